@@ -1,7 +1,7 @@
-"""Accuracy of recorded runs against labels, and whether a quantized run loses more than a margin allows.
+"""Accuracy of recorded runs against labels, and whether a quantized run loses more than an allowed margin.
 
 All runs have the same samples, so a loss is judged on paired differences: only samples that exactly one of the two runs
-has right count.
+gets right count.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ __all__ = [
 _TOP_K = (1, 5)
 """The k of top-k: the label must be among the k highest scores."""
 _COMPARED_SAMPLES = 8
-"""Number of samples whose inputs are compared: different inputs differ in the first samples already."""
+"""Number of samples whose inputs are compared. Different inputs differ in the first samples already."""
 
 Interval = tuple[float, float]
 
 
 class Decision(StrEnum):
-    """Whether the interval of a loss is within its margin, beyond it, or both."""
+    """Whether the interval of a loss is within its margin, beyond it, or straddles it."""
 
     WITHIN = "within"
     WORSE = "worse"
@@ -57,9 +57,9 @@ class AccuracyOptions:
     """Options of `accuracy`.
 
     Args:
-        metric: "MODULE:FUNCTION" or "FILE.py:FUNCTION", see `find_metric`; None for top-1 and top-5.
-        within: The largest allowed loss, in the metric's unit; None for the default.
-        scores: Name of the output with the scores; None if there is only one.
+        metric: "MODULE:FUNCTION" or "FILE.py:FUNCTION", see `find_metric`. None for top-1 and top-5.
+        within: The largest allowed loss, in the metric's unit, or None for the default.
+        scores: Name of the output with the scores, or None if there is only one.
         allow_partial: Whether a recording may be incomplete.
         allow_unfaithful: Whether recording may have changed the outputs.
     """
@@ -73,14 +73,14 @@ class AccuracyOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Measure(JsonObject):
-    """The value of one run by one measure.
+    """The value of one measure for one run.
 
     Args:
-        name: "top-1", "top-5", or the metric as asked for by the user.
+        name: "top-1", "top-5", or the metric as specified by the user.
         value: A share, or the metric's value.
-        interval: Its 95 % confidence interval; None for a metric of fewer than two samples.
-        right: Whether each row is right, bool; None for a metric.
-        ties: The least and the largest value, over all ways to break ties; None if they are equal.
+        interval: Its 95 % confidence interval, or None for a metric of fewer than two samples.
+        right: Whether each row is right, bool, or None for a metric.
+        ties: The smallest and the largest value over all ways of breaking ties, or None if they are equal.
     """
 
     json_keys = "name value interval ties"
@@ -100,9 +100,9 @@ class RunAccuracy(JsonObject):
         file: The recording, as given by the user.
         info: Facts of the run.
         quantized: Whether any tensor of the run has integer codes.
-        output: The output with the scores; "" for a metric.
-        rows: Number of rows of scores; of samples for a metric.
-        classes: Number of scores in a row; 0 for a metric.
+        output: The output with the scores, or "" for a metric.
+        rows: Number of rows of scores, or of samples for a metric.
+        classes: Number of scores in a row, or 0 for a metric.
         broken: Number of rows with a NaN.
         measures: Its accuracies.
     """
@@ -126,11 +126,11 @@ class Loss(JsonObject):
     Args:
         name: The measure.
         value: The reference's value minus the backend's.
-        interval: The 95 % confidence interval of the loss; None for a metric of fewer than two samples.
+        interval: The 95 % confidence interval of the loss, or None for a metric of fewer than two samples.
         margin: The largest allowed loss.
-        lost: Rows that only the reference has right; None for a metric.
-        won: Rows that only the backend has right; None for a metric.
-        needed: Number of samples that would decide; None if it is decided already, or cannot be by more samples.
+        lost: Number of rows that only the reference gets right, or None for a metric.
+        won: Number of rows that only the backend gets right, or None for a metric.
+        needed: Number of samples that would decide, or None if it is decided already or more samples cannot decide it.
     """
 
     json_keys = "name value interval margin lost won decision needed"
@@ -145,7 +145,7 @@ class Loss(JsonObject):
 
     @property
     def decision(self) -> Decision:
-        """Whether the interval is within the margin."""
+        """How the interval relates to the margin."""
         if self.interval is None or not all(map(math.isfinite, self.interval)):
             return Decision.WORSE if math.isnan(self.value) or self.value == math.inf else Decision.UNDECIDED
         low, high = self.interval
@@ -161,8 +161,8 @@ class PairAccuracy(JsonObject):
         backend: The other run.
         same_backend: Whether both ran on the same backend.
         losses: The loss by each measure.
-        agreement: Share of the rows in which both have the same class first; None for a metric.
-        worst_rank: The worst rank of the reference's winner in the backend, from 1; None if no row has a winner.
+        agreement: Share of the rows in which both have the same top class, or None for a metric.
+        worst_rank: The worst rank of the reference's winner in the backend, from 1, or None if no row has a winner.
         worst_row: The first row with that rank.
     """
 
@@ -184,9 +184,9 @@ class AccuracyReport(JsonObject):
     Args:
         runs: The runs, in the given order.
         pairs: Each run with its references.
-        labels: Hash of the labels, since only results with equal labels can be compared; "" without labels.
-        notes: Remarks, a sentence each.
-        shortcomings: What is missing and may not be, a clause each.
+        labels: Hash of the labels, or "" without labels. Only results with equal labels can be compared.
+        notes: Remarks, one sentence each.
+        shortcomings: What is missing and must not be, one clause each.
     """
 
     json_format = "accuracy"
@@ -199,17 +199,17 @@ class AccuracyReport(JsonObject):
     shortcomings: tuple[str, ...] = field(default=())
 
     def losses(self, decision: Decision) -> list[tuple[PairAccuracy, Loss]]:
-        """Return the losses with a decision, each with its pair."""
+        """Return the losses with a given decision, each with its pair."""
         return [(pair, loss) for pair in self.pairs for loss in pair.losses if loss.decision is decision]
 
     @property
     def exit_code(self) -> int:
-        """3 if a recording is not reliable, 1 if a loss is beyond its margin, 0 otherwise."""
+        """Exit code: 3 if a recording is not reliable, 1 if a loss is beyond its margin, 0 in all other cases."""
         return 3 if self.shortcomings else 1 if self.losses(Decision.WORSE) else 0
 
     @property
     def verdict(self) -> Annotated[str, SchemaPart(enum=[*Decision, "alone"])]:
-        """The worst decision; "alone" if there is nothing to compare with."""
+        """The worst decision, or "alone" if there is nothing to compare with."""
         for decision in (Decision.WORSE, Decision.UNDECIDED):
             if self.losses(decision):
                 return str(decision)
@@ -224,14 +224,14 @@ def accuracy(
     digest: str = "",
     progress: Callable[[int, int], None] | None = None,
 ) -> AccuracyReport:
-    """Measure runs against labels and each other.
+    """Measure runs against labels and against each other.
 
     Args:
         recordings: The runs, by displayed name.
-        labels: The class of each row of scores, or labels in the form of the user's metric; None for none.
+        labels: The class of each row of scores, or labels in the form expected by the user's metric, or None.
         options: The options.
         digest: Hash of the labels.
-        progress: Called with the number of runs that were read, and of all.
+        progress: Called with the number of runs read so far and the total.
 
     Raises:
         UsageError: The labels do not fit the scores, runs have different samples, or an output has to be named.
@@ -263,7 +263,7 @@ def accuracy(
 
 
 class _ScoredRun:
-    """A run with its scores, and its accuracy in `found`.
+    """A run with its scores, and with its accuracy in `found`.
 
     Args:
         name: The recording, as given by the user.
@@ -348,7 +348,7 @@ class _ScoredRun:
         return self._run(len(self.outputs), ())
 
     def outputs_named_like(self, reference: _ScoredRun) -> list[Outputs]:
-        """Return the outputs under the reference's names: matched by name, or all in order."""
+        """Return the outputs under the reference's names, matched by name or else all in order."""
         own_names, reference_names = self.recording.graph.outputs, reference.recording.graph.outputs
         if set(reference_names) <= set(own_names):
             return self.outputs
@@ -361,7 +361,7 @@ class _ScoredRun:
         return [dict(zip(reference_names, tensors.values(), strict=True)) for tensors in self.outputs]
 
     def measured_by(self, metric: Metric, reference: _ScoredRun) -> RunAccuracy:
-        """Return the run's accuracy with its value of a metric against a reference."""
+        """Return the run's accuracy, with its value of a metric relative to a reference."""
         own_outputs, reference_outputs = self.outputs_named_like(reference), reference.outputs
         labels = None if self.labels is None else list(self.labels)
         value = evaluate_metric(metric, own_outputs, reference_outputs, labels)
@@ -372,7 +372,7 @@ class _ScoredRun:
 
 
 def _is_quantized(graph: Graph) -> bool:
-    """Return whether any tensor of a graph has integer codes; an input image of bytes does not count."""
+    """Return whether any tensor of a graph has integer codes. An input image of bytes does not count."""
     for info in graph.tensors.values():
         if info.quant is not None and is_integer(info.quant.dtype):
             return True
@@ -386,7 +386,7 @@ def _scores_output(name: str, recording: Recording, asked_name: str | None) -> s
     """Return the output with the scores.
 
     Raises:
-        UsageError: There is no output of this name, or several and none was named.
+        UsageError: There is no output of this name, or there are several and none was named.
     """
     outputs = recording.graph.outputs
     tensors = recording.graph.tensors
@@ -408,10 +408,10 @@ def _scores_output(name: str, recording: Recording, asked_name: str | None) -> s
 
 
 def _rows(array: np.ndarray, output: str, name: str) -> np.ndarray:
-    """Return scores as rows (rows, classes); trailing extents of 1 are dropped.
+    """Return scores as rows (rows, classes), dropping trailing extents of 1.
 
     Raises:
-        UsageError: A row has a single score, or the values are no numbers.
+        UsageError: A row has only one score, or the values are not numbers.
     """
     shape = array.shape
     while len(shape) > 1 and shape[-1] == 1:
@@ -428,7 +428,7 @@ def _checked_labels(labels: np.ndarray | None, scores: np.ndarray, name: str) ->
     """Return labels as class numbers, one for each row.
 
     Raises:
-        UsageError: There are too many or too few, or one is no class.
+        UsageError: There are too many or too few, or one is not a class.
     """
     if labels is None:
         raise UsageError("Top-k accuracy needs labels.", hint="Give them: --labels FILE, or --metric FILE.py:FUNCTION.")
@@ -455,8 +455,8 @@ def _checked_labels(labels: np.ndarray | None, scores: np.ndarray, name: str) ->
 def _pair_indices(runs: Sequence[_ScoredRun]) -> Iterator[tuple[int, int]]:
     """Yield indices of references and backends.
 
-    References are the first float run, for all other runs, and the first float run of the same backend, for quantized
-    ones.
+    The first float run is the reference of all other runs. The first float run of the same backend is a reference of
+    quantized runs.
     """
     floats = [index for index, run in enumerate(runs) if not run.found.quantized]
     first = floats[0] if floats else 0
@@ -506,13 +506,13 @@ def _pair_accuracy(reference: _ScoredRun, backend: _ScoredRun) -> PairAccuracy:
 
 
 def row_loss(name: str, reference: np.ndarray, backend: np.ndarray, within: float | None) -> Loss:
-    """Return the loss between two runs, given which rows each has right.
+    """Return the loss between two runs, given which rows each gets right.
 
     Args:
         name: The measure.
         reference: Whether each row is right in the reference, bool.
         backend: The same for the backend.
-        within: The largest allowed loss; None for the default.
+        within: The largest allowed loss, or None for the default.
     """
     margin = ACCURACY_MAX_LOSS if within is None else within
     lost, won = int(np.count_nonzero(reference & ~backend)), int(np.count_nonzero(backend & ~reference))
@@ -523,7 +523,7 @@ def row_loss(name: str, reference: np.ndarray, backend: np.ndarray, within: floa
 
 
 def _metric_loss(metric: Metric, reference: _ScoredRun, backend: _ScoredRun) -> Loss:
-    """Return the loss by a metric, with an interval by resampling the samples."""
+    """Return the loss in a metric, with an interval by resampling the samples."""
     reference_outputs, backend_outputs = reference.outputs, backend.outputs_named_like(reference)
     labels = None if reference.labels is None else list(reference.labels)
 
@@ -584,7 +584,7 @@ def _shortcomings(runs: Sequence[_ScoredRun], options: AccuracyOptions) -> Itera
 
 
 def _have_same_inputs(reference: Recording, backend: Recording) -> bool:
-    """Return whether two runs seem to have the same inputs: layouts may differ, and one run may have codes."""
+    """Return whether two runs seem to have the same inputs. Layouts may differ, and one run may be quantized."""
     inputs = list(zip(reference.graph.inputs, backend.graph.inputs, strict=False))
     for place in reference.places()[:_COMPARED_SAMPLES]:
         for names in inputs:

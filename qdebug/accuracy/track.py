@@ -1,7 +1,7 @@
 """A history of results in an SQLite file, and the changes in it. Begin at `track` and `history`.
 
-Every run is added in one transaction, so that several processes may write to one file, all or nothing. Triggers refuse
-to change or delete rows.
+Every run is added in one transaction, all or nothing, so that several processes may write to one file. Triggers prevent
+changing or deleting rows.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _APPLICATION_ID = 0x71646267
 """SQLite application id of the file: "qdbg" in ASCII."""
 _VERSION = 1
 _TIMEOUT = 60.0
-"""Seconds to wait for other writing processes, or for git."""
+"""Seconds to wait for other writing processes or for git."""
 _SQLITE_MAGIC = b"SQLite format 3\0"
 
 _SCHEMA = """
@@ -75,12 +75,12 @@ class TrackedValue:
     """One number of a run.
 
     Args:
-        name: The node, or its tensor if it has several; "" for the whole network.
-        measure: The measure, as "top-1" or "sqnr_db".
-        value: The number; None if there is none.
-        status: Its status, a word.
+        name: The node, or its tensor if it has several, or "" for the whole network.
+        measure: The measure, such as "top-1" or "sqnr_db".
+        value: The number, or None if there is none.
+        status: Its status, as one word.
         good: Whether the status is good.
-        right: Whether each row is right, bool; None if there are no rows.
+        right: Whether each row is right, bool, or None if there are no rows.
     """
 
     name: str
@@ -102,8 +102,8 @@ class Tracked:
         cpu: The processor.
         good: Whether all its values are good.
         values: The numbers.
-        labels: Hash of the labels; "" for none.
-        commit: The commit of the current folder; "" outside a repository.
+        labels: Hash of the labels, or "".
+        commit: The commit of the current folder, or "" outside a repository.
         created: UTC time in ISO 8601.
     """
 
@@ -127,15 +127,15 @@ class Movement(JsonObject):
         network: The model.
         backend: The backend, with its options.
         cpu: The processor.
-        name: The node; "" for the whole network.
+        name: The node, or "" for the whole network.
         measure: The measure.
-        values: The number in each run, the oldest first; None where it was not measured.
+        values: The number in each run, oldest first, or None if it was not measured.
         commits: The commit of each run.
         status: The status in the last run.
         worse: Whether it got worse beyond its margin.
-        best: The best good value before the last run; None if there was none.
-        last_good: Index of the last run that was good and within the margin of the best; None if there is none.
-        why: What got worse, in one clause; "" if nothing did.
+        best: The best good value before the last run, or None if there was none.
+        last_good: Index of the last run that was good and within the margin of the best, or None if there is none.
+        why: What got worse, as one clause, or "" if nothing did.
     """
 
     json_keys = (
@@ -159,12 +159,12 @@ class Movement(JsonObject):
 
     @property
     def last_good_commit(self) -> str | None:
-        """The commit of the last good run; None if there is none."""
+        """The commit of the last good run, or None if there is none."""
         return None if self.last_good is None else self.commits[self.last_good]
 
     @property
     def first_bad_commit(self) -> str | None:
-        """The commit of the run after the last good one; None if nothing got worse."""
+        """The commit of the run after the last good one, or None if nothing got worse."""
         return None if not self.worse or self.last_good is None else self.commits[self.last_good + 1]
 
     @property
@@ -199,12 +199,12 @@ class History(JsonObject):
 
     @property
     def worse_count(self) -> int:
-        """Count of the numbers that got worse."""
+        """Number of the numbers that got worse."""
         return len(self.worse)
 
     @property
     def exit_code(self) -> int:
-        """1 if anything got worse beyond its margin, else 0."""
+        """Exit code: 1 if anything got worse beyond its margin, or 0."""
         return 1 if self.worse else 0
 
 
@@ -246,7 +246,7 @@ def tracked_accuracy(report: AccuracyReport) -> list[Tracked]:
 
 
 def _with_unique_networks(runs: Sequence[Tracked], titles: Sequence[str]) -> list[Tracked]:
-    """Add the file to the network's name where runs of one command share it and the backend: these are two series."""
+    """Add the file to the network's name if runs of one command share network and backend, to keep two series."""
     counts = Counter((run.network, run.backend) for run in runs)
     return [
         replace(run, network=f"{run.network} {title}") if counts[run.network, run.backend] > 1 else run
@@ -309,7 +309,7 @@ def tracked_explanation(found: ExplainedRun, title: str) -> Tracked:
 
 
 def _commit() -> str:
-    """Return the commit of the current folder, with "+" if tracked files were changed; "" without a repository."""
+    """Return the commit of the current folder, with "+" if tracked files were changed, or "" without a repository."""
     program = shutil.which("git")
     if program is None:
         return ""
@@ -328,7 +328,7 @@ def _commit() -> str:
 
 
 def check_track(path: Path) -> None:
-    """Refuse a file that is no history, before any work is done for it.
+    """Reject a file that is not a history, before doing any work for it.
 
     Raises:
         UsageError: The file is something else, or was written by a newer version.
@@ -345,7 +345,7 @@ def check_track(path: Path) -> None:
 
 
 def track(path: Path, runs: Sequence[Tracked]) -> None:
-    """Add runs to a history, all of them or none; the file is made if it is missing.
+    """Add runs to a history, all of them or none. The file is created if missing.
 
     Args:
         path: The file.
@@ -379,13 +379,13 @@ def track(path: Path, runs: Sequence[Tracked]) -> None:
 
 
 def _utf8_text(text: str) -> str:
-    """Return a text that UTF-8 can encode: file names may have lone surrogates."""
+    """Return a text that UTF-8 can encode, because file names may have lone surrogates."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 @contextmanager
 def _opened(path: Path, *, write: bool) -> Iterator[sqlite3.Connection]:
-    """Open a history in one transaction, and translate errors of SQLite and the system."""
+    """Open a history in one transaction, and translate errors from SQLite and the system."""
     try:
         if path.exists():
             _check_magic(path)
@@ -409,7 +409,7 @@ def _opened(path: Path, *, write: bool) -> Iterator[sqlite3.Connection]:
 
 
 def _check_magic(path: Path) -> None:
-    """Refuse a file that SQLite did not write, before SQLite touches it."""
+    """Reject a file that SQLite did not write, before SQLite touches it."""
     if not path.is_file():
         raise UsageError(f"{str(path)!r} is not a regular file.", hint="Give the name of a file: --track runs.db.")
     with path.open("rb") as file:
@@ -421,7 +421,7 @@ def _check_magic(path: Path) -> None:
 
 
 def _check_schema(database: sqlite3.Connection, path: Path, *, write: bool) -> None:
-    """Refuse a database of another program, and turn an empty one into a history."""
+    """Reject a database of another program, and turn an empty one into a history."""
     (application_id,), (version,) = (
         database.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version")
     )
@@ -449,7 +449,7 @@ def history(path: Path, *, within: float | None = None) -> History:
 
     Args:
         path: The history.
-        within: The largest allowed loss of accuracy; None for the default.
+        within: The largest allowed loss of accuracy, or None for the default.
 
     Raises:
         UsageError: There is no such file, or it is something else.
@@ -529,7 +529,7 @@ def _damaged_error() -> RecordingError:
 
 
 def _judge_last(entries: Sequence[TrackedValue | None], within: float | None) -> tuple[float | None, int | None, str]:
-    """Return the best good value before the last, the index of the last good entry, and why the last is worse."""
+    """Return the best good value before the last, the index of the last good entry, and why the last one is worse."""
     last = entries[-1]
     good = [(index, entry) for index, entry in enumerate(entries[:-1]) if entry is not None and entry.good]
     if last is None or not good:
@@ -543,7 +543,7 @@ def _judge_last(entries: Sequence[TrackedValue | None], within: float | None) ->
 
 
 def _drop_text(best: TrackedValue, other: TrackedValue, within: float | None) -> str:
-    """Return a clause on how far a value is below the best one; "" if it is within the margin."""
+    """Return a clause on how far a value is below the best one, or "" if it is within the margin."""
     if best.value is None or other.value is None or best.measure == "match":
         return ""
     if best.measure == "sqnr_db":

@@ -1,4 +1,4 @@
-"""The search for the arithmetic of a quantized node: candidates, presets, deciding elements, remaining errors.
+"""The search for the arithmetic of a quantized node: candidates, presets, deciding elements, residual errors.
 
-It computes with `qdebug.replay` and reads recordings; comparisons, probes and the interpreter use it.
+It builds on `qdebug.replay` and reads recordings. Comparisons, probes and the interpreter use it.
 """

@@ -36,7 +36,7 @@ _HINT = "Let qdebug write the file: qdebug explain BACKEND --write-arithmetic FI
 
 
 def find_arithmetic(text: str) -> Preset:
-    """Return the preset with a name, or the arithmetic of a file."""
+    """Return the preset with the given name, or the arithmetic of the given file."""
     if text in known_presets() or text in ALIASES or not ("." in text or "/" in text or Path(text).is_file()):
         return preset(text)
     return read_arithmetic(text)
@@ -49,10 +49,10 @@ def read_arithmetic(path: str | Path) -> Preset:
         path: The file.
 
     Returns:
-        The arithmetic of the file on top of its base; its provenance is "file".
+        The arithmetic of the file on top of its base, with provenance "file".
 
     Raises:
-        UsageError: The file cannot be read, is not valid TOML, or contains something that is no arithmetic.
+        UsageError: The file cannot be read, is not valid TOML, or does not describe an arithmetic.
     """
     path = Path(path)
     tables = _tables(path)
@@ -68,9 +68,9 @@ def read_arithmetic(path: str | Path) -> Preset:
 
 
 def over(base: Preset, variants: Mapping[str, Variant]) -> dict[str, Variant]:
-    """Return variants completed by those of a preset.
+    """Return variants, with missing ones taken from a preset.
 
-    A variant for a whole kind replaces the preset's variants of this kind with particular types.
+    A variant for a whole kind also replaces the preset's variants of this kind for specific types.
     """
     return {key: variant for key, variant in base.variants.items() if kind_of(key) not in variants} | dict(variants)
 
@@ -132,9 +132,9 @@ def arithmetic_text(
     Args:
         variants: Variants by kind, or by kind and dtypes.
         name: Name of the arithmetic.
-        base: The preset that says what is left out.
-        fused: Whether groups of a QDQ graph are computed as one; what the base says if None.
-        comments: A line to stand above a variant, by its key.
+        base: The preset for whatever is left out.
+        fused: Whether groups of a QDQ graph are computed as one node. None to follow the base.
+        comments: Comment lines to write above variants, by key.
     """
     lines = ["# Which arithmetic reproduces a backend, node by node: --backend interpreter:arithmetic=THIS FILE"]
     lines += [f"format = {json.dumps(_FORMAT)}", f"version = {_VERSION}", f"name = {_quoted(name)}"]

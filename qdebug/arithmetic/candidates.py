@@ -1,7 +1,7 @@
-"""The legitimate ways to compute each kind of unit, simplest first. Begin at `candidates`.
+"""The legitimate methods of computing each kind of unit, simplest first. Begin at `candidates`.
 
-Every entry is a way that some backend uses or may use by design (rounding, order, precision of the multiplier, width of
-sums); none is a bug. Entries are texts of variants with alternatives, `<one|other>`.
+Every entry is a method that a backend uses or may use by design (rounding, order, precision of the multiplier, width of
+sums), not a bug. Entries are texts of variants with alternatives, `<one|other>`.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ __all__ = ["any_of", "candidates", "given_ratio", "given_variants", "ways"]
 
 
 def _expanded(text: str) -> Iterator[str]:
-    """Yield a text with each choice of its alternatives; the first alternatives change last."""
+    """Yield a text with each choice of its alternatives, varying the last alternatives fastest."""
     parts = [part.split("|") for piece in text.split("<") for part in piece.split(">")]
     yield from map("".join, product(*parts))
 
 
 def any_of(*texts: str) -> str:
-    """Return all choices of some texts as the alternatives of a single text."""
+    """Return several texts as the alternatives of a single text."""
     return f"<{'|'.join(choice for text in texts for choice in _expanded(text))}>"
 
 
 @cache
 def ways(text: str) -> tuple[Variant, ...]:
-    """Parse a text with alternatives, `<one|other>`, into the variants of all choices; the first ones change last.
+    """Parse a text with alternatives, `<one|other>`, into the variants of all choices, varying the first fastest.
 
     Raises:
-        UsageError: A choice is no variant.
+        UsageError: A choice is not a variant.
     """
     return tuple(map(parse_variant, _expanded(text)))
 
@@ -52,7 +52,7 @@ _NEAREST = "<even,zp|zp,even|away,zp|zp,away|up,zp|zp,up>"
 _REAL_ENDS = "<div|inv>,<even,zp|zp,even|away,zp|zp,away|plus,zp>,sat"
 _LEVELS = "steps=<lev|lev-fma>,even,low,sat"
 _HALF = "<lev16,even|lev16-fma,half,trunc>,low,sat"
-"""For a network in float16: codes are rounded, or truncated if computed from float16 numbers."""
+"""For networks in float16: codes are rounded, or truncated if computed from float16 numbers."""
 _WHOLE_PROGRAMS = "<shl,mulhi.up,shr.away|shl,mulhi.up,shr.up|mul,shr.up|mul,shr.away>"
 _TWICE = "shl,mulhi.<up|trunc|away>,shr.<away|up|even|floor>"
 _GLOW = "pre.floor,mul,wrap32,shr.up"
@@ -63,10 +63,10 @@ _PAIR_ORDERS: Mapping[str, tuple[str, ...]] = MappingProxyType({"conv": ("hwc", 
 
 
 def _requantizations(orders: tuple[str, ...], *, unfused: bool = True) -> Iterator[str]:
-    """Yield the ways to turn integer sums into codes.
+    """Yield the methods of converting integer sums to codes.
 
     Args:
-        orders: Expressions of the multiplier to try; at least one in float64.
+        orders: Expressions of the multiplier to try, at least one of them in float64.
         unfused: Whether to include scaling to real units followed by a division by the output's scale.
     """
     first_order, *other_orders = orders
@@ -198,7 +198,7 @@ def _quotients(unit: Unit) -> Iterator[str]:
 
 
 def _slopes(unit: Unit) -> Iterator[str]:
-    """Yield PRelu: numbers below 0 times a quantized slope, all others unchanged."""
+    """Yield PRelu variants: negative numbers times a quantized slope, all others unchanged."""
     del unit
     yield from (_MADE_REAL, _MADE_REAL_LEVELS)
     yield f"form=slopes operand={_WHOLE_PROGRAMS} m=q31:<d:xw/y|xw/y> steps=zp,sat"
@@ -211,7 +211,7 @@ def _squared_differences(unit: Unit) -> Iterator[str]:
 
 
 def _may_count_padding(unit: Unit) -> bool:
-    """Return whether a pool may count padding; padded zero points do not show in its sums."""
+    """Return whether a pool may count padding. Padding with the zero point does not show in its sums."""
     has_padding = np.any(unit.attrs.get("pads", 0)) or unit.attrs.get("ceil_mode")
     has_own_pads = str(unit.attrs.get("auto_pad", "NOTSET")) in ("NOTSET", "VALID")
     return bool(unit.attrs.get("count_include_pad")) and not (has_own_pads and not has_padding)
@@ -239,7 +239,7 @@ def _means(unit: Unit) -> Iterator[str]:
 
 
 def _rescalings(unit: Unit) -> Iterator[str]:
-    """Yield changes of scale and moved elements: centered codes with one multiplier."""
+    """Yield changes of scale and moved elements: centred codes with one multiplier."""
     del unit
     yield f"steps=scale,<div|inv>,{_EVEN_OR_AWAY},sat"
     yield from _requantizations(_ONE_ORDERS, unfused=False)
@@ -247,7 +247,7 @@ def _rescalings(unit: Unit) -> Iterator[str]:
 
 
 def _joined(unit: Unit) -> Iterator[str]:
-    """Yield concatenations of several scales: each code rescaled by itself or with a folded constant."""
+    """Yield concatenations of several scales: each code rescaled separately or with a folded constant."""
     yield from _rescalings(unit)
     yield "form=<fold|fold-fma> steps=<away|even>,zp,sat"
 
@@ -271,7 +271,7 @@ def _resized(unit: Unit) -> Iterator[str]:
 
 
 def _functions(unit: Unit) -> Iterator[str]:
-    """Yield functions of one code: of its real value in two precisions, or from a table."""
+    """Yield functions of one code: computed from its real value in two precisions, or read from a table."""
     forms, is_8_bit = operators.of(unit.function).forms, unit.operands[0].codes.dtype.itemsize == 1
     yield f"form=<{'mlas|' * ('mlas' in forms)}table|table-fma|stepped> steps={_REAL_ENDS}"
     yield from (f"form=table {_LEVELS}", f"form=table steps={_HALF}")
@@ -298,7 +298,7 @@ def _probabilities(unit: Unit) -> Iterator[str]:
 
 
 def _quantized(unit: Unit) -> Iterator[str]:
-    """Yield quantizations: zero point before or after rounding, by quotient or by reciprocal."""
+    """Yield quantizations: zero point added before or after rounding, by quotient or by reciprocal."""
     del unit
     for rounding in roundings_of("round", "even", "away", "up", "plus", "down", "trunc"):
         yield f"steps=<div|inv>,<{rounding},zp|zp,{rounding}>,sat"
@@ -339,12 +339,12 @@ _GIVEN = f"m=given steps={any_of(f'mul,shr.<{_GIVEN_ROUNDINGS}>', _TWICE)},zp,sa
 
 
 def given_variants(unit: Unit) -> tuple[Variant, ...]:
-    """Return the programs that use the multiplier recorded with the output; none without one."""
+    """Return the programs that use the multiplier recorded with the output, or none if there is no multiplier."""
     return () if given_ratio(unit) is None else ways(_GIVEN)
 
 
 def given_ratio(unit: Unit) -> float | None:
-    """Return the recorded multiplier over the quotient of the scales, furthest from 1; None without one."""
+    """Return the recorded multiplier divided by the quotient of the scales, furthest from 1, or None without one."""
     recorded = recorded_multiplier(unit, scales_of(unit)) if unit.kind in _WITH_MULTIPLIERS else None
     if recorded is None:
         return None

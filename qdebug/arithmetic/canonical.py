@@ -1,8 +1,8 @@
-"""Map variants that are the same function of a unit by construction to one representative.
+"""Maps variants that are the same function of a unit by construction to one representative.
 
-Two rules do most of it. A part that the program never uses (a multiplier, an operand's program, a missing bias) takes
-its default. And multipliers that evaluate to the same numbers for a unit's scales are equal, in whatever order they are
-computed: the first in the order of the tables in `variant` represents all.
+Two rules do most of the work. A part that the program never uses (a multiplier, an operand's program, a missing bias)
+is set to its default. Multipliers that evaluate to the same numbers for a unit's scales are equal, whatever the order
+of their computation: the first one in the tables of `variant` represents all.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _INT32_END = 2.0**31
 
 
 def canonical(variant: Variant, unit: Unit | None = None, columns: Columns | None = None) -> Variant:
-    """Return the representative of all variants that are known to compute the same.
+    """Return the representative of all variants that are known to compute the same function.
 
     Args:
         variant: Any variant.
-        unit: The unit; without it only rules that hold for every unit apply.
-        columns: The unit's columns, whose bound tells whether sums can overflow.
+        unit: The unit. Without it, only rules that apply to every unit are used.
+        columns: The unit's columns, whose bound shows whether sums can overflow.
 
     Returns:
         A variant that gives the same codes for this unit.
@@ -56,7 +56,7 @@ def canonical(variant: Variant, unit: Unit | None = None, columns: Columns | Non
 
 
 def functions(variants: Iterable[Variant], unit: Unit, columns: Mapping[HeavyPart, Columns]) -> tuple[int, ...]:
-    """Number variants by their function of a unit: equal numbers give equal codes for all operands.
+    """Number variants by their function of a unit. Equal numbers mean equal codes for all operands.
 
     Args:
         variants: Variants that fit the unit.
@@ -64,7 +64,7 @@ def functions(variants: Iterable[Variant], unit: Unit, columns: Mapping[HeavyPar
         columns: The unit's columns, by heavy part.
 
     Returns:
-        A number for each variant, from 0 on in order of appearance.
+        A number for each variant, starting from 0 in order of appearance.
     """
     by_sums: dict[HeavyPart, tuple[_Traits, _Multipliers]] = {}
     scale_multipliers = _Multipliers(unit, None)
@@ -85,7 +85,7 @@ def functions(variants: Iterable[Variant], unit: Unit, columns: Mapping[HeavyPar
 
 
 class _Multipliers:
-    """The multipliers of a unit's scales, each computed once, and the first of equal ones."""
+    """The multipliers of a unit's scales, each computed once, with the first one of equal ones."""
 
     def __init__(self, unit: Unit, columns: Columns | None) -> None:
         self._unit = unit
@@ -96,7 +96,7 @@ class _Multipliers:
         self._traits: dict[tuple[str, str], _IntegerTraits] = {}
 
     def real(self, expression: str) -> np.ndarray:
-        """Return the quotient of the scales by an expression."""
+        """Return the quotient of the scales according to an expression."""
         if expression not in self._real:
             self._real[expression] = real_multiplier(self._scales, expression)
         return self._real[expression]
@@ -128,10 +128,10 @@ class _IntegerTraits(NamedTuple):
     """Traits of the integers of a fixed-point multiplier.
 
     Args:
-        stays: Whether nothing is shifted left.
-        late: Whether nothing is shifted right before the product.
+        stays: Whether there is no shift to the left.
+        late: Whether there is no shift to the right before the product.
         short: Whether the shift has at most 31 bits.
-        power: Whether they are the power of two that the scales give.
+        power: Whether they are the power of two that the scales imply.
     """
 
     stays: bool
@@ -144,12 +144,12 @@ class _Traits(NamedTuple):
     """Traits of a unit that decide which stages of a variant it reads.
 
     Args:
-        narrow: Whether sums are known to fit 32 bits.
+        narrow: Whether sums are known to fit in 32 bits.
         sums: Whether it sums products.
         biased: Whether it has a bias.
         zero: Whether its output's zero point is 0.
-        approximated: Whether its function has ONNX Runtime's approximation.
-        counted: Whether a pool counts padding that a window covers.
+        approximated: Whether its function uses ONNX Runtime's approximation.
+        counted: Whether a pool counts the padding inside its window.
     """
 
     narrow: bool
@@ -173,7 +173,7 @@ def _traits(unit: Unit, columns: Columns | None) -> _Traits:
 
 @lru_cache(maxsize=1 << 14)
 def _reset_unread(variant: Variant, traits: _Traits) -> Variant:
-    """Return a variant with all stages that a unit does not read at their defaults."""
+    """Return a variant with every stage that a unit does not read set to its default."""
     reset = _reset_unused(variant)
     if traits.narrow and reset.accumulate in ("wrap32", "exact"):
         reset = replace(reset, accumulate="wrap32")
@@ -199,7 +199,7 @@ def _multiplies(steps: tuple[Step, ...]) -> bool:
 
 
 def _reset_unused(variant: Variant) -> Variant:
-    """Return a variant with all stages that its form or program does not use at their defaults."""
+    """Return a variant with every stage that its form or program does not use set to its default."""
     reset = variant
     if not FORMS[reset.form].own_scales:
         reset = replace(reset, operand=())
@@ -220,7 +220,7 @@ def _reset_unused(variant: Variant) -> Variant:
 
 
 def _with_first_multiplier(variant: Variant, unit: Unit, columns: Columns | None, multipliers: _Multipliers) -> Variant:
-    """Return a variant with the first of equal multipliers, without shifts by 0."""
+    """Return a variant with the first one of equal multipliers, without shifts by 0."""
     form, averages = FORMS[variant.form], any(step.op == "avg" for step in variant.requantize)
     if averages or form.own_scales or not form.multiplier or not _multiplies(variant.requantize):
         return variant
@@ -271,7 +271,7 @@ def _is_power(value: Fixed, multipliers: _Multipliers) -> bool:
 
 @lru_cache(maxsize=1 << 14)
 def _with_multiplier(variant: Variant, first: Multiplier, integers: _IntegerTraits | None) -> Variant:
-    """Return a variant with another multiplier, without the steps that do nothing for its integers."""
+    """Return a variant with a different multiplier, without the steps that have no effect on its integers."""
     steps = variant.requantize
     if integers is None:
         return replace(variant, multiplier=first)

@@ -1,4 +1,4 @@
-"""Compare a node that no arithmetic reproduces with its most credible replay. Begin at `residual_of`."""
+"""Compares a node that no arithmetic reproduces with its most credible replay. Begin at `residual_of`."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ __all__ = ["distance_to_ties", "residual_of"]
 
 
 def residual_of(finding: SearchResult, variant: Variant) -> Residual | None:
-    """Describe the error that a variant leaves at a node; None if there is nothing to compare.
+    """Describe the error that a variant leaves at a node, or return None if there is nothing to compare.
 
     Args:
-        finding: The search for a node that no variant reproduces.
-        variant: The expected variant: its siblings' arithmetic, or the closest. The simplest replaces it if a known
-            mistake then reproduces every element.
+        finding: The search result of a node that no variant reproduces.
+        variant: The expected variant: its siblings' arithmetic, or the closest one. It is replaced by the simplest
+            variant if a known mistake then reproduces every element.
     """
     try:
         remaining, culprit, unit = _remaining_error(finding, variant)
@@ -69,7 +69,7 @@ def residual_of(finding: SearchResult, variant: Variant) -> Residual | None:
 
 
 def _examined_places(finding: SearchResult) -> list[Place]:
-    """Return the first samples and steps, up to `PATTERN_MAX_ELEMENTS` elements."""
+    """Return the first samples and steps, with up to `PATTERN_MAX_ELEMENTS` elements."""
     places: list[Place] = []
     total = 0
     for place in finding.source.places:
@@ -81,7 +81,7 @@ def _examined_places(finding: SearchResult) -> list[Place]:
 
 
 def _as_two_arithmetics(remaining: Residual, finding: SearchResult, unit: Unit) -> Residual | None:
-    """Explain a residual by two known arithmetics, of a vector loop and of its remainder; None if none fit."""
+    """Explain a residual by two known arithmetics, one for the vectorized loop and one for its tail, or return None."""
     tail = vector_tail(finding.source, _examined_places(finding), [each for each in candidates(unit) if is_known(each)])
     if tail is None:
         return None
@@ -93,7 +93,7 @@ def _as_two_arithmetics(remaining: Residual, finding: SearchResult, unit: Unit) 
 
 
 def _as_other_parameter(remaining: Residual, finding: SearchResult, variant: Variant) -> Residual | None:
-    """Explain a residual by another scale or zero point of one operand; None if none fits."""
+    """Explain a residual by a different scale or zero point of one operand, or return None."""
     places = _examined_places(finding)
     units = [finding.source.unit(place) for place in places]
     recorded = [channels_first(finding.source.codes(place), unit) for place, unit in zip(places, units, strict=True)]
@@ -111,7 +111,7 @@ def _as_other_parameter(remaining: Residual, finding: SearchResult, variant: Var
 
 
 def _as_own_table(remaining: Residual, finding: SearchResult, variant: Variant) -> Residual:
-    """Add whether each input code or sum always gives one output code, as a lookup table does."""
+    """Add whether each input code or sum always gives the same output code, as in a lookup table."""
     if remaining.pattern not in _VAGUE_PATTERNS or finding.kind in _KINDS_OF_SEVERAL:
         return remaining
     pairs, total, word = [], 0, "sum"
@@ -153,10 +153,10 @@ def _as_own_table(remaining: Residual, finding: SearchResult, variant: Variant) 
 
 
 _KINDS_OF_SEVERAL = ("softmax", "resize", "where", "quantize")
-"""Kinds that compute their output from several codes that are no sum, or from real numbers."""
+"""Kinds that compute their output from real numbers, or from several codes without summing them."""
 _ONE_CODE = ("lookup", "requantize", "max_pool", "pad", "concat")
 _VAGUE_PATTERNS = ("scattered", "off_by_one", "ties_only", "altered")
-"""Patterns that say little of the cause."""
+"""Patterns that reveal little about the cause."""
 
 
 def _remaining_error(finding: SearchResult, variant: Variant) -> tuple[Residual | None, Suspect | None, Unit | None]:
@@ -224,10 +224,11 @@ def _find_mistake(units: Sequence[Unit], recorded: Sequence[np.ndarray], variant
 def _find_mistake_in_any(finding: SearchResult, unit: Unit) -> Suspect | None:
     """Find the only mistake that reproduces every recorded code with some known arithmetic.
 
-    A wrong kernel may round unlike all its siblings. Few elements rule out most pairs of mistake and arithmetic.
+    A wrong kernel may round differently from all its siblings. Few elements rule out most pairs of mistake and
+    arithmetic.
 
     Args:
-        finding: The search for the node.
+        finding: The search result of the node.
         unit: Its first sample.
     """
     places = _examined_places(finding)
@@ -272,9 +273,9 @@ def _variants_passing(suspect: Suspect, recorded: np.ndarray, known: Sequence[Va
 
 
 _MIN_LATE_EXTENT = 3
-"""Minimum extent of the axis of a late write: the mistake determines all indices but one."""
+"""Minimum extent of the axis of a late write, because the mistake determines all indices but one."""
 _TRIAL_ELEMENTS = 512
-"""Elements of a first trial; they rule out most pairs of a mistake and an arithmetic."""
+"""Number of elements of a first trial, which rule out most pairs of a mistake and an arithmetic."""
 
 
 def _same_mistake(suspect: Suspect, unit: Unit) -> Suspect | None:
@@ -305,14 +306,14 @@ def _reproduces(suspect: Suspect | None, recorded: np.ndarray, variant: Variant)
 
 
 def _batch_axis_name(shape: tuple[int, ...], parts: int) -> str:
-    """Return the name of the joined axis of samples and batch entries."""
+    """Return the name of the merged axis of samples and batch entries."""
     if len(shape) < 2 or shape[0] == 1:
         return "sample"
     return "batch row" if parts == 1 else "sample or batch row"
 
 
 def _join_samples(arrays: Sequence[np.ndarray | None]) -> np.ndarray | None:
-    """Join the arrays of all samples; batch entries count as further samples."""
+    """Join the arrays of all samples. Batch entries count as further samples."""
     present = [array for array in arrays if array is not None]
     if len(present) < len(arrays):
         return None
@@ -322,21 +323,21 @@ def _join_samples(arrays: Sequence[np.ndarray | None]) -> np.ndarray | None:
 
 
 def _has_channels_last(finding: SearchResult, unit: Unit) -> bool:
-    """Return whether a node without a layout of its own, such as an addition, computes on channels-last data."""
+    """Return whether a node without its own layout, such as an addition, computes on channels-last data."""
     has_own_layout = unit.kind in ("conv", "linear") or unit.kind.endswith("_pool")
     return not has_own_layout and channels_last(finding.source.recording.graph, finding.source.node)
 
 
 def distance_to_ties(unit: Unit, columns: Columns, variant: Variant) -> np.ndarray | None:
-    """Return each element's distance from the nearest tie, in codes, at most 0.5; None if unknown.
+    """Return each element's distance from the nearest tie, in codes, at most 0.5, or None if unknown.
 
     The variant is computed with an output scale so fine that its codes show the rounded part. For a variant that
-    truncates, the distance is from the nearest whole number, where its codes change.
+    truncates, it is the distance from the nearest whole number, where its codes change.
 
     Args:
         unit: The unit.
         columns: Its columns, complete.
-        variant: A variant with the columns' sums.
+        variant: A variant that uses the columns' sums.
     """
     if unit.out.dtype.kind not in "iu":
         return None
@@ -364,7 +365,7 @@ def _truncates(variant: Variant) -> bool:
 
 
 def _magnitudes(unit: Unit) -> np.ndarray | None:
-    """Return the sum of the magnitudes of each element's products; None if nothing is summed."""
+    """Return the sum of the magnitudes of each element's products, or None if the unit has no sums."""
     if unit.kind not in ("conv", "linear"):
         return None
     zero = np.zeros((), np.int16)
@@ -377,7 +378,7 @@ def _magnitudes(unit: Unit) -> np.ndarray | None:
 
 
 def _in_recorded_order(remaining: Residual, unit: Unit, shape: tuple[int, ...]) -> Residual:
-    """Convert indices of wrong elements to the layout of the recorded tensor, the sample first."""
+    """Convert indices of wrong elements to the layout of the recorded tensor, with the sample first."""
     if len(shape) < 2:
         return remaining
     converted = []

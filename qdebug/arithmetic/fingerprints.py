@@ -1,4 +1,4 @@
-"""Fingerprints: the arithmetics that probes find of a backend, by kind and types, for a version on a processor.
+"""Fingerprints: the arithmetics that probes find in a backend, by kind and types, for one version and processor.
 
 A fingerprint is the JSON that `qdebug probe -o FILE.json` writes. The packaged fingerprints were measured.
 """
@@ -46,11 +46,11 @@ _LEVELS: Mapping[str, str] = MappingProxyType(
         "asimd": "arm",
     }
 )
-"""Names of processors by their best flag for products of codes, the best first."""
+"""Names of processors by their best flag for products of codes, best first."""
 _PACKAGES: Mapping[str, str] = MappingProxyType({"litert": "ai-edge-litert", "tflm": "tflite-micro"})
 """Package whose version counts, if its name differs from the backend's."""
 _CHOICES = ("kernels", "opt", "precision", "delegate", "compile")
-"""Backend options that choose other kernels."""
+"""Backend options that select different kernels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,10 +59,10 @@ class KindDifference(JsonObject):
 
     Args:
         title: The kind with its types.
-        verdict: "same" if an arithmetic fits both; "differs" if none does; "first" or "second" if only that one has an
-            arithmetic for it.
-        first: The arithmetic of the first in plain words; None without one.
-        second: The arithmetic of the second in plain words; None without one.
+        verdict: "same" if an arithmetic fits both, "differs" if none does, "first" or "second" if only that one has an
+            arithmetic for this kind.
+        first: The arithmetic of the first in plain words, or None if it has none.
+        second: The arithmetic of the second in plain words, or None if it has none.
     """
 
     title: str
@@ -73,13 +73,13 @@ class KindDifference(JsonObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Fingerprint(JsonObject):
-    """The arithmetics of a backend that probes found.
+    """The arithmetics that probes found in a backend.
 
     Args:
         name: Its name.
         backend: The backend.
-        about: Version, options and processor, in a clause.
-        kinds: The class of variants of each kind, with keys as in `Arithmetic.variants`; kinds that no single
+        about: Version, options and processor, as a clause.
+        kinds: The class of variants of each kind, with keys as in `Arithmetic.variants`. Kinds that no single
             arithmetic explains are left out.
         titles: Title of each key.
     """
@@ -105,7 +105,7 @@ class FingerprintComparison(JsonObject):
 
     @property
     def kinds(self) -> tuple[KindDifference, ...]:
-        """Each kind of node for which either has an arithmetic; differences come first."""
+        """Each kind of node for which either has an arithmetic, differences first."""
         differences = [self._difference(key) for key in dict.fromkeys((*self.first.kinds, *self.second.kinds))]
         return tuple(sorted(differences, key=lambda difference: VERDICTS.index(difference.verdict)))
 
@@ -128,7 +128,7 @@ class FingerprintComparison(JsonObject):
         return KindDifference(title=title, verdict=verdict, first=first_text, second=second_text)
 
     def counted(self, verdict: str) -> int:
-        """Return the number of kinds with a verdict."""
+        """Return the number of kinds with a given verdict."""
         return sum(kind.verdict == verdict for kind in self.kinds)
 
     @property
@@ -138,7 +138,7 @@ class FingerprintComparison(JsonObject):
 
     @property
     def exit_code(self) -> int:
-        """Exit code of `qdebug probe --compare`: 1 if a kind differs, 3 if no kind is in both, else 0."""
+        """Exit code of `qdebug probe --compare`: 1 if a kind differs, 3 if no kind is in both, 0 in all other cases."""
         if self.counted("differs"):
             return 1
         return 0 if self.counted("same") else 3
@@ -148,7 +148,7 @@ def _run_text(run: Mapping[str, Any]) -> str:
     """Return a clause about a run: version, options that choose kernels, and processor.
 
     Args:
-        run: Facts of a run, as `RunInfo.to_dict` gives them.
+        run: Facts of a run, as returned by `RunInfo.to_dict`.
     """
     backend = str(run.get("backend", ""))
     package = _PACKAGES.get(backend, backend)
@@ -175,10 +175,10 @@ def find_fingerprint(text: str) -> Fingerprint:
     """Return the fingerprint that a user names.
 
     Args:
-        text: The path of a file of `qdebug probe`, or the name of a packaged fingerprint.
+        text: The path of a file written by `qdebug probe`, or the name of a packaged fingerprint.
 
     Raises:
-        UsageError: There is no such fingerprint, or the file holds something else.
+        UsageError: There is no such fingerprint, or the file does not contain one.
     """
     by_name = packaged()
     if text in by_name and not Path(text).is_file():
@@ -210,7 +210,7 @@ def _decoded(name: str, content: bytes) -> Fingerprint:
     """Parse the JSON of a probe.
 
     Raises:
-        UsageError: It is no fingerprint, or contains something that is no arithmetic.
+        UsageError: It is not a fingerprint, or contains an invalid arithmetic.
     """
     try:
         document = json.loads(content)
@@ -241,7 +241,7 @@ def _entry_of(holder: Any, key: str, kind: type = object, default: object = None
     """Return an entry of a JSON object.
 
     Raises:
-        ValueError: It is no object, lacks the entry, or the entry has another type.
+        ValueError: It is not an object, lacks the entry, or the entry has the wrong type.
     """
     value = holder.get(key, default) if isinstance(holder, dict) else None
     if value is None:

@@ -1,9 +1,9 @@
-"""Group variants that compute the same function of a node, so that an answer counts them once.
+"""Groups variants that compute the same function of a node, so that an answer counts them once.
 
 There are three proofs. If the operands have few codes, all combinations are computed. If a program turns a sum into a
 code and never decreases, it is determined by its steps: the sums at which the code changes. Programs that agree on both
-sides of every step, and at the ends of the range, are equal. Otherwise, variants that are equal by construction are
-found, see `qdebug.arithmetic.canonical`. Begin at `same_functions`.
+sides of every step, and at the ends of the range, are equal. If neither proof applies, variants that are equal by
+construction are found, see `qdebug.arithmetic.canonical`. Begin at `same_functions`.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ _ENDS = -(2**31), 2**31 - 1
 _STEP_SLACK = 8
 """Typical distance between the steps of two programs, in sums."""
 _SPARSE_STRIDE = 61
-"""A first trial computes one of this many combinations of codes."""
+"""A first trial computes one in this many combinations of codes."""
 _SUMMED = frozenset({"conv", "linear", "mul", "requantize", "global_average_pool", "reduce_mean"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Shape:
-    """A unit and its columns without their values: scales, zero points, attributes and shapes.
+    """A unit and its columns without values: only scales, zero points, attributes and shapes.
 
     Args:
-        unit: The unit; its codes are zeros that take no memory.
+        unit: The unit. Its codes are zeros that take no memory.
         columns: Its columns without values, by heavy part.
     """
 
@@ -84,7 +84,7 @@ def same_functions(variants: Sequence[Variant], shapes: Sequence[Shape]) -> tupl
         shapes: The nodes.
 
     Returns:
-        A number for each variant; variants with equal numbers give equal codes for all operands of these nodes.
+        A number for each variant. Variants with equal numbers give equal codes for all operands of these nodes.
     """
     numbers = (0,) * len(variants)
     codes_left = EQUAL_FUNCTIONS_MAX_CODES
@@ -110,11 +110,12 @@ def _numbers_by_key(keys: Sequence[object]) -> tuple[int, ...]:
 def _number_for_node(
     variants: Sequence[Variant], tied: Sequence[int], shape: Shape, max_codes: int
 ) -> tuple[tuple[int, ...], int]:
-    """Number variants by their function of one node; return the number of computed codes too.
+    """Number variants by their function of one node, and return the number of computed codes as well.
 
     Args:
         variants: The variants.
-        tied: Group of each variant by the nodes so far; if canonical forms agree within groups, nothing is computed.
+        tied: Group of each variant according to the nodes so far. If canonical forms agree within groups, nothing is
+            computed.
         shape: The node.
         max_codes: Maximum number of codes to compute.
     """
@@ -144,15 +145,15 @@ def _number_for_node(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _ProofInputs:
-    """Numbers that the programs of one node can start from.
+    """Numbers that the programs of one node may start from.
 
     Args:
         unit: The node.
-        columns: All such numbers, if `every`; else a single number for each set of parameters.
+        columns: All such numbers if `every` is true, or a single number for each set of parameters.
         every: Whether the columns hold all numbers.
-        price: Codes computed for each variant.
-        ends: Least and largest possible number, unless `every`.
-        steps: Steps of the last variant examined; empty before the first.
+        price: Number of codes computed for each variant.
+        ends: Least and largest possible number, unless `every` is true.
+        steps: Steps of the last variant examined. Empty before the first.
     """
 
     unit: Unit
@@ -164,7 +165,7 @@ class _ProofInputs:
 
     @classmethod
     def of(cls, shape: Shape, sums: HeavyPart) -> _ProofInputs | None:
-        """Return the inputs of a node's programs; None if they are too many or unknown."""
+        """Return the inputs of a node's programs, or None if there are too many or they are unknown."""
         unit, unit_columns = shape.unit, shape.columns.get(sums)
         if unit_columns is None or unit.out.scale.size > 1 or unit.out.dtype.kind not in "iu":
             return None
@@ -191,7 +192,7 @@ class _ProofInputs:
 
     @classmethod
     def _of_sums(cls, unit: Unit, unit_columns: Columns) -> _ProofInputs:
-        """Return one sum for each channel with parameters of its own, along the last axis but one."""
+        """Return one sum for each channel with its own parameters, along the second-to-last axis."""
         channels = 1
         if unit.per_channel or unit_columns.sums.bias == "float":
             channels = unit_columns.shape[1] if unit.kind == "conv" else unit_columns.shape[-1]
@@ -225,7 +226,7 @@ class _ProofInputs:
         return tuple(numbers)
 
     def _number_codes(self, variants: Sequence[Variant]) -> tuple[int, ...]:
-        """Compute a sparse sample first, and all codes of those variants that agree on it."""
+        """Compute a sparse sample first, and then all codes of those variants that agree on it."""
         sparse = replace(
             self.columns, values=tuple(array[::_SPARSE_STRIDE] for array in self.columns.values), spreads={}
         )
@@ -253,7 +254,7 @@ class _ProofInputs:
         return self._codes(np.concatenate([below, above, ends], axis=-1), variants)
 
     def _bracket(self, base: Variant, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return sums below and at each step: close to where the scales put it, else the whole range."""
+        """Return sums below and at each step: near the step that the scales imply, or over the whole range."""
         shape = (*self.columns.values[0].shape, codes.size)
         below, above = (np.full(shape, end, np.int64) for end in self.ends)
         for guess in self.steps or self._expected_steps(shape, codes):
@@ -275,7 +276,7 @@ class _ProofInputs:
         return [np.clip(near, *self.ends).astype(np.int64)] if np.isfinite(near).all() else []
 
     def _codes(self, numbers: np.ndarray, variants: Sequence[Variant]) -> np.ndarray:
-        """Compute variants on numbers with an extra last axis: (variants, *parameters, numbers)."""
+        """Compute variants on numbers, with an extra last axis: (variants, *parameters, numbers)."""
         flat = np.moveaxis(numbers, -1, 0)  # use the batch axis, because no parameter varies along it
         batch = np.ascontiguousarray(flat)
         columns = replace(self.columns, values=(batch,), shape=batch.shape, spreads={})
@@ -284,7 +285,7 @@ class _ProofInputs:
 
 
 def _scaled_operand(unit: Unit) -> Operand | None:
-    """Return the operand with scales along the last axis, or any operand if none has several; None for other scales."""
+    """Return the operand with scales along the last axis, or any operand if none has several, or None."""
     for operand in unit.operands:
         if operand.scale.size > 1 and operand.scale.size != operand.scale.shape[-1]:
             return None
@@ -295,7 +296,7 @@ def _scaled_operand(unit: Unit) -> Operand | None:
 
 
 def _sum_range(unit: Unit, columns: Columns) -> tuple[int, int]:
-    """Return the least and the largest 32-bit sum that codes can add up to."""
+    """Return the smallest and the largest 32-bit sum that the codes can have."""
     largest = 1
     for operand in unit.operands:
         low, high = code_limits(logical_name(operand.codes.dtype))

@@ -1,6 +1,6 @@
-"""Known kernel mistakes of recurrent layers, normalizations, movements, selections and casts, and inverted flags.
+"""Known kernel mistakes in recurrent layers, normalizations, movements, selections and casts, and inverted flags.
 
-They follow public bug reports, like `qdebug.arithmetic.mistakes`.
+They are based on public bug reports, like those in `qdebug.arithmetic.mistakes`.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ def _identity(values: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mistake:
-    """A mistake that a kernel may make with a node.
+    """A mistake that a kernel may make in computing a node.
 
     Args:
         likely: The mistake in words.
         node: The node with the mistake.
         values: Inputs that differ from the recorded ones.
         after: Applied to the node's result.
-        told: Index of the part of the result that the mistake determines; the rest is undetermined.
-        opset: Operator set version that computes it; None for the version of the graph.
-        about: The attribute or input concerned, if other mistakes with it give nearly the same result; "" elsewhere.
+        told: Index of the part of the result that the mistake determines. The rest is undetermined.
+        opset: Operator set version that computes it, or None for the version of the graph.
+        about: The attribute or input concerned, if other mistakes involving it give nearly the same result, or "".
     """
 
     likely: str
@@ -53,10 +53,10 @@ class Mistake:
 
 
 def layer_mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int]) -> Iterator[Mistake]:
-    """Yield the mistakes that a kernel could make with a node.
+    """Yield the mistakes that a kernel could make in computing a node.
 
     Args:
-        node: The node on real numbers.
+        node: The node's real-valued form.
         values: Its inputs.
         opset: Version of each operator set of its graph.
     """
@@ -78,7 +78,7 @@ def layer_mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[
 
 
 def _clipped_infinities(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield infinite operands that a short format turns into its largest number."""
+    """Yield infinite operands that a short format converts to its largest number."""
     infinite = {name: array for name, array in values.items() if array.dtype.kind == "f" and np.isinf(array).any()}
     for short in SHORT_FORMATS if infinite else ():
         clipped = {
@@ -90,7 +90,7 @@ def _clipped_infinities(node: Node, values: Mapping[str, np.ndarray]) -> Iterato
 
 
 def _other_functions(node: Node) -> Iterator[Mistake]:
-    """Yield other functions in place of an activation."""
+    """Yield different functions in place of an activation."""
     functions = operators.alike_functions(node.op)
     if operators.of(node.op).unit == "lookup":
         functions |= operators.names_where(lambda row: row.unit == "lookup" and row.name != node.op)
@@ -133,7 +133,7 @@ def _saturating_integers(node: Node, values: Mapping[str, np.ndarray]) -> Iterat
 
 
 def _of_quotients(node: Node, dividend: np.ndarray, divisor: np.ndarray) -> Iterator[Mistake]:
-    """Yield quotients of integers that are rounded otherwise: some languages cut them off, others round them down."""
+    """Yield quotients of integers with a different rounding: some languages truncate them, others round down."""
     if dividend.dtype.kind not in "iu" or divisor.dtype.kind not in "iu":
         return
     with np.errstate(all="ignore"):
@@ -152,7 +152,7 @@ _FILLINGS = (("edge", "its outermost values"), ("reflect", "its values mirrored"
 
 
 def _other_padding(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield windows with other values in their padding."""
+    """Yield windows with different values in their padding."""
     data, pads = values.get(node.inputs[0]) if node.inputs else None, node.attrs.get("pads")
     row = operators.of(node.op)
     if data is None or data.dtype.kind != "f" or not row.windowed or node.attrs.get("channels_last"):
@@ -207,13 +207,13 @@ _CONFUSED_VALUES: Mapping[str, tuple[tuple[str, ...], ...]] = MappingProxyType(
         "rounding_mode": (("ROUND", "CEIL", "FLOOR", "DOWN", "UP", "HALF_UP", "HALF_DOWN"),),
     }
 )
-"""Attribute values that are confused with each other."""
+"""Attribute values that are easily confused with each other."""
 _DIVISOR_FLAGS = ("count_include_pad", "ceil_mode")
-"""Flags of which 1 instead of 0 is a mistake of its own."""
+"""Flags for which 1 instead of 0 is handled as a separate mistake."""
 
 
 def _wrong_choices(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int]) -> Iterator[Mistake]:
-    """Yield inverted flags and confused choices, including those that the node leaves at their default."""
+    """Yield inverted flags and confused choices, including those left at their default by the node."""
     read_attrs: dict[str, AttrValue | None] = {}
     try:
         run_node(node, values, opset, asked=read_attrs)
@@ -233,7 +233,7 @@ def _wrong_choices(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[
 
 
 _TRANSPOSING_FLAGS = MappingProxyType({"transA": 0, "transB": 1})
-"""Flags that transpose an operand, with its position; for a square operand this equals another memory order."""
+"""Flags that transpose an operand, with its position. For a square operand, this equals a different memory order."""
 _TITLES = MappingProxyType(
     {
         "recurrent": {
@@ -298,18 +298,18 @@ def _gate_orders(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mista
 
 
 def _gate_shape(array: np.ndarray, gates: int) -> tuple[int, ...]:
-    """Return the extents of one gate; a bias, which holds two rows of gates, has cells only."""
+    """Return the shape of one gate. A bias, which holds two rows of gates, has only one dimension."""
     return (array.shape[1] // (2 * gates),) if array.ndim == 2 else (array.shape[1] // gates, *array.shape[2:])
 
 
 def _scale_and_bias_positions(node: Node) -> tuple[int, ...] | None:
-    """Return the positions of scale and bias of a node that normalizes by its data's statistics; None for others."""
+    """Return the positions of scale and bias in a node that normalizes by its data's statistics, or None."""
     ops = ("LayerNormalization", "InstanceNormalization", "GroupNormalization", "RMSNormalization")
     return (1, 2) if operators.plain(node).name in ops else None
 
 
 def _statistics_shape(node: Node, data: np.ndarray) -> tuple[np.ndarray, tuple[int, ...]] | None:
-    """Return data reshaped for its statistics, and the axes to reduce; None of other normalizations."""
+    """Return data reshaped for its statistics, and the axes to reduce, or None for other normalizations."""
     if node.op == "LayerNormalization":
         axis = node.attrs.get("axis", -1)
         return data, tuple(range(data.ndim))[axis if isinstance(axis, int) else -1 :]
@@ -322,7 +322,7 @@ def _statistics_shape(node: Node, data: np.ndarray) -> tuple[np.ndarray, tuple[i
 
 
 def _other_statistics(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield a variance over one element less, a misplaced epsilon, and channels grouped otherwise."""
+    """Yield a variance over one element less, a misplaced epsilon, and a different grouping of channels."""
     data = values.get(node.inputs[0]) if node.inputs else None
     if data is None or _scale_and_bias_positions(node) is None or len(node.inputs) < 2 or data.dtype.kind != "f":
         return
@@ -373,7 +373,7 @@ def _other_statistics(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[
 def _statistics_of_part(
     node: Node, values: Mapping[str, np.ndarray], shaped: np.ndarray, axes: tuple[int, ...], epsilon: float
 ) -> Iterator[Mistake]:
-    """Yield statistics of the first elements alone, as many as a kernel works on at once, or can count."""
+    """Yield statistics of only the first elements, as many as a kernel processes or counts at once."""
     rows = shaped.reshape(*shaped.shape[: shaped.ndim - len(axes)], -1)
     count = rows.shape[-1]
     for end in sorted({count // 2, *(block for block in (*_BLOCKS, _UINT16_NUMBERS) if block < count)} - {0}):
@@ -394,7 +394,7 @@ _UINT16_NUMBERS = 1 << 16
 def _deviations_with_lanes(
     mean: np.ndarray, variance: np.ndarray, count: int, epsilon: float
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield deviations that count empty lanes, where a kernel's block is longer than the row: they hold -mean."""
+    """Yield deviations that count empty lanes, which hold -mean, where a kernel's block is longer than the row."""
     for lanes in _empty_lanes(count):
         total = variance * count + lanes * mean**2
         for divisor in (count, count + lanes):
@@ -403,16 +403,16 @@ def _deviations_with_lanes(
 
 
 def _empty_lanes(count: int) -> list[int]:
-    """Return how many lanes are empty in the last block of a row, for common sizes of blocks."""
+    """Return how many lanes are empty in the last block of a row, for common block sizes."""
     return sorted({-count % block for block in _BLOCKS} - {0})
 
 
 _BLOCKS = (4, 8, 16, 32, 64, 128, 256, 512, 1024)
-"""Elements that kernels work on at once."""
+"""Number of elements that kernels process at once."""
 
 
 def _padded_softmax(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield probabilities whose sum counts empty lanes, which hold 0, as exp(0)."""
+    """Yield probabilities whose sum counts empty lanes, which hold 0 and contribute exp(0)."""
     data, axis = values.get(node.inputs[0]) if node.inputs else None, node.attrs.get("axis", -1)
     if node.op not in ("Softmax", "LogSoftmax") or data is None or data.dtype.kind != "f" or not isinstance(axis, int):
         return
@@ -429,7 +429,7 @@ def _padded_softmax(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mi
 
 
 def _ranges_of_parts(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield codes whose scale was chosen for a part of the data, as by one of several groups of threads."""
+    """Yield codes whose scale was chosen for only a part of the data, as by one of several groups of threads."""
     data = values.get(node.inputs[0]) if node.inputs else None
     if node.op != "DynamicQuantizeLinear" or data is None or data.dtype != np.float32 or not data.size:
         return
@@ -450,7 +450,7 @@ def _ranges_of_parts(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[M
 
 
 def _chosen_scale(data: np.ndarray) -> tuple[np.float32, float]:
-    """Return the scale and the zero point that ONNX's DynamicQuantizeLinear chooses for some data."""
+    """Return the scale and the zero point that ONNX's DynamicQuantizeLinear chooses for given data."""
     low, high = min(data.min(), np.float32(0)), max(data.max(), np.float32(0))
     scale = np.float32((high - low) / np.float32(255))
     return scale, float(np.clip(np.rint(-low / scale), 0, 255)) if scale else 0.0
@@ -478,7 +478,7 @@ _INDEXING_OPS = ("Gather", "GatherElements", "GatherND")
 
 
 def _wrong_indices(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield negative indices that are not counted from the end, and indices that are off by one."""
+    """Yield negative indices not counted from the end, and off-by-one indices."""
     if node.op not in _INDEXING_OPS or len(node.inputs) < 2:
         return
     data, name = values[node.inputs[0]], node.inputs[1]
@@ -529,7 +529,7 @@ def _zeroed(result: np.ndarray, *, negative: np.ndarray) -> np.ndarray:
 
 
 def _wrong_arrangements(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield inverse permutations, parts joined in another order, and flipped filters."""
+    """Yield inverse permutations, parts joined in a different order, and flipped filters."""
     row, perm = operators.of(node.op), node.attrs.get("perm")
     if row.moves is Move.TRANSPOSE and isinstance(perm, tuple) and all(isinstance(each, int) for each in perm):
         inverse = tuple(int(at) for at in np.argsort([int(each) for each in perm if isinstance(each, int)]))
@@ -562,7 +562,7 @@ def _reshaped(values: Mapping[str, np.ndarray], node: Node, result: np.ndarray) 
 
 
 def _reordered_lists(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield lists of one or two entries per axis that are read in another order."""
+    """Yield lists of one or two entries per axis that are read in a different order."""
     for name in ("strides", "pads"):
         entries = node.attrs.get(name)
         if not isinstance(entries, tuple) or not all(isinstance(each, int) for each in entries):
@@ -596,7 +596,7 @@ def _flipped(result: np.ndarray, *, steps: np.ndarray, axes: np.ndarray | None) 
 
 
 def _list_orders(name: str, entries: tuple[AttrValue, ...]) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    """Yield a list reversed; for pads, as if begin and end of an axis were adjacent."""
+    """Yield a list reversed, and for pads, with begin and end of each axis adjacent."""
     if name == "strides":
         orders = {entries[::-1]: f"the strides are {entries[::-1]}, not {entries}"}
     else:

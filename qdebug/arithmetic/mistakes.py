@@ -1,6 +1,6 @@
-"""Known kernel mistakes of a node on real numbers or integer sums. Begin at `mistakes`.
+"""Known kernel mistakes in nodes on real numbers or integer sums. Begin at `mistakes`.
 
-They follow public bug reports. `qdebug.arithmetic.suspects` has the mistakes on codes.
+They are based on public bug reports. `qdebug.arithmetic.suspects` contains the mistakes on codes.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ __all__ = ["Mistake", "mistakes", "other_dilations"]
 
 
 def mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int]) -> Iterator[Mistake]:
-    """Yield the mistakes that a kernel could make with a node.
+    """Yield the mistakes that a kernel could make in computing a node.
 
     Args:
-        node: The node on real numbers, or on codes whose sums it gives.
+        node: The node's real-valued form, or a node on codes that outputs sums.
         values: Its inputs.
         opset: Version of each operator set of its graph.
     """
@@ -50,7 +50,7 @@ def mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, i
 
 
 def _overflowing_casts(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield casts of numbers beyond an integer type; their result is undefined, and processors differ."""
+    """Yield casts of numbers beyond an integer type's range, whose undefined result differs between processors."""
     data = values.get(node.inputs[0]) if node.inputs else None
     target = node.attrs.get("to")
     if not operators.of(node.op).casts or data is None or data.dtype.kind != "f" or not isinstance(target, int):
@@ -82,7 +82,7 @@ def _replaced(_: np.ndarray, *, result: np.ndarray) -> np.ndarray:
 
 
 def _without(node: Node, *places: int) -> Node:
-    """Return a node that does not read some of its inputs."""
+    """Return a node with some of its inputs removed."""
     return replace(node, inputs=tuple("" if place in places else name for place, name in enumerate(node.inputs)))
 
 
@@ -117,7 +117,7 @@ def _exchanged_operands(node: Node, values: Mapping[str, np.ndarray]) -> Iterato
 
 
 def _misapplied_factors(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield a small factor or term that is left out, or applied twice."""
+    """Yield a small factor or term that is omitted or applied twice."""
     row = operators.of(node.op)
     names = [name for name in node.inputs if name]
     if len(names) != 2 or not row.rounds_by_element or not (row.adds or row.neutral == 1):
@@ -136,7 +136,7 @@ def _misapplied_factors(node: Node, values: Mapping[str, np.ndarray]) -> Iterato
 
 
 def _wrong_broadcasts(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield a smaller operand that is repeated along other axes than its own."""
+    """Yield a smaller operand that is broadcast along the wrong axes."""
     names = [name for name in node.inputs if name]
     if len(names) != 2 or not operators.of(node.op).elementwise:
         return
@@ -161,7 +161,7 @@ def _wrong_broadcasts(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[
 
 
 def _repeated_matrices(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield the matrices of an operand repeated one after the other, not broadcast along their axes."""
+    """Yield the matrices of an operand repeated in sequence instead of being broadcast along their axes."""
     if operators.of(node.op).sums is not Sums.MATRIX or len(node.inputs) < 2:
         return
     for small, large in (node.inputs[:2], node.inputs[1::-1]):
@@ -184,7 +184,7 @@ _IGNORED = (
     "alpha", "beta", "gamma", "epsilon", "exclude_outside", "scale", "bias", "lambd", "clip", "softcap",
     "cubic_coeff_a", "extrapolation_value", "size", "k", "offset", "p", "layout",
 )  # fmt: skip
-"""Attributes that kernels are known to ignore; `layer_mistakes` inverts those with the values 0 and 1."""
+"""Attributes that kernels are known to ignore. `layer_mistakes` inverts those with the values 0 and 1."""
 
 
 def _wrong_attributes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
@@ -215,7 +215,7 @@ def _wrong_attributes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[
 
 
 def _reduced_other_axes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield a reduction or a cumulative sum along another axis."""
+    """Yield a reduction or a cumulative sum along a different axis."""
     row = operators.of(node.op)
     if not (row.reduces or row.accumulates) or not node.inputs or node.inputs[0] not in values:
         return
@@ -234,11 +234,11 @@ def _reduced_other_axes(node: Node, values: Mapping[str, np.ndarray]) -> Iterato
 _EPSILONS = (1e-3, 1e-5, 1e-6, 1e-12)
 """Defaults of frameworks."""
 _ONE_AXIS_OPSET = 13
-"""Operator set since which Softmax and the like reduce one axis; before, they reduce all axes from one on."""
+"""Operator set since which Softmax and similar operators reduce one axis instead of all from a given one on."""
 
 
 def _other_operator_sets(node: Node) -> Iterator[Mistake]:
-    """Yield a Softmax or the like as defined in an older or a newer operator set."""
+    """Yield a Softmax or similar operator as defined in an older or a newer operator set."""
     if not operators.of(node.op).hides_low:
         return
     axis = node.attrs.get("axis")
@@ -252,7 +252,7 @@ def _other_operator_sets(node: Node) -> Iterator[Mistake]:
 
 
 def _wrong_divisors(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield average pools that divide by elements outside their windows."""
+    """Yield average pools that count elements outside their windows in the divisor."""
     if operators.plain(node).unit != "average_pool":
         return
     counted = {**node.attrs, "count_include_pad": 1}
@@ -280,7 +280,7 @@ def _wrong_divisors(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mi
 
 
 def _usual_gate_parameters(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield a gated operator whose gate has the default parameters of its own operator."""
+    """Yield a gated operator whose gate uses the default parameters of the gate's operator."""
     gate = operators.of(node.op).gate
     data = values.get(node.inputs[0]) if node.inputs else None
     if gate is not None and gate.attrs and data is not None:
@@ -291,7 +291,7 @@ def _usual_gate_parameters(node: Node, values: Mapping[str, np.ndarray]) -> Iter
 
 
 def _int_tuple(value: object) -> tuple[int, ...]:
-    """Return the integers of an attribute; empty if there are none."""
+    """Return the integers of an attribute, or an empty tuple if there are none."""
     return tuple(each for each in value if isinstance(each, int)) if isinstance(value, tuple) else ()
 
 
@@ -308,12 +308,12 @@ def other_dilations(
 ) -> Iterator[tuple[str, dict[str, AttrValue]]]:
     """Yield the attributes of a convolution with ignored or confused dilations, and the mistake in words.
 
-    Padding compensates the changed span of a window, so that the result keeps its extents: half of it on either side,
+    Padding compensates for the changed span of a window, so that the result keeps its shape: half of it on either side,
     or all of it at the end.
 
     Args:
         attrs: The attributes of the convolution.
-        kernel: Extents of its filters.
+        kernel: Shape of its filters.
     """
     dilations, pads = _int_tuple(attrs.get("dilations")), _int_tuple(attrs.get("pads")) or (0,) * (2 * len(kernel))
     if not any(each != 1 for each in dilations) or len(dilations) != len(kernel) or len(pads) != 2 * len(kernel):
@@ -388,7 +388,7 @@ def _clamped(values: np.ndarray) -> np.ndarray:
 
 
 def _rounded_inputs(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield inputs that are rounded to a short format first; products are checked elsewhere."""
+    """Yield inputs that are rounded to a short format first. Products are checked elsewhere."""
     if operators.of(node.op).product:
         return
     float_values = {name: array for name, array in values.items() if array.dtype == np.float32}
@@ -440,7 +440,7 @@ def _wrong_packed_zero_points(node: Node, values: Mapping[str, np.ndarray]) -> I
 
 
 def _misread_packed_codes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield the codes of a packed weight unpacked in another order, or in another form."""
+    """Yield the codes of a packed weight unpacked in a different order, or in a different form."""
     packed = operators.of(node.op).packed
     name = node.inputs[packed.inputs[0]] if packed is not None else ""
     if packed is None or packed.layout != "columns" or node.attrs.get("bits", 4) != 4:
@@ -484,12 +484,12 @@ def _incomplete_sums(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[M
 
 
 _TILES = (4, 8, 16, 32, 64, 128)
-"""Terms that kernels sum at a time."""
+"""Number of terms that kernels sum at a time."""
 _PARTS = (2, 4, 8)
 
 
 def _late_writes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield rows or columns of a product that are written one place late."""
+    """Yield rows or columns of a product that are written one position too late."""
     del values
     for axis, title in ((-2, "row"), (-1, "column")) if operators.of(node.op).product else ():
         part = (Ellipsis, slice(1, None), *[slice(None)] * (-axis - 1))
@@ -501,9 +501,9 @@ def _late_writes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mista
 
 
 def _with_gaps(result: np.ndarray, tile: int) -> np.ndarray:
-    """Return a result whose rows are padded with zeros to a multiple of some elements, cut to its size.
+    """Return a result whose rows are padded with zeros to a multiple of a tile, cut to its size.
 
-    If the next smaller multiple needs the same padding, it is left to that.
+    If the next smaller tile needs the same padding, that tile covers the case.
     """
     gap = -result.shape[-1] % tile if result.ndim > 1 else 0
     if not gap or gap == -result.shape[-1] % (tile // 2):

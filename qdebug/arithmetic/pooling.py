@@ -1,7 +1,7 @@
-"""Pool the evidence of nodes that a backend may compute with one kernel: equal kind, function and types.
+"""Pools the evidence of nodes that a backend may compute with one kernel: equal kind, function and types.
 
-If several variants reproduce a node, its siblings narrow them down. The smallest number of classes is sought such that
-every node is in one, since a backend with several kernels for a kind (depthwise and dense, say) uses each for many
+If several variants reproduce a node, its siblings narrow them down. The search is for the smallest number of classes
+that cover all nodes, because a backend with several kernels for a kind (such as depthwise and dense) uses each for many
 nodes. Begin at `pool`.
 """
 
@@ -27,17 +27,19 @@ _ALIEN = "a step program of no known runtime fits ({}), but a known arithmetic r
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pooled:
-    """The variants of a node after its siblings were considered.
+    """The variants of a node after considering its siblings.
 
     Args:
-        variants: Variants that reproduce all nodes of its class, the simplest first, one for each function of these
-            nodes; empty if none reproduces the node itself.
+        variants: Variants that reproduce all nodes of its class, simplest first, one for each function of these nodes.
+            Empty if none reproduces the node itself.
         members: All such variants, including other names of one function.
-        siblings: Number of nodes in the class, this one included; for an unexplained node all of its kind and types.
-        usual: The variant that reproduces most siblings; None if nothing reproduces any.
-        reason: How the siblings contradict the answer; None if they do not.
-        doubt: Why the variant is doubted: no known backend uses it. None for a known variant, or if it is believed.
-        fits: The doubted variant, if it fits on too many elements for chance.
+        siblings: Number of nodes in the class, including this one. For an unexplained node, all nodes of its kind and
+            types.
+        usual: The variant that reproduces most siblings, or None if nothing reproduces any.
+        reason: How the siblings contradict the answer, or None.
+        doubt: Why the variant is doubtful: no known backend uses it. None for a known variant, or if the evidence
+            suffices.
+        fits: The doubtful variant, if it fits too many elements for chance.
     """
 
     variants: tuple[Variant, ...]
@@ -54,7 +56,8 @@ def pool(findings: Mapping[int, SearchResult], measured: KnownRuntime | None = N
 
     Args:
         findings: Search results of the nodes, by any number.
-        measured: The runtime's known arithmetic: preferred among variants that reproduce as many nodes.
+        measured: The runtime's known arithmetic, which is preferred among variants that reproduce the same number of
+            nodes.
     """
     groups: dict[tuple[object, ...], list[int]] = {}
     for number, finding in findings.items():
@@ -70,7 +73,7 @@ def pool(findings: Mapping[int, SearchResult], measured: KnownRuntime | None = N
 
 
 def _group_key(finding: SearchResult) -> tuple[object, ...]:
-    """Return the key of nodes that one kernel may compute."""
+    """Return the key shared by nodes that one kernel may compute."""
     branch = finding.branch if finding.kind in _APART else ""
     return finding.kind, branch, finding.dtypes, finding.per_channel
 
@@ -78,12 +81,12 @@ def _group_key(finding: SearchResult) -> tuple[object, ...]:
 def _classes(
     findings: Mapping[int, SearchResult], own: Collection[Variant], stated: Variant | None
 ) -> dict[int, Pooled]:
-    """Cover the nodes greedily by few variants, and give each node the class of its variant.
+    """Cover the nodes greedily with few variants, and give each node the class of its variant.
 
     Args:
         findings: Search results of the nodes, by any number.
-        own: The runtime's known variants: preferred among variants that reproduce as many nodes.
-        stated: The variant of the runtime's own fingerprint: expected of nodes that nothing reproduces.
+        own: The runtime's known variants, which are preferred among variants that reproduce the same number of nodes.
+        stated: The variant from the runtime's own fingerprint, expected for nodes that nothing reproduces.
     """
     pooled: dict[int, Pooled] = {}
     usual: Variant | None = None
@@ -129,14 +132,14 @@ def _classes(
 
 
 def _is_stated(members: Sequence[Variant], finding: SearchResult) -> bool:
-    """Return whether a preset states one of some variants for a node's kind and types."""
+    """Return whether a preset states one of the given variants for a node's kind and types."""
     return any(names_of(variant, finding.kind, finding.dtypes, finding.branch) for variant in members)
 
 
 def _with_novel(findings: dict[int, SearchResult], known: Sequence[SearchResult]) -> dict[int, SearchResult]:
-    """Add a program of no known backend to all siblings if it reproduces all of them: one kernel, not two.
+    """Add a program of no known backend to all siblings if it reproduces them all: one kernel is likelier than two.
 
-    Known variants may come so close to it that they reproduce some of the nodes.
+    Known variants may be so similar that they reproduce some of the nodes.
     """
     novel = [finding for finding in findings.values() if finding.novel is not None]
     if not novel or not known or len(known) > UNKNOWN_PROGRAM_MAX_SIBLINGS:
@@ -154,7 +157,7 @@ def _with_novel(findings: dict[int, SearchResult], known: Sequence[SearchResult]
 
 
 def _one_of_each_function(members: Sequence[Variant], findings: Sequence[SearchResult]) -> tuple[Variant, ...]:
-    """Return the first variant of each function of some nodes."""
+    """Return the first variant of each function of the given nodes."""
     shapes = [finding.shape for finding in findings if finding.shape is not None]
     if len(shapes) < len(findings):
         return tuple(members)
@@ -165,9 +168,9 @@ def _one_of_each_function(members: Sequence[Variant], findings: Sequence[SearchR
 
 
 def _reason_for_doubt(variant: Variant, findings: Sequence[SearchResult], known: Sequence[SearchResult]) -> str | None:
-    """Return why a program of no known backend is doubtful; None if it is not.
+    """Return why a program of no known backend is doubtful, or None if it is not.
 
-    Thousands of programs were tried. One may compensate for a wrong scale; it then fails on the siblings.
+    Thousands of programs were tried. One of them may compensate for a wrong scale, but then fails on the siblings.
 
     Args:
         variant: The program.
@@ -186,20 +189,20 @@ def _reason_for_doubt(variant: Variant, findings: Sequence[SearchResult], known:
 
 
 def _may_be_chance(findings: Sequence[SearchResult]) -> bool:
-    """Return whether only novel programs reproduce some nodes, and few elements decide."""
+    """Return whether only novel programs reproduce some nodes, with few deciding elements."""
     novel = [finding.novel for finding in findings if finding.novel is not None]
     return len(novel) == len(findings) and sum(novel) < UNKNOWN_PROGRAM_MIN_ELEMENTS
 
 
 def standing_for(explained: Sequence[tuple[SearchResult, Sequence[str]]]) -> tuple[dict[str, str], dict[str, str]]:
-    """Choose one variant for all nodes of a kind and types, or one for each branch if that does not do.
+    """Choose one variant for all nodes of a kind and types, or one for each branch if one does not suffice.
 
     Args:
-        explained: Results of the explained nodes, with the texts of their class, the simplest first.
+        explained: Results of the explained nodes, with the texts of their class, simplest first.
 
     Returns:
-        The text of the chosen variant by key of `Arithmetic.variants`, and by the same keys a clause with the number of
-        nodes that it does not reproduce, if any.
+        The text of the chosen variant by key of `Arithmetic.variants`, and by the same keys, a clause with the number
+            of nodes that it does not reproduce, if any.
     """
     kinds: dict[tuple[str, tuple[str, ...]], dict[str, list[Sequence[str]]]] = {}
     for finding, members in explained:
@@ -222,7 +225,7 @@ def standing_for(explained: Sequence[tuple[SearchResult, Sequence[str]]]) -> tup
 
 
 def _commonest(nodes: Sequence[Sequence[str]]) -> str:
-    """Return the variant that most nodes have in their class; of equals the simplest."""
+    """Return the variant that is in the class of most nodes, or the simplest of several."""
     votes: dict[str, int] = {}
     for members in nodes:
         for text in members:

@@ -1,9 +1,9 @@
 """Arithmetics of known backends by name, one row each, with their provenance.
 
-A row states the variants that are known of a backend. Kinds of unit that it does not state are computed as in ONNX
-Runtime's x86 kernels, and `Preset.states` lists the stated ones. A package may compute differently on another
-processor; the names say so. Fingerprints measured by `qdebug probe` are presets too. The words of a variant and their
-formulas with sources are in `qdebug.replay`.
+A row states the known variants of a backend. Kinds of unit that it does not state are computed as in ONNX Runtime's x86
+kernels; `Preset.states` lists the stated ones. A package may compute differently on different processors, which the
+names reflect. Fingerprints measured by `qdebug probe` are presets too. The words of a variant and their formulas with
+sources are in `qdebug.replay`.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ class Preset:
         fused: Whether the backend computes groups of a QDQ graph as one node on codes.
         aliases: Other names for it.
         apart: Provenance of single kinds that differ from the rest.
-        backend: The backend that probes measured; empty otherwise.
-        also: Further variants by kind, of nodes that neither types nor branch tell apart.
+        backend: The backend that was probed, or "".
+        also: Additional variants by kind, for nodes that neither types nor branch distinguish.
     """
 
     name: str
@@ -108,11 +108,11 @@ class Preset:
 
     @property
     def states(self) -> tuple[str, ...]:
-        """Kinds of unit that the preset states; the others take the default."""
+        """Kinds of unit that the preset states. All others take the default."""
         return tuple(self.variants)
 
     def variant(self, kind: str) -> Variant:
-        """Return the variant of a kind of unit, without regard to dtypes."""
+        """Return the variant of a kind of unit, regardless of dtypes."""
         return self.variants.get(kind, DEFAULTS[kind])
 
 
@@ -171,7 +171,7 @@ _TORCH = {
     "lookup": _TABLE,
     "softmax": _EXP32,
 }
-"""Kinds that PyTorch computes alike with every engine."""
+"""Kinds that PyTorch computes the same with every engine."""
 
 
 ROWS = (
@@ -437,14 +437,14 @@ ROWS = (
 
 
 DEFAULT_PRESET = "onnx-spec"
-"""The preset of a backend of unknown arithmetic."""
+"""The preset for a backend with unknown arithmetic."""
 
 
 def _preset_of_fingerprint(fingerprint: Fingerprint) -> Preset:
     """Return a fingerprint as a preset.
 
-    From each class it takes the variant that fits the kind with most types, then the variant of the measured row that
-    agrees most with the fingerprint, then any variant of a measured row.
+    From each class, it takes the variant that fits the kind with most types; if there are several, the variant of the
+    measured row that agrees best with the fingerprint; and failing that, any variant of a measured row.
     """
     measured = [row for row in ROWS if row.provenance == "measured"]
     measured_variants = {variant for row in measured for variant in row.variants.values()}
@@ -485,7 +485,7 @@ def _compare_with_row(row: Preset, fingerprint: Fingerprint) -> Iterator[tuple[V
 def known_presets() -> Mapping[str, Preset]:
     """Return all presets by name: `ROWS`, and one for each packaged fingerprint.
 
-    Fingerprints are read on first use, which lets a comparison start sooner.
+    Fingerprints are read on first use, so that a comparison starts sooner.
     """
     return MappingProxyType({one.name: one for one in (*ROWS, *map(_preset_of_fingerprint, packaged().values()))})
 
@@ -512,7 +512,7 @@ def preset(name: str) -> Preset:
 
 
 def other_sums() -> Mapping[str, Arithmetic]:
-    """Return an arithmetic for each known way of adding products other than in 32 bits, by its description."""
+    """Return an arithmetic for each known method of accumulating products in other than 32 bits, by its description."""
     by_sums: dict[str, Arithmetic] = {}
     for row in ROWS:
         for variant in row.variants.values():
@@ -523,7 +523,7 @@ def other_sums() -> Mapping[str, Arithmetic]:
 
 @dataclass(frozen=True, slots=True)
 class KnownRuntime:
-    """The measured arithmetic of a run's runtime: of its own version, kernels and processor, or of its backend.
+    """The measured arithmetic of a run's runtime: for its own version, kernels and processor, or for its backend.
 
     Args:
         run: Facts of the run.
@@ -533,12 +533,12 @@ class KnownRuntime:
 
     @property
     def own(self) -> str:
-        """Name of the fingerprint of its version, kernels and processor, whether packaged or not."""
+        """Name of the fingerprint for its version, kernels and processor, whether packaged or not."""
         return fingerprint_name(self.run.to_dict())
 
     @property
     def arithmetic(self) -> Arithmetic:
-        """The arithmetic on codes by the fingerprints of its backend, its own first."""
+        """The arithmetic on codes from the fingerprints of its backend, with its own taking precedence."""
         presets = known_presets()
         variant_tables = [
             presets[name].variants for name in self.ordered(presets) if presets[name].backend == self.run.backend
@@ -552,7 +552,7 @@ class KnownRuntime:
         return sorted(names, key=lambda name: (name != own, not backend or known_presets()[name].backend != backend))
 
     def variants(self, kind: str, dtypes: tuple[str, ...] = (), branch: str = "") -> frozenset[Variant]:
-        """Return the variants of a kind of unit: by its own fingerprint, else by any of its backend.
+        """Return the variants of a kind of unit from its own fingerprint, or else from any of its backend.
 
         Args:
             kind: The kind of unit.
@@ -564,7 +564,7 @@ class KnownRuntime:
         return frozenset(stating.values() if own_variant is None else (own_variant,))
 
     def variant(self, kind: str, dtypes: tuple[str, ...] = (), branch: str = "") -> Variant | None:
-        """Return the variant of a kind of unit by its own fingerprint; None if that states none.
+        """Return the variant of a kind of unit from its own fingerprint, or None if that states none.
 
         Fingerprints of other versions or processors prove nothing about this one.
 

@@ -1,6 +1,6 @@
-"""Mistakes in reading operands: in another order, from other places, or only in part.
+"""Mistakes in reading operands: in a different order, from different places, or only in part.
 
-They are possible for any operator. Each costs a replay.
+They are possible for any operator. Testing each costs a replay.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ Reading = tuple[str, np.ndarray]
 
 
 def readings(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield the mistakes that a kernel could make when it reads a node's operands, likely ones first.
+    """Yield the mistakes that a kernel could make in reading a node's operands, likely ones first.
 
     Args:
-        node: The node on real numbers.
+        node: The node's real-valued form.
         values: Its inputs.
     """
     names = [name for name in dict.fromkeys(node.inputs) if name and values[name].size > 1]
@@ -50,7 +50,7 @@ def _other_readings(array: np.ndarray) -> Iterator[Reading]:
 
 
 def _ignored(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield inputs that are left out, as far as the operator does without."""
+    """Yield inputs that are omitted, if the operator allows it."""
     for place, name in enumerate(node.inputs):
         if place and name and np.any(values[name]):
             rest = tuple("" if at == place else each for at, each in enumerate(node.inputs))
@@ -58,7 +58,7 @@ def _ignored(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
 
 
 def _exchanged(node: Node, values: Mapping[str, np.ndarray], names: Sequence[str]) -> Iterator[Mistake]:
-    """Yield two operands that are taken for one another."""
+    """Yield two operands that are swapped."""
     for one, other in combinations(names, 2):
         if values[one].shape == values[other].shape and values[one].dtype == values[other].dtype:
             said = f"{one!r} and {other!r} are swapped"
@@ -66,7 +66,7 @@ def _exchanged(node: Node, values: Mapping[str, np.ndarray], names: Sequence[str
 
 
 def _dealt_both(node: Node, name: str, array: np.ndarray) -> Iterator[Mistake]:
-    """Yield places of an operand that are dealt out to blocks, and those of the result put back, as heads or groups."""
+    """Yield an operand with elements interleaved in blocks, and its result de-interleaved, as for heads or groups."""
     for axis, extent in enumerate(array.shape):
         for count in (each for each in range(2, min(extent, _MOST_BLOCKS + 1)) if extent % each == 0):
             size = extent // count
@@ -84,13 +84,13 @@ def _dealt_both(node: Node, name: str, array: np.ndarray) -> Iterator[Mistake]:
 
 
 def _put_back(made: np.ndarray, *, order: np.ndarray) -> np.ndarray:
-    """Return a result with the places along the axis of as many put back."""
+    """Return a result with the interleaving undone along its last axis of that extent."""
     axes = [axis for axis, extent in enumerate(made.shape) if extent == order.size]
     return np.asarray(made.take(np.argsort(order), axes[-1])) if axes else made
 
 
 def _orders(array: np.ndarray, axes: Sequence[int]) -> Iterator[Reading]:
-    """Yield axes that are exchanged or reversed, and memory that is taken for that of axes in another order."""
+    """Yield axes that are swapped or reversed, and memory read as if the axes had a different order."""
     if not 1 <= len(axes) <= _MOST_AXES:
         return
     for first, second in combinations(axes, 2):
@@ -107,7 +107,7 @@ def _orders(array: np.ndarray, axes: Sequence[int]) -> Iterator[Reading]:
 
 
 def _pitches(array: np.ndarray) -> Iterator[Reading]:
-    """Yield rows, or larger parts, that are read as if each began at the next multiple of so many elements."""
+    """Yield rows, or larger parts, that are read as if each began at the next multiple of a pitch."""
     for axis in range(1, array.ndim):
         length, count = math.prod(array.shape[axis:]), math.prod(array.shape[:axis])
         seen = {length}
@@ -123,7 +123,7 @@ def _pitches(array: np.ndarray) -> Iterator[Reading]:
 
 
 def _places(array: np.ndarray, axes: Sequence[int]) -> Iterator[Reading]:
-    """Yield places that are one off, and the first or last one for all."""
+    """Yield positions that are off by one, and the first or last one in place of all."""
     for axis in axes:
         if array.shape[axis] < _LEAST_EXTENT:
             continue
@@ -135,7 +135,7 @@ def _places(array: np.ndarray, axes: Sequence[int]) -> Iterator[Reading]:
 
 
 def _blocks(array: np.ndarray, axes: Sequence[int]) -> Iterator[Reading]:
-    """Yield blocks of places that are exchanged, repeated, or dealt out one by one."""
+    """Yield blocks of positions that are swapped, repeated, or interleaved."""
     for axis in axes:
         extent = array.shape[axis]
         for count in (each for each in range(2, min(extent, _MOST_BLOCKS + 1)) if extent % each == 0):
@@ -154,7 +154,7 @@ def _blocks(array: np.ndarray, axes: Sequence[int]) -> Iterator[Reading]:
 
 
 def _parts(array: np.ndarray, axes: Sequence[int]) -> Iterator[Reading]:
-    """Yield operands that count as 0 throughout, or before or after a multiple of a tile or a fraction."""
+    """Yield operands treated as 0 throughout, or before or after a multiple of a tile or a fraction."""
     yield "{} counts as 0", np.zeros_like(array)
     for axis in axes:
         extent = array.shape[axis]
@@ -170,12 +170,12 @@ def _parts(array: np.ndarray, axes: Sequence[int]) -> Iterator[Reading]:
 
 
 _TILES = (4, 8, 16, 32, 64, 128, 256, 512)
-"""Elements that kernels read at once."""
+"""Number of elements that kernels read at once."""
 _FRACTIONS = (2, 4)
 _HALVES = 2
 _MOST_BLOCKS = 16
-"""Blocks that an axis is divided into."""
+"""Maximum number of blocks that an axis is divided into."""
 _MOST_AXES = 4
-"""Axes of which all orders are tried."""
+"""Maximum number of axes for which all orders are tried."""
 _LEAST_EXTENT = 3
-"""Smallest extent of an axis along which a shift differs from an exchange."""
+"""Smallest extent of an axis for which a shift differs from a swap."""

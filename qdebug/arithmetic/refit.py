@@ -1,8 +1,8 @@
-"""Fit the scale and the zero point that each operand of a sum or a product acts with, from recorded codes.
+"""Fits the scale and the zero point that each operand of a sum or a product effectively has, from recorded codes.
 
-A recorded sum of two codes is linear in them but for rounding: y = (sa a + sb b) / sy + c. Least squares give the
-factor of each operand and the constant. If a factor or the constant differs from the recorded parameters, the node is
-computed with the fitted parameter as a check. Begin at `refit`.
+A recorded sum of two codes is linear in them up to rounding: y = (sa a + sb b) / sy + c. Least squares give the factor
+of each operand and the constant. If a factor or the constant differs from the recorded parameters, the node is computed
+with the fitted parameter as a check. Begin at `refit`.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ __all__ = ["Refit", "refit"]
 
 _NAMES = ("first", "second")
 _SCALES_A_ROUND = 17
-"""Scales tried in each round around the best so far."""
+"""Number of scales tried in each round around the best one so far."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refit:
-    """Another parameter of one operand that explains the recorded codes.
+    """A different parameter of one operand that explains the recorded codes.
 
     Args:
         pattern: A key of `qdebug.arithmetic.patterns.residual.PATTERNS`.
         likely: The parameter in words.
-        equal: Elements that it reproduces; all others are off by one code at most.
+        equal: Number of elements that it reproduces. All others are off by at most one code.
         total: Number of elements.
     """
 
@@ -59,7 +59,7 @@ class _LinearFit:
 
 
 def refit(units: Sequence[Unit], recorded: Sequence[np.ndarray], variant: Variant) -> Refit | None:
-    """Find another scale or zero point of one operand that reproduces a node.
+    """Find a different scale or zero point of one operand that reproduces a node.
 
     Args:
         units: The node in each sample.
@@ -67,8 +67,8 @@ def refit(units: Sequence[Unit], recorded: Sequence[np.ndarray], variant: Varian
         variant: The expected arithmetic.
 
     Returns:
-        None for operators other than sums and products of two operands with one scale each, and if no other parameter
-        reproduces nearly all elements.
+        The parameter, or None if no parameter reproduces nearly all elements, or the operator is not a sum or product
+            of two operands with one scale each.
     """
     unit = units[0]
     if unit.kind not in ("add", "sub", "mul") or any(side.codes.dtype.kind not in "iu" for side in unit.operands):
@@ -84,7 +84,7 @@ def refit(units: Sequence[Unit], recorded: Sequence[np.ndarray], variant: Varian
 
 
 def _fitted_zero_points(units: Sequence[Unit], recorded: Sequence[np.ndarray]) -> Iterator[tuple[int, int]]:
-    """Yield positions of operands with their fitted zero points, where these differ from the recorded ones."""
+    """Yield positions of operands with their fitted zero points, if these differ from the recorded ones."""
     unit = units[0]
     recorded_zeros = [int(side.zero_point.reshape(-1)[0]) for side in unit.operands]
     zero, y_scale = int(unit.out.zero_point.reshape(-1)[0]), _first_scale(unit.out.scale)
@@ -110,7 +110,7 @@ def _fitted_zero_points(units: Sequence[Unit], recorded: Sequence[np.ndarray]) -
 def _with_zero_point(
     units: Sequence[Unit], recorded: Sequence[np.ndarray], variant: Variant, change: tuple[int, int]
 ) -> Refit | None:
-    """Compute a node with another zero point of one operand."""
+    """Compute a node with a different zero point of one operand."""
     position, value = change
     recorded_zero = int(units[0].operands[position].zero_point.reshape(-1)[0])
     counts = _count_equal(units, recorded, variant, position, zero_point=np.asarray(value, np.int32))
@@ -121,7 +121,7 @@ def _with_zero_point(
 
 
 def _other_scale(units: Sequence[Unit], recorded: Sequence[np.ndarray], variant: Variant) -> Refit | None:
-    """Find the one operand that acts with another scale."""
+    """Find the one operand that effectively has a different scale."""
     unit, line = units[0], _fit_line(units, recorded)
     if line is None:
         return None
@@ -151,7 +151,7 @@ def _other_scale(units: Sequence[Unit], recorded: Sequence[np.ndarray], variant:
 def _count_equal(
     units: Sequence[Unit], recorded: Sequence[np.ndarray], variant: Variant, position: int, **changes: np.ndarray
 ) -> tuple[int, int] | None:
-    """Count the elements that changed parameters reproduce, and all; None if one is off by more than one code."""
+    """Count the elements reproduced by changed parameters, and all, or return None if one is off by over one code."""
     equal = total = 0
     for unit, codes in zip(units, recorded, strict=True):
         operands: list[Operand] = list(unit.operands)
@@ -189,9 +189,9 @@ def _least_squares(
     recorded: Sequence[np.ndarray],
     terms: Callable[[np.ndarray, np.ndarray], Sequence[np.ndarray]],
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return least-squares factors of terms and of 1, with standard deviations; None if underdetermined.
+    """Return least-squares factors of terms and of 1, with standard deviations, or None if underdetermined.
 
-    Codes at the ends of the range may be clipped, and are left out.
+    Codes at the ends of the range are left out because they may be clipped.
     """
     low, high = units[0].out.clamp or units[0].out.limits
     rows, targets = [], []

@@ -1,4 +1,4 @@
-"""How a wrong result of real numbers or integers follows from the right one, whatever the operator."""
+"""How a wrong real or integer result is related to the right one, whatever the operator."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ __all__ = ["Line", "Result", "line_of_codes", "relation_by_index", "relation_of"
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Result:
-    """A node's recorded result, with the right one.
+    """A node's recorded result, together with the right one.
 
     Args:
         right: The right result.
-        recorded: The recorded result, of the same shape.
-        allowed: Norm of the difference that rounding explains; 0 if nothing is rounded.
+        recorded: The recorded result, in the same shape.
+        allowed: Norm of the difference that rounding explains, or 0 without rounding.
         operands: The node's inputs, by name.
         numbers: Its scalar parameters, such as a scale, by name.
     """
@@ -41,11 +41,11 @@ class Result:
     numbers: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def fits(self, made: np.ndarray, times: float = 1.0) -> bool:
-        """Tell whether values are those that were recorded, up to rounding.
+        """Return whether values equal the recorded ones, up to rounding.
 
         Args:
             made: The values.
-            times: How much larger they are than the right result, if that is more than once.
+            times: How many times larger they are than the right result, if more than once.
         """
         if made.shape != self.recorded.shape:
             return False
@@ -54,16 +54,16 @@ class Result:
 
 
 def relation_of(result: Result) -> str | None:
-    """Say how all elements of a wrong result follow from the right ones; None if no simple way is known.
+    """Return how all elements of a wrong result follow from the right ones, or None if no simple relation is known.
 
     Args:
-        result: The result, of finite numbers.
+        result: The result, with finite numbers only.
     """
     return _first_relation(result, _FINDERS)
 
 
 def _first_relation(result: Result, finders: Sequence[Finder]) -> str | None:
-    """Return the first relation that one of some searches finds; None if none does."""
+    """Return the first relation found by any of several searches, or None."""
     right, recorded = result.right.astype(np.float64), result.recorded.astype(np.float64)
     if min(np.unique(recorded).size, np.unique(right).size) < CAUSE_MIN_DISTINCT_VALUES:
         return None
@@ -71,10 +71,10 @@ def _first_relation(result: Result, finders: Sequence[Finder]) -> str | None:
 
 
 def relation_by_index(result: Result) -> str | None:
-    """Say by which constant for each index of an axis a wrong result differs from the right one; None if by none.
+    """Return the constant for each index of an axis by which a wrong result differs from the right one, or None.
 
     Args:
-        result: The result, of finite numbers.
+        result: The result, with finite numbers only.
     """
     right, recorded = result.right.astype(np.float64), result.recorded.astype(np.float64)
     return next(_by_index(result, right, recorded), None)
@@ -97,9 +97,9 @@ class Line(NamedTuple):
 
 
 def line_of_codes(exact: np.ndarray, codes: np.ndarray, span: tuple[int, int]) -> Line | None:
-    """Return the line that codes lie on within rounding, but for those at the ends of their range; None if none is.
+    """Return the line that codes lie on up to rounding, ignoring the ends of their range, or None.
 
-    A device may use less than the range of the type: the ends are those of the codes that occur.
+    A device may use less than the range of the type, so the ends are the extreme codes that occur.
 
     Args:
         exact: Real numbers, flat.
@@ -124,11 +124,11 @@ def line_of_codes(exact: np.ndarray, codes: np.ndarray, span: tuple[int, int]) -
 
 
 def share_of(result: Result, without: np.ndarray) -> str | None:
-    """Return how often an operand counts in a result that is linear in it; None if it counts once, or not so.
+    """Return how often an operand counts in a result that is linear in it, or None if once or not linear.
 
     Args:
         result: The result.
-        without: What it would be if the operand were 0.
+        without: The result if the operand were 0.
     """
     if without.shape != result.right.shape or result.right.dtype.kind != "f":
         return None
@@ -152,7 +152,7 @@ def _operand(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterato
 
 
 def _line(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
-    """Find a factor, a constant that is added, or both."""
+    """Find a factor, an added constant, or both."""
     power = float(np.vdot(right, right))
     factor = float(np.vdot(right, recorded)) / power if power else 0.0
     if factor and result.fits(factor * right, factor):
@@ -167,7 +167,7 @@ def _line(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[s
 
 
 def _known_factor(result: Result, factor: float) -> str:
-    """Return a clause that names the scalar input whose value, or its reciprocal, is the factor; "" if none is."""
+    """Return a clause that names the scalar input whose value, or reciprocal, is the factor, or "" if none is."""
     for name, array in {**result.operands, **result.numbers}.items():
         value = float(array.reshape(-1)[0]) if array.size == 1 and array.dtype.kind == "f" else 0.0
         if value and _written(value) == _written(factor):
@@ -212,7 +212,7 @@ def _function(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterat
 
 
 def _order(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
-    """Find the right elements in another order."""
+    """Find the right elements in a different order."""
     ordered = [np.sort(each, axis=None) for each in (right, recorded)]
     if not np.linalg.norm(ordered[0] - ordered[1]) <= result.allowed:
         return
@@ -231,7 +231,7 @@ def _order(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[
 
 
 def _of_part(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
-    """Find a relation in the one part along an axis that holds all wrong elements."""
+    """Find a relation in a single part along an axis that contains all wrong elements."""
     slack = OUTLIER_ERROR_RATIO * result.allowed / np.sqrt(max(right.size, 1))
     wrong = ~(np.abs(recorded - right) <= slack)
     for axis in range(right.ndim if right.ndim > 1 else 0):
@@ -248,14 +248,14 @@ def _of_part(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterato
 
 
 def _shuffled(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
-    """Find the right elements in an order that is none of the usual ones."""
+    """Find the right elements in an order that is not one of the usual ones."""
     ordered = [np.sort(each, axis=None) for each in (right, recorded)]
     if np.linalg.norm(ordered[0] - ordered[1]) <= result.allowed:
         yield "its elements are right, but in another order"
 
 
 def _clamp(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
-    """Find results that are held to a range."""
+    """Find results that are clamped to a range."""
     low, high = float(recorded.min()), float(recorded.max())
     beyond = (right < low) | (right > high)
     if np.count_nonzero(beyond) >= CAUSE_MIN_DISTINCT_VALUES and result.fits(np.clip(right, low, high)):
@@ -265,7 +265,7 @@ def _clamp(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[
 
 
 def _sum(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
-    """Find how often each of several operands of the result's shape counts."""
+    """Find how often each of several operands in the result's shape counts."""
     names = [name for name, each in result.operands.items() if each.dtype.kind == "f" and each.ndim <= right.ndim]
     try:
         columns = [np.broadcast_to(result.operands[name], right.shape).reshape(-1) for name in names]
@@ -284,7 +284,7 @@ def _sum(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[st
 
 
 def _by_index(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
-    """Find a factor, or a constant that is added, for each index of an axis, and the operand that it goes with."""
+    """Find a factor or an added constant for each index of an axis, and the operand that it matches."""
     for axis in range(right.ndim if right.ndim > 1 else 0):
         if right.shape[axis] < CAUSE_MIN_DISTINCT_REALS or right.size < CAUSE_MIN_DISTINCT_VALUES * right.shape[axis]:
             continue
@@ -306,7 +306,7 @@ def _by_index(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterat
 
 
 def _like(result: Result, found: np.ndarray) -> str:
-    """Say which operand has one number for each index in proportion to constants, or to their reciprocals."""
+    """Return a clause on the operand that is proportional to the per-index constants, or to their reciprocals."""
     flat = found.reshape(-1)
     for name, array in result.operands.items():
         if array.size != flat.size or array.dtype.kind != "f" or np.unique(array).size < CAUSE_MIN_DISTINCT_REALS:
@@ -321,7 +321,7 @@ def _like(result: Result, found: np.ndarray) -> str:
 
 
 def _apart(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
-    """Find wrong elements that are off by the same amount, and integers that were kept in fewer bits."""
+    """Find wrong elements that are all off by the same amount."""
     del result
     off = recorded - right
     wrong = np.abs(off) > FLOAT32_UNIT_ROUNDOFF * np.abs(right).max() * CAUSE_MIN_DISTINCT_VALUES
@@ -340,7 +340,7 @@ def _apart(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[
 
 
 def _narrowed(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
-    """Find integers that were kept in fewer bits on the way."""
+    """Find integers that were truncated to fewer bits along the way."""
     del recorded
     if result.right.dtype.kind not in "iu":
         return

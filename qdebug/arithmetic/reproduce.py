@@ -1,11 +1,11 @@
-"""Check quickly whether a known arithmetic reproduces a node; a comparison asks this for every node that differs.
+"""Checks quickly whether a known arithmetic reproduces a node. A comparison asks this for every node that differs.
 
 The first known variant that fits is the answer, so that most nodes cost one replay. Other fitting variants and step
 programs of no known backend are left to `qdebug.compare.explaining.explain`.
 
 Nodes of one operator and types mostly share one arithmetic, and several variants may fit a single node. The usual
 arithmetic of such siblings is found first, from the first few with many elements, and is tried before all others. It is
-also believed for a node of few elements, where many variants fit by chance. An answer depends on the recording alone
+also accepted for a node with few elements, which many variants fit by chance. An answer depends only on the recording
 and not on earlier questions, so that workers of one comparison agree.
 """
 
@@ -38,10 +38,10 @@ class Reproduced:
     """Whether a known arithmetic reproduces a node's output bit for bit.
 
     Args:
-        by: The arithmetic in words; None if none does.
-        firm: Whether chance is ruled out: by many elements, by a sibling of many elements with this arithmetic, or by
+        by: The arithmetic in words, or None.
+        firm: Whether chance is ruled out: by many elements, by a sibling with many elements and this arithmetic, or by
             sums in few bits, which predict the elements that are far off and their codes.
-        variant: The arithmetic; None if none does.
+        variant: The arithmetic, or None.
     """
 
     by: str | None
@@ -73,7 +73,7 @@ class ReproductionCheck:
         return Units(self._recording)
 
     def reproduce(self, node: Node, tensor: str) -> Reproduced | None:
-        """Find the arithmetic of a node; None if it only moves codes, is no quantized unit or lacks values.
+        """Find the arithmetic of a node, or return None if it only moves codes, is not a unit or lacks values.
 
         Args:
             node: A node of the recording.
@@ -86,7 +86,7 @@ class ReproductionCheck:
         return Reproduced(by=describe(answer.variant), firm=firm, variant=answer.variant)
 
     def variant(self, node: Node, tensor: str, first: Variant | None = None, *, firmly: bool = False) -> Variant | None:
-        """Find the arithmetic of a node by itself; None if none is known.
+        """Find the arithmetic of a node without regard to siblings, or return None if none is known.
 
         Args:
             node: A node of the recording.
@@ -110,7 +110,7 @@ class ReproductionCheck:
             Codes, in the node's own layout.
 
         Raises:
-            KernelError: The node cannot be computed so.
+            KernelError: The node cannot be computed this way.
             RecordingError: An operand cannot be read.
         """
         source = self._units.find(node, tensor)
@@ -128,7 +128,7 @@ class ReproductionCheck:
             place: Sample and step.
 
         Raises:
-            KernelError: The node cannot be computed so.
+            KernelError: The node cannot be computed this way.
             RecordingError: An operand cannot be read.
         """
         source = self._units.find(node, tensor)
@@ -141,7 +141,7 @@ class ReproductionCheck:
         return int(np.max(np.abs(computed.reshape(codes.shape).astype(np.int64) - codes.astype(np.int64)), initial=0))
 
     def _answer(self, node: Node, tensor: str) -> _Answer | None:
-        """Find the arithmetic of a node, cached; None if it only moves codes, is no unit or lacks values."""
+        """Find the arithmetic of a node, cached, or return None for the same reasons as `reproduce`."""
         if tensor not in self._answers:
             self._answers[tensor] = self._search(node, tensor, *self._usual_variants(node, tensor))
         return self._answers[tensor]
@@ -166,7 +166,7 @@ class ReproductionCheck:
         return source if isinstance(source, UnitSource) and not source.moves else None
 
     def _usual_variants(self, node: Node, tensor: str) -> tuple[Variant, ...]:
-        """Return the arithmetic common to the first large siblings of a node, else the arithmetic of each."""
+        """Return the arithmetic common to the first large siblings of a node, or else the arithmetic of each."""
         kind = self._kind(node, tensor)
         if kind not in self._usual_by_kind:
             large = islice(filter(self._is_large, self._siblings.get(kind, ())), LARGE_SIBLINGS_TRIED)
@@ -180,7 +180,7 @@ class ReproductionCheck:
         return self._usual_by_kind[kind]
 
     def _common_variant(self, tensors: Iterable[str]) -> Variant | None:
-        """Return the first known arithmetic that reproduces each of some tensors."""
+        """Return the first known arithmetic that reproduces each of the given tensors."""
         graph = self._recording.graph
         sources = [self._source(node, name) for name in tensors if (node := graph.producer(name)) is not None]
         with one_thread():

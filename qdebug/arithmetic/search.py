@@ -1,13 +1,13 @@
-"""Search for the arithmetic of one quantized node: every known variant, tried on the elements that decide.
+"""Searches for the arithmetic of one quantized node: every known variant, tried on the elements that decide.
 
 The heavy part of a unit is computed once for all variants that share it. A variant that misses a single recorded
-element is rejected: variants that agree on 99.99 % are common, and explain nothing.
+element is rejected, because variants that agree on 99.99 % are common and explain nothing.
 
 If no known variant fits, step programs of a bounded grammar are tried. Real multipliers: scale, round and add the zero
 point in any order. Integer multipliers: an optional shift left, a product kept in part or whole, one or two roundings.
 Operators on two operands combine a program for the operands with a program for the result. How a program ends makes no
-difference well inside the range of the codes, so `endings` is only called for programs that fit there. No program wraps
-around where it should saturate: that is a mistake and no arithmetic. Begin at `search`.
+difference well inside the code range, so `endings` is only called for programs that fit there. No program wraps around
+instead of saturating, because that is a mistake rather than an arithmetic. Begin at `search`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _HIGH = STEPS["mulhi"].roundings
 
 
 def programs(unit: Unit, sums: HeavyPart) -> Iterator[Variant]:
-    """Yield variants with a given heavy part, the simplest first; some may not fit the unit.
+    """Yield variants with a given heavy part, simplest first. Some may not fit the unit.
 
     Args:
         unit: The unit.
@@ -93,7 +93,7 @@ def endings(variant: Variant) -> Iterator[Variant]:
 
 
 def _expressions(unit: Unit, *, limit: int = len(EXPRESSIONS)) -> list[str]:
-    """List the expressions that give different multipliers for a unit, equal ones in float64 once."""
+    """List the expressions that give different multipliers for a unit, keeping one of those equal in float64."""
     scales = scales_of(unit)
     by_multiplier: dict[bytes, str] = {}
     for expression in EXPRESSIONS:
@@ -102,7 +102,7 @@ def _expressions(unit: Unit, *, limit: int = len(EXPRESSIONS)) -> list[str]:
 
 
 def _real_programs(unit: Unit) -> Iterator[str]:
-    """Yield programs with a real multiplier: every place of the zero point and every rounding."""
+    """Yield programs with a real multiplier: every position of the zero point and every rounding."""
     numbers = [*product(("f32", "f64"), _expressions(unit)), *product(("f16", "bf16"), _expressions(unit, limit=1))]
     rounded = any_of(*(f"<zp,{rounding}|{rounding},zp>" for rounding in STEPS["round"].roundings))
     for number, expression in numbers:
@@ -157,7 +157,7 @@ def _roundings_of(steps: tuple[Step, ...]) -> Iterator[tuple[Step, ...]]:
 
 
 def _with_swapped_zero_point(steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """Exchange a rounding and the zero point beside it."""
+    """Swap a rounding and the zero point next to it."""
     out = list(steps)
     for at in range(len(out) - 1):
         if {out[at].op, out[at + 1].op} == {"round", "zp"}:
@@ -170,7 +170,7 @@ _CODES_AT_ONCE = 1 << 24
 
 
 def _is_same_shape(computed: tuple[int, ...], recorded: tuple[int, ...]) -> bool:
-    """Return whether shapes are equal, or have equal sizes and different ranks."""
+    """Return whether shapes are equal, or have equal sizes but different ranks."""
     return computed == recorded if len(computed) == len(recorded) else math.prod(computed) == math.prod(recorded)
 
 
@@ -180,7 +180,7 @@ def channels_first(codes: np.ndarray, unit: Unit) -> np.ndarray:
 
 
 def same_values(computed: np.ndarray, recorded: np.ndarray) -> np.ndarray:
-    """Return a mask of equal elements; NaN equals NaN."""
+    """Return a mask of equal elements, treating NaN as equal to NaN."""
     same = computed == recorded
     if computed.dtype.kind == "f":
         same |= np.isnan(computed) & np.isnan(recorded)
@@ -190,8 +190,7 @@ def same_values(computed: np.ndarray, recorded: np.ndarray) -> np.ndarray:
 def known_variants(unit: Unit) -> tuple[Variant, ...]:
     """Return the known variants of a unit.
 
-    Programs with the recorded multiplier come first, then the catalogue, the simplest first, then the variants of
-    presets.
+    Programs with the recorded multiplier come first, then the catalogue, simplest first, then the variants of presets.
     """
     return tuple(
         dict.fromkeys(
@@ -225,7 +224,7 @@ def telling(places: np.ndarray, wrong: np.ndarray) -> np.ndarray:
 
 
 def all_codes(unit: Unit, columns: Columns, variants: Sequence[Variant]) -> Iterator[tuple[Variant, np.ndarray]]:
-    """Compute many variants on the same columns; variants that do not fit the unit are skipped."""
+    """Compute many variants on the same columns, skipping variants that do not fit the unit."""
     at_once = max(1, _CODES_AT_ONCE // max(columns.size, 1))
     for first in range(0, len(variants), at_once):
         batch = variants[first : first + at_once]
@@ -253,7 +252,7 @@ _WINDOWED = ("conv", "average_pool", "max_pool")
 _BATCH = 256
 _WITNESSES = 1 << 16
 _TRIAL_ELEMENTS = 512
-"""Elements of a first trial; most wrong variants fail on them."""
+"""Number of elements of a first trial, on which most wrong variants fail."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,26 +264,28 @@ class SearchResult:
         kind: Kind of its unit.
         dtypes: Types of its operands and its output.
         per_channel: Whether an operand has a scale for each channel.
-        branch: Function of a lookup and the like, where backends have a kernel for each; "" otherwise.
-        elements: Recorded elements of all samples.
-        matching: Variants that reproduce every element, the simplest first.
+        branch: Function of a lookup and similar kinds, for which backends have a separate kernel each. "" for other
+            kinds.
+        elements: Number of recorded elements in all samples.
+        matching: Variants that reproduce every element, simplest first.
         best: The variant that reproduces most elements.
         match: The share of elements that it reproduces.
-        plain: The simplest known variant, or a variant that gets less than half as many elements wrong.
-        runner_up: The best variant that does not reproduce every element; None if there is none.
-        runner_up_match: The share that it reproduces.
-        witnesses: Distinct inputs of the program (sums or codes, with the channel's parameters) that the runner-up gets
-            wrong: the evidence for the answer. Counted on the first 65,536 wrong elements of each sample.
-        witness_elements: Recorded elements with these inputs.
+        plain: The simplest known variant, or one that gets less than half as many elements wrong.
+        runner_up: The best variant that does not reproduce every element, or None.
+        runner_up_match: The share of elements that it reproduces.
+        witnesses: Number of distinct inputs of the program (sums or codes, with the channel's parameters) that the
+            runner-up gets wrong: the evidence for the answer. Counted on the first 65,536 wrong elements of each
+            sample.
+        witness_elements: Number of recorded elements with these inputs.
         tried: Number of variants tried.
         unknown: Whether step programs of no known backend were allowed.
-        reason: Why nothing could be tried; None if something was.
-        given: The recorded multiplier over the quotient of the scales; None if none was recorded.
+        reason: Why nothing could be tried, or None.
+        given: The recorded multiplier divided by the quotient of the scales, or None if none was recorded.
         shape: The node without its values, if something reproduces it.
-        inside: A clause with the nodes replayed inside a layer to examine its end; None if there are none.
-        unrounded: Whether numbers were not rounded to codes inside it.
-        novel: If only step programs of no known backend reproduce the node: deciding elements that the best known
-            variant gets wrong. None otherwise.
+        inside: A clause with the nodes that were replayed inside a layer to examine its end, or None.
+        unrounded: Whether numbers inside the layer were not rounded to codes.
+        novel: If only step programs of no known backend reproduce the node, the number of deciding elements that the
+            best known variant gets wrong. None in other cases.
     """
 
     source: UnitSource
@@ -337,12 +338,12 @@ def search(source: UnitSource, *, unknown: bool = True) -> SearchResult:
 
 
 def search_known(source: UnitSource, first: Sequence[Variant]) -> SearchResult:
-    """Find the first variant that reproduces a node, of some guesses and then of the known variants."""
+    """Find the first variant that reproduces a node, trying some guesses and then the known variants."""
     return _Search(source).run_known(first)
 
 
 def search_common(sources: Sequence[UnitSource]) -> Variant | None:
-    """Find the first known variant that reproduces each of some nodes; None if there is no variant or no node."""
+    """Find the first known variant that reproduces all given nodes, or return None if there is none."""
     first, *others = map(_Search, sources) if sources else (None,)
     return None if first is None else first.run_common(others)
 
@@ -400,10 +401,9 @@ class _Search:
         return any(self._fitting(variant.sums, [variant]))
 
     def _fitting(self, sums: HeavyPart, variants: Sequence[Variant]) -> Iterator[Variant]:
-        """Yield the variants that reproduce the node, tried on a few elements, then on all.
+        """Yield the variants that reproduce the node, tried on a few elements first, then on all.
 
-        Batches of variants double in size. This is faster than choosing the elements that decide if an early variant
-        fits.
+        Batches of variants double in size. This is faster than choosing deciding elements if an early variant fits.
         """
         if not self._elements or not self._accumulated(sums):
             return
@@ -423,7 +423,7 @@ class _Search:
             start = 2 * start + 1
 
     def _known(self) -> Mapping[HeavyPart, Sequence[Variant]]:
-        """Group the known variants by their heavy part; empty for a node without elements."""
+        """Group the known variants by their heavy part. Empty for a node without elements."""
         groups: dict[HeavyPart, list[Variant]] = {}
         for variant in known_variants(self._unit) if self._elements else ():
             groups.setdefault(variant.sums, []).append(variant)
@@ -431,11 +431,11 @@ class _Search:
 
     @property
     def _elements(self) -> int:
-        """Recorded elements of all samples; a sample not yet read counts like the first."""
+        """Number of recorded elements in all samples, assuming that unread samples are like the first."""
         return sum(self._sizes.values())
 
     def _prepare(self, sums: HeavyPart) -> bool:
-        """Accumulate the first sample and choose its deciding elements; return whether that is possible."""
+        """Accumulate the first sample and choose its deciding elements. Return whether that is possible."""
         if not self._accumulated(sums):
             return False
         if sums not in self._deciding:
@@ -443,7 +443,7 @@ class _Search:
         return True
 
     def _accumulated(self, sums: HeavyPart) -> bool:
-        """Compute a heavy part of the first sample; return whether that is possible."""
+        """Compute a heavy part of the first sample. Return whether that is possible."""
         if sums in self._columns:
             return True
         try:
@@ -465,7 +465,7 @@ class _Search:
         return True
 
     def _try(self, sums: HeavyPart, variants: Sequence[Variant], *, rated: bool = True) -> None:
-        """Try variants of one heavy part on the deciding elements, and those that pass on all others."""
+        """Try variants of one heavy part on the deciding elements, and variants that pass on all others."""
         deciding = self._deciding[sums]
         expected = self._recorded[deciding.places]
         passing = []
@@ -531,11 +531,11 @@ class _Search:
         return missed
 
     def _hardest(self, sums: HeavyPart) -> tuple[Unit, Columns, np.ndarray, np.ndarray, int] | None:
-        """Find the first sample that the best known variant of some sums gets wrong.
+        """Find the first sample that the best known variant of given sums gets wrong.
 
         Returns:
-            Unit, columns, recorded codes, a few positions to try, and the number of wrong deciding elements; None if no
-            program can reproduce that sample.
+            Unit, columns, recorded codes, a few positions to try, and the number of wrong deciding elements, or None if
+                no program can reproduce that sample.
         """
         best_variant = max((v for v in self._rates if v.sums == sums), key=self._rates.__getitem__, default=None)
         if best_variant is None:
@@ -619,7 +619,7 @@ class _Search:
 
 
 def _inputs_at(unit: Unit, columns: Columns, places: np.ndarray) -> np.ndarray:
-    """Return the program inputs at some elements, with the number of their parameters: (elements, numbers)."""
+    """Return the program inputs at the given elements, with the number of their parameters: (elements, numbers)."""
     key = parameters(unit, columns)
     parameter_sets = np.zeros(places.size) if key is None else np.broadcast_to(key, (columns.size,))[places]
     return np.stack(
@@ -628,7 +628,7 @@ def _inputs_at(unit: Unit, columns: Columns, places: np.ndarray) -> np.ndarray:
 
 
 def _count_distinct(parts: Sequence[np.ndarray]) -> int:
-    """Count the distinct rows of some arrays."""
+    """Count the distinct rows of several arrays."""
     rows = np.concatenate(parts)
     rows = rows[np.lexsort(rows.T)]
     return 1 + int(np.count_nonzero((rows[1:] != rows[:-1]).any(axis=1))) if len(rows) else 0

@@ -1,11 +1,11 @@
-"""Choose the recorded elements that decide between arithmetics: mostly a few hundred, for a tensor of any size.
+"""Chooses the recorded elements that decide between arithmetics: usually a few hundred, for a tensor of any size.
 
 A program maps one number to one code and never decreases, as long as no step wraps around. If it gives the recorded
 code for the smallest and for the largest number recorded with that code, it gives that code for all numbers between.
 These two elements of each code (and each channel, if parameters vary along the channels) decide for the whole tensor.
 They are also the elements closest to the limits between codes, where arithmetics differ. For functions of one or two
-codes, one element of each combination decides. Only if a program reads several real numbers, a random sample is used,
-and variants that pass it are computed in full. Begin at `decisive`.
+codes, one element of each combination decides. If a program reads several real numbers, a random sample is used
+instead, and variants that pass it are computed in full. Begin at `decisive`.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _MONOTONE = frozenset(
     {"conv", "linear", "average_pool", "global_average_pool", "reduce_mean", "requantize", "quantize", "mul"}
 )
 _MAX_TABLE = 1 << 22
-"""Distinct numbers up to which a table is faster than sorting."""
+"""Number of distinct values up to which a table is faster than sorting."""
 _BLOCK = 1 << 20
-"""Elements between two checkpoints."""
+"""Number of elements between two checkpoints."""
 _MIN_TABLE = 1 << 18
-"""Groups up to which a table is used for any count of numbers."""
+"""Number of groups up to which a table is used whatever the count of numbers."""
 _MAX_PACKED = np.iinfo(np.int64).max
-"""Limit of a number packed with its position in one integer."""
+"""Limit for a number packed with its position into one integer."""
 _SEED = 20250217
 
 
@@ -47,9 +47,9 @@ class Decisive:
 
     Args:
         places: Their flat positions.
-        complete: Whether a program that never decreases and reproduces these reproduces all.
+        complete: Whether a non-decreasing program that reproduces these reproduces all.
         every: Whether any program that reproduces these reproduces all.
-        consistent: Whether any program that never decreases can reproduce these.
+        consistent: Whether any non-decreasing program can reproduce these.
     """
 
     places: np.ndarray
@@ -63,7 +63,7 @@ class Decisive:
 
 
 def never_decreases(variant: Variant) -> bool:
-    """Return whether a variant's program gives larger codes for larger numbers, and never wraps around."""
+    """Return whether a variant's program is non-decreasing and never wraps around."""
     return not any(STEPS[step.op].wraps for step in (*variant.requantize, *variant.operand))
 
 
@@ -98,7 +98,7 @@ def _positive(unit: Unit) -> bool:
 
 
 def parameters(unit: Unit, columns: Columns) -> np.ndarray | None:
-    """Number the parameter sets of the elements, flat; None if that takes too long."""
+    """Number the parameter sets of the elements, flat, or return None if that takes too long."""
     shape = columns.shape
     parts = [part for part in (columns.member, columns.count) if part is not None and np.size(part) > 1]
     if len(parts) > 1 or unit.out.scale.size > 1 or any(operand.scale.size > 1 for operand in unit.operands[:1]):
@@ -128,7 +128,7 @@ def _extremes_of_codes(numbers: np.ndarray, recorded: np.ndarray, key: np.ndarra
 def _ends_of_blocks(
     numbers: np.ndarray, recorded: np.ndarray, sets: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Like `_ends`, block by block: the ends of the whole are among the ends of its blocks."""
+    """Like `_ends`, but block by block: the ends of the whole are among the ends of its blocks."""
     positions = []
     for begin in range(0, recorded.size, _BLOCK):
         checkpoint()
@@ -152,7 +152,7 @@ def _ends(numbers: np.ndarray, recorded: np.ndarray, sets: np.ndarray | None) ->
     Args:
         numbers: The numbers.
         recorded: Their codes.
-        sets: Numbers of their sets of parameters, from 0 on; None for one set.
+        sets: Numbers of their sets of parameters, starting from 0, or None for one set.
     """
     ends = _ends_in_a_table(numbers, recorded, sets)
     if ends is not None:
@@ -172,7 +172,7 @@ def _ends(numbers: np.ndarray, recorded: np.ndarray, sets: np.ndarray | None) ->
 def _ends_in_a_table(
     numbers: np.ndarray, recorded: np.ndarray, sets: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Find the ends without sorting, each number packed with its position; None if the table is too large."""
+    """Find the ends without sorting, packing each number with its position, or return None for too large a table."""
     integers = _integers(numbers)
     if integers is None or recorded.dtype.kind not in "iu":
         return None
@@ -198,7 +198,7 @@ def _ends_in_a_table(
 
 
 def _integers(numbers: np.ndarray) -> np.ndarray | None:
-    """Return numbers as integers; None if one is fractional. Exact sums may be stored in floating point."""
+    """Return numbers as integers, or None if any is fractional. Exact sums may be stored in floating point."""
     if numbers.dtype.kind in "iu":
         return numbers
     with np.errstate(invalid="ignore"):
@@ -207,7 +207,7 @@ def _integers(numbers: np.ndarray) -> np.ndarray | None:
 
 
 def _starts(*sorted_columns: np.ndarray) -> np.ndarray:
-    """Return the positions at which any of several columns changes, the first included."""
+    """Return the positions at which any of several columns changes, including the first."""
     changes = np.zeros(sorted_columns[0].size, bool)
     changes[0] = True
     for column in sorted_columns:
@@ -216,7 +216,7 @@ def _starts(*sorted_columns: np.ndarray) -> np.ndarray:
 
 
 def _combinations(numbers: list[np.ndarray], recorded: np.ndarray, key: np.ndarray) -> Decisive | None:
-    """Choose one element of each combination of numbers; None if there are too many to number."""
+    """Choose one element of each combination of numbers, or return None if there are too many to number."""
     size = int(key.max(initial=0)) + 1
     ranges = []
     for array in numbers:
@@ -248,7 +248,7 @@ def _combinations(numbers: list[np.ndarray], recorded: np.ndarray, key: np.ndarr
 
 
 def _first_in_a_table(numbers: np.ndarray, size: int, recorded: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Find the first element of each number, and the elements with another code than the first of their number.
+    """Find the first element of each number, and the elements whose code differs from the first of their number.
 
     Args:
         numbers: Numbers in 0..size-1.

@@ -1,7 +1,7 @@
 """Known kernel mistakes on codes, as units: the node as computed if its kernel ignored or confused a parameter.
 
-If a mistake reproduces every recorded element, it is the likely cause, and says more than any pattern of the wrong
-elements. Begin at `suspects`; `qdebug.arithmetic.mistakes` has the mistakes on real numbers.
+If a mistake reproduces every recorded element, it is the likely cause, and more informative than any pattern of the
+wrong elements. Begin at `suspects`. `qdebug.arithmetic.mistakes` contains the mistakes on real numbers.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class Suspect:
 
     Args:
         name: Unique name.
-        pattern: The pattern that it makes: a key of `qdebug.arithmetic.patterns.residual.PATTERNS`.
+        pattern: The pattern that it causes: a key of `qdebug.arithmetic.patterns.residual.PATTERNS`.
         likely: The mistake in words.
         unit: The node with the mistake.
-        accumulate: Another way to sum products; "" for the right one.
-        casts: Bit widths that results are cast to before the zero point is added, and after; see `_CASTS`.
-        resigned: Whether the recorded codes are of the other signedness.
-        late: Axis (channels first) and number of places by which each index is written late; None if none is. The
-            content of the first or last place is then undetermined.
+        accumulate: A different method of summing products, or "" for the right one.
+        casts: Bit widths that results are cast to before and after the zero point is added, see `_CASTS`.
+        resigned: Whether the recorded codes have the opposite signedness.
+        late: Axis (channels first) and number of places by which each index is written late, or None. The content of
+            the first or last place is then undetermined.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Suspect:
     late: tuple[int, int] | None = None
 
     def determined_codes(self, recorded: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return recorded codes moved back to their places, flat, and the positions that the mistake determines.
+        """Return recorded codes moved back to their positions, flat, and the positions that the mistake determines.
 
         Args:
             recorded: The codes, channels first.
@@ -68,7 +68,7 @@ class Suspect:
         """Compute the node with the mistake, channels first.
 
         Args:
-            variant: How it would be right.
+            variant: The right arithmetic.
 
         Raises:
             KernelError: The variant does not fit it.
@@ -93,7 +93,7 @@ class Suspect:
 
 
 def _cast_whole(values: np.ndarray, how: str, dtype: np.dtype) -> np.ndarray:
-    """Cast whole numbers to a type, or to 16 bits of its signedness, by saturating or wrapping."""
+    """Cast whole numbers to a type, or to 16 bits with the same signedness, by saturating or wrapping."""
     target = np.dtype(f"{dtype.kind}2") if how.endswith("16") else dtype
     if how.startswith("wrap"):
         return np.asarray(values.astype(target).astype(np.int64))
@@ -114,7 +114,7 @@ _CASTS = {
 
 
 def suspects(unit: Unit) -> Iterator[Suspect]:
-    """Yield the mistakes that a kernel could make with a unit and that would show in its codes."""
+    """Yield the mistakes that a kernel could make in computing a unit and that would show in its codes."""
     yield from _bias_mistakes(unit)
     yield from _zero_point_mistakes(unit)
     yield from _early_zero_point(unit)
@@ -135,9 +135,9 @@ def suspects(unit: Unit) -> Iterator[Suspect]:
 
 
 def _clip_bounds(unit: Unit) -> Iterator[Suspect]:
-    """Yield a Clip that clamps the codes that it reads, so that its bounds are whole codes.
+    """Yield a Clip that clamps the codes that it reads, so that its bounds are rounded to codes.
 
-    As the clamp of OpenVINO's low precision transformations (src/common/low_precision_transformations/src/clamp.cpp).
+    Like the clamp in OpenVINO's low precision transformations (src/common/low_precision_transformations/src/clamp.cpp).
     """
     clamp, operand, out = unit.out.clamp, unit.operands[0], unit.out
     parameters = (operand.scale, operand.zero_point, out.scale, out.zero_point)
@@ -165,7 +165,7 @@ def _clip_bounds(unit: Unit) -> Iterator[Suspect]:
 
 
 def _casts(unit: Unit) -> Iterator[Suspect]:
-    """Yield results that are cast to their type in another way, or too early."""
+    """Yield results that are cast to their type differently, or too early."""
     if unit.out.dtype.kind not in "iu":
         return
     has_zero_point = unit.out.zero_point.size == 1 and np.any(unit.out.zero_point)
@@ -175,7 +175,7 @@ def _casts(unit: Unit) -> Iterator[Suspect]:
 
 
 def _late_writes(unit: Unit) -> Iterator[Suspect]:
-    """Yield products that are written one row, column or channel late, or early."""
+    """Yield products that are written one row, column or channel too late or too early."""
     if unit.kind not in ("conv", "linear"):
         return
     layout = layout_of(unit, unit.operands[0].codes.ndim - 1)
@@ -256,7 +256,7 @@ def _zero_point_mistakes(unit: Unit) -> Iterator[Suspect]:
 
 
 def _early_zero_point(unit: Unit) -> Iterator[Suspect]:
-    """Yield the output's zero point added to the sums, so that it is scaled too."""
+    """Yield the output's zero point added to the sums, so that it gets scaled as well."""
     zero = unit.out.zero_point
     is_integer_bias = unit.bias is None or (unit.bias.dtype.kind in "iu" and unit.bias_scale is None)
     if unit.kind not in ("conv", "linear") or not is_integer_bias or zero.size > 1 or not np.any(zero):
@@ -273,7 +273,7 @@ def _early_zero_point(unit: Unit) -> Iterator[Suspect]:
 
 
 def _zero_points_off_by_one(unit: Unit) -> Iterator[Suspect]:
-    """Yield zero points off by one code, as from another rounding; weights mostly have none."""
+    """Yield zero points off by one code, as from a different rounding. Weights usually have none."""
     sides = (("output", unit.out.dtype, unit.out.zero_point), ("first operand", None, unit.operands[0].zero_point))
     for name, dtype, zero_array in sides:
         code_dtype = np.dtype(dtype or unit.operands[0].codes.dtype)
@@ -298,7 +298,7 @@ def _zero_points_off_by_one(unit: Unit) -> Iterator[Suspect]:
 
 
 def _wrapped_to_8_bits(operand: Operand) -> Operand | None:
-    """Return an operand whose codes minus zero point wrap around in 8 bits; None if they fit."""
+    """Return an operand whose codes minus zero point wrap around in 8 bits, or None if they fit."""
     if operand.codes.dtype.itemsize > 1:
         return None
     centred = operand.centred
@@ -333,7 +333,7 @@ def _scale_mistakes(unit: Unit) -> Iterator[Suspect]:
 
 
 def _scales_of_groups(unit: Unit, scales: np.ndarray) -> Iterator[tuple[str, np.ndarray, str]]:
-    """Yield scales per channel that are read by the number of the group, or repeated for each group."""
+    """Yield per-channel scales that are read by group number, or repeated for each group."""
     groups = unit.groups
     if unit.kind != "conv" or groups < _MANY or scales.size % groups or scales.size == groups:
         return
@@ -343,11 +343,11 @@ def _scales_of_groups(unit: Unit, scales: np.ndarray) -> Iterator[tuple[str, np.
 
 
 _MANY = 2
-"""Groups that can be confused."""
+"""Minimum number of groups that can be confused."""
 
 
 def _missing_requantization(unit: Unit) -> Iterator[Suspect]:
-    """Yield results in the scale or zero point of the operand, or both, instead of the output's."""
+    """Yield results with the scale or zero point of the operand, or both, instead of the output's."""
     if len(unit.operands) != 1 or unit.out.dtype != unit.operands[0].codes.dtype or unit.out.dtype.kind not in "iu":
         return
     out, operand = unit.out, unit.operands[0]
@@ -366,7 +366,7 @@ def _missing_requantization(unit: Unit) -> Iterator[Suspect]:
 
 
 def _confused_operand_scales(unit: Unit) -> Iterator[Suspect]:
-    """Yield operands with confused scales; products do not show them."""
+    """Yield operands with swapped scales. Products do not reveal them."""
     scales = [operand.scale for operand in unit.operands]
     if unit.kind not in ("add", "sub", "div", "concat") or len(scales) < 2 or any(scale.size > 1 for scale in scales):
         return
@@ -382,7 +382,7 @@ def _confused_operand_scales(unit: Unit) -> Iterator[Suspect]:
 
 
 def _other_conventions(unit: Unit) -> Iterator[Suspect]:
-    """Yield scales and zero points in other conventions: an added offset, steps per unit."""
+    """Yield scales and zero points in different conventions: an added offset, steps per unit."""
     sides = [operand for operand in unit.operands if operand.codes.dtype.kind in "iu"]
     if any(np.any(side.zero_point) for side in sides) or (unit.out.dtype.kind in "iu" and np.any(unit.out.zero_point)):
         negated = tuple(replace(side, zero_point=-side.zero_point.astype(np.int32)) for side in unit.operands)
@@ -440,7 +440,7 @@ def _dilation_mistakes(unit: Unit) -> Iterator[Suspect]:
 
 
 def _shifted_padding(unit: Unit, pads: Sequence[int]) -> Iterator[Suspect]:
-    """Yield paddings of the same total with more at the other end."""
+    """Yield paddings with the same total but more at the other end."""
     half = len(pads) // 2
     sums = [begin + end for begin, end in zip(pads[:half], pads[half:], strict=True)]
     for name, begins in (("end", [0] * half), ("start", sums), ("swapped", list(pads[half:]))):
@@ -455,7 +455,7 @@ def _shifted_padding(unit: Unit, pads: Sequence[int]) -> Iterator[Suspect]:
 
 
 def _sign_mistakes(unit: Unit) -> Iterator[Suspect]:
-    """Yield codes of mistaken signedness: bits read as the other type, or shifted by half their range."""
+    """Yield codes with the wrong signedness: bits read as the other type, or shifted by half their range."""
     for position, (operand, name) in enumerate(zip(unit.operands, ("first", "second"), strict=False)):
         dtype = operand.codes.dtype
         if dtype.kind not in "iu":
@@ -480,7 +480,7 @@ def _sign_mistakes(unit: Unit) -> Iterator[Suspect]:
 
 
 def _table_mistakes(unit: Unit) -> Iterator[Suspect]:
-    """Yield tables that are read one code off on one side of real 0, and tables of other functions."""
+    """Yield tables that are read one code off on one side of real 0, and tables of different functions."""
     if unit.kind != "lookup" or unit.operands[0].codes.dtype.kind not in "iu":
         return
     operand = unit.operands[0]
@@ -506,14 +506,14 @@ def _table_mistakes(unit: Unit) -> Iterator[Suspect]:
 
 
 def flip_sign_bit(codes: np.ndarray) -> np.ndarray:
-    """Flip the highest bit of codes, which maps signed codes to unsigned codes of the same order, and back."""
+    """Flip the highest bit of codes, which maps signed codes to unsigned codes in the same order, and back."""
     unsigned = codes.view(np.dtype(f"u{codes.dtype.itemsize}"))
     top = unsigned.dtype.type(1 << (8 * codes.dtype.itemsize - 1))
     return np.asarray((unsigned ^ top).view(codes.dtype))
 
 
 def _filter_layouts(unit: Unit) -> Iterator[Suspect]:
-    """Yield filters that are read in another memory layout."""
+    """Yield filters that are read in a different memory layout."""
     if unit.kind != "conv" or unit.operands[1].codes.ndim != 4:
         return
     weight = unit.operands[1]

@@ -1,7 +1,7 @@
 """Quantized nodes of a recording as units, with recorded operands and output, sample by sample. Begin at `Units.find`.
 
-A node is a unit if its operator carries scales of its own (QLinearConv), if it is a plain operator on recorded codes
-(as accelerators dump), or if it ends a group of a QDQ graph that the backend computed as one node.
+A node is a unit if its operator carries its own scales (QLinearConv), if it is a plain operator on recorded codes (as
+in dumps of accelerators), or if it ends a group of a QDQ graph that the backend computed as one node.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class _LastUnit:
         return _LastUnit, ()  # pickle an empty cache: its arrays would be copied to every process
 
     def get(self, tensor: str, places: tuple[Place, ...], make: Callable[[], Unit]) -> Unit:
-        """Return the unit of a tensor in some samples and steps; make it if it is not cached."""
+        """Return the unit of a tensor for given samples and steps, making it if it is not cached."""
         cached = self._known
         if cached is None or cached[0] != (tensor, places):
             cached = self._known = (tensor, places), make()
@@ -71,7 +71,7 @@ class UnitSource:
         node: The node.
         computed: The node itself, or the group that it ends.
         tensor: The output.
-        places: Samples and steps with all inputs and the output recorded.
+        places: Samples and steps for which all inputs and the output were recorded.
         last: Cache shared by all sources of the recording.
     """
 
@@ -83,10 +83,10 @@ class UnitSource:
     last: _LastUnit = field(default_factory=_LastUnit, repr=False)
 
     def unit(self, place: Place, *others: Place) -> Unit:
-        """Make the unit of a sample and step, or of a batch of `batches`.
+        """Make the unit of a sample and step, or of a batch from `batches`.
 
         Raises:
-            KernelError: The node is no quantized unit, or its operands do not fit it.
+            KernelError: The node is not a quantized unit, or its operands do not fit it.
             RecordingError: An operand cannot be read.
         """
         return self.last.get(self.tensor, (place, *others), lambda: self._make(place, *others))
@@ -124,7 +124,7 @@ class UnitSource:
 
     @property
     def flaw(self) -> str | None:
-        """Return a clause with a scale that makes the node incomputable; None if there is none."""
+        """Return a clause on a scale that makes the node incomputable, or None."""
         unit = self.unit(self.places[0])
         for position, operand in enumerate(unit.operands):
             odd = operand.scale[~np.isfinite(operand.scale)]
@@ -135,7 +135,7 @@ class UnitSource:
 
     @property
     def void(self) -> str | None:
-        """Return a clause with an operand whose scales are all 0; None if there is none."""
+        """Return a clause on an operand whose scales are all 0, or None."""
         operands = self.unit(self.places[0]).operands
         empty = next((at for at, operand in enumerate(operands) if not np.any(operand.scale)), None)
         return None if empty is None else f"every scale of {_ordinal(empty)} is 0, so that all its values are 0"
@@ -151,10 +151,10 @@ class UnitSource:
 
     @cached_property
     def batches(self) -> tuple[tuple[Place, ...], ...]:
-        """Samples and steps in groups that are computed at once, joined along their first axis.
+        """Samples and steps in groups that are computed together, joined along their first axis.
 
-        A trial on the first and the last sample tells whether joined samples stay independent. Shapes in a group are
-        equal.
+        A trial on the first and the last sample shows whether joined samples stay independent. Shapes within a group
+        are equal.
         """
         alone = tuple((place,) for place in self.places)
         names = [name for name in (*self.computed.inputs, self.tensor) if name]
@@ -183,7 +183,7 @@ class UnitSource:
         return array.dtype.name, array.shape
 
     def _are_independent(self, first: Place, last: Place) -> bool:
-        """Return whether two samples give the same results joined along their first axis as separately."""
+        """Return whether two samples give the same results joined along their first axis as they do separately."""
         try:
             together, *parts = [
                 (unit, *_computed(unit)) for unit in (self.unit(first, last), self.unit(first), self.unit(last))
@@ -198,13 +198,13 @@ class UnitSource:
 
 
 _BATCH_ELEMENTS = 1 << 18
-"""Maximum elements of a batch, inputs and output together; bounds memory."""
+"""Maximum number of elements of a batch, inputs and output together, to limit memory."""
 _PROBED_SAMPLES = 2
-"""Samples that are computed to learn whether samples can be joined."""
+"""Number of samples that are computed to find out whether samples can be joined."""
 
 
 def _computed(unit: Unit) -> tuple[Columns, np.ndarray]:
-    """Return the columns and the codes of a unit in the usual arithmetic."""
+    """Return the columns and the codes of a unit in its default arithmetic."""
     variant = Arithmetic().variant(unit)
     columns = accumulate(unit, variant.sums)
     return columns, finish(unit, columns, variant).reshape(columns.shape)
@@ -244,7 +244,7 @@ class Units:
         return self._ends[tensor].node if tensor in self._ends else node
 
     def missing(self, node: Node, tensor: str) -> str | None:
-        """Return a clause with a tensor of a node that was recorded in no sample; None if there is none."""
+        """Return a clause on a tensor of a node that was not recorded in any sample, or None."""
         if tensor in self._inside:
             return f"it is computed inside {self._inside[tensor]!r}, not on its own"
         for name in self.computed(node, tensor).inputs:
@@ -256,7 +256,7 @@ class Units:
         return None if self.places(node, tensor) else "no sample has both its inputs and its output"
 
     def places(self, node: Node, tensor: str) -> tuple[Place, ...]:
-        """Return the samples and steps with a node's inputs and output recorded."""
+        """Return the samples and steps for which a node's inputs and output were recorded."""
         if tensor not in self._places:
             needed = [tensor, *(name for name in self.computed(node, tensor).inputs if name)]
             varying = next((name for name in needed if not self._recording.graph.is_constant(name)), tensor)
@@ -270,7 +270,7 @@ class Units:
         Args:
             node: A node whose values were recorded.
             tensor: One of its outputs.
-            computed: The node itself, or a group that it ends; found if left out.
+            computed: The node itself, or a group that it ends. Determined if left out.
 
         Raises:
             RecordingError: A value cannot be read.
@@ -292,7 +292,7 @@ class Units:
         return source
 
     def quantized(self, node: Node, tensor: str) -> bool:
-        """Return whether a node outputs codes or carries scales, so that it is no float node."""
+        """Return whether a node outputs codes or carries scales, and so is not a float node."""
         info = self._recording.graph.tensors[tensor]
         if operators.of(node.op).real is not None:
             return True
@@ -329,7 +329,7 @@ def _bounds(recording: Recording) -> Mapping[str, np.ndarray]:
 
 
 def _unknown_reason(recording: Recording, node: Node) -> str:
-    """Return why a node is no unit: an unknown operator, or operands that are no codes."""
+    """Return why a node is not a unit: its operator is unknown, or its operands are not codes."""
     if node.op == _UNKNOWN_OP:
         return "The recording does not say which operator computes it."
     if not has_kernel(node.op, node.domain):
@@ -390,11 +390,11 @@ def _quant_of(recording: Recording, name: str, values: np.ndarray) -> QuantParam
 
 
 def channels_last(graph: Graph, node: Node) -> bool:
-    """Return whether a node's output has its channels last, by its recorded layout or by the nodes before it.
+    """Return whether a node's output is channels-last, judging by its recorded layout or by the nodes before it.
 
     Args:
         graph: The graph.
-        node: A node without a layout of its own, such as an addition.
+        node: A node without its own layout, such as an addition.
     """
     waiting, visited = [node], {node.name}
     while waiting and len(visited) <= LAYOUT_SEARCH_MAX_NODES:

@@ -1,7 +1,7 @@
-"""Detect kernels whose vector part and remainder are computed by two arithmetics.
+"""Detects kernels whose vectorized loop and remainder use two different arithmetics.
 
-A kernel processes a block of elements or channels at a time; the remainder takes other code, which may round
-differently (XNNPACK and ruy have both).
+A kernel processes a block of elements or channels at a time. The remainder is handled by different code, which may
+round differently (as in XNNPACK and ruy).
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from qdebug.replay.variant import Variant
 __all__ = ["VectorTail", "vector_tail"]
 
 _WIDTHS = (4, 8, 16, 32, 64)
-"""Elements of 8 to 32 bits in vectors of 128 to 512 bits."""
+"""Number of elements of 8 to 32 bits in vectors of 128 to 512 bits."""
 
 
 class VectorTail(NamedTuple):
     """Two arithmetics of one node.
 
     Args:
-        body: The arithmetic of the vector part.
+        body: The arithmetic of the vectorized loop.
         tail: The arithmetic of the remainder.
         where: The remainder in words.
-        elements: Recorded elements of the remainder that the arithmetic of the vector part gets wrong.
+        elements: Number of recorded elements in the remainder that the arithmetic of the vectorized loop gets wrong.
     """
 
     body: Variant
@@ -44,12 +44,12 @@ class VectorTail(NamedTuple):
 
 
 def vector_tail(source: UnitSource, places: Sequence[Place], variants: Iterable[Variant]) -> VectorTail | None:
-    """Find two arithmetics that together reproduce every element of a node, one for the remainder of vectors.
+    """Find two arithmetics that together reproduce every element of a node, one of them for the remainder.
 
     Args:
         source: The node and its recorded values.
         places: Samples and steps to examine.
-        variants: Arithmetics to try; none of them reproduces every element.
+        variants: Arithmetics to try, none of which reproduces every element.
     """
     units = [source.unit(place) for place in places]
     recorded = [channels_first(source.codes(place), unit) for place, unit in zip(places, units, strict=True)]
@@ -78,7 +78,7 @@ def _by_sums(variants: Iterable[Variant]) -> dict[HeavyPart, list[Variant]]:
 def _wrong_elements(
     units: Sequence[Unit], recorded: Sequence[np.ndarray], sums: HeavyPart, variants: Sequence[Variant]
 ) -> dict[Variant, np.ndarray]:
-    """Return masks of the elements that variants of the same sums get wrong: (samples, *output), channels first."""
+    """Return masks of the elements that variants with the same sums get wrong: (samples, *output), channels first."""
     masks: dict[Variant, list[np.ndarray]] = {variant: [] for variant in variants}
     for unit, codes in zip(units, recorded, strict=True):
         try:
@@ -99,11 +99,11 @@ def _wrong_elements(
 
 
 def _remainders(unit: Unit, shape: tuple[int, ...]) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield possible remainders of an output: the ends of its channels, of its rows, of all its elements.
+    """Yield the parts of an output that a vectorized loop may leave as a remainder: tails of channels, rows or all.
 
     Args:
         unit: The node.
-        shape: Shape of the output in the node's own layout, like the masks.
+        shape: Shape of the output in the node's own layout, which the masks have too.
     """
     if not shape:
         return

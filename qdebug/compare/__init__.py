@@ -1,4 +1,4 @@
-"""Alignment, comparison and verdict over two recordings; knows the `Recording` protocol and no file.
+"""Alignment, comparison and verdict over two recordings; depends on the `Recording` protocol, never on files.
 
-`examine` finds out everything about one tensor and shows how the packages go together.
+`examine` collects all findings about one tensor and shows how the packages work together.
 """

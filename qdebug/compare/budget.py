@@ -1,10 +1,10 @@
-"""The budget of an output's error: how much of it each node's own error makes, in all samples or in the worst one.
+"""The error budget of an output: how much of its error each node's own error causes, in all samples or the worst one.
 
-A node's own error is added to the reference's tensor, and the reference's nodes below are replayed with it. Its share
-is the power of what that makes of the output, over the power of the output's real error; so errors that are independent
-of each other have shares that add up to 1. What all own errors make at once, and what the nodes that were not replayed
-one by one make together, is replayed too. With all own errors in place each tensor of the reference becomes the
-backend's, so that the first replay gives the backend's output again if nothing was missed.
+A node's own error is added to the reference's tensor, and the reference's downstream nodes are replayed with it. Its
+share is the power of the resulting output error divided by the power of the real output error, so the shares of
+independent errors add up to 1. Two combined replays follow: one with all own errors, and one with the nodes that were
+not replayed individually. With all own errors added, each reference tensor becomes the backend's, so that the first
+combined replay reproduces the backend's output if nothing was missed.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ __all__ = [
 ]
 
 LEAST_SHARE = 0.01
-"""Share of an output's error below which nodes are summed, if nothing else is asked for."""
+"""Default share of an output's error below which nodes are summed up."""
 _PRUNED = 0.1
-"""Part of the least share below which an estimate lets a node go without a replay of its own."""
+"""Fraction of the least share below which a node is not replayed individually, judging by an estimate."""
 _CHUNK = 8
-"""Nodes of a task: many enough to be replayed together, few enough to keep all workers busy to the end."""
+"""Nodes per task: enough to be replayed efficiently together, few enough to keep all workers busy to the end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,10 +59,10 @@ class NodeShare(JsonObject):
         op: Its operator.
         tensor: Its output.
         reference_tensor: The reference tensor that its error is added to.
-        share: Error power at the output from this node alone, over the power of the output's error.
-        sqnr_db: SQNR in dB of the output if all other nodes were as in the reference; infinite if there is no error.
-        together: Share of this node and all nodes with a larger share together; None if unknown.
-        parts: Share of each part of the own error, by a name of `PARTS`; empty if the parts are unknown.
+        share: Error power at the output caused by this node alone, divided by the power of the output's error.
+        sqnr_db: SQNR of the output in dB if all other nodes were as in the reference. Infinite if there is no error.
+        together: Combined share of this node and all nodes with a larger share. None if unknown.
+        parts: Share of each part of the own error, by a name of `PARTS`. Empty if the parts are unknown.
     """
 
     node: str
@@ -80,19 +80,20 @@ class OutputBudget(JsonObject):
     """The error budget of one output.
 
     Args:
-        output: The backend's output.
-        reference_tensor: The reference's.
-        sqnr_db: SQNR in dB of the output; infinite without an error, NaN if the error is not finite (no budget then).
+        output: The backend output.
+        reference_tensor: The reference output.
+        sqnr_db: SQNR of the output in dB. Infinite without an error. NaN if the error is not finite, in which case
+            there is no budget.
         samples: Number of samples.
-        steps: Number of steps of all samples together; equals `samples` for a net without states.
-        nodes: Nodes with at least the least share, the largest first.
-        least: That share.
+        steps: Total number of steps in all samples. Equals `samples` for a network without states.
+        nodes: Nodes with at least the least share, largest first.
+        least: The least share.
         below: Number of nodes with a smaller share.
-        pruned: Number of those that were not replayed one by one because their estimate is far below the least share.
-        below_share: Share of all nodes below the least share together, from one replay; None if unknown.
-        shares: Sum of the shares in `nodes` and of `below_share`.
-        left: Power of the output's error that remains when all known own errors are replayed at once, over that of the
-            error; None if that cannot be replayed.
+        pruned: Number of those that were not replayed individually because their estimate is far below the least share.
+        below_share: Combined share of all nodes below the least share, from one replay. None if unknown.
+        shares: Sum of the shares in `nodes` plus `below_share`.
+        left: Error power that remains at the output when all known own errors are replayed together, divided by the
+            power of the output's error. None if that cannot be replayed.
         unknown: Nodes whose own error is unknown, with the reason.
     """
 
@@ -119,7 +120,7 @@ class ErrorBudget(JsonObject):
         reference: The reference run.
         backend: The backend run.
         outputs: The budget of each compared output.
-        remark: A sentence on the two runs that comes first; "" for none.
+        remark: An introductory sentence on the two runs, or "".
     """
 
     json_format = "budget"
@@ -133,17 +134,17 @@ class ErrorBudget(JsonObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetTask:
-    """Replays to one output in one sample that do not depend on other replays.
+    """Replays to one output in one sample that are independent of other replays.
 
     Args:
         output: The output.
         place: Sample and step.
         sizes: Tensors whose own error is measured at the tensor itself.
-        alone: Tensors whose own error is replayed to the output, each alone.
-        parts: Tensors of which each part of the own error is replayed alone.
-        groups: Groups of tensors whose own errors are replayed together; a group is called by its last tensor.
-        small: Tensors whose own errors are replayed together; None for no such replay.
-        every: All tensors, replayed together; None for no such replay.
+        alone: Tensors whose own error is replayed to the output individually.
+        parts: Tensors for which each part of the own error is replayed individually.
+        groups: Groups of tensors whose own errors are replayed together. A group is identified by its last tensor.
+        small: Tensors whose own errors are replayed together, or None to skip that replay.
+        every: All tensors, replayed together, or None to skip that replay.
     """
 
     output: PlannedNode
@@ -169,8 +170,8 @@ class BudgetPowers:
     """The results of a task.
 
     Args:
-        sizes: Norm of each own error over the norm of its tensor; 0 for no error.
-        powers: Error power at the output by tensor and part; NaN if unknown.
+        sizes: Norm of each own error divided by the norm of its tensor, or 0 without an error.
+        powers: Error power at the output by tensor and part, or NaN if unknown.
         unknown: Nodes whose own error is unknown, with the reason.
         stopped: Nodes whose error could not be replayed to the output, with the reason.
     """
@@ -185,7 +186,7 @@ KeptPowers = MutableMapping[Hashable, BudgetPowers]
 """Results of tasks by key."""
 
 ShareOut = Callable[[Sequence[BudgetTask]], Iterator[BudgetPowers]]
-"""Distributes tasks to workers, and yields their results in the order of the tasks."""
+"""Distributes tasks to workers and yields their results in task order."""
 
 _Item = TypeVar("_Item")
 _TOGETHER = "together"
@@ -193,12 +194,12 @@ _ALL, _SMALL, _LEFT = ("", "error"), ("", "below"), ("", "left")
 
 
 def budget_powers(graphs: GraphCheck, task: BudgetTask, replay: ErrorReplay | None = None) -> BudgetPowers:
-    """Make the replays of a task.
+    """Run the replays of a task.
 
     Args:
-        graphs: Holds the two graphs against each other.
+        graphs: Compares the two graphs.
         task: The task.
-        replay: A replay to the same output in the same place, to reuse its cache; None for a new one.
+        replay: A replay to the same output in the same place whose cache is reused, or None for a new one.
     """
     replay = replay or ErrorReplay(graphs, task.output, task.place)
     signal, sizes, unknown, stopped = replay.signal, dict[str, float](), dict[str, str](), dict[str, str]()
@@ -242,7 +243,7 @@ class _Sums:
         self._of: dict[tuple[str, str], float] = {}
 
     def add(self, powers: Mapping[tuple[str, str], float]) -> None:
-        """Add the powers of one sample; NaN stays NaN."""
+        """Add the powers of one sample. NaN stays NaN."""
         for key, power in powers.items():
             self._of[key] = self._of.get(key, 0.0) + power
 
@@ -252,12 +253,12 @@ class _Sums:
         return self._of.get(_ALL, 0.0)
 
     def share(self, tensor: str, part: str) -> float | None:
-        """Return a power over that of the output's error; None if unknown."""
+        """Return a power divided by the power of the output's error, or None if unknown."""
         power = self._of.get((tensor, part), math.nan)
         return power / self.error if math.isfinite(power) and self.error else None
 
     def sqnr_db(self, power: float) -> float:
-        """Return the SQNR of an error of some power; NaN if the power is not finite."""
+        """Return the SQNR for an error power, or NaN if the power is not finite."""
         if not power or not math.isfinite(power):
             return math.nan if power else math.inf
         signal = self._of.get(("", ""), 0.0)
@@ -272,7 +273,7 @@ class _InThisProcess:
     """Replays the tasks of an output one after another in this process.
 
     Args:
-        graphs: Holds the two graphs against each other.
+        graphs: Compares the two graphs.
         output: The output.
     """
 
@@ -286,12 +287,12 @@ class _InThisProcess:
 
 
 class _TaskRunner:
-    """Runs tasks whose results are not kept yet, and sums the powers of all.
+    """Runs the tasks that have no stored result yet, and sums the powers of all tasks.
 
     Args:
         compute: Replays tasks, and yields their results in order.
-        kept: Results of earlier replays; new ones are added.
-        progress: Called with the number of finished tasks and of all.
+        kept: Results of earlier replays. New results are added.
+        progress: Called with the number of finished tasks and the total.
     """
 
     def __init__(self, compute: ShareOut, kept: KeptPowers, progress: Callable[[int, int], None]) -> None:
@@ -316,7 +317,7 @@ class _TaskRunner:
 
 
 def _ignore_progress(done: int, total: int) -> None:
-    """Report nothing."""
+    """Ignore the progress."""
 
 
 def budget_of_output(
@@ -332,22 +333,22 @@ def budget_of_output(
     share_out: ShareOut | None = None,
     kept: KeptPowers | None = None,
 ) -> OutputBudget:
-    """Return the share that each node's own error has in an output's error.
+    """Return each node's share of an output's error.
 
-    Nodes whose estimated share is far below the least one are only replayed together. The estimate is of first order:
-    the node's own part of its tensor's error, times the part of the output's error that comes through that tensor.
+    Nodes whose estimated share is far below the least share are only replayed together. The first-order estimate is the
+    node's own part of its tensor's error, times the part of the output's error that comes through that tensor.
 
     Args:
-        graphs: Holds the two graphs against each other.
+        graphs: Compares the two graphs.
         plan: All compared tensors.
         table: Their results.
         output: The output.
-        least: Smallest share of a node that gets an entry of its own.
-        places: Samples and steps to look at; None for all.
-        parts: Whether to replay the parts of each node's error too.
-        progress: Called with the number of finished tasks and of all.
-        share_out: Distributes the replays to workers; None makes them in this process.
-        kept: Results of earlier replays, which are used and added to; None keeps nothing.
+        least: Smallest share for which a node gets its own entry.
+        places: Samples and steps to replay, or None for all.
+        parts: Whether to replay the parts of each node's error as well.
+        progress: Called with the number of finished tasks and the total.
+        share_out: Distributes the replays to workers, or None to run them in this process.
+        kept: Results of earlier replays, which are reused and extended. None to store nothing.
     """
     recorded = recorded_places(graphs.replays.ref.recording, graphs.replays.be.recording, output)
     places = [place for place in recorded if places is None or place in places]
@@ -390,7 +391,7 @@ def budget_of_output(
 def _detail_tasks(
     task: Callable[..., BudgetTask], ranked: Sequence[PlannedNode], places: Sequence[tuple[int, int]]
 ) -> list[BudgetTask]:
-    """Return the replays of each node together with all of a larger share, and of the parts of each error."""
+    """Return tasks that replay each node together with all nodes of larger share, and the parts of each error."""
     groups = [ranked[: count + 1] for count in range(len(ranked))]
     together = [task(place=place, groups=chunk) for place in places for chunk in _in_chunks(groups)]
     return [*together, *(task(place=place, parts=chunk) for place in places for chunk in _in_chunks(ranked))]
@@ -403,12 +404,12 @@ def _in_chunks(items: Sequence[_Item]) -> Iterator[Sequence[_Item]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _AboveOutput:
-    """The nodes above an output.
+    """The nodes upstream of an output.
 
     Args:
         known: Nodes whose own error is known.
-        alone: Those of them that are replayed alone.
-        unknown: The other nodes, with the reason.
+        alone: The known nodes that are replayed individually.
+        unknown: All other nodes, with the reason.
         stopped: Nodes whose error could not be replayed to the output, with the reason.
     """
 
@@ -425,7 +426,7 @@ def _classified(
     reaches: Mapping[str, float],
     least: float,
 ) -> _AboveOutput:
-    """Separate nodes with a known own error from others, and pick those whose estimated share may be large."""
+    """Separate nodes whose own error is known from others, and select those whose estimated share may be large."""
     unknown = {node: reason for powers in reversed(measured) for node, reason in powers.unknown.items()}
     estimates = dict[str, float]()
     for entry in entries:
@@ -440,10 +441,10 @@ def _classified(
 
 
 def share_reaching(graph: Graph, output: str, table: ResultTable) -> Mapping[str, float]:
-    """Estimate the part of an output's error, in power, that comes through each tensor above it.
+    """Estimate the fraction of an output's error power that comes through each upstream tensor.
 
-    Goes backwards from the output: a node passes on the part of its tensor's error that it did not make itself. All of
-    that part is ascribed to each input, so the estimate is an upper bound.
+    Works backwards from the output: a node passes on the part of its tensor's error that it did not cause itself. That
+    whole part is attributed to each input, so the estimate is an upper bound.
     """
     carried_on = np.divide(
         table.relative("propagated"), table.carried, out=np.ones(len(table)), where=table.carried > 0

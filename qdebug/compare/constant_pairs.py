@@ -23,7 +23,7 @@ __all__ = ["ConstantPairs"]
 
 
 class ConstantPairs:
-    """Pairs the constants of compared tensors, and compares them.
+    """Pairs the constants of compared tensors and compares them.
 
     Args:
         reference: The reference run.
@@ -38,7 +38,7 @@ class ConstantPairs:
         self._unknown_folds: set[str] = set()
 
     def of(self, tensor: str) -> tuple[list[Pair], list[str]]:
-        """Return the pairs of constants that a backend tensor is computed from, and the constants without a partner.
+        """Return the pairs of constants that a backend tensor is computed from, and its constants without a partner.
 
         Args:
             tensor: Backend tensor.
@@ -67,7 +67,7 @@ class ConstantPairs:
             tensor: Backend tensor.
 
         Returns:
-            None if the reference has no such node, or several.
+            The name, or None if the reference has no such node or several.
         """
         pair, producer = self._pairs.get(tensor), self._be.graph.producer(tensor)
         segment = None if pair is None else self._finder.of(pair)
@@ -116,7 +116,7 @@ class ConstantPairs:
         return pairs_found
 
     def _made_bias(self, backend: str, others: Sequence[Node]) -> str:
-        """Return the constant that becomes a product's bias when folded, such as a norm's; "" if none."""
+        """Return the constant that becomes a product's bias when folded, such as a norm's bias, or "" if none does."""
         size = math.prod(self._be.shape(backend))
         for node in others:
             titles = operators.plain(node).titles
@@ -127,7 +127,7 @@ class ConstantPairs:
         return ""
 
     def _fold(self, backend: str, title: str, main: Node, others: Sequence[Node], folded: Collection[str]) -> bool:
-        """Compute the reference's constant with the given nodes folded in; return whether that is possible."""
+        """Compute the reference's constant with the given nodes folded in. Return whether that is possible."""
         product = fold(self._ref, main, others)
         folded_value = None if product is None else {"weight": product.weight, "bias": product.bias}.get(title)
         if product is None or folded_value is None or folded_value.size != math.prod(self._be.shape(backend)):
@@ -139,22 +139,22 @@ class ConstantPairs:
         return True
 
     def folded_in(self, backend: str) -> str:
-        """Return the operators that are folded into the reference's side of a pair; "" for none.
+        """Return the operators that are folded into the reference's side of a pair, or "" if there are none.
 
         Args:
-            backend: The backend's constant, of a pair that `of` returned.
+            backend: The backend's constant in a pair returned by `of`.
         """
         return self._folded[backend][1] if backend in self._folded else ""
 
     def may_have_folded(self, pair: Pair) -> bool:
-        """Tell whether the backend may have folded an operator into its constant in an unknown way."""
+        """Return whether the backend may have folded an operator into its constant in an unknown manner."""
         return pair.backend in self._unknown_folds
 
     def reference(self, pair: Pair) -> Recording:
         """Return a recording of the reference's constant, with folded operators applied.
 
         Args:
-            pair: The constants, as `of` returned them.
+            pair: The constants, as returned by `of`.
         """
         run = self._ref.recording
         if pair.backend not in self._folded:
@@ -166,12 +166,12 @@ class ConstantPairs:
         return MemoryRecording(Graph([], tensors=[info]), {(pair.reference, 0, 0): reshaped})
 
     def compare(self, pair: Pair, of: NodeResult | None, *, index: int) -> NodeResult:
-        """Compare a pair of constants. A wrong constant is judged with the node that reads it.
+        """Compare a pair of constants. A wrong constant counts against the node that reads it.
 
         Args:
             pair: The constants.
-            of: The result of the tensor computed from them; None if unknown.
-            index: An index that no compared tensor has.
+            of: The result of the tensor computed from them, or None if unknown.
+            index: An index that is not used by any compared tensor.
         """
         comparison = compare_pair(self.reference(pair), self._be.recording, pair)
         differences = (
@@ -206,7 +206,7 @@ class ConstantPairs:
 
 
 def _recorded_constant(run: IndexedRecording, name: str) -> str:
-    """Return the recorded constant behind an input, its codes rather than its real values; "" if there is none."""
+    """Return the recorded constant behind an input, preferring codes over real values, or "" if there is none."""
     if not name or not run.folds(name):
         return ""
     recorded = [member for member in run.members(name) if run.has(member)]
@@ -215,7 +215,7 @@ def _recorded_constant(run: IndexedRecording, name: str) -> str:
 
 
 def _transpose_between(reference: Sequence[int], backend: Sequence[int]) -> Transform | None:
-    """Return the transpose to the reference's shape, if only the order of dimensions differs."""
+    """Return the transpose to the reference's shape if only the dimension order differs, or None."""
     if reference == backend or len(reference) != len(backend) or sorted(reference) != sorted(backend):
         return None
     first, last = 0, len(backend) - 1

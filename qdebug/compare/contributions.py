@@ -1,7 +1,7 @@
-"""Contributions of nodes to the error of an output: the largest are replayed in all samples, the others bounded.
+"""Contributions of nodes to an output's error. The largest contributions are replayed in all samples, others bounded.
 
-This is the part of the budget that a verdict needs. A first-order estimate from the measured errors puts the nodes in
-order; only the first of them are replayed, so that it takes a fraction of the time of the comparison itself.
+This is the part of the budget that a verdict needs. A first-order estimate from the measured errors ranks the nodes.
+Only the top nodes are replayed, which takes a fraction of the time of the comparison itself.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class _Estimate:
 
     Args:
         entry: The compared tensor.
-        share: Part of the output's error power, of first order.
-        ratio: Its own error over its whole error, both relative to the signal.
+        share: First-order estimate of its part of the output's error power.
+        ratio: Its own error divided by its total error, both relative to the signal.
     """
 
     entry: PlannedNode
@@ -48,9 +48,9 @@ class _Powers:
     """Powers at the output, over all samples.
 
     Args:
-        signal: Of the reference's output.
-        error: Of the backend's error there.
-        made: Of the error that each tensor's own error makes there; NaN where a replay failed.
+        signal: Power of the reference's output.
+        error: Power of the backend's error at the output.
+        made: Power of the output error that each tensor's own error causes, or NaN if a replay failed.
     """
 
     signal: float = 0.0
@@ -58,7 +58,7 @@ class _Powers:
     made: dict[str, float] = field(default_factory=dict)
 
     def sqnr_db(self, power: float) -> float:
-        """Return the SQNR in dB of an error of some power."""
+        """Return the SQNR in dB for an error power."""
         if not power:
             return math.inf
         return 10 * math.log10(self.signal / power) if self.signal else -math.inf
@@ -75,17 +75,17 @@ def contributions(
     replayed: int | None = CONTRIBUTORS_REPLAYED,
     part: JoinedPart | None = None,
 ) -> Contributions:
-    """Rank nodes by the error that their own errors make at an output, over all samples.
+    """Rank nodes by the output error that their own errors cause, over all samples.
 
     Args:
-        graphs: Holds the two graphs against each other.
+        graphs: Compares the two graphs.
         plan: All compared tensors.
         table: Their results.
         output: The output.
         always: Backend tensors that are replayed before all others.
-        most: Upper limit of the work, in multiplications; the threshold's if None.
-        replayed: Largest number of nodes to replay; None for all.
-        part: The part of the output to look at; None for all of it.
+        most: Upper limit of the work, in multiplications. None for the default threshold.
+        replayed: Largest number of nodes to replay, or None for all.
+        part: The part of the output to consider, or None for all of it.
     """
     places = list(recorded_places(graphs.replays.ref.recording, graphs.replays.be.recording, output))
     if not places:
@@ -118,7 +118,7 @@ def _estimates(
     probe: ErrorReplay,
     why: dict[str, None],
 ) -> tuple[list[_Estimate], int]:
-    """Return the estimated contribution of each node, and the number of nodes without one."""
+    """Return the estimated contribution of each node, and the number of nodes without an estimate."""
     own = table.relative("introduced")
     estimates, unknown = list[_Estimate](), 0
     for entry in entries:
@@ -138,14 +138,14 @@ def _estimates(
 
 
 def _wanted(estimates: Sequence[_Estimate], always: Collection[str], most: int | None) -> list[PlannedNode]:
-    """Return the nodes worth a replay: those that are always wanted, and those with a considerable estimate."""
+    """Return the nodes worth replaying: those always wanted, and those with a substantial estimate."""
     considerable = sum(each.entry.tensor in always or each.share >= CONTRIBUTION_MIN_SHARE for each in estimates)
     count = len(estimates) if most is None else min(most, max(considerable, CONTRIBUTORS_NAMED))
     return [each.entry for each in estimates[:count]]
 
 
 def _affordable(work: Iterable[tuple[PlannedNode, float]], most: float) -> list[PlannedNode]:
-    """Return the entries that fit into the allowed work, in order; an entry that does not fit is skipped."""
+    """Return the entries that fit into the work limit, in order. An entry that does not fit is skipped."""
     chosen = list[PlannedNode]()
     for entry, cost in work:
         checkpoint()
@@ -160,10 +160,10 @@ class _OutputReplays:
     """Replays own errors to an output, in all samples.
 
     Args:
-        graphs: Holds the two graphs against each other.
+        graphs: Compares the two graphs.
         output: The output.
         places: Samples and steps.
-        part: The part of the output to look at; None for all of it.
+        part: The part of the output to consider, or None for all of it.
         why: Collects the reasons why replays failed.
     """
 
@@ -174,7 +174,7 @@ class _OutputReplays:
     why: dict[str, None]
 
     def alone(self, chosen: Sequence[PlannedNode]) -> _Powers:
-        """Replay the own error of each tensor alone."""
+        """Replay the own error of each tensor individually."""
         powers = _Powers()
         for place in self.places:
             checkpoint()
@@ -190,7 +190,7 @@ class _OutputReplays:
         return powers
 
     def together(self, first: Sequence[PlannedNode], powers: _Powers) -> Together | None:
-        """Replay the own errors of some tensors at once; None if that fails."""
+        """Replay the own errors of several tensors together, or return None if that fails."""
         if not first:
             return None
         made = left = 0.0
@@ -211,12 +211,12 @@ class _OutputReplays:
         )
 
     def _between(self, first: np.ndarray, second: np.ndarray) -> float:
-        """Return the power of the difference of two outputs, in the part that is looked at."""
+        """Return the power of the difference between two outputs, in the part under consideration."""
         error = difference(first, second.reshape(first.shape))
         return norm(error if self.part is None else self.part.of(error)) ** 2
 
     def _power(self, replayed: Replayed, expected: np.ndarray) -> float:
-        """Return the error power of a replayed output; NaN if it is not finite, with the reason noted."""
+        """Return the error power of a replayed output. If it is not finite, return NaN and note the reason."""
         power = math.nan if replayed.values is None else self._between(expected, replayed.values)
         if replayed.values is not None and not math.isfinite(power):
             self.why["an error makes the output NaN or infinite"] = None

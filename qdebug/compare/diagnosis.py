@@ -25,7 +25,7 @@ from qdebug.plural import agreeing, plural
 __all__ = ["ErrorPart", "WeightReasons", "diagnosed", "main_part"]
 
 WeightReasons = Callable[[NodeResult], WeightReason | None]
-"""Explains the error of a node's weights; None if unknown."""
+"""Explains the error of a node's weights, or returns None if unknown."""
 
 _ROLES = (FindingRole.DIFFERENCE, FindingRole.BREACH, FindingRole.CAUSE)
 _NAME_OR_NUMBER = re.compile(r"'[^']*'|[-+]?\d[\d.,e+-]*")
@@ -41,7 +41,7 @@ class _Parts:
 
     @classmethod
     def of(cls, node: NodeResult) -> _Parts | None:
-        """Split a node's own error into its parts; None if the error is unknown."""
+        """Split a node's own error into its parts, or return None if the error is unknown."""
         constants, arithmetic, clipping = (_power(part) for part in (node.constants, node.arithmetic, node.clipping))
         whole = constants + arithmetic
         if not whole or not math.isfinite(whole):
@@ -64,7 +64,7 @@ class ErrorPart(StrEnum):
 
 
 def main_part(node: NodeResult) -> ErrorPart | None:
-    """Return the part that makes most of a node's own error; None if it is unknown."""
+    """Return the largest part of a node's own error, or None if unknown."""
     parts = _Parts.of(node)
     if parts is None:
         return None
@@ -93,11 +93,11 @@ def diagnosed(
         result: The comparison.
         graph: The backend's graph.
         reference: The reference's graph.
-        contributing: Contributions of nodes to the worst output; None if they were not measured.
-        weights: Explains why a node's weights lose precision; None skips this.
-        model_name: Returns the source model's name of a node; None uses the names in the graphs.
-        cause: Searches why the codes of a node are wrong, see `verdict`; None skips the search.
-        inputs_allowed: Whether the user accepts different inputs, so that nodes are diagnosed all the same.
+        contributing: Contributions of nodes to the worst output, or None if they were not measured.
+        weights: Explains why a node's weights lose precision, or None to skip this.
+        model_name: Returns a node's name in the source model, or None to use the names in the graphs.
+        cause: Searches for the reason why a node's codes are wrong, see `verdict`. None to skip the search.
+        inputs_allowed: Whether the user accepts different inputs, so that nodes are diagnosed anyway.
     """
     table = ResultTable(result.nodes)
     maker = _DiagnosisMaker(table, graph, reference, contributing, weights=weights, model_name=model_name)
@@ -121,8 +121,8 @@ def diagnosed(
 def _failing_nodes(result: RunComparison, table: ResultTable, graph: Graph) -> list[tuple[NodeResult, Finding]]:
     """Return the nodes that fail because of their own error, each with its main finding.
 
-    A NaN or an infinity counts at the node that makes it. A tensor that is judged by its whole error alone may fail
-    because of a fault above it; that does not count.
+    A NaN or an infinity counts against the node that produces it. A tensor judged only by its total error does not
+    count, because it may fail due to an upstream fault.
     """
     failing: list[tuple[NodeResult, Finding]] = []
     below: set[str] = set()
@@ -145,7 +145,7 @@ def _failing_nodes(result: RunComparison, table: ResultTable, graph: Graph) -> l
 
 
 def _main_finding(node: NodeResult) -> Finding | None:
-    """Return the finding that explains best why a tensor fails."""
+    """Return the finding that best explains why a tensor fails."""
     deciding = [finding for finding in node.findings if finding.role in _ROLES]
     causes = [finding for finding in deciding if finding.role is not FindingRole.BREACH]
     return next(iter(causes or deciding), None)
@@ -158,9 +158,9 @@ class _DiagnosisMaker:
         table: The compared tensors.
         graph: The backend's graph.
         reference: The reference's graph.
-        contributing: Contributions of nodes to the worst output; None if they were not measured.
-        weights: Explains why a node's weights lose precision; None skips this.
-        model_name: Returns the source model's name of a node; None uses the names in the graphs.
+        contributing: Contributions of nodes to the worst output, or None if they were not measured.
+        weights: Explains why a node's weights lose precision, or None to skip this.
+        model_name: Returns a node's name in the source model, or None to use the names in the graphs.
     """
 
     def __init__(
@@ -186,9 +186,9 @@ class _DiagnosisMaker:
         return replace(self._of_node(node, FaultClass.RECORDING, why), share={})
 
     def one_of_each_node(self, faults: Sequence[tuple[NodeResult, Finding]]) -> list[tuple[NodeResult, Finding]]:
-        """Return faults without those of a node's further outputs, which fail together; one with a cause stays.
+        """Return one fault per node, because outputs of a node fail together, plus any fault with a cause.
 
-        The share of such a node is unknown: the errors of its outputs depend on each other, and may cancel.
+        The share of such a node is unknown, because the errors of its outputs are correlated and may cancel.
         """
         by_node: dict[str, list[tuple[NodeResult, Finding]]] = {}
         for node, finding in faults:
@@ -200,10 +200,10 @@ class _DiagnosisMaker:
         return [min(outputs, key=lambda fault: fault[1].role is FindingRole.BREACH) for outputs in by_node.values()]
 
     def grouped(self, faults: Sequence[tuple[NodeResult, Finding]]) -> list[Diagnosis]:
-        """Return the entries of some faults.
+        """Return the diagnosis entries of the given faults.
 
-        Nodes share an entry if their findings are equal except for names and numbers, or blame the same constant. An
-        unexplained error gets an entry at each node.
+        Nodes share an entry if their findings are equal except for names and numbers, or blame the same constant. Each
+        node with an unexplained error gets its own entry.
         """
         groups: dict[tuple[str, ...], list[tuple[NodeResult, Finding]]] = {}
         for node, finding in faults:
@@ -231,7 +231,7 @@ class _DiagnosisMaker:
         return replace(entry, nodes=tuple(nodes), share=share, evidence=tuple(evidence))
 
     def of_costs(self, result: RunComparison) -> list[Diagnosis]:
-        """Return the entries of the nodes that cost an output most, where no node fails; the largest share first."""
+        """Return entries for the nodes that cost an output most if no node fails, largest share first."""
         costs = [node for node in self._of.nodes if cost_of(node) is not None]
         exact = [entry for entry in self._known if entry.how == "exact" and entry.share]
         nodes = [self._of[self._of.rows[entry.tensor]] for entry in exact[:DIAGNOSED_NODES]]
@@ -242,7 +242,7 @@ class _DiagnosisMaker:
         return [self.of_cost(node) for node in nodes]
 
     def of_cost(self, node: NodeResult) -> Diagnosis:
-        """Return the entry of a node that passes and costs an output much."""
+        """Return the entry of a node that passes but costs an output much of its accuracy."""
         cost, parts = cost_of(node), _Parts.of(node)
         weights = None
         if self._weights is not None and (parts is None or parts.constants >= WEIGHTS_MIN_SHARE):
@@ -285,11 +285,11 @@ class _DiagnosisMaker:
         )
 
     def _model_node(self, node: NodeResult, name: str) -> str | None:
-        """Return a node's name in the source model: the one in the reference, else the one that the backend states.
+        """Return a node's name in the source model: the name in the reference, or else the one that the backend states.
 
         Args:
-            node: The result of the tensor that it is judged by.
-            name: The backend node; in a part that is judged as one, any node of it.
+            node: The result of the tensor that judges the node.
+            name: The backend node. In a region judged as a whole, any node of it.
         """
         if name != node.node:
             part_node = next((other for other in self._graph.nodes if other.name == name), None)
@@ -307,12 +307,12 @@ class _DiagnosisMaker:
 
 
 def _is_unnamed(node: Node) -> bool:
-    """Tell whether a node has no name of its own but one of its operator and its output."""
+    """Return whether a node's name is only made up of its operator and its output."""
     return any(node.name == f"{node.op}:{output}" for output in node.outputs[:1])
 
 
 def _names_text(nodes: Sequence[str]) -> str:
-    """Quote a name or two, and count the rest."""
+    """Quote one or two names, and count the rest."""
     first, more = " and ".join(map(repr, nodes[:2])), len(nodes) - 2
     return first + (f" and {plural(more, 'more node')}" if more > 0 else "")
 
@@ -322,7 +322,7 @@ def _sqnr_of(node: NodeResult) -> float | None:
 
 
 def _parts_text(node: NodeResult, parts: _Parts) -> str:
-    """Name the part that makes most of a node's own error."""
+    """Describe the largest part of a node's own error."""
     rounding = "rounding to its codes" if node.quant is not None else "rounding of its sums"
     shares = {
         "its constants, which differ from the reference's": parts.constants,
@@ -340,7 +340,7 @@ def _parts_text(node: NodeResult, parts: _Parts) -> str:
 
 
 def _share_text(share: float) -> str:
-    """Return a clause with a part's share of the own error; "" if it is all of it."""
+    """Return a clause with a part's share of the own error, or "" if it is the whole error."""
     percent = f"{share:.0%}"
     return "" if percent == "100%" else f" ({percent} of its own error)"
 
@@ -348,7 +348,7 @@ def _share_text(share: float) -> str:
 def _with_causes(
     faults: Sequence[tuple[NodeResult, Finding]], cause: Callable[[NodeResult], str | None] | None
 ) -> list[tuple[NodeResult, Finding]]:
-    """Return failing nodes, the first few unexplained ones with the cause that a search finds."""
+    """Return failing nodes. The first few unexplained ones get the cause found by a search."""
     explained, searches_left = list[tuple[NodeResult, Finding]](), CAUSES_SOUGHT
     for node, finding in faults:
         unexplained = finding.kind is FindingKind.ARITHMETIC and finding.role is FindingRole.BREACH
@@ -373,7 +373,7 @@ def _with_path(fault: Diagnosis, result: RunComparison) -> Diagnosis:
 
 
 def _by_share(faults: list[Diagnosis], result: RunComparison) -> list[Diagnosis]:
-    """Sort faults by share; without shares the origin and the first divergence come first."""
+    """Sort faults by share. Without shares, the origin and the first divergence come first."""
 
     def key(fault: Diagnosis) -> tuple[float, bool]:
         share = max((value for value in fault.share.values() if value is not None), default=-1.0)

@@ -1,4 +1,4 @@
-"""Compares, attributes and judges one tensor after the other."""
+"""Compares, attributes and judges tensors one by one."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ class NodeComparer:
         backend: The backend run.
         pairs: All pairs of the alignment.
         limits: What counts as divergence.
-        runs: What is known of both graphs; derived from the recordings if None.
+        runs: Known facts about both graphs. Derived from the recordings if None.
 
     Attributes:
-        timing: Where the time went so far.
+        timing: Time spent so far.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class NodeComparer:
         self.timing = Timing()
 
     def examine(self, entries: Sequence[PlannedNode]) -> Iterator[NodeResult]:
-        """Compare, attribute and judge one tensor after the other.
+        """Compare, attribute and judge tensors one by one.
 
         Args:
             entries: The tensors.
@@ -111,13 +111,13 @@ class NodeComparer:
     def contributions(
         self, plan: Sequence[PlannedNode], table: ResultTable, output: NodeResult, *, replayed: int | None
     ) -> Contributions:
-        """Measure what nodes contribute to the error of an output, see `qdebug.compare.contributions`.
+        """Measure each node's contribution to the error of an output, see `qdebug.compare.contributions`.
 
         Args:
             plan: All compared tensors.
             table: Their results.
             output: The output.
-            replayed: Largest number of nodes to replay, failing ones first; None for all.
+            replayed: Largest number of nodes to replay, failing ones first. None for all.
         """
         entry = next(each for each in plan if each.tensor == output.tensor)
         lost = lost_part(output)
@@ -146,12 +146,12 @@ class NodeComparer:
             plan: All compared tensors.
             results: Their results.
             output: The output.
-            least: Smallest share of a node that gets an entry of its own.
-            places: Samples and steps to look at; None for all.
-            parts: Whether to replay the parts of each node's error too.
-            progress: Called with the number of finished tasks and of all.
-            share_out: Distributes the replays to workers; None makes them in this process.
-            kept: Results of earlier replays, which are used and added to.
+            least: Smallest share for which a node gets its own entry.
+            places: Samples and steps to replay, or None for all.
+            parts: Whether to replay the parts of each node's error as well.
+            progress: Called with the number of finished tasks and the total.
+            share_out: Distributes the replays to workers, or None to run them in this process.
+            kept: Results of earlier replays, which are reused and extended.
         """
         compute, graphs = partial(budget_of_output, least=least, places=places, parts=parts), self._runs.graphs
         with _reproducibly():
@@ -160,20 +160,20 @@ class NodeComparer:
             )
 
     def budget_powers(self, task: BudgetTask) -> BudgetPowers:
-        """Make the replays of one task of a budget, see `qdebug.compare.budget.budget_powers`."""
+        """Run the replays of one budget task, see `qdebug.compare.budget.budget_powers`."""
         with _reproducibly():
             return budget_powers(self._runs.graphs, task)
 
     def errors_by_input(self, tensor: str, names: Sequence[str], sample: int) -> Mapping[str, float] | None:
-        """Return the error that each of some inputs alone makes of a compared tensor in one sample.
+        """Return the error that each of the given inputs alone causes in a compared tensor in one sample.
 
         Args:
             tensor: The backend tensor.
             names: Compared tensors that its node reads.
-            sample: The sample; of a stateful net its first recorded step.
+            sample: The sample. Its first recorded step is used if the network has states.
 
         Returns:
-            None where the node cannot be replayed.
+            The error by input, or None if the node cannot be replayed.
         """
         runs = self._runs
         places = (place for place in runs.backend.places(tensor) if place[0] == sample)
@@ -186,7 +186,7 @@ class NodeComparer:
 def _reproducibly() -> Iterator[None]:
     """Make results independent of where they are computed: one BLAS thread, no warnings about overflow.
 
-    An overflow has a defined result, and a warning would land in the middle of a screen.
+    An overflow has a defined result, and a warning would appear in the middle of a screen.
     """
     with one_thread(), np.errstate(all="ignore"):
         yield
@@ -249,7 +249,7 @@ def _judged(context: NodeContext) -> NodeResult:
 
 
 def _evidence(context: NodeContext, status: Status, findings: Sequence[Finding]) -> JudgedBy:
-    """Return the evidence that a tensor was judged by."""
+    """Return the evidence by which a tensor was judged."""
     if status is Status.INCOMPARABLE or (status is Status.WITHIN and any(map(is_doubt, findings))):
         return JudgedBy.NONE
     attribution = context.attribution
@@ -259,7 +259,7 @@ def _evidence(context: NodeContext, status: Status, findings: Sequence[Finding])
 
 
 def _by_arithmetics(context: NodeContext) -> Attribution | None:
-    """Return the attribution; by the reference's arithmetic if both runs use the same codes."""
+    """Return the attribution, using the reference's arithmetic if both runs use the same codes."""
     attribution, pair = context.attribution, context.arithmetics
     if attribution is None or attribution.introduced is None or pair is None:
         return attribution
@@ -267,7 +267,7 @@ def _by_arithmetics(context: NodeContext) -> Attribution | None:
 
 
 def _without_error_parts(attribution: Attribution | None, stats: ErrorStats | None) -> Attribution | None:
-    """Return the attribution; if there is no error, with parts that are zero, however a replay rounds."""
+    """Return the attribution. If there is no error, its parts are zero, no matter how a replay rounds."""
     if attribution is None or attribution.introduced is None or stats is None or stats.mismatches:
         return attribution
     constants = None if attribution.constants is None else stats

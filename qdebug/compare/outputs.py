@@ -1,4 +1,4 @@
-"""Outputs of the network that are short of SQNR while no node is beyond its limit, and the nodes that make them so."""
+"""Network outputs whose SQNR is too low although no node exceeds its limit, and the nodes that cause it."""
 
 from __future__ import annotations
 
@@ -18,15 +18,14 @@ __all__ = ["beyond_by_its_arithmetic", "costs_that_count", "lost_part", "short_o
 
 
 def short_outputs(of: ResultTable, graph: Graph, limits: Limits) -> list[NodeResult]:
-    """Return the network's outputs whose SQNR is below the limit of outputs, the worst first; none if a node is beyond.
+    """Return the network outputs below the SQNR limit of outputs, worst first; none if a node exceeds its own limit.
 
-    A node that is beyond its limit and was accepted may be why. Then the outputs are judged only if the user says so.
-
-    Integers that are no codes have no SQNR to speak of. An output that a rule of the user fits is judged by that alone,
-    unless the limit of outputs is the user's too; one that was accepted counts for nothing.
+    An accepted node beyond its limit may be the cause, so the outputs are then judged only if the user set the limit.
+    Integers that are not codes have no meaningful SQNR. An output that matches a user rule is judged by that rule
+    alone, unless the user also set the limit of outputs. Accepted outputs do not count.
 
     Args:
-        of: How compared tensors stand.
+        of: The table of results.
         graph: The backend's graph.
         limits: The limits in force.
     """
@@ -49,16 +48,16 @@ def short_outputs(of: ResultTable, graph: Graph, limits: Limits) -> list[NodeRes
 
 
 def costs_that_count(of: ResultTable, graph: Graph, limits: Limits, short: Sequence[NodeResult]) -> list[NodeResult]:
-    """Return the tensors whose codes lose too much, in order: those above an output that is short of SQNR.
+    """Return the tensors whose codes lose too much, in order: those upstream of an output with too low an SQNR.
 
-    Where all outputs that were judged have enough, those that lead to none of these: nothing tells whether it matters.
-    None where a node is beyond its limit, or limits of the user judge the tensor.
+    If all judged outputs are good enough, return the tensors that lead to none of them, because nothing shows whether
+    they matter. Return none if a node exceeds its limit, or user limits judge the tensor.
 
     Args:
-        of: How compared tensors stand.
+        of: The table of results.
         graph: The backend's graph.
         limits: The limits in force.
-        short: What `short_outputs` found.
+        short: The result of `short_outputs`.
     """
     if of.breaking.any():
         return []
@@ -78,12 +77,12 @@ def costs_that_count(of: ResultTable, graph: Graph, limits: Limits, short: Seque
 
 
 def beyond_by_its_arithmetic(sole: NodeResult, output: NodeResult) -> NodeResult | None:
-    """Return the result of a node whose arithmetic alone ruins an output, as one beyond its limit; None if it does not.
+    """Return a node whose arithmetic alone ruins an output, marked as beyond its limit, or None if it does not.
 
-    That a known arithmetic gives the same bits excuses a node as long as its outputs are right.
+    A known arithmetic that gives the same bits excuses a node only while the outputs are right.
 
     Args:
-        sole: The node that makes nearly all of the output's loss.
+        sole: The node that causes nearly all of the output's loss.
         output: The output.
     """
     cost = cost_of(sole)
@@ -100,5 +99,5 @@ def beyond_by_its_arithmetic(sole: NodeResult, output: NodeResult) -> NodeResult
 
 
 def lost_part(output: NodeResult) -> Finding | None:
-    """Return what was found of a part of an output that is beyond the limit of outputs; None if there is none."""
+    """Return the finding that a part of an output exceeds the limit of outputs, or None."""
     return next((found for found in output.findings if found.role is FindingRole.OUTPUT), None)

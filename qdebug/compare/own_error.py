@@ -1,8 +1,8 @@
-"""A node's own error, element by element, its parts, and the error it causes at an output.
+"""A node's own error, element by element, with its parts and the error it causes at an output.
 
 The own error is the difference between the backend's node and the reference's node on the same inputs. The reference's
-node is computed in the reference's own arithmetic: if the reference holds codes, rounding to these codes is no error.
-The budget, contributions and edits all measure against it.
+node is computed in the reference's own arithmetic: if the reference holds codes, rounding to these codes does not count
+as an error. The budget, contributions and edits are all based on it.
 """
 
 from __future__ import annotations
@@ -57,24 +57,24 @@ PARTS = ("weights", "saturation", "rounding", "arithmetic")
 """Parts of a node's own error, in the order in which they arise."""
 NOT_FINITE = "its error is not finite"
 _SMALL = 1 << 16
-"""Largest constant, in bytes, that is cached: finding it in the file takes longer than reading it."""
+"""Largest constant, in bytes, that is cached. Below this size, locating it in the file takes longer than reading it."""
 _KEPT_ERRORS = 1 << 26
-"""Bytes of own errors that are cached: each is measured first and replayed later."""
+"""Total size in bytes of cached own errors. Each is measured first and replayed later."""
 
 
 def own_error(graphs: GraphCheck, entry: PlannedNode, place: tuple[int, int]) -> np.ndarray:
     """Return the backend's values minus those that the reference's nodes and constants give on the same inputs.
 
     Args:
-        graphs: Holds the two graphs against each other.
+        graphs: Compares the two graphs.
         entry: The compared tensor.
         place: Sample and step.
 
     Returns:
-        float64 in the order of dimensions that the pair is compared in.
+        float64 in the dimension order of the comparison.
 
     Raises:
-        KernelError: A node cannot be replayed, or gives another shape.
+        KernelError: A node cannot be replayed, or gives a different shape.
         RecordingError: A constant or an input was not recorded.
     """
     expected, actual = _expected_and_actual(graphs, entry, _check(graphs, entry), place)
@@ -84,20 +84,20 @@ def own_error(graphs: GraphCheck, entry: PlannedNode, place: tuple[int, int]) ->
 def own_parts(graphs: GraphCheck, entry: PlannedNode, place: tuple[int, int]) -> Mapping[str, np.ndarray]:
     """Return the parts of a tensor's own error, which add up to `own_error`.
 
-    "weights" comes from different constants, mostly rounded ones; "saturation" from clipping at the ends of the codes;
-    "rounding" from rounding the rest to the codes; "arithmetic" from a different computation. Without codes, all that
-    is not "weights" is "arithmetic".
+    "weights" is due to different constants, mostly rounded ones; "saturation" to clipping at the ends of the code
+    range; "rounding" to rounding the rest to codes; "arithmetic" to a different computation. Without codes, everything
+    except "weights" is "arithmetic".
 
     Args:
-        graphs: Holds the two graphs against each other.
+        graphs: Compares the two graphs.
         entry: The compared tensor.
         place: Sample and step.
 
     Returns:
-        float64 by name, one of `PARTS`, in the order of dimensions that the pair is compared in.
+        float64 by name, one of `PARTS`, in the dimension order of the comparison.
 
     Raises:
-        KernelError: A node cannot be replayed, or gives another shape.
+        KernelError: A node cannot be replayed, or gives a different shape.
         RecordingError: A constant or an input was not recorded.
     """
     check = _check(graphs, entry)
@@ -154,8 +154,8 @@ class Replayed(NamedTuple):
     """The reference's output after a replay with errors.
 
     Args:
-        values: Real values in the reference's shape; None if unknown.
-        reason: A clause with the reason why they are unknown; "" if they are known, or if no error reaches the output.
+        values: Real values in the reference's shape, or None if unknown.
+        reason: A clause on why they are unknown. "" if they are known, or if no error reaches the output.
     """
 
     values: np.ndarray | None
@@ -163,22 +163,22 @@ class Replayed(NamedTuple):
 
 
 Errors = Sequence[tuple[PlannedNode, np.ndarray | None]]
-"""Compared tensors, each with an error in the order of dimensions of the comparison; None for its own error."""
+"""Compared tensors, each with an error in the dimension order of the comparison, or None for its own error."""
 
 
 class ErrorReplay:
     """Replays errors to one output, in one sample and step.
 
-    Each error is added to the reference's tensor, and the reference's nodes below are replayed in the reference's own
-    arithmetic: tensors that it holds in codes are rounded to them. Values that no error reaches are as recorded. A
-    tensor with an error may leave the domain of an operator behind it, such as a root or a logarithm. Then it is
+    Each error is added to the reference's tensor, and the reference's downstream nodes are replayed in the reference's
+    own arithmetic: quantized tensors are rounded to their codes. Values that no error reaches are taken as recorded. A
+    tensor with an error may leave the domain of a subsequent operator, such as a root or a logarithm. It is then
     clipped to the range that the two runs recorded for it.
 
-    Several replays go through the net together: a node that treats samples independently runs once for all replays
+    Several replays run through the network together: a node that treats samples independently runs once for all replays
     whose errors reach it, with their data concatenated.
 
     Args:
-        graphs: Holds the two graphs against each other.
+        graphs: Compares the two graphs.
         output: The output.
         place: Sample and step.
     """
@@ -210,7 +210,7 @@ class ErrorReplay:
         return into_stored_order(values, pair.reference_view).reshape(signal.shape)
 
     def own_error(self, entry: PlannedNode) -> np.ndarray:
-        """Return a tensor's own error, cached; see `own_error` for errors raised."""
+        """Return a tensor's own error, cached. Raises what `own_error` raises."""
         error = self._errors.get(entry.tensor)
         if error is None:
             error = own_error(self._graphs, entry, self._place)
@@ -220,14 +220,14 @@ class ErrorReplay:
         return error
 
     def own_parts(self, entry: PlannedNode) -> Mapping[str, np.ndarray]:
-        """Return the parts of a tensor's own error, see `own_parts`; empty if unknown."""
+        """Return the parts of a tensor's own error, see `own_parts`, or an empty mapping if unknown."""
         try:
             return own_parts(self._graphs, entry, self._place)
         except (KernelError, NotRecordedError):
             return {}
 
     def size(self, entry: PlannedNode) -> float | str:
-        """Return the norm of a tensor's own error over that of the reference's values; the reason if it is unknown.
+        """Return the norm of a tensor's own error divided by that of the reference, or the reason if it is unknown.
 
         Infinite if the reference has no signal, NaN if it is not finite.
         """
@@ -244,9 +244,9 @@ class ErrorReplay:
         return error_norm / signal if signal else math.inf
 
     def outputs(self, cases: Sequence[Errors]) -> list[Replayed]:
-        """Return the reference's output with each of some sets of errors.
+        """Return the reference's output with each of the given sets of errors.
 
-        The result is finite wherever the reference is.
+        The result is finite if the reference is.
         """
         results: dict[int, Replayed] = {}
         for group in self._together(cases):
@@ -260,11 +260,11 @@ class ErrorReplay:
         return [results[at] for at in range(len(cases))]
 
     def output(self, entries: Sequence[PlannedNode]) -> Replayed:
-        """Return the reference's output with the own errors of some tensors at once."""
+        """Return the reference's output with the own errors of several tensors together."""
         return self._alone([(entry, None) for entry in entries])
 
     def _alone(self, errors: Errors) -> Replayed:
-        """Replay one set of errors; if it leaves an operator's domain, clip to the recorded range."""
+        """Replay one set of errors, clipping to the recorded range if it leaves an operator's domain."""
         self._left_domain = False
         for clipped in (False, True):
             try:
@@ -275,7 +275,7 @@ class ErrorReplay:
         raise AssertionError  # unreachable: the second iteration always returns
 
     def _together(self, cases: Sequence[Errors]) -> Iterator[list[int]]:
-        """Group sets of errors to replay at once: neighbours in the net, as many as fit into a core's cache."""
+        """Group sets of errors to replay together: neighbours in the network, as many as fit into a core's cache."""
         graph = self._reference.graph
         first = [min((graph.position(e.reference_tensor) or 0 for e, _ in errors), default=0) for errors in cases]
         group, most = list[int](), 0
@@ -291,7 +291,7 @@ class ErrorReplay:
 
     @cached_property
     def _largest(self) -> list[int]:
-        """Elements of the largest tensor from each node on."""
+        """For each node, the number of elements of the largest tensor from there on."""
         nodes = self._reference.graph.nodes
         sizes = [
             max((self._recorded(name) or 1 for name in node.outputs if name in self._above), default=1)
@@ -300,7 +300,7 @@ class ErrorReplay:
         return [*accumulate(reversed([*sizes, 1]), max)][::-1]
 
     def _replayed(self, cases: Sequence[Errors], *, clipped: bool) -> list[np.ndarray | None]:
-        """Replay sets of errors together; None for one that does not reach the output.
+        """Replay sets of errors together, with None for a set that does not reach the output.
 
         Raises:
             KernelError: A node cannot be replayed, or an error is unknown.
@@ -347,13 +347,13 @@ class ErrorReplay:
     def _run(
         self, node: Node, made: Mapping[str, _Runs], read: Mapping[str, np.ndarray], most: int
     ) -> dict[str, tuple[dict[int, np.ndarray], np.ndarray | None]]:
-        """Compute a node in all runs that reach it: its outputs run by run, and stacked where they are.
+        """Compute a node in all replays whose errors reach it. Return its outputs per replay, and stacked if they are.
 
         Args:
             node: The node.
             made: Its inputs that errors reach.
-            read: The others, as the reference has them.
-            most: Elements that an output of unknown size may have.
+            read: Its other inputs, as the reference has them.
+            most: Largest allowed number of elements for an output of unknown size.
         """
         form, opset = self._form(node)
         runs = tuple(sorted({run for name in made for run in made[name].parts}))
@@ -414,7 +414,7 @@ class ErrorReplay:
         read: Mapping[str, np.ndarray],
         runs: tuple[int, ...],
     ) -> dict[str, np.ndarray] | None:
-        """Return the inputs that errors reach with all runs along the first axis; None where runs would mix."""
+        """Return the inputs that errors reach, stacked over all replays, or None if the node would mix replays."""
         if len(runs) < 2:
             return None
         varying = tuple(name in made for name in form.inputs)
@@ -442,7 +442,7 @@ class ErrorReplay:
         return whole
 
     def _is_recorded(self, name: str, values: np.ndarray) -> bool:
-        """Tell whether integers, such as extents, equal the reference's, so that no error goes on from there."""
+        """Return whether integers, such as shapes, equal the reference's, so that no error propagates from there."""
         if values.dtype.kind == "f" or not self._reference.has(name, *self._place):
             return False
         recorded = self._reference.load(name, *self._place)
@@ -454,7 +454,7 @@ class ErrorReplay:
         return self._forms[node.name]
 
     def _read(self, form: Node, name: str) -> np.ndarray:
-        """Read an input of a node as the reference has it; small constants once."""
+        """Read an input of a node as the reference has it. Small constants are read once."""
         values = self._small.get((form.name, name))
         if values is None:
             values = read(self._reference, self._place, form, name)
@@ -465,7 +465,7 @@ class ErrorReplay:
     def _with_error(
         self, entry: PlannedNode, values: np.ndarray, own: np.ndarray | None, *, clipped: bool
     ) -> np.ndarray:
-        """Add an error to the reference's values of a tensor; clip to the recorded range if asked.
+        """Add an error to the reference's values of a tensor. Clip to the recorded range on request.
 
         Raises:
             KernelError: The error is unknown.
@@ -481,7 +481,7 @@ class ErrorReplay:
         return np.clip(moved, *self._recorded_range(entry)) if clipped and moved.dtype.kind == "f" else moved
 
     def _recorded_range(self, entry: PlannedNode) -> tuple[float | None, float | None]:
-        """Return the smallest and largest finite value of a tensor in both runs; None if there is none."""
+        """Return the smallest and largest finite value of a tensor in both runs, or None for each if there is none."""
         reference = real_values(self._reference, entry.reference_tensor, self._place)
         backend = held(real_values(self._backend, entry.tensor, self._place), clamp_of(entry.pair.backend_view))
         finite = [values[np.isfinite(values)] for values in (reference, backend)]
@@ -494,10 +494,10 @@ class ErrorReplay:
         return on_grid(values, quant) if quant is not None and values.dtype.kind == "f" else values
 
     def _check_finite(self, node: Node, name: str, values: np.ndarray) -> None:
-        """Reject a replayed tensor that is not finite where the reference's is.
+        """Reject a replayed tensor that is non-finite where the reference is finite.
 
         Raises:
-            KernelError: It is not finite there.
+            KernelError: It is non-finite at such an element.
         """
         if values.dtype.kind != "f" or np.isfinite(values).all():
             return
@@ -510,13 +510,13 @@ class ErrorReplay:
 
     @property
     def allowed(self) -> float:
-        """Limit of the work of all replays: a few replays of every node in every sample, and a minimum."""
+        """Limit of the work of all replays: a few replays of every node in every sample, with a minimum."""
         places = len(self._reference.places())
         whole = sum(map(self._work, self._reference.graph.nodes))
         return max(CONTRIBUTION_MAX_WORK, CONTRIBUTION_REPLAYS * places * whole)
 
     def work(self, entry: PlannedNode) -> float:
-        """Return the work of replaying all below a node, in multiplications."""
+        """Return the work of replaying all nodes downstream of a node, in multiplications."""
         return sum(map(self._work, self._nodes_below({entry.reference_tensor})))
 
     def _work(self, node: Node) -> float:
@@ -535,7 +535,7 @@ class ErrorReplay:
         return math.prod(shape) * (sum_terms(form, shapes, shape) + CONTRIBUTION_ELEMENT_WORK)
 
     def _nodes_below(self, starts: Iterable[str]) -> list[Node]:
-        """Return the reference's nodes between some tensors and the output, in order."""
+        """Return the reference's nodes between the given tensors and the output, in order."""
         reached, nodes = set(starts), list[Node]()
         for node in self._reference.graph.nodes:
             if not reached.isdisjoint(node.inputs) and not self._above.isdisjoint(node.outputs):
@@ -549,8 +549,8 @@ class _Runs:
     """A tensor in several replays.
 
     Args:
-        parts: Its values by replay, in order, in the replays in which an error reaches it.
-        whole: All of them along the first axis; None if they are not stacked.
+        parts: Its values for each replay whose error reaches it, in order.
+        whole: All of them stacked along the first axis, or None if they are not stacked.
     """
 
     parts: dict[int, np.ndarray]

@@ -1,7 +1,7 @@
-"""Turns findings into statuses: of a tensor, of one sample of it, and of the whole comparison, with its verdict.
+"""Turns findings into statuses: of a tensor, of one of its samples, and of the whole comparison with its verdict.
 
-The checks say what is there (`compare/checks`); here it is decided what that means. Sentences of the verdict are put
-together here as well, clause by clause: each `_..._clause` function returns one, or "" if there is nothing to say.
+The checks (`compare/checks`) report what they find; this module decides what it means. It also composes the verdict's
+sentences from clauses: each `_..._clause` function returns one, or "" if there is nothing to report.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ __all__ = [
 
 
 def judge(context: NodeContext, findings: Sequence[Finding]) -> tuple[Status, str | None]:
-    """Return the status of a compared tensor, with its reason or a remark if there is one.
+    """Return the status of a compared tensor, with a reason or a remark if there is one.
 
-    Non-finite values come first, then differences between the graphs, then an error beyond its limit. Limits that the
-    user gave for a tensor replace the derived ones; what the checks found stays in its row.
+    Non-finite values take precedence, then graph differences, then an error beyond its limit. User limits for a tensor
+    replace the derived limits, but its findings stay in its row.
 
     Args:
         context: The tensor.
@@ -84,7 +84,7 @@ def judge(context: NodeContext, findings: Sequence[Finding]) -> tuple[Status, st
 
 
 def judge_error(measured: Measured) -> tuple[Status, str | None]:
-    """Return the status of an error alone, without any graph, and its reason."""
+    """Return the status of an error by itself, without a graph, and the reason."""
     findings = [found for check in ERROR_CHECKS if (found := check(measured)) is not None]
     return _status_and_reason(measured, findings)
 
@@ -94,7 +94,7 @@ def judge_sample(
 ) -> Status:
     """Return the status of one sample.
 
-    A difference between the graphs exists in every sample, and shows in each sample that has an unequal element.
+    A graph difference exists in every sample, and shows in each sample with an unequal element.
 
     Args:
         context: The tensor.
@@ -138,18 +138,18 @@ def _status_and_reason(measured: Measured, findings: Sequence[Finding]) -> tuple
 _STATED = frozenset(
     (FindingKind.WEIGHT, FindingKind.BIAS, FindingKind.CONSTANT, FindingKind.ATTRIBUTE, FindingKind.MISSING_NODE)
 )
-"""Kinds of differences between the graphs or constants themselves, which recording cannot have caused."""
+"""Kinds of differences between graphs or constants, which recording cannot have caused."""
 
 
 def _decides(measured: Measured, finding: Finding) -> bool:
-    """Tell whether a finding decides under the limits in force."""
+    """Return whether a finding is decisive under the limits in force."""
     return finding.given or measured.stats is None or not measured.limits.judge_whole(measured.stats)
 
 
 def shortcomings(
     reference: RunInfo, backend: RunInfo, coverage: Coverage, table: ResultTable, *, limits: Limits
 ) -> tuple[str, ...]:
-    """Return a clause for everything that a comparison lacks and the limits do not accept.
+    """Return a clause for each part of a comparison that is missing and not accepted by the limits.
 
     Args:
         reference: Facts of the reference run.
@@ -245,7 +245,7 @@ def _unjudged_clause(table: ResultTable) -> str:
 
 
 def _partial_clause(table: ResultTable) -> str:
-    """Count the tensors that were judged by some of their elements, or by hashes or statistics."""
+    """Count the tensors that were judged only by some of their elements, or by hashes or statistics."""
     by_elements = int(np.count_nonzero(table.on("elements")))
     by_statistics = int(np.count_nonzero(table.on("stats") & ~table.having(Status.INCOMPARABLE)))
     text = (
@@ -273,7 +273,7 @@ def _short_format_clause(table: ResultTable) -> str:
 
 
 def _overruled_clause(table: ResultTable) -> str:
-    """Name what was found in tensors that pass the limits of the user."""
+    """Name the findings in tensors that pass the user's limits."""
     deciding = (FindingRole.DIFFERENCE, FindingRole.BREACH)
     overruled = [
         (node, finding)
@@ -308,25 +308,27 @@ def verdict(
     remark: str = "",
     cause: Callable[[NodeResult], str | None] | None = None,
 ) -> Verdict:
-    """Sum up a comparison.
+    """Summarize a comparison.
 
     Args:
         table: The compared tensors.
-        missing: What `shortcomings` returned.
-        way: The path from the worst output back to the node whose own error feeds it, that node last; may be empty.
+        missing: The result of `shortcomings`.
+        way: The path from the worst output back to the node whose own error feeds it, with that node last. May be
+            empty.
         output: The network output with the largest error, or the last tensor if no output was compared.
         outputs: Names of the network's outputs.
-        compounding: Nodes that amplify errors far more than others of their operator.
-        accepted: What is missing and was accepted by the limits; it is listed all the same.
-        graph: The backend's graph, which may know the model's name of a node that runs under another one.
-        short: Network outputs below their limit although no node is beyond its own, the worst first.
-        sole: The node that makes nearly all of the worst output's error; None if there is none.
-        costs: What `costs_that_count` returned.
+        compounding: Nodes that amplify errors far more than other nodes of their operator.
+        accepted: What is missing but accepted by the limits. It is still listed.
+        graph: The backend's graph, which may contain the model's name of a node that runs under a different name.
+        short: Network outputs below their limit although no node exceeds its own, worst first.
+        sole: The node that causes nearly all of the worst output's error, or None.
+        costs: The result of `costs_that_count`.
         floor: Lower limit of the outputs' SQNR, in dB.
-        contributing: Contributions of nodes to the worst output; None if they were not measured.
-        nonfinite: Where a NaN or an infinity first appears, and its path; None if unknown.
-        remark: A sentence on the two runs that comes first; "" for none.
-        cause: Searches why the codes of the first diverging node may be wrong; None skips the search.
+        contributing: Contributions of nodes to the worst output, or None if they were not measured.
+        nonfinite: Where a NaN or an infinity first appears, with its path, or None if unknown.
+        remark: An introductory sentence on the two runs, or "".
+        cause: Searches for the reason why the codes of the first diverging node may be wrong, or None to skip the
+            search.
     """
     first = table[table.beyond.argmax()] if table.beyond.any() else None
     origin = way[-1] if way else None
@@ -378,13 +380,13 @@ def verdict(
 
 
 def _cause_of_first(first: NodeResult | None, cause: Callable[[NodeResult], str | None] | None) -> str:
-    """Return why the first divergence may be wrong, if no finding says it and a search does; else ""."""
+    """Return why the first divergence may be wrong, if a search explains what no finding does, or ""."""
     text = cause(first) if first is not None and cause is not None and _has_no_cause(first) else None
     return text or ""
 
 
 def _has_no_cause(node: NodeResult) -> bool:
-    """Tell whether a node diverges by its arithmetic and no finding says why."""
+    """Return whether a node diverges because of its arithmetic and no finding explains it."""
     if node.status is not Status.DIVERGED:
         return False
     explaining = (FindingRole.CAUSE, FindingRole.DIFFERENCE)
@@ -395,7 +397,7 @@ def _has_no_cause(node: NodeResult) -> bool:
 
 
 def _missing_clause(missing: Sequence[str], accepted: Sequence[str]) -> str:
-    """List what a comparison lacks, and what was accepted as missing."""
+    """List what a comparison lacks, and which missing parts were accepted."""
     text = f" Incomplete: {'; '.join(missing)}." if missing else ""
     return text + (f" Accepted by the limits: {'; '.join(accepted)}." if accepted else "")
 
@@ -403,12 +405,12 @@ def _missing_clause(missing: Sequence[str], accepted: Sequence[str]) -> str:
 def verdict_on_different_inputs(
     different: Sequence[NodeResult], missing: Sequence[str], accepted: Sequence[str]
 ) -> Verdict:
-    """Return the verdict on runs with different inputs; no node is accused of the resulting errors.
+    """Return the verdict on runs with different inputs. No node is blamed for the resulting errors.
 
     Args:
         different: The inputs that differ, at least one.
-        missing: What `shortcomings` returned.
-        accepted: What is missing and was accepted by the limits.
+        missing: The result of `shortcomings`.
+        accepted: What is missing but accepted by the limits.
     """
     clause = different_inputs_clause(different)
     sentence = f"{clause[0].upper()}{clause[1:]}. No node is blamed. Record both runs with the same inputs."
@@ -417,7 +419,7 @@ def verdict_on_different_inputs(
 
 
 def _accumulated_clause(short: Sequence[NodeResult], floor: float, sole: NodeResult | None) -> str:
-    """Name the output that is below its limit although no node is, and the node that makes nearly all of its error."""
+    """Name the output that is below its limit although no node is, and the node that causes nearly all of its error."""
     level, part = _sqnr_text(short[0], floor), lost_part(short[0])
     text = f"The output {short[0].tensor!r} has an SQNR of {level} dB, below {floor:g} dB"
     if part is not None:
@@ -430,7 +432,7 @@ def _accumulated_clause(short: Sequence[NodeResult], floor: float, sole: NodeRes
 
 
 def _largest_fall_clause(table: ResultTable, output: NodeResult, floor: float, graph: Graph) -> str:
-    """Name the node at which the SQNR falls most on the way to an output."""
+    """Name the node at which the SQNR falls most on the path to an output."""
     fall = None if lost_part(output) is not None else largest_fall(table, graph, table.rows[output.tensor])
     if fall is None or _sqnr_text(fall[0], floor) == _sqnr_text(fall[1], floor):
         return ""
@@ -439,7 +441,7 @@ def _largest_fall_clause(table: ResultTable, output: NodeResult, floor: float, g
 
 
 def _costs_clause(costs: Sequence[NodeResult], origin: NodeResult | None, *, judged: bool) -> str:
-    """Name the tensor whose codes lose too much, the origin first, and say if no compared output depends on it."""
+    """Name the tensor whose codes lose too much, the origin first, and note if no compared output depends on it."""
     node = next((cost for cost in costs if cost is origin), next(iter(costs), None))
     first = None if node is None else cost_of(node)
     if node is None or first is None:
@@ -453,7 +455,7 @@ def _costs_clause(costs: Sequence[NodeResult], origin: NodeResult | None, *, jud
 def _contributions_clause(
     table: ResultTable, short: Sequence[NodeResult], contributing: Contributions | None, floor: float
 ) -> str:
-    """Name the nodes that contribute most to an output's error, with how that was measured."""
+    """Name the nodes that contribute most to an output's error, and how that was measured."""
     if contributing is None:
         return ""
     exact = [entry for entry in contributing.nodes if entry.how == "exact"]
@@ -488,14 +490,14 @@ def _worst_sample_clause(short: Sequence[NodeResult], output: str, floor: float)
 
 
 def _contributor_text(table: ResultTable, entry: Contributor, floor: float) -> str:
-    """Return a node with the output's SQNR if it alone had an error, and both scales where they differ."""
+    """Return a node with the output's SQNR for its error alone, and both scales if they differ."""
     notes = [note for note in table[table.rows[entry.tensor]].findings if note.role is FindingRole.NOTE]
     scales = "".join(f" ({note.sentence})" for note in notes if note.kind is FindingKind.SCALE and note.limit)
     return f"{entry.node!r} {_db_text(entry.sqnr_db, floor)} dB{scales}"
 
 
 def _selection_clause(table: ResultTable, graph: Graph, outputs: Sequence[str]) -> str:
-    """Name a node above some outputs that selects other elements because of an error within the limits."""
+    """Name a node upstream of the given outputs that selects other elements because of an error within limits."""
     above = upstream(graph, outputs)
     wrong = downstream(graph, (table[row].tensor for row in np.flatnonzero(table.breaking)))
     selections = [
@@ -512,18 +514,18 @@ def _selection_clause(table: ResultTable, graph: Graph, outputs: Sequence[str]) 
 
 
 def _sqnr_text(node: NodeResult, floor: float) -> str:
-    """Return the SQNR of a node's output, with enough digits to tell it from a limit."""
+    """Return the SQNR of a node's output, with enough digits to distinguish it from a limit."""
     return "?" if node.metrics is None or node.metrics.sqnr_db is None else _db_text(node.metrics.sqnr_db, floor)
 
 
 def _db_text(level: float, floor: float) -> str:
-    """Return an SQNR in tenths of a dB, or with as many digits as it takes to tell it from a limit."""
+    """Return an SQNR with one decimal, or with as many as it takes to distinguish it from a limit."""
     rounded = round(level, 1) + 0.0  # adding 0.0 turns -0.0 into 0.0
     return f"{rounded:g}" if rounded != floor or level == floor else apart(level, floor)
 
 
 def _output_clause(output: NodeResult, sample: int | None, outputs: Sequence[str], *, diverged: bool) -> str:
-    """Name the worst sample of the worst output; if nothing diverged, say how little of that output is left."""
+    """Name the worst sample of the worst output. If nothing diverged, state how little of that output is left."""
     if not diverged:
         return _remaining_sqnr_clause(output) if output.tensor in outputs else ""
     count = len(output.samples)
@@ -531,7 +533,7 @@ def _output_clause(output: NodeResult, sample: int | None, outputs: Sequence[str
 
 
 def _remaining_sqnr_clause(output: NodeResult) -> str:
-    """State the SQNR of the worst output where it is low although no limit is exceeded."""
+    """State the SQNR of the worst output if it is low although no limit is exceeded."""
     level = None if output.metrics is None else output.metrics.sqnr_db
     if level is None or not level < OUTPUT_MIN_SQNR:
         return ""
@@ -539,7 +541,7 @@ def _remaining_sqnr_clause(output: NodeResult) -> str:
 
 
 def _worst_sample(output: NodeResult) -> int | None:
-    """Return the sample with the lowest SQNR, the first of equals; a NaN counts as lowest."""
+    """Return the first sample with the lowest SQNR. A NaN counts as lowest."""
     if not output.samples:
         return None
 
@@ -574,7 +576,7 @@ def _overall_status(table: ResultTable, *, incomplete: bool, accumulated: bool) 
 
 
 def _acknowledged_clause(table: ResultTable) -> str:
-    """Count the failing tensors that are acknowledged, and name the acknowledgements that expired."""
+    """Count the failing tensors that are acknowledged, and name expired acknowledgements."""
     excused = np.flatnonzero(table.breaking & table.excused)
     expired = np.flatnonzero(table.beyond & table.accepted)
     text = ""
@@ -592,7 +594,7 @@ def _acknowledged_clause(table: ResultTable) -> str:
 def _nonfinite_clause(
     table: ResultTable, nonfinite: Nonfinite, first: NodeResult | None, origin: NodeResult | None
 ) -> str:
-    """Say where a NaN or an infinity first appears, what selects it there, and how it reaches the outputs."""
+    """State where a NaN or an infinity first appears, what selects it there, and how it reaches the outputs."""
     born = nonfinite.born
     is_named = first is not None and any(
         selection.born is born for selection in (first, origin) if selection is not None
@@ -620,7 +622,7 @@ def _nonfinite_clause(
 
 
 def _model_name_text(node: NodeResult, graph: Graph | None) -> str:
-    """Return the model's name of a node that runs under another one; "" if it is the same or unknown."""
+    """Return the model's name of a node that runs under a different name, or "" if it is the same or unknown."""
     producer = None if graph is None else graph.producer(node.tensor)
     names = () if producer is None else producer.origin
     if not names or node.node in names:
@@ -631,7 +633,7 @@ def _model_name_text(node: NodeResult, graph: Graph | None) -> str:
 def _outcome_sentence(
     table: ResultTable, first: NodeResult | None, origin: NodeResult | None, graph: Graph | None
 ) -> str:
-    """Return the sentence that counts the compared tensors and names the first divergence."""
+    """Return the sentence with the number of compared tensors and the first divergence."""
     incomparable_rows = table.having(Status.INCOMPARABLE)
     incomparable = int(np.count_nonzero(incomparable_rows))
     count = len(table) - incomparable
@@ -667,5 +669,5 @@ def _outcome_sentence(
 
 
 def _sample_count_clause(table: ResultTable) -> str:
-    """Return a clause if only one sample was compared; "" for several or an unknown number."""
+    """Return a clause if only one sample was compared, or "" for several or an unknown number."""
     return ", in 1 sample" if len({sample.sample for node in table.nodes for sample in node.samples}) == 1 else ""

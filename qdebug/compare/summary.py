@@ -1,4 +1,4 @@
-"""Sums up the compared tensors of two runs: coverage, shortcomings, verdict."""
+"""Summarizes the compared tensors of two runs: coverage, shortcomings, verdict."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def sum_up(
     remark: str = "",
     cause: Callable[[NodeResult], str | None] | None = None,
 ) -> RunComparison:
-    """Sum up a comparison.
+    """Summarize a comparison.
 
     Args:
         nodes: Results of the compared tensors, in the backend's topological order.
@@ -59,10 +59,12 @@ def sum_up(
         unmatched: Tensors without a partner.
         limits: What counts as divergence, and what may be missing.
         outputs: For each network output that may hold scores, whether its winner is still the same.
-        contributing: Measures the contributions of nodes to an output that fails although no node does; None skips it.
-        errors: Returns the error that each of several inputs brings to a node; None skips this.
-        remark: A sentence on the two runs that comes first; "" for none.
-        cause: Searches why the codes of the first diverging node may be wrong; None skips the search.
+        contributing: Measures the contributions of nodes to an output that fails although no node does, or None to skip
+            it.
+        errors: Returns the error that each of several inputs brings to a node, or None to skip this.
+        remark: An introductory sentence on the two runs, or "".
+        cause: Searches for the reason why the codes of the first diverging node may be wrong, or None to skip the
+            search.
 
     Raises:
         AlignmentError: Tensors were compared and none of them beyond the inputs is comparable.
@@ -147,7 +149,7 @@ def _check_comparable(table: ResultTable) -> None:
 
 
 def _with_unchecked_parts(unmatched: Sequence[Unmatched], table: ResultTable) -> Sequence[Unmatched]:
-    """Mark the tensors inside a part of the network that turned out to be unchecked."""
+    """Mark the tensors inside a region of the network that turned out to be unchecked."""
     reasons = {node.tensor: node.unchecked for node in table.nodes if node.unchecked is not None}
     if not reasons:
         return unmatched

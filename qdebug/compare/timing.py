@@ -1,4 +1,4 @@
-"""Where the time of a comparison went. It is no part of the result, which is the same whenever it is computed."""
+"""How the time of a comparison was spent. It is not part of the result, which does not depend on it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ __all__ = ["Timing"]
 
 @dataclass(slots=True)
 class Timing:
-    """Seconds spent on two kinds of work, added up over tensors and workers.
+    """Seconds spent on two kinds of work, summed over tensors and workers.
 
     Args:
         comparing: Reading and comparing the two sides.
-        replaying: Replaying nodes, to split the error and to check what the graphs declare.
-        tensors: How many tensors that were.
+        replaying: Replaying nodes, to split the error and to check graph declarations.
+        tensors: Number of tensors.
     """
 
     comparing: float = 0.0
@@ -22,7 +22,7 @@ class Timing:
     tensors: int = 0
 
     def add(self, other: Timing) -> None:
-        """Add what another worker spent."""
+        """Add the time spent by another worker."""
         self.comparing += other.comparing
         self.replaying += other.replaying
         self.tensors += other.tensors

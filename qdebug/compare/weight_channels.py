@@ -1,4 +1,4 @@
-"""Says why a node's weights keep too little in codes: one scale for unlike channels, an outlier, codes at their end."""
+"""Explains why a node's quantized weights lose too much: one scale for unlike channels, an outlier, clipped codes."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = ["WeightReason", "reason_of_weights"]
 
 
 class WeightReason(NamedTuple):
-    """What is the matter with the constants that a tensor is computed of.
+    """Why the constants that a tensor is computed from are wrong.
 
     Args:
         sentence: A clause.
-        rounded: Whether rounding to codes accounts for it; else they are other constants than the reference's.
+        rounded: Whether rounding to codes accounts for it. If not, the constants differ from the reference's.
     """
 
     sentence: str
@@ -32,7 +32,7 @@ class WeightReason(NamedTuple):
 def reason_of_weights(
     pairs: ConstantPairs, reference: Recording, backend: Recording, tensor: str
 ) -> WeightReason | None:
-    """Say what is wrong with the constants that a tensor is computed of; None if nothing is known of that.
+    """Return what is wrong with the constants that a tensor is computed from, or None if unknown.
 
     Args:
         pairs: Pairs constants of both runs.
@@ -61,7 +61,7 @@ def reason_of_weights(
 
 
 def _channel_axis(graph: Graph, name: str) -> int | None:
-    """Return the dimension of a reference's weight that counts output channels; None of what is no weight."""
+    """Return the output channel dimension of a reference weight, or None for other tensors."""
     for node in graph.consumers(name):
         form, _ = real_form(node, graph.opset)
         axis = operators.output_axis(form)
@@ -71,7 +71,7 @@ def _channel_axis(graph: Graph, name: str) -> int | None:
 
 
 def _of_others(name: str, theirs: np.ndarray, ours: np.ndarray, quant: QuantParams | None) -> str | None:
-    """Say of a constant how many of its elements rounding to its codes does not account for."""
+    """Return a clause on how many elements of a constant are not explained by rounding to its codes, or None."""
     if theirs.shape != ours.shape or not theirs.size:
         return None
     apart = np.abs(ours.astype(np.float64) - theirs)
@@ -87,7 +87,7 @@ def _of_others(name: str, theirs: np.ndarray, ours: np.ndarray, quant: QuantPara
 
 
 def _of_ends(codes: np.ndarray, quant: QuantParams) -> str | None:
-    """Say that wide codes, as those of a bias, are at the ends of their type: no other values are cut off there."""
+    """Return a clause saying that codes of a wide type, such as a bias, are at the ends of their range, or None."""
     if codes.dtype.kind != "i" or codes.dtype.itemsize < 4:
         return None
     ends = np.iinfo(codes.dtype)
@@ -100,7 +100,7 @@ def _of_ends(codes: np.ndarray, quant: QuantParams) -> str | None:
 
 
 def _of_channels(theirs: np.ndarray, ours: np.ndarray, quant: QuantParams, axis: int | None) -> str | None:
-    """Say of a weight in one scale how many of its channels keep too little."""
+    """Return a clause on how many channels of a weight with a single scale lose too much, or None."""
     if quant.per_channel or quant.block_size or axis is None or theirs.ndim < 2 or not np.isfinite(theirs).all():
         return None
     rows, made = (

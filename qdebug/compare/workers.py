@@ -1,6 +1,6 @@
-"""Work that is shared out among the workers of an executor, and comes back in order.
+"""Distributes work to the workers of an executor and returns the results in order.
 
-A worker may be lost: killed for memory, or with its machine. What it had is then done again by another, once.
+A worker may be lost: killed for memory, or together with its machine. Another worker then repeats its work, once.
 """
 
 from __future__ import annotations
@@ -23,34 +23,34 @@ P = TypeVar("P")
 R = TypeVar("R")
 
 _IN_FLIGHT = 32
-"""Parts that are handed out at once: enough to keep workers busy, and few enough to give up quickly."""
+"""Number of parts handed out at a time: enough to keep workers busy, few enough to stop quickly."""
 _PARTS = 64
-"""About how many parts there are."""
+"""Approximate number of parts."""
 _ATTEMPTS = 2
-"""How often a part is handed out."""
+"""How often a part is tried."""
 
 
 def in_parts(items: Sequence[T], *, least: int = 1) -> list[Sequence[T]]:
-    """Cut a sequence into parts, as many whoever works on them.
+    """Split a sequence into parts, independently of the number of workers.
 
     Args:
-        items: What is cut.
-        least: Items in a part, the last aside.
+        items: The sequence.
+        least: Minimum number of items in a part, except the last.
     """
     size = max(least, -(-len(items) // _PARTS))
     return [items[start : start + size] for start in range(0, len(items), size)]
 
 
 def in_workers(executor: Executor, work: Callable[[P], R], parts: Sequence[P]) -> Iterator[R]:
-    """Do work on parts in the workers of an executor, and yield what comes of each in the order of the parts.
+    """Run work on parts in the workers of an executor, and yield the results in the order of the parts.
 
     Args:
         executor: The workers.
-        work: Picklable; what it raises is raised here.
-        parts: What it is called with.
+        work: Picklable function. Its exceptions are raised here.
+        parts: Its arguments.
 
     Raises:
-        WorkerError: A part was lost with its worker, and lost again.
+        WorkerError: A part was lost with its worker twice.
     """
     todo = iter(parts)
     waiting: deque[_Task[P, R]] = deque()
@@ -72,7 +72,7 @@ def in_workers(executor: Executor, work: Callable[[P], R], parts: Sequence[P]) -
 
 @dataclass(slots=True, kw_only=True)
 class _Failure:
-    """What work raised: an error of the work, in contrast to one of the worker."""
+    """An exception raised by the work, as opposed to a failure of the worker."""
 
     error: Exception
 
@@ -85,7 +85,7 @@ class _Task(Generic[P, R]):
 
 
 def _outcome(executor: Executor, work: Callable[[P], R], waiting: deque[_Task[P, R]]) -> R:
-    """Wait for the first task, and take it off."""
+    """Wait for the first task and remove it from the queue."""
     task = waiting[0]
     while True:
         try:
@@ -109,7 +109,7 @@ def _submitted(executor: Executor, work: Callable[[P], R], part: P) -> Future[R 
 
 
 def _guarded(work: Callable[[P], R], part: P) -> R | _Failure:
-    """Do work in a worker, and return what it raises."""
+    """Run work in a worker, and return its result or exception."""
     try:
         return work(part)
     except Exception as error:  # noqa: BLE001  raised again where the work was handed out
@@ -126,13 +126,13 @@ def _lost(error: Exception) -> WorkerError:
 
 
 def check_version(version: str) -> None:
-    """Refuse work in a worker that runs another qdebug, whose results may differ.
+    """Refuse to work in a worker that runs a different qdebug version, whose results may differ.
 
     Args:
-        version: Version of the qdebug that handed the work out.
+        version: Version of the qdebug that distributed the work.
 
     Raises:
-        WorkerError: This is another version.
+        WorkerError: The versions differ.
     """
     if version != __version__:
         raise WorkerError(

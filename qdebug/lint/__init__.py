@@ -1,1 +1,1 @@
-"""Rewrites of a network that change its numbers."""
+"""Finds rewrites of a network that change its numbers."""

@@ -1,4 +1,4 @@
-"""A rewrite that changes numerics: its kind, place and size, and an input that shows it."""
+"""A rewrite that changes numerics: its kind, location and size, and an input that reveals it."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ class LintFinding(JsonObject):
         after: Nodes of the form in the model.
         tensor: The tensor that both compute, by its name in the model.
         span_before: Interval of the tensor's values in the first form.
-        span_after: The same in the second.
-        step: Largest step of codes that either form rounds to; 0 for none.
-        witness: An input that shows the difference, replayed.
+        span_after: The same interval in the second form.
+        step: Largest code step that either form rounds to, or 0 for none.
+        witness: An input that reveals the difference, replayed.
         allowed: Whether `--allow-param-changes` allows it.
-        detail: Further facts, in a clause; "" for none.
+        detail: Further facts, as a clause, or "".
     """
 
     json_keys = (

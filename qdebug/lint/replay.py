@@ -1,8 +1,8 @@
-"""The model that lint works on: graph, constants, intervals of tensors, and exact evaluation of its nodes.
+"""The model as seen by lint: graph, constants, intervals of tensors, and exact evaluation of its nodes.
 
 Two forms of one network are compared in exact arithmetic: float64, with tensors of codes rounded to their codes, ties
-to even. Different rounding of ties is no difference here: values close to a tie are rounded both ways, and only results
-outside of both count.
+to even. Breaking ties differently is not a difference here: values close to a tie are rounded both ways, and only
+results outside of both count.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ Span = tuple[float, float]
 
 _ANY: Span = (-math.inf, math.inf)
 _GRID = 4097
-"""Number of points at which an elementwise function is sampled for its extremes."""
+"""Number of points at which an elementwise function is sampled to find its extremes."""
 _FAR = 1e4
 """End of that interval if the input is unbounded."""
 
 
 def coded(quant: QuantParams | None) -> bool:
-    """Return whether a quantization is that of integer codes of values."""
+    """Return whether a quantization represents values by integer codes."""
     return quant is not None and is_integer(quant.dtype)
 
 
@@ -66,10 +66,11 @@ class LintModel:
 
     Args:
         title: Its name in messages.
-        graph: The graph, in words of ONNX where these are known.
-        recording: Holds the constants, and recorded values if it is a recording.
-        raw: Whether nodes without scales of their own compute on codes as they are, as ONNX defines it.
-        copies: Whether nodes that move codes give them as they are, whatever scales are declared: TensorFlow Lite.
+        graph: The graph, in terms of ONNX as far as possible.
+        recording: Provides the constants, and recorded values if it is a recording.
+        raw: Whether nodes without their own scales compute directly on codes, as ONNX defines it.
+        copies: Whether nodes that move codes pass them on unchanged, whatever scales are declared, as in TensorFlow
+            Lite.
     """
 
     title: str
@@ -79,25 +80,25 @@ class LintModel:
     copies: bool
 
     def constant(self, name: str) -> np.ndarray | None:
-        """Return the values of a constant; None if it is no constant, or its values were not kept."""
+        """Return the values of a constant, or None if it is not a constant or its values were not kept."""
         is_known = name and self.graph.is_constant(name) and self.recording.has(name)
         return self.recording.load(name) if is_known else None
 
     def with_graph(self, graph: Graph, constants: Mapping[str, np.ndarray]) -> LintModel:
-        """Return the model with another graph and further constants."""
+        """Return the model with a different graph and additional constants."""
         kept = {name: array for name in graph.tensors if (array := self.constant(name)) is not None}
         arrays = {(name, 0, 0): array for name, array in {**kept, **constants}.items()}
         return replace(self, graph=graph, recording=MemoryRecording(graph, arrays))
 
     def quant(self, name: str) -> QuantParams | None:
-        """Return the quantization of a tensor of codes; None for other tensors."""
+        """Return the quantization of a quantized tensor, or None for other tensors."""
         info = self.graph.tensors.get(name)
         if info is None or info.quant is None or not coded(info.quant):
             return None
         return None if info.dtype is not None and is_float(info.dtype) else info.quant
 
     def grid(self, name: str) -> QuantParams | None:
-        """Return the quantization of a tensor, or of the codes that it was dequantized from; None if there is none."""
+        """Return the quantization of a tensor, or of the codes that it was dequantized from, or None."""
         for _ in self.graph.nodes:
             quant, node = self.quant(name), self.graph.producer(name)
             if quant is not None or node is None:
@@ -111,11 +112,11 @@ class LintModel:
         return None
 
     def stated(self, node: Node, place: int) -> QuantParams | None:
-        """Return the quantization that a node states for an operand, by the scale among its inputs.
+        """Return the quantization that a node declares for an operand by the scale among its inputs.
 
         Args:
             node: A node.
-            place: Position of the operand; -1 for the output.
+            place: Position of the operand, or -1 for the output.
         """
         row, graph = operators.of(node.op), self.graph
         if row.converts_codes:
@@ -148,14 +149,14 @@ class LintModel:
             return quant
 
     def real(self, name: str, array: np.ndarray) -> np.ndarray:
-        """Return the real values of a tensor's stored elements, in float64 where they are values."""
+        """Return the real values of a tensor's stored elements, in float64 unless they are plain integers."""
         quant = self.quant(name)
         if quant is not None and array.dtype.kind in "iu":
             return dequantize(array, quant, double=True)
         return _wide(array)
 
     def run(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Replay all nodes with the interpreter; tensors that cannot be computed are left out."""
+        """Replay all nodes with the interpreter, leaving out tensors that cannot be computed."""
         made, known_graph = dict(feed), self.graph
         graph = Graph(
             known_graph.nodes, tensors=self._interpreter_tensors(known_graph.nodes).values(), inputs=known_graph.inputs,
@@ -193,9 +194,9 @@ class LintModel:
         return self.real(output, run_graph(part, feed, constants)[output])
 
     def _interpreter_tensors(self, nodes: Sequence[Node]) -> dict[str, TensorInfo]:
-        """Return tensor facts for the interpreter: as integers where nodes compute on the codes themselves.
+        """Return tensor facts for the interpreter, as plain integers if nodes compute on the codes themselves.
 
-        A node that passes codes on gets the scale of its input, so that the interpreter passes them on, too.
+        A node that passes codes on gets the scale of its input, so that the interpreter passes them on too.
         """
         infos = dict(self.graph.tensors)
         converts = [node for node in nodes if operators.of(node.op).converts_codes]
@@ -218,7 +219,7 @@ class LintModel:
             nodes: The nodes, in topological order.
             feed: Inputs of the part: codes, or real values.
             output: The tensor to return.
-            nudge: Added to each value before it is rounded to codes, as a share of the largest.
+            nudge: Added to each value before rounding to codes, as a share of the largest value.
 
         Raises:
             KernelError: A node cannot be computed.
@@ -260,7 +261,7 @@ class LintModel:
         return self.copies and row.passes_codes and not row.clamps
 
     def _read(self, node: Node, place: int, values: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Return an operand as real values, by the scale that the node states, or else its tensor's."""
+        """Return an operand as real values, using the scale that the node declares, or else its tensor's."""
         name = node.inputs[place]
         array, quant = values[name], self.stated(node, place)
         if array.dtype.kind not in "iu" or operators.of(node.op).quantizes:
@@ -270,7 +271,7 @@ class LintModel:
         return dequantize(array, quant, double=True)
 
     def _bias(self, node: Node, place: int) -> QuantParams | None:
-        """Return the scale of a bias in codes: that of the sums, the product of the operands' scales."""
+        """Return the scale of a quantized bias: that of the sums, the product of the operands' scales."""
         first, second = (self.stated(node, at) for at in operators.coded_inputs(node.op, len(node.inputs))[:2])
         if first is None or second is None:
             return None
@@ -286,7 +287,7 @@ class LintModel:
         return quantize(values.astype(np.float64), quant)
 
     def spans(self, nodes: Iterable[Node], known: Mapping[str, Span]) -> dict[str, Span]:
-        """Return the intervals of the tensors that some nodes compute.
+        """Return the intervals of the tensors that the given nodes compute.
 
         Args:
             nodes: The nodes, in topological order.
@@ -301,7 +302,7 @@ class LintModel:
         return intervals
 
     def span(self, name: str, found: Mapping[str, Span]) -> Span:
-        """Return the interval of a tensor; unbounded if unknown."""
+        """Return the interval of a tensor, unbounded if unknown."""
         if name in found:
             return found[name]
         array = self.constant(name)
@@ -336,7 +337,7 @@ class LintModel:
         return span
 
     def bounds(self, node: Node) -> Span | None:
-        """Return the real values that a node clamps to; None if it clamps nothing."""
+        """Return the interval that a node clamps to, or None if it does not clamp."""
         constants = {name: array for name in node.inputs[1:] if (array := self.constant(name)) is not None}
         quant = self.quant(node.inputs[0]) if node.inputs else None
         if not operators.of(node.op).clamps or (quant is not None and self.raw):
@@ -345,14 +346,14 @@ class LintModel:
 
 
 def _wide(array: np.ndarray) -> np.ndarray:
-    """Return real values in float64; integers unchanged."""
+    """Return real values in float64, but integers unchanged."""
     if array.dtype.kind in "iub" or not is_float(logical_name(array.dtype)):
         return array
     return np.asarray(array.astype(np.float64))
 
 
 def _by_parts(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int]) -> dict[str, np.ndarray]:
-    """Run a node on real values, then its fused activation; in float32 if its kernel has nothing finer."""
+    """Run a node on real values, then its fused activation, in float32 if its kernel has no higher precision."""
     computed = dict(values)
     for part in parts_of(node):
         read = {name: computed[name] for name in part.inputs if name and name in computed}
@@ -385,17 +386,17 @@ def _function_span(node: Node, span: Span, opset: Mapping[str, int]) -> Span:
 
 
 def between(graph: Graph, tensor: str, stops: Collection[str], most: int) -> tuple[list[Node], set[str]] | None:
-    """Return the nodes that compute a tensor from others, and those others.
+    """Return the nodes that compute a tensor from given tensors, and the given tensors that they use.
 
     Args:
         graph: The graph.
         tensor: The tensor.
         stops: Tensors that are taken as given.
-        most: Largest number of nodes.
+        most: Maximum number of nodes.
 
     Returns:
-        The nodes in topological order, and the given tensors that they read, inputs of the graph included. None if
-            there are more nodes.
+        The nodes in topological order, and the given tensors that they read, including graph inputs. None if there are
+            too many nodes.
     """
     nodes: dict[str, Node] = {}
     given: set[str] = set()
@@ -416,13 +417,13 @@ def between(graph: Graph, tensor: str, stops: Collection[str], most: int) -> tup
 
 
 def differing(before: Sequence[np.ndarray], after: Sequence[np.ndarray]) -> np.ndarray | None:
-    """Return the differences of results beyond different rounding of ties; None if the shapes differ.
+    """Return the differences between results beyond different rounding of ties, or None if the shapes differ.
 
-    A number where the other side has a NaN is an infinite difference.
+    A number on one side and a NaN on the other are an infinite difference.
 
     Args:
         before: The result, and the results with values nudged up and down before each rounding.
-        after: The same of the other form.
+        after: The same for the other form.
     """
     shape = before[0].shape
     if any(array.size != before[0].size for array in (*before, *after)):
@@ -445,7 +446,7 @@ def differing(before: Sequence[np.ndarray], after: Sequence[np.ndarray]) -> np.n
 
 
 def bounds_of(model: LintModel, nodes: Sequence[Node]) -> Iterator[float]:
-    """Yield the real values at which nodes clamp or run out of codes."""
+    """Yield the real values at which nodes clamp or leave the code range."""
     for node in (part for whole in nodes for part in parts_of(whole)):
         row = operators.of(node.op)
         stated = model.stated(node, -1) if row.quantizes or row.real is not None else None

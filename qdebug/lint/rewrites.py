@@ -1,8 +1,8 @@
 """Finds rewrites of a network that change its numbers, and faults of a single form of it.
 
-Both forms are run on one input and aligned. Between tensors that are equal in both, the parts of the two forms are
-compared. Equal parts are done with; for every other pair an input is searched on which the two differ. The kind of the
-finding is the rewrite that was made there.
+Both forms are run on one input and aligned. Between tensors that are equal in both, the corresponding parts are
+compared. Equal parts are done. For every other pair, an input on which the two differ is searched for. The kind of the
+finding is the rewrite found there.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _PARAMETERS = frozenset(
 )
 """Kinds that only change where values are rounded, and with which scale."""
 _MOST_NODES = 60
-"""Largest number of nodes in a part; a longer part is not decided."""
+"""Maximum number of nodes in a part. A larger part is not decided."""
 _INPUT_SEED = 0
 _FOLDING_ERROR = 1e-4
 """Allowed error of a weight with a folded BatchNormalization, relative to its exact value and to the largest."""
@@ -65,11 +65,11 @@ class LintReport(JsonObject):
     """The result of `lint`.
 
     Args:
-        before: Title of the model; of the form before the rewrite if there are two.
-        after: Title of the form after it; None if there is one form.
+        before: Title of the model, or of the form before the rewrite if there are two.
+        after: Title of the form after the rewrite, or None if there is only one form.
         findings: Rewrites and faults that change numerics, in topological order.
         parts: Number of parts that were compared or checked.
-        undecided: Why a part could not be decided, by the tensor that it computes.
+        undecided: Why parts could not be decided, by the tensor that they compute.
     """
 
     json_format = "lint"
@@ -93,16 +93,16 @@ class LintReport(JsonObject):
 
     @property
     def exit_code(self) -> int:
-        """1 if there is a finding that is not allowed, 3 if nothing could be decided, else 0."""
+        """Exit code: 1 if a finding is not allowed, 3 if nothing could be decided, 0 in all other cases."""
         return 1 if self.bad else 3 if self.undecided and not self.parts else 0
 
 
 def open_model(path: Path, recording: Recording | None = None) -> LintModel:
-    """Read a model file, or use a recording.
+    """Read a model file or use a recording as a model.
 
     Args:
         path: The file.
-        recording: The recording in it; None for a model file.
+        recording: The recording in it, or None for a model file.
 
     Raises:
         UsageError: The format of the file is unknown, or a recording has no graph.
@@ -140,15 +140,15 @@ def lint(
 
     Args:
         before: The model, or its form before the rewrite.
-        after: Its form after it; None to check one model by itself.
-        needs: The backend whose requirements are checked, one of `SYMMETRIC`; None for those of the file's own kind.
-        allow: Whether other scales are allowed where they only change how values are rounded.
-        inputs: Inputs of the model; recorded or random values if left out.
-        progress: Called with the number of checked parts, and of all.
+        after: Its form after the rewrite, or None to check a single model.
+        needs: The backend whose requirements are checked, one of `SYMMETRIC`. None for those of the file's own kind.
+        allow: Whether different scales are allowed if they only change how values are rounded.
+        inputs: Inputs of the model. Recorded or random values if left out.
+        progress: Called with the number of checked parts and the total.
 
     Raises:
-        UsageError: One form is float and the other one quantized.
-        AlignmentError: The two are not forms of one network.
+        UsageError: One form is float and the other quantized.
+        AlignmentError: The two are not forms of the same network.
     """
     undecided: dict[str, str] = {}
     feed = first_input(before, inputs)
@@ -187,15 +187,15 @@ def lint(
 
 
 class _Rewrites:
-    """Goes through the tensors that two forms share, in topological order.
+    """Visits the tensors that two forms share, in topological order.
 
-    Two paired tensors that differ may not correspond at all: a remaining node may keep its name and compute something
-    else. So the next tensors are computed without this pair as well. If one of them comes out equal, the pair was
-    wrong. If it differs, and does not differ with the pair, the forms part at the pair.
+    Two paired tensors that differ may not correspond at all: a node may keep its name and compute something else. So
+    the following tensors are computed without this pair as well. If one of them is then equal, the pair was wrong. If
+    it differs without the pair but not with it, the forms diverge at the pair.
 
     Args:
         pairs: The two forms.
-        undecided: Collects why a part could not be decided, by the tensor that it computes.
+        undecided: Collects why parts could not be decided, by the tensor that they compute.
 
     Attributes:
         parts: Number of compared parts.
@@ -209,7 +209,7 @@ class _Rewrites:
         self.parts = 0
 
     def look(self, tensor: str, partner: str) -> None:
-        """Compare the parts that compute a tensor."""
+        """Compare the parts that compute a tensor and its partner."""
         try:
             finding, nodes = self._compare_parts(tensor, partner)
         except KernelError as error:
@@ -233,7 +233,7 @@ class _Rewrites:
             del self._partner[tensor]
 
     def _explains_difference(self, inside: Sequence[str], tensor: str, partner: str) -> bool:
-        """Return whether differing tensors explain a difference behind them; if so, keep them."""
+        """Return whether differing tensors explain a difference downstream. If so, keep them."""
         restored = {name: self._pairs.partner[name] for name in inside}
         self._partner |= restored
         try:
@@ -253,7 +253,7 @@ class _Rewrites:
         return sorted([*self._found, *self._pending.values()], key=lambda each: order[each.tensor])
 
     def _compare_parts(self, tensor: str, partner: str) -> tuple[LintFinding | None, frozenset[str]]:
-        """Return the difference of the parts that compute a tensor, and the nodes in them.
+        """Return the difference between the parts that compute a tensor, and the nodes in them.
 
         Raises:
             KernelError: The parts cannot be decided.
@@ -285,7 +285,7 @@ class _Rewrites:
 
 
 def _allowed(finding: LintFinding) -> LintFinding:
-    """Mark a finding as allowed if values are only rounded differently and none is clipped more or less."""
+    """Mark a finding as allowed if values are only rounded differently, and not clipped more or less."""
     same = covers(finding.span_before, finding.span_after, finding.step) and covers(
         finding.span_after, finding.span_before, finding.step
     )
@@ -302,7 +302,7 @@ def first_input(model: LintModel, given: Mapping[str, np.ndarray] | None) -> dic
 
     Args:
         model: The model to run.
-        given: Inputs of another form; None for none.
+        given: Inputs of another form, or None.
 
     Raises:
         InputError: The shape or the type of an input is unknown.
@@ -328,11 +328,11 @@ class _Pairs:
     Args:
         before: The form before the rewrite.
         after: The form after it.
-        ours: Values of the former.
-        theirs: Values of the latter.
-        partner: The former's tensor for each of the latter's, where both hold the same kind of values.
-        outputs: Tensors of the latter to compare, with their partners, in topological order.
-        spans: Interval of values of each tensor of the former.
+        ours: Values of the form before.
+        theirs: Values of the form after.
+        partner: For each tensor of the form after, its tensor in the form before, if both hold the same kind of values.
+        outputs: Tensors of the form after to compare, with their partners, in topological order.
+        spans: Interval of values of each tensor of the form before.
     """
 
     before: LintModel
@@ -374,7 +374,7 @@ def _pairs(
 
 
 def _outputs(before: LintModel, after: LintModel) -> dict[str, str]:
-    """Return the outputs of one form by those of the other: paired by name, else in order."""
+    """Return the outputs of one form by those of the other, paired by name or else in order."""
     outputs_before, outputs_after = before.graph.outputs, after.graph.outputs
     if {*outputs_after} <= {*outputs_before}:
         return {name: name for name in outputs_after}
@@ -388,13 +388,13 @@ def _recorded(model: LintModel, values: Mapping[str, np.ndarray]) -> MemoryRecor
 
 
 def _have_same_grid(before: LintModel, first: str, after: LintModel, second: str) -> bool:
-    """Return whether two tensors hold values of the same grid: codes of one scale, or real numbers on it."""
+    """Return whether two tensors hold values on the same grid: codes with one scale, or real numbers on it."""
     grids = [_grid(model, name) for model, name in ((before, first), (after, second))]
     return grids[0] == grids[1]
 
 
 def _grid(model: LintModel, name: str) -> tuple[Any, ...] | None:
-    """Return the values that a tensor can have because of its codes, as a comparable key; None if it can have any."""
+    """Return a comparable key for the values that a tensor's codes can represent, or None if it can have any value."""
     quant = model.grid(name)
     if quant is None:
         return None
@@ -461,7 +461,7 @@ def _are_equal_parts(before: LintPart, after: LintPart) -> bool:
 
 
 def _same_constant(before: LintPart, one: str, after: LintPart, other: str) -> bool:
-    """Return whether two names denote equal constants; two omitted inputs are equal."""
+    """Return whether two names refer to equal constants. Two omitted inputs count as equal."""
     first, second = before.model.constant(one), after.model.constant(other)
     if first is None or second is None:
         return not one and not other
@@ -470,7 +470,7 @@ def _same_constant(before: LintPart, one: str, after: LintPart, other: str) -> b
 
 
 def _kind_of_rewrite(before: LintPart, after: LintPart) -> str:
-    """Return the kind of a rewrite, as far as the nodes of both parts show it."""
+    """Return the kind of a rewrite, as far as the nodes of both parts reveal it."""
     traits_before, traits_after = _Traits(before), _Traits(after)
     if traits_before.count["norm"] > traits_after.count["norm"]:
         return "batch_norm"
@@ -545,13 +545,13 @@ class _Traits:
 
     @staticmethod
     def _is_on_grid(part: LintPart, node: Node) -> bool:
-        """Return whether the values that a node rounds to codes are on the grid of these codes already."""
+        """Return whether the values that a node rounds to codes are already on the grid of these codes."""
         quant, grid = part.model.stated(node, -1), part.model.grid(node.inputs[0])
         return quant is not None and grid == quant
 
 
 def _has_other_bias(before: LintPart, after: LintPart) -> bool:
-    """Return whether products have equal weights and different biases."""
+    """Return whether products have equal weights but different biases."""
     return (
         len({_products(part, bias=False) for part in (before, after)})
         == 1
@@ -560,7 +560,7 @@ def _has_other_bias(before: LintPart, after: LintPart) -> bool:
 
 
 def _wrong_fold_text(before: LintPart, after: LintPart) -> str:
-    """Return whether a BatchNormalization was folded wrongly into the weight or into the bias; "" if unknown."""
+    """Return a clause on whether a BatchNormalization was folded wrongly into the weight or the bias, or ""."""
     products = [[node for node in part.nodes if operators.plain(node).product] for part in (before, after)]
     norms = [node for node in before.nodes if operators.plain(node).scales_channels]
     if len(norms) != 1 or any(len(each) != 1 or len(each[0].inputs) < 2 for each in products):
@@ -580,7 +580,7 @@ def _wrong_fold_text(before: LintPart, after: LintPart) -> str:
 
 
 def _gain(part: LintPart, node: Node) -> np.ndarray | None:
-    """Return the factor of each channel in a BatchNormalization of constants; None if one is unknown."""
+    """Return the factor of each channel in a BatchNormalization with constants, or None if one is unknown."""
     parameters = {name: part.model.constant(name) for name in node.inputs[1:]}
     constants = {name: array.astype(np.float64) for name, array in parameters.items() if array is not None}
     if not constants or len(constants) < len(parameters):
@@ -592,7 +592,7 @@ def _gain(part: LintPart, node: Node) -> np.ndarray | None:
 
 
 def _products(part: LintPart, *, bias: bool) -> tuple[bytes, ...]:
-    """Return the stored constants of a part's products: the biases, or all others."""
+    """Return the stored constants of a part's products: only the biases, or all others."""
     constants = []
     for node in part.nodes:
         row, plain = operators.of(node.op), operators.plain(node)

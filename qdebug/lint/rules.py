@@ -1,9 +1,10 @@
-"""Rules for faults that a single model shows by itself.
+"""Rules for faults that a single model reveals by itself.
 
-For example: codes are read with another scale than they were written with; integer kernels cannot represent a zero
-point or a bias; one tensor is quantized in two ways.
+Examples: codes are read with a different scale than they were written with; integer kernels cannot represent a zero
+point or a bias; one tensor is quantized in two different ways.
 
-Each rule builds the intended form of a small part of the model, and searches for an input on which the two differ.
+Each rule builds the intended form of a small part of the model, and searches for an input on which the two forms
+differ.
 """
 
 from __future__ import annotations
@@ -64,13 +65,13 @@ class _TensorFacts:
 def own_findings(
     model: LintModel, values: Mapping[str, np.ndarray], needs: str | None, undecided: dict[str, str]
 ) -> tuple[list[LintFinding], int]:
-    """Search for faults that a model shows by itself.
+    """Search for faults that a model reveals by itself.
 
     Args:
         model: The model.
-        values: Values of its tensors, computed from inputs of the network.
-        needs: A backend of `SYMMETRIC` whose requirements are checked; None for those of the file's own kind.
-        undecided: Collects why a part could not be decided, by the tensor that it computes.
+        values: Values of its tensors, computed from network inputs.
+        needs: A backend of `SYMMETRIC` whose requirements are checked. None for those of the file's own kind.
+        undecided: Collects why parts could not be decided, by the tensor that they compute.
 
     Returns:
         The findings, and the number of places checked.
@@ -97,7 +98,7 @@ def own_findings(
 
 
 def _finding(kind: str, before: LintPart, after: LintPart, facts: _TensorFacts, detail: str) -> LintFinding | None:
-    """Return a finding if an input shows that two parts differ."""
+    """Return a finding if an input reveals that two parts differ."""
     model = after.model
     spans = [model.span(name, facts.spans) for name in after.leaves]
     values = [model.real(name, facts.values[name]) if name in facts.values else None for name in after.leaves]
@@ -124,12 +125,12 @@ def _quant_text(quant: QuantParams) -> str:
 
 
 def _same(first: QuantParams, second: QuantParams) -> bool:
-    """Return whether equal codes have equal values, whatever their range."""
+    """Return whether equal codes represent equal values, whatever their range."""
     return first.has_same_codes(second)
 
 
 def _check_scales(model: LintModel, facts: _TensorFacts) -> Iterator[_TensorCheck]:
-    """Find codes that are read with another scale than they were written with."""
+    """Find codes that are read with a different scale than they were written with."""
     scales: dict[str, dict[str, QuantParams]] = {}
     for name in model.graph.inputs:
         if (quant := model.quant(name)) is not None:
@@ -156,7 +157,7 @@ def _check_scales(model: LintModel, facts: _TensorFacts) -> Iterator[_TensorChec
 def _scales_passed_on(
     model: LintModel, node: Node, scales: Mapping[str, Mapping[str, QuantParams]]
 ) -> dict[str, QuantParams]:
-    """Return the scales of codes that a node passes on unchanged, by the tensor that was made with each."""
+    """Return the scales of codes that a node passes on unchanged, by the tensor that was produced with each."""
     row = operators.of(node.op)
     passes_on = row.passes_codes and not (row.picks_index or row.clamps or row.quantizes) and row.real is None
     if not passes_on or not (model.raw or model.copies):
@@ -166,7 +167,7 @@ def _scales_passed_on(
 
 
 def _scale_made(model: LintModel, node: Node) -> QuantParams | None:
-    """Return the scale of the codes that a node computes; None if it computes none, or states none."""
+    """Return the scale of the codes that a node computes, or None if it computes none or does not declare it."""
     row = operators.of(node.op)
     states_own = row.quantizes or row.real is not None
     quant = model.stated(node, -1) if states_own else None if model.raw else model.quant(node.outputs[0])
@@ -181,7 +182,7 @@ def _differ(first: QuantParams, second: QuantParams) -> bool:
 def _misread_finding(
     model: LintModel, facts: _TensorFacts, node: Node, origin: str, quants: tuple[QuantParams, QuantParams]
 ) -> LintFinding | None:
-    """Compare codes that are read with another scale to codes that are rescaled first."""
+    """Compare codes that are read with a different scale with codes that are rescaled first."""
     stops = {origin, *(name for name in model.graph.tensors if model.quant(name) is not None)} - set(
         _tensors_between(model, node, origin)
     )
@@ -213,7 +214,7 @@ def _misread_finding(
 
 
 def _tensors_between(model: LintModel, node: Node, origin: str) -> Iterator[str]:
-    """Yield the tensors that pass codes on from where they were made to a node."""
+    """Yield the tensors that pass codes on from their producer to a node."""
     pending = [name for name in node.inputs if name]
     while pending:
         name = pending.pop()
@@ -226,7 +227,7 @@ def _tensors_between(model: LintModel, node: Node, origin: str) -> Iterator[str]
 def _requantizing_nodes(
     origin: str, old_quant: QuantParams, new_quant: QuantParams
 ) -> tuple[list[Node], list[TensorInfo], dict[str, np.ndarray]]:
-    """Return nodes that bring codes to another scale, with their constants."""
+    """Return nodes that convert codes to a different scale, with their constants."""
     names = [f"{origin}, {suffix}" for suffix in ("scale", "zero point", "new scale", "new zero point")]
     arrays = [
         array
@@ -249,7 +250,7 @@ def _requantizing_nodes(
 def _copied_finding(
     model: LintModel, facts: _TensorFacts, node: Node, quant: QuantParams, declared: QuantParams
 ) -> LintFinding | None:
-    """Compare codes that are passed on unchanged with codes by the declared scales."""
+    """Compare codes that are passed on unchanged with codes converted to the declared scale."""
     leaves = sorted({name for name in node.inputs if name and not model.graph.is_constant(name)})
     after = LintPart(model=model, nodes=[node], output=node.outputs[0], leaves=leaves)
     before = replace(after, model=replace(model, copies=False))
@@ -348,7 +349,7 @@ def _duplicate_finding(
 
 
 def _check_biases(model: LintModel, facts: _TensorFacts) -> Iterator[_TensorCheck]:
-    """Find biases in codes whose scale is not that of the sums they are added to."""
+    """Find quantized biases whose scale is not that of the sums they are added to."""
     for node in model.graph.nodes:
         row = operators.of(node.op)
         place = row.bias
@@ -377,7 +378,7 @@ def _codes_behind(model: LintModel, name: str) -> tuple[str, QuantParams | None]
 def _bias_finding(
     model: LintModel, facts: _TensorFacts, node: Node, name: str, sum_scale: np.ndarray
 ) -> LintFinding | None:
-    """Compare a bias with its own scale to the same codes with the scale of the sums."""
+    """Compare a bias that has its own scale with the same codes at the scale of the sums."""
     producer = model.graph.producer(node.inputs[operators.of(node.op).bias or 0])
     recorded_quant = model.graph.tensors[name].quant
     if recorded_quant is None:
@@ -399,7 +400,7 @@ def _changed_constant_finding(
     changed: tuple[Mapping[str, TensorInfo], Mapping[str, np.ndarray]],
     kind_and_detail: tuple[str, str],
 ) -> LintFinding | None:
-    """Compare a node to the same node with other constants."""
+    """Compare a node with the same node with different constants."""
     stops = {
         name for name in model.graph.tensors if model.quant(name) is not None and not model.graph.is_constant(name)
     }
@@ -424,7 +425,7 @@ def _is_computed_from_constants(model: LintModel, name: str) -> bool:
 
 
 def _check_symmetry(model: LintModel, facts: _TensorFacts, needs: frozenset[str]) -> Iterator[_TensorCheck]:
-    """Find zero points that a backend takes for 0."""
+    """Find zero points that a backend assumes to be 0."""
     for node in model.graph.nodes if "weights" in needs else ():
         if operators.plain(node).product and len(node.inputs) > 1:
             yield node.outputs[0], partial(_asymmetric_weight_finding, model, facts, node)

@@ -1,8 +1,8 @@
-"""Searches an input on which two forms of a part of a network differ, and replays it with the interpreter.
+"""Searches for an input on which two forms of a part differ, and replays it with the interpreter.
 
-The inputs of the part are tried at the ends of every range in it, on a ramp over these ranges, at random, and as
-computed from the network's inputs. The largest difference in exact arithmetic is then replayed; if it does not appear
-there as well, there is no finding.
+The inputs tried are the ends of every range in the part, a ramp over these ranges, random values, and values computed
+from the network's inputs. The largest difference in exact arithmetic is then replayed. If the replay does not show it
+too, there is no finding.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _SEED = 20261126
 _ELEMENTS = 1 << 19
 """Approximate number of elements tried for one part."""
 _MOST, _LEAST = 24, 3
-"""Largest and smallest number of arrays tried, besides those computed from the network's inputs."""
+"""Maximum and minimum number of arrays tried, besides those computed from the network's inputs."""
 _TIMES = (4.0, 16.0)
-"""Factors by which those are enlarged."""
+"""Factors by which the computed values are enlarged."""
 _USUAL = 6.0
-"""End of the interval of values about which nothing is known."""
+"""End of the interval assumed for unknown values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -41,7 +41,7 @@ class LintPart:
         model: The model.
         nodes: The nodes, in topological order.
         output: The tensor.
-        leaves: The inputs of the part, in the order of the other form's.
+        leaves: The inputs of the part, in the same order as in the other form.
     """
 
     model: LintModel
@@ -58,7 +58,7 @@ class LintPart:
         return elements
 
     def exact(self, values: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Return the output in exact arithmetic: as it is, and nudged down and up before each rounding."""
+        """Return the output in exact arithmetic: unchanged, and nudged down and up before each rounding."""
         feed = self.stored(values)
         nudges = (0.0, -REWRITE_FLOAT_MAX_REL, REWRITE_FLOAT_MAX_REL)
         return [self.model.exact(self.nodes, feed, self.output, nudge) for nudge in nudges]
@@ -78,7 +78,7 @@ class LintPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class WitnessTensor(JsonObject):
-    """An input of the parts; `values` is None for a large one, `value` if it has no element at that index."""
+    """An input of the parts. `values` is None for a large one, `value` if it has no element at that index."""
 
     tensor: str
     shape: tuple[int, ...]
@@ -93,11 +93,11 @@ class Witness(JsonObject):
     Args:
         leaves: Names of the inputs, in the changed model.
         values: Their real values.
-        index: The output element that differs most.
+        index: The output element with the largest difference.
         before: Its value without the rewrite, replayed with the interpreter.
-        after: The same with it.
+        after: Its value with the rewrite.
         largest: The largest difference, in real units.
-        reached: Whether values that were computed from inputs of the network show a difference, too.
+        reached: Whether values computed from network inputs reveal a difference as well.
     """
 
     json_keys = "tensors index before after"
@@ -141,16 +141,16 @@ def witness(
 
     Args:
         before: The part without the rewrite.
-        after: The part with it; its leaves stand for the same values.
+        after: The part with it. Its leaves represent the same values.
         spans: Interval of each leaf.
-        seen: Real values of each leaf that were computed from the network's inputs; None where there are none.
+        seen: Real values of each leaf computed from the network's inputs, or None if there are none.
         check: Called now and then.
 
     Returns:
-        None if none was found, or the interpreter does not reproduce the difference.
+        The input, or None if none was found or the interpreter does not reproduce the difference.
 
     Raises:
-        KernelError: A node cannot be computed, or the results have other shapes.
+        KernelError: A node cannot be computed, or the results have different shapes.
     """
     if any(array is None for array in seen):
         raise KernelError("The inputs of a part were not computed, so their shapes are not known.")
@@ -188,7 +188,7 @@ def witness(
 
 
 def _rounded_leaves(before: LintPart, after: LintPart, values: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Return real values of leaves rounded to the codes of both forms, so that both read the same."""
+    """Return real values of leaves rounded to the codes of both forms, so that both read the same values."""
     rounded = []
     for array, leaf_before, leaf_after in zip(values, before.leaves, after.leaves, strict=True):
         quant = before.model.grid(leaf_before) or after.model.grid(leaf_after)
@@ -200,7 +200,7 @@ def _rounded_leaves(before: LintPart, after: LintPart, values: Sequence[np.ndarr
 def _candidate_inputs(
     before: LintPart, after: LintPart, spans: Sequence[Span], seen: Sequence[np.ndarray]
 ) -> Iterator[list[np.ndarray]]:
-    """Yield real values of the leaves that may show a difference."""
+    """Yield real values of the leaves that may reveal a difference."""
     yield list(seen)
     rng = np.random.default_rng(_SEED)
     ends = sorted({*bounds_of(before.model, before.nodes), *bounds_of(after.model, after.nodes)})
@@ -218,7 +218,7 @@ def _candidate_inputs(
 def _leaf_values(
     like: np.ndarray, span: Span, ends: Sequence[float], rng: np.random.Generator, number: int
 ) -> np.ndarray:
-    """Return values for one leaf: near the ends of ranges, on a ramp over them, or at random between."""
+    """Return values for one leaf: near the ends of ranges, on a ramp over them, or at random in between."""
     if like.dtype.kind in "iub" or not like.size:
         return like  # indices, extents
     inner = [end for end in ends if span[0] <= end <= span[1]]
@@ -244,7 +244,7 @@ _TURNS = 4
 
 
 def wide_step(part: LintPart) -> float:
-    """Return the largest step of the codes that a part rounds to; 0 if it rounds to none."""
+    """Return the largest step of the codes that a part rounds to, or 0 if it does not round."""
     largest = 0.0
     for node in part.nodes:
         quant = part.model.stated(node, -1) or part.model.quant(node.outputs[0])

@@ -1,4 +1,4 @@
-"""The answer of a comparison in words: PASS or FAIL, headline, faults, remedies, and ruled out faults."""
+"""The answer of a comparison in words: PASS or FAIL, headline, faults, remedies, and ruled-out faults."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _NAME = 60
 _WHY = 400
 _OUTPUTS = 3
 _MOSTLY = 0.5
-"""Smallest share of an output's error that is called "mostly" one node's."""
+"""Smallest share of an output's error that is described as "mostly" one node's."""
 
 _KINDS: Mapping[str, str] = MappingProxyType(
     {
@@ -71,14 +71,14 @@ _CLASSES: Mapping[FaultClass, str] = MappingProxyType(
     }
 )
 _NARROW = ("float16", "bfloat16", "float8")
-"""Types whose largest number a result may exceed."""
+"""Types that are so narrow that a result may exceed their largest number."""
 _CLAUSE = re.compile(r";| \(|\. ")
 """The end of the first clause of a reason."""
 _CLAUSE_MOST = 140
 
 
 def verdict_word(result: RunComparison) -> str:
-    """Return PASS, FAIL, INCOMPLETE or FAIL, INCOMPLETE, as the exit code has it."""
+    """Return PASS, FAIL, INCOMPLETE or FAIL, INCOMPLETE, consistent with the exit code."""
     failed = result.status in (Status.ACCUMULATED, Status.DIVERGED, Status.NONFINITE)
     words = ["FAIL"] if failed else []
     words += ["INCOMPLETE"] if result.exit_code == 3 else []
@@ -86,7 +86,7 @@ def verdict_word(result: RunComparison) -> str:
 
 
 def headline(result: RunComparison) -> str:
-    """Return the verdict in a sentence: the status and its most important fact."""
+    """Return the verdict in one sentence: the status and its most important fact."""
     compared = sum(node.status is not Status.INCOMPARABLE for node in result.nodes)
     tensors = (
         f"all {plural(compared, 'compared tensor', number=numbers.grouped(compared))}"
@@ -120,13 +120,13 @@ def headline(result: RunComparison) -> str:
 
 
 def _clause(fault: Diagnosis) -> str:
-    """Return the first clause of why a node is at fault."""
+    """Return the first clause of a fault's reason."""
     end = _CLAUSE.search(QUOTED.sub(lambda name: "x" * len(name[0]), fault.why))  # a name may contain any character
     return shorten(safe_text(fault.why[: end.start() if end else None].strip(), limit=_WHY), _CLAUSE_MOST)
 
 
 def _worst_output_text(result: RunComparison) -> str:
-    """Return the SQNR of the worst output; "" if none has one."""
+    """Return the SQNR of the worst output, or "" if none has one."""
     levels = [
         (node.metrics.sqnr_db, node.tensor)
         for node in result.nodes
@@ -148,7 +148,7 @@ def _failing_text(result: RunComparison) -> str:
 
 
 def _loss_text(result: RunComparison) -> str:
-    """Return why an output is below its limit although no node is beyond its own."""
+    """Return why an output is below its limit although no node exceeds its own."""
     first = next(iter(result.diagnosis), None)
     if first is not None and not result.verdict.short:
         return f"{_fault_text(first)}: {_clause(first)}; no output that depends on it was compared"
@@ -171,7 +171,7 @@ def _loss_text(result: RunComparison) -> str:
 
 
 def _is_proved(node: NodeResult) -> bool:
-    """Tell whether nothing speaks against a node's arithmetic, and something could."""
+    """Return whether nothing speaks against a node's arithmetic although something could."""
     return node.reproduced is not False and node.judged_by is not JudgedBy.NONE
 
 
@@ -203,31 +203,31 @@ def share_of(fault: Diagnosis) -> float | None:
 
 
 def share_text(share: float | None) -> str:
-    """Write a share of an output's error in percent."""
+    """Format a share of an output's error in percent."""
     if share is None:
         return numbers.MISSING
     return f"{100 * share:.0f} %" if share >= 0.005 else "<1 %"
 
 
 def share_bar(share: float | None) -> str:
-    """Draw a share of an output's error."""
+    """Draw a bar for a share of an output's error."""
     return "" if share is None else "#" * round(min(share, 1.0) * BAR)
 
 
 def level_change(fault: Diagnosis) -> str:
-    """Write the SQNR before and after a node."""
+    """Format the SQNR before and after a node."""
     levels = (fault.before_db, fault.after_db)
     before, after = ("equal" if level == math.inf else numbers.metric("sqnr_db", level) for level in levels)
     return after if fault.before_db is None else f"{before} -> {after}"
 
 
 def remedy_line(remedy: Remedy, result: RunComparison, *, most: int) -> str:
-    """Return an edit that was tried, the resulting levels of the outputs, and the cost.
+    """Return an edit that was tried, the resulting SQNR of the outputs, and the cost.
 
     Args:
         remedy: The remedy.
         result: Its comparison.
-        most: Largest number of outputs.
+        most: Maximum number of outputs.
     """
     levels = {node.tensor: node.metrics.sqnr_db for node in result.nodes if node.metrics is not None}
     floor = result.limits.get("min_output_sqnr")
@@ -248,7 +248,7 @@ def remedy_line(remedy: Remedy, result: RunComparison, *, most: int) -> str:
 
 
 def advice_line(result: RunComparison) -> str:
-    """Return advice on the first fault if no edit was tried, without a promised gain; "" if there is none."""
+    """Return advice on the first fault if no edit was tried, without promising a gain, or ""."""
     if not result.diagnosis or any(fault.remedies for fault in result.diagnosis):
         return ""
     first = result.diagnosis[0]
@@ -263,7 +263,7 @@ def advice_line(result: RunComparison) -> str:
 
 
 def ruled_out_line(result: RunComparison, *, most: int | None = None) -> str:
-    """Return the faults that were ruled out, or the first of them; "" if there are none."""
+    """Return the faults that were ruled out, or only the first of them, or "" if there are none."""
     shown = [
         entry for entry in result.ruled_out if entry.fault is not FaultClass.RECORDING
     ]  # mention the recording only if something is unusual
@@ -271,7 +271,7 @@ def ruled_out_line(result: RunComparison, *, most: int | None = None) -> str:
 
 
 def ordered_outputs(result: RunComparison) -> Sequence[str]:
-    """Return the network's outputs: first those that hold scores, then the worst."""
+    """Return the network's outputs: those with scores first, then the worst first."""
     scores = [output.tensor for output in result.outputs]
     levels = {node.tensor: node.metrics.sqnr_db for node in result.nodes if node.metrics is not None}
 

@@ -1,4 +1,4 @@
-"""The difference of two arrays, as lines for the message of a failed assertion: NaN, infinities and finite values."""
+"""The difference between two arrays, as lines for the message of a failed assertion: NaN, infinities, finite values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["array_difference"]
 def array_difference(
     reference: np.ndarray, backend: np.ndarray, *, stats: ErrorStats, quant: QuantParams | None = None
 ) -> list[str]:
-    """Return the differences of two arrays of one shape, one fact per line.
+    """Return the differences between two arrays of the same shape, one fact per line.
 
     Args:
         reference: Real values of the reference.
@@ -62,7 +62,7 @@ def array_difference(
 
 
 def _computable(values: np.ndarray) -> np.ndarray:
-    """Return values in a type that NumPy computes with; smaller float types become float32."""
+    """Return values in a type that NumPy computes with. Smaller float types become float32."""
     return values if values.dtype.kind in "biuf" else values.astype(np.float32)
 
 
@@ -72,7 +72,7 @@ def _of(many: int, total: int) -> str:
 
 
 def _nonfinite(what: str, theirs: np.ndarray, ours: np.ndarray, equal: np.ndarray) -> str:
-    """Return how many such values are on one side only and how many agree; infinities of opposite sign differ."""
+    """Return how many such values are on one side only and how many match. Infinities of opposite sign differ."""
     common = theirs & ours
     text = (
         f"{what}      {numbers.grouped(int((theirs & ~ours).sum()))} in the reference only, "
@@ -84,7 +84,7 @@ def _nonfinite(what: str, theirs: np.ndarray, ours: np.ndarray, equal: np.ndarra
 
 
 def _largest(reference: np.ndarray, ours: np.ndarray, worst: WorstElement) -> list[str]:
-    """Show the element with the largest finite difference, with both values and the distance in every measure."""
+    """Describe the element with the largest finite difference, with both values and the distance in every measure."""
     theirs, value = reference[worst.index], ours[worst.index]
     distance = [f"difference {numbers.number(worst.difference, digits=4)}"]
     if worst.lsb is not None:
@@ -103,7 +103,7 @@ def _largest(reference: np.ndarray, ours: np.ndarray, worst: WorstElement) -> li
 
 
 def _exact(value: object) -> str:
-    """Return a number with all the digits that tell it from its neighbours."""
+    """Return a number with as many digits as needed to distinguish it from its neighbours."""
     return safe_text(value, limit=40)
 
 

@@ -1,4 +1,4 @@
-"""The contents of a recording: facts, counts and lists, without reading a value."""
+"""The contents of a recording: facts, counts and lists, without reading any values."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class ListedTensor(JsonObject):
     Args:
         name: Its name.
         role: Its role in the network.
-        dtype: Logical dtype; None if unknown.
-        shape: Declared shape, or that of the stored values; None for an open extent.
+        dtype: Logical dtype, or None if unknown.
+        shape: Declared shape, or that of the stored values. None for an open extent.
         layout: Names of its dimensions, if known.
-        quant: Its quantization; None without.
-        stored: Whether values are kept.
-        node: The node that computes it; None for inputs and constants.
+        quant: Its quantization, or None.
+        stored: Whether its values are stored.
+        node: The node that computes it, or None for inputs and constants.
         op: Operator of that node.
     """
 
@@ -61,12 +61,12 @@ class ListedTensor(JsonObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contents(JsonObject):
-    """A recording, with facts of its file.
+    """A recording, with facts about its file.
 
     Args:
         recording: The recording.
-        path: Its path, as the user gave it; "" in memory.
-        size: Bytes of the file.
+        path: Its path, as given by the user, or "" in memory.
+        size: Size of the file in bytes.
         listed: Whether the JSON lists every tensor.
     """
 
@@ -88,22 +88,22 @@ class Contents(JsonObject):
 
     @property
     def tensors(self) -> int:
-        """Number of tensors of which anything was kept."""
+        """Number of tensors with any kept values."""
         return len(self.recording.names)
 
     @property
     def constants(self) -> int:
-        """Constants among them."""
+        """Number of constants among them."""
         return sum(map(self.recording.graph.is_constant, self.recording.names))
 
     @property
     def nodes(self) -> int:
-        """Nodes of the graph."""
+        """Number of nodes in the graph."""
         return len(self.recording.graph.nodes)
 
     @property
     def ops(self) -> dict[str, int]:
-        """How many nodes each operator has, the most frequent first."""
+        """Number of nodes for each operator, most frequent first."""
         return dict(Counter(node.op for node in self.recording.graph.nodes).most_common())
 
     @property
@@ -114,7 +114,7 @@ class Contents(JsonObject):
 
     @property
     def tensor_list(self) -> list[ListedTensor] | None:
-        """Every tensor; None if they are not listed."""
+        """Every tensor, or None if they are not listed."""
         return [_listed_tensor(self.recording, info) for info in _listed(self.recording)] if self.listed else None
 
 
@@ -171,7 +171,7 @@ def contents_facts(contents: Contents) -> list[tuple[str, str]]:
 
 
 def _in_full(recording: Recording, tensor: str) -> bool:
-    """Tell whether all values of a tensor were kept for any sample and step."""
+    """Return whether all values of a tensor were kept for any sample and step."""
     return any(recording.has(tensor, *place) for place in recording.places(tensor))
 
 
@@ -197,11 +197,11 @@ def tensor_rows(recording: Recording) -> list[tuple[str, ...]]:
 
 
 def stored_shape(recording: Recording, info: TensorInfo) -> tuple[int | None, ...] | None:
-    """Return the shape that the graph declares, or that of the stored values where it leaves an extent open.
+    """Return the declared shape, or that of the stored values if an extent is open.
 
     Args:
         recording: The run.
-        info: A tensor of it; no element of it is read.
+        info: One of its tensors, of which no element is read.
     """
     if (info.shape is None or None in info.shape) and recording.has(info.name):
         return recording.load(info.name).shape

@@ -1,4 +1,4 @@
-"""One compared node in full, as labelled facts for reports and the terminal."""
+"""One compared node in full detail, as labelled facts for reports and the terminal."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _EXACT = 9
 
 
 class InputStatus(TypedDict):
-    """An input of a node, and how it came out; None where it was not compared."""
+    """An input of a node and its status, or None if it was not compared."""
 
     tensor: str
     status: Status | None
@@ -59,13 +59,13 @@ class NodeDetail(JsonObject):
 
     Args:
         result: The comparison.
-        reference: Facts of the reference tensor; None if its graph does not list it.
+        reference: Facts of the reference tensor, or None if its graph does not list it.
         backend: Facts of the backend tensor.
-        inputs: Inputs of the backend node with their own results, in the operator's order; None where not compared.
+        inputs: Inputs of the backend node with their own results, in the operator's order. None for those not compared.
         worst: The elements with the largest differences, worst first.
-        sample: The only sample looked at; None for all.
-        profile: The error in full detail; None if it was not computed.
-        around: The part of the backend's graph around its node; None if it was not asked for.
+        sample: The only sample examined, or None for all.
+        profile: The error in full detail, or None if it was not computed.
+        around: The part of the backend's graph around its node, or None if not requested.
     """
 
     json_keys = (
@@ -83,13 +83,13 @@ class NodeDetail(JsonObject):
 
     @property
     def input_statuses(self) -> list[InputStatus]:
-        """How the inputs came out, as the JSON has it."""
+        """Status of the inputs, as in the JSON."""
         return [{"tensor": name, "status": None if node is None else node.status} for name, node in self.inputs]
 
 
 @dataclass(frozen=True, slots=True)
 class SideFact:
-    """One fact of both sides: its label, the reference's value, the backend's."""
+    """One fact about both sides: its label, the reference's value, the backend's value."""
 
     label: str
     reference: str
@@ -130,7 +130,7 @@ def side_facts(detail: NodeDetail) -> list[SideFact]:
 
 
 def metric_facts(stats: ErrorStats | None) -> list[MetricFact]:
-    """Return every metric with its definition; none if the pair is incomparable."""
+    """Return every metric with its definition, or none if the pair is incomparable."""
     if stats is None:
         return []
     facts = []
@@ -149,10 +149,10 @@ PARTS = ("introduced", "arithmetic", "constants", "propagated")
 def error_rows(result: NodeResult) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return the metrics as a table: titles and rows.
 
-    The whole error is followed by its known parts.
+    The total error is followed by its known parts.
 
     Args:
-        result: The comparison; without metrics there are no rows.
+        result: The comparison. Without metrics, there are no rows.
     """
     total = metric_facts(result.metrics)
     if result.introduced is None or result.propagated is None:
@@ -167,7 +167,7 @@ def error_rows(result: NodeResult) -> tuple[tuple[str, ...], list[tuple[str, ...
 
 
 def finding_facts(result: NodeResult) -> list[tuple[str, str]]:
-    """Return the findings besides the reason of the status, as (kind, text).
+    """Return the findings other than the reason for the status, as (kind, text).
 
     Args:
         result: The comparison.
@@ -203,12 +203,12 @@ def attribution_facts(result: NodeResult) -> list[tuple[str, str]]:
 
 
 def precision_sentence(name: str) -> str:
-    """Return a sentence that only the backend's values are rounded to a short float format."""
+    """Return a sentence saying that only the backend's values are rounded to a short float format."""
     return f"all its values are exactly representable in {safe_text(name, limit=20)}; the reference's are not"
 
 
 def rail_facts(rails: Rails | None) -> list[tuple[str, str]]:
-    """Return the clipped values and the codes at the ends as (label, text); none if the tensor is not quantized."""
+    """Return the clipped values and the codes at the ends as (label, text), or none if the tensor is not quantized."""
     if rails is None:
         return []
 
@@ -227,11 +227,11 @@ def rail_facts(rails: Rails | None) -> list[tuple[str, str]]:
 
 
 def sample_lines(result: NodeResult, *, most: int = _SAMPLES_SHOWN) -> list[str]:
-    """Return one line per sample, the worst samples first if there are too many for all.
+    """Return one line per sample, or only the worst samples, worst first, if there are too many.
 
     Args:
         result: The comparison.
-        most: Largest number of lines.
+        most: Maximum number of lines.
     """
     samples = list(result.samples)
     if len(samples) > most:
@@ -247,13 +247,13 @@ def sample_lines(result: NodeResult, *, most: int = _SAMPLES_SHOWN) -> list[str]
 
 
 def _level(sample: SampleResult) -> float:
-    """Return the SQNR to sort by: where there is none, or a NaN, nothing could be worse."""
+    """Return the SQNR to sort by, with a missing SQNR or a NaN counting as worst."""
     is_known = sample.sqnr_db is not None and not math.isnan(sample.sqnr_db)
     return sample.sqnr_db if is_known and sample.sqnr_db is not None else -math.inf
 
 
 def _own_part(sample: SampleResult) -> str:
-    """Return the error that the node introduces in one sample; "" if unknown."""
+    """Return the error that the node introduces in one sample, or "" if unknown."""
     introduced = sample.introduced
     if introduced is None:
         return ""
@@ -280,12 +280,12 @@ def worst_rows(worst: Sequence[WorstElement]) -> list[tuple[str, ...]]:
 
 
 def _value(value: float) -> str:
-    """Return a value as text; integers in full, so that neighbours differ."""
+    """Return a value as text, with integers in full so that neighbours differ."""
     return str(value) if isinstance(value, int) else numbers.number(value, digits=5)
 
 
 def _difference(element: WorstElement) -> str:
-    """Return backend minus reference; of integers to the last digit."""
+    """Return backend minus reference, exact for integers."""
     actual, expected = element.backend, element.reference
     if isinstance(actual, int) and isinstance(expected, int):
         return str(actual - expected)
@@ -316,7 +316,7 @@ def _layout(info: TensorInfo) -> str:
 
 
 def quant_summary(quant: QuantParams | None) -> str:
-    """Return scale / zero point of a tensor, for many channels with the extremes and their channels."""
+    """Return scale / zero point of a tensor. If there are many channels, return the extremes and their channels."""
     if quant is None:
         return numbers.MISSING
     scales, zeros = quant.scale.ravel(), quant.zero_point.ravel()
@@ -355,9 +355,9 @@ def _range(low: float | None, high: float | None, info: TensorInfo | None) -> st
 
 
 def holds_integers(info: TensorInfo | None) -> bool:
-    """Tell whether a tensor's values are integers, or booleans, and no codes of other numbers.
+    """Return whether a tensor's values are integers or booleans, but not codes for other numbers.
 
     Args:
-        info: What is known of it; None if nothing.
+        info: The tensor's facts, or None if unknown.
     """
     return info is not None and info.quant is None and is_whole(info.dtype or "")

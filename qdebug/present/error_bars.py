@@ -30,7 +30,7 @@ CHANNEL_TITLES = ("channel", "SQNR dB", "RMSE", "max abs", "NaN or inf")
 
 _EIGHTHS = " \u258f\u258e\u258d\u258c\u258b\u258a\u2589"
 _BARS = 16
-"""Largest number of bars of a histogram; more bins are merged."""
+"""Maximum number of bars of a histogram. If there are more bins, they are merged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +43,11 @@ class Bar:
 
 
 def bar(length: float, width: int) -> str:
-    """Draw a bar in eighths of a character; a length above 0 draws at least one eighth.
+    """Draw a bar in eighths of a character. A positive length draws at least one eighth.
 
     Args:
         length: From 0 to 1.
-        width: Characters of a bar of length 1.
+        width: Width of a bar of length 1, in characters.
     """
     eighths = max(round(length * width * 8), int(length > 0))
     return "\u2588" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
@@ -77,17 +77,17 @@ def _ulp(ulp: UlpErrors) -> str:
 
 
 def error_bars(profile: TensorProfile) -> list[Bar]:
-    """Return the histogram of abs(difference) by power of two, the smallest first."""
+    """Return the histogram of abs(difference) by power of two, smallest first."""
     return _exponent_bars(profile.errors, "equal")
 
 
 def relative_bars(profile: TensorProfile) -> list[Bar]:
-    """Return the histogram of abs(difference)/abs(reference) by power of two, where the reference is not 0."""
+    """Return the histogram of abs(difference)/abs(reference) by power of two, for nonzero reference values."""
     return _exponent_bars(profile.relative.quotients, "equal")
 
 
 def ulp_bars(profile: TensorProfile) -> list[Bar]:
-    """Return the histogram of errors in units in the last place; empty for tensors without such errors."""
+    """Return the histogram of errors in units in the last place, empty for tensors without such errors."""
     if profile.ulp is None:
         return []
     counts = profile.ulp.counts.tolist()
@@ -118,14 +118,14 @@ def _bars(rows: Sequence[tuple[str, int]]) -> list[Bar]:
 
 
 def value_bars(profile: TensorProfile, *, bars: int = _BARS) -> list[tuple[Bar, Bar]]:
-    """Return the histograms of both sides over the same bins, the lowest first; empty without finite values.
+    """Return the histograms of both sides over the same bins, lowest first; empty without finite values.
 
     Args:
         profile: The profile.
-        bars: Largest number of bars.
+        bars: Maximum number of bars.
 
     Returns:
-        The reference's bar and the backend's, with one label and one scale.
+        The reference's bar and the backend's, with a common label and scale.
     """
     reference, backend = profile.reference, profile.backend
     if reference is None or backend is None:
@@ -150,8 +150,8 @@ def channel_rows(channels: ChannelErrors | None, *, most: int = 8) -> list[tuple
     Channels with a NaN or infinity on one side come first, then those with the lowest SQNR.
 
     Args:
-        channels: The error of each channel; None for none.
-        most: Largest number of channels.
+        channels: The error of each channel, or None.
+        most: Maximum number of channels.
     """
     if channels is None:
         return []

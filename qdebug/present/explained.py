@@ -1,4 +1,4 @@
-"""The words and cells of an explanation, for the terminal report and for Markdown."""
+"""The wording and cells of an explanation, for the terminal report and for Markdown."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _PROVENANCE = {"measured": 0, "source": 1, "memory": 2}
 _PRESETS_SHOWN = 3
 _SIZE = 140
 _HAIR = 1e-9
-"""What float64 may be off in a share."""
+"""Rounding error of a share in float64."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class ExplainedGroup:
         op: The operator.
         dtypes: Types of operands and output.
         nodes: The nodes.
-        of: How many quantized nodes of this operator and these types there are.
+        of: Number of quantized nodes with this operator and these types.
     """
 
     op: str
@@ -58,7 +58,7 @@ class ExplainedGroup:
 
 
 def share(match: float) -> str:
-    """Return the percentage of right elements, with two significant digits of the wrong ones.
+    """Return the percentage of right elements, with two significant digits for the wrong ones.
 
     Only 1 is shown as 100 %.
     """
@@ -70,7 +70,7 @@ def share(match: float) -> str:
 
 
 def groups(explanation: ExplainedRun) -> tuple[ExplainedGroup, ...]:
-    """Put explained nodes together that share operator, types and class of variants, in order of appearance."""
+    """Group explained nodes that share operator, types and class of variants, in order of appearance."""
     found: dict[tuple[str, str, tuple[str, ...]], list[NodeExplanation]] = {}
     totals: dict[tuple[str, str], int] = {}
     for node in explanation.nodes:
@@ -87,7 +87,7 @@ def groups(explanation: ExplainedRun) -> tuple[ExplainedGroup, ...]:
 
 
 def headline(explanation: ExplainedRun) -> str:
-    """Say in one sentence how many nodes have an explanation."""
+    """Return one sentence on how many nodes have an explanation."""
     counts = {status: len(explanation.of(status)) for status in ExplainStatus}
     quantized = counts[ExplainStatus.EXPLAINED] + counts[ExplainStatus.UNEXPLAINED] + len(explanation.not_looked_at)
     parts = []
@@ -110,7 +110,7 @@ def headline(explanation: ExplainedRun) -> str:
 
 
 def _status_words(status: ExplainStatus) -> str:
-    """Return a status, with an explanation of technical ones."""
+    """Return a status, with an explanation if it is technical."""
     means = {
         ExplainStatus.IN_BAND: "its error is within the rounding error of its sums",
         ExplainStatus.NO_KERNEL: "qdebug cannot compute it",
@@ -125,7 +125,7 @@ def _counted(many: int, noun: str) -> str:
 
 
 def preset_sentences(explanation: ExplainedRun) -> list[str]:
-    """Name the preset that fits the whole recording, or most of it; nothing if none does."""
+    """Return sentences on the preset that fits the whole recording, or most of it, or none."""
     known = explanation.presets
     if not known:
         return []
@@ -157,7 +157,7 @@ def group_rows(explanation: ExplainedRun) -> list[tuple[str, ...]]:
 
 
 def known_as(presets: Sequence[PresetMatch]) -> str:
-    """Name the first known backends, those that were measured before the others, and say how many more there are."""
+    """Name the first known backends, measured ones first, and state how many more there are."""
     ordered = sorted(presets, key=lambda preset: _PROVENANCE.get(preset.provenance, len(_PROVENANCE)))
     named = [f"{safe_text(preset.name)} ({safe_text(preset.provenance)})" for preset in ordered[:_PRESETS_SHOWN]]
     others = len(ordered) - len(named)
@@ -165,7 +165,7 @@ def known_as(presets: Sequence[PresetMatch]) -> str:
 
 
 def left_lines(node: NodeExplanation) -> list[str]:
-    """Return the unexplained part of one node, in safe lines of which the first names it."""
+    """Return the unexplained part of one node as safe lines. The first line names the node."""
     lines = [f"{safe_text(node.node, limit=_SIZE)} ({safe_text(node.op)})"]
     if node.accepted is not None:
         lines.append(f"accepted: {safe_text(node.accepted)}")
@@ -201,7 +201,7 @@ def node_row(node: NodeExplanation) -> tuple[str, ...]:
 
 
 def verdict_word(explanation: ExplainedRun) -> str:
-    """Say in a word how it came out."""
+    """Return the outcome in one word."""
     if explanation.of(ExplainStatus.UNEXPLAINED):
         return "UNEXPLAINED"
     if not explanation.answered:
@@ -210,7 +210,7 @@ def verdict_word(explanation: ExplainedRun) -> str:
 
 
 def rest_sentences(explanation: ExplainedRun) -> list[str]:
-    """Return why nodes were skipped, with reasons grouped that differ in quoted names alone, and overflows."""
+    """Return why nodes were skipped, grouping reasons that differ only in quoted names, and overflows."""
     found: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for status in (ExplainStatus.NO_KERNEL, ExplainStatus.NO_INPUT):
         for node in explanation.of(status):
@@ -230,7 +230,7 @@ def rest_sentences(explanation: ExplainedRun) -> list[str]:
 
 
 def node_facts(node: NodeExplanation) -> list[tuple[str, str]]:
-    """Return everything that is known of one node, a label and a safe text each."""
+    """Return everything known about one node, as pairs of a label and a safe text."""
     facts = [("node", f"{node.node} ({node.op})"), ("tensor", node.tensor), ("status", _status_words(node.status))]
     if node.reason:
         facts.append(("because", node.reason))
@@ -262,7 +262,7 @@ def node_facts(node: NodeExplanation) -> list[tuple[str, str]]:
 
 
 def _places(elements: Sequence[Sequence[int]]) -> str:
-    """Write elements as "sample 0: @16,0,0 @16,0,1", by the sample that each begins with."""
+    """Write elements as "sample 0: @16,0,0 @16,0,1", by the sample that each index begins with."""
     by_sample: dict[int, list[str]] = {}
     for sample, *index in elements:
         by_sample.setdefault(sample, []).append(f"@{position(index)}")
@@ -294,7 +294,7 @@ def _class_facts(node: NodeExplanation) -> list[tuple[str, str]]:
 
 
 def _pooled(node: NodeExplanation) -> str:
-    """Return the candidates that the node's own evidence leaves, and those that its siblings leave."""
+    """Return the candidates left by the node's own evidence, and those left by its siblings."""
     verb = "reproduces" if node.alone == 1 else "reproduce"
     both = f"{_counted(node.alone, 'variant')} {verb} this node"
     left = _counted(len(node.variants), "different function")

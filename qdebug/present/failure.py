@@ -1,4 +1,4 @@
-"""Why a comparison failed, in the few lines that fit into a test report."""
+"""Why a comparison failed, in a few lines that fit into a test report."""
 
 from __future__ import annotations
 

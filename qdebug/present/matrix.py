@@ -1,4 +1,4 @@
-"""Several backends side by side: a row for each reference tensor, a cell for each backend."""
+"""Several backends side by side: one row for each reference tensor, one cell for each backend."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class MatrixRow:
 
     Args:
         tensor: Its exact name.
-        node: The node of the first backend that holds it; safe to print.
-        results: Its result in each backend, the worst if a backend holds it twice; None where it was not compared.
+        node: The node of the first backend that has it, safe to print.
+        results: Its result in each backend, or the worst if a backend has it twice. None if it was not compared.
         cells: SQNR in each backend, in dB.
-        agreement: Whether the backends have the same errors; None if fewer than two hold it.
+        agreement: Whether the backends have the same errors, or None if fewer than two have it.
         alike: The same in words.
     """
 
@@ -69,7 +69,7 @@ class Matrix(JsonObject):
 
     @property
     def values(self) -> list[list[float | None]]:
-        """The metric in each backend, row by row; None where it has none."""
+        """The metric in each backend, row by row, or None if it has none."""
         return [[None if stats is None else stats.sqnr_db for stats in row.stats] for row in self.rows]
 
     @property
@@ -78,7 +78,7 @@ class Matrix(JsonObject):
         return [row.agreement for row in self.rows]
 
     def worst_rows(self, most: int) -> list[MatrixRow]:
-        """Return the rows with a difference, the worst first."""
+        """Return the rows with a difference, worst first."""
         wrong = [row for row in self.rows if any(result and _wrong(result) for result in row.results)]
         return sorted(wrong, key=lambda row: row.worst)[:most]
 
@@ -92,7 +92,7 @@ def matrix_of(results: Mapping[str, RunComparison], agreement: Mapping[str, Agre
 
     Args:
         results: One comparison for each backend, by its displayed name.
-        agreement: Whether the backends have the same errors, by reference tensor; None if it was not computed.
+        agreement: Whether the backends have the same errors, by reference tensor, or None if it was not computed.
     """
     results_by_backend: list[dict[str, NodeResult]] = []
     for result in results.values():
@@ -135,7 +135,7 @@ def _alike(agreement: Agreement | None) -> str:
 
 
 def agreement_sentence(rows: Sequence[MatrixRow]) -> str:
-    """Return how often the backends agree where all of them differ from the reference; "" if unknown."""
+    """Return how often the backends agree when all of them differ from the reference, or "" if unknown."""
     agreements = [row.agreement for row in rows if row.agreement is not None]
     differ, same = sum(entry.differ for entry in agreements), sum(entry.same for entry in agreements)
     if not agreements:

@@ -1,7 +1,7 @@
-"""Numbers as text with three significant digits, never claiming more or less than the number.
+"""Numbers as text with three significant digits that never claim more or less than the number.
 
 Rounding must not turn "almost" into "exactly": a cosine of 0.9999998 is not shown as 1, a share of 99.999 % not as 100
-%, and NaN or infinity always by name.
+%, and NaN and infinity are always named.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ def _special(value: float) -> str | None:
 
 
 def number(value: float | None, *, digits: int = 3) -> str:
-    """Return a real number with a few significant digits; plain between 0.001 and 100 000, else scientific.
+    """Return a real number with a few significant digits, plain between 0.001 and 100 000, scientific beyond.
 
     Args:
         value: Any float or int, or None.
-        digits: Significant digits, at least 1.
+        digits: Number of significant digits, at least 1.
     """
     if value is None:
         return MISSING
@@ -64,26 +64,26 @@ def number(value: float | None, *, digits: int = 3) -> str:
 
 
 def grouped(value: int | None) -> str:
-    """Return a count in full, digits grouped by threes with narrow spaces."""
+    """Return a count in full, with digits grouped in threes by narrow spaces."""
     return MISSING if value is None else f"{value:,}".replace(",", _THIN)
 
 
 def counted(count: int, noun: str) -> str:
-    """Return a count and its noun, digits grouped."""
+    """Return a count with grouped digits, and its noun."""
     return plural(count, noun, number=grouped(count))
 
 
 def plain_digits(text: str) -> str:
-    """Return a text with commas for the narrow spaces between groups of digits: as wide, and plain ASCII.
+    """Return a text with commas in place of the narrow spaces between groups of digits: equally wide, and plain ASCII.
 
     Args:
-        text: What goes to a file, a pipe or another program, and to no terminal.
+        text: Text for a file, a pipe or another program, but not for a terminal.
     """
     return text.replace(_THIN, ",")
 
 
 def cosine(value: float | None) -> str:
-    """Return a cosine with as many digits as it takes to differ from 1 or -1."""
+    """Return a cosine with as many digits as needed to differ from 1 or -1."""
     if value is None or _special(value) is not None:
         return number(value)
     gap = 1 - abs(value)
@@ -94,10 +94,10 @@ def cosine(value: float | None) -> str:
 
 
 def whole(value: float | None) -> str:
-    """Return a whole number in full; a float that may stand for several integers is marked.
+    """Return a whole number in full. A float that may represent several integers is marked.
 
     Args:
-        value: An integer, or a float that stands for one; others are formatted as by `number`.
+        value: An integer, or a float that represents one. Other values are formatted as by `number`.
     """
     if value is None or isinstance(value, int):
         return MISSING if value is None else str(int(value))
@@ -107,7 +107,7 @@ def whole(value: float | None) -> str:
 
 
 def percent(part: float, whole: float) -> str:
-    """Return a share as a percentage; 0 % and 100 % only for none and all."""
+    """Return a share as a percentage, with 0 % and 100 % only for none and all."""
     if whole == 0:
         return MISSING
     share = 100 * part / whole
@@ -133,7 +133,7 @@ def byte_size(size: int) -> str:
 
 
 def metric(name: str, value: float | None) -> str:
-    """Return a metric of the table in `metric_table` as a cell shows it, without its unit.
+    """Return a metric of the table in `metric_table` as it appears in a cell, without its unit.
 
     Args:
         name: The metric's name there.
@@ -147,7 +147,7 @@ def metric(name: str, value: float | None) -> str:
 
 
 def shape(extents: tuple[int | None, ...] | None) -> str:
-    """Return a shape as "1x3x224x224"; "scalar" for rank 0, "?" for an extent that varies."""
+    """Return a shape as "1x3x224x224", "scalar" for rank 0, with "?" for a variable extent."""
     if extents is None:
         return MISSING
     return "x".join("?" if extent is None else str(extent) for extent in extents) or "scalar"
@@ -157,9 +157,9 @@ def values(numbers: list[float] | tuple[float, ...], *, most: int = 4, digits: i
     """Return several numbers as one text: the number if they agree, a short list, or their count and range.
 
     Args:
-        numbers: One or more numbers; integers are shown in full.
-        most: Largest number of listed values.
-        digits: Significant digits of floats.
+        numbers: One or more numbers. Integers are shown in full.
+        most: Maximum number of listed values.
+        digits: Number of significant digits for floats.
         what: Plural noun for them.
     """
 

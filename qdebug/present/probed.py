@@ -1,4 +1,4 @@
-"""The words and cells of a probe, for the terminal report and for Markdown."""
+"""The wording and cells of a probe, for the terminal report and for Markdown."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SIZE = 140
 
 
 def headline(result: ProbeResult) -> str:
-    """Say in one sentence which known arithmetic the backend has, or that it has none."""
+    """Return one sentence on which known arithmetic the backend uses, or that it uses none."""
     ran = [entry for entry in result.entries if entry.status in ("explained", "mixed", "unexplained")]
     if not ran:
         return "no probe could be run and explained"
@@ -70,8 +70,9 @@ def preset_rows(result: ProbeResult, *, everything: bool = False) -> list[tuple[
     """Return the rows of the table of presets, as safe texts under `PRESET_TITLES`.
 
     Args:
-        result: What to show.
-        everything: All that state something of what was probed; else those that stand, or the nearest if none does.
+        result: The result to show.
+        everything: Show all presets that state a probed kind. If false, show those that stand, or the nearest if none
+            does.
     """
     scores = [score for score in result.scores if score.stands or everything] or list(result.scores[:_SHOWN])
     return [
@@ -86,7 +87,7 @@ def preset_rows(result: ProbeResult, *, everything: bool = False) -> list[tuple[
 
 
 def notes(result: ProbeResult) -> list[str]:
-    """Return notes on kinds that are not simply explained, and the definition of a class."""
+    """Return notes on kinds that are not fully explained, and the definition of a class."""
     said = [f"{safe_text(entry.title)}: {safe_text(entry.reason)}" for entry in result.entries if entry.reason]
     classes = [entry for entry in result.entries if entry.status == "explained" and len(entry.variants) > 1]
     if classes:
@@ -98,7 +99,7 @@ def notes(result: ProbeResult) -> list[str]:
 
 
 def comparison_headline(found: FingerprintComparison) -> str:
-    """Say in one sentence how two fingerprints compare."""
+    """Return one sentence on how two fingerprints compare."""
     both = found.counted("differs") + found.counted("same")
     if not both:
         return "no kind of node is explained in both"
@@ -108,11 +109,11 @@ def comparison_headline(found: FingerprintComparison) -> str:
 
 
 def comparison_rows(found: FingerprintComparison, *, everything: bool = False) -> list[tuple[str, ...]]:
-    """Return the rows of a comparison as safe texts: kind, verdict, the words of the first and of the second.
+    """Return the rows of a comparison as safe texts: kind, verdict, wording of the first and of the second.
 
     Args:
-        found: What to show.
-        everything: All kinds; else those that are not the same.
+        found: The comparison to show.
+        everything: Show all kinds. If false, show only those that differ.
     """
     said = {"first": "only in the first", "second": "only in the second"}
     return [

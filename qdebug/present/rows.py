@@ -64,7 +64,7 @@ STYLES: Mapping[str, str] = MappingProxyType(
         "": "",
     }
 )
-"""Rich style of each state; the word of the state is always shown too, so colour is optional."""
+"""Rich style of each state. The word for the state is always shown too, so colour is optional."""
 
 ERROR_METRICS = tuple(spec for spec in METRICS if spec.group is MetricGroup.ERROR)
 """The metrics that are properties of an `ErrorStats`."""
@@ -80,7 +80,7 @@ _TITLES = {
 }
 
 _CLIPPED_WARNS = 0.01
-"""Smallest share of clipped values that is coloured; a hint, no verdict."""
+"""Smallest share of clipped values that is coloured, as a hint rather than a verdict."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,8 +90,8 @@ class Column:
     Args:
         key: Key of the cell in a row.
         title: Its title.
-        numeric: Whether it is aligned to the right.
-        definition: One line of explanation; "" if the title needs none.
+        numeric: Whether it is right-aligned.
+        definition: One line of explanation, or "" if the title needs none.
     """
 
     key: str
@@ -106,7 +106,7 @@ class Cell:
 
     Args:
         text: Rounded text, safe to print.
-        value: Unrounded, to sort by; NaN and None sort last.
+        value: Unrounded value to sort by. NaN and None sort last.
         state: A key of `STYLES`.
     """
 
@@ -117,7 +117,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRow:
-    """One compared tensor as a row; names are exact, texts of cells are safe and rounded."""
+    """One compared tensor as a row. Names are exact, texts of cells are safe and rounded."""
 
     index: int
     node: str
@@ -138,7 +138,7 @@ def metric_title(name: str) -> str:
 
 @cache
 def columns() -> Mapping[str, Column]:
-    """Return all columns a node table can have, by key, in their usual order."""
+    """Return all columns that a node table can have, by key, in their usual order."""
     fixed = (
         Column(key="index", title="#", numeric=True),
         Column(key="status", title="status"),
@@ -199,7 +199,7 @@ def columns() -> Mapping[str, Column]:
 
 
 def quant_text(quant: QuantParams | None) -> str:
-    """Return scale / zero point in short, for one value or for many channels."""
+    """Return scale / zero point in short, for one or many channels."""
     if quant is None:
         return numbers.MISSING
     scales = numbers.values([float(value) for value in quant.scale.ravel()], most=1, what="scales")
@@ -208,7 +208,7 @@ def quant_text(quant: QuantParams | None) -> str:
 
 
 def _match(result: NodeResult) -> Cell:
-    """Return the cell of a pair's evidence, with its confidence if that is not full."""
+    """Return the cell with a pair's evidence, and with its confidence unless that is full."""
     sure = "" if result.confidence == 1 else f" {result.confidence:.2f}"
     state = "" if result.confidence >= PAIR_SURE_MIN_CONFIDENCE else "warn"
     return Cell(text=f"{result.match}{sure}", value=str(result.match), state=state)
@@ -243,8 +243,8 @@ def row_cell(result: NodeResult, key: str) -> Cell:
 def badness(result: NodeResult) -> tuple[int, float, float]:
     """Return a key that sorts the worst results first.
 
-    Non-finite ones come first, then diverged ones, then the others, incomparable ones last; within each, the lowest
-    SQNR of the node's own error comes first, or of its whole error if that is unknown.
+    Non-finite results come first, then diverged ones, then the others, with incomparable ones last. Within each group,
+    the lowest SQNR of the node's own error comes first, or of its total error if that is unknown.
     """
     stats = result.introduced or result.metrics
     if stats is None:
@@ -262,7 +262,7 @@ def _status(result: NodeResult) -> Cell:
 
 
 def _subject_of_failure(result: NodeResult) -> str:
-    """Return the subject of the finding that makes a node fail; "" if there is none."""
+    """Return the subject of the finding that makes a node fail, or "" if there is none."""
     if not breaks_limit(result):
         return ""
     telling = (FindingRole.DIFFERENCE, FindingRole.CAUSE, FindingRole.BREACH)
@@ -279,11 +279,11 @@ def _first_scale(quant: QuantParams | None) -> float | None:
 
 
 def part_cell(result: NodeResult, stats: ErrorStats | None) -> Cell:
-    """Return a part of a tensor's error: in LSB if the tensor is quantized, else relative.
+    """Return a part of a tensor's error, in LSB if the tensor is quantized, and relative if not.
 
     Args:
         result: The comparison.
-        stats: The part; None if it is not known.
+        stats: The part, or None if unknown.
     """
     if stats is None:
         return Cell(text=numbers.MISSING, state="muted")
@@ -306,11 +306,11 @@ def judged_cell(result: NodeResult) -> Cell:
 
 
 def judged_brief(result: NodeResult, room: int) -> str:
-    """Return the text of `judged_cell` for a narrow column: without spaces, or without its limit, rather than cut.
+    """Return the text of `judged_cell` for a narrow column, without spaces or without its limit rather than truncated.
 
     Args:
         result: The comparison.
-        room: Cells of the column.
+        room: Width of the column, in cells.
     """
     judged = result.judged
     if judged is None or judged.amount == 0:
@@ -325,7 +325,7 @@ def _sign(judged: Judged) -> str:
 
 
 def judged_words(result: NodeResult) -> str | None:
-    """Return the amount that a tensor's derived limit applies to, in full words; None if there is none.
+    """Return the amount that a tensor's derived limit applies to, in full words, or None if there is none.
 
     Args:
         result: The comparison.
@@ -348,11 +348,11 @@ def _judged(judged: Judged, of: str, bound: str) -> str:
 
 
 _WIDE = 10
-"""Smallest number written with three digits, or as a multiple of its limit."""
+"""Smallest number that is written with three digits, or as a multiple of its limit."""
 
 
 def _clipping(stats: ErrorStats | None) -> Cell:
-    """Return the largest error from clipping, in LSB; an empty cell without clipping."""
+    """Return the largest error from clipping, in LSB, or an empty cell without clipping."""
     if stats is None or not stats.max_lsb:
         return Cell(text=numbers.MISSING, value=0.0, state="muted")
     return Cell(text=f"+{numbers.number(stats.max_lsb)} LSB", value=stats.max_lsb)
@@ -401,7 +401,7 @@ _CELLS: Mapping[str, Callable[[NodeResult], Cell]] = MappingProxyType(
         "gain": lambda result: Cell(text=numbers.number(result.relative_gain), value=result.relative_gain),
     }
 )
-"""Functions that make the cells, except those of metrics."""
+"""Functions that make the cells, except the cells of metrics."""
 
 
 def position(index: Sequence[int] | None) -> str:
@@ -421,8 +421,8 @@ class RowChoice:
     """The rows of a comparison to show.
 
     Args:
-        top: Largest number of rows, failing ones and the worst first; None for no limit.
-        only_failing: Only those that fail, or could not be compared.
+        top: Maximum number of rows, failing ones and the worst first, or None for no limit.
+        only_failing: Only rows that fail or could not be compared.
     """
 
     top: int | None = None
@@ -430,9 +430,9 @@ class RowChoice:
 
 
 def ranked(nodes: Sequence[NodeResult], choice: RowChoice) -> list[int]:
-    """Choose rows, the most important first: the first divergence, other failures, incomparable ones, the rest.
+    """Choose rows, most important first: the first divergence, other failures, incomparable ones, the rest.
 
-    Within each of these the worst comes first, as in `badness`.
+    Within each group, the worst comes first, as in `badness`.
 
     Args:
         nodes: The results, in topological order.
@@ -457,10 +457,10 @@ _RANK_OF_THE_REST = 3
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Rows left out at one place.
+    """Rows left out at one position.
 
     Args:
-        hidden: How many.
+        hidden: Number of rows.
     """
 
     hidden: int
@@ -471,14 +471,14 @@ def select(
 ) -> list[int | Gap]:
     """Choose the rows to show, in topological order.
 
-    A net of up to 48 rows is shown whole. Of a longer one: its first and last two rows, the
-    first divergence with four rows on either side, and the worst rows.
+    A network of up to 48 rows is shown in full. A longer one is reduced to its first and last two rows, the first
+    divergence with four rows on either side, and the worst rows.
 
     Args:
         nodes: All results, in topological order.
         everything: Show every row, however many.
-        worst: How many of the worst rows to show.
-        choice: Rows that were asked for, instead of all these.
+        worst: Number of the worst rows to show.
+        choice: Requested rows, to show instead of all these.
 
     Returns:
         Positions in `nodes`, with a `Gap` wherever rows are left out.
@@ -508,5 +508,5 @@ def _with_gaps(chosen: Sequence[int], total: int, *, smallest: int = _SMALLEST_G
 
 
 def _between(start: int, stop: int, smallest: int) -> list[int | Gap]:
-    """Fill the room between two rows: a gap that hides next to nothing would only take their place."""
+    """Fill the space between two rows. A gap that hides very few rows is replaced by the rows themselves."""
     return [Gap(stop - start)] if stop - start >= smallest else list(range(start, stop))

@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 WAYS = "--min-sqnr, --max-lsb, --atol or --rtol"
-"""How limits are given on the command line."""
+"""How to set limits on the command line."""
 
 _LIMITS = {
     "min_sqnr": "SQNR at least {} dB",
@@ -49,7 +49,7 @@ _LIMITS = {
 }
 
 _OPTIONS_SHOWN = 3
-"""Options of a run that a comparison repeats; `qdebug info` shows them all."""
+"""Number of options of a run that a comparison repeats. `qdebug info` shows all of them."""
 
 _RANKINGS_SHOWN = 10
 _COMPOUNDING_SHOWN = 5
@@ -57,7 +57,7 @@ _COMPOUNDING_SHOWN = 5
 _ARITHMETICS_SHOWN = 3
 
 _CONSTANT = "constant"
-"""Why what is no result of a node has no partner."""
+"""Why a tensor that is not the result of a node has no partner."""
 
 _REPRODUCED = ", more if a known arithmetic reproduces it"
 
@@ -71,7 +71,7 @@ _FIDELITY = {
 
 
 _VERDICT_LIMIT = 10_000
-"""Characters of a verdict: it is made of several sentences, each with names."""
+"""Maximum number of characters of a verdict, which consists of several sentences with names."""
 
 
 def verdict_sentence(result: RunComparison) -> str:
@@ -80,11 +80,11 @@ def verdict_sentence(result: RunComparison) -> str:
 
 
 def limits_sentence(limits: Mapping[str, Any], *, ways: str = WAYS) -> str:
-    """Say which limits decided the verdict and where they came from.
+    """Return which limits decided the verdict and where they came from.
 
     Args:
         limits: As in the diff JSON: a "source" and the limits by name.
-        ways: How the reader could give others.
+        ways: How the reader can set other limits.
     """
     parts = [text.format(f"{limits[name]:g}") for name, text in _LIMITS.items() if limits.get(name) is not None]
     atol, rtol = limits.get("atol"), limits.get("rtol")
@@ -113,7 +113,7 @@ def limits_sentence(limits: Mapping[str, Any], *, ways: str = WAYS) -> str:
 
 
 def _from_file(limits: Mapping[str, Any]) -> str:
-    """Return the limits that a file adds, in words; "" if there are none."""
+    """Return the limits that a file adds, in words, or "" if there are none."""
     if "file" not in limits:
         return ""
     rules, acknowledged = len(limits.get("rules", ())), limits.get("acknowledged", ())
@@ -125,7 +125,7 @@ def _from_file(limits: Mapping[str, Any]) -> str:
 
 
 def fidelity_sentence(info: RunInfo) -> str:
-    """Say whether recording this run changed its result."""
+    """Return whether recording this run changed its result, as a sentence."""
     text = _FIDELITY[info.fidelity]
     if not info.fidelity_detail:
         return text
@@ -148,7 +148,7 @@ def run_facts(info: RunInfo) -> str:
 
 
 def samples_sentence(nodes: Sequence[NodeResult]) -> str:
-    """Say over which samples the comparison goes; "" if that is not known."""
+    """Return which samples the comparison covers, or "" if unknown."""
     seen = sorted({sample.sample for node in nodes for sample in node.samples})
     if len(seen) > 1:
         return f"{numbers.grouped(len(seen))}, judged together"
@@ -156,19 +156,19 @@ def samples_sentence(nodes: Sequence[NodeResult]) -> str:
 
 
 def ranking_sentences(outputs: Sequence[OutputRanking]) -> list[str]:
-    """Say of each output that may hold scores whether its winner is the same, at most so many."""
+    """Return, for each output that may hold scores, whether its winner is the same, up to a maximum number."""
     said = [ranking_sentence(output) for output in outputs[:_RANKINGS_SHOWN]]
     more = len(outputs) - len(said)
     return [*said, f"{numbers.grouped(more)} more outputs; the JSON has them all"] if more else said
 
 
 def ranking_sentence(output: OutputRanking) -> str:
-    """Say of one output whether the reference's winner is the backend's, if it holds scores."""
+    """Return whether the reference's winner is the backend's in one output, if it holds scores."""
     return f"{safe_text(output.tensor, limit=120)}, if these are scores: {ranking_clause(output)}"
 
 
 def ranking_clause(output: OutputRanking) -> str:
-    """Say whether the winner of an output's scores is the same, without the output's name."""
+    """Return whether the winner of an output's scores is the same, without the output's name."""
     if output.top1_agreement is None or output.worst_rank is None:
         return "not ranked, because the reference has no winner (a NaN, or all entries equal)"
     parts = [f"top-1 agreement {_of(output.top1_agreement, output.samples)}"]
@@ -187,7 +187,7 @@ def ranking_clause(output: OutputRanking) -> str:
 
 
 def winners_clause(output: OutputRanking) -> str:
-    """Say of how many score vectors the winner is the same."""
+    """Return for how many score vectors the winner is the same."""
     if output.top1_agreement is None:
         return "no winner in the reference"
     return f"top-1 agrees in {_of(output.top1_agreement, output.samples)}"
@@ -198,7 +198,7 @@ def _of(share: float, samples: int) -> str:
 
 
 def acknowledged_sentences(nodes: Sequence[NodeResult]) -> list[str]:
-    """Say of each node that is beyond its limit and acknowledged why, and until when."""
+    """Return a sentence for each acknowledged node beyond its limit, with the reason and the expiry date."""
     said = []
     for node in nodes:
         entry = node.acknowledged
@@ -211,13 +211,13 @@ def acknowledged_sentences(nodes: Sequence[NodeResult]) -> list[str]:
 
 
 def found_sentences(nodes: Sequence[NodeResult], *, most: int = 8) -> list[str]:
-    """Return the findings on nodes within their limits: those that the user's limits overrule, and notes.
+    """Return the findings on nodes within their limits: those overruled by the user's limits, and notes.
 
-    Short formats are left out, since the verdict names them.
+    Short formats are left out, because the verdict names them.
 
     Args:
         nodes: The results.
-        most: Sentences at most, beside one that counts the others.
+        most: Maximum number of sentences, besides one that counts the others.
     """
     said: list[str] = []
     dead: list[NodeResult] = []
@@ -263,9 +263,9 @@ def status_counts(statuses: Sequence[Status]) -> str:
 
 
 def arithmetic_sentence(nodes: Sequence[NodeResult]) -> str | None:
-    """Say which arithmetic reproduces the quantized nodes that differ; None if nobody looked for one.
+    """Return which arithmetic reproduces the quantized nodes that differ, or None if none was searched for.
 
-    The arithmetics of most nodes come first, then how many nodes none of the known ones reproduces.
+    The most common arithmetics come first, then the number of nodes that no known arithmetic reproduces.
     """
     looked = [node for node in nodes if node.reproduced is not None]
     if not looked:
@@ -286,7 +286,7 @@ def arithmetic_sentence(nodes: Sequence[NodeResult]) -> str | None:
 
 
 def compounding_sentences(compounding: Sequence[Compounding]) -> list[str]:
-    """Say of each node where error compounds by how much, at most so many."""
+    """Return a sentence for each node that compounds errors, with the amount, up to a maximum number."""
     said = [
         f"{safe_text(entry.op, limit=60)} {safe_text(entry.node, limit=120)} amplifies the error of its input "
         f"{numbers.number(entry.gain)} times; the median of {numbers.grouped(entry.nodes)} "
@@ -299,7 +299,7 @@ def compounding_sentences(compounding: Sequence[Compounding]) -> list[str]:
 
 
 def timing_sentence(timing: Timing) -> str:
-    """Say where the time of a comparison went."""
+    """Return how the time of a comparison was spent, as a sentence."""
     plural = "tensor" if timing.tensors == 1 else "tensors"
     return (
         f"{numbers.number(timing.comparing)} s to read and compare {numbers.grouped(timing.tensors)} {plural}, "
@@ -308,9 +308,9 @@ def timing_sentence(timing: Timing) -> str:
 
 
 def benign_reasons(unmatched: Sequence[Unmatched]) -> list[tuple[int, str, str]]:
-    """Group the tensors that were left out on purpose: (count, side, reason), the largest group first.
+    """Group the tensors that were left out on purpose: (count, side, reason), largest group first.
 
-    Reasons that differ only in the names they quote are one group; it shows the first name.
+    Reasons that differ only in quoted names form one group, which shows the first name.
     """
     groups: dict[tuple[str, str], list[str]] = {}
     for entry in unmatched:
@@ -325,18 +325,18 @@ def benign_reasons(unmatched: Sequence[Unmatched]) -> list[tuple[int, str, str]]
 
 
 def pair_words(result: NodeResult) -> str:
-    """Say how a pair was made, with its layout change, and how sure it is where it is not wholly."""
+    """Return how a pair was made, with its layout change, and its confidence unless that is full."""
     sure = "" if result.confidence == 1 else f", confidence {result.confidence:.2f}"
     return f"{result.match}{sure}: {result.match_reason}"
 
 
 def benign_count(unmatched: Sequence[Unmatched]) -> int:
-    """Count the tensors that have no partner, as was to be expected; constants are no tensors of a run."""
+    """Count the tensors that have no partner as expected. Constants do not count as tensors of a run."""
     return sum(1 for entry in unmatched if entry.kind is UnmatchedKind.BENIGN and not entry.constant)
 
 
 def coverage_sentence(result: RunComparison) -> str:
-    """Say how many tensors were compared and how many were not."""
+    """Return how many tensors were compared and how many were not, as a sentence."""
     unmatched = result.coverage.unmatched
     lost = sum(1 for u in unmatched if u.kind is UnmatchedKind.LOST)
     compared = numbers.grouped(result.coverage.compared)
@@ -357,9 +357,9 @@ def coverage_sentence(result: RunComparison) -> str:
 
 
 def judged_clauses(result: RunComparison) -> list[str]:
-    """Return how many tensors were judged by which means, a clause each; empty if all are equal.
+    """Return how many tensors were judged by which means, one clause each, or empty if all are equal.
 
-    A failed replay is one of a node that has a kernel and recorded inputs.
+    Only a node with a kernel and recorded inputs counts as a failed replay.
     """
     judged = result.coverage.judged
     if result.status is Status.IDENTICAL:

@@ -1,4 +1,4 @@
-"""Command lines to type: quoted so that a POSIX shell, bash or zsh reads back the very words, and safe to print."""
+"""Command lines to type: quoted so that a POSIX shell, bash or zsh reads back the exact words, and safe to print."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from qdebug.present.text import safe_text
 __all__ = ["command", "shell_word"]
 
 _VALUED = frozenset({"--node", "--filter"})
-"""Options whose value is a name from a recording, which may begin with a dash."""
+"""Options whose value is a name from a recording, which may start with a dash."""
 
 
 def shell_word(word: object) -> str:
-    r"""Quote a word for the shell, all of it, however long it is.
+    r"""Quote a whole word for the shell, however long it is.
 
-    Characters that steer a terminal or hide text (a newline, an escape) become escapes of the form `$'a\x0ab'`, which
-    bash, zsh and ksh read back as the characters they stand for; the result itself is one line without any of them.
+    Characters that control a terminal or hide text (a newline, an escape) become escapes of the form `$'a\x0ab'`, which
+    bash, zsh and ksh read back as the original characters. The result itself is one line without any of them.
 
     Args:
         word: A path or a text.
@@ -32,7 +32,7 @@ def command(*words: object) -> str:
     """Return a command line to type, quoted for the shell and safe to print.
 
     Args:
-        words: The words; the value of `--node` and `--filter` is tied to them where it begins with a dash.
+        words: The words. The value of `--node` and `--filter` is joined to the option if it starts with a dash.
     """
     given = [str(word) for word in words]
     shown: list[str] = []

@@ -13,7 +13,7 @@ __all__ = ["Neighbour", "NeighbourEdge", "Surroundings", "surroundings"]
 
 _HOPS = 2
 _MOST = 3
-"""Nodes that one hop adds at most: those with the largest error."""
+"""Maximum number of nodes added per hop: those with the largest error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,10 +21,11 @@ class Neighbour:
     """A node near another one.
 
     Args:
-        name: Its name; a tensor's own for an input of the network.
-        op: Its operator; "Input" for an input of the network.
-        level: Row to draw it in: 0 for the node in the middle, below 0 for what leads to it, above for what follows.
-        result: The comparison of its output, of several the one with the largest error; None if none was compared.
+        name: Its name, or the tensor's own name for a network input.
+        op: Its operator, or "Input" for a network input.
+        level: Row to draw it in: 0 for the node in the middle, negative for upstream nodes, positive for downstream
+            nodes.
+        result: The comparison of its output, or of the output with the largest error. None if none was compared.
     """
 
     name: str
@@ -35,13 +36,13 @@ class Neighbour:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NeighbourEdge:
-    """A tensor that one of the nodes hands to another.
+    """A tensor that one of the nodes passes to another.
 
     Args:
         source: Position of the node that computes it.
         target: Position of the node that reads it.
         tensor: Its name.
-        error: Its error relative to its signal (rel L2); None if it was not compared.
+        error: Its error relative to its signal (rel L2), or None if it was not compared.
     """
 
     source: int
@@ -56,8 +57,8 @@ class Surroundings:
 
     Args:
         nodes: The nodes, row by row.
-        edges: The tensors between them; constants are left out.
-        left_out: How many nodes were left out before the node in the middle, and after it.
+        edges: The tensors between them, without constants.
+        left_out: Number of nodes left out before and after the node in the middle.
     """
 
     nodes: tuple[Neighbour, ...]
@@ -70,7 +71,7 @@ def surroundings(graph: Graph, results: Mapping[str, NodeResult], tensor: str) -
 
     Args:
         graph: The backend's graph.
-        results: The comparison of each tensor, by its name.
+        results: The comparison of each tensor, by name.
         tensor: A tensor of the graph.
     """
     around = _Around(graph, results)
@@ -125,17 +126,17 @@ class _Around:
         return [reader for tensor in self._tensors(place) for reader in self._graph.consumers(tensor)]
 
     def error_of(self, tensor: str) -> float | None:
-        """Return the error of a tensor relative to its signal; None if it was not compared."""
+        """Return the error of a tensor relative to its signal, or None if it was not compared."""
         result = self._results.get(tensor)
         return None if result is None or result.metrics is None else result.metrics.rel_l2
 
     def _size(self, tensor: str) -> float:
-        """Return the error of a tensor, a NaN as the largest of all; below 0 if it was not compared."""
+        """Return the error of a tensor, with NaN as the largest, or a negative number if it was not compared."""
         error = self.error_of(tensor)
         return -1.0 if error is None else math.inf if math.isnan(error) else error
 
     def error(self, place: _Place) -> float:
-        """Return the largest error of a node's tensors, a NaN as the largest of all; below 0 if none was compared."""
+        """Return the largest error of a node's tensors, with NaN as the largest, or a negative number if unknown."""
         return max(map(self._size, self._tensors(place)), default=-1.0)
 
     def neighbour(self, place: _Place, level: int) -> Neighbour:
@@ -155,7 +156,7 @@ class _Around:
 def _hops(
     middle: _Place, step: Callable[[_Place], Iterable[_Place]], error: Callable[[_Place], float]
 ) -> tuple[list[_Place], int]:
-    """Go so many steps from a place; return the places that are kept, and how many are not."""
+    """Go a number of steps from a place. Return the places that are kept, and how many are not."""
     known, kept, left_out = {_key(middle)}, [], 0
     edge: list[_Place] = [middle]
     for _ in range(_HOPS):
@@ -170,7 +171,7 @@ def _hops(
 
 
 def _levels(middle: _Place, places: Sequence[_Place], around: _Around, *, sign: int) -> dict[tuple[bool, str], int]:
-    """Return the row of each place: as far from the middle as its longest way, so that no edge stays in a row."""
+    """Return the row of each place: its longest distance from the middle, so that no edge stays within a row."""
     within = {_key(place) for place in places}
     towards: dict[tuple[bool, str], set[tuple[bool, str]]] = {key: set() for key in within}
     for place in [middle, *places]:

@@ -1,4 +1,4 @@
-"""The one sink for text that comes from a recording: nothing in a name may steer a terminal or a markup parser."""
+"""The only outlet for text from a recording: no name may control a terminal or a markup parser."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
 __all__ = ["ELLIPSIS", "QUOTED", "safe_text", "shorten", "styled"]
 
 ELLIPSIS = "…"
-"""Stands where a text was shortened."""
+"""Marks where a text was shortened."""
 
 QUOTED = re.compile(r"(?<!\w)'([^']*)'(?!\w)")
-"""A quoted name in a sentence; the apostrophe of "the model's" begins none."""
+"""A quoted name in a sentence. The apostrophe of "the model's" does not start one."""
 
 _LIMIT = 1000
-"""Characters that no name and no message needs more of."""
+"""Maximum number of characters that any name or message needs."""
 
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
-"""Unicode categories that move the cursor, reorder or hide text, or have no agreed look."""
+"""Unicode categories that move the cursor, reorder or hide text, or have no standard appearance."""
 
 _SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t", "\x1b": r"\x1b"}
 
@@ -36,14 +36,14 @@ def _visible(character: str) -> str:
 
 
 def safe_text(value: object, *, limit: int = _LIMIT) -> str:
-    r"""Return text that a terminal or a file shows as it is: one line, no control, format or private-use characters.
+    r"""Return text that a terminal or a file shows literally: one line, no control, format or private-use characters.
 
-    Such characters become visible escapes (`\x1b`, `\u202e`). Backslashes are kept, so the
-    result is for reading and not for decoding.
+    Such characters become visible escapes (`\x1b`, `\u202e`). Backslashes are kept, so the result is meant for reading
+    rather than decoding.
 
     Args:
-        value: Anything; `str` of it is shown.
-        limit: Most characters in the result; longer text loses its middle.
+        value: Anything. Its `str` is shown.
+        limit: Maximum number of characters in the result. The middle of a longer text is left out.
 
     Raises:
         ValueError: The limit is below 1.
@@ -59,14 +59,14 @@ def safe_text(value: object, *, limit: int = _LIMIT) -> str:
 
 
 def shorten(text: str, limit: int) -> str:
-    """Take the middle out of a text that is longer than a limit.
+    """Remove the middle of a text that is longer than a limit.
 
-    What tells long names apart is mostly their end ("model/layer4/block2/conv1"), then their
-    beginning, so two thirds of what is kept is the end.
+    Long names differ mostly in their end ("model/layer4/block2/conv1"), then in their beginning, so two thirds of the
+    text that is kept is the end.
 
     Args:
-        text: What to shorten.
-        limit: Most characters in the result, at least 1.
+        text: The text to shorten.
+        limit: Maximum number of characters in the result, at least 1.
 
     Raises:
         ValueError: The limit is below 1.
@@ -81,12 +81,12 @@ def shorten(text: str, limit: int) -> str:
 
 
 def styled(value: object, style: str = "", *, limit: int = _LIMIT) -> Text:
-    """Make a rich text of something from a recording; it is never read as markup.
+    """Make a rich text from recorded text, which is never interpreted as markup.
 
     Args:
-        value: Anything; shown through `safe_text`.
-        style: A rich style of ours, such as "bold red".
-        limit: Most characters shown.
+        value: Anything, shown through `safe_text`.
+        style: A trusted rich style, such as "bold red".
+        limit: Maximum number of characters shown.
 
     Raises:
         ValueError: The limit is below 1.

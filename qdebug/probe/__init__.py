@@ -1,1 +1,1 @@
-"""Nets that distinguish arithmetics, and the identification of a backend's arithmetic by running them."""
+"""Networks that distinguish arithmetics, and identification of a backend's arithmetic by running them."""

@@ -1,8 +1,8 @@
-"""Probe nets in other forms: equal codes, scales and sums with operators of TensorFlow Lite or PyTorch, or as QDQ.
+"""Probe networks in other forms: equal codes, scales and sums with TensorFlow Lite or PyTorch operators, or as QDQ.
 
-A net is a set of independent nodes, on codes or between DequantizeLinear and QuantizeLinear. TensorFlow Lite cannot
-express operands of two types, int8 weights with a zero point, or averages at another scale: these are left out. PyTorch
-has no bilinear resize without an offset.
+A network is a set of independent nodes, on codes or between DequantizeLinear and QuantizeLinear. TensorFlow Lite cannot
+express operands of two types, int8 weights with a zero point, or averages at a different scale, so these are left out.
+PyTorch has no bilinear resize without an offset.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class _Operand:
         return self.scale is not None and self.scale.size > 1
 
     def quant(self, axis: int | None = None) -> QuantParams | None:
-        """Return its quantization; None of real numbers."""
+        """Return its quantization, or None for real numbers."""
         return None if self.scale is None else _quant(self.values.dtype, self.scale, self.zero, axis)
 
     def has_only(self, scale: np.ndarray, zero: int) -> bool:
-        """Return whether it has only this scale and zero point."""
+        """Return whether this scale and zero point are its only ones."""
         return self.scale is not None and is_same_scale(self.scale, scale) and self.zero == zero
 
 
@@ -63,10 +63,10 @@ class _ProbeNode:
 
 
 def in_tflite(model: ProbeModel) -> ProbeModel | None:
-    """Return a probe net with TensorFlow Lite's operators; None if none of its nodes can be expressed.
+    """Return a probe network with TensorFlow Lite operators, or None if none of its nodes can be expressed.
 
     Args:
-        model: The net with ONNX's operators.
+        model: The network with ONNX operators.
     """
     net = NetBuilder(model.kind, model.title)
     for unit in _probe_nodes(model):
@@ -76,13 +76,13 @@ def in_tflite(model: ProbeModel) -> ProbeModel | None:
 
 
 def in_pt2e(model: ProbeModel) -> ProbeModel | None:
-    """Return a probe net as quantized by PyTorch's PT2E; None if none of its nodes can be expressed.
+    """Return a probe network as quantized by PyTorch's PT2E, or None if none of its nodes can be expressed.
 
-    It reads and returns real numbers. Each operator is one of aten, between `quantized_decomposed` nodes with scales
-    and zero points. Weights are codes; a bias is real, as quantizers leave it.
+    It reads and returns real numbers. Each operator is an aten operator between `quantized_decomposed` nodes with
+    scales and zero points. Weights are codes; a bias is real, as quantizers leave it.
 
     Args:
-        model: The net with ONNX's operators.
+        model: The network with ONNX operators.
     """
     net = NetBuilder(model.kind, model.title)
     for unit in _probe_nodes(model):
@@ -100,7 +100,7 @@ def in_pt2e(model: ProbeModel) -> ProbeModel | None:
 
 
 def _foreign(net: NetBuilder) -> ProbeModel | None:
-    """Return a net of another framework, without a version of ONNX's operators; None if it is empty."""
+    """Return a network of another framework, without an ONNX operator set version, or None if it is empty."""
     if not net.nodes:
         return None
     model = net.model()
@@ -112,12 +112,12 @@ def _foreign(net: NetBuilder) -> ProbeModel | None:
 
 
 def in_qdq(model: ProbeModel) -> ProbeModel:
-    """Return a probe net of real operators, each between codes: it reads and returns real numbers.
+    """Return a probe network of real operators, each between codes. It reads and returns real numbers.
 
-    A backend that compiles nets for codes without operators on codes finds its own form for these.
+    A backend that compiles quantized networks without quantized operators chooses its own form for these.
 
     Args:
-        model: The net with ONNX's operators.
+        model: The network with ONNX operators.
     """
     net = NetBuilder(model.kind, model.title)
     for unit in _probe_nodes(model):
@@ -143,12 +143,12 @@ _REAL = np.dtype(np.float32)
 
 
 def _axis_attribute(scale: np.ndarray) -> dict[str, Any]:
-    """Return the attribute of scales by channel; none for one scale."""
+    """Return the attribute for per-channel scales, or nothing for a single scale."""
     return {"axis": 0} if scale.size > 1 else {}
 
 
 def _real(net: NetBuilder, operand: _Operand) -> str:
-    """Add an operand as dequantized codes; real numbers are fed unchanged."""
+    """Add an operand as dequantized codes. Real numbers are fed unchanged."""
     if operand.scale is None:
         return net.fed(operand.values)
     dtype, scale = operand.values.dtype, operand.scale
@@ -224,7 +224,7 @@ def _probe_nodes(model: ProbeModel) -> Iterator[_ProbeNode]:
 
 
 def _channels_moved_last(array: np.ndarray) -> np.ndarray:
-    """Move channels to the end, as TensorFlow Lite has them."""
+    """Move channels to the end, as in TensorFlow Lite."""
     return np.ascontiguousarray(np.moveaxis(array, 1, -1))
 
 
@@ -239,7 +239,7 @@ def _feed_operand(net: NetBuilder, operand: _Operand, values: np.ndarray | None 
 
 
 def _fits_products(unit: _ProbeNode) -> bool:
-    """Return whether TensorFlow Lite multiplies codes of these types: int8 weights have no zero point."""
+    """Return whether TensorFlow Lite multiplies codes of these types, where int8 weights have no zero point."""
     x, weight = unit.operands[:2]
     return x.values.dtype == weight.values.dtype and (weight.values.dtype == np.uint8 or weight.zero == 0)
 
@@ -387,7 +387,7 @@ _TFLITE_RULES: Mapping[str, Callable[[NetBuilder, _ProbeNode], None]] = MappingP
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Aten:
-    """A node with PyTorch's operator: operands in codes, real constants, attributes; "" for the identity."""
+    """A node with a PyTorch operator ("" for the identity): quantized operands, real constants, attributes."""
 
     op: str
     operands: tuple[_Operand, ...]
@@ -407,7 +407,7 @@ def _quant_facts(dtype: np.dtype, scale: np.ndarray, zero: int) -> dict[str, Any
 
 
 def _real_pt2e(net: NetBuilder, operand: _Operand) -> str:
-    """Add an operand as dequantized codes; real numbers are fed unchanged."""
+    """Add an operand as dequantized codes. Real numbers are fed unchanged."""
     if operand.scale is None:
         return net.fed(operand.values)
     dtype, scale = operand.values.dtype, operand.scale
@@ -426,13 +426,13 @@ def _real_pt2e(net: NetBuilder, operand: _Operand) -> str:
 
 
 def _by_filter(weight: _Operand) -> _Operand:
-    """Return a weight with a scale for each filter, in the form of PT2E's quantizers that compilers expect."""
+    """Return a weight with a scale for each filter, in the form of PT2E quantizers that compilers expect."""
     scale = np.asarray(weight.scale, np.float32)
     return replace(weight, scale=np.ascontiguousarray(np.broadcast_to(scale, weight.values.shape[:1])))
 
 
 def _real_bias(unit: _ProbeNode) -> tuple[np.ndarray, ...]:
-    """Return the bias of a convolution as real numbers; nothing if it has none."""
+    """Return the bias of a convolution as real numbers, or nothing if it has none."""
     x, weight = unit.operands[:2]
     scale = np.asarray(np.asarray(x.scale) * np.asarray(weight.scale), np.float32)
     return tuple(np.asarray(bias * scale, np.float32) for bias in unit.other_values)

@@ -1,7 +1,7 @@
-"""Small nets that distinguish arithmetics: sums next to ties, scales that are powers of two and others.
+"""Small networks that distinguish arithmetics: sums close to ties, scales that are powers of two and others.
 
-Random data hardly distinguishes two roundings. Here each sum is chosen: of all reachable integers, those whose
-requantized value is nearest to halfway between two codes. Element-wise operators get every pair of codes.
+Random data hardly distinguishes two rounding modes. Here each sum is chosen: among all reachable integers, those whose
+requantized value is nearest to halfway between two codes. Elementwise operators get every pair of codes.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ __all__ = [
 ]
 
 DOMAIN = "com.microsoft"
-"""Operator set of the quantized operators that the standard does not have."""
+"""Operator set of the quantized operators that the standard lacks."""
 SEED = 20
-"""Seed of all data that is drawn at random."""
+"""Seed of all random data."""
 CHANNELS, TAP, FILTERS = 128, 63, 8
 """Products of a chosen sum; weight of all but the first, two of which fit 16 bits; filters for each sum."""
 REACH = (CHANNELS - 1) * TAP * 100
@@ -44,12 +44,12 @@ REACH = (CHANNELS - 1) * TAP * 100
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ProbeModel:
-    """A net of several nodes of one kind and the inputs to run it on.
+    """A network of several nodes of one kind, with the inputs to run it on.
 
     Args:
         kind: The kind of its nodes, as in `qdebug.replay.unit.KINDS`.
         title: The kind with its types, such as "conv uint8 x int8".
-        graph: The net.
+        graph: The network.
         constants: Its constants.
         feed: Its inputs.
     """
@@ -63,7 +63,7 @@ class ProbeModel:
 
 @dataclass(slots=True)
 class NetBuilder:
-    """A net in the making: every operand is an input or a constant, every result an output."""
+    """A network under construction: every operand is an input or a constant, every result an output."""
 
     kind: str
     title: str
@@ -105,7 +105,7 @@ class NetBuilder:
         shape: tuple[int, ...] | None = None,
         **attrs: AttrValue,
     ) -> str:
-        """Add a node and give the name of its output, which has a dtype."""
+        """Add a node and return the name of its output, which has the given dtype."""
         name = f"y{len(self.nodes)}"
         node = Node(name=f"n{len(self.nodes)}", op=op, inputs=inputs, outputs=(name,), attrs=attrs, domain=domain)
         self.nodes.append(node)
@@ -113,7 +113,7 @@ class NetBuilder:
         return name
 
     def model(self) -> ProbeModel:
-        """Return the net; results that no node reads are its outputs."""
+        """Return the network, with all results that no node reads as outputs."""
         read = {name for node in self.nodes for name in node.inputs}
         outputs = tuple(name for node in self.nodes for name in node.outputs if name not in read)
         graph = Graph(
@@ -129,7 +129,7 @@ class NetBuilder:
 
 @cache
 def chosen_sums(multiplier: float, count: int, *, reach: int = REACH, most: float = 110.0) -> np.ndarray:
-    """Choose integers whose product with a multiplier is next to a tie, and some at random.
+    """Choose integers whose product with a multiplier is close to a tie, and some at random.
 
     Args:
         multiplier: The real multiplier.
@@ -150,7 +150,7 @@ def chosen_sums(multiplier: float, count: int, *, reach: int = REACH, most: floa
 
 
 def encoded(sums: np.ndarray) -> np.ndarray:
-    """Return operands (sums, products) whose products with `tap_weights` have given sums."""
+    """Return operands (sums, products) whose products with `tap_weights` have the given sums."""
     first = (sums + TAP // 2) % TAP - TAP // 2
     share, extra = np.divmod((sums - first) // TAP, CHANNELS - 1)
     rest = share[:, None] + (np.arange(CHANNELS - 1) < extra[:, None])
@@ -158,14 +158,14 @@ def encoded(sums: np.ndarray) -> np.ndarray:
 
 
 def tap_weights() -> np.ndarray:
-    """Return weights (products, filters): the second filter of each pair gives the negative sums."""
+    """Return weights (products, filters). The second filter of each pair gives the negated sums."""
     one = np.full(CHANNELS, TAP)
     one[0] = 1
     return one[:, None] * np.where(np.arange(FILTERS) % 2, -1, 1)
 
 
 def quant_of_codes(codes: np.ndarray, scale: float, zero: int) -> QuantParams:
-    """Return parameters of one scale and one zero point for codes of some dtype."""
+    """Return parameters with one scale and one zero point for codes of a given dtype."""
     return QuantParams(
         dtype=codes.dtype.name, scale=np.asarray(scale, np.float32), zero_point=np.asarray(zero, np.int64)
     )
@@ -208,11 +208,11 @@ def grouped(
     """Add an operator between DequantizeLinear and QuantizeLinear.
 
     Args:
-        net: The net.
+        net: The network.
         op: The operator.
-        sides: Its operands, each an input of its own.
+        sides: Its operands, each a separate input.
         out: Scale and zero point of its result.
-        other_inputs: Further inputs that are no codes.
+        other_inputs: Further inputs that are not codes.
         **attrs: Attributes of the operator.
     """
     dtype = sides[0][0].dtype
@@ -236,7 +236,7 @@ def _drawn(rng: np.random.Generator, dtype: np.dtype, shape: tuple[int, ...]) ->
 
 
 def changes_of_scale() -> Iterator[ProbeModel]:
-    """Bring every code to another scale, with a Clip that lets all through, and a Relu that lets half of them."""
+    """Rescale every code, with a Clip that passes all codes, and a Relu that passes half of them."""
     for dtype, middle in _group_types():
         net = NetBuilder("requantize", f"requantize {dtype.name}")
         info = np.iinfo(dtype)
@@ -281,7 +281,7 @@ def resizes() -> Iterator[ProbeModel]:
 
 
 _PLACES = 1024
-"""Chosen sums of a node."""
+"""Number of chosen sums per node."""
 
 # Scales of input, weight and output and the output's zero point, counted from the middle code. A requantizer that is
 # exact for powers of two shows its ties there; the others separate the most known variants.
@@ -367,7 +367,7 @@ def _convolutions() -> Iterator[ProbeModel]:
 
 
 def _dense(net: NetBuilder, x_type: np.dtype, w_type: np.dtype) -> None:
-    """Add convolutions of codes of the whole range, per tensor and per channel: pairs of them exceed 16 bits."""
+    """Add convolutions over the full code range, per tensor and per channel, whose pair sums exceed 16 bits."""
     rng = np.random.default_rng(SEED)
     x, weight = _every(rng, x_type, (1, 8, 20, 20)), _every(rng, w_type, (16, 8, 3, 3))
     bias = rng.integers(-20000, 20000, 16).astype(np.int32)
@@ -387,7 +387,7 @@ def _dense(net: NetBuilder, x_type: np.dtype, w_type: np.dtype) -> None:
 
 
 def _depthwise() -> Iterator[ProbeModel]:
-    """Convolve each channel with a filter of its own: few products a sum, so that powers of two make the ties."""
+    """Convolve each channel with its own filter. Sums have few products, so powers of two produce the ties."""
     rng = np.random.default_rng(SEED)
     for x_type, w_type in _PRODUCT_TYPES:
         net = NetBuilder("conv", f"conv depthwise {x_type} x {w_type}")
@@ -500,7 +500,7 @@ def _global_pools() -> Iterator[ProbeModel]:
 
 
 def _functions() -> Iterator[ProbeModel]:
-    """Compute functions of every code: those that have a form on codes, and one that has none."""
+    """Compute functions of every code: those with a quantized form, and one without."""
     for dtype in _types("uint8", "int8"):
         every, middle, low = _all_codes(dtype).reshape(1, 256), _middle(dtype), int(np.iinfo(dtype).min)
         for function in ("Sigmoid", "LeakyRelu", "HardSwish", "Tanh"):
@@ -521,7 +521,7 @@ def _functions() -> Iterator[ProbeModel]:
 
 
 def _quantizers() -> Iterator[ProbeModel]:
-    """Quantize real values at ties and next to them."""
+    """Quantize real values at and near ties."""
     for dtype in _types("uint8", "int8"):
         net = NetBuilder("quantize", f"quantize float32 -> {dtype}")
         for scale, zero in ((2.0**-4, 3), (2.0**-4, -4), (0.0213742, 5), (0.1234567, -1)):
@@ -565,7 +565,7 @@ def _softmaxes() -> Iterator[ProbeModel]:
 
 
 def _differences() -> Iterator[ProbeModel]:
-    """Subtract in QDQ form: there is no operator on codes for it, so that only a backend that fuses is told apart."""
+    """Subtract in QDQ form. There is no quantized operator for it, so only a backend that fuses is distinguished."""
     for dtype in _types("uint8", "int8"):
         net = NetBuilder("sub", f"sub {dtype}")
         every, middle = _all_codes(dtype), _middle(dtype)
@@ -612,14 +612,14 @@ PROBED: Mapping[str, Callable[[], Iterator[ProbeModel]]] = {
     "reduce_mean": means,
     "resize": resizes,
 }
-"""Makers of probe nets by the kind of their nodes."""
+"""Generators of probe networks by the kind of their nodes."""
 
 
 def probe_models(kinds: Sequence[str] = ()) -> Iterator[ProbeModel]:
-    """Yield the nets, kind after kind.
+    """Yield the networks, kind by kind.
 
     Args:
-        kinds: Keys of `PROBED`; all if empty.
+        kinds: Keys of `PROBED`. All if empty.
     """
     for kind in kinds or PROBED:
         yield from PROBED[kind]()

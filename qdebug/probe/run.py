@@ -1,7 +1,7 @@
-"""Run nets that distinguish arithmetics on a backend, and name the arithmetic of each kind of node.
+"""Runs networks that distinguish arithmetics on a backend, and identifies the arithmetic of each kind of node.
 
-A package computes differently on another processor, and may have several arithmetics at once: a result holds for one
-kind, one set of types and this processor.
+A package may compute differently on another processor, and may use several arithmetics at once. A result is valid for
+one kind, one set of types and this processor.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ def fitting_nodes(
 
     Args:
         kind: The kind of node.
-        recording: The recording; its first sample counts.
+        recording: The recording, of which only the first sample is used.
         choices: The variant of a unit in each arithmetic.
 
     Returns:
-        The names of the nodes with every recorded element reproduced, for each of `choices`.
+        For each of `choices`, the names of the nodes whose recorded elements are all reproduced.
     """
     nodes_of: dict[Key, set[str]] = {key: set() for key in choices}
     with one_thread():
@@ -79,11 +79,11 @@ def fitting_nodes(
 
 
 def distinct(kind: str, recording: Recording, texts: Sequence[str]) -> tuple[str, ...]:
-    """Return the first of variants with the same function of all nodes of one kind.
+    """Return the first of each group of variants that compute the same function of all nodes of a kind.
 
     Args:
         kind: The kind of node.
-        recording: The recording; its first sample counts.
+        recording: The recording, of which only the first sample is used.
         texts: Variants that fit all of these nodes.
     """
     variants = [parse_variant(text) for text in texts]
@@ -100,7 +100,7 @@ def distinct(kind: str, recording: Recording, texts: Sequence[str]) -> tuple[str
 
 
 def _nodes(kind: str, recording: Recording) -> Iterator[tuple[str, Unit, np.ndarray]]:
-    """Yield name, unit and recorded codes, channels first and flat, of each node of a kind."""
+    """Yield name, unit and recorded codes (channels first, flat) of each node of a kind."""
     units = Units(recording)
     for node in recording.graph.nodes:
         tensor = node.outputs[0]
@@ -133,23 +133,24 @@ class ProbeEntry(JsonObject):
     Args:
         kind: The kind of the nodes, as in `qdebug.replay.unit.KINDS`.
         title: The kind with its types.
-        key: The kind with its branch and types, as `Arithmetic.variants` has its keys; empty if it could not be run.
+        key: The kind with its branch and types, in the format of the keys of `Arithmetic.variants`. Empty if it could
+            not be run.
         status: "explained"; "mixed" if each node is explained, but not all by the same arithmetic; "unexplained";
             "unfused" if the backend computes it in floating point between dequantizing and quantizing; "failed" if it
             could not be run, or has no kernel here.
-        variants: Variants that reproduce every element of every node, the simplest first, one for each function of
-            these nodes: what could not be told apart. Of a mixture, one for each part; the closest one if a node is
-            unexplained.
-        words: The first of them in plain words; None without.
-        presets: Known backends that state something of the kind and reproduce every element.
-        conflicts: Those that state something and do not.
+        variants: Variants that reproduce every element of every node, simplest first, one for each function of these
+            nodes: those that could not be distinguished. For a mixture, one for each part. If a node is unexplained,
+            the closest one.
+        words: The first variant in plain words, or None.
+        presets: Known backends that state an arithmetic for the kind and reproduce every element.
+        conflicts: Known backends that state one and do not reproduce every element.
         nodes: Number of nodes.
         elements: Number of elements that were compared.
-        match: The share that the first variant reproduces.
+        match: The share of elements that the first variant reproduces.
         runner_up: The best variant that does not reproduce every element.
         runner_up_match: The share that it reproduces.
-        tried: Variants tried.
-        reason: An error or a remark; None for none.
+        tried: Number of variants tried.
+        reason: An error or a remark, or None.
     """
 
     kind: str
@@ -175,8 +176,8 @@ class PresetScore(JsonObject):
 
     Args:
         name: Its name.
-        fits: Probed kinds with types that it states and reproduces.
-        conflicts: Probed kinds with types that it states and does not reproduce.
+        fits: Number of probed kinds, with types, that it states and reproduces.
+        conflicts: Number of probed kinds, with types, that it states and does not reproduce.
     """
 
     json_keys = "name provenance about fits conflicts"
@@ -236,8 +237,8 @@ class ProbeResult(JsonObject):
     def exit_code(self) -> int:
         """Exit code of `qdebug probe`.
 
-        2 if nothing ran; 3 if everything that ran was computed in floating point; 1 if a kind that ran is not
-        explained; else 0.
+        It is 2 if nothing ran; 3 if everything that ran was computed in floating point; 1 if a kind that ran is not
+        explained; 0 in all other cases.
         """
         statuses = {entry.status for entry in self.entries}
         if statuses <= {"failed"}:
@@ -259,7 +260,7 @@ def run_probe(
     Args:
         backend: Its name.
         options: Its options.
-        kinds: Kinds of nodes to probe; all if empty.
+        kinds: Kinds of nodes to probe. All if empty.
         on_progress: Called with (done, total, label).
 
     Raises:
@@ -295,7 +296,7 @@ _NO_ANSWER = ("failed", "unfused")
 
 
 def _probed(backend: Backend, model: ProbeModel, options: Mapping[str, str]) -> tuple[ProbeEntry, RunInfo | None]:
-    """Run a net and explain its nodes; facts of the run, unless it failed.
+    """Run a network and explain its nodes. Also return facts of the run, unless it failed.
 
     Raises:
         UsageError: The backend has no such option.
@@ -312,10 +313,10 @@ def _probed(backend: Backend, model: ProbeModel, options: Mapping[str, str]) -> 
 
 
 def _ending(backend: Backend) -> str:
-    """Return the ending of the model files that a backend is probed with.
+    """Return the suffix of the model files that a backend is probed with.
 
     Raises:
-        UsageError: It runs none that can be made.
+        UsageError: It does not run any kind of file that can be made.
     """
     models = getattr(backend, "models", (".onnx",))  # third-party backends need not have this attribute
     for ending in models:
@@ -329,7 +330,7 @@ def _ending(backend: Backend) -> str:
 
 
 def _in_words(backend: Backend, model: ProbeModel) -> ProbeModel | None:
-    """Return a net in the form of a backend's model files; None if it cannot be expressed."""
+    """Return a network in the form of a backend's model files, or None if it cannot be expressed."""
     translate = _WORDS.get(_ending(backend))
     return model if translate is None else translate(model)
 
@@ -337,14 +338,14 @@ def _in_words(backend: Backend, model: ProbeModel) -> ProbeModel | None:
 _WORDS: Mapping[str, Callable[[ProbeModel], ProbeModel | None]] = MappingProxyType(
     {".tflite": in_tflite, ".pt2": in_pt2e}
 )
-"""How a net is said in the words of model files, by their ending; ONNX's words are its own."""
+"""Translations of a network for model files, by their suffix. Networks are in ONNX's own terms already."""
 
 
 _RECORDED = "probe.h5"
 
 
 def _record(backend: Backend, model: ProbeModel, options: Mapping[str, str], folder: Path) -> None:
-    """Run a net and record it in a folder."""
+    """Run a network and record it in a folder."""
     source: Path | Recording = folder / f"probe{_ending(backend)}"
     if getattr(backend, "runs_recordings", False):
         arrays = {(name, 0, 0): array for name, array in model.constants.items()}
@@ -357,7 +358,7 @@ def _record(backend: Backend, model: ProbeModel, options: Mapping[str, str], fol
 
 
 def _entry(model: ProbeModel, recording: Recording) -> ProbeEntry:
-    """Explain the nodes of the kind that the net is made of."""
+    """Explain the nodes of the kind that the network consists of."""
     explanation = explain_recording(recording)
     recording = as_compared(recording)
     nodes = [node for node in explanation.nodes if node.kind == model.kind]
@@ -403,7 +404,7 @@ def _reason(worst: NodeExplanation, mixture: Mapping[str, int]) -> str | None:
 
 
 def _mixture(fits: Mapping[str, frozenset[str]], count: int) -> dict[str, int]:
-    """Return few variants that together reproduce all nodes, and the number of nodes of each."""
+    """Return few variants that together reproduce all nodes, and the number of nodes for each."""
     uncovered: frozenset[str] = frozenset().union(*fits.values())
     parts: dict[str, int] = {}
     while uncovered and sum(parts.values()) < count:
@@ -415,7 +416,7 @@ def _mixture(fits: Mapping[str, frozenset[str]], count: int) -> dict[str, int]:
 
 
 def _keys(kind: str, recording: Recording) -> tuple[str, ...]:
-    """Return the keys of the nodes of a kind, the most specific first; all have the same types."""
+    """Return the keys of the nodes of a kind, most specific first. All nodes have the same types."""
     for _, unit, _ in _nodes(kind, recording):
         return keys_of(kind, unit.branch, unit.dtypes)
     return (kind,)
@@ -430,7 +431,7 @@ def _chosen_by(preset: Preset) -> Callable[[Unit], Variant]:
 
 
 def _without_nodes(model: ProbeModel, nodes: Sequence[NodeExplanation]) -> ProbeEntry:
-    """Return why no node of the kind was seen."""
+    """Return an entry stating why no node of the kind was seen."""
     unknown = [node for node in nodes if node.on_codes and node.status is ExplainStatus.NO_KERNEL]
     if any(operators.named(node.op).quantizes for node in nodes) and not unknown:
         reason = "computed in floating point, between dequantizing and quantizing"

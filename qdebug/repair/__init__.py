@@ -1,1 +1,1 @@
-"""Find the fewest changes that restore a backend's outputs, proved by replay."""
+"""Finds the fewest changes that restore a backend's outputs, and proves them by replay."""

@@ -1,4 +1,4 @@
-"""Biases under edits: a bias in codes of its sums is requantized when a scale of the sums changes."""
+"""Biases under edits: a bias quantized with the scale of its sums is requantized when that scale changes."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ __all__ = ["ChangedBias", "changed_biases", "least_weight_scale"]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ChangedBias:
-    """A bias of a changed net.
+    """A bias of a changed network.
 
     Args:
         values: Real values, float32, in the recorded shape.
-        codes: Its codes; None for float.
+        codes: Its codes, or None for a float bias.
         changed: Whether the values differ from before.
     """
 
@@ -41,7 +41,7 @@ def changed_biases(
     Args:
         nodes: The nodes of the run.
         change: The change.
-        weight_codes: The codes of changed weights, by node and name; None for a float weight.
+        weight_codes: The codes of changed weights, by node and name. None for a float weight.
     """
     carriers = {tensor: unit.tensor for unit in nodes.units.values() for tensor in unit.tensors}
     biases = {}
@@ -71,10 +71,10 @@ def changed_biases(
 
 
 def least_weight_scale(nodes: ChangeableNodes, node: Node) -> np.ndarray | float:
-    """Return the least scale of a weight, for each channel, with which its bias fits 32 bits; 0 for any.
+    """Return the smallest weight scale, for each channel, with which the bias fits 32 bits, or 0 if any scale does.
 
-    A channel of nearly zero weights would otherwise have no codes for its bias. ONNX Runtime's quantizer does the same:
-    `_adjust_weight_scale_for_int32_bias` in onnxruntime/python/tools/quantization/onnx_quantizer.py.
+    Without this minimum, a channel of nearly zero weights would have no codes for its bias. ONNX Runtime's quantizer
+    does the same: `_adjust_weight_scale_for_int32_bias` in onnxruntime/python/tools/quantization/onnx_quantizer.py.
     """
     bias = nodes.bias(node)
     of_input = nodes.quant_of(nodes.codes_of(real_form(node, nodes.run.graph.opset)[0].inputs[0]))
@@ -92,7 +92,7 @@ def _is_coded(nodes: ChangeableNodes, bias: str) -> bool:
 def _codes_of_sums(of_input: QuantParams | None, of_weight: QuantParams | None, bias: np.ndarray) -> QuantParams | None:
     """Return the codes of a bias: input scale x weight scale, zero point 0.
 
-    None if a factor is in float, or if these codes cannot hold the bias.
+    Return None if a factor is in float, or if these codes cannot represent the bias.
 
     The formula: https://onnx.ai/onnx/operators/onnx__QLinearConv.html, input "B".
     """

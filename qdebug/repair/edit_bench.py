@@ -1,4 +1,4 @@
-"""Edits that a person chooses: those available for a node, and their effect on the outputs, sample by sample."""
+"""Edits chosen by the user: those available for a node, and their effect on the outputs, sample by sample."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class EditEffect:
     """The effect of edits on the outputs.
 
     Args:
-        outputs: Each compared output, as recorded and replayed with the edits, against the reference.
+        outputs: Each compared output, as recorded and as replayed with the edits, compared with the reference.
         samples: Number of replayed samples.
         seconds: Average time of the replay of one sample.
     """
@@ -36,14 +36,14 @@ class EditEffect:
 
 
 class EditBench:
-    """Offers the edits of `qdebug repair`, fitted to the same samples and replayed in the same way.
+    """Offers the edits of `qdebug repair`, fitted to the same samples and replayed identically.
 
     Args:
         session: The two runs.
-        on_progress: Progress callback with the number of finished nodes and of all. It may raise to cancel a replay.
+        on_progress: Progress callback with the number of finished nodes and the total. It may raise to cancel a replay.
 
     Raises:
-        UsageError: The net is stateful, or no output was compared.
+        UsageError: The network is stateful, or no output was compared.
     """
 
     def __init__(self, session: DiffSession, on_progress: Callable[[int, int], object] | None = None) -> None:
@@ -66,11 +66,11 @@ class EditBench:
             tensor = producer.inputs[0]
 
     def edits_of(self, unit: ChangeableNode) -> tuple[Edit, ...]:
-        """Return the edits of a node, the cheapest first; fitting them takes a moment."""
+        """Return the edits of a node, cheapest first. Fitting them takes a moment."""
         return tuple(self._search.catalog.edits_of(unit.node.name))
 
     def edits_everywhere(self, kind: str) -> Iterator[Edit]:
-        """Yield the edits of one kind, of all nodes that have one."""
+        """Yield the edits of one kind for all nodes that have one."""
         for name in self._search.catalog.units:
             yield from self._search.catalog.edits_of(name, (kind,))
 
@@ -85,13 +85,13 @@ class EditBench:
     def effects(
         self, edits: Sequence[str], places: Sequence[tuple[int, int]], *, whole: bool = False
     ) -> Iterator[EditEffect]:
-        """Yield the effect of edits on the outputs, after each sample over all samples so far.
+        """Yield the effect of edits on the outputs, after each sample, over all samples so far.
 
         Args:
-            edits: Names of edits; each tensor and each node in float may be in one of them only. Without any, the whole
-                net is replayed, and the effect is that of the replay itself.
+            edits: Names of edits. Each tensor and each node in float may occur in only one of them. Without any, the
+                whole network is replayed, which shows the effect of the replay itself.
             places: Samples and steps.
-            whole: Also replay what no edit reaches.
+            whole: Also replay nodes that no edit reaches.
 
         Raises:
             UsageError: There is no such edit.
@@ -120,17 +120,17 @@ class EditBench:
     def gains(
         self, edits: Sequence[str], offered: Sequence[Edit], places: Sequence[tuple[int, int]]
     ) -> Iterator[tuple[str, float]]:
-        """Yield by how many dB each edit raises the SQNR of the worst output, on top of the chosen edits.
+        """Yield by how many dB each edit raises the SQNR of the worst output, in addition to the chosen edits.
 
-        The gain of a replay without edits is subtracted, if the whole net can be replayed.
+        The gain of a replay without edits is subtracted, if the whole network can be replayed.
 
         Args:
             edits: Names of the chosen edits.
-            offered: The edits to try; each replaces the chosen ones that it undoes.
+            offered: The edits to try. Each replaces the chosen ones that it undoes.
             places: Samples and steps to measure over.
 
         Yields:
-            The edit's name, and the dB; NaN if unknown, for example because the replay fails.
+            The edit's name, and the gain in dB, or NaN if unknown, for example because the replay fails.
         """
         chosen, whole = self.named(edits), abs(self.faithful()) < math.inf
         before = _worst(self._last(edits, places, whole=whole), edited=True) if whole or edits else None
@@ -149,7 +149,7 @@ class EditBench:
         return effect
 
     def faithful(self) -> float:
-        """Return how close a replay without edits comes to the recorded outputs, see `qdebug.repair.find`."""
+        """Return how close a replay without edits is to the recorded outputs, see `qdebug.repair.find`."""
         if self._faithful is None:
             first = next(iter(self._session.backend.places()))
             self._faithful = faithful(self._session, self._search.arithmetic, first, self._on_progress)
@@ -157,6 +157,6 @@ class EditBench:
 
 
 def _worst(effect: EditEffect, *, edited: bool) -> float:
-    """Return the smallest known SQNR of the outputs; NaN if none is known."""
+    """Return the smallest known SQNR of the outputs, or NaN if none is known."""
     levels = [(each.trial if edited else each.now).sqnr_db for each in effect.outputs]
     return min((each for each in levels if each is not None and not math.isnan(each)), default=math.nan)

@@ -1,7 +1,7 @@
-"""Replay a backend's outputs with some changed nodes, from the first change on. Begin at `EditedReplay`.
+"""Replays a backend's outputs with some changed nodes, from the first change on. Begin at `EditedReplay`.
 
-Tensors that no change reaches keep their recorded values. A node that is changed, or that reads real numbers where the
-recording has codes, is computed on real numbers with the backend's constants and rounded to its codes. All others are
+Tensors that no change reaches keep their recorded values. A node that is changed, or that reads real numbers in place
+of recorded codes, is computed on real numbers with the backend's constants and rounded to its codes. All others are
 computed on codes, in a given arithmetic.
 """
 
@@ -32,9 +32,9 @@ from qdebug.replay.stacked import LATEST, STACKED_ELEMENTS, STACKED_MOST, can_st
 __all__ = ["Change", "EditedReplay", "merged"]
 
 _FEW = 64
-"""Elements of a tensor that is compared between runs before they are stacked."""
+"""Number of elements up to which a tensor is compared between runs before stacking."""
 _RunOutputs = tuple[int, Mapping[str, np.ndarray]]
-"""A run and what a node gives in it, by name."""
+"""A run and the outputs of a node in it, by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -43,10 +43,10 @@ class Change:
 
     Args:
         nodes: Nodes that are computed on real numbers, by name.
-        constants: Real values of constants by node and name, instead of the recorded ones.
+        constants: Real values that replace recorded constants, by node and name.
         floats: Tensors that stay real numbers, and the bounds of a fused clamp.
-        quants: Tensors that are rounded to other codes.
-        shifts: Summands of a node's result, by node; they broadcast.
+        quants: Tensors that are rounded to different codes.
+        shifts: Terms added to a node's result, by node. They broadcast.
     """
 
     nodes: frozenset[str] = frozenset()
@@ -57,7 +57,7 @@ class Change:
 
 
 def merged(*changes: Change) -> Change:
-    """Return the union of some changes; of conflicting ones the last wins."""
+    """Return the union of several changes. If they conflict, the last one wins."""
     return Change(
         nodes=frozenset().union(*(each.nodes for each in changes)),
         constants={name: array for each in changes for name, array in each.constants.items()},
@@ -73,7 +73,7 @@ class EditedReplay:
     Args:
         backend: The run, with its constants.
         arithmetic: The arithmetic of nodes on codes.
-        on_progress: Called before each node with the number of finished nodes and of all. It may raise to cancel.
+        on_progress: Called before each node with the number of finished nodes and the total. It may raise to cancel.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class EditedReplay:
         self._stacks: dict[tuple[str, tuple[bool, ...]], bool] = {}
         self._states = ReplayStates[_ReplayedValues]()
         self._marks: set[int] = set()
-        """Positions of nodes that some change touched: before them, states are kept."""
+        """Positions of nodes that some change touched, before which states are stored."""
         graph = backend.graph
         readers = {name: at for at, node in enumerate(graph.nodes) for name in node.inputs}
         self._last_readers = {name: at for name, at in readers.items() if name not in graph.outputs}
@@ -91,15 +91,15 @@ class EditedReplay:
     def outputs(
         self, change: Change, places: Sequence[tuple[int, int]], *, everything: bool = False
     ) -> list[dict[str, np.ndarray]]:
-        """Return the network's outputs as real values, by name, for each of some places.
+        """Return the network's outputs as real values, by name, for each of the given places.
 
-        A node with independent samples runs once for all places, on stacked data. Memory grows with the places: see
-        `grouped`.
+        A node with independent samples runs once for all places, on stacked data. Memory grows with the number of
+        places, see `grouped`.
 
         Args:
             change: The change.
             places: Samples and steps.
-            everything: Compute nodes that no change reaches, too, which shows how exact the replay is.
+            everything: Also compute nodes that no change reaches, which shows how exact the replay is.
 
         Raises:
             KernelError: A node cannot be computed.
@@ -124,7 +124,7 @@ class EditedReplay:
         return [{name: values.real(name, run) for name in graph.outputs} for run in range(len(places))]
 
     def _compute(self, node: Node, change: Change, replayed: _ReplayedValues, *, everything: bool) -> None:
-        """Compute a node in the runs in which it or one of its inputs is changed."""
+        """Compute a node in the runs in which the node or one of its inputs is changed."""
         edited = node.name in change.nodes or not change.floats.keys().isdisjoint(node.outputs)
         edited = edited or not change.quants.keys().isdisjoint(node.outputs)
         is_real = edited or replayed.reads_real(node)
@@ -146,19 +146,19 @@ class EditedReplay:
             yield places[at : at + most]
 
     def _largest(self, place: tuple[int, int]) -> int:
-        """Return the elements of the largest tensor of a place that is no constant."""
+        """Return the number of elements of the largest non-constant tensor of a place."""
         names = {name for node in self._run.graph.nodes for name in node.outputs if name}
         return max((math.prod(self._shape(name, place)) for name in names), default=1)
 
     def _shape(self, name: str, place: tuple[int, int]) -> tuple[int, ...]:
-        """Return the shape of a tensor; () where it was not recorded."""
+        """Return the shape of a tensor, or () if it was not recorded."""
         try:
             return shape_of(self._run, name, *place)
         except NotRecordedError:
             return ()
 
     def reproduces(self, node: Node, place: tuple[int, int]) -> bool:
-        """Return whether a node gives its recorded outputs on its recorded inputs, or cannot be computed alone."""
+        """Return whether a node reproduces its recorded outputs from its recorded inputs; True if it cannot be run."""
         recorded = _ReplayedValues(self._run, [place])
         try:
             with one_thread(), np.errstate(all="ignore"):
@@ -169,7 +169,7 @@ class EditedReplay:
             return True
 
     def _computed_as_recorded(self, node: Node, made: _ReplayedValues, runs: tuple[int, ...]) -> Iterator[_RunOutputs]:
-        """Compute a node on recorded values, on codes if they are codes."""
+        """Compute a node on recorded values, and on codes if they are codes."""
 
         def compute(values: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
             return run_as_recorded(self._run.graph, node, values, self._arithmetic)
@@ -207,7 +207,7 @@ class EditedReplay:
             made.keep(run, {name: result})
 
     def _computed(self, job: _NodeRuns, inputs: Sequence[str], made: _ReplayedValues) -> Iterator[_RunOutputs]:
-        """Yield the results of a node in each of some runs, computed at once if its samples are independent."""
+        """Yield the results of a node in each of several runs, computed together if its samples are independent."""
         runs, names = job.runs, dict.fromkeys(filter(None, inputs))
         values = {name: [job.load(name, run) for run in (runs if made.varies(name) else runs[:1])] for name in names}
         together = self._compute_stacked(job, values, made) if len(runs) > 1 else None
@@ -223,7 +223,7 @@ class EditedReplay:
     def _compute_stacked(
         self, job: _NodeRuns, values: Mapping[str, Sequence[np.ndarray]], replayed: _ReplayedValues
     ) -> Mapping[str, np.ndarray] | None:
-        """Compute a node in several runs at once; None if their data would mix, or differ in shape."""
+        """Compute a node in several runs together, or return None if their data would mix or differ in shape."""
         node, runs = job.node, job.runs
         varying_names = {name for name, arrays in values.items() if len(arrays) > 1 and not _are_same(arrays)}
         if any(len({(each.shape, each.dtype) for each in values[name]}) > 1 for name in varying_names):
@@ -259,7 +259,7 @@ class EditedReplay:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _NodeRuns:
-    """A node to be computed in some runs.
+    """A node to compute in several runs.
 
     Args:
         node: The node.
@@ -275,7 +275,7 @@ class _NodeRuns:
 
 
 class _ReplayedValues:
-    """Values computed so far in some runs that differ from the recording.
+    """Values computed so far in several runs that differ from the recording.
 
     Args:
         run: The recorded run.
@@ -289,7 +289,7 @@ class _ReplayedValues:
         self._extents: set[str] = set()
 
     def copy(self) -> _ReplayedValues:
-        """Return the same state; the arrays, which nobody changes, are shared."""
+        """Return the same state, sharing its arrays, which are never modified."""
         other = _ReplayedValues(self._run, self.places)
         other._kept = {name: dict(runs) for name, runs in self._kept.items()}
         other._real = {name: dict(runs) for name, runs in self._real.items()}
@@ -298,7 +298,7 @@ class _ReplayedValues:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its arrays."""
+        """Size of its arrays in bytes."""
         return sum(
             array.nbytes for held in (self._kept, self._real) for runs in held.values() for array in runs.values()
         )
@@ -309,7 +309,7 @@ class _ReplayedValues:
         return tuple(sorted(set().union(*runs_of_inputs)))
 
     def keeps(self, node: Node) -> bool:
-        """Return whether a node's result never changes: it depends on extents only."""
+        """Return whether a node's result never changes because it depends only on shapes."""
         given = [name for name in node.inputs if name and self.varies(name)]
         if operators.named(node.op).counts is not operators.Count.EXTENTS and not (
             given and self._extents.issuperset(given)
@@ -319,7 +319,7 @@ class _ReplayedValues:
         return True
 
     def reads_real(self, node: Node) -> bool:
-        """Return whether a node reads real numbers where the recording has codes."""
+        """Return whether a node reads real numbers in place of recorded codes."""
         return any(name in self._real for name in node.inputs)
 
     def varies(self, name: str) -> bool:
@@ -327,7 +327,7 @@ class _ReplayedValues:
         return not self._run.graph.is_constant(name)
 
     def keep(self, run: int, values: Mapping[str, np.ndarray]) -> None:
-        """Store computed values, except codes equal to the recorded ones, which change nothing downstream."""
+        """Store computed values, except codes equal to the recorded ones, which have no effect downstream."""
         for name, array in values.items():
             if name and (array.dtype.kind == "f" or not self._is_recorded(name, run, array)):
                 self._kept.setdefault(name, {})[run] = array
@@ -339,7 +339,7 @@ class _ReplayedValues:
         return recorded.dtype == array.dtype and np.array_equal(recorded, array)
 
     def drop(self, name: str) -> None:
-        """Free a tensor that no node reads any more."""
+        """Free a tensor that no later node reads."""
         self._kept.pop(name, None)
         self._real.pop(name, None)
 
@@ -348,7 +348,7 @@ class _ReplayedValues:
         self._real.setdefault(name, {})[run] = array
 
     def kept(self, name: str, run: int) -> np.ndarray:
-        """Return the current values of a tensor in the form of the recording."""
+        """Return the current values of a tensor in the form in which it was recorded."""
         if run in self._kept.get(name, ()):
             return self._kept[name][run]
         place = self.places[run] if self.varies(name) else (0, 0)
@@ -357,19 +357,19 @@ class _ReplayedValues:
         return self._run.load(name, *place)
 
     def real(self, name: str, run: int) -> np.ndarray:
-        """Return a tensor as it is now, as real values."""
+        """Return the current values of a tensor as real values."""
         if run in self._real.get(name, ()):
             return self._real[name][run]
         return dequantize(self.kept(name, run), self._run.graph.tensors[name].quant)
 
     def input_of(self, form: Node, name: str, run: int) -> np.ndarray:
-        """Return an input of the real form of a node."""
+        """Return an input of a node's real-valued form."""
         changed = run in self._kept.get(name, ()) or run in self._real.get(name, ())
         return self.real(name, run) if changed else read(self._run, self.places[run], form, name)
 
 
 def _touched(change: Change, nodes: Sequence[Node]) -> dict[int, bytes]:
-    """Return a digest of what a change makes of each node that it concerns, by position."""
+    """Return a digest of the change to each node that it affects, by position."""
     constants: dict[str, list[tuple[str, bytes]]] = {}
     for (owner, name), array in change.constants.items():
         constants.setdefault(owner, []).append((name, _digest(array)))
@@ -406,6 +406,6 @@ def _digest(array: np.ndarray) -> bytes:
 
 
 def _are_same(arrays: Sequence[np.ndarray]) -> bool:
-    """Tell whether a few numbers, such as extents, are the same in all runs."""
+    """Return whether a few numbers, such as a shape, are the same in all runs."""
     first = arrays[0]
     return first.size <= _FEW and all(np.array_equal(first, array) for array in arrays[1:])

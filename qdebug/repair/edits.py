@@ -1,4 +1,4 @@
-"""Changes that may bring a quantized net's outputs back, node by node, with what each costs."""
+"""Changes that may restore a quantized network's outputs, node by node, with the cost of each."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ KINDS: Mapping[str, str] = {
     "16-bit": "the result is rounded to 16 bits, which hold twice the range of its values",
     "float": "the node is computed in float, and its result stays float if only float nodes read it",
 }
-"""Kinds of edits, the cheapest first, with a description."""
+"""Kinds of edits, cheapest first, with a description."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -49,15 +49,15 @@ class Edit(JsonObject):
     Args:
         kind: One of `KINDS`.
         unit: The node.
-        change: The change, without results that stay float, since those depend on their readers.
+        change: The change, without tensors that stay float, because those depend on their readers.
         macs: Multiply-adds in higher precision, as a share of all.
-        size: Bytes that weights, or an activation, take more.
-        reference_node: The reference's node; None if it is not known.
-        reference_tensor: The reference's tensor that the codes of the result stand for; "" likewise.
-        reference_weight: The reference's weight; "" likewise.
-        codes: Codes that constants are kept in, by node and name; the others that are changed are in float.
-        exact: The kind of edit that it takes along, where the backend's sums overflow, have a bias of another unit or
-            are not rounded to the nearest code: whatever is changed is computed exactly. "" elsewhere.
+        size: Additional bytes of weights, or of an activation.
+        reference_node: The reference's node, or None if unknown.
+        reference_tensor: The reference's tensor that the codes of the result represent, or "".
+        reference_weight: The reference's weight, or "".
+        codes: Codes in which constants are stored, by node and name. Other changed constants are in float.
+        exact: The kind of edit that it includes if the backend's sums overflow, have a bias with a different scale or
+            are not rounded to the nearest code, because a changed node is computed exactly. "" in other cases.
     """
 
     json_keys = "kind node=unit.node.name op=unit.node.op tensor reference_node=reference_node.name macs bytes=size"
@@ -85,11 +85,11 @@ class Edit(JsonObject):
 
     @property
     def other_codes(self) -> QuantParams | None:
-        """The new codes of the result; None if they are unchanged."""
+        """The new codes of the result, or None if they are unchanged."""
         return self.change.quants.get(self.unit.tensor) if self.kind in ("16-bit", "range") else None
 
     def replaces(self, other: Edit) -> bool:
-        """Return whether this edit undoes an earlier one: a node in float has no other, a scale is set once."""
+        """Return whether this edit replaces an earlier one: a node in float has no other, and a scale is set once."""
         own_change, other_change = self.change, other.change
         if self.kind == "float" and self.unit.node.name == other.unit.node.name:
             return True
@@ -105,7 +105,7 @@ class EditCatalog:
     Args:
         graphs: Compares the two graphs.
         plan: The compared tensors.
-        places: Samples and steps that scales and biases are fitted to.
+        places: Samples and steps to which scales and biases are fitted.
     """
 
     def __init__(self, graphs: GraphCheck, plan: Sequence[PlannedNode], places: Sequence[tuple[int, int]]) -> None:
@@ -116,11 +116,11 @@ class EditCatalog:
 
     @property
     def units(self) -> Mapping[str, ChangeableNode]:
-        """The nodes that can be changed, by name."""
+        """The changeable nodes, by name."""
         return self.nodes.units
 
     def edits_of(self, name: str, kinds: Sequence[str] = tuple(KINDS)) -> list[Edit]:
-        """Return the edits of a node, the cheapest first."""
+        """Return the edits of a node, cheapest first."""
         return [edit for edit in (self._edit(kind, name) for kind in KINDS if kind in kinds) if edit is not None]
 
     def named(self, name: str) -> Edit:
@@ -132,7 +132,7 @@ class EditCatalog:
         return edit
 
     def change(self, edits: Sequence[Edit]) -> Change:
-        """Return the joint change of some edits."""
+        """Return the combined change of several edits."""
         merged_change = self._merged_change(edits)
         biases = self._biases(merged_change, edits)
         bias_nodes = {node for node, _ in biases}
@@ -144,7 +144,7 @@ class EditCatalog:
         )
 
     def biases(self, edits: Sequence[Edit]) -> Mapping[tuple[str, str], ChangedBias]:
-        """Return the biases that some edits change, or whose codes they change, by node and name."""
+        """Return the biases whose values or codes the given edits change, by node and name."""
         return self._biases(self._merged_change(edits), edits)
 
     def _biases(self, whole: Change, edits: Sequence[Edit]) -> Mapping[tuple[str, str], ChangedBias]:
@@ -154,7 +154,7 @@ class EditCatalog:
         return changed_biases(self.nodes, whole, codes)
 
     def _merged_change(self, edits: Sequence[Edit]) -> Change:
-        """Return the joint change of edits, with each edit's own biases."""
+        """Return the combined change of edits, with each edit's own biases."""
         floats = {edit.unit.node.name for edit in edits if edit.kind == "float"}
         floats |= {name for edit in edits for name in edit.unit.readers if self.nodes.is_float(name)}
         float_spans: dict[str, tuple[float | None, float | None]] = {}
@@ -167,7 +167,7 @@ class EditCatalog:
         return replace(whole, floats=float_spans, nodes=whole.nodes | rounders)
 
     def _edit(self, kind: str, name: str) -> Edit | None:
-        """Return an edit of a node, fitted on demand and cached; None if there is none."""
+        """Return an edit of a node, fitted on demand and cached, or None if there is none."""
         if (kind, name) not in self._known:
             if name not in self._plain:
                 self._plain[name] = self._of_node(self.units[name])
@@ -184,7 +184,7 @@ class EditCatalog:
         return self._known[kind, name]
 
     def _of_node(self, unit: ChangeableNode) -> tuple[Edit, Constants]:
-        """Return an edit without changes, and the reference's constants for the node."""
+        """Return an empty edit for a node, and the reference's constants for the node."""
         nodes, entry, name = self.nodes, self.nodes.entry(unit), unit.node.name
         self._inexactness[name] = self._inexact(unit)
         main = None if entry is None else nodes.reference_node(entry)
@@ -203,7 +203,7 @@ class EditCatalog:
         return unchanged, nodes.reference_constants(unit.node)
 
     def _weight_edit(self, kind: str, unchanged: Edit, weights: Constants) -> Edit | None:
-        """Return an edit of a weight or bias, or in float."""
+        """Return an edit of a weight or bias, or one that leaves the node in float."""
         nodes, node, edit_with = self.nodes, unchanged.unit.node, partial(replace, unchanged, kind=kind)
         key = node.name, nodes.weight(node)
         if kind == self._inexactness[node.name] == "bias-unit" and (bias := nodes.bias(node)):
@@ -244,7 +244,7 @@ class EditCatalog:
     # -- parts of edits --------------------------------------------------------------------------------------
 
     def _by_channel(self, node: Node, values: np.ndarray) -> QuantParams | None:
-        """Return int8 codes of the reference's weight with a scale for each output channel; None if it has these."""
+        """Return int8 codes of the reference's weight with a scale for each output channel, or None if it has these."""
         axis = operators.output_axis(real_form(node, self.nodes.run.graph.opset)[0])
         if axis is None or not self.nodes.has_one_scale(self.nodes.weight(node)):
             return None
@@ -254,8 +254,8 @@ class EditCatalog:
     def _inexact(self, unit: ChangeableNode) -> str:
         """Return the kind of edit that changes the backend's codes to exact sums, rounded to nearest.
 
-        "wide-sum" if some differ by more than a rounding, or "bias-unit" if the bias has another unit than the sums;
-        "rounding" if more are off by one code than ties explain; "" if neither, or unknown.
+        "wide-sum" if some differ by more than rounding, or "bias-unit" if the bias scale differs from that of the sums;
+        "rounding" if more are off by one code than ties explain; "" if neither, or if unknown.
         """
         run, quant = self.nodes.run, self.nodes.result_quant(unit)
         if quant is None or quant.qmin is None or quant.qmax is None:  # codes that are floats
@@ -280,7 +280,7 @@ class EditCatalog:
         return "rounding" if off_by_one > OTHER_ROUNDING_LEAST * count > 0 else ""
 
     def _shift(self, node: Node) -> np.ndarray | None:
-        """Return the summand that compensates the mean own error of each channel of a product; None if unknown."""
+        """Return the term that compensates for the mean own error of each channel of a product, or None if unknown."""
         form, _ = real_form(node, self.nodes.run.graph.opset)
         entry, bias = self.nodes.planned(node.outputs[0]), self.nodes.bias(node)
         if operators.of(form.op).bias is None or entry is None or bias is None or not form.attrs.get("beta", 1.0):

@@ -1,9 +1,9 @@
-"""Find the fewest changes that restore a backend's outputs, and prove them on held-out samples. Begin at `find_repair`.
+"""Finds the fewest changes that restore a backend's outputs, proved on held-out samples. Begin at `find_repair`.
 
-The error budget ranks the nodes; their edits are tried by replay, the edit with the largest gain for its cost is taken,
-and so on until the goal is reached. Then edits are removed one at a time while the goal is met. The rest is minimal in
-the sense of delta debugging: without any one of them the goal is missed (A. Zeller and R. Hildebrandt, "Simplifying and
-isolating failure-inducing input", IEEE Trans. Software Eng. 28, 2002).
+The error budget ranks the nodes. Their edits are tried by replay, and the edit with the largest gain for its cost is
+taken, until the goal is reached. Then edits are removed one at a time as long as the goal is met. The remaining set is
+minimal in the sense of delta debugging: without any one of them, the goal is missed (A. Zeller and R. Hildebrandt,
+"Simplifying and isolating failure-inducing input", IEEE Trans. Software Eng. 28, 2002).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = ["Repair", "RepairOptions", "faithful", "find_repair", "prepare_search
 
 
 _NAMED = 5
-"""Nodes that are named where no edit helps."""
+"""Number of nodes that are named if no edit helps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,11 +49,12 @@ class RepairOptions:
 
     Args:
         metric: The metric, see `find_metric`.
-        within: The goal: a minimum in dB, or a maximum distance below the reference's own value; None for the metric's.
-        minutes: Time limit; the best edits until then are returned.
-        arithmetic: Arithmetic of nodes on codes in replays; None for the backend's, if known or explained.
+        within: The goal: a minimum in dB, or a maximum distance below the reference's own value. None for the metric's
+            default.
+        minutes: Time limit, after which the best edits so far are returned.
+        arithmetic: Arithmetic of nodes on codes in replays. None for the backend's, if known or explained.
         cost: Costs of edits, and the allowed ones.
-        start: Names of the edits to begin with, each a kind and a node, as from an earlier repair.
+        start: Names of the edits to begin with, each a kind and a node, for example from an earlier repair.
     """
 
     metric: str = "output-sqnr"
@@ -65,7 +66,7 @@ class RepairOptions:
 
 
 class GoalMetric(TypedDict):
-    """A metric, its unit, and the least value that is good."""
+    """A metric, its unit, and the minimum value of the goal."""
 
     name: str
     unit: str
@@ -80,20 +81,21 @@ class Repair(JsonObject):
         reference: The reference run.
         backend: The backend run.
         metric: The metric.
-        goal: The least good value.
+        goal: The minimum value of the metric.
         edits: The edits, in the order in which they were taken.
         search: The metric on the samples of the search.
-        held_out: The metric on the other samples; None if there are none.
+        held_out: The metric on the held-out samples, or None if there are none.
         reached: Whether the goal is reached on the samples of the search.
-        minimal: Whether the goal is missed without any one of the edits.
-        replays: Number of tried sets of edits.
-        faithful: SQNR in dB of a replay of the first sample without edits against its recorded outputs, see `faithful`.
+        minimal: Whether the goal is missed if any one of the edits is removed.
+        replays: Number of edit sets tried.
+        faithful: SQNR in dB of a replay of the first sample without edits, compared with its recorded outputs, see
+            `faithful`.
         arithmetic: Name of the arithmetic of the replay.
-        replayed: The metric of a replay without edits on the samples of the search; None if it is as recorded, or
-            unknown.
-        proof: The metric of the changed model, really run, on all samples; None if none ran.
-        failed: Why the changed model was not written or did not run; "" if it ran, or was not requested.
-        stopped: Why the search ended early; "" if it was completed.
+        replayed: The metric of a replay without edits on the samples of the search. None if it equals the recorded one,
+            or is unknown.
+        proof: The metric of the changed model, actually run, on all samples. None if it was not run.
+        failed: Why the changed model was not written or did not run, or "" if it ran or was not requested.
+        stopped: Why the search ended early, or "" if it was completed.
         notes: Remarks.
     """
 
@@ -123,20 +125,20 @@ class Repair(JsonObject):
 
     @property
     def goal_metric(self) -> GoalMetric:
-        """The metric with its goal, as the JSON has them."""
+        """The metric with its goal, as in the JSON."""
         return {"name": self.metric.name, "unit": self.metric.unit, "goal": self.goal}
 
     @property
     def exit_code(self) -> int:
-        """0 if the goal is reached, on the samples that were held out and by the changed model too; 1 if not."""
+        """Exit code: 0 if the goal is reached, by the held-out samples and the changed model too, or 1 if it is not."""
         return 0 if self.reached and not self.refuted else 1
 
     @property
     def refuted(self) -> tuple[str, ...]:
-        """Contradicting evidence, if the samples of the search reach the goal.
+        """Contradicting evidence if the samples of the search reach the goal.
 
-        "held out" and "model run" miss it; "replay" is farther from the backend's outputs than the goal allows, and no
-        changed model was run.
+        "held out" and "model run" mean that these scores miss it. "replay" means that the replay is farther from the
+        backend's outputs than the goal allows, and no changed model was run.
         """
         missed = {name for name, score in self.proofs.items() if not score.after >= self.goal_of(score)}
         if self.failed:
@@ -147,19 +149,19 @@ class Repair(JsonObject):
 
     @property
     def proofs(self) -> Mapping[str, Score]:
-        """Independent scores: of the held-out samples, and of the changed model's outputs."""
+        """Independent scores: on the held-out samples, and of the changed model's outputs."""
         scores = {"held out": self.held_out, "model run": self.proof}
         return {name: score for name, score in scores.items() if score is not None}
 
     def goal_of(self, score: Score) -> float:
-        """Return the least good value on some samples, which may depend on the reference's own value there."""
+        """Return the goal value for given samples, which may depend on the reference's own value there."""
         if self.metric.floor or score.reference == self.search.reference:
             return self.goal
         return self.goal + (score.reference - self.search.reference)
 
     @property
     def hand_over(self) -> Mapping[str, Any]:
-        """The edits in the form of quantizers, with names of the reference's nodes and tensors."""
+        """The edits in the form of quantizer settings, with names of the reference's nodes and tensors."""
         return quantizer_forms(self.edits)
 
 
@@ -175,19 +177,19 @@ def find_repair(
     """Find the fewest changes that restore the outputs.
 
     Half of the samples are held out: edits are searched on the others, and measured on both. Ctrl-C ends the search
-    with the best edits until then.
+    with the best edits so far.
 
     Args:
         session: The two runs.
         options: The options.
-        labels: One for each sample, for metrics that need them.
-        model: The quantized model of the backend, to be changed too; None for no model.
+        labels: One label per sample, for metrics that need them.
+        model: The backend's quantized model, to be changed as well, or None.
         out: Path of the changed model, which the backend then runs on the recorded inputs.
         progress: Called with the elapsed time, the limit, and the metric.
 
     Raises:
-        UsageError: The net is stateful, has no compared output, or the labels or edits to begin with do not fit.
-        KernelError: The net cannot be replayed.
+        UsageError: The network is stateful, has no compared output, or the labels or initial edits do not fit.
+        KernelError: The network cannot be replayed.
     """
     search = prepare_search(session, options, labels=labels, progress=progress)
     trials, places = search.trials, list(session.backend.places())
@@ -236,9 +238,9 @@ def find_repair(
 
 
 def _arithmetic(session: DiffSession, name: str | None, place: tuple[int, int]) -> Arithmetic:
-    """Return the arithmetic of replays: the requested one, or the default if it is the backend's.
+    """Return the arithmetic of replays: the requested one, or the default if the backend uses it.
 
-    Otherwise the backend is explained; of both arithmetics the one with the closer replay is returned.
+    If neither applies, the backend is explained, and the arithmetic with the closer replay is returned.
     """
     usual, run = find_arithmetic(name or DEFAULT_PRESET), session.backend
     table = run.graph.tensors
@@ -262,7 +264,7 @@ def _arithmetic(session: DiffSession, name: str | None, place: tuple[int, int]) 
 
 
 def _of_all_weights(search: Search, places: Sequence[tuple[int, int]]) -> Iterator[str]:
-    """Yield the effect of weights per channel in the whole net: most quantizers have one option for it."""
+    """Yield the effect of per-channel weights in the whole network, which most quantizers offer as a single option."""
     edits_of_nodes = (search.catalog.edits_of(name, ("per-channel",)) for name in search.catalog.units)
     edits = [edit for found in edits_of_nodes for edit in found if search.cost.allows(edit)]
     if len(edits) > 1 and search.found and not search.clock.stopped:
@@ -273,7 +275,7 @@ def _of_all_weights(search: Search, places: Sequence[tuple[int, int]]) -> Iterat
 
 
 def _notes(search: Search, options: RepairOptions, *, alone: bool) -> Iterator[str]:
-    """Yield remarks on a finished search; alone: it used the only sample."""
+    """Yield remarks on a finished search. `alone` means that it used the only sample."""
     unchangeable = sorted(search.beyond, key=lambda name: -search.beyond[name])[:_NAMED]
     if unchangeable and not search.reached():
         nodes_text = ", ".join(f"{name!r} ({search.beyond[name]:.1%} of an output's error)" for name in unchangeable)
@@ -307,16 +309,16 @@ def prepare_search(
     labels: np.ndarray | None = None,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> Search:
-    """Return a search that has not begun.
+    """Return a search that has not started yet.
 
     Args:
         session: The two runs.
         options: The options.
-        labels: One for each sample, for metrics that need them.
+        labels: One label per sample, for metrics that need them.
         progress: Called with the elapsed time, the limit, and the metric.
 
     Raises:
-        UsageError: The net is stateful, has no compared output, or the labels or edits to begin with do not fit.
+        UsageError: The network is stateful, has no compared output, or the labels or initial edits do not fit.
     """
     if session.backend.steps > 1:
         raise UsageError("Stateful networks cannot be repaired.", hint="Record a run of one step.")
@@ -371,7 +373,7 @@ def faithful(
     place: tuple[int, int],
     on_progress: Callable[[int, int], object] | None = None,
 ) -> float:
-    """Return the SQNR in dB of the whole run, replayed without edits, against the recorded outputs.
+    """Return the SQNR in dB of a replay of the whole run without edits, compared with the recorded outputs.
 
     Args:
         session: The two runs.
@@ -380,9 +382,8 @@ def faithful(
         on_progress: Progress callback, see `EditedReplay`.
 
     Returns:
-        Infinite if equal; NaN if a node cannot be replayed, or no output was recorded; minus infinity if they differ
-            without
-        an SQNR: the recorded outputs are zero, or one is not finite.
+        Infinity if equal; NaN if a node cannot be replayed or no output was recorded; minus infinity if they differ but
+            have no SQNR because the recorded outputs are zero or one is not finite.
     """
     run = session.backend
     names = [name for name in run.graph.outputs if run.has(name, *place)]

@@ -1,4 +1,4 @@
-"""The edits of a repair in the forms of quantizers.
+"""The edits of a repair as settings of quantizers.
 
 Sources: `nodes_to_exclude` and `TensorQuantOverrides` of onnxruntime.quantization (docs of `quantize_static`); NNCF,
 `IgnoredScope`; AIMET, encodings of version 0.6.1; ai-edge-quantizer, `recipe.py` and `recipe_manager.py`.
@@ -19,14 +19,14 @@ __all__ = ["nameless", "quantizer_forms"]
 
 
 def quantizer_forms(edits: Sequence[Edit]) -> dict[str, Any]:
-    """Return edits in the forms of quantizers.
+    """Return edits as settings of quantizers.
 
     Args:
         edits: The edits.
 
     Returns:
-        Entries by quantizer, with known names of the reference, to be merged into existing ones. Edits that a quantizer
-        cannot express are left out.
+        Entries by quantizer, with known names from the reference, to be merged into existing ones. Edits that a
+            quantizer cannot express are left out.
     """
     names = [node.name for node in _in_float(edits) if _has_name(node)]
     return {
@@ -38,7 +38,7 @@ def quantizer_forms(edits: Sequence[Edit]) -> dict[str, Any]:
 
 
 def nameless(edits: Sequence[Edit]) -> list[str]:
-    """Return the results of excluded nodes without names in their model, which no quantizer finds by name."""
+    """Return the results of excluded nodes that have no name in their model, which no quantizer finds by name."""
     return [node.outputs[0] for node in _in_float(edits) if not _has_name(node)]
 
 
@@ -47,7 +47,7 @@ def _in_float(edits: Sequence[Edit]) -> list[Node]:
 
 
 def _has_name(node: Node) -> bool:
-    """Return whether a node has a name of its own, not one derived from its operator and result."""
+    """Return whether a node has its own name, not one derived from its operator and result."""
     derived_name = f"{node.op}:{next(filter(None, node.outputs), '')}"
     return not re.fullmatch(rf"{re.escape(derived_name)}(#\d+)?", node.name)
 
@@ -70,7 +70,7 @@ def _override(quant: QuantParams) -> dict[str, Any]:
 
 
 def _encodings(edits: Sequence[Edit]) -> dict[str, Any]:
-    """Return encodings of AIMET: float16, its only float there, where a node is in float."""
+    """Return AIMET encodings, using float16, AIMET's only float, for nodes in float."""
     activations, parameters = dict[str, Any](), dict[str, Any]()
     for edit in edits:
         if (quant := edit.other_codes) is not None and edit.reference_tensor:
@@ -85,7 +85,7 @@ def _encodings(edits: Sequence[Edit]) -> dict[str, Any]:
 
 
 def _encoding(quant: QuantParams) -> list[dict[str, Any]]:
-    """Return one encoding a channel. AIMET's offset is the lowest code less the zero point: the lowest real / scale."""
+    """Return one encoding per channel. AIMET's offset is lowest code minus zero point: the lowest real / scale."""
     bits = 8 * np.dtype(quant.dtype).itemsize
     least = 0 if quant.dtype.startswith("u") else -(1 << (bits - 1))
     return [
@@ -103,7 +103,7 @@ def _encoding(quant: QuantParams) -> list[dict[str, Any]]:
 
 
 def _recipe(edits: Sequence[Edit]) -> list[dict[str, Any]]:
-    """Return entries for the end of a recipe, where the last matching entry wins."""
+    """Return entries for the end of a recipe, in which the last matching entry wins."""
     algorithms = {"per-channel": _static(8), "16-bit": _static(16), "float": ("no_quantize", dict[str, Any]())}
     entries = []
     for kind, (algorithm, config) in algorithms.items():
@@ -118,7 +118,7 @@ def _recipe(edits: Sequence[Edit]) -> list[dict[str, Any]]:
 
 
 def _static(bits: int) -> tuple[str, dict[str, Any]]:
-    """Return integer arithmetic with results of some bits and weights of 8, with a scale for each channel."""
+    """Return integer arithmetic with results of the given bit width, 8-bit weights, and a scale for each channel."""
     return "min_max_uniform_quantize", {
         "activation_tensor_config": _tensor_config(bits, "TENSORWISE", symmetric=bits == 16),
         "weight_tensor_config": _tensor_config(8, "CHANNELWISE", symmetric=True),

@@ -1,4 +1,4 @@
-"""Apply a repair to a quantized model and run it, to compare the replay's promise with the real outputs."""
+"""Applies a repair to a quantized model and runs it, to compare the replayed outputs with the real ones."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _node_edits(catalog: EditCatalog, edits: Sequence[Edit]) -> Iterator[NodeEdi
 
 
 def _requantized(catalog: EditCatalog, edit: Edit, main: str) -> dict[str, QuantParams | None]:
-    """Return the codes of further tensors that change with an edit's result, since nodes pass them on."""
+    """Return the codes of further tensors that change with an edit's result because nodes pass them on."""
     codes: dict[str, QuantParams | None] = {}
     for tensor, quant in edit.change.quants.items():
         unit_tensors = next(
@@ -78,7 +78,7 @@ def run_score(
     places: Sequence[tuple[int, int]],
     changed: Mapping[str, QuantParams],
 ) -> Score:
-    """Run a changed model on the recorded inputs with the recorded backend, and measure it.
+    """Run a changed model on the recorded inputs with the recorded backend, and measure its outputs.
 
     Args:
         session: The two runs.
@@ -88,7 +88,7 @@ def run_score(
         changed: Changed codes of outputs.
 
     Raises:
-        BackendError: It does not run.
+        BackendError: The model does not run.
     """
     run, info = session.backend, session.backend.info
     backend = load_backend(info.backend)

@@ -1,4 +1,4 @@
-"""Try edits on the nodes of a diagnosis, and measure the gain of each by replay."""
+"""Tries edits on the nodes of a diagnosis, and measures the gain of each by replay."""
 
 from __future__ import annotations
 
@@ -49,16 +49,16 @@ _AS_REFERENCE = "this node in float, as in the reference"
 _TRIED = (FaultClass.KERNEL, FaultClass.MODEL, FaultClass.QUANTIZATION)
 _PAIR = "REF BACKEND"
 _FEW = 3
-"""Samples in which edits are chosen, the worst among them."""
+"""Number of samples in which edits are chosen, including the worst."""
 _TRIED_IN_FLOAT = 8
-"""Number of nodes to try in float; a node and the quantizer of its result count as one."""
+"""Number of nodes to try in float, counting a node and the quantizer of its result as one."""
 _NEARLY = 0.8
-"""Part of the best edit's gain, in dB, from which on a cheaper edit is as good."""
+"""Fraction of the best edit's gain, in dB, above which a cheaper edit counts as equally good."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
-    """A remedy, and the number of the fault in the diagnosis that it is for."""
+    """A remedy, and the number of the fault in the diagnosis that it addresses."""
 
     fault: int
     remedy: Remedy
@@ -70,7 +70,7 @@ class _Remedies:
 
     found: tuple[_Found, ...] = ()
     first: tuple[int, ...] = ()
-    """Numbers of the faults that are best mended first, in this order."""
+    """Numbers of the faults that are best fixed first, in this order."""
 
 
 def with_remedies(
@@ -81,13 +81,13 @@ def with_remedies(
     thorough: bool = False,
     on_progress: Callable[[int, int], object] | None = None,
 ) -> RunComparison:
-    """Return a comparison with remedies in its diagnosis.
+    """Return a comparison with remedies added to its diagnosis.
 
     Args:
         session: The two runs.
         result: Their comparison.
-        pair: Names of the two recordings in commands.
-        thorough: Try edits on every named node, in all samples, rather than on the first ones in a few.
+        pair: Names of the two recordings for use in commands.
+        thorough: Try edits on every named node, in all samples, rather than only on the first nodes in a few samples.
         on_progress: Progress callback. It may raise to cancel a replay.
     """
     outputs = {name for fault in result.diagnosis for name in fault.share}
@@ -116,7 +116,7 @@ def _try_edits(
     thorough: bool,
     on_progress: Callable[[int, int], object] | None,
 ) -> _Remedies:
-    """Try edits; none if the run cannot be replayed as recorded."""
+    """Try edits, or none if the run cannot be replayed as recorded."""
     try:
         bench = EditBench(session, on_progress)
         trials = _Trials(bench, session, result, thorough=thorough)
@@ -135,13 +135,13 @@ def _try_edits(
 
 
 class _Trials:
-    """Chooses edits in a few samples, and measures them in all samples, up to a limit.
+    """Chooses edits in a few samples and measures them in all samples, up to a limit.
 
     Args:
         bench: Replays them.
         session: The two runs.
         result: Their comparison.
-        thorough: Whether all named nodes are tried, in all samples.
+        thorough: Whether to try all named nodes, in all samples.
     """
 
     def __init__(self, bench: EditBench, session: DiffSession, result: RunComparison, *, thorough: bool) -> None:
@@ -154,12 +154,12 @@ class _Trials:
         self._plain: dict[int, dict[str, float]] = {}
 
     def few_in_float(self) -> tuple[tuple[int, ...], Remedy] | None:
-        """Choose a few nodes to leave in float: the one of the largest share, then greedily by gain.
+        """Choose a few nodes to leave in float: the one with the largest share, then greedily by gain.
 
         Shares alone do not suffice: two errors may cancel, and one may hide another.
 
         Returns:
-            The numbers of their faults in the order of choice, and their joint gain; None if it is small.
+            The numbers of their faults in the order of choice, and their combined gain, or None if it is small.
         """
         at, edits, output = dict[str, int](), dict[str, Edit](), next(iter(self._result.diagnosis[0].share), "")
         for number, fault in enumerate(self._result.diagnosis):
@@ -193,7 +193,7 @@ class _Trials:
         """Yield the edits with a gain, for each examined fault.
 
         Args:
-            only: Numbers of the faults to examine; None for the first few.
+            only: Numbers of the faults to examine, or None for the first few.
         """
         fault_numbers = range(len(self._result.diagnosis) if self._thorough else REMEDY_NODES) if only is None else only
         faults = [
@@ -209,7 +209,7 @@ class _Trials:
                     yield _Found(fault=at, remedy=remedy)
 
     def right_kernels(self) -> Iterator[Remedy]:
-        """Yield the outputs with correct kernels, by the graph and a known arithmetic."""
+        """Yield the remedy of correct kernels, according to the graph and a known arithmetic."""
         gains = self._gains([], self._places)
         first = self._result.diagnosis[0]
         if max(gains.values(), default=0.0) >= REMEDY_MIN_GAIN:
@@ -218,7 +218,7 @@ class _Trials:
             yield self._remedy("kernel", title, gains, cost=cost, command=command, nodes=None)
 
     def _of_node(self, fault: Diagnosis) -> Iterator[Remedy]:
-        """Yield the cheapest edit of a node among those that gain about as much as the best one."""
+        """Yield the cheapest edit of a node whose gain is about as large as that of the best one."""
         unit = self._bench.unit_of(fault.tensor)
         node = next(node for node in self._result.nodes if node.tensor == fault.tensor)
         quantized = fault.fault is FaultClass.QUANTIZATION
@@ -233,7 +233,7 @@ class _Trials:
         yield from self._measured(edit.name, _AS_REFERENCE if as_reference else _BRIEF[edit.kind], [edit])
 
     def _everywhere(self, fault: Diagnosis) -> Iterator[Remedy]:
-        """Yield weights per channel in the whole net, the usual first attempt."""
+        """Yield the remedy of per-channel weights in the whole network, the usual first attempt."""
         node = next(node for node in self._result.nodes if node.tensor == fault.tensor)
         if fault.fault is FaultClass.QUANTIZATION and main_part(node) is ErrorPart.WEIGHTS:
             edits = list(self._bench.edits_everywhere("per-channel"))
@@ -241,7 +241,7 @@ class _Trials:
                 yield from self._measured("per-channel *", f"per-channel weights in all {len(edits)} nodes", edits)
 
     def _measured(self, name: str, title: str, edits: Sequence[Edit]) -> Iterator[Remedy]:
-        """Yield a remedy, if it gains in all examined samples."""
+        """Yield a remedy if it has a gain in all examined samples."""
         gains = self._gains([edit.name for edit in edits], self._places)
         if max(gains.values(), default=0.0) >= REMEDY_MIN_GAIN:
             cost = "a graph fix" if title is _AS_REFERENCE else _cost(edits)
@@ -256,7 +256,7 @@ class _Trials:
         return Remedy(edit=edit, what=what, gains=listed, samples=samples, cost=cost, command=command, nodes=nodes)
 
     def _gains(self, names: Sequence[str], places: Sequence[tuple[int, int]]) -> dict[str, float]:
-        """Return the gain in dB of each output's SQNR by edits; unknown ones are left out."""
+        """Return the SQNR gain of each output by the given edits, in dB, leaving out unknown gains."""
         try:
             before, after = self._levels(names, places)
         except QdebugError:
@@ -267,7 +267,7 @@ class _Trials:
     def _levels(
         self, names: Sequence[str], places: Sequence[tuple[int, int]]
     ) -> tuple[dict[str, float], dict[str, float]]:
-        """Return the SQNR of each output without and with some edits.
+        """Return the SQNR of each output without and with the given edits.
 
         If a replay without edits differs from the recording, that replay is the baseline.
         """
@@ -282,7 +282,7 @@ class _Trials:
 
 
 def _greedy(names: Sequence[str], gain: Callable[[Sequence[str]], float], most: int) -> list[str]:
-    """Choose a few names greedily: the first one, then by gain on top of the chosen ones."""
+    """Choose a few names greedily: the first one, then by gain on top of those chosen already."""
     chosen = [names[0]]
     while len(chosen) < min(most, len(names)):
         gains = {name: gain([*chosen, name]) for name in names if name not in chosen}
@@ -291,13 +291,13 @@ def _greedy(names: Sequence[str], gain: Callable[[Sequence[str]], float], most: 
 
 
 def _spread(places: Sequence[tuple[int, int]], most: int, worst: int) -> list[tuple[int, int]]:
-    """Return at most a number of samples, evenly spread, with a given one among them."""
+    """Return up to a number of samples, evenly spread and including a given one."""
     count = min(most, len(places))
     return [places[at] for at in sorted((worst + at * len(places) // count) % len(places) for at in range(count))]
 
 
 def _cost(edits: Sequence[Edit]) -> str:
-    """Describe the cost of edits: multiply-adds in float, and bytes."""
+    """Describe the cost of edits: multiply-adds in float, and additional bytes."""
     macs, size = sum(edit.macs for edit in edits), sum(edit.size for edit in edits)
     clauses = [f"{macs:.1%} of the multiply-adds in float"] if macs else []
     if size:

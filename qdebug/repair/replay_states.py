@@ -1,6 +1,6 @@
-"""States of earlier replays, from which a replay with the same changes so far goes on.
+"""States of earlier replays, from which a replay with the same changes so far can continue.
 
-A search tries sets of edits one after the other, most of which differ in few nodes.
+A search tries many sets of edits in sequence, most of which differ in few nodes.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from typing import Generic, Protocol, Self, TypeVar
 __all__ = ["STATES_BYTES", "ReplayStates"]
 
 STATES_BYTES = 256 << 20
-"""Memory that states may take."""
+"""Maximum memory for states."""
 _LEAST_BYTES = 4 << 10
-"""Memory that a state takes beside its arrays, at least."""
+"""Minimum memory that a state takes in addition to its arrays."""
 
 
 class _Values(Protocol):
-    """Values that are not as recorded."""
+    """Values that differ from the recording."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all arrays."""
+        """Size of all arrays in bytes."""
         ...
 
     def copy(self) -> Self:
@@ -37,14 +37,14 @@ Changes = Mapping[int, bytes]
 
 
 class ReplayStates(Generic[V]):
-    """Values of replays before some of their nodes; those that were used longest ago go first."""
+    """Values of replays before some of their nodes. The least recently used are dropped first."""
 
     def __init__(self) -> None:
         self._states: dict[tuple[Runs, int, frozenset[tuple[int, bytes]]], V] = {}
         self.nbytes = 0
 
     def keep(self, runs: Runs, changes: Changes, position: int, values: V) -> None:
-        """Keep the values of a replay before the node at a position, unless they are kept or take too much memory."""
+        """Store the values of a replay before the node at a position, unless already stored or too large."""
         key = runs, position, _before(changes, position)
         if key in self._states or (size := _size(values)) > STATES_BYTES:
             return
@@ -54,7 +54,7 @@ class ReplayStates(Generic[V]):
             self.nbytes -= _size(self._states.pop(next(iter(self._states))))
 
     def latest(self, runs: Runs, changes: Changes, positions: Collection[int]) -> tuple[int, V] | None:
-        """Return the last of some positions at which a state with the same changes is kept, and its values."""
+        """Return the last of the given positions with a stored state for the same changes, and its values."""
         for position in sorted(positions, reverse=True):
             key = runs, position, _before(changes, position)
             if key in self._states:

@@ -1,4 +1,4 @@
-"""Replays of sets of edits, in this process or in the workers that share the comparison."""
+"""Replays of edit sets, in this process or in the workers that share the comparison."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ __all__ = ["ReplayTask", "Replays", "replays_of"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayTask:
-    """Samples to be replayed with some edits, all at once.
+    """Samples to replay together with a set of edits.
 
     Args:
-        edits: Their names.
+        edits: Names of the edits.
         places: Samples and steps.
-        everything: Compute nodes that no edit reaches, too.
+        everything: Also compute nodes that no edit reaches.
     """
 
     edits: tuple[str, ...]
@@ -69,7 +69,7 @@ def replays_of(
 
 
 def _grouped(replay: EditedReplay, tasks: Sequence[ReplayTask]) -> Iterator[ReplayTask]:
-    """Split tasks into groups of samples that are replayed at once."""
+    """Split tasks into groups of samples that are replayed together."""
     for task in tasks:
         for places in replay.grouped(task.places):
             yield replace(task, places=tuple(places))

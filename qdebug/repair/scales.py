@@ -1,4 +1,4 @@
-"""Other scales for a quantized net: of a result, of a weight, of operands that share one, of two successive weights."""
+"""Alternative scales for a quantized network: for a result, a weight, operands that share one, successive weights."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ __all__ = ["equalized", "equalizing", "fitted", "in_codes", "separate_scale", "w
 
 _WIDE = 16
 _TRIED = (2.0**-16, 2.0**16)
-"""Factors that a node is tried with: powers of two, which change no rounding, and far enough to meet any bound."""
+"""Factors used in trials on a node: powers of two, which do not change rounding, large enough to reach any bound."""
 
 
 def fitted(values: Iterable[np.ndarray], quant: QuantParams) -> QuantParams | None:
-    """Return the codes of a dtype whose range has the least squared error on some values.
+    """Return the codes of a dtype whose range gives the least squared error on given values.
 
     Args:
         values: Real values of any shape, sample by sample.
-        quant: The codes in use: one scale.
+        quant: The codes in use, with a single scale.
 
     Returns:
-        Other codes; None if these are the best already, or no range fits the values.
+        Better codes, or None if these are the best already or no range fits the values.
     """
     codes = _chosen(LeastSquares(), values, quant)
     if codes is None or codes.has_same_codes(quant):
@@ -67,12 +67,12 @@ def _chosen(calibrator: Calibrator, values: Iterable[np.ndarray], quant: QuantPa
 
 
 def weight_codes(values: np.ndarray, axis: int | None, least: np.ndarray | float = 0.0) -> QuantParams:
-    """Return int8 codes of a weight, -127 to 127 around zero point 0.
+    """Return int8 codes of a weight, from -127 to 127 with zero point 0.
 
     Args:
         values: The weight.
-        axis: The dimension with a scale for each index; None for one scale.
-        least: Minimum scale, of each index.
+        axis: The dimension with a scale for each index, or None for a single scale.
+        least: Minimum scale for each index.
     """
     other_axes = tuple(at for at in range(values.ndim) if at != axis)
     scale = np.maximum(np.abs(values).max(axis=other_axes) / 127, least).astype(np.float32)
@@ -82,12 +82,12 @@ def weight_codes(values: np.ndarray, axis: int | None, least: np.ndarray | float
 
 
 def in_codes(values: np.ndarray, quant: QuantParams) -> np.ndarray:
-    """Quantize and dequantize values, float32."""
+    """Return values after quantizing and dequantizing, in float32."""
     return np.asarray(dequantize(quantize(values.astype(np.float32), quant), quant), np.float32)
 
 
 def equalizing(first: np.ndarray, channels: int, second: np.ndarray, summed: int) -> np.ndarray | None:
-    """Return the divisors of the channels between two weights that equalize their ranges.
+    """Return the divisors for the channels between two weights that equalize their ranges.
 
     The formula is that of M. Nagel et al., "Data-Free Quantization through Weight Equalization and Bias Correction"
     (ICCV 2019), equation 11: s = sqrt(r1 * r2) / r2 with the largest magnitudes r1 and r2 of a channel.
@@ -99,7 +99,7 @@ def equalizing(first: np.ndarray, channels: int, second: np.ndarray, summed: int
         summed: Its channel dimension.
 
     Returns:
-        float32, one factor a channel, above 0; None if the two have different numbers of channels.
+        float32, one positive factor per channel, or None if the two have different numbers of channels.
     """
     if first.shape[channels] != second.shape[summed]:
         return None
@@ -115,14 +115,14 @@ def equalizing(first: np.ndarray, channels: int, second: np.ndarray, summed: int
 
 
 def widened(values: Iterable[np.ndarray], quant: QuantParams) -> QuantParams | None:
-    """Return 16-bit codes with the range of narrower ones and of some values, with a margin.
+    """Return 16-bit codes with the range of narrower ones and of given values, with a margin.
 
     Args:
         values: Real values of any shape, sample by sample.
         quant: The codes in use.
 
     Returns:
-        Codes of one scale; None if those in use are no narrower, or have several scales.
+        Codes with one scale, or None if those in use are not narrower or have several scales.
     """
     low, high = uniform_span(quant)
     if low is None or high is None or quant.qmin is None or quant.qmax is None:
@@ -143,14 +143,14 @@ def widened(values: Iterable[np.ndarray], quant: QuantParams) -> QuantParams | N
 
 
 def separate_scale(nodes: ChangeableNodes, unit: ChangeableNode) -> Change | None:
-    """Return a change with a separate scale for a branch, and 16 bits for its join with others.
+    """Return a change that gives a branch its own scale, and 16 bits to its join with others.
 
     Args:
         nodes: The nodes of the run.
         unit: The node of the branch.
 
     Returns:
-        The change; None if the branch shares no scale with the join, or has the best one already.
+        The change, or None if the branch does not share a scale with the join, or has the best one already.
     """
     quant = nodes.result_quant(unit)
     for node, shared, branches in joined_branches(nodes.run.graph) if quant is not None else ():
@@ -169,7 +169,7 @@ def separate_scale(nodes: ChangeableNodes, unit: ChangeableNode) -> Change | Non
 def equalized(
     nodes: ChangeableNodes, unit: ChangeableNode, weights: Constants
 ) -> tuple[Change, Mapping[tuple[str, str], QuantParams]] | None:
-    """Return a change that scales the channels between a product and the only product that reads it.
+    """Return a change that rescales the channels between a product and the only product that reads it.
 
     Args:
         nodes: The nodes of the run.
@@ -177,9 +177,8 @@ def equalized(
         weights: The reference's weight and bias for it.
 
     Returns:
-        The change and the codes of both weights; None if the node is no such product, a weight has several scales, or a
-            node
-        in between does not commute with factors.
+        The change and the codes of both weights, or None if the node is not such a product, a weight has several
+            scales, or a node in between does not commute with factors.
     """
     graph, after = nodes.run.graph, nodes.units.get(next(iter(unit.readers), ""))
     reader_constants = (
@@ -221,7 +220,7 @@ def _along(factors: np.ndarray, dimensions: int, axis: int) -> np.ndarray:
 
 
 def _summed_axis(form: Node, weight: np.ndarray) -> int | None:
-    """Return the dimension of a product's weight that counts its input channels; None if there is no single one."""
+    """Return the input channel dimension of a product's weight, or None if there is no single one."""
     sums, groups = operators.plain(form).sums, form.attrs.get("group", 1)
     if sums is Sums.MATRIX:
         return (-1 if form.attrs.get("transB") else -2) if weight.ndim == 2 else None
@@ -234,7 +233,7 @@ def _summed_axis(form: Node, weight: np.ndarray) -> int | None:
 
 
 def _lets_factors_through(nodes: ChangeableNodes, unit: ChangeableNode, weights: Constants) -> bool:
-    """Return whether a factor of a node's weights commutes with the nodes up to its codes, by a trial."""
+    """Return whether a factor on a node's weights commutes with the nodes up to its codes, by a trial."""
     graph, run, path = nodes.run.graph, nodes.run, [unit.node]
     low, high = nodes.float_span(unit)
     if not nodes.places or low not in (None, 0, -math.inf) or high not in (None, math.inf):

@@ -1,4 +1,4 @@
-"""Try sets of edits by replay, and search the smallest set that reaches a goal."""
+"""Tries edit sets by replay, and searches for the smallest set that reaches a goal."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from qdebug.session import DiffSession
 __all__ = ["Clock", "EditCost", "EditSetScore", "EditTrials", "Score", "Search", "half_of"]
 
 _MIN_SHARES = (1e-3, 1e-7, 0.0)
-"""Minimum shares of an output's error, in rounds: smaller ones once the others are repaired."""
+"""Minimum shares of an output's error, by round: smaller ones follow once the larger ones are repaired."""
 _NODES_A_STEP = 6
 """Number of nodes with the largest shares whose edits are tried before one is taken."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score(JsonObject):
-    """A metric over some samples.
+    """A metric over several samples.
 
     Args:
-        samples: How many.
-        before: As the backend recorded it.
-        after: With the edits, replayed.
-        reference: The reference's own.
-        interval: Where `after` lies with 95 % confidence; None of fewer than two samples.
+        samples: Number of samples.
+        before: The value recorded by the backend.
+        after: The value replayed with the edits.
+        reference: The reference's own value.
+        interval: 95 % confidence interval of `after`, or None for fewer than two samples.
     """
 
     samples: int
@@ -48,9 +48,9 @@ class Score(JsonObject):
 
 
 class EditSetScore(NamedTuple):
-    """The score of a set of edits. Sets compare by the metric, and at equal values by the outputs' SQNR.
+    """The score of an edit set. Sets are compared by the metric, and at equal values by the outputs' SQNR.
 
-    A share of correct samples stays constant over many edits, each of which may be needed.
+    A share of correct samples may stay constant over many edits, each of which may be needed.
     """
 
     value: float
@@ -64,28 +64,28 @@ class Clock:
     """The time limit of a search, and its interruption.
 
     Args:
-        ends: Its end, by the monotonic clock.
-        stopped: Why the search ended early; "" if it was completed.
+        ends: When it ends, by the monotonic clock.
+        stopped: Why the search ended early, or "" if it was completed.
     """
 
     ends: float
     stopped: str = ""
 
     def over(self) -> bool:
-        """Return whether the search has to end."""
+        """Return whether the search must end."""
         if not self.stopped and time.monotonic() > self.ends:
             self.stopped = "the time limit was reached"
         return bool(self.stopped)
 
 
 class EditTrials:
-    """Replays sets of edits on some samples and measures them; each set once.
+    """Replays edit sets on given samples and measures each set once.
 
     Args:
         session: The two runs.
         replays: Replays the backend.
         metric: The metric.
-        labels: Labels by place; None without.
+        labels: Labels by place, or None.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class EditTrials:
 
     @property
     def outputs(self) -> Mapping[str, str]:
-        """The backend's outputs by their names here: that of the reference's partner, if unique."""
+        """The backend's outputs by the name used here: that of the reference's partner, if unique."""
         return {title: entry.tensor for title, entry in self._pairs.items()}
 
     def reference(self, place: tuple[int, int]) -> Outputs:
@@ -126,11 +126,11 @@ class EditTrials:
         return self.named({name: real_values(run, name, place) for name in self.outputs.values()}, place)
 
     def score(self, edits: Sequence[Edit], places: Sequence[tuple[int, int]]) -> float:
-        """Return the metric with some edits."""
+        """Return the metric with the given edits."""
         return next(self.scores([edits], places)).value
 
     def scores(self, sets: Sequence[Sequence[Edit]], places: Sequence[tuple[int, int]]) -> Iterator[EditSetScore]:
-        """Yield the score of each set of edits, lazily: a caller that stops early saves the other replays."""
+        """Yield the score of each edit set lazily: a caller that stops early saves the other replays."""
         keys = [(frozenset(edit.name for edit in edits), tuple(places)) for edits in sets]
         new = {key: edits for key, edits in zip(keys, sets, strict=True) if key not in self._known}
         replayed = self._outputs(list(new.values()), places)
@@ -166,7 +166,7 @@ class EditTrials:
         return {title: outputs[name].reshape(reference[title].shape) for title, name in self.outputs.items()}
 
     def of_outputs(self, made: Sequence[Outputs], places: Sequence[tuple[int, int]]) -> Score:
-        """Return the metric of other outputs."""
+        """Return the metric of given outputs."""
         reference_outputs = list(map(self.reference, places))
         return Score(
             samples=len(places),
@@ -177,11 +177,11 @@ class EditTrials:
         )
 
     def scored(self, edits: Sequence[Edit], places: Sequence[tuple[int, int]]) -> Score:
-        """Return the metric before and after some edits, and the reference's."""
+        """Return the metric before and after the given edits, and the reference's."""
         return self.of_outputs(list(self._outputs([edits], places)), places)
 
     def replayed(self, places: Sequence[tuple[int, int]]) -> float:
-        """Return the metric of a whole replay without edits, whose gain over the recording is no edit's.
+        """Return the metric of a whole replay without edits. Its gain over the recording is not due to any edit.
 
         Raises:
             KernelError: A node cannot be computed.
@@ -198,10 +198,10 @@ class EditTrials:
 
 
 def half_of(session: DiffSession, places: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return half of some samples, or one more, so that the other half is not harder to repair.
+    """Return half of the given samples, rounded up, so that the other half is not harder to repair.
 
-    In the order of their outputs' error, the worst first, every second pair of neighbours goes to the other half. Of
-    equal halves the one with the larger error is returned.
+    Samples are sorted by the error of their outputs, worst first, and every second pair of neighbours goes to the other
+    half. If the halves have equal size, the one with the larger error is returned.
     """
     trials = EditTrials(session, lambda _: iter(()), find_metric("output-sqnr"), None)
     if not trials.reference(places[0]):
@@ -215,7 +215,7 @@ def half_of(session: DiffSession, places: Sequence[tuple[int, int]]) -> list[tup
 
 
 def _is_compared(session: DiffSession, name: str) -> bool:
-    """Return whether an output has a partner of as many elements."""
+    """Return whether an output has a partner of the same size."""
     entry = next((each for each in session.entries() if each.tensor == name), None)
     if entry is None:
         return False
@@ -229,10 +229,10 @@ class EditCost:
     """Costs of edits, and the allowed ones.
 
     Args:
-        macs: Cost of multiply-adds in higher precision, for the whole net.
+        macs: Cost of performing all multiply-adds of the network in higher precision.
         size: Cost of a megabyte.
-        kinds: Allowed kinds of edits; None for all.
-        most: Maximum number of edits; None for any.
+        kinds: Allowed kinds of edits, or None for all.
+        most: Maximum number of edits, or None for no limit.
     """
 
     macs: float = 1.0
@@ -241,7 +241,7 @@ class EditCost:
     most: int | None = None
 
     def allows(self, edit: Edit) -> bool:
-        """Return whether an edit's kind is allowed, and the kind of exact sums that it implies."""
+        """Return whether an edit's kind is allowed, along with the edit for exact sums that it implies."""
         return self.kinds is None or {edit.kind, *([edit.exact] if edit.exact else [])} <= set(self.kinds)
 
     def of(self, edit: Edit) -> float:
@@ -259,12 +259,12 @@ class Search:
         trials: Measures them.
         cost: Their costs.
         places: Samples and steps to use.
-        goal: The least good value of the metric.
+        goal: The minimum value of the metric.
         clock: The time limit.
         on_trial: Progress callback with the current trial and the metric so far.
         arithmetic: The arithmetic of nodes on codes.
         found: The edits so far.
-        beyond: Nodes without allowed edit, and their shares of an output's error.
+        beyond: Nodes without an allowed edit, and their shares of an output's error.
     """
 
     session: DiffSession
@@ -290,7 +290,7 @@ class Search:
         return self.trials.scores(sets, self.places)
 
     def run(self) -> None:
-        """Add edits until the goal is reached, or none is left; then restore the best set."""
+        """Add edits until the goal is reached or none is left, then restore the best set."""
         best, best_edits = self._score(self.found), list(self.found)
         try:
             for score in self._add_edits(best):
@@ -300,9 +300,9 @@ class Search:
             self.found[:] = best_edits
 
     def _add_edits(self, best: EditSetScore) -> Iterator[EditSetScore]:
-        """Add edits, one at a time if few suffice; yield the scores.
+        """Add edits, one at a time if few suffice, and yield the scores.
 
-        If all at once miss the goal, those that gain by themselves are added to the best set.
+        If all of them together miss the goal, those with a gain of their own are added to the best set.
         """
         done, waiting, shares, many_tried = set[str](), dict[str, float](), list(_MIN_SHARES), False
         max_edits = math.inf if self.cost.most is None else self.cost.most
@@ -342,7 +342,7 @@ class Search:
             yield best
 
     def _few_suffice(self, names: Sequence[str]) -> bool:
-        """Return whether the goal is reached with all edits of some nodes: then few edits suffice."""
+        """Return whether all edits of the given nodes together reach the goal, so that few edits suffice."""
         edits = list(self.found)
         for name in names:
             for edit in self._strongest_edits(name):
@@ -350,10 +350,10 @@ class Search:
         return self._score(edits).value >= self.goal
 
     def _add_many(self, names: Sequence[str]) -> Iterator[EditSetScore]:
-        """Change as many nodes at once as the goal needs, the worst first: without multiply-adds in float if possible.
+        """Change as many nodes at once as the goal requires, worst first, without multiply-adds in float if possible.
 
-        The number is doubled until the goal is reached, and then bisected. Edits without multiply-adds are made at all
-        nodes before one is put in float, including nodes with small shares.
+        The number is doubled until the goal is reached, and then bisected. Edits without extra multiply-adds are
+        applied to all nodes, including those with small shares, before any node is put in float.
         """
         floating = {edit.unit.node.name for edit in self.found if edit.kind == "float"}
         other_names, cheap = [name for name in self.catalog.units if name not in {*names, *floating}], list[Edit]()
@@ -394,7 +394,7 @@ class Search:
         return score
 
     def _score_edits(self, names: Sequence[str], best: EditSetScore) -> list[tuple[EditSetScore, float, Edit]]:
-        """Return the score of each edit of some nodes, its negative cost, and the edit."""
+        """Return, for each edit of the given nodes, its score, its negative cost, and the edit."""
         edits = list[Edit]()
         for name in names:
             if self.clock.over():
@@ -410,14 +410,14 @@ class Search:
         return scored
 
     def _allowed_edits(self, name: str, kinds: Sequence[str] = tuple(KINDS)) -> list[Edit]:
-        """Return the allowed edits of a node that were not taken."""
+        """Return the allowed edits of a node that have not been taken."""
         taken_names = {edit.name for edit in self.found}
         allowed = [kind for kind in kinds if self.cost.kinds is None or kind in self.cost.kinds]
         edits = self.catalog.edits_of(name, allowed)
         return [edit for edit in edits if self.cost.allows(edit) and edit.name not in taken_names]
 
     def _strongest_edits(self, name: str, *, in_float: bool = True) -> list[Edit]:
-        """Return the strongest edits of a node: float, or the best of its weight and of its result."""
+        """Return the strongest edits of a node: float, or the best for its weight and for its result."""
         if in_float and (best := self._allowed_edits(name, ("float",))):
             return best
         codes = self._allowed_edits(name, ("16-bit",)) or self._allowed_edits(name, ("range",))
@@ -425,7 +425,7 @@ class Search:
         return edits or self._allowed_edits(name, ("bias", "equalize", "split"))[-1:]
 
     def _shares_by_node(self, least: float) -> dict[str, float]:
-        """Return the changeable nodes' shares of an output's error, the largest first."""
+        """Return the changeable nodes' shares of an output's error, largest first."""
         shares = dict.fromkeys(self.catalog.units, 0.0)
         for output in self.session.budget(least=least, places=self.places[:2], parts=False).outputs:
             for node in output.nodes:
@@ -437,14 +437,15 @@ class Search:
         return {name: shares[name] for name in sorted(shares, key=lambda name: -shares[name]) if shares[name]}
 
     def _is_changeable(self, name: str) -> bool:
-        """Return whether a node has an allowed edit; the slowest to fit is tried last."""
+        """Return whether a node has an allowed edit, trying the kind that is slowest to fit last."""
         changed = any(edit.unit.node.name == name for edit in self.found)
         return changed or any(self._allowed_edits(name, (kind,)) for kind in reversed(list(KINDS)))
 
     def prune(self) -> bool:
-        """Remove edits, and replace them by cheaper ones, while the goal is reached; return if it was completed.
+        """Remove edits, and replace them by cheaper ones, while the goal is reached. Return whether this was completed.
 
-        Half of them at once first, then a quarter, and so on: superfluous edits go in few trials.
+        Half of them are removed at once first, then a quarter, and so on, so that few trials remove all superfluous
+        edits.
         """
         size = len(self.found) // 2
         while size > 1:
@@ -477,5 +478,5 @@ class Search:
 
 
 def _with_edit(edits: Sequence[Edit], added: Edit) -> list[Edit]:
-    """Return edits and another one, which replaces those that it undoes."""
+    """Return edits plus a new one, without those that it replaces."""
     return [*(edit for edit in edits if not added.replaces(edit)), added]

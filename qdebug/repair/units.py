@@ -36,8 +36,9 @@ class ChangeableNode:
 
     Args:
         node: The backend node.
-        tensor: The codes of its result, made by itself or by a quantizer after it; "" for none.
-        rounder: The node that makes the codes.
+        tensor: The codes of its result, computed by the node itself or by a quantizer after it, or "" if there are
+            none.
+        rounder: The node that produces the codes.
         tensors: The codes, under all names that they have after nodes that do not compute.
         readers: Names of the nodes that compute with the codes.
     """
@@ -84,15 +85,15 @@ class ChangeableNodes:
         return changeable
 
     def unit_of(self, name: str) -> ChangeableNode | None:
-        """Return the changeable node of a name, which may be that of its quantizer; None without."""
+        """Return the changeable node of a given name, which may be that of its quantizer, or None."""
         if name in self.units:
             return self.units[name]
         return next((unit for unit in self.units.values() if unit.rounder == name), None)
 
     def _quantized_node(self, quantizer: Node) -> Node | None:
-        """Return the node whose result a quantizer rounds to codes; None if the quantizer is a node of its own.
+        """Return the node whose result a quantizer rounds to codes, or None if the quantizer counts as a separate node.
 
-        It is one if the quantized result was only moved, unless that had the same codes before.
+        It does if its input was moved before, unless it had the same codes before the move.
         """
         graph, producer = self.run.graph, self.run.graph.producer(quantizer.inputs[0])
         mover = producer if producer is not None and hands_on(producer) else None
@@ -137,7 +138,7 @@ class ChangeableNodes:
         return frozenset(names)
 
     def weight(self, node: Node) -> str:
-        """Return the constant factor of a product; "" if the node is no product, or its weight is no constant."""
+        """Return the constant factor of a product, or "" if the node is not a product or its weight is not constant."""
         form, _ = real_form(node, self.run.graph.opset)
         if not operators.plain(form).product:
             return ""
@@ -145,9 +146,9 @@ class ChangeableNodes:
         return name if name and self._be.folds(name) and self.run.has(name) else ""
 
     def bias(self, node: Node) -> str | None:
-        """Return the constant that a product adds to each channel; "" if it adds nothing.
+        """Return the constant that a product adds to each channel, or "" if it adds nothing.
 
-        None if it adds something that is no constant, or that has not one value per channel.
+        Return None if it adds something that is not a constant with one value per channel.
         """
         form, _ = real_form(node, self.run.graph.opset)
         name = operators.titled_input(form, 2) if operators.of(form.op).bias is not None else ""
@@ -161,7 +162,7 @@ class ChangeableNodes:
         return name if fits else None
 
     def is_float(self, name: str) -> bool:
-        """Return whether a node computes on real numbers itself, with neither weight nor result in codes."""
+        """Return whether a node computes on real numbers, with neither weight nor result in codes."""
         node = next((node for node in self.run.graph.nodes if node.name == name), None)
         unit = self.units.get(name)
         if node is None or operators.of(node.op).real is not None or (unit is not None and unit.tensor):
@@ -169,18 +170,18 @@ class ChangeableNodes:
         return not any(name and self.quant_of(name) for name in node.inputs if self._be.folds(name))
 
     def entry(self, unit: ChangeableNode) -> PlannedNode | None:
-        """Return the compared node for a changeable one: for its result or its codes; None if neither is compared."""
+        """Return the compared node for a changeable one, by its result or its codes, or None if neither is compared."""
         return self._by_tensor.get(unit.node.outputs[0]) or self._by_tensor.get(unit.tensor)
 
     def reference_node(self, entry: PlannedNode) -> Node | None:
-        """Return the reference's counterpart of a backend node; None if unknown."""
+        """Return the reference's counterpart of a backend node, or None if unknown."""
         check = self.graphs.of(entry)
         if check is None:
             return None
         return main_node(check.node, check.segment) or (check.segment.nodes[-1] if check.segment.nodes else None)
 
     def reference_constants(self, node: Node) -> Constants:
-        """Return the reference's weight and bias for a backend node, constants folded in; none if shapes differ."""
+        """Return the reference's weight and bias for a backend node, constants folded in, or none if shapes differ."""
         weight = self.weight(node)
         entry = next((self._by_tensor[name] for name in self._result_tensors(node) if name in self._by_tensor), None)
         check = None if entry is None or not weight else self.graphs.of(entry)
@@ -234,14 +235,14 @@ class ChangeableNodes:
         return maker.inputs[0] if maker is not None and operators.of(maker.op).dequantizes else name
 
     def quant_of(self, name: str) -> QuantParams | None:
-        """Return the quantization of a tensor, also of one after a DequantizeLinear; None if it has none."""
+        """Return the quantization of a tensor, or of the codes it was dequantized from, or None."""
         table = self.run.graph.tensors
         return next(
             (table[tensor].quant for tensor in (name, self.codes_of(name)) if tensor and table[tensor].quant), None
         )
 
     def planned(self, tensor: str) -> PlannedNode | None:
-        """Return the compared node of a backend tensor; None if it is not compared."""
+        """Return the compared node of a backend tensor, or None if it is not compared."""
         return self._by_tensor.get(tensor)
 
     def has_one_scale(self, weight: str) -> bool:
@@ -250,13 +251,13 @@ class ChangeableNodes:
         return quant is not None and not quant.per_channel and is_integer(quant.dtype)
 
     def result_quant(self, unit: ChangeableNode) -> QuantParams | None:
-        """Return the quantization of a node's result; None if it has none."""
+        """Return the quantization of a node's result, or None if it has none."""
         return self.run.graph.tensors[unit.tensor].quant if unit.tensor else None
 
     def values(self, unit: ChangeableNode) -> Iterator[np.ndarray]:
-        """Yield the reference's values of a result, sample by sample; nothing if it is not compared.
+        """Yield the reference's values of a result, sample by sample, or nothing if it is not compared.
 
-        Values are clipped as by a clamp that the backend folded into the codes.
+        Values are clipped like the backend's if it folded a clamp into the code range.
         """
         entry = self._by_tensor.get(unit.tensor)
         if entry is None:
@@ -268,7 +269,7 @@ class ChangeableNodes:
                 yield held(real_values(reference, entry.reference_tensor, place), span)
 
     def float_span(self, unit: ChangeableNode) -> tuple[float | None, float | None]:
-        """Return the bounds of a result without its codes: those of a clamp that was folded into them."""
+        """Return the bounds of a result without its codes: those of a clamp that was folded into the code range."""
         entry = self._by_tensor.get(unit.tensor)
         span = None if entry is None else folded_clamp(self._ref.recording, self.run, entry)
         return span or (None, None)
@@ -279,7 +280,7 @@ class ChangeableNodes:
         return sum(self.macs(unit.node) for unit in self.units.values())
 
     def macs(self, node: Node) -> float:
-        """Return the multiply-adds of a node for one sample; for a node that is no product, its elements."""
+        """Return the multiply-adds of a node for one sample, or the number of its elements if it is not a product."""
         form, _ = real_form(node, self.run.graph.opset)
         if not operators.plain(form).product or not any(form.outputs[:1]):
             return float(self.elements(node))
@@ -291,7 +292,7 @@ class ChangeableNodes:
         return math.prod(output_shape) * max(sum_terms(form, shapes, output_shape) - 1, 1)
 
     def elements(self, node: Node) -> int:
-        """Return the number of elements of a node's result for one sample; 0 if unknown."""
+        """Return the number of elements of a node's result for one sample, or 0 if unknown."""
         if not any(node.outputs[:1]):
             return 0
         try:

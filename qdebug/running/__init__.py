@@ -1,1 +1,1 @@
-"""Run models: make their inputs, record them, measure whether recording changed the outputs; also worker processes."""
+"""Runs models: makes their inputs, records them, and measures whether recording changed the outputs. Also workers."""

@@ -1,4 +1,4 @@
-"""The demo: record a float net and its int8 form with a planted bug, and compare them."""
+"""The demo: records a float network and its int8 form with a planted bug, and compares them."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 __all__ = ["BUG", "PLANTED", "DemoRun", "run_demo"]
 
 PLANTED = "pwconv_quant"
-"""Node of the int8 net with the bug: a pointwise convolution with 24 output channels."""
+"""Node of the int8 network with the bug: a pointwise convolution with 24 output channels."""
 
 BUG = "its kernel computes 16 channels at a time and never writes the remaining 8 of 24"
 """The bug: an unwritten tail, as in onnxruntime #26324 and glow pull request #1322."""
 
 _BLOCK_CHANNELS = 16
 _ARITHMETIC = "glow-interpreter"
-"""Rounds in another way than the default, which is not a bug."""
+"""Rounds differently from the default, which is not a bug."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,13 +39,13 @@ class DemoRun:
     """Result of the demo.
 
     Args:
-        reference: Recording of the float net.
-        backend: Recording of the int8 net with the bug.
+        reference: Recording of the float network.
+        backend: Recording of the int8 network with the bug.
         planted: Node with the planted bug.
-        bug: The bug, in one clause.
-        digits: Number of digits that both nets were run on.
-        reference_right: Number of digits that the float net reads correctly.
-        backend_right: Number of digits that the int8 net reads correctly.
+        bug: The bug, as one clause.
+        digits: Number of digits that both networks were run on.
+        reference_right: Number of digits that the float network reads correctly.
+        backend_right: Number of digits that the int8 network reads correctly.
         result: The comparison.
     """
 
@@ -60,7 +60,7 @@ class DemoRun:
 
 
 class _Digits:
-    """Ten handwritten digits, as inputs of a run, and their labels."""
+    """Ten handwritten digits, as inputs of a run, with their labels."""
 
     steps = 1
 
@@ -75,25 +75,25 @@ class _Digits:
         return {"x": self._x[sample]}
 
     def count_correct(self, path: Path) -> int:
-        """Count the digits that a recorded net reads correctly."""
+        """Count the digits that a recorded network reads correctly."""
         with opened_recording(path) as recording:
             predictions = [int(recording.load("logits", sample).argmax()) for sample in range(self.samples)]
         return int((np.array(predictions) == self._labels).sum())
 
 
 def run_demo(directory: Path, *, force: bool = False, on_progress: OnProgress | None = None) -> DemoRun:
-    """Record the float net and its int8 form with a bug, and compare them.
+    """Record the float network and its int8 form with a bug, and compare them.
 
-    Both are real runs: the interpreter replays graphs and weights of the package on ten digits. The int8 run also takes
-    the arithmetic of another backend, which is not a bug.
+    Both are real runs: the interpreter replays packaged graphs and weights on ten digits. The int8 run also uses the
+    arithmetic of a different backend, which is not a bug.
 
     Args:
-        directory: Folder of the recordings; made if it is missing.
+        directory: Folder of the recordings, created if missing.
         force: Whether to overwrite recordings.
         on_progress: Called with (done, total, label).
 
     Raises:
-        OutputExistsError: A recording exists and `force` is not set; nothing was written.
+        OutputExistsError: A recording exists and `force` is not set. Nothing was written.
         RecordingError: The folder cannot be written.
     """
     reference, backend = directory / "float.h5", directory / "int8.h5"
@@ -139,7 +139,7 @@ def _record(
     force: bool,
     on_progress: OnProgress | None,
 ) -> None:
-    """Replay a recorded net on all digits, record every tensor, and check it against a plain run."""
+    """Replay a recorded network on all digits, record every tensor, and check it against a plain run."""
     interpreter = cast("InterpreterBackend", load_backend("interpreter"))
     with opened_recording(net) as recording:
         run = interpreter.open(recording, options=options, faults=faults)

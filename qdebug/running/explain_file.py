@@ -1,4 +1,4 @@
-"""Explain a recording, given as a path or open, and write the result as an arithmetic file."""
+"""Explains a recording, given as a path or open, and writes the result as an arithmetic file."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def explain(
 
     Args:
         backend: A path or an open recording.
-        node: Name of one node or tensor; all if None.
+        node: Name of one node or tensor, or None for all.
         limits: Acknowledged nodes, and the largest error in steps that needs no explanation.
         progress: Called with the number of finished outputs, their total and the name of the next node.
-        shared: Workers for the same recording, see `explained_by`; None without.
+        shared: Workers for the same recording, see `explained_by`, or None.
     """
     limits = checked_limits(limits)
     with opened_recording(backend) as recording:
@@ -64,7 +64,7 @@ def explained_by(executor: Executor, backend: Path, *, sample: int | None = None
     Args:
         executor: The workers.
         backend: The recording.
-        sample: The only sample to look at; None for all.
+        sample: The only sample to examine, or None for all.
     """
     given = uuid4().hex, __version__, backend.absolute(), sample
 
@@ -75,7 +75,7 @@ def explained_by(executor: Executor, backend: Path, *, sample: int | None = None
 
 
 class _WorkerCache(threading.local):
-    """The explainer of a worker, kept from part to part: preparing it for a large net takes seconds."""
+    """The explainer of a worker, kept between parts, because preparing it for a large network takes seconds."""
 
     explanation: str = ""
     explainer: Explainer | None = None
@@ -107,8 +107,8 @@ def _answer_in_worker(
 def arithmetic_text(explanation: ExplainedRun) -> str:
     """Return an explanation as the text of an arithmetic file.
 
-    It has `fused` set if any node but quantize and dequantize was computed on codes: then the run computed groups of a
-    QDQ graph as one node.
+    `fused` is set if any node other than quantize and dequantize was computed on codes, because the run then computed
+    groups of a QDQ graph as one node.
 
     Args:
         explanation: The explanation.

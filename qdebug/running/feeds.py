@@ -1,4 +1,4 @@
-"""Inputs of a run: read them from a file, check them against the model, cut them into samples and steps."""
+"""Inputs of a run: reads them from a file, checks them against the model, cuts them into samples and steps."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def read_inputs(inputs: str | Path | Mapping[str, np.ndarray]) -> dict[str, np.n
     """Return the input arrays by name, from an .npz file or a mapping.
 
     Raises:
-        InputError: The file is missing, is no .npz file, or holds Python objects.
+        InputError: The file is missing, is not an .npz file, or holds Python objects.
     """
     if isinstance(inputs, Mapping):
         return {name: np.asarray(array) for name, array in inputs.items()}
@@ -62,11 +62,11 @@ def read_inputs(inputs: str | Path | Mapping[str, np.ndarray]) -> dict[str, np.n
 MAX_ARRAYS = 100_000
 """Largest number of arrays in an archive."""
 _MAX_RATIO, _MIN_LIMIT = 200, 1 << 30
-"""An archive may hold this many times its own size, but at least that many bytes."""
+"""An archive may expand to this many times its own size, and to at least that many bytes."""
 
 
 def check_expansion(path: Path, entries: Sequence[zipfile.ZipInfo]) -> None:
-    """Refuse an archive that claims far more data than its size allows, before any memory is allocated.
+    """Reject an archive that claims far more data than its size allows, before any memory is allocated.
 
     Args:
         path: The archive.
@@ -84,7 +84,7 @@ def check_expansion(path: Path, entries: Sequence[zipfile.ZipInfo]) -> None:
 
 
 def _unreadable_reason(path: Path) -> str:
-    """Return why a file is no .npz file, in a clause; numpy itself takes any unknown file for pickled objects."""
+    """Return why a file is not an .npz file, as a clause. numpy itself takes any unknown file for pickled objects."""
     try:
         with open_binary(path) as file:
             start = file.read(8)
@@ -101,18 +101,19 @@ class ArrayFeeds:
     If the remaining shape lacks only the model's batch axis, a batch axis of 1 is added.
 
     Args:
-        arrays: One array per model input, with leading axes of samples if `samples` and of steps if `steps` is given.
+        arrays: One array per model input, with leading axes for samples if `samples` is given, and for steps if `steps`
+            is.
         inputs: The model's inputs.
-        samples: Number of samples to use; None if the arrays are one sample.
-        steps: Number of steps to use; None if each sample is one step.
-        states: Inputs with a first value only, which has no axis of steps. It may be one value for all samples, or
-            missing: then it is zeros.
+        samples: Number of samples to use, or None if the arrays are one sample.
+        steps: Number of steps to use, or None if each sample is one step.
+        states: Inputs with only a first value, which has no axis of steps. There may be a single value for all samples,
+            or none, which means zeros.
 
     Attributes:
         zeros: The states without an array.
 
     Raises:
-        UsageError: Less than one sample or step.
+        UsageError: There is less than one sample or step.
         InputError: A name is missing or unknown, or a dtype or shape does not fit.
     """
 
@@ -151,7 +152,7 @@ class ArrayFeeds:
         }
 
     def nonfinite(self) -> list[str]:
-        """Return a clause for each input with NaN or infinite values: their effects are no bugs."""
+        """Return a clause for each input with NaN or infinite values, whose effects are not bugs."""
         clauses = []
         for name, array in self._arrays.items():
             used_values = array[tuple(slice(count) for _, count in self._axes[name])]
@@ -164,7 +165,7 @@ class ArrayFeeds:
 
 
 _Axes = Sequence[tuple[str, int]]
-"""The leading axes of an array, "sample" or "step", and the number of entries used of each."""
+"""The leading axes of an array, "sample" or "step", and the number of entries used along each."""
 
 
 def has_steps(info: TensorInfo, array: np.ndarray, *, samples: int | None, steps: int) -> bool:
@@ -173,7 +174,7 @@ def has_steps(info: TensorInfo, array: np.ndarray, *, samples: int | None, steps
     Args:
         info: The input.
         array: Its array.
-        samples: Number of samples; None if the arrays are one sample.
+        samples: Number of samples, or None if the arrays are one sample.
         steps: Number of steps.
     """
     axes = [("sample", samples)] if samples is not None else []
@@ -185,13 +186,13 @@ def has_steps(info: TensorInfo, array: np.ndarray, *, samples: int | None, steps
 
 
 def _axes_of_state(info: TensorInfo, array: np.ndarray, axes: _Axes) -> _Axes:
-    """Return the leading axes of a state's first value: samples or none, never steps."""
+    """Return the leading axes of a state's first value: samples or none, but never steps."""
     sample_axes = [axis for axis in axes if axis[0] == "sample"]
     return [] if info.shape is not None and fits(array.shape, info.shape) else sample_axes
 
 
 def _zero_state(info: TensorInfo) -> np.ndarray:
-    """Return a state of zeros; a free batch dimension becomes 1.
+    """Return an all-zero state. A free batch dimension becomes 1.
 
     Raises:
         InputError: Another dimension is free, or the dtype is unknown.
@@ -266,7 +267,7 @@ def check_names(arrays: Mapping[str, np.ndarray], inputs: Sequence[TensorInfo]) 
 
 
 def _conversion_hint(info: TensorInfo, expected: np.dtype, array: np.ndarray) -> str:
-    """Return a hint how to convert values to the dtype of an input: to codes by scale and zero point."""
+    """Return a hint on converting values to the dtype of an input: to codes by scale and zero point."""
     name, quant = expected.name, info.quant
     if array.dtype.kind == "f" and quant is not None and not quant.per_channel:
         scale, zero = quant.scale.reshape(-1)[0], quant.zero_point.reshape(-1)[0]
@@ -279,7 +280,7 @@ def _conversion_hint(info: TensorInfo, expected: np.dtype, array: np.ndarray) ->
 def _with_dtype(info: TensorInfo, array: np.ndarray) -> np.ndarray:
     """Check a dtype. Only the byte order is converted.
 
-    .npz files cannot name short floats such as bfloat16: raw bits of their size are read as such.
+    .npz files cannot name short floats such as bfloat16, so raw bits of the same size are read as such.
     """
     if info.dtype is None:
         raise InputError(f"Input {info.name!r} of the model does not hold numbers; qdebug cannot feed it.")
@@ -295,7 +296,7 @@ def _with_dtype(info: TensorInfo, array: np.ndarray) -> np.ndarray:
 
 
 def fits(shape: Sequence[int], expected: Sequence[int | None]) -> bool:
-    """Return whether a shape fits that of an input, where None is any extent."""
+    """Return whether a shape fits that of an input, in which None matches any extent."""
     return len(shape) == len(expected) and all(e in (None, s) for s, e in zip(shape, expected, strict=True))
 
 

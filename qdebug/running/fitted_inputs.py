@@ -32,9 +32,9 @@ __all__ = [
 INPUTS = "inputs"
 """Option of a recorded run: the origin of its inputs, as a clause."""
 CHANGES = "inputs_changed"
-"""Option of a recorded run: the changes of its inputs, as clauses."""
+"""Option of a recorded run: the changes made to its inputs, as clauses."""
 RANDOM_HIDES = "random inputs hide errors that real inputs show"
-"""Warning wherever random inputs are used."""
+"""Warning shown if random inputs are used."""
 RANDOM = "inputs_random"
 """Option of a recorded run whose inputs are random values: true."""
 
@@ -44,14 +44,14 @@ class GivenInputs:
     """Inputs of a run, before they are fitted to a model.
 
     Args:
-        arrays: Values by name; None for random ones.
-        samples: Length of their leading axis of samples; None if they have none.
-        origin: Where they come from, in a clause.
-        random: Whether the values are random, also in the run that they were recorded in.
+        arrays: Values by name, or None for random ones.
+        samples: Length of their leading axis of samples, or None if they have none.
+        origin: Where they come from, as a clause.
+        random: Whether the values are random, or were in the run that they were recorded in.
         seed: Seed of random values.
-        ranges: Least and largest random value of inputs with a known range.
+        ranges: Minimum and maximum random value of inputs with a known range.
         shapes: Shapes chosen by the user, by input.
-        files: Files that the values come from.
+        files: Files that the values were read from.
     """
 
     arrays: Mapping[str, np.ndarray] | None
@@ -75,14 +75,14 @@ def given_inputs(
     """Return the inputs of a reference run: the arrays of a file, or random values.
 
     Args:
-        inputs: An .npz file; None for random values.
-        samples: Length of the leading axis of samples; None for none.
+        inputs: An .npz file, or None for random values.
+        samples: Length of the leading axis of samples, or None for none.
         seed: Seed of random values.
-        ranges: Least and largest random value by input, as from `input_ranges`.
+        ranges: Minimum and maximum random value by input, as from `input_ranges`.
         shapes: Shapes chosen by the user, by input.
 
     Raises:
-        InputError: The file is no .npz file of plain arrays.
+        InputError: The file is not an .npz file of plain arrays.
     """
     if inputs is None:
         ranges_by_input = ranges or {}
@@ -104,7 +104,7 @@ def given_inputs(
 
 
 def random_inputs_note(info: RunInfo) -> str | None:
-    """Return a warning if a recorded run had random inputs; None if not, or if the run does not tell.
+    """Return a warning if a recorded run had random inputs, or None if it did not or this is unknown.
 
     Args:
         info: Facts of the run.
@@ -118,12 +118,12 @@ def recorded_inputs(recording: Recording, *, title: str, extra: str | Path | Non
     Args:
         recording: The run.
         title: Name of the run in messages.
-        extra: An .npz file of further inputs, which the run itself did not have.
+        extra: An .npz file of additional inputs that the run itself did not have.
 
     Raises:
         RecordingError: The values of an input were not kept.
         UsageError: The run has several steps.
-        InputError: `extra` is no .npz file of plain arrays.
+        InputError: `extra` is not an .npz file of plain arrays.
     """
     if recording.steps > 1:
         raise UsageError(
@@ -148,16 +148,16 @@ def recorded_inputs(recording: Recording, *, title: str, extra: str | Path | Non
 
 
 def _real_input(recording: Recording, name: str, sample: int) -> np.ndarray:
-    """Return the real values of an input. They have the axes of one sample, so that scales per channel fit."""
+    """Return the real values of an input, with the axes of one sample, so that per-channel scales fit."""
     stored, quant = recording.load(name, sample), recording.graph.tensors[name].quant
     return stored if quant is None else dequantize(stored, quant, double=is_wide_code(stored.dtype))
 
 
 def input_ranges(graph: Graph) -> dict[str, tuple[float, float]]:
-    """Return the least and largest real value of the codes of a model's inputs.
+    """Return the range of real values that the codes of a model's inputs can represent.
 
-    Random values beyond them would only be clipped. Inputs count that are in codes themselves, or that are read by a
-    quantizing node: one by its operator, or one with no other input and codes of the same shape as its output.
+    Random values beyond it would only be clipped. This covers inputs that are quantized themselves or read by a
+    quantizing node: a node with such an operator, or with a single input and a quantized output of the same shape.
 
     Args:
         graph: The model's graph.
@@ -191,17 +191,18 @@ def random_inputs(
     """Return random arrays for the inputs of a model.
 
     Real numbers have mean 0 and variance 1, or are uniform over the range of the input. Codes are uniform over all
-    codes. Other integers and booleans are 0 or 1, which index any table of two rows.
+    codes. Other integers and booleans are 0 or 1, which are valid indices for any table with two rows.
 
     Args:
         infos: The inputs.
-        samples: Length of a leading axis of samples; None for none.
+        samples: Length of a leading axis of samples, or None for none.
         seed: Seed.
-        ranges: Least and largest value by input. A single range applies to a single input, whatever its name.
-        shapes: The shape of each input, as from `choose_shapes`; its defaults if None.
+        ranges: Minimum and maximum value by input. If there is only one range and one input, their names need not
+            match.
+        shapes: The shape of each input, as from `choose_shapes`, or None for its defaults.
 
     Raises:
-        InputError: An input holds no numbers, or has no known rank.
+        InputError: An input does not hold numbers, or has no known rank.
     """
     rng = np.random.default_rng(seed)
     ranges_by_input = dict(ranges or {})
@@ -246,13 +247,13 @@ def fitted_inputs(
     adapt: bool,
     extent_names: Mapping[str, Sequence[str]] | None = None,
 ) -> tuple[dict[str, np.ndarray], list[str]]:
-    """Return arrays that a model takes, and the changes that this needed.
+    """Return arrays that fit a model, and the changes that were necessary.
 
     Args:
         given: The inputs.
         infos: The inputs of the model.
-        adapt: Whether values may be quantized, cast and moved to another layout, and a single unmatched array may be
-            used for a single missing input.
+        adapt: Whether values may be quantized, cast and moved to a different layout, and a single unmatched array may
+            be used for a single missing input.
         extent_names: Names of the dimensions of each input, by input.
 
     Returns:
@@ -289,7 +290,7 @@ def fitted_inputs(
 def _check_chosen(
     given: GivenInputs, arrays: Mapping[str, np.ndarray], infos: Sequence[TensorInfo], leading: int
 ) -> None:
-    """Refuse chosen shapes that the arrays do not have."""
+    """Reject chosen shapes that the arrays do not have."""
     choose_shapes(infos, given=given.shapes)
     for name, shape in given.shapes.items():
         actual = arrays[name].shape[leading:]
@@ -301,7 +302,7 @@ def _check_chosen(
 
 
 def _adapted_input(values: np.ndarray, info: TensorInfo, leading: int) -> tuple[np.ndarray, list[str]]:
-    """Convert values to layout and dtype of an input, where possible, and describe each change; checks come later."""
+    """Convert values to the layout and dtype of an input if possible, and describe each change. Checks come later."""
     clauses: list[str] = []
     if info.shape is not None and not fits(values.shape[leading:], info.shape):
         for source, target, clause in (

@@ -1,4 +1,4 @@
-"""Choose the free dimensions of a model's inputs: by the user, by another input with the same name, or by default."""
+"""Chooses the free dimensions of a model's inputs: by the user, by another input with the same name, or by default."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from qdebug.model import TensorInfo
 __all__ = ["Shape", "choose_shapes", "dimensions"]
 
 Shape = tuple[int, ...]
-"""Extents of an array without its axes of samples and steps."""
+"""Shape of an array without its axes of samples and steps."""
 _DEFAULT_EXTENT = 32
-"""Default extent of a free axis other than the batch: large enough for all strides of a usual net."""
+"""Default extent of a free axis other than the batch: large enough for the strides of most networks."""
 _DEFAULT_BATCH = 1
 
 
 def dimensions(shape: Sequence[int]) -> str:
-    """Return a shape as `--shape` takes it, as 1x3x224x224."""
+    """Return a shape in the format of `--shape`, such as 1x3x224x224."""
     return "x".join(map(str, shape))
 
 
@@ -29,17 +29,17 @@ def choose_shapes(
 ) -> tuple[dict[str, Shape], list[str]]:
     """Choose a shape for each input. Dimensions with the same name get the same extent, across inputs.
 
-    Shapes chosen by the user hold even where they give a name two extents: the runtime decides what the model takes.
+    Shapes chosen by the user apply even if they give a name two extents, because the runtime decides what the model
+    accepts.
 
     Args:
         infos: The inputs of the model.
         given: Shapes chosen by the user, by input.
-        extent_names: The name of each dimension of an input, by input; "" for one without a name.
+        extent_names: The name of each dimension of an input, by input. "" for a dimension without a name.
 
     Returns:
         A shape for each input of known rank, and a sentence for each input with a default extent, unless only the
-            leading
-        axis is free: that is the batch, 1 by default.
+            leading axis is free: this is the batch, which defaults to 1.
 
     Raises:
         InputError: A shape is given for an unknown input, or does not fit the model.
@@ -71,7 +71,7 @@ def choose_shapes(
 def _fill_free(
     shape: Sequence[int | None], axis_names: Sequence[str], extents: Mapping[str, int]
 ) -> tuple[Shape, list[int]]:
-    """Return a shape without free dimensions, and the axes with a default extent."""
+    """Return a shape with free dimensions filled in, and the axes with a default extent."""
     filled: list[int] = []
     free: list[int] = []
     own_extents: dict[str, int] = {}
@@ -90,7 +90,7 @@ def _fill_free(
 
 
 def _bind_names(extents: dict[str, int], shape: Sequence[int], axis_names: Sequence[str]) -> None:
-    """Store the extents of an input by the names of its dimensions, unless a name has one already."""
+    """Store the extents of an input by the names of its dimensions, unless a name already has one."""
     for extent, name in zip(shape, axis_names, strict=False):
         if name:
             extents.setdefault(name, extent)

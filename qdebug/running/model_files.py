@@ -1,6 +1,6 @@
-"""Model files in place of recordings: recognize them, and record them in the right order.
+"""Model files given in place of recordings: recognizes them, and records them in the right order.
 
-Imports only what a command line without a model needs too.
+Imports only what a command without a model needs too.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 __all__ = ["MODEL_ENDINGS", "RecordsRun", "is_model", "record_runs"]
 
 MODEL_ENDINGS = frozenset({".onnx", ".tflite", ".pt2", ".pte", ".pt", ".pth", ".xml", ".pb"})
-"""Endings of the names of model files."""
+"""File name suffixes of models."""
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 
 
 def is_model(path: Path) -> bool:
-    """Return whether a file is a model by its ending, and no recording by its content.
+    """Return whether a file is a model by its suffix, and not a recording by its content.
 
     Args:
-        path: As written by the user; False if it cannot be read.
+        path: As written by the user. The result is False if it cannot be read.
     """
     if path.suffix.lower() not in MODEL_ENDINGS:
         return False
@@ -44,7 +44,7 @@ class RecordsRun(Protocol):
     """Records a run and returns its recording, as `record_model` does."""
 
     def __call__(self, run: ModelRun, given: GivenInputs, *, adapt: bool) -> Path:
-        """Record a run; with `adapt` the inputs are those of another model and may be changed to fit."""
+        """Record a run. With `adapt`, the inputs belong to another model and may be changed to fit."""
 
 
 def record_runs(
@@ -65,13 +65,13 @@ def record_runs(
         backends: The backends' models, each with its backend.
         record: Records one run.
         title: Name of the reference in messages.
-        inputs: An .npz file of the inputs; random values if None, within the range of a quantized model's codes.
-        samples: Length of the leading axis of samples; None for none.
+        inputs: An .npz file of the inputs, or None for random values, within the code range of a quantized model.
+        samples: Length of the leading axis of samples, or None for none.
         seed: Seed of random values.
         shapes: Shapes of the reference's inputs chosen by the user, by input.
 
     Returns:
-        The reference's recording, None if it was given as one, and the backends' recordings.
+        The reference's recording (None if a recording was given), and the backends' recordings.
 
     Raises:
         QdebugError: A model cannot be recorded, or the inputs cannot be read.
@@ -104,7 +104,7 @@ def record_runs(
 
 
 def _with_shapes(given: GivenInputs, run: ModelRun, shapes: Mapping[str, tuple[int, ...]]) -> GivenInputs:
-    """Return inputs with the chosen shapes of the reference that a backend's model takes too."""
+    """Return inputs with those shapes chosen for the reference that fit a backend's model too."""
     if not shapes:
         return given
     from qdebug.running.feeds import fits

@@ -1,8 +1,8 @@
-"""Record model files so that they can be compared: choose a backend, make inputs, reuse earlier recordings.
+"""Records model files so that they can be compared: chooses a backend, makes inputs, reuses earlier recordings.
 
-The name of a recording is made of its model, its backend and a hash of all that the run depends on: the model file and
-the files beside it that it names, the inputs, the backend and its options, package versions and the processor. Equal
-names mean the same run.
+The name of a recording consists of its model, its backend and a hash of everything that the run depends on: the model
+file and the companion files it names, the inputs, the backend and its options, package versions and the processor.
+Equal names mean the same run.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ __all__ = [
 ]
 
 RUNS = Path("qdebug-runs")
-"""Folder of recordings that a comparison of model files makes."""
+"""Folder for the recordings that a comparison of model files makes."""
 
 _HASH = 10
-"""Hexadecimal digits of the hash in the name of a recording: 40 bits tell thousands of runs apart."""
+"""Number of hexadecimal digits of the hash in a recording's name: 40 bits distinguish thousands of runs."""
 _STEM = 60
-"""Largest number of characters of the model's name in the name of a recording."""
+"""Maximum number of characters of the model's name in a recording's name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,7 @@ class ModelRun:
 
     @property
     def title(self) -> str:
-        """The backend as `--backend` takes it."""
+        """The backend in the format of `--backend`."""
         options_text = ",".join(f"{name}={value}" for name, value in self.options.items())
         return f"{self.backend}:{options_text}" if options_text else self.backend
 
@@ -87,8 +87,8 @@ class RecordedModel:
         path: The recording.
         run: The model and its backend.
         reused: Whether the recording existed already.
-        random: A warning about random inputs; None if they are not random.
-        changes: How the inputs were changed to fit the model, and which shapes are defaults; "" for nothing.
+        random: A warning about random inputs, or None if they are not random.
+        changes: How the inputs were changed to fit the model, and which shapes are defaults, or "".
     """
 
     path: Path
@@ -99,14 +99,15 @@ class RecordedModel:
 
 
 def choose_backend(model: Path, *, reference: bool) -> ModelRun:
-    """Choose the first installed backend that runs a model file; frameworks come before the interpreter.
+    """Choose the first installed backend that runs a model file, with frameworks before the interpreter.
 
     Args:
         model: The model file.
-        reference: Whether the run is the reference: then graph optimization is off, if the backend has that option.
+        reference: Whether the run is the reference. If so, graph optimization is turned off if the backend has that
+            option.
 
     Raises:
-        UsageError: No installed backend runs files with this ending.
+        UsageError: No installed backend runs files with this suffix.
     """
     ending = model.suffix.lower()
     candidates: list[tuple[tuple[bool, int], str, Backend]] = []
@@ -134,14 +135,14 @@ def keeps_nodes(backend: Backend) -> bool:
 
 
 def model_graph(run: ModelRun) -> Graph:
-    """Return the graph of a model file; without a reader for its format, the graph that the backend runs.
+    """Return the graph of a model file, or the graph that the backend runs if there is no reader for the format.
 
     Args:
         run: The model and its backend.
 
     Raises:
         UsageError: Unknown options, or a model that the backend does not run.
-        QdebugError: The file is no such model.
+        QdebugError: The file is not such a model.
     """
     if run.model.suffix.lower() in READERS:
         return load_reader(run.model).graph
@@ -153,11 +154,11 @@ def model_graph(run: ModelRun) -> Graph:
 def example_inputs(
     run: ModelRun, *, samples: int | None = None, seed: int = 0, shapes: Mapping[str, Shape] | None = None
 ) -> tuple[dict[str, np.ndarray], list[str]]:
-    """Return random arrays for the inputs of a model, by name: a template for real ones.
+    """Return random arrays for the inputs of a model, by name, as a template for real ones.
 
     Args:
         run: The model and its backend.
-        samples: Length of a leading axis of samples; None for none.
+        samples: Length of a leading axis of samples, or None for none.
         seed: Seed of the random values.
         shapes: Shapes chosen by the user, by input.
 
@@ -166,8 +167,8 @@ def example_inputs(
 
     Raises:
         UsageError: Unknown options, or a model that the backend does not run.
-        InputError: An input of the model holds no numbers, or a shape does not fit it.
-        BackendError: The backend refused the model.
+        InputError: An input of the model does not hold numbers, or a shape does not fit it.
+        BackendError: The backend rejected the model.
     """
     backend = load_backend(run.backend)
     with closing(backend.open(run.model, options=run.options, taps="outputs", weights=False)) as opened:
@@ -184,15 +185,15 @@ def record_model(
     on_progress: OnProgress | None = None,
     on_tensor: Callable[[], None] | None = None,
 ) -> RecordedModel:
-    """Record a model, or find the recording of the very same run.
+    """Record a model, or find an existing recording of exactly the same run.
 
     Args:
         run: The model and its backend.
         given: Its inputs.
-        adapt: Whether the inputs are those of another model, and may be quantized, cast and moved to another layout.
-        folder: Folder of recordings; made if it is missing.
+        adapt: Whether the inputs belong to another model, and may be quantized, cast and moved to a different layout.
+        folder: Folder of recordings, created if missing.
         on_progress: Called with (done, total, label).
-        on_tensor: Called before each tensor is recorded; an exception ends the run and leaves nothing behind.
+        on_tensor: Called before each tensor is recorded. An exception ends the run and leaves nothing behind.
 
     Raises:
         UsageError: Unknown options, or a model that the backend does not run.
@@ -278,7 +279,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def _file_name(run: ModelRun, given: GivenInputs) -> str:
-    """Return the file name of a run; it differs as soon as anything differs that the run depends on."""
+    """Return the file name of a run, which changes with anything that the run depends on."""
     packages = BACKENDS[run.backend].packages if run.backend in BACKENDS else ()
     names = [package.partition(".")[0].replace("_", "-") for package in packages]
     plugin = installed_backends().get(run.backend)
@@ -300,7 +301,7 @@ def _file_name(run: ModelRun, given: GivenInputs) -> str:
 
 
 def _file_hash(value: str) -> list[str]:
-    """Return the hash of the file that an option names; nothing if it names no file."""
+    """Return the hash of the file that an option names, or nothing if it does not name a file."""
     path = Path(value)
     return [file_hash(path)] if path.is_file() else []
 
@@ -330,7 +331,7 @@ def _content_hashes(model: Path) -> list[tuple[str, str]]:
 def _companion_files(model: Path) -> list[Path]:
     """Return the files that belong to a model file.
 
-    Those are the weights of an OpenVINO model, or the files of the folder that an ONNX file with external data names.
+    These are the weights of an OpenVINO model, or the external data files named by an ONNX file.
     """
     return [model.with_suffix(".bin")] if model.suffix.lower() == ".xml" else _external_data(model)
 

@@ -30,10 +30,10 @@ class Metric:
     """A measure of a run's outputs.
 
     Args:
-        name: As asked for by the user.
-        unit: Of its values; "" for none.
-        compute: Called with the outputs of a run, those of the reference, and the labels or None.
-        floor: Whether a goal is the least value, and not the largest drop below the reference's value.
+        name: As specified by the user.
+        unit: Unit of its values, or "".
+        compute: Called with the outputs of a run, the outputs of the reference, and the labels or None.
+        floor: Whether a goal is a minimum value, rather than a maximum drop below the reference's value.
         within: The default goal, in the metric's unit.
     """
 
@@ -76,7 +76,7 @@ _METRICS = {
 
 
 def find_metric(text: str) -> Metric:
-    """Return a metric by its name, or one computed by a function of the user.
+    """Return a metric by name, or one computed by a user function.
 
     Args:
         text: "output-sqnr", "top1", "MODULE:FUNCTION" or "FILE.py:FUNCTION". The function is called as
@@ -133,7 +133,7 @@ def _module(home: str) -> Any:
 
 
 def load_labels(path: Path) -> np.ndarray:
-    """Load labels: an .npy file, or an .npz with one array.
+    """Load labels from an .npy file, or from an .npz file with one array.
 
     Raises:
         UsageError: The file cannot be read, or does not hold a single array.
@@ -165,10 +165,10 @@ def confidence(
         metric: The metric.
         outputs: The outputs of each sample.
         reference: The reference's outputs of each sample.
-        labels: A label for each sample; None without.
+        labels: A label for each sample, or None.
 
     Returns:
-        The ends of the interval; None with fewer than two samples.
+        The ends of the interval, or None with fewer than two samples.
     """
     if len(outputs) < 2:
         return None
@@ -185,7 +185,7 @@ def confidence(
 def evaluate_metric(
     metric: Metric, outputs: Sequence[Outputs], reference: Sequence[Outputs], labels: Sequence[Any] | None
 ) -> float:
-    """Return the value of a metric over some samples."""
+    """Return the value of a metric over given samples."""
     stacked = [
         {name: np.stack([tensors[name] for tensors in side]) for name in side[0]} for side in (outputs, reference)
     ]

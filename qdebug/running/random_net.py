@@ -1,4 +1,4 @@
-"""A small net with random weights, recorded in memory: test data."""
+"""A small network with random weights, recorded in memory: test data."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ def random_recording(
     quantized: bool = False,
     wrong: str | None = None,
 ) -> MemoryRecording:
-    """Make the recording of a small net with random weights and inputs: test data.
+    """Make the recording of a small network with random weights and inputs: test data.
 
-    The net is a chain of MatMul ("fc1", "fc2", ...), each followed by a Relu ("fc1_relu", ...). Generators in the same
-    state give the same net and the same inputs, so a float and a quantized recording make a pair that agrees.
+    The network is a chain of MatMul nodes ("fc1", "fc2", ...), each followed by a Relu ("fc1_relu", ...). Generators in
+    the same state give the same network and inputs, so a float and a quantized recording form a matching pair.
 
     Args:
-        rng: The generator, as numpy.random.default_rng(0).
-        layers: Number of MatMul.
+        rng: The generator, for example numpy.random.default_rng(0).
+        layers: Number of MatMul nodes.
         width: Number of values in each tensor.
         samples: Number of samples.
         quantized: Whether to compute in 8-bit codes instead of float32.
         wrong: Name of a node with a wrong output.
 
     Raises:
-        UsageError: There is no node of the name in `wrong`, or a number is below 1.
+        UsageError: There is no node with the name `wrong`, or a number is below 1.
     """
     if min(layers, width, samples) < 1:
         raise UsageError(f"{layers} layers of {width} values for {samples} samples do not give a recording.")
@@ -72,7 +72,7 @@ class _Net:
             self._quants = {name: QuantParams(dtype="int8", scale=(top or 1.0) / 127) for name, top in largest.items()}  # type: ignore[arg-type]
 
     def _run(self, x: np.ndarray, wrong: str | None) -> dict[str, np.ndarray]:
-        """Return every tensor of one sample: codes where it has quantization, else real values."""
+        """Return every tensor of one sample: codes if the network is quantized, real values if not."""
         tensors = {"x": self._stored("x", x)}
         before = "x"
         for name, weight in self._weights.items():

@@ -1,4 +1,4 @@
-"""Record a run of a model: check the inputs, run it, and measure whether recording changed the outputs."""
+"""Records a run of a model: checks the inputs, runs it, and measures whether recording changed the outputs."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ class RecordSummary:
 
     Args:
         path: The file.
-        tensors: Number of tensors with values, constants included.
+        tensors: Number of tensors with values, including constants.
         bytes: Size of the file.
         samples: Number of samples.
-        steps: Number of steps of each sample.
+        steps: Number of steps in each sample.
         fidelity: Whether recording changed the outputs.
-        fidelity_detail: How the fidelity was established, or how large the change is, in one clause.
+        fidelity_detail: How the fidelity was established, or how large the change is, as one clause.
         skipped: Tensors of the run that were not recorded, with the reason.
-        states: Outputs that were fed back from step to step, a clause for each.
+        states: Outputs that were fed back from step to step, with a clause for each.
     """
 
     path: Path
@@ -78,31 +78,31 @@ def record_run(
 ) -> RecordSummary:
     """Run a model, record its tensors, and compare its outputs with those of plain runs, bit for bit.
 
-    An error leaves nothing behind. An interrupted run leaves a finished recording if all inputs and outputs are there,
-    without the tensors that were still to come. Otherwise it leaves a recording that is marked incomplete or that can
-    be recovered, as a full disk does.
+    An error leaves nothing behind. An interrupted run leaves a finished recording without the remaining tensors if all
+    inputs and outputs are there. If not, it leaves a recording that is marked incomplete or can be recovered, as does a
+    full disk.
 
     Args:
         model: A model file, or a recording whose graph and weights are replayed.
         backend: Name of the backend.
         inputs: An .npz file or a mapping: one array per model input.
-        out: The recording to make.
+        out: The recording to write.
         options: Options of the backend.
-        samples: Number of samples along the leading axis of the inputs; None if they are one sample.
-        steps: Number of steps of a stateful net along their next axis; None if there are none.
+        samples: Number of samples along the leading axis of the inputs, or None if they are one sample.
+        steps: Number of steps of a stateful network along the next axis, or None if there are none.
         taps: Which tensors are tapped, and how: "faithful", "all" or "outputs".
         weights: Whether constants are recorded.
         force: Whether `out` may be replaced.
         on_progress: Called with (done, total, label).
-        on_tensor: Called before each tensor is recorded; an exception ends the run.
-        keep: How much of each tensor is kept; all of it if None.
+        on_tensor: Called before each tensor is recorded. An exception ends the run.
+        keep: How much of each tensor to keep, or None for all of it.
         states: Outputs that are fed back into inputs at the next step, as "OUT=IN". If empty, outputs are paired with
             inputs by name, shape and dtype, except inputs whose array has an axis of steps.
-        shapes: Shapes for the free dimensions of inputs, by input; the model is compiled with them.
+        shapes: Shapes for the free dimensions of inputs, by input. The model is compiled with them.
 
     Raises:
         UsageError: No such model or backend, unknown options, or one file for two purposes.
-        InputError: Inputs do not fit the model.
+        InputError: The inputs do not fit the model.
         MissingExtraError: A package that the backend needs is not installed.
         BackendError: The backend failed.
         OutputExistsError: `out` exists and `force` is not set.
@@ -135,7 +135,7 @@ def _state_pairs(
     samples: int | None,
     steps: int | None,
 ) -> dict[str, str]:
-    """Return, by input, the output that feeds it at the next step; nothing without steps."""
+    """Return, by input, the output that feeds it at the next step, or nothing if there are no steps."""
     if stated and steps is None:
         raise UsageError("--state needs --steps: states are passed from one step to the next.", hint="Add --steps N.")
     if steps is None:
@@ -162,23 +162,23 @@ def record_feeds(
     keep: KeepPolicy | None = None,
     further_facts: Mapping[str, str | bool] | None = None,
 ) -> RecordSummary:
-    """Record an opened model on checked inputs; the rest is as in `record_run`.
+    """Record an opened model on checked inputs. In all other respects like `record_run`.
 
     Args:
-        run: The model; it is left open.
+        run: The model, which is left open.
         feeds: Its inputs.
-        out: The recording to make.
+        out: The recording to write.
         force: Whether `out` may be replaced.
         on_progress: Called with (done, total, label).
-        on_tensor: Called before each tensor is recorded; an exception ends the run.
-        keep: How much of each tensor is kept; all of it if None.
+        on_tensor: Called before each tensor is recorded. An exception ends the run.
+        keep: How much of each tensor to keep, or None for all of it.
         further_facts: Facts to record among the options of the run.
 
     Raises:
         BackendError: The backend failed.
         KernelError: A node cannot be computed (interpreter).
         OutputExistsError: `out` exists and `force` is not set.
-        RecordingError: `out` cannot be written, or the disk is full; the message says how much is safe.
+        RecordingError: `out` cannot be written, or the disk is full. The message states how much is safe.
     """
     nonfinite = feeds.nonfinite() if isinstance(feeds, ArrayFeeds | StateFeeds) else []
     recorder = _make_recorder(
@@ -203,7 +203,7 @@ def record_feeds(
 
 
 def _stopped_error(recorder: Recorder, out: Path) -> RecordingError:
-    """Return the error for a recording that stopped before the run did; it says how much is safe."""
+    """Return the error for a recording that stopped before the run did, with a message on how much is safe."""
     safe = f"{recorder.kept} tensor{' is' if recorder.kept == 1 else 's are'} safe"
     if not recorder.kept:
         return RecordingError(f"{recorder.failure} Nothing was kept.", hint="Record to a disk with more space.")
@@ -219,7 +219,8 @@ def _stopped_error(recorder: Recorder, out: Path) -> RecordingError:
 def _finish_interrupted(run: BackendRun, feeds: Feeds, recorder: Recorder) -> bool:
     """List the missing tensors of an interrupted run, and return whether it can be closed as finished.
 
-    It can if all inputs and outputs are there. Then the first sample is run plainly too, for the fidelity.
+    It can if all inputs and outputs are there. In that case, the first sample is also run plainly to determine the
+    fidelity.
     """
     graph = run.graph
     moments = [(sample, step) for sample in range(feeds.samples) for step in range(feeds.steps)]
@@ -244,7 +245,7 @@ class _CancellableRecorder(Recorder):
     on_tensor: Callable[[], None] | None = None
 
     def put(self, name: str, array: Any, **facts: Any) -> None:
-        """Record a tensor, as `Recorder.put`."""
+        """Record a tensor, like `Recorder.put`."""
         if self.on_tensor is not None:
             self.on_tensor()
         super().put(name, array, **facts)
@@ -269,7 +270,7 @@ def _check_target(model: Path, inputs: str | Path | Mapping[str, np.ndarray], ou
 
 
 def _partial_run_text(path: Path) -> str:
-    """Return a clause if a file holds the part of an interrupted run: then the command is probably a repeat."""
+    """Return a clause if a file holds part of an interrupted run, in which case the command is probably a repeat."""
     try:
         with opened_recording(path) as recording:
             complete = recording.info.complete
@@ -280,7 +281,7 @@ def _partial_run_text(path: Path) -> str:
 
 @contextmanager
 def _opened_source(path: Path) -> Iterator[Path | Recording]:
-    """Yield an open recording if the file is one, whatever its name, else the path of a model file."""
+    """Yield an open recording if the file is one, whatever its name, or else the path of a model file."""
     try:
         with open_binary(path) as file:
             start = file.read(len(_HDF5))
@@ -332,14 +333,14 @@ def _record(run: BackendRun, feeds: Feeds, recorder: Recorder, on_progress: OnPr
 
 
 def _plain_outputs(run: BackendRun, feeds: Feeds, sample: int, step: int) -> dict[str, np.ndarray]:
-    """Return the outputs of a plain run; its earlier steps must have been run."""
+    """Return the outputs of a plain run, whose earlier steps must have been run."""
     return feeds.plain(sample, step) if isinstance(feeds, StateFeeds) else run.plain(feeds.feed(sample, step))
 
 
 def _check_outputs(
     run: BackendRun, recorder: Recorder, place: tuple[int, int], plain: Mapping[str, np.ndarray]
 ) -> None:
-    """Compare the outputs of a plain run with the recorded ones; constants are left out."""
+    """Compare the outputs of a plain run with the recorded ones, leaving out constants."""
     varying = {name: array for name, array in plain.items() if not run.graph.is_constant(name)}
     if varying:
         recorder.at(*place)
@@ -347,7 +348,7 @@ def _check_outputs(
 
 
 def _check_determinism(run: BackendRun, feeds: Feeds, recorder: Recorder) -> None:
-    """Repeat a plain run that gave other outputs: if it varies itself, recording is not to blame."""
+    """Repeat a plain run that gave different outputs. If it varies by itself, recording is not to blame."""
     sample, last = recorder.differing[0]
     for _ in range(_REPEATS):
         if isinstance(feeds, StateFeeds):
@@ -368,7 +369,7 @@ def _check_determinism(run: BackendRun, feeds: Feeds, recorder: Recorder) -> Non
 
 
 def _nondeterministic_nodes(run: BackendRun, feeds: Feeds, sample: int) -> list[Node]:
-    """Record one sample twice in memory, and return the nodes with equal inputs and other outputs."""
+    """Record one sample twice in memory, and return the nodes with equal inputs but different outputs."""
     runs = []
     for _ in range(2):
         recorder = Recorder(None, graph=run.graph, **recorded_facts(run.facts))
@@ -395,7 +396,7 @@ class _SampleFeeds:
 
     @property
     def samples(self) -> int:
-        """One."""
+        """Always 1."""
         return 1
 
     @property
@@ -409,7 +410,7 @@ class _SampleFeeds:
 
 
 _REPEATS = 3
-"""Plain runs that must agree before a backend counts as deterministic: stale memory may be equal by chance."""
+"""Number of plain runs that must agree before a backend counts as deterministic. Stale memory may match by chance."""
 
 
 def _summary(out: Path) -> RecordSummary:

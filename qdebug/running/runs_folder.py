@@ -1,7 +1,8 @@
-"""Keep the folder of recordings that qdebug makes by itself below a limit. Begin at `prune`.
+"""Keeps the folder of recordings that qdebug makes by itself below a size limit. Begin at `prune`.
 
-Beside each recording lies a note with the hashes of the files it was made of. A recording is removed only if it can be
-made again from unchanged files, was unused for a day and is not open anywhere; least recently used first.
+Next to each recording is a note with the hashes of the files it was made from. A recording is removed only if it can be
+made again from unchanged files, was unused for a day and is not open anywhere. The least recently used is removed
+first.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Prunable:
 
     Args:
         path: The recording.
-        size: Bytes of the recording and its cached comparisons.
+        size: Size of the recording and its cached comparisons, in bytes.
         used: Time of the last use, in seconds since the epoch.
     """
 
@@ -60,9 +61,9 @@ def file_hash(path: Path) -> str:
 
 
 def note_sources(recording: Path, sources: Iterable[Path]) -> None:
-    """Write a note of the files that a recording was made of.
+    """Write a note of the files that a recording was made from.
 
-    No note is written if a source cannot be read: then the recording is never removed.
+    No note is written if a source cannot be read, so that the recording is never removed.
     """
     with contextlib.suppress(OSError, QdebugError):
         hashes = {str(source.resolve()): file_hash(source) for source in sources}
@@ -70,7 +71,7 @@ def note_sources(recording: Path, sources: Iterable[Path]) -> None:
 
 
 def mark_used(recording: Path) -> None:
-    """Mark a recording as used: it stays for another day."""
+    """Mark a recording as used, which keeps it for another day."""
     with contextlib.suppress(OSError):
         os.utime(recording)
 
@@ -80,7 +81,7 @@ def prunable(folder: Path, *, now: float | None = None) -> list[Prunable]:
 
     Args:
         folder: The folder.
-        now: The time, in seconds since the epoch; that of the clock if None.
+        now: The time, in seconds since the epoch. None for the current time.
     """
     latest_use = (time.time() if now is None else now) - DAY
     open_files, recordings = _open_files(), list[Prunable]()
@@ -99,17 +100,17 @@ def prunable(folder: Path, *, now: float | None = None) -> list[Prunable]:
 
 
 def runs_size(folder: Path) -> int:
-    """Return the bytes of all recordings of a folder that qdebug named, notes and caches included."""
+    """Return the total size of a folder's automatically named recordings, including notes and caches."""
     return sum(map(_total_size, _recordings(folder)))
 
 
 def prune(folder: Path, *, limit: int = RUNS_LIMIT, now: float | None = None, dry_run: bool = False) -> list[Prunable]:
-    """Remove recordings until the folder is no larger than a limit, or no more may be removed.
+    """Remove recordings until the folder is within a limit, or no more may be removed.
 
     Args:
         folder: The folder.
-        limit: Largest size of the folder, in bytes.
-        now: The time, in seconds since the epoch; that of the clock if None.
+        limit: Maximum size of the folder, in bytes.
+        now: The time, in seconds since the epoch. None for the current time.
         dry_run: Remove nothing.
 
     Returns:
@@ -135,7 +136,7 @@ def prune(folder: Path, *, limit: int = RUNS_LIMIT, now: float | None = None, dr
 
 
 def _recordings(folder: Path) -> Sequence[Path]:
-    """Return the regular files of a folder with the name of a recording that qdebug made by itself."""
+    """Return the regular files of a folder that have the name of a recording made automatically."""
     try:
         return [path for path in sorted(folder.iterdir()) if _NAME.fullmatch(path.name) and _is_regular(path)]
     except OSError:
@@ -155,7 +156,7 @@ def _cache_path(recording: Path) -> Path:
 
 
 def _total_size(path: Path) -> int:
-    """Return the bytes of a recording, its note and its cache."""
+    """Return the total size of a recording, its note and its cache."""
     beside = (path for path in (_note_path(path), *_regular_files(_cache_path(path))) if path.exists())
     return sum(file.stat().st_size for file in (path, *beside))
 
@@ -166,7 +167,7 @@ def _regular_files(folder: Path) -> Iterator[Path]:
 
 
 def _can_be_remade(path: Path) -> bool:
-    """Return whether all files that a recording was made of exist unchanged."""
+    """Return whether all files that a recording was made from exist unchanged."""
     try:
         with open_binary(_note_path(path)) as file:
             files = json.loads(file.read(_MAX_NOTE_BYTES))["files"]
@@ -176,7 +177,7 @@ def _can_be_remade(path: Path) -> bool:
 
 
 def _open_files() -> set[tuple[int, int]]:
-    """Return device and inode of the files that processes of this user have open, if the system tells."""
+    """Return device and inode of the files that this user's processes have open, if the system reveals them."""
     open_files: set[tuple[int, int]] = set()
     for descriptors in Path("/proc").glob("[0-9]*/fd"):
         with contextlib.suppress(OSError):  # the process ended, or is another user's

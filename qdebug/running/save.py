@@ -1,4 +1,4 @@
-"""Write a recording in memory, or in another place, to a file."""
+"""Writes a recording to a file, from memory or from another file."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ __all__ = ["save_recording"]
 def save_recording(recording: Recording, path: Path, *, force: bool = False) -> None:
     """Write a recording to a file, all or nothing.
 
-    A recording in a file is copied. Of one in memory, graph, values and facts of the run are written, but not its
-    fidelity: there is no plain run to confirm it.
+    A recording in a file is copied. For a recording in memory, graph, values and facts of the run are written, but not
+    its fidelity, because there is no plain run to confirm it.
 
     Args:
         recording: The recording.

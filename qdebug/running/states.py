@@ -1,4 +1,4 @@
-"""States of a stateful net: outputs that are fed back into inputs from one step to the next."""
+"""States of a stateful network: outputs that are fed back into inputs from one step to the next."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["StateFeeds", "paired_states", "stated_pairs"]
 _SIDE_WORDS = frozenset(
     "in input out output new next prev previous past present current updated old initial init".split()  # noqa: SIM905
 )
-"""Words that tell the input and the output of a state apart."""
+"""Words that distinguish the input from the output of a state."""
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
 _END_WORDS = ("0", "n")
 """Last words of the names of the first and the last value: h_0 and h_n."""
@@ -32,7 +32,7 @@ def stated_pairs(stated: Sequence[str], inputs: Collection[str], outputs: Collec
         outputs: Names of the model's outputs.
 
     Raises:
-        UsageError: A text has another form, a name is unknown, or an input comes twice.
+        UsageError: A text has a different form, a name is unknown, or an input occurs twice.
     """
     pairs: dict[str, str] = {}
     for text in stated:
@@ -54,7 +54,7 @@ def paired_states(inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo]) -
     """Return the output that feeds each state's input, found by names, shapes and dtypes.
 
     The two names of a state differ only in words such as "in" and "out" or "past" and "present": "h_out" is fed into
-    "h" or "h_in", "hn" into "h0". A name of such words only is no state.
+    "h" or "h_in", "hn" into "h0". A name that consists only of such words is not a state.
 
     Args:
         inputs: The model's inputs.
@@ -88,7 +88,7 @@ def _core(name: str) -> tuple[str, ...]:
 
 
 def _loose_core(name: str) -> tuple[str, ...]:
-    """Return the core of a name without a final mark of the first or the last value."""
+    """Return the core of a name without a trailing mark of the first or the last value."""
     words = _core(name)
     if len(words) > 1 and words[-1] in _END_WORDS:
         return words[:-1]
@@ -112,13 +112,13 @@ def _names_text(names: Collection[str]) -> str:
 
 
 class StateFeeds:
-    """Inputs of a run with states: the outputs of a plain run at one step are read at the next.
+    """Inputs of a run with states: the outputs of a plain run at one step are inputs at the next.
 
     Args:
-        feeds: The inputs; for states, their first values.
+        feeds: The inputs, or the first values for states.
         run: Runs the model plainly on one array per input, and returns its outputs.
         pairs: The output that feeds each state's input.
-        restart: Called before the first run of each sample; clears state inside the model.
+        restart: Called before the first run of each sample to clear state inside the model.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class StateFeeds:
         return self._inputs_at(sample, step, self.plain(sample, step - 1) if step else {})
 
     def plain(self, sample: int, step: int) -> dict[str, np.ndarray]:
-        """Return the outputs of a plain run at a step; earlier steps are run first if needed."""
+        """Return the outputs of a plain run at a step, running earlier steps first if needed."""
         last_sample, last_step, outputs = self._last
         start = last_step + 1 if last_sample == sample and last_step <= step else 0
         for current_step in range(start, step + 1):
@@ -162,7 +162,7 @@ class StateFeeds:
         return outputs
 
     def forget(self) -> None:
-        """Forget the last outputs, so that the next sample is run anew."""
+        """Forget the last outputs, so that the next sample is run again."""
         self._last = (-1, -1, {})
 
     def _inputs_at(self, sample: int, step: int, last_outputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -173,7 +173,7 @@ class StateFeeds:
         """Yield a clause for each state.
 
         Args:
-            zeros: The states that begin with zeros because the inputs leave them out.
+            zeros: The states that start as zeros because the inputs omit them.
         """
         for name, out in self._pairs.items():
             yield f"{out} -> {name}{' (from zeros)' if name in zeros else ''}"

@@ -1,6 +1,7 @@
 """Worker processes, or the workers of a dask scheduler, that share a comparison or an explanation.
 
-Processes are spawned, not forked, since a fork would share open files. They end with this process, however it ends.
+Processes are spawned, not forked, because a fork would share open files. They end when this process ends, however it
+ends.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ __all__ = ["open_workers"]
 T = TypeVar("T")
 
 _CONNECT_SECONDS = 5
-"""Time for a scheduler to answer."""
+"""Seconds for a scheduler to answer."""
 _END_SECONDS = 1
-"""Time for an idle process to end by itself."""
+"""Seconds for an idle process to end by itself."""
 
 
 @contextmanager
 def open_workers(*, jobs: int = 1, scheduler: str | None = None) -> Iterator[Executor | None]:
-    """Provide workers within the block; None if this process does all the work.
+    """Provide workers within the block, or None if this process does all the work.
 
     Args:
         jobs: Number of processes.
@@ -54,11 +55,11 @@ def open_workers(*, jobs: int = 1, scheduler: str | None = None) -> Iterator[Exe
 
 
 class _ProcessPool(Executor):
-    """Processes that are started on demand, each at the end of a pipe of its own.
+    """Processes that are started on demand, each with its own pipe.
 
-    Since nothing is shared, a process may be killed at any time, even while it writes a result: only its job is lost,
-    and another process takes its place. The processes of `ProcessPoolExecutor` share one pipe and its lock, so a result
-    cut off halfway makes all of them wait for ever.
+    Because nothing is shared, a process may be killed at any time, even while it writes a result: only its job is lost,
+    and a new process takes its place. The processes of `ProcessPoolExecutor` share one pipe and its lock, so a result
+    cut off halfway makes all of them wait forever.
     """
 
     def __init__(self, jobs: int) -> None:
@@ -99,10 +100,10 @@ class _Job:
 
 
 class _ProcessSlot:
-    """Runs jobs in one process, and starts another process when it is lost.
+    """Runs jobs in one process, and starts a new process when it is lost.
 
     Args:
-        todo: The queue of jobs; None ends the slot.
+        todo: The queue of jobs. None ends the slot.
     """
 
     def __init__(self, todo: SimpleQueue[_Job | None]) -> None:
@@ -136,7 +137,7 @@ class _ProcessSlot:
             self._process.join()
 
     def stop(self) -> None:
-        """End the process at once, whatever it does, and start no other."""
+        """End the process at once, whatever it is doing, and do not start a new one."""
         with _START_LOCK:
             self._stopped = True
             if self._process is not None:
@@ -146,7 +147,7 @@ class _ProcessSlot:
         """Run a call in the process. Return whether it succeeded, and its result or exception.
 
         Raises:
-            BrokenExecutor: The process ended meanwhile.
+            BrokenExecutor: The process ended in the meantime.
         """
         if self._process is None or self._pipe is None or not self._process.is_alive():
             self._process, self._pipe = self._start()
@@ -177,7 +178,7 @@ _START_LOCK = threading.Lock()
 
 
 def _call_safely(call: Callable[[], Any]) -> tuple[bool, Any]:
-    """Return whether a call succeeded, and its result or exception."""
+    """Run a call. Return whether it succeeded, and its result or exception."""
     try:
         return True, call()
     except Exception as error:  # noqa: BLE001  raised again in the main process
@@ -185,7 +186,7 @@ def _call_safely(call: Callable[[], Any]) -> tuple[bool, Any]:
 
 
 def _serve(pipe: Connection) -> None:
-    """Run the calls that come through a pipe, as the main function of a process, until None comes."""
+    """Run the calls that arrive through a pipe until None arrives. This is the main function of a process."""
     _watch_parent()
     while True:
         try:
@@ -207,7 +208,7 @@ def _serve(pipe: Connection) -> None:
 
 
 def _watch_parent() -> None:
-    """Make this worker end with its parent, even if that is killed."""
+    """Make this worker end with its parent, even if the parent is killed."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
@@ -242,7 +243,7 @@ def _dask(address: str) -> Iterator[Executor]:
 
 
 async def _count_workers(address: str) -> int:
-    """Return the number of workers of a scheduler. A `Client` would go on trying to connect."""
+    """Return the number of workers of a scheduler. A `Client` would keep trying to connect."""
     import asyncio
 
     from distributed import Security, rpc

@@ -1,1 +1,1 @@
-"""Scales: profiles of values, choices of calibrators, and the effect of another scale on the outputs."""
+"""Scales: profiles of values, choices of calibrators, and the effect of a different scale on the outputs."""

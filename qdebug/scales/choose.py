@@ -1,4 +1,4 @@
-"""Choose scales: compare each tensor's recorded scale with calibrators' choices by the loss on its values."""
+"""Chooses scales: compares each tensor's recorded scale with calibrators' choices by the loss on its values."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ DEFAULT_CALIBRATORS = ("minmax", "percentile:99.99", "mse", "entropy")
 """Default calibrators by name."""
 
 WRONG = frozenset(("degenerate", "zero_point", "mismatched", "bias_scale", "accumulator"))
-"""Kinds of flags that are mistakes; the others are the price of a choice, or depend on the processor."""
+"""Kinds of flags that are mistakes. The others are the price of a choice, or depend on the processor."""
 
 OnTensor = Callable[[int, int, str], None]
 
@@ -60,14 +60,14 @@ class ScaleChoice(JsonObject):
     """The scale that a calibrator chooses for a tensor.
 
     Args:
-        calibrator: Its name; "recorded" for the parameters in use.
-        quant: Scale and zero point; None if the calibrator gives none.
-        low: Lower end of the chosen range; None for recorded parameters.
-        high: Upper end of the chosen range.
-        score: The minimized quantity; None for none.
+        calibrator: Its name, or "recorded" for the parameters in use.
+        quant: Scale and zero point, or None if the calibrator gives none.
+        low: Lower end of the chosen range, or None for recorded parameters.
+        high: Upper end of the chosen range, or None for recorded parameters.
+        score: The quantity that was minimized, or None.
         unit: Name of the score.
-        reason: How the range came about, or why there is none.
-        error: Loss of quantizing the values; None if unknown.
+        reason: How the range was determined, or why there is none.
+        error: Loss of quantizing the values, or None if unknown.
     """
 
     json_keys = (
@@ -91,19 +91,19 @@ class ScaleRow(JsonObject):
 
     Args:
         tensor: The tensor whose values are quantized.
-        backend_tensor: The backend's tensor of codes with these values; "" without.
-        node: The node that makes it; "" for an input.
-        op: That node's operator.
+        backend_tensor: The backend's quantized tensor with these values, or "".
+        node: The node that computes it, or "" for an input.
+        op: The operator of the node.
         count: Number of finite values.
-        low: Smallest finite value; NaN without.
-        high: Largest finite value; NaN without.
+        low: Smallest finite value, or NaN.
+        high: Largest finite value, or NaN.
         dtype: Dtype of the codes.
-        recorded: The parameters in use; None without.
+        recorded: The parameters in use, or None.
         choices: The choice of each calibrator, in order.
-        best: The calibrator with the least error; None if no error is known.
+        best: The calibrator with the smallest error, or None if no error is known.
         flags: Problems of the recorded scale.
-        granularity: The elements that share a scale: "tensor"; of weights also "channel" or "block:N".
-        weight: Whether it is a weight, not an activation.
+        granularity: The elements that share a scale: "tensor", or for weights also "channel" or "block:N".
+        weight: Whether it is a weight rather than an activation.
     """
 
     json_keys = (
@@ -129,14 +129,14 @@ class ScaleRow(JsonObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChosenScales(JsonObject):
-    """The scales of a net.
+    """The scales of a network.
 
     Args:
         rows: One for each tensor, in topological order.
-        flags: All problems, including those of the rows.
+        flags: All problems, including those in the rows.
         left_out: Tensors without a chosen scale, with the reason.
         notes: Remarks.
-        scheme: The scheme from ranges to scales; recorded codes of a tensor replace its codes.
+        scheme: The scheme from ranges to scales. The recorded codes of a tensor take precedence over its codes.
     """
 
     json_format = "scales"
@@ -150,7 +150,7 @@ class ChosenScales(JsonObject):
 
     @property
     def exit_code(self) -> int:
-        """1 if a flag is in `WRONG`, which no choice of range can fix; else 0."""
+        """Exit code: 1 if a flag is in `WRONG`, which no choice of range can fix, or 0."""
         return 1 if any(flag.kind in WRONG for flag in self.flags) else 0
 
 
@@ -175,17 +175,18 @@ def choose_scales(
     bins: int = BINS,
     progress: OnTensor | None = None,
 ) -> ChosenScales:
-    """Choose a scale and zero point for each tensor by each of several calibrators, and compare them on its values.
+    """Choose a scale and zero point for each tensor with each of several calibrators, and compare them on its values.
 
     Args:
-        reference: The values: a recording, best of the float net, or a profile. From a profile, errors are estimated.
-        backend: A recording of the quantized net with the recorded scales; None for those of the reference.
+        reference: The values: a recording, ideally of the float network, or a profile. Errors are estimated from a
+            profile.
+        backend: A recording of the quantized network with the recorded scales, or None for those of the reference.
         calibrators: Calibrators, or their names.
-        scheme: The scheme from ranges to scales; None for asymmetric 8 bits.
-        recorded_codes: Whether a tensor with codes keeps their dtype and range, instead of the scheme's.
-        node: Name of the only node or tensor to look at; None for all.
-        weights: The elements of a weight that share a scale; None for as recorded, else a channel. Only float weights
-            of the reference count; their scales are symmetric, without the lowest code.
+        scheme: The scheme from ranges to scales, or None for asymmetric 8 bits.
+        recorded_codes: Whether a quantized tensor keeps its dtype and range instead of those of the scheme.
+        node: Name of the only node or tensor to examine, or None for all.
+        weights: The elements of a weight that share a scale. None for the recorded granularity, or one channel. Only
+            float weights of the reference count. Their scales are symmetric, without the lowest code.
         bins: Maximum number of bins of a histogram.
         progress: Progress callback.
 
@@ -244,7 +245,7 @@ def choose_scales(
 def _entries(
     reference: Recording | ScaleProfile, backend: Recording | None, bins: int
 ) -> tuple[list[_Entry], list[str]]:
-    """Return the tensors that scales are chosen for."""
+    """Return the tensors for which scales are chosen."""
     if isinstance(reference, ScaleProfile):
         return _of_profile(reference, backend), [
             "errors are estimated from histograms, because a profile holds no values"
@@ -274,14 +275,14 @@ def _entries(
 
 
 def _of_ranges(histograms: Sequence[RangeHistogram]) -> Iterator[str]:
-    """Yield a remark on tensors with only a known range."""
+    """Yield a remark on tensors for which only the range is known."""
     coarse = sum(histogram.coarse for histogram in histograms)
     if coarse:
         yield f"{coarse} of {len(histograms)} tensors have statistics only; {RANGE_ALONE}"
 
 
 def _of_profile(profile: ScaleProfile, backend: Recording | None) -> list[_Entry]:
-    """Return the tensors of a profile; the backend's codes of a tensor are found by its name."""
+    """Return the tensors of a profile, with the backend's codes found by name."""
     coded: dict[str, tuple[str, QuantParams]] = {}
     if backend is not None:
         for name, info in backend.graph.tensors.items():
@@ -301,7 +302,7 @@ def _of_profile(profile: ScaleProfile, backend: Recording | None) -> list[_Entry
 
 
 def _of_pairs(reference: Recording, backend: Recording, bins: int) -> tuple[list[_Entry], list[str]]:
-    """Return the backend's tensors of codes with the reference's values that they stand for."""
+    """Return the backend's quantized tensors with the reference's values that they represent."""
     reference = as_compared(reference)
     entries = []
     for pair in paired(reference, backend):
@@ -327,10 +328,10 @@ def _of_pairs(reference: Recording, backend: Recording, bins: int) -> tuple[list
 
 
 def with_codes_of(quant: QuantParams | None, scheme: QuantScheme) -> QuantScheme:
-    """Return a scheme with a tensor's codes; the same scheme if it has none of 4, 8 or 16 bits.
+    """Return a scheme with a tensor's codes, or the same scheme if it does not have 4, 8 or 16 bits.
 
     Args:
-        quant: The tensor's parameters; None if it has no codes.
+        quant: The tensor's parameters, or None if it is not quantized.
         scheme: The scheme.
     """
     if quant is None or quant.qmin is None or not is_integer(quant.dtype):
@@ -370,7 +371,7 @@ def _row(entry: _Entry, calibrators: Sequence[Calibrator], scheme: QuantScheme) 
 def _rated(
     values: TensorValues, quant: QuantParams | None, choices: Sequence[ScaleChoice]
 ) -> tuple[ScaleChoice | None, tuple[ScaleChoice, ...], str | None]:
-    """Return the parameters in use and the choices with their losses, and the choice with the least loss."""
+    """Return the parameters in use and the choices, all with their losses, and the choice with the smallest loss."""
     recorded_error, *errors = values.errors([quant, *(choice.quant for choice in choices)])
     recorded = None
     if quant is not None:
@@ -434,7 +435,7 @@ def _weight_choice(
 
 
 def choose_range(calibrator: Calibrator, histogram: RangeHistogram, scheme: QuantScheme) -> ScaleChoice:
-    """Return a calibrator's choice for the values of a histogram, or why it has no answer.
+    """Return a calibrator's choice for the values of a histogram, or why it makes none.
 
     Args:
         calibrator: Chooses the range.
@@ -457,7 +458,7 @@ def choose_range(calibrator: Calibrator, histogram: RangeHistogram, scheme: Quan
 
 
 def _shared_flags(quantized: Recording, entries: Sequence[_Entry]) -> Iterator[ScaleFlag]:
-    """Yield nodes whose branches share a scale despite unlike ranges, with the effect of separate scales."""
+    """Yield nodes whose branches share a scale despite dissimilar ranges, with the effect of separate scales."""
     values = {entry.backend_tensor or entry.values.name: entry.values for entry in entries}
     known_values = {name: each for name, each in values.items() if each.missing_reason() is None}
     for node, tensor, branches in joined_branches(quantized.graph):

@@ -1,7 +1,7 @@
-"""Flag problems of recorded scales: of single scales, and around nodes.
+"""Flags problems of recorded scales: of single scales, and around nodes.
 
-Overflow of sums is determined from the codes of the weight alone, for the worst input within the codes of the data:
-"can" means that some input causes it, not that a recorded one did.
+Overflow of sums is determined from the codes of the weight alone, for the worst input within the code range of the
+data: "can" means that some input causes it, not that a recorded input did.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ _INT16_END = 2**15
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleFlag(JsonObject):
-    """A problem of a scale.
+    """A problem with a scale.
 
     Args:
         kind: "degenerate", "zero_point", "too_coarse", "too_fine", "mismatched", "bias_scale", "bias_precision",
             "accumulator", "pairs_16", "shared_range", "channel_range" or "unchecked".
         tensor: The tensor of the scale, or the node's result.
-        node: The node; "" if none is concerned.
+        node: The node, or "" if none is concerned.
         sentence: The finding, its size, and the limit.
-        amount: Its size; None if meaningless.
+        amount: Its size, or None if not meaningful.
         limit: The limit, in the same unit.
         unit: Unit of both.
     """
@@ -53,7 +53,7 @@ class ScaleFlag(JsonObject):
 
 
 def coded_quant(graph: Graph, tensor: str) -> QuantParams | None:
-    """Return the quantization of a tensor of integer codes; None for others."""
+    """Return the quantization of an integer-quantized tensor, or None for others."""
     info = graph.tensors.get(tensor)
     if info is None or info.quant is None or not is_integer(info.quant.dtype):
         return None
@@ -67,14 +67,14 @@ def quant_flags(
     histogram: RangeHistogram | None = None,
     error: QuantError | None = None,
 ) -> Iterator[ScaleFlag]:
-    """Yield the problems of the scale of one tensor.
+    """Yield the problems with the scale of one tensor.
 
     Args:
         tensor: The tensor.
         node: The node that computes it.
         quant: Its parameters.
-        histogram: Its real values; None if unknown.
-        error: The loss of quantizing them; None if unknown.
+        histogram: Its real values, or None if unknown.
+        error: The loss of quantizing them, or None if unknown.
     """
     bad = quant.scale[~(np.isfinite(quant.scale) & (quant.scale > 0))]
     if bad.size:
@@ -129,7 +129,7 @@ def quant_flags(
 
 
 def scale_difference(first: QuantParams, second: QuantParams) -> float | None:
-    """Return the largest relative difference of two scales; None if their shapes differ."""
+    """Return the largest relative difference between two scales, or None if their shapes differ."""
     if first.scale.shape != second.scale.shape:
         return None
     with np.errstate(all="ignore"):
@@ -138,10 +138,10 @@ def scale_difference(first: QuantParams, second: QuantParams) -> float | None:
 
 
 def node_flags(recording: Recording) -> Iterator[ScaleFlag]:
-    """Yield the problems of scales around the nodes of a quantized recording.
+    """Yield the problems with scales around the nodes of a quantized recording.
 
     Args:
-        recording: The recording, with its constants: sums need them.
+        recording: The recording, with its constants, which are needed for sums.
     """
     graph, units = recording.graph, Units(recording)
     for node in graph.nodes:
@@ -166,7 +166,7 @@ def _sums_codes(graph: Graph, node: Node, tensor: str) -> bool:
 
 
 def _unit(units: Units, node: Node, tensor: str) -> Unit | str | None:
-    """Return the unit of a node; why there is none, or None for other nodes."""
+    """Return the unit of a node, or why there is none, or None for other nodes."""
     if not units.quantized(node, tensor):
         return None
     missing = units.missing(node, tensor)
@@ -180,7 +180,7 @@ def _unit(units: Units, node: Node, tensor: str) -> Unit | str | None:
 
 
 def _move_flags(graph: Graph, node: Node) -> Iterator[ScaleFlag]:
-    """Find a node that only moves or selects codes, and changes their scale."""
+    """Find a node that only moves or selects codes but changes their scale."""
     row = operators.plain(node)
     if not (row.moves or row.selects) or row.joins or not node.inputs or not node.outputs or row.keeps_values:
         return
@@ -209,7 +209,7 @@ def _move_flags(graph: Graph, node: Node) -> Iterator[ScaleFlag]:
 
 
 def _sum_scale(unit: Unit) -> np.ndarray:
-    """Return the scale of the sums, one or one per filter or column."""
+    """Return the scale of the sums, a single one or one per filter or column."""
     x, weight = unit.operands
     return np.asarray(x.scale.astype(np.float64).reshape(-1)[0] * weight.scale.astype(np.float64).reshape(-1))
 
@@ -257,7 +257,7 @@ def _bias_flags(unit: Unit, tensor: str, node: str) -> Iterator[ScaleFlag]:
 
 
 def _rows(unit: Unit) -> np.ndarray:
-    """Return the weight as rows of the terms of one output, in the kernels' order (kernel, channel)."""
+    """Return the weight as rows of the terms of one output, in the order of kernels (kernel, channel)."""
     codes = unit.operands[1].codes.astype(np.int64)
     if unit.kind == "linear":
         return np.moveaxis(codes, -2, -1).reshape(-1, codes.shape[-2])
@@ -272,7 +272,7 @@ def _ends(unit: Unit) -> tuple[int, int]:
 
 
 def _sum_flags(unit: Unit, tensor: str, node: str) -> Iterator[ScaleFlag]:
-    """Find sums that some input can overflow in int32, and sums of two products that do not fit 16 bits."""
+    """Find sums that can overflow int32 for some input, and sums of two products that do not fit 16 bits."""
     x, weight = unit.operands
     rows, (low, high) = _rows(unit), _ends(unit)
     zero_x = int(x.zero_point.reshape(-1)[0])
@@ -297,7 +297,7 @@ def _sum_flags(unit: Unit, tensor: str, node: str) -> Iterator[ScaleFlag]:
 
 
 def _pair_flags(unit: Unit, rows: np.ndarray, tensor: str, node: str) -> Iterator[ScaleFlag]:
-    """Find pairs of products of unsigned and signed 8-bit codes beyond int16: they saturate on AVX2 without VNNI."""
+    """Find pair sums of unsigned times signed 8-bit codes beyond int16, which saturate on AVX2 without VNNI."""
     if [logical_name(operand.codes.dtype) for operand in unit.operands] != ["uint8", "int8"]:
         return
     padded = np.pad(rows, ((0, 0), (0, rows.shape[1] % 2)))
@@ -316,7 +316,7 @@ def _pair_flags(unit: Unit, rows: np.ndarray, tensor: str, node: str) -> Iterato
 
 
 def joined_branches(graph: Graph) -> Iterator[tuple[Node, str, Sequence[str]]]:
-    """Yield nodes whose branches share a scale: joins with their output's, sums of operands with one quantization.
+    """Yield nodes whose branches share a scale: joins, with their output, and sums whose operands share one.
 
     Args:
         graph: A quantized graph.
@@ -343,14 +343,14 @@ def joined_branches(graph: Graph) -> Iterator[tuple[Node, str, Sequence[str]]]:
 
 
 def _codes_read(graph: Graph, tensor: str) -> str:
-    """Return the codes that a tensor is dequantized from; the tensor itself if it is not."""
+    """Return the codes that a tensor is dequantized from, or the tensor itself if it is not."""
     maker = graph.producer(tensor)
     dequantized = maker is not None and operators.of(maker.op).dequantizes and coded_quant(graph, tensor) is None
     return maker.inputs[0] if maker is not None and dequantized else tensor
 
 
 def _codes_made(graph: Graph, tensor: str) -> str:
-    """Return the codes that a tensor is quantized to; the tensor itself if it is not."""
+    """Return the codes that a tensor is quantized to, or the tensor itself if it is not."""
     if coded_quant(graph, tensor) is not None:
         return tensor
     return next((node.outputs[0] for node in graph.consumers(tensor) if operators.of(node.op).quantizes), tensor)

@@ -1,4 +1,4 @@
-"""Make a profile: from recordings and earlier profiles, or from a model run without stored values."""
+"""Makes a profile: from recordings and earlier profiles, or from a model run without stored values."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from qdebug.session import opened_recording
 __all__ = ["profile_files", "profile_model", "profile_recording", "write_profile"]
 
 OnTensor = Callable[[int, int, str], None]
-"""Called with the tensors that are done, their number, and the name of the next."""
+"""Called with the number of finished tensors, the total, and the name of the next one."""
 
 
 def profile_files(
     paths: Sequence[Path], *, bins: int = BINS, per_channel: bool = False, progress: OnTensor | None = None
 ) -> ScaleProfile:
-    """Return the profile of the values of several files together; their order changes no count.
+    """Return the combined profile of the values of several files, whose order does not matter.
 
     Args:
         paths: Recordings and profiles, at least one.
@@ -48,7 +48,7 @@ def profile_files(
 
     Raises:
         RecordingError: A file cannot be read.
-        UsageError: Nothing in them can be profiled, or profiles do not fit together.
+        UsageError: Nothing in them can be profiled, or the profiles are incompatible.
     """
     parts = []
     for path in paths:
@@ -69,7 +69,7 @@ def profile_files(
 def profile_recording(
     recording: Recording, *, bins: int = BINS, per_channel: bool = False, progress: OnTensor | None = None
 ) -> ScaleProfile:
-    """Return the profile of one recording: of every tensor of real values or of codes with a scale, but constants.
+    """Return the profile of one recording: every real or quantized tensor except constants.
 
     Args:
         recording: The recording.
@@ -109,14 +109,14 @@ def profile_model(
     per_channel: bool = False,
     progress: OnTensor | None = None,
 ) -> ScaleProfile:
-    """Run a model and return the profile of its tensors; no values are stored, in memory or on disk.
+    """Run a model and return the profile of its tensors, without storing values in memory or on disk.
 
     Args:
         model: A model file.
         backend: Name of the backend.
         inputs: An .npz file or a mapping: one array per model input.
         options: Options of the backend.
-        samples: Number of samples along the leading axis of the inputs; None if they are one sample.
+        samples: Number of samples along the leading axis of the inputs, or None if they are one sample.
         taps: Which tensors are tapped, and how.
         bins: Maximum number of bins of a histogram.
         per_channel: Whether to count each channel too.

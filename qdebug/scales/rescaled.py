@@ -1,4 +1,4 @@
-"""A recording in whose graph one tensor has another scale: where it is written, read or passed on."""
+"""A recording in whose graph one tensor has a different scale: where it is written, read or passed on."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ __all__ = ["RescaledRecording", "handed_on", "hands_on"]
 
 
 class RescaledRecording(View):
-    """A recording in whose graph one tensor has another scale; a bias that it is a factor of is requantized.
+    """A recording in whose graph one tensor has a different scale. A bias that depends on it is requantized.
 
     Args:
         recording: The recording, with its constants.
-        tensor: A tensor of codes with one scale. Those that have its codes by nodes without scales change with it.
+        tensor: A quantized tensor with one scale. Tensors that share its codes through nodes without scales change with
+            it.
         quant: The scale and zero point.
     """
 
@@ -35,7 +36,7 @@ class RescaledRecording(View):
 
 
 def handed_on(graph: Graph, tensor: str) -> frozenset[str]:
-    """Return a tensor and all tensors with its codes and scale, through nodes that only pass them on."""
+    """Return a tensor and all tensors that share its codes and scale through nodes that only pass them on."""
     quant, tensors = coded_quant(graph, tensor), {tensor}
     waiting = [tensor]
     while waiting:
@@ -48,7 +49,7 @@ def handed_on(graph: Graph, tensor: str) -> frozenset[str]:
 
 
 def _after(graph: Graph, codes: str) -> Iterator[str]:
-    """Yield the codes that a node passes on from codes, perhaps between Dequantize and QuantizeLinear."""
+    """Yield the codes that a node passes on, possibly between a DequantizeLinear and a QuantizeLinear."""
     for node in graph.consumers(codes):
         if hands_on(node) and node.inputs[0] == codes:
             yield from node.outputs[:1]
@@ -61,7 +62,7 @@ def _after(graph: Graph, codes: str) -> Iterator[str]:
 
 
 def _before(graph: Graph, codes: str) -> Iterator[str]:
-    """Yield the codes that were passed on to some codes."""
+    """Yield the codes from which the given codes were passed on."""
     node = graph.producer(codes)
     if node is None:
         return
@@ -76,7 +77,7 @@ def _before(graph: Graph, codes: str) -> Iterator[str]:
 
 
 def hands_on(node: Node) -> bool:
-    """Return whether a node only moves or selects codes, as Reshape or MaxPool."""
+    """Return whether a node only moves or selects codes, like Reshape or MaxPool."""
     row = operators.of(node.op)
     return (row.moves or row.selects) and row.real is None and not row.converts_codes and not row.joins
 
@@ -84,7 +85,7 @@ def hands_on(node: Node) -> bool:
 def _rescaled(
     recording: Recording, tensors: frozenset[str], quant: QuantParams, new_constants: dict[str, np.ndarray]
 ) -> Graph:
-    """Return the graph with another scale, and add the new constants to `new_constants`."""
+    """Return the graph with a different scale, adding the new constants to `new_constants`."""
     graph = recording.graph
     first = min(tensors)
     names = f"{first} trial scale", f"{first} trial zero point"
@@ -119,7 +120,7 @@ def _rescaled(
 
 
 def _scale_places(node: Node, tensors: frozenset[str]) -> Iterator[int]:
-    """Yield the inputs of a node that are scales of some tensors; the zero point follows each."""
+    """Yield the inputs of a node that are scales of the given tensors. The zero point follows each."""
     row = operators.of(node.op)
     count = len(node.inputs)
     if row.quantizes and node.outputs[0] in tensors and count > 1:
@@ -138,7 +139,7 @@ def _scale_places(node: Node, tensors: frozenset[str]) -> Iterator[int]:
 def _requantized_bias(
     recording: Recording, node: Node, inputs: list[str], quant: QuantParams, new_constants: dict[str, np.ndarray]
 ) -> None:
-    """Write the bias of a node in codes of the new scale of the sums, input scale x weight scale."""
+    """Requantize the bias of a node to the new scale of the sums, input scale x weight scale."""
     row = operators.of(node.op)
     if row.bias is None or row.real is None or row.bias >= len(node.inputs) or not node.inputs[row.bias]:
         return

@@ -1,4 +1,4 @@
-"""Try another scale on one tensor: its loss on the tensor, and its effect on the replayed outputs."""
+"""Tries a different scale on one tensor: its loss on the tensor, and its effect on the replayed outputs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ OnSample = Callable[[int, int, str], object]
 
 
 class OutputErrors(TypedDict):
-    """The error of an output in short, see `ErrorStats`."""
+    """A short form of the error of an output, see `ErrorStats`."""
 
     rel_l2: float | None
     sqnr_db: float | None
@@ -45,7 +45,7 @@ class OutputErrors(TypedDict):
 
 
 class TensorErrors(TypedDict):
-    """The losses of the parameters in use and of the tried ones on the values of a tensor."""
+    """The losses on the values of a tensor with the parameters in use and with the tried ones."""
 
     now: QuantError | None
     trial: QuantError
@@ -53,7 +53,7 @@ class TensorErrors(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputEffect(JsonObject):
-    """An output of the network with the recorded and with the tried scale.
+    """A network output with the recorded and with the tried scale.
 
     Args:
         output: Its name.
@@ -94,12 +94,12 @@ class Replay:
     """The replayed outputs of the network.
 
     Args:
-        outputs: Each output; empty if the network could not be replayed.
+        outputs: Each output. Empty if the network could not be replayed.
         samples: Number of replayed samples.
-        same: Whether the replay with the recorded scales equals the recorded outputs bit for bit; None if unknown.
-        arithmetic: Name of the arithmetic of the replay; "" without.
+        same: Whether the replay with the recorded scales equals the recorded outputs bit for bit, or None if unknown.
+        arithmetic: Name of the arithmetic of the replay, or "".
         notes: Remarks.
-        hint: The next command, as sentences; "" for none.
+        hint: The next command to run, as sentences, or "".
     """
 
     outputs: tuple[OutputEffect, ...] = ()
@@ -117,16 +117,16 @@ class Replay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleTrial(JsonObject):
-    """Effect of another scale.
+    """The effect of a different scale.
 
     Args:
-        node: The node that makes the tensor; the tensor itself for an input.
+        node: The node that computes the tensor, or the tensor itself for an input.
         tensor: The quantized tensor, under the name of its values.
-        backend_tensor: The backend's codes of it; "" without.
-        now: The parameters in use; None if the tensor is not quantized.
+        backend_tensor: The backend's codes of it, or "".
+        now: The parameters in use, or None if the tensor is not quantized.
         trial: The tried parameters.
-        now_error: Error of the tensor's values with the parameters in use; None without.
-        trial_error: Exact error with the tried ones.
+        now_error: Error of the tensor's values with the parameters in use, or None.
+        trial_error: Exact error with the tried parameters.
         replay: The effect on the outputs.
     """
 
@@ -153,21 +153,21 @@ class ScaleTrial(JsonObject):
 
 
 class TrialBench:
-    """Tries several scales on one tensor; all that does not depend on the scale is computed once.
+    """Tries several scales on one tensor. Everything independent of the scale is computed once.
 
     Args:
-        run: The run to replay, in normalized form: quantized, or a float run with this one tensor quantized.
+        run: The run to replay, in normalized form: quantized, or a float run with only this tensor quantized.
         tensor: Its tensor.
-        reference: The reference run, in normalized form; None to compare replays with the recorded outputs.
+        reference: The reference run, in normalized form, or None to compare replays with the recorded outputs.
         pairs: Pairs of tensors of both runs.
-        arithmetic: The arithmetic of quantized nodes: a preset or a file; the interpreter's default if None.
+        arithmetic: The arithmetic of quantized nodes: a preset or a file. None for the interpreter's default.
 
     Raises:
         UsageError: The tensor's values are unknown, it has several scales, or there is no such arithmetic.
 
     Attributes:
         values: The values to quantize.
-        now: The parameters in use; None if the tensor is not quantized.
+        now: The parameters in use, or None if the tensor is not quantized.
     """
 
     def __init__(
@@ -203,7 +203,7 @@ class TrialBench:
 
     @classmethod
     def of_tensor(cls, run: Recording, tensor: str, *, reference: Recording, pairs: Sequence[Pair]) -> TrialBench:
-        """Return the bench of a compared tensor, or of the codes of the same values.
+        """Return the bench for a compared tensor, or for the codes of the same values.
 
         Args:
             run: The backend run.
@@ -221,7 +221,7 @@ class TrialBench:
 
     @property
     def node(self) -> str:
-        """The node that makes the tensor; the tensor itself for an input."""
+        """The node that computes the tensor, or the tensor itself for an input."""
         maker = self._run.graph.producer(self.tensor)
         return self.tensor if maker is None else maker.name
 
@@ -244,7 +244,7 @@ class TrialBench:
             dtype: Dtype of the codes; by default as recorded, or int8.
 
         Raises:
-            UsageError: The scale or the dtype is not valid, or the zero point is no code.
+            UsageError: The scale or the dtype is not valid, or the zero point is not a code.
         """
         single = float(np.float32(scale)) if abs(scale) <= float(np.finfo(np.float32).max) else math.inf
         if not (math.isfinite(single) and single > 0):
@@ -271,7 +271,7 @@ class TrialBench:
         return quant
 
     def trial(self, quant: QuantParams, progress: OnSample | None = None) -> ScaleTrial:
-        """Return the effects of parameters.
+        """Return the effects of the given parameters.
 
         Args:
             quant: The parameters.
@@ -297,7 +297,7 @@ class TrialBench:
         )
 
     def replay(self, quant: QuantParams, progress: OnSample | None = None) -> Replay:
-        """Replay the network with parameters, and once with those in use; or return why that is impossible.
+        """Replay the network with the given parameters, and once with those in use, or return why that is impossible.
 
         Args:
             quant: The parameters.
@@ -351,7 +351,7 @@ class TrialBench:
             model: The graph and its constants.
             places: Sample and step of each.
             on_sample: Called with the next sample.
-            float_quant: Quantization of the tensor if it is computed in float; None for none.
+            float_quant: Quantization of the tensor if it is computed in float, or None.
         """
         run, outputs = self._run, _Outputs(self._run, self._reference, self._pairs)
         faults = None if float_quant is None else _quantizing_faults(run.graph, self.tensor, float_quant)
@@ -383,7 +383,7 @@ _OTHER_ARITHMETIC = (
 
 
 def _notes(before: _ReplayPass, quant: QuantParams, *, coded: bool) -> Iterator[str]:
-    """Yield remarks on the validity of the figures. Last bits of floats may differ in the same arithmetic."""
+    """Yield remarks on the validity of the figures. The last bits of floats may differ even in the same arithmetic."""
     if before.same is False and coded:
         yield (
             "with the recorded scales the replay does not reproduce the recorded outputs bit for bit; the backend uses "
@@ -400,7 +400,7 @@ def _rounded(values: np.ndarray, quant: QuantParams) -> np.ndarray:
 
 
 def _quantizing_faults(graph: Graph, tensor: str, quant: QuantParams) -> dict[str, Fault] | None:
-    """Return faults that quantize a float tensor where a node computes it; None for an input."""
+    """Return faults that quantize a float tensor at the node that produces it, or None for a graph input."""
     maker = graph.producer(tensor)
     if maker is None:
         return None
@@ -413,7 +413,7 @@ def _quantizing_faults(graph: Graph, tensor: str, quant: QuantParams) -> dict[st
 
 
 class _ReplayedOutputs(View):
-    """A run with replaced outputs: the latest replayed ones."""
+    """A run whose outputs are replaced by the latest replayed ones."""
 
     outputs: Mapping[str, np.ndarray] = MappingProxyType({})
 
@@ -428,7 +428,7 @@ class _Outputs:
 
     Args:
         run: The replayed run.
-        reference: The reference of its outputs; None for the recorded ones.
+        reference: The reference for its outputs, or None for the recorded ones.
         pairs: Pairs of tensors of both runs.
     """
 
@@ -454,7 +454,7 @@ class _Outputs:
                 self._added.add(pair.backend)
 
     def errors(self) -> dict[str, ErrorStats]:
-        """Return the error of each output with values to compare with."""
+        """Return the error of each output that has values to compare with."""
         return {pair.backend: sums.stats() for pair, _, sums in self._known if pair.backend in self._added}
 
 
@@ -471,22 +471,22 @@ def try_scale(
     arithmetic: str | None = None,
     progress: OnSample | None = None,
 ) -> ScaleTrial:
-    """Return the effect of another scale and zero point on one node's tensor and on the outputs.
+    """Return the effect of a different scale and zero point on one node's tensor and on the outputs.
 
-    The error of the tensor is exact: the reference's values are rounded to the codes. The outputs are replayed by the
-    interpreter, with the recorded and with the tried scale. Without a backend, the replay of the float network
-    quantizes and dequantizes only this tensor.
+    The error of the tensor is exact: the reference's values are rounded to the codes. The interpreter replays the
+    outputs with the recorded and with the tried scale. Without a backend, the replay of the float network quantizes and
+    dequantizes only this tensor.
 
     Args:
-        reference: The values, best a recording of the float net; with its constants if there is no backend.
-        backend: A recording of the quantized net, with its constants.
+        reference: The values, ideally a recording of the float network, with its constants if there is no backend.
+        backend: A recording of the quantized network, with its constants.
         node: A node, or a tensor, of the backend or the reference.
         scale: As in `TrialBench.parameters`.
         zero_point: As in `TrialBench.parameters`.
         qmin: As in `TrialBench.parameters`.
         qmax: As in `TrialBench.parameters`.
         dtype: As in `TrialBench.parameters`.
-        arithmetic: The arithmetic of quantized nodes: a preset or a file; the interpreter's default if None.
+        arithmetic: The arithmetic of quantized nodes: a preset or a file. None for the interpreter's default.
         progress: Progress callback.
 
     Raises:
@@ -505,7 +505,7 @@ def try_scale(
 
 
 def _find_tensor(name: str, run: Recording, reference: Recording | None = None, pairs: Sequence[Pair] = ()) -> str:
-    """Return the tensor of a run for the name of a node or a tensor of either run; codes before floats."""
+    """Return the tensor of a run for the name of a node or tensor of either run, preferring codes over floats."""
     graph = run.graph
     candidates = [tensor for node in graph.nodes if node.name == name for tensor in node.outputs if tensor]
     candidates += [name] if name in graph.tensors else []

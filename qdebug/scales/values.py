@@ -1,4 +1,4 @@
-"""The values of a tensor for choosing codes: read sample by sample, or known as a histogram or as statistics."""
+"""The values of a tensor used for choosing codes: read sample by sample, or known as a histogram or statistics."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["TensorValues", "paired"]
 
 
 def paired(reference: Recording, backend: Recording) -> tuple[Pair, ...]:
-    """Return pairs of tensors of both runs with equal meaning.
+    """Return pairs of tensors of both runs with the same meaning.
 
     Args:
         reference: The reference run, as compared.
@@ -42,10 +42,10 @@ class TensorValues:
 
     Args:
         name: The tensor's name in its recording.
-        recording: Its recording; None if there is only a histogram.
-        histogram: Its histogram, if known; else counted on first use.
+        recording: Its recording, or None if there is only a histogram.
+        histogram: Its histogram, if known. If not, it is computed on first use.
         clamp: Bounds applied to the values first: those of an activation folded into the codes.
-        bins: Maximum number of bins of a counted histogram.
+        bins: Maximum number of bins of a computed histogram.
     """
 
     def __init__(
@@ -63,17 +63,17 @@ class TensorValues:
 
     @classmethod
     def of_pair(cls, pair: Pair, reference: Recording, *, bins: int = BINS) -> TensorValues:
-        """Return the reference's values that the backend's tensor of a pair stands for.
+        """Return the reference's values that the backend tensor of a pair represents.
 
         Args:
             pair: The pair.
             reference: The reference run.
-            bins: Bins of a histogram that is counted.
+            bins: Number of bins of a computed histogram.
         """
         return cls(pair.reference, reference, clamp=clamp_of(pair.reference_view), bins=bins)
 
     def missing_reason(self) -> str | None:
-        """Return why the values are unknown; None if they are known."""
+        """Return why the values are unknown, or None if they are known."""
         if self.recording is None:
             return None
         has_values = False
@@ -91,7 +91,7 @@ class TensorValues:
         return None if has_values else "it has no values"
 
     def _missing_range_reason(self, statistics: Statistics, quant: QuantParams | None) -> str | None:
-        """Return why statistics give no range of real values; None if they do."""
+        """Return why statistics do not give a range of real values, or None if they do."""
         if self._clamp != (None, None):
             return "its code range clips it, and only statistics were kept"
         if statistics.inf:
@@ -116,7 +116,7 @@ class TensorValues:
 
     @cached_property
     def histogram(self) -> RangeHistogram:
-        """The histogram of the values; a coarse one if only statistics were recorded."""
+        """The histogram of the values, a coarse one if only statistics were recorded."""
         if self._given is not None:
             return self._given
         counter = RangeCounter(self._bins)
@@ -125,11 +125,11 @@ class TensorValues:
         return counter.histogram()
 
     def errors(self, quants: Sequence[QuantParams | None]) -> list[QuantError | None]:
-        """Return the loss of quantizing the values with each of some codes: exact, or estimated from a histogram.
+        """Return the loss of quantizing the values with each of the given codes: exact, or estimated from a histogram.
 
         Args:
-            quants: Scales and zero points; None, and degenerate ones, give None. So do all if only statistics were
-                recorded.
+            quants: Scales and zero points. None and degenerate ones give None. If only statistics were recorded, all
+                give None.
         """
         if self.recording is None:
             return [None if quant is None else _estimated(self.histogram, quant) for quant in quants]

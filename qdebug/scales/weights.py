@@ -1,4 +1,4 @@
-"""Scales of weights: one for the tensor, each channel or each block, and the loss of a channel in a common scale."""
+"""Scales of weights: one for the tensor, each channel or each block, and the loss of a channel with a shared scale."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Granularity:
 
     Args:
         kind: "tensor", "channel" (of the output) or "block" (along the summed axis).
-        block_size: Elements in a block; None for the others.
+        block_size: Number of elements in a block, or None for the other kinds.
     """
 
     kind: str
@@ -50,7 +50,7 @@ class Granularity:
         """Parse a text such as "channel" or "block:32".
 
         Raises:
-            UsageError: It is invalid.
+            UsageError: The text is invalid.
         """
         kind, colon, number = text.partition(":")
         if kind in ("tensor", "channel") and not colon:
@@ -62,14 +62,14 @@ class Granularity:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class WeightValues:
-    """A weight of the float net.
+    """A weight of the float network.
 
     Args:
         name: The constant.
         node: The node that reads it.
         values: Its values.
         channels: The axis of the output's channels.
-        summed: The axis that blocks go along: the first that is summed over.
+        summed: The axis along which blocks lie: the first that is summed over.
     """
 
     name: str
@@ -80,7 +80,7 @@ class WeightValues:
 
 
 def weights_of(reference: Recording) -> Iterator[WeightValues]:
-    """Yield the float weights that products of a recording read, each once."""
+    """Yield each float weight that a product of a recording reads, once."""
     graph, yielded = reference.graph, set()
     for node in graph.nodes:
         row = operators.plain(node)
@@ -102,7 +102,7 @@ def weights_of(reference: Recording) -> Iterator[WeightValues]:
 
 
 def recorded_weights(backend: Recording) -> Mapping[tuple[int, ...], list[tuple[str, QuantParams, np.ndarray]]]:
-    """Return the constants of codes of a recording by their shape: name, quantization and real values."""
+    """Return the quantized constants of a recording by shape: name, quantization and real values."""
     by_shape: dict[tuple[int, ...], list[tuple[str, QuantParams, np.ndarray]]] = {}
     for name in backend.graph.tensors:
         quant = coded_quant(backend.graph, name)
@@ -121,7 +121,7 @@ def recorded_weights(backend: Recording) -> Mapping[tuple[int, ...], list[tuple[
 def recorded_for(
     weight: WeightValues, recorded: Mapping[tuple[int, ...], list[tuple[str, QuantParams, np.ndarray]]]
 ) -> tuple[str, QuantParams] | None:
-    """Return the backend's codes of a weight: those of its shape that equal its values within a step."""
+    """Return the backend's codes of a weight: codes in the same shape that equal its values within a step."""
     for name, quant, real in recorded.get(weight.values.shape, ()):
         step = float(np.nanmax(np.abs(quant.scale), initial=0.0))
         if math.isfinite(step) and np.abs(real - weight.values).max(initial=0.0) <= step:
@@ -150,7 +150,7 @@ def chosen_for_weight(
     """Return the scales that a calibrator chooses for a weight.
 
     Raises:
-        UsageError: It has no answer.
+        UsageError: The calibrator has no answer.
     """
     values = weight.values
     if granularity.kind == "tensor":
@@ -167,12 +167,12 @@ def chosen_for_weight(
 def channel_flags(
     weight: WeightValues, tensor: str, quant: QuantParams | None, scheme: QuantScheme
 ) -> Iterator[ScaleFlag]:
-    """Yield a flag if a common scale degrades a channel that a scale of its own would preserve.
+    """Yield a flag if a shared scale degrades a channel that its own scale would preserve.
 
     Args:
         weight: The weight.
         tensor: Its name.
-        quant: Its one scale; None for that of the whole range.
+        quant: Its single scale, or None for that of the whole range.
         scheme: The scheme of the channel's own scale.
     """
     if quant is not None and quant.scale.size > 1:
@@ -206,7 +206,7 @@ def channel_flags(
 
 
 def _worst_channel(rows: np.ndarray, quant: QuantParams) -> tuple[int, float, int] | None:
-    """Return the channel with the lowest SQNR, its SQNR, and the number of bad ones; None if all are 0."""
+    """Return the channel with the lowest SQNR, its SQNR, and the number of bad channels, or None if all are 0."""
     levels = [_sqnr(row, quant) if row.any() else math.inf for row in rows]
     lowest = min(levels, default=math.inf)
     if math.isinf(lowest) and lowest > 0:
@@ -224,7 +224,7 @@ def _sqnr(values: np.ndarray, quant: QuantParams) -> float:
 
 
 def granularity_of(quant: QuantParams | None, asked: Granularity | None) -> Granularity:
-    """Return the requested granularity, else the recorded one, else one scale for each channel."""
+    """Return the requested granularity, or else the recorded one, or else one scale per channel."""
     if asked is not None:
         return asked
     if quant is None:

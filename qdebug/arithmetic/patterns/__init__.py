@@ -1,1 +1,1 @@
-"""Patterns of wrong elements that no arithmetic reproduces: their places and their values."""
+"""Patterns of wrong elements that no arithmetic reproduces: their positions and their values."""

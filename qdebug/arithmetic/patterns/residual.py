@@ -1,4 +1,4 @@
-"""Describe the error of a node that no arithmetic reproduces: its size, its pattern and the likely cause.
+"""Describes the error of a node that no arithmetic reproduces: its size, its pattern and the likely cause.
 
 The causes are known kernel bugs: a tile's tail computed wrongly, padding with 0 instead of the zero point, a dropped
 bias, pairs of products that saturate in 16 bits. A pattern is a fact; a cause is only ever likely.
@@ -60,9 +60,9 @@ class Residual(JsonObject):
         total: Number of elements.
         max_lsb: Largest error in codes.
         pattern: A key of `PATTERNS`.
-        detail: A clause with the places and values of the wrong elements.
+        detail: A clause with the positions and values of the wrong elements.
         likely: The likely cause.
-        elements: Indices of the first wrong elements, the sample first.
+        elements: Indices of the first wrong elements, with the sample first.
         against: Text of the variant that the recording was compared with.
         reproduces: Whether the likely cause reproduces every element.
     """
@@ -86,7 +86,7 @@ class Residual(JsonObject):
 
 
 def residual(evidence: CodesOfTensor) -> Residual | None:
-    """Describe the wrong elements of a tensor; None if there are none.
+    """Describe the wrong elements of a tensor, or return None if there are none.
 
     Args:
         evidence: Its recorded codes, and the codes of the best replay.
@@ -121,10 +121,10 @@ def residual(evidence: CodesOfTensor) -> Residual | None:
 def _places_of_far_elements(error: np.ndarray, layout: Layout, of_all: Sequence[WrongPlace]) -> tuple[WrongPlace, ...]:
     """Find the places of the elements off by more than one code, if smaller than the places of all wrong elements.
 
-    A different rounding scatters errors of one code over the tensor, and hides the place of a fault.
+    A different rounding scatters errors of one code over the tensor, which hides the location of a fault.
 
     Args:
-        error: Recorded less expected codes.
+        error: Recorded minus expected codes.
         layout: Roles of the axes.
         of_all: The places of all wrong elements.
     """
@@ -143,7 +143,7 @@ def _scattered_text(first: np.ndarray, count: int, layout: Layout) -> str:
 
 
 def _credible(found_traits: Sequence[Trait], found_places: Sequence[WrongPlace]) -> tuple[Trait, ...]:
-    """Leave out constants if only some samples or positions are wrong: a constant would show everywhere."""
+    """Leave out constants if only some samples or positions are wrong, because a constant would show everywhere."""
     elsewhere = any(not place.channels for place in found_places)
     return tuple(trait for trait in found_traits if not (elsewhere and trait.pattern.startswith("constant")))
 
@@ -159,7 +159,7 @@ def _likely(pattern: str, found_places: Sequence[WrongPlace], found_traits: Sequ
 
 _AMOUNTS = ("constant", "constant_per_channel", "factor", "factor_per_channel")
 _DECISIVE_TRAITS = ("one_code", "clamp", "wrapped", "ties_only", *_AMOUNTS)
-"""Traits that say more of the cause than any place does."""
+"""Traits that reveal more about the cause than any place does."""
 
 
 def _main_pattern(found_places: Sequence[WrongPlace], found_traits: Sequence[Trait]) -> str:

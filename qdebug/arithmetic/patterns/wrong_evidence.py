@@ -13,7 +13,7 @@ from qdebug.numerics.checkpoint import checkpoint
 __all__ = ["CodesOfTensor", "Trait", "by_channel", "free_elements", "stretches"]
 
 _STRETCH = 1 << 18
-"""Elements of a piece: widened copies of it stay in a core's cache, and take milliseconds."""
+"""Number of elements in a piece: a widened copy fits into a core's cache and takes milliseconds to process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -21,14 +21,14 @@ class CodesOfTensor:
     """The codes of one tensor in all samples, recorded and expected.
 
     Args:
-        expected: Codes of the best replay; axis 0 counts samples (and steps).
-        recorded: Codes of the recording, of the same shape.
+        expected: Codes of the best replay. Axis 0 counts samples (and steps).
+        recorded: Codes of the recording, in the same shape.
         layout: Roles of the other axes.
         zero_point: The code of real 0.
         span: Lowest and highest code.
-        distance: Each element's distance from the nearest tie before rounding, in steps; None if unknown.
-        magnitude: Sum of the magnitudes of each element's products; None if unknown.
-        sums: Magnitude of each element's sum; None if unknown.
+        distance: Each element's distance from the nearest tie before rounding, in steps, or None if unknown.
+        magnitude: Sum of the magnitudes of each element's products, or None if unknown.
+        sums: Magnitude of each element's sum, or None if unknown.
     """
 
     expected: np.ndarray
@@ -42,7 +42,7 @@ class CodesOfTensor:
 
     @property
     def error(self) -> np.ndarray:
-        """Recorded less expected codes, in int64; in int32 if they have at most 16 bits."""
+        """Recorded minus expected codes, in int64, or in int32 if they have at most 16 bits."""
         narrow = max(self.recorded.dtype.itemsize, self.expected.dtype.itemsize) <= 2
         return np.asarray(np.subtract(self.recorded, self.expected, dtype=np.int32 if narrow else np.int64))
 
@@ -73,7 +73,7 @@ def free_elements(evidence: CodesOfTensor) -> np.ndarray:
 
 
 def stretches(*arrays: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
-    """Yield arrays of one shape piece by piece, in C order, with a checkpoint before each piece."""
+    """Yield arrays of equal shape piece by piece, in C order, with a checkpoint before each piece."""
     flat = [array.reshape(-1) for array in arrays]
     for start in range(0, flat[0].size, _STRETCH):
         checkpoint()
@@ -81,7 +81,7 @@ def stretches(*arrays: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
 
 
 def by_channel(array: np.ndarray, layout: Layout) -> np.ndarray:
-    """Return the elements of each channel as a row; a single row if there are no channels."""
+    """Return the elements of each channel as a row, or a single row if there are no channels."""
     if layout.channel is None:
         return array.reshape(1, -1)
     return np.moveaxis(array, layout.channel + 1, 0).reshape(array.shape[layout.channel + 1], -1)

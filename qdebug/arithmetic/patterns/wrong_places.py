@@ -1,4 +1,4 @@
-"""Find where wrong elements lie: in a tail, on the borders, in a block of channels, in one sample. Begin at `places`.
+"""Finds where wrong elements lie: in a tail, on the borders, in a block of channels, in one sample. Begin at `places`.
 
 A place counts as found only if wrong elements scattered at random would hardly ever all fall into it: a place of share
 f holds k random elements with probability f**k, and an axis of n offers about n**2 places to choose from. A node with
@@ -32,10 +32,10 @@ class Layout:
     """Roles of the axes of a tensor, counted without axis 0.
 
     Args:
-        channel: Axis of the channels; None if there is none.
+        channel: The channel axis, or None if there is none.
         spatial: Axes of positions: height and width, or the columns of image patches.
         first: Role of axis 0, as a noun.
-        vectors: Whether the channels are the features of vectors, as in a matrix product; the last spatial axis then
+        vectors: Whether the channels are the features of vectors, as in a matrix product. The last spatial axis then
             counts these vectors.
     """
 
@@ -80,7 +80,7 @@ class WrongPlace:
         detail: A clause for readers.
         share: Its share of the tensor's elements.
         loose: Whether it is an unordered list of indices.
-        channels: Whether it selects channels, in all positions.
+        channels: Whether it selects whole channels, at all positions.
     """
 
     pattern: str
@@ -94,7 +94,7 @@ def layout_of(unit: Unit, axes: int, *, last: bool = False) -> Layout:
     """Return the roles (channel, row, column, feature) of an output's axes, without axis 0.
 
     Args:
-        unit: The computed unit.
+        unit: The unit.
         axes: Number of these axes.
         last: Whether the channels come last.
     """
@@ -115,7 +115,7 @@ def chance(share: float, wrong: int, choices: int = 1, *, total: int | None = No
         share: Share of the tensor's elements in the place.
         wrong: Number of wrong elements.
         choices: Number of such places to choose from.
-        total: Number of elements of the tensor, drawn without replacement; None if it is far larger than `wrong`.
+        total: Number of elements of the tensor, drawn without replacement, or None if it is far larger than `wrong`.
     """
     likelihood = wrong * math.log(share)
     if total is not None:
@@ -129,10 +129,10 @@ def _log_choices(count: int, chosen: int) -> float:
 
 
 def places(wrong: np.ndarray, layout: Layout) -> tuple[WrongPlace, ...]:
-    """Find the places that contain all wrong elements, the smallest first.
+    """Find the places that contain all wrong elements, smallest first.
 
     Args:
-        wrong: Boolean mask; axis 0 counts samples (and steps), the others are the tensor's own.
+        wrong: Boolean mask. Axis 0 counts samples (and steps), the other axes are the tensor's own.
         layout: Roles of the tensor's axes, counted without axis 0 of `wrong`.
     """
     count = int(np.count_nonzero(wrong))
@@ -153,7 +153,7 @@ def places(wrong: np.ndarray, layout: Layout) -> tuple[WrongPlace, ...]:
 
 
 def _in_memory_order(wrong: np.ndarray, count: int) -> Iterator[WrongPlace]:
-    """Find the first or the last part of a tensor in memory, as a loop that starts late or ends early leaves it."""
+    """Find the first or last part of a tensor in memory, the trace of a loop that starts late or ends early."""
     if wrong.ndim < 2:
         return
     flat = np.flatnonzero(wrong)
@@ -261,7 +261,7 @@ def _count_text(count: int, name: tuple[str, str]) -> str:
 
 
 def _block_part(indices: np.ndarray, total: int) -> str | None:
-    """Return a clause with the part of each kernel block that the indices fill; None if they fill no such part."""
+    """Return a clause with the part of each kernel block that the indices fill, or None if there is no such part."""
     best: tuple[float, int, np.ndarray] | None = None
     for block in KERNEL_BLOCKS:
         residues = np.unique(indices % block)
@@ -284,7 +284,7 @@ def _block_part(indices: np.ndarray, total: int) -> str | None:
 
 
 def _borders(wrong: np.ndarray, axes: Sequence[int], names: Sequence[tuple[str, str]], count: int) -> list[WrongPlace]:
-    """Find a frame that contains all wrong elements where no single axis explains them."""
+    """Find a frame that contains all wrong elements if no single axis explains them."""
     for width in range(1, BORDER_MAX_WIDTH + 1):
         if any(wrong.shape[axis] <= 2 * width for axis in axes) or not axes:
             return []
@@ -328,7 +328,7 @@ def _ends_of_axis(sides: Sequence[tuple[str, tuple[str, str]]], name: tuple[str,
 
 
 def _block_tails(wrong: np.ndarray, axes: Sequence[int], count: int) -> list[WrongPlace]:
-    """Find the same part of every block of positions, numbered through all spatial axes in C order."""
+    """Find the same part of every block of positions, numbered across all spatial axes in C order."""
     if len(axes) < 2:
         return []
     positions = np.flatnonzero(wrong.any(axis=tuple(axis for axis in range(wrong.ndim) if axis not in axes)))

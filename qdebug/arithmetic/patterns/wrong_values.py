@@ -1,4 +1,4 @@
-"""Find patterns in the values of wrong elements: a constant, a factor, a clamp, stale values. Begin at `traits`."""
+"""Finds patterns in the values of wrong elements: a constant, a factor, a clamp, stale values. Begin at `traits`."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ __all__ = ["constants", "factors", "traits"]
 
 
 def constants(evidence: CodesOfTensor) -> Iterator[Trait]:
-    """Find the same error in all elements of a channel; a shift of part of a step makes two neighbouring errors.
+    """Find channels with a constant error. A shift by part of a step causes errors of two adjacent codes.
 
-    Where sums over padding differ from the rest, the elements that no padding reaches decide.
+    If sums over padding differ from the rest, the elements out of reach of padding decide.
     """
     interior = _away_from_borders(evidence)
     for part in (slice(None), *((interior,) if interior is not None else ())):
@@ -70,7 +70,7 @@ def constants(evidence: CodesOfTensor) -> Iterator[Trait]:
 
 
 def _codes(shifts: np.ndarray) -> str:
-    """Format a shift in codes; a fractional shift shows as one code in a part of the elements."""
+    """Format a shift in codes. A fractional shift shows as one code in some of the elements."""
     mean = float(shifts.mean())
     return (
         "1 code"
@@ -80,7 +80,7 @@ def _codes(shifts: np.ndarray) -> str:
 
 
 def _is_shift(evidence: CodesOfTensor, part: slice | tuple[slice, ...], shifts: np.ndarray, share: float) -> bool:
-    """Return whether per-channel mean errors are real shifts: no accident of a few wrong elements, and no factor.
+    """Return whether per-channel mean errors are real shifts, neither an accident of a few wrong elements nor a factor.
 
     Args:
         evidence: The codes.
@@ -101,7 +101,7 @@ def _is_shift(evidence: CodesOfTensor, part: slice | tuple[slice, ...], shifts: 
 
 
 def _mean_errors(evidence: CodesOfTensor, part: slice | tuple[slice, ...]) -> tuple[float, float]:
-    """Return the mean error magnitude of the elements near the zero point, and of the others, split at the median."""
+    """Return the mean error magnitude of elements near the zero point, and of all others, split at the median."""
     free = free_elements(evidence)[part]
     size = np.abs(evidence.expected[part].astype(np.int64) - evidence.zero_point)[free]
     error = np.abs(evidence.error[part])[free]
@@ -111,7 +111,7 @@ def _mean_errors(evidence: CodesOfTensor, part: slice | tuple[slice, ...]) -> tu
 
 
 def _away_from_borders(evidence: CodesOfTensor) -> tuple[slice, ...] | None:
-    """Return an index of the elements away from the spatial borders; None if there are hardly any."""
+    """Return an index of the elements away from the spatial borders, or None if there are hardly any."""
     axes = [axis + 1 for axis in evidence.layout.spatial]
     shape = evidence.expected.shape
     if not axes or any(shape[axis] < INTERIOR_MIN_EXTENT for axis in axes):
@@ -120,7 +120,7 @@ def _away_from_borders(evidence: CodesOfTensor) -> tuple[slice, ...] | None:
 
 
 def _mean_error_of_channels(evidence: CodesOfTensor, part: slice | tuple[slice, ...]) -> list[float] | None:
-    """Return the mean error of each channel; None if the error within a channel varies."""
+    """Return the mean error of each channel, or None if the error within a channel varies."""
     errors = by_channel(evidence.error[part], evidence.layout)
     shifts: list[float] = []
     slight_channels = 0
@@ -143,7 +143,7 @@ def _mean_error_of_channels(evidence: CodesOfTensor, part: slice | tuple[slice, 
 
 
 def factors(evidence: CodesOfTensor) -> Iterator[Trait]:
-    """Find recorded = zero point + factor * (expected - zero point), with one factor or one for each channel."""
+    """Find recorded = zero point + factor * (expected - zero point), with one factor for all or one per channel."""
     arrays = evidence.expected, evidence.recorded, free_elements(evidence)
     codes = _CenteredCodes(arrays, evidence.zero_point)
     common_factor = codes.factor()
@@ -170,7 +170,7 @@ def factors(evidence: CodesOfTensor) -> Iterator[Trait]:
 
 
 class _CenteredCodes:
-    """Expected and recorded codes less their zero point, without clipped elements, read piece by piece.
+    """Expected and recorded codes minus their zero point, without clipped elements, read piece by piece.
 
     Args:
         arrays: Expected codes, recorded codes, and a mask of the elements to use.
@@ -196,11 +196,11 @@ class _CenteredCodes:
 
     @property
     def telling(self) -> bool:
-        """Whether the codes are numerous and large enough to determine a factor."""
+        """Whether there are enough codes, and large enough ones, to determine a factor."""
         return self._many >= SCALED_MIN_CODES and self._largest >= SCALED_MIN_CODES
 
     def factor(self) -> float | None:
-        """Return the factor between them; None if no factor explains all but their rounding."""
+        """Return the factor between them, or None if no factor explains them up to rounding."""
         if not self.telling:
             return None
         factor = self._product / self._power
@@ -211,7 +211,7 @@ class _CenteredCodes:
         return factor if fitting >= SCALED_MIN_FITTING_SHARE * self._many else None
 
     def grow(self, factor: float) -> bool:
-        """Return whether the errors have the sign that a factor gives them and grow with the codes."""
+        """Return whether the errors have the sign of a factor's effect and grow with the codes."""
         wrong_count = same_sign = 0
         for x, y in self._pieces():
             wrong = x != y
@@ -243,7 +243,7 @@ class _CenteredCodes:
 
 
 def traits(evidence: CodesOfTensor) -> tuple[Trait, ...]:
-    """Find the traits of the wrong elements, the most telling first."""
+    """Find the traits of the wrong elements, most specific first."""
     if not evidence.wrong.any():
         return ()
     all_traits: list[Trait] = []
@@ -298,7 +298,7 @@ def _is_clamped_or_rounded(outer: np.ndarray, inner: np.ndarray, *, span: tuple[
 
 
 def _wrapped(evidence: CodesOfTensor) -> Iterator[Trait]:
-    """Find codes that wrapped around to the other end of the range; other wrong codes are off by one."""
+    """Find codes that wrapped around to the other end of the range, if other wrong codes are off by one at most."""
     low, high = evidence.span
     error = evidence.error
     far = np.abs(error) > (high - low) // 2
@@ -314,7 +314,7 @@ def _wrapped(evidence: CodesOfTensor) -> Iterator[Trait]:
 
 
 def _overflown(evidence: CodesOfTensor) -> Iterator[Trait]:
-    """Find wrong elements that hold one end of the range, where they should lie on the other side of real 0."""
+    """Find wrong elements at one end of the range that should lie on the other side of real 0."""
     # smaller errors are differences in rounding
     wrong, zero = np.abs(evidence.error) > SLIGHT_ERROR_CODES, evidence.zero_point
     if not wrong.any():
@@ -334,7 +334,7 @@ def _overflown(evidence: CodesOfTensor) -> Iterator[Trait]:
 
 
 def _stale(evidence: CodesOfTensor) -> Iterator[Trait]:
-    """Find wrong elements that all hold one code, or the values of a neighbour."""
+    """Find wrong elements that all hold the same code, or the values of a neighbour."""
     wrong = evidence.wrong
     recorded, expected = evidence.recorded, evidence.expected
     wrong_codes = recorded[wrong]
@@ -374,7 +374,7 @@ def _stale(evidence: CodesOfTensor) -> Iterator[Trait]:
 
 
 def _rolled_in(axis: int, distance: int, rank: int) -> tuple[slice, ...]:
-    """Return an index of the elements that rolling by a distance fills from the other end."""
+    """Return an index of the elements that a roll by a distance fills from the other end."""
     ends = slice(0, distance) if distance > 0 else slice(distance, None)
     return tuple(ends if other == axis else slice(None) for other in range(rank))
 
@@ -399,7 +399,7 @@ def _ties(evidence: CodesOfTensor) -> Iterator[Trait]:
 
 
 def _growing(evidence: CodesOfTensor) -> Iterator[Trait]:
-    """Find errors at large sums or large summands, by how often a wrong element outranks a right one."""
+    """Find errors at large sums or large terms, by how often a wrong element outranks a right one."""
     error, wrong = evidence.error, evidence.wrong
     if wrong.all() or np.abs(error).max() <= SLIGHT_ERROR_CODES:
         return
@@ -432,7 +432,7 @@ def _spread(values: np.ndarray) -> np.ndarray:
 
 
 def _outranks(high: np.ndarray, low: np.ndarray) -> float:
-    """Return the probability that a value of `high` exceeds one of `low` (Mann and Whitney 1947); ties count half."""
+    """Return the probability that a value of `high` exceeds one of `low` (Mann and Whitney 1947). Ties count half."""
     ordered = np.sort(low, axis=None)
     flat = high.ravel()
     rank_sums = np.searchsorted(ordered, flat, side="left") + np.searchsorted(ordered, flat, side="right")
@@ -451,7 +451,7 @@ def _off_by_one(evidence: CodesOfTensor) -> Iterator[Trait]:
 
 
 def _count_spared(evidence: CodesOfTensor) -> int:
-    """Count right elements that another rounding would have changed before half of the wrong ones."""
+    """Count right elements that a different rounding would have changed before half of the wrong ones."""
     if evidence.distance is None:
         return 0
     wrong = evidence.wrong

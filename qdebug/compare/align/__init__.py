@@ -1,1 +1,1 @@
-"""Which tensor of the backend run answers to which tensor of the reference run: from names, structure, layouts."""
+"""Matches each tensor of the backend run with its counterpart in the reference run, by names, structure and layouts."""

@@ -1,8 +1,8 @@
 """Pairs each backend tensor with its reference tensor, by names and the structure of both graphs.
 
-`align` applies strategies in order to one context: `FIRST` to the inputs, then `EVIDENCE` to one backend tensor after
-the other, in topological order, then `AFTERWARDS` to all pairs. The first strategy that finds a pair for a tensor wins,
-and the pair states why. Tensors are never paired by the ending of a name or by position.
+`align` applies strategies in order to one context: `FIRST` to the inputs, then `EVIDENCE` to each backend tensor in
+topological order, then `AFTERWARDS` to all pairs. The first strategy that finds a pair for a tensor wins, and the pair
+states why. Tensors are never paired by a name suffix or by position.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ __all__ = ["align", "align_runs"]
 FIRST = (as_given, inputs_of_a_name, lone_input, inputs_of_values, lone_input)
 """Strategies for stated pairs and for the inputs."""
 EVIDENCE = (strong_name, structure_over_name, weak_name, absorbed, structure, by_weights)
-"""Strategies for the output of a node, the best evidence first."""
+"""Strategies for node outputs, strongest evidence first."""
 LAST_RESORT = (by_data, by_left_name)
-"""Strategies for tensors without other evidence; each pair may lead to further ones."""
+"""Strategies for tensors without other evidence. Each pair they find may lead to more."""
 AFTERWARDS = (by_scopes, held_to_codes, as_laid_out, as_values_tell, with_channels_second, with_folded)
-"""Strategies that add pairs, or complete them, after all tensors were visited."""
+"""Strategies that run after all tensors were visited, to add pairs or complete existing ones."""
 _STAGES = 90
 """Number of progress reports during the walk."""
 
@@ -46,7 +46,7 @@ def align(reference: Recording, backend: Recording, *, given: PairList | None = 
     Args:
         reference: The reference run.
         backend: The backend run.
-        given: Pairs that the user stated; they take precedence over all others.
+        given: Pairs that the user stated. They take precedence over all others.
 
     Returns:
         Pairs in the backend's topological order, and every recorded tensor without a partner, with the reason.
@@ -66,13 +66,13 @@ def align_runs(
     told: Callable[[str], object],
     given: PairList | None = None,
 ) -> Alignment:
-    """Pair the tensors of two indexed recordings, see `align`.
+    """Pair the tensors of two indexed recordings, as `align` does.
 
     Args:
         reference: The reference run.
         backend: The backend run.
-        told: Called with the current stage, at most a hundred times; an exception from it ends the search.
-        given: Pairs that the user stated; they take precedence over all others.
+        told: Called with the current stage, at most a hundred times. Raise an exception in it to end the search.
+        given: Pairs that the user stated. They take precedence over all others.
     """
     context = Context(ref=reference.expanded(), be=backend.expanded(), given=given or PairList())
     _apply(FIRST, context)
@@ -96,7 +96,7 @@ def align_runs(
 
 
 def _apply(strategies: Iterable[Callable[[Context], Iterator[Pair]]], context: Context) -> int:
-    """Add the pairs of some strategies one by one, so that each sees the earlier ones; return their number."""
+    """Add the pairs found by some strategies, each of which sees all earlier pairs, and return their number."""
     count = 0
     for strategy in strategies:
         for pair in strategy(context):
@@ -106,7 +106,7 @@ def _apply(strategies: Iterable[Callable[[Context], Iterator[Pair]]], context: C
 
 
 def _walk(context: Context, told: Callable[[str], object]) -> None:
-    """Find the partner of each node's output, and report progress now and then."""
+    """Find the partner of each node's output, and report progress along the way."""
     unsure = (
         context.undecided | context.withdrawn | {*context.given.alone}
     )  # a later pass by elimination could pair these wrongly
@@ -123,7 +123,7 @@ def _walk(context: Context, told: Callable[[str], object]) -> None:
 
 
 def _partner(context: Context, tensor: str, node: Node) -> Pair | None:
-    """Return the pair of a node's output on the best evidence; None, with a note in the context, if it has none."""
+    """Return the pair with the strongest evidence for a node's output, or None with a note in the context."""
     if context.be.root(tensor) != tensor:
         return form_of_another(context, tensor, node)
     for strategy in EVIDENCE:
@@ -136,7 +136,7 @@ def _partner(context: Context, tensor: str, node: Node) -> Pair | None:
 
 
 def _is_comparable(context: Context, pair: Pair) -> bool:
-    """Tell whether both tensors of a pair were recorded, and either none or both as codes without a scale."""
+    """Return whether both tensors of a pair were recorded, and both or neither are codes without a scale."""
     ref, be = context.ref, context.be
     if pair.backend not in be.recorded or pair.reference not in ref.recorded or _has_other_extents(context, pair):
         return False
@@ -144,7 +144,7 @@ def _is_comparable(context: Context, pair: Pair) -> bool:
 
 
 def _has_other_extents(context: Context, pair: Pair) -> bool:
-    """Tell whether a pair is of extents, of two tensors whose dimensions are in different orders."""
+    """Return whether a pair consists of two shape tensors whose dimensions are in different orders."""
     node = context.be.graph.producer(pair.backend)
     if node is None or operators.plain(node).counts is not operators.Count.EXTENTS:
         return False

@@ -1,7 +1,7 @@
-"""Orders in which two tensors of equal size may hold the same values, and sampled elements that tell them apart.
+"""Orders in which two tensors of equal size may hold the same values, and sampled elements that identify the right one.
 
 Any permutation of dimensions is possible, dimensions of extent 1 may be missing on either side, and neighbouring
-dimensions may be merged. Samples are spread evenly and are the same in every run: nothing here is random.
+dimensions may be merged. Samples are spread evenly and are the same in every run: nothing is random.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _KEPT_PAIRS_OF_SHAPES = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AxisOrder:
-    """Permutations that bring two tensors into one order; at most one of both is permuted.
+    """Permutations that bring two tensors into one order. At most one of the two tensors is permuted.
 
     Args:
-        reference: For each dimension of the common order, the reference's dimension; None for no permutation.
-        backend: The same of the backend's.
+        reference: The reference's dimension for each dimension of the common order, or None for no permutation.
+        backend: The backend's dimension for each dimension of the common order, or None for no permutation.
     """
 
     reference: Shape | None = None
@@ -37,7 +37,7 @@ class AxisOrder:
 
 
 def merges(shape: Shape, merged: Shape) -> bool:
-    """Tell whether merging neighbouring dimensions turns a shape into another, ignoring extents of 1."""
+    """Return whether merging neighbouring dimensions turns one shape into the other, ignoring extents of 1."""
     extents = [extent for extent in shape if extent != 1]
     for extent in (extent for extent in merged if extent != 1):
         product = 1
@@ -50,10 +50,10 @@ def merges(shape: Shape, merged: Shape) -> bool:
 
 @lru_cache(maxsize=_KEPT_PAIRS_OF_SHAPES)
 def arrangements(reference: Shape, backend: Shape) -> tuple[AxisOrder, ...]:
-    """Return all orders in which tensors of two shapes may hold the same values, the plain one first.
+    """Return all orders in which tensors of two shapes may hold the same values, starting with the unpermuted one.
 
-    A side with merged dimensions is kept as it is, and the other one is permuted. With more than `ARRANGED_MAX_RANK`
-    dimensions of several elements, only the plain order is tried.
+    A side with merged dimensions is left unchanged, and the other side is permuted. With more than `ARRANGED_MAX_RANK`
+    dimensions of more than one element, only the unpermuted order is tried.
     """
     reference_extents, backend_extents = (
         tuple(extent for extent in shape if extent != 1) for shape in (reference, backend)
@@ -75,7 +75,7 @@ def arrangements(reference: Shape, backend: Shape) -> tuple[AxisOrder, ...]:
 
 
 def _with_ones(order: Sequence[int], shape: Shape, wanted: Shape) -> Shape:
-    """Insert dimensions of extent 1 into an order, where another shape has them."""
+    """Insert dimensions of extent 1 into an order wherever the target shape has them."""
     several = iter([axis for axis, extent in enumerate(shape) if extent != 1][axis] for axis in order)
     ones = iter([axis for axis, extent in enumerate(shape) if extent == 1])
     if len(shape) != len(wanted) or shape.count(1) != wanted.count(1):
@@ -85,10 +85,11 @@ def _with_ones(order: Sequence[int], shape: Shape, wanted: Shape) -> Shape:
 
 @lru_cache(maxsize=_KEPT_PAIRS_OF_SHAPES)
 def places(size: int) -> np.ndarray:
-    """Return where in a tensor of a size, in C order, its sampled elements are.
+    """Return the flat indices, in C order, at which a tensor of the given size is sampled.
 
     Returns:
-        int64 [n], n the number of elements, but `SAMPLED_PLACES` at most: places 1/golden ratio apart (Kronecker).
+        int64 [n], where n is the number of elements, at most `SAMPLED_PLACES`. Indices are spaced by 1/golden ratio
+            (Kronecker).
     """
     if size <= SAMPLED_PLACES:
         return np.arange(size)
@@ -97,10 +98,10 @@ def places(size: int) -> np.ndarray:
 
 @lru_cache(maxsize=_KEPT_PAIRS_OF_SHAPES)
 def matched_places(order: AxisOrder, reference: Shape, backend: Shape) -> np.ndarray:
-    """Return the flat indices in a reference tensor, in C order, of the sampled elements of a backend tensor.
+    """Return the flat indices in a reference tensor, in C order, that match the sampled elements of a backend tensor.
 
     Args:
-        order: The permutations of both.
+        order: The permutations of both tensors.
         reference: Extents of the reference tensor.
         backend: Extents of the backend tensor.
     """

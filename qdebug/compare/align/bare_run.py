@@ -1,4 +1,4 @@
-"""A run without a stated graph: it takes order, inputs and outputs from the run that it is compared with."""
+"""A run without a recorded graph, which takes its order, inputs and outputs from the run it is compared with."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["in_order_of", "is_bare"]
 
 
 def is_bare(recording: Recording) -> bool:
-    """Tell whether no node of a recording states its inputs."""
+    """Return whether a recording states no inputs for any of its nodes."""
     graph = recording.graph
     return bool(graph.nodes) and all(map(says_nothing, graph.nodes))
 
 
 def in_order_of(reference: Recording, backend: Recording, alignment: Alignment) -> tuple[Recording, Alignment]:
-    """Put a run of bare values into the order of the run that it is compared with; any other stays as it is.
+    """Put a run without a graph into the order of the run it is compared with. Return any other run unchanged.
 
     Args:
         reference: The reference run.
@@ -35,7 +35,7 @@ def in_order_of(reference: Recording, backend: Recording, alignment: Alignment) 
 
 
 class _Ordered(View):
-    """A recording of bare values in the order of another run."""
+    """A recording without a graph, in the order of another run."""
 
     def __init__(self, recording: Recording, other: Recording, alignment: Alignment) -> None:
         graph, known_graph = recording.graph, other.graph

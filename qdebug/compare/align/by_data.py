@@ -1,14 +1,15 @@
-"""Finds partners by values, for backend tensors to which neither a name nor a graph leads.
+"""Finds partners by values, for backend tensors that neither names nor graphs can pair.
 
-This is the last evidence, and only used where a harness described its graph in words of its own, or not at all:
-qdebug's own recordings are paired by their operators. Every tensor without a partner is compared with all of its size,
-at a few elements, in every order of dimensions (`sampling`). Near ties are decided over all elements, then by the
-graph: if a depends on b, then partner(a) must not be upstream of partner(b). A remaining tie has no partner. Behind a
-large error no tensor is similar any more, and none is paired.
+This is the last evidence, used only if a harness described its graph in its own terms, or not at all: qdebug's own
+recordings are paired by their operators. Every tensor without a partner is compared with all tensors of equal size, at
+sampled elements, in every order of dimensions (`sampling`). Near ties are decided over all elements, then by the graph:
+if a depends on b, then partner(a) must not be upstream of partner(b). A remaining tie has no partner. After a large
+error no tensors are similar any more, so none are paired.
 
-The confidence of a pair is the smallest of three numbers: 1 - distance^2, the share of the partner's energy that is no
-error; 1 - 2 w for each rival, where w is the fraction of the way from the partner to the rival that the tensor may have
-gone (`sampling.ways_between`), 0 at midway; and 1 - 2/n, as n values can agree by chance. Copies are no rivals.
+The confidence of a pair is the smallest of three numbers: 1 - distance^2, the share of the partner's energy that is not
+error; 1 - 2 w for each rival, where w is how far the tensor may lie from the partner towards the rival, as a fraction
+of their distance (`sampling.ways_between`), 0 at the midpoint; and 1 - 2/n, as n values can agree by chance. Copies do
+not count as rivals.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ __all__ = ["by_data", "by_left_name"]
 
 
 def by_data(context: Context) -> Iterator[Pair]:
-    """Pair tensors without a partner with those of equal values, the most certain first."""
+    """Pair tensors without a partner with tensors of equal values, most certain pairs first."""
     if not context.loose:
         return
     waiting = [name for name in context.order if _is_open(context, name)]
@@ -69,7 +70,7 @@ def by_data(context: Context) -> Iterator[Pair]:
 
 
 def by_left_name(context: Context) -> Iterator[Pair]:
-    """Pair tensors by a name that no graph confirms, where a harness describes their node in words of its own."""
+    """Pair tensors by a name that no graph confirms, if a harness describes their node in its own terms."""
     for tensor in context.order:
         partner = (
             None if tensor in context.found or tensor in context.given.alone else _unconfirmed_name(context, tensor)
@@ -81,7 +82,7 @@ def by_left_name(context: Context) -> Iterator[Pair]:
 
 
 def _unconfirmed_name(context: Context, tensor: str) -> str | None:
-    """Return the reference tensor of a tensor's name and shape that no other tensor has a claim to."""
+    """Return the reference tensor with the name and shape of a tensor, if no other tensor claims it."""
     node = context.be.graph.producer(tensor)
     if node is None or not (is_loose(node) or is_unknown(node)):
         return None
@@ -94,7 +95,7 @@ def _unconfirmed_name(context: Context, tensor: str) -> str | None:
 
 
 def _is_open(context: Context, tensor: str) -> bool:
-    """Tell whether a node's output in the backend has no partner yet, and values that may find one."""
+    """Return whether a node's output in the backend has no partner yet, but has values that may identify one."""
     be = context.be
     if (
         tensor in context.found
@@ -108,7 +109,7 @@ def _is_open(context: Context, tensor: str) -> bool:
 
 
 def _groups(context: Context, waiting: Sequence[str]) -> Iterator[tuple[list[str], list[str]]]:
-    """Return tensors without partner by their number of elements, with the reference tensors of as many."""
+    """Yield groups of tensors without a partner by number of elements, each with the reference tensors of that size."""
     ref, be = context.ref, context.be
     sizes: dict[int, list[str]] = {}
     for name in waiting:
@@ -122,7 +123,7 @@ def _groups(context: Context, waiting: Sequence[str]) -> Iterator[tuple[list[str
 
 
 def _ranked(context: Context, rows: Sequence[str], columns: Sequence[str]) -> dict[str, list[Candidate]]:
-    """Return the candidates of backend tensors among some reference tensors, the nearest first."""
+    """Return the candidates for each backend tensor among the given reference tensors, nearest first."""
     sampler = context.sampler
     distances = sampler.table(columns, rows)
     ranking: dict[str, list[Candidate]] = {name: [] for name in rows}
@@ -139,7 +140,7 @@ def _ranked(context: Context, rows: Sequence[str], columns: Sequence[str]) -> di
 
 
 def _decide_ties(context: Context, tensor: str, near: Sequence[str]) -> list[Candidate]:
-    """Return the nearest candidates, with copies merged; all elements are read where the samples do not decide."""
+    """Return the nearest candidates with copies merged. Read all elements if the samples do not decide."""
     sampler, classes = context.sampler, list[list[str]]()
     for name in near:
         home = next((group for group in classes if _is_copy(context, group[0], name)), None)
@@ -168,7 +169,7 @@ def _decide_ties(context: Context, tensor: str, near: Sequence[str]) -> list[Can
 def _compared(
     classes: Sequence[Sequence[str]], references: Sequence[np.ndarray], tensor_values: np.ndarray
 ) -> list[Candidate]:
-    """Return candidates, the nearest first, by their values in the order of a backend tensor's."""
+    """Return candidates, nearest first, with their values in the order of the backend tensor."""
     far = [relative(tensor_values - values, values) for values in references]
     order = sorted(range(len(classes)), key=far.__getitem__)
     ways = ways_between(np.array([references[at] for at in order]), tensor_values)
@@ -186,13 +187,13 @@ def _is_copy(context: Context, first: str, second: str) -> bool:
 def _choose_partner(
     context: Context, tensor: str, ranked: Sequence[Candidate], lineage: _Lineage | None
 ) -> Pair | None:
-    """Return the pair of a tensor with its best candidate, with its confidence; None, with a note, if there is none.
+    """Return the pair of a tensor with its best candidate, or None with a note if no candidate is good enough.
 
     Args:
         context: The state of the alignment.
         tensor: The backend tensor.
         ranked: Its candidates.
-        lineage: Restrictions from pairs before and after; None to ignore them.
+        lineage: Restrictions from the pairs before and after the tensor, or None to ignore them.
     """
     allowed = [at for at, candidate in enumerate(ranked) if lineage is None or lineage.allows(tensor, candidate.names)]
     if not allowed:
@@ -224,9 +225,9 @@ def _choose_partner(
 
 
 def _in_order(context: Context, left: Sequence[str], candidates: Mapping[str, Sequence[Candidate]]) -> Iterator[Pair]:
-    """Pair tensors that near ties leave without a partner, if their order leaves only one way.
+    """Pair tensors left without a partner by near ties, if their order leaves only one assignment.
 
-    A chain of tensors, each computed from the one before, corresponds to an equally long chain of candidates.
+    A chain of tensors, each computed from its predecessor, corresponds to an equally long chain of candidates.
     """
     lineage = _Lineage.of(
         context, [name for tensor_name in left for candidate in candidates[tensor_name] for name in candidate.names]
@@ -250,7 +251,7 @@ def _in_order(context: Context, left: Sequence[str], candidates: Mapping[str, Se
 
 
 def _contenders(context: Context, tensor: str, ranked: Sequence[Candidate], lineage: _Lineage | None) -> list[str]:
-    """Return the candidates of a tensor that its values do not rule out, and no other pair does."""
+    """Return the candidates of a tensor that neither its values nor another pair rules out."""
     best, names = ranked[0], list[str]()
     for at, candidate in enumerate(ranked):
         free = [name for name in candidate.names if not is_claimed(context, name, tensor)]
@@ -261,12 +262,12 @@ def _contenders(context: Context, tensor: str, ranked: Sequence[Candidate], line
 
 
 def _chain(names: Sequence[str], before: Mapping[str, int], place: Callable[[str], int]) -> list[str]:
-    """Return tensors in the order in which each depends on those before; empty if they form no such chain.
+    """Return tensors in an order in which each depends on all earlier ones, or an empty list if there is none.
 
     Args:
         names: The tensors.
-        before: For each, the bits of the tensors it depends on.
-        place: Returns the number of a tensor's bit.
+        before: The bits of the tensors that each tensor depends on.
+        place: Returns the bit number of a tensor.
     """
     ordered = sorted(names, key=lambda name: sum(before.get(name, 0) >> place(other) & 1 for other in names))
     linked = all(before.get(later, 0) >> place(earlier) & 1 for earlier, later in pairwise(ordered))
@@ -283,12 +284,12 @@ def _pair(context: Context, tensor: str, reference: str, reason: str, confidence
 
 
 def _is_named(context: Context, reference: str, tensor: str) -> bool:
-    """Tell whether another tensor of the backend has a reference tensor's name."""
+    """Return whether another backend tensor has the name of a reference tensor."""
     return any(name in context.be.graph.tensors and name != tensor for name in spellings(reference))
 
 
 def _disproved(context: Context, named: str, nearest: str, distance: float, tensor: str) -> bool:
-    """Tell whether values disprove a name: another tensor is far nearer, and the named one does not depend on it."""
+    """Return whether values disprove a name: another tensor is far nearer, and the named one does not depend on it."""
     ref = context.ref
     if not ref.has(named) or nearest in in_turn(ref, named) or named in in_turn(ref, nearest):
         return False
@@ -299,12 +300,12 @@ def _disproved(context: Context, named: str, nearest: str, distance: float, tens
 class _Lineage:
     """Reference tensors that cannot be a backend tensor's partner, because of the pairs before and after it.
 
-    If a tensor depends on another one, or was recorded after it, its partner must not be upstream of the other's
+    If a tensor depends on a second one, or was recorded after it, its partner must not be upstream of the second one's
     partner.
 
     Args:
-        bits: A bit for each reference tensor of interest.
-        ups: For each reference tensor, the bits of those it depends on.
+        bits: One bit for each reference tensor of interest.
+        ups: For each reference tensor, the bits of the tensors that it depends on.
         before: For each backend tensor, references already ruled out because they lie upstream of a predecessor's
             partner.
         after: The same for successors.
@@ -317,7 +318,7 @@ class _Lineage:
 
     @classmethod
     def of(cls, context: Context, names: Iterable[str]) -> _Lineage | None:
-        """Return the restrictions that the pairs found so far put on some reference tensors; None without any graph."""
+        """Return the restrictions that existing pairs put on reference tensors, or None if neither run has a graph."""
         ref, be = context.ref, context.be
         bits = {name: 1 << place for place, name in enumerate(dict.fromkeys(names))}
         graphs_known = [_has_graph(run) for run in (ref, be)]
@@ -339,11 +340,11 @@ class _Lineage:
         return lineage if all(lineage.allows(name, [partner]) for name, partner in known_pairs) else None
 
     def place(self, name: str) -> int:
-        """Return which bit is a reference tensor's."""
+        """Return the bit number of a reference tensor."""
         return self._bits[name].bit_length() - 1
 
     def allows(self, tensor: str, names: Sequence[str]) -> bool:
-        """Tell whether any of some reference tensors can be the partner of a backend tensor."""
+        """Return whether any of the given reference tensors can be the partner of a backend tensor."""
         against = self._before.get(tensor, 0) | self._after.get(tensor, 0)
         return any(not against & self._bits.get(name, 0) for name in names)
 
@@ -353,7 +354,7 @@ def _has_graph(run: IndexedRecording) -> bool:
 
 
 def _transitive_marks(run: IndexedRecording, marks: Mapping[str, int], *, graph: bool, back: bool) -> dict[str, int]:
-    """Return for each tensor the marks of all it depends on, or of all that depend on it, without its own.
+    """Return, for each tensor, the marks of all tensors it depends on (or that depend on it), excluding its own.
 
     In a run without a graph, a tensor depends on everything recorded earlier.
     """

@@ -1,4 +1,4 @@
-"""Pairs stated by the user; they come before all others."""
+"""Pairs stated by the user, which take precedence over all others."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["as_given"]
 
 
 def as_given(context: Context) -> Iterator[Pair]:
-    """Pair tensors as the user stated.
+    """Pair tensors as stated by the user.
 
     Raises:
-        UsageError: One of the recordings has no values of a stated tensor.
+        UsageError: A recording has no values for a stated tensor.
     """
     for tensor in context.given.alone:
         _check(context.be, tensor, Side.BACKEND)

@@ -1,9 +1,10 @@
-"""Orders of dimensions for pairs of a run that keeps channels last and one that keeps them second.
+"""Dimension orders for pairs in which one run keeps channels last and the other keeps them second.
 
-Frameworks have an order of their own: TensorFlow Lite computes N, H, W, C from the first tensor to the last, without a
-Transpose. A recorded layout decides; else the extents at convolutions and pools show which side has channels last, and
-all other tensors follow wherever that makes extents equal. Where both orders fit, the values decide. They also decide
-where only one tensor has its partner's extents in another order: an optimizer may have moved a Transpose past its node.
+Frameworks have their own order: TensorFlow Lite computes N, H, W, C from the first tensor to the last, without a
+Transpose. A recorded layout decides; if none is recorded, the shapes at convolutions and pools show which side has
+channels last, and all other tensors follow if that makes their shapes equal. If both orders fit, the values decide.
+They also decide if only one tensor has the extents of its partner in a different order: an optimizer may have moved a
+Transpose past its node.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ __all__ = ["as_values_tell", "moved_shape", "with_channels_second"]
 
 
 def moved_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the extents of a tensor whose last dimension is put second."""
+    """Return the shape of a tensor after moving its last dimension to second place."""
     return shape[:1] + shape[-1:] + shape[1:-1]
 
 
 def with_channels_second(context: Context) -> Iterator[Pair]:
-    """Add to pairs how the side that keeps channels last is brought into the other's order."""
+    """Add the permutation that brings the channels-last side of each pair into the other side's order."""
     ref, be, pairs = context.ref, context.be, context.pairs
     layouts = {is_channels_last(info.layout) for run in (ref, be) for info in run.graph.tensors.values()}
     sides = [(True in layouts and _side_by_layout(context, pair)) or _side_by_extents(context, pair) for pair in pairs]
@@ -69,11 +70,11 @@ def with_channels_second(context: Context) -> Iterator[Pair]:
 
 
 def as_values_tell(context: Context) -> Iterator[Pair]:
-    """Add the order of dimensions in which the values of a pair agree best, in a run with unexpected extents.
+    """Add the dimension order in which the values of a pair agree best, for runs with unexpected shapes.
 
-    A run has such extents if its tensors have their partner's elements in other extents than the graphs explain: a
-    harness may hand over each tensor in an order of its own. Where the extents fit as they are, a node that rearranges
-    its input is skipped: an order of its own would hide a wrong rearrangement. A stated pair gets the order in which
+    A run has unexpected shapes if its tensors differ in shape from partners of the same size and the graphs do not
+    explain it: a harness may store each tensor in its own order. If the shapes already match, a node that rearranges
+    its input is skipped, because a new order would hide a wrong rearrangement. A stated pair gets the order in which
     its values agree best.
     """
     pairs = [pair for pair in context.pairs if _has_no_order(pair) and not _is_stated_transpose(context, pair)]
@@ -94,7 +95,7 @@ def as_values_tell(context: Context) -> Iterator[Pair]:
 
 
 def _is_odd(context: Context, pair: Pair) -> bool:
-    """Tell whether a tensor has as many elements as its partner in other extents than nodes account for."""
+    """Return whether a tensor has the size of its partner but a shape that its nodes do not account for."""
     reference_shape, backend_shape = _shape(context.ref, pair.reference), _shape(context.be, pair.backend)
     if reference_shape is None or backend_shape is None or math.prod(reference_shape) != math.prod(backend_shape):
         return False
@@ -106,31 +107,31 @@ def _is_odd(context: Context, pair: Pair) -> bool:
 
 
 def _differs_in_ones_only(context: Context, pair: Pair) -> bool:
-    """Tell whether a pair's extents differ only in the position of extents of 1."""
+    """Return whether the shapes of a pair differ only in the position of extents of 1."""
     reference_shape, backend_shape = _shape(context.ref, pair.reference), _shape(context.be, pair.backend)
     return reference_shape is not None and backend_shape is not None and same_elements(reference_shape, backend_shape)
 
 
 def _arranges(context: Context, pair: Pair) -> bool:
-    """Tell whether the node of either side only moves values."""
+    """Return whether the node on either side only moves values."""
     makers = context.ref.graph.producer(pair.reference), context.be.graph.producer(pair.backend)
     return any(node is not None and operators.plain(node).moves for node in makers)
 
 
 def _is_stated_transpose(context: Context, pair: Pair) -> bool:
-    """Tell whether a pair's backend tensor is the output of a Transpose with a stated order."""
+    """Return whether a pair's backend tensor is the output of a Transpose with a declared order."""
     node = context.be.graph.producer(pair.backend)
     return node is not None and operators.plain(node).transposes and not _is_unstated_transpose(node)
 
 
 def _side_by_layout(context: Context, pair: Pair) -> Side | None:
-    """Return the side whose tensor is recorded as channels last while the other is not."""
+    """Return the side whose tensor is recorded as channels-last while the other tensor is not."""
     last = [side for side in Side if is_channels_last(context.run(side).graph.tensors[pair.of(side)].layout)]
     return last[0] if len(last) == 1 else None
 
 
 def _side_by_extents(context: Context, pair: Pair) -> Side | None:
-    """Return the side whose tensor has channels last, as the extents of a convolution's or pool's result tell."""
+    """Return the side whose tensor has channels last, according to the shape of a convolution or pool output."""
     ref, be = context.ref, context.be
     node = be.graph.producer(pair.backend)
     fed = pair.backend in be.graph.inputs and pair.reference in ref.graph.inputs
@@ -147,9 +148,9 @@ def _side_by_extents(context: Context, pair: Pair) -> Side | None:
 
 
 def _is_permuted(context: Context, pair: Pair) -> bool:
-    """Tell whether a tensor has its partner's extents in another order although its node does not transpose.
+    """Return whether a tensor has the extents of its partner in a different order although its node does not transpose.
 
-    An optimizer may have moved a Transpose from before some nodes to after them.
+    An optimizer may have moved a Transpose past some nodes.
     """
     node = context.be.graph.producer(pair.backend)
     if node is None or operators.plain(node).arranges or not _has_no_order(pair):
@@ -164,12 +165,12 @@ def _is_permuted(context: Context, pair: Pair) -> bool:
 
 
 def _is_unstated_transpose(node: Node) -> bool:
-    """Tell whether a node transposes in an order that is not recorded."""
+    """Return whether a node transposes in an order that was not recorded."""
     return operators.plain(node).transposes and "perm" not in node.attrs
 
 
 def _has_no_order(pair: Pair) -> bool:
-    """Tell whether a pair has no order of dimensions yet."""
+    """Return whether a pair has not been given an order of dimensions yet."""
     views = [view for view in (pair.reference_view, pair.backend_view) if view is not None]
     return all(view.transpose is None and view.channel_block is None for view in views)
 
@@ -187,10 +188,10 @@ def _shape(run: IndexedRecording, tensor: str) -> tuple[int, ...] | None:
 def _order_with_channels_second(
     context: Context, pair: Pair, last: Side, turned: Mapping[str, tuple[int, ...]]
 ) -> tuple[int, ...] | None:
-    """Return the order in which one side of a pair has the other's dimensions; None if that is its own.
+    """Return the permutation that gives one side of a pair the dimension order of the other, or None for the identity.
 
-    Channels move to the second dimension if only that gives the other's extents. If several orders do, the values
-    decide, and if they do not, the inputs of the tensor.
+    Channels move to the second dimension if that alone gives the other side's shape. If several orders do, the values
+    decide, then the inputs of the tensor.
     """
     be = context.be
     shape, other_shape = (_shape(context.run(side), pair.of(side)) for side in (last, last.other))
@@ -213,7 +214,7 @@ def _order_with_channels_second(
 
 
 def _by_values(context: Context, pair: Pair, last: Side, orders: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
-    """Return the order in which two tensors agree clearly better than in any other; None if there is none."""
+    """Return the order in which two tensors agree clearly better than in any other, or None if there is none."""
     sides = [(context.run(side), pair.of(side)) for side in (last, last.other)]
     if not all(run.has(tensor) for run, tensor in sides) or context.be.size(pair.backend) > VALUES_READ_MAX_ELEMENTS:
         return None

@@ -1,4 +1,4 @@
-"""Ranges of codes that take the place of a Relu or Clip, on either side."""
+"""Code ranges that replace a Relu or Clip, on either side."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ __all__ = [
 
 
 def bounds_of(run: IndexedRecording, node: Node) -> tuple[float, float] | None:
-    """Return the interval that a Relu or Clip clamps to; None if unknown."""
+    """Return the interval that a Relu or Clip clamps to, or None if unknown."""
     recording = run.recording
     constants = {name: recording.load(name) for name in node.inputs[1:] if name and recording.has(name)}
     return clamp_bounds(node, constants)
 
 
 def codes_clamp(run: IndexedRecording, tensor: str, bounds: tuple[float, float] | None) -> bool:
-    """Tell whether the range of a tensor's codes has the effect of a clamp to an interval.
+    """Return whether the code range of a tensor has the effect of clamping to an interval.
 
     Args:
-        run: The run that has the tensor.
-        tensor: Its name; a tensor without integer codes clamps nothing.
-        bounds: The interval; None for an unknown one, which nothing replaces.
+        run: The run that contains the tensor.
+        tensor: Its name. A tensor without integer codes does not clamp.
+        bounds: The interval, or None if unknown. An unknown interval is never replaced.
     """
     quant, span = run.graph.tensors[tensor].quant, code_span(run, tensor)
     if quant is None or span is None or bounds is None:
@@ -56,16 +56,16 @@ def codes_clamp(run: IndexedRecording, tensor: str, bounds: tuple[float, float] 
 def clamped_inside(
     run: IndexedRecording, tensor: str, other: IndexedRecording, before: str, bounds: tuple[float, float] | None
 ) -> bool:
-    """Tell whether a tensor's values show a Relu or Clip that the other run computes in a node of its own.
+    """Return whether a tensor's values show that its node includes a Relu or Clip of the other run.
 
-    A harness may omit what its convolutions fuse. Recordings with complete graphs are not searched.
+    A harness may omit operators fused into its convolutions. Recordings with complete graphs are not searched.
 
     Args:
-        run: The run that may have one inside the node of the tensor.
+        run: The run in which the node of the tensor may include a Relu or Clip.
         tensor: The tensor.
         other: The other run.
-        before: The input of its Relu or Clip.
-        bounds: Its interval.
+        before: The input of the Relu or Clip in the other run.
+        bounds: The interval that it clamps to.
     """
     node = run.recording.graph.producer(tensor)
     if bounds is None or node is None or not (is_foreign(node) or says_nothing(node)):
@@ -76,10 +76,10 @@ def clamped_inside(
 
 
 def within(run: IndexedRecording, tensor: str, bounds: tuple[float, float]) -> bool:
-    """Tell whether all real values of a tensor lie in an interval; not if it has none.
+    """Return whether all real values of a tensor lie in an interval; False if the tensor has no values.
 
     Args:
-        run: The run that has the tensor.
+        run: The run that contains the tensor.
         tensor: The tensor.
         bounds: The interval.
     """
@@ -88,15 +88,15 @@ def within(run: IndexedRecording, tensor: str, bounds: tuple[float, float]) -> b
 
 
 def code_span(run: IndexedRecording, tensor: str) -> tuple[float, float] | None:
-    """Return the smallest and the largest real value of a tensor's integer codes; None without codes."""
+    """Return the smallest and the largest real value of a tensor's integer codes, or None without codes."""
     quant = run.graph.tensors[tensor].quant
     return None if quant is None else quant.span
 
 
 def is_codes_without_scale(run: IndexedRecording, tensor: str) -> bool:
-    """Tell whether a tensor holds codes that a product sums directly and whose scale is not stated.
+    """Return whether a tensor holds codes that a product sums directly and whose scale was not recorded.
 
-    The scale may be part of a constant that multiplies the sums; then the tensor has no known real values.
+    The scale may be part of a constant that multiplies the sums. In that case the real values are unknown.
     """
     info = run.graph.tensors[tensor]
     if info.quant is not None or info.dtype is None or not is_integer(info.dtype):
@@ -115,7 +115,7 @@ def is_codes_without_scale(run: IndexedRecording, tensor: str) -> bool:
 
 
 def clamp_left_to_codes(context: Context, tensor: str, reference: str) -> Node | None:
-    """Return the Relu or Clip of a reference tensor if the backend leaves it to the codes that follow."""
+    """Return the Relu or Clip of a reference tensor if the backend replaces it by the clipping of later codes."""
     ref, be = context.ref, context.be
     backend_node, reference_node = be.graph.producer(tensor), ref.graph.producer(reference)
     if backend_node is None or reference_node is None or not operators.of(reference_node.op).clamps:
@@ -132,7 +132,7 @@ def clamp_left_to_codes(context: Context, tensor: str, reference: str) -> Node |
 
 
 def _codes_follow(context: Context, tensor: str, clamp: Node) -> bool:
-    """Tell whether all readers of a backend tensor convert it to codes with the effect of a reference clamp."""
+    """Return whether all readers of a backend tensor quantize it to a code range that acts as a reference clamp."""
     bounds = bounds_of(context.ref, clamp)
     readers = context.be.graph.consumers(tensor)
     return bool(readers) and all(
@@ -141,7 +141,7 @@ def _codes_follow(context: Context, tensor: str, clamp: Node) -> bool:
 
 
 def note_clamp_after(context: Context, pair: Pair) -> None:
-    """Note the result of the reference's Relu or Clip that the codes of a backend tensor's readers replace."""
+    """Note the Relu or Clip output of the reference that the codes of a backend tensor's readers replace."""
     readers = context.ref.consumers(pair.reference)
     if len(readers) != 1 or not operators.of(readers[0].op).clamps or context.be.is_after_codes(pair.backend):
         return
@@ -150,7 +150,7 @@ def note_clamp_after(context: Context, pair: Pair) -> None:
 
 
 def settled(context: Context, pair: Pair) -> Pair:
-    """Return a pair with the reference tensor in the form that the backend's has, after codes or before."""
+    """Return the pair with the reference in the same form as the backend: quantized codes or dequantized values."""
     note_clamp_after(context, pair)
     if not context.be.is_after_codes(pair.backend):
         return pair
@@ -158,7 +158,7 @@ def settled(context: Context, pair: Pair) -> Pair:
 
 
 def is_clamped_later(context: Context, tensor: str, reference: str, clamp: Node) -> bool:
-    """Tell whether the reference leaves a backend's Relu or Clip to the codes that follow."""
+    """Return whether the reference replaces a Relu or Clip of the backend by the clipping of the codes that follow."""
     reference_node = context.ref.graph.producer(reference) if operators.of(clamp.op).clamps else None
     if reference_node is None or same_family(reference_node, clamp):
         return False
@@ -167,7 +167,7 @@ def is_clamped_later(context: Context, tensor: str, reference: str, clamp: Node)
 
 
 def after_codes(context: Context, tensor: str, reference: str) -> str:
-    """Return the form of a reference tensor after its codes if there is one, preferring an equal name."""
+    """Return the quantized or dequantized form of a reference tensor that suits a backend tensor."""
     ref = context.ref
     forms = ref.forms_after_codes(reference)
     if not forms:
@@ -179,7 +179,7 @@ def after_codes(context: Context, tensor: str, reference: str) -> str:
 
 
 def held_to_codes(context: Context) -> Iterator[Pair]:
-    """Compare a tensor that only becomes codes, with a partner that has been codes, within the range of its own."""
+    """Clamp a tensor to the code range of the quantizers that read it, if its partner was already quantized."""
     be = context.be
     for pair in list(context.found.values()):
         tensor, readers = pair.backend, be.graph.consumers(pair.backend)

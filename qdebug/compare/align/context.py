@@ -1,4 +1,4 @@
-"""The state of an alignment: both recordings indexed, the pairs found so far, and notes on tensors without one."""
+"""The state of an alignment: both indexed recordings, the pairs found so far, and notes on unpaired tensors."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ __all__ = ["Context", "PairMap", "add_partner", "only_result", "paired"]
 
 
 def paired(backend: str, reference: str, match: Match, reason: str, view: Transform | None = None) -> Pair:
-    """Return a pair of which only the backend's values may have a view."""
+    """Return a pair in which at most the backend side has a view."""
     return Pair(backend=backend, reference=reference, match=match, reason=reason, backend_view=view)
 
 
 class PairMap(dict[str, Pair]):
-    """Pairs by backend tensor, whether the two were recorded or not.
+    """Pairs by backend tensor, whether or not the two tensors were recorded.
 
     Args:
         ref: The reference run.
         be: The backend run.
 
     Attributes:
-        partners: Roots of the reference's classes that a class of the backend's answers to, by its root.
-        taken: The first backend tensor that answers to a reference tensor.
+        partners: For each root of a backend class, the roots of the reference classes that it corresponds to.
+        taken: The first backend tensor paired with each reference tensor.
     """
 
     def __init__(self, ref: IndexedRecording, be: IndexedRecording) -> None:
@@ -40,13 +40,13 @@ class PairMap(dict[str, Pair]):
         self.taken: dict[str, str] = {}
 
     def add(self, pair: Pair) -> None:
-        """Add a pair; it replaces an earlier one of its backend tensor."""
+        """Add a pair, replacing an earlier pair of the same backend tensor."""
         self[pair.backend] = pair
         add_partner(self.partners, self._be.root(pair.backend), self._ref.root(pair.reference))
         self.taken.setdefault(pair.reference, pair.backend)
 
     def drop(self, backend: str) -> None:
-        """Undo a pair."""
+        """Remove the pair of a backend tensor."""
         pair = self.pop(backend)
         if self.taken.get(pair.reference) == backend:
             del self.taken[pair.reference]
@@ -58,7 +58,7 @@ class PairMap(dict[str, Pair]):
 
 
 def add_partner(partners: dict[str, tuple[str, ...]], backend: str, reference: str) -> None:
-    """Note that a class of backend tensors corresponds to a class of the reference's; rarely to several."""
+    """Note that a backend class corresponds to a reference class, or rarely to several."""
     earlier = partners.get(backend, ())
     if reference not in earlier:
         partners[backend] = (*earlier, reference)
@@ -75,12 +75,12 @@ class Context:
 
     Attributes:
         found: The pairs found so far.
-        notes: Why a backend tensor has no partner.
+        notes: Why backend tensors have no partner.
         undecided: Backend tensors that several reference tensors fit equally well.
         withdrawn: Backend tensors whose values contradict the pair that the graphs suggest.
-        clamped_later: Results of the reference's Relu or Clip that codes replace, by the backend tensor.
+        clamped_later: Relu or Clip outputs of the reference that codes replace, by backend tensor.
         by_structure: Pairs that the graphs suggest, before any other evidence.
-        candidates: Reference tensors with about the values of a backend tensor, once searched.
+        candidates: Reference tensors with roughly the values of a backend tensor, once searched.
     """
 
     ref: IndexedRecording
@@ -123,7 +123,7 @@ class Context:
 
     @cached_property
     def recorded_at(self) -> dict[str, int]:
-        """The place of each reference tensor in the order that they were recorded in."""
+        """The position of each reference tensor in recording order."""
         return {name: place for place, name in enumerate(self.ref.recording.names)}
 
     @cached_property
@@ -138,17 +138,17 @@ class Context:
 
     @cached_property
     def loose(self) -> bool:
-        """Whether values count as evidence: a harness described some nodes in words of its own, or not at all."""
+        """Whether values count as evidence: a harness described some nodes in its own terms, or not at all."""
         return any(has_loose(run.recording.graph) for run in (self.ref, self.be))
 
     @cached_property
     def undeclared_codes(self) -> bool:
-        """Whether the backend computes with codes and may leave unsaid where."""
+        """Whether the backend computes with codes but may not declare where."""
         return has_loose(self.be.recording.graph) and computes_with_codes(self.be.recording)
 
     @cached_property
     def forms(self) -> dict[str, str]:
-        """The reference tensor for each tensor of the source model, a recorded one if there is."""
+        """The reference tensor for each tensor of the source model, preferably one that was recorded."""
         forms_found: dict[str, str] = {}
         for info in self.ref.graph.tensors.values():
             if info.stands_for and (info.stands_for not in forms_found or info.name in self.ref.recorded):
@@ -157,7 +157,7 @@ class Context:
 
     @cached_property
     def results(self) -> dict[str, str]:
-        """The output of each reference node with one output, by the node's name."""
+        """The output of each single-output reference node, by node name."""
         return {node.name: result for node in self.ref.graph.nodes if (result := only_result(node)) is not None}
 
     def run(self, side: Side) -> IndexedRecording:
@@ -170,7 +170,7 @@ class Context:
         (self.undecided.add if undecided else self.undecided.discard)(tensor)
 
     def add(self, pair: Pair) -> None:
-        """Add a pair; a stated pair is never replaced."""
+        """Add a pair. A pair stated by the user is never replaced."""
         earlier = self.found.get(pair.backend)
         if earlier is not None and earlier.match is Match.MANUAL and pair.match is not Match.MANUAL:
             return
@@ -180,6 +180,6 @@ class Context:
 
 
 def only_result(node: Node) -> str | None:
-    """Return the only output of a node; None if it has several."""
+    """Return the only output of a node, or None if it has several outputs."""
     results = [name for name in node.outputs if name]
     return results[0] if len(results) == 1 else None

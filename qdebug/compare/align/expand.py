@@ -1,7 +1,7 @@
-"""Splits nodes that compute more than their operator: a fused activation, sum or count becomes a node of its own.
+"""Splits nodes that compute more than their operator: a fused activation, sum or count becomes a separate node.
 
-Two graphs of one network differ in what they fuse. Once each node does one thing, they can be walked together,
-whichever of them is the more optimized. The tensors in between were never computed and so were never recorded.
+Two graphs of one network differ in what they fuse. Once each node does one thing, the graphs can be walked together,
+whichever is more optimized. The tensors in between were never computed and so were never recorded.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ __all__ = ["alike", "clamps_at_zero", "expanded", "goes_into_weights", "kind", "
 
 
 def goes_into_weights(reader: Node, node: Node) -> bool:
-    """Tell whether the reader of a node can be folded into the node's constants, possibly with one of its own.
+    """Return whether a node's reader, with any constant of its own, can be folded into the node's constants.
 
-    A product without a bias can be scaled by its weights, but nothing can be added to it. A factor absorbs factors, and
-    a term absorbs terms.
+    A product without a bias can be scaled by its weights, but nothing can be added to it. Factors can be merged with
+    factors, and terms with terms.
     """
     row, neutral = operators.of(reader.op), operators.plain(node).neutral
     if not row.goes_into_weights:
@@ -30,7 +30,7 @@ def goes_into_weights(reader: Node, node: Node) -> bool:
 
 
 def _takes_bias(node: Node) -> bool:
-    """Tell whether a node reads a bias; of a plain product it is assumed, which may be recorded with its data alone."""
+    """Return whether a node reads a bias. A plain product may have one that was not recorded."""
     row = operators.of(node.op)
     if row.bias is None:
         return not operators.plain(node).product
@@ -38,29 +38,29 @@ def _takes_bias(node: Node) -> bool:
 
 
 def says_nothing(node: Node) -> bool:
-    """Tell whether the inputs of a node are unknown: a harness may hand over values without a graph."""
+    """Return whether the inputs of a node are unknown: a harness may record values without a graph."""
     return not any(node.inputs) and not operators.of(node.op).reads_nothing
 
 
 def alike(one: Node, other: Node) -> bool:
-    """Tell whether two nodes may compute the same; never if one gives sums of codes and the other reals.
+    """Return whether two nodes may compute the same; False if only one of them outputs sums of codes.
 
-    Such sums have no scale; the node that multiplies them with one corresponds to the other.
+    Such sums have no scale. The node that multiplies them by a scale corresponds to the node with a real output.
     """
     return kind(one) == kind(other)
 
 
 def kind(node: Node) -> tuple[str, bool]:
-    """Return the family of a node's operator, and whether it gives sums of codes."""
+    """Return the operator family of a node, and whether the node outputs sums of codes."""
     return operators.plain(node).family, operators.of(node.op).sums_codes
 
 
 _POOLS = frozenset({"max_pool", "average_pool", "global_average_pool", "reduce_mean"})
-"""Operators with no negative result for non-negative inputs, by `Operator.unit`."""
+"""Operators whose result is never negative for non-negative inputs, by `Operator.unit`."""
 
 
 def clamps_at_zero(graph: Graph, tensor: str) -> bool:
-    """Tell whether a tensor is the output of a Relu, looking through nodes that keep, pick or average values."""
+    """Return whether a tensor is the output of a Relu, looking through nodes that keep, select or average values."""
     for _ in range(len(graph.nodes)):
         node = graph.producer(tensor)
         if node is None:
@@ -77,9 +77,10 @@ def clamps_at_zero(graph: Graph, tensor: str) -> bool:
 
 
 def expanded(graph: Graph) -> Graph:
-    """Return a graph in ONNX's operators in which no node computes an activation, sum or count beside its operator.
+    """Return a graph in ONNX operators in which every fused activation, sum or count is a separate node.
 
-    Every tensor of the given graph is in the new graph; the last of several nodes keeps the name of the output.
+    Every tensor of the given graph is in the new graph; the last of the nodes that replace a node keeps the output
+    name.
     """
     if not (
         any(_extends(node) or is_foreign(node) for node in kinds_of(graph.nodes)) or any(map(_reads_more, graph.nodes))
@@ -110,29 +111,29 @@ def expanded(graph: Graph) -> Graph:
 
 
 def parts_of(node: Node) -> tuple[Node, ...]:
-    """Return the nodes that replace a node: itself if it computes nothing beside its operator."""
+    """Return the nodes that replace a node, or the node itself if it computes only its operator."""
     return tuple(_parts(node, set(), {node.name}))
 
 
 def _extends(node: Node) -> bool:
-    """Tell whether a node computes more than its operator, by operator and attributes."""
+    """Return whether the operator and attributes of a node show that it computes more than its operator."""
     return fused_activation(node) is not None or operators.of(node.op).gate is not None
 
 
 def _reads_more(node: Node) -> bool:
-    """Tell whether a node computes more than its operator, by its inputs."""
+    """Return whether the inputs of a node show that it computes more than its operator."""
     return _added_tensor(node) is not None or _counting_mask_place(node) is not None
 
 
 def _counting_mask_place(node: Node) -> int | None:
-    """Return the position of a mask whose ones a node counts and does not use otherwise; None if there is none."""
+    """Return the position of a mask that a node only uses to count ones, or None if there is none."""
     place = operators.of(node.op).mask
     counts = place is not None and any(node.inputs[place : place + 1]) and any(node.outputs[1:2])
     return place if counts else None
 
 
 def _added_tensor(node: Node) -> str | None:
-    """Return the tensor that a node adds to its result; standard operators have no such input."""
+    """Return the tensor that a node adds to its result, an input that standard operators lack."""
     place = operators.of(node.op).added
     if place is None or len(node.inputs) <= place or not (node.domain or operators.of(node.op).plain != node.op):
         return None
@@ -154,7 +155,7 @@ def _parts(node: Node, taken: set[str], names: set[str]) -> Iterator[Node]:
 
 
 def _gated(node: Node, gate: operators.Gate, taken: set[str], names: set[str]) -> Iterator[Node]:
-    """Show an activation as a product of its input and a gate, as ONNX defines it or runtimes find it."""
+    """Yield an activation as the product of its input and a gate, as defined by ONNX or fused by runtimes."""
     opened = _fresh(f"{node.outputs[0]}/before Mul", taken)
     source = node.inputs[0]
     if gate.factor and node.attrs.get(gate.factor, gate.usual) != 1:

@@ -1,8 +1,8 @@
-"""Recognizes nodes of the reference that are folded into the weights of a backend convolution.
+"""Recognizes reference nodes that are folded into the weights of a backend convolution.
 
 A node that scales each channel, a BatchNormalization or a product with a constant, is folded as w * gain; for a
-BatchNormalization gain = scale / sqrt(var + epsilon). The gain is measured: the reference's nodes are computed on 0 and
-on 1.
+BatchNormalization gain = scale / sqrt(var + epsilon). The gain is measured by computing the reference nodes on 0 and on
+1.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["folded_distance", "with_folded"]
 
 
 def with_folded(context: Context) -> Iterator[Pair]:
-    """Add to the reasons of pairs which of the reference's nodes are folded into the backend's weights."""
+    """Add to the reasons of pairs which reference nodes are folded into the backend's weights."""
     for pair in context.pairs:
         unfolded, folded = list[Node](), list[Node]()
         backend_node = _product(context.be, pair.backend, unfolded)
@@ -41,13 +41,13 @@ def with_folded(context: Context) -> Iterator[Pair]:
 
 
 def folded_distance(context: Context, ours: Node, theirs: Node, folded: Sequence[Node]) -> float | None:
-    """Return the distance of weights from the reference's with nodes folded in; None if larger than without.
+    """Return the distance of weights from the reference weights with nodes folded in, or None if folding increases it.
 
     Args:
         context: The state of the alignment.
-        ours: The backend's convolution.
-        theirs: The reference's.
-        folded: The reference's nodes behind it, in order.
+        ours: The backend convolution.
+        theirs: The reference convolution.
+        folded: The reference nodes that follow it, in order.
     """
     gain = _gain(context.ref, theirs, folded)
     plain, weights = weight_of(context.ref, theirs), weight_of(context.be, ours)
@@ -59,12 +59,12 @@ def folded_distance(context: Context, ours: Node, theirs: Node, folded: Sequence
 
 
 def _product(run: IndexedRecording, tensor: str, passed: list[Node]) -> Node | None:
-    """Return the convolution that a tensor is made by, through activations and nodes that weights can take in.
+    """Return the convolution that produces a tensor, looking through activations and nodes that weights can absorb.
 
     Args:
         run: The run.
         tensor: The tensor.
-        passed: Gets the latter, the first one first.
+        passed: Filled with the nodes passed on the way, first node first.
     """
     for _ in range(FUSED_CHAIN_MAX_NODES):
         node = run.graph.producer(run.root(tensor))
@@ -83,7 +83,7 @@ def _product(run: IndexedRecording, tensor: str, passed: list[Node]) -> Node | N
 
 
 def _gain(run: IndexedRecording, product: Node, nodes: Sequence[Node]) -> np.ndarray | None:
-    """Return by how much nodes behind a convolution scale each of its channels, float64 [channels]; None if not so."""
+    """Return how much the nodes after a convolution scale each channel, float64 [channels], or None if they do more."""
     weight = weight_of(run, product)
     if weight is None:
         return None

@@ -20,7 +20,7 @@ __all__ = ["absorbed", "behind_turn", "done_later", "has_bias", "reads_only", "t
 
 
 def absorbed(context: Context, tensor: str, node: Node) -> Pair | None:
-    """Pair a node's output with the partner of its input, if the reference computes both in one node."""
+    """Pair a node's output with the partner of its input, if one reference node computes both."""
     ref, be = context.ref, context.be
     inputs = be.data_inputs(node)
     pair = context.found.get(inputs[0]) if len(inputs) == 1 else None
@@ -46,9 +46,9 @@ def absorbed(context: Context, tensor: str, node: Node) -> Pair | None:
 
 
 def _adds_its_bias(context: Context, pair: Pair, node: Node) -> bool:
-    """Tell whether a node adds the bias that the backend's product of a pair lacks and the reference's has.
+    """Return whether a node adds the bias that the product of a pair has in the reference but not in the backend.
 
-    Both products may have one name although their results differ.
+    Both products may have the same name although their results differ.
     """
     backend_product, reference_product = (
         context.be.graph.producer(pair.backend),
@@ -69,7 +69,7 @@ def _adds_its_bias(context: Context, pair: Pair, node: Node) -> bool:
 
 
 def has_bias(node: Node) -> bool:
-    """Tell whether a product adds a bias itself."""
+    """Return whether a product has its own bias."""
     place = operators.plain(node).bias
     return place is not None and bool(operators.titled_input(node, place))
 
@@ -77,7 +77,7 @@ def has_bias(node: Node) -> bool:
 def _left_to_codes(
     context: Context, tensor: str, node: Node, pair: Pair, bounds: tuple[float, float] | None
 ) -> Pair | None:
-    """Pair the result of a Relu or Clip with codes that replace it in the reference, if there are any."""
+    """Pair a Relu or Clip output with the codes that replace it in the reference, if there are any."""
     ref = context.ref
     if bounds is None or not any(codes_clamp(ref, form, bounds) for form in ref.members(pair.reference)):
         return None
@@ -89,10 +89,10 @@ def _left_to_codes(
 
 
 def _takes_in(context: Context, tensor: str, reference: str, reader: Node) -> bool:
-    """Tell whether the constants of a reference tensor's node can include the operation of a backend node.
+    """Return whether a backend node's operation can be folded into the constants of a reference tensor's node.
 
-    A runtime folds factors before and behind a product into it. If the reference's product behind the tensor has a
-    factor that the backend's lacks, the node before has not absorbed it.
+    A runtime folds factors before and after a product into it. If the reference product after the tensor has a factor
+    that the backend product lacks, the preceding node has not absorbed it.
     """
     node = context.ref.graph.producer(reference)
     if node is None or not goes_into_weights(reader, node):
@@ -108,7 +108,7 @@ def _takes_in(context: Context, tensor: str, reference: str, reader: Node) -> bo
 
 
 def _factors_behind(run: IndexedRecording, tensor: str) -> set[float]:
-    """Return the factors of the products that read a tensor, or an arrangement of it."""
+    """Return the factors of the products that read a tensor, directly or rearranged."""
     found: set[float] = set()
     waiting = [tensor]
     for _ in range(FUSED_CHAIN_MAX_NODES):
@@ -121,13 +121,13 @@ def _factors_behind(run: IndexedRecording, tensor: str) -> set[float]:
 
 
 def through_folded(context: Context, tensor: str, output: str, *, into_weights: bool = False) -> tuple[str, list[Node]]:
-    """Follow the reference from a tensor through the nodes that the backend computes along with its node.
+    """Follow the reference from a tensor through the nodes that the backend fuses into its own node.
 
     Args:
-        context: What is known.
+        context: The state of the alignment.
         tensor: The backend tensor.
         output: The reference tensor to start from.
-        into_weights: Also follow nodes whose constants can have gone into the backend node's weights.
+        into_weights: Also follow nodes that may be folded into the backend node's weights.
     """
     ref, folded = context.ref, list[Node]()
     maker = context.be.graph.producer(tensor) if into_weights else None
@@ -155,21 +155,21 @@ def through_folded(context: Context, tensor: str, output: str, *, into_weights: 
 
 
 def reads_only(ref: IndexedRecording, reader: Node, tensor: str) -> bool:
-    """Tell whether a reference node reads one given tensor and otherwise constants or shapes."""
+    """Return whether a given tensor is the only input of a reference node that is not a constant or shape."""
     return [ref.root(name) for name in ref.data_inputs(reader)] == [ref.root(tensor)]
 
 
 def behind_turn(ref: IndexedRecording, output: str) -> str | None:
-    """Return the output of a reference tensor's only reader if that transposes it: a backend may do so later."""
+    """Return the output of a reference tensor's only reader if it is a Transpose, which a backend may apply later."""
     readers = ref.consumers(output)
     return readers[0].outputs[0] if len(readers) == 1 and operators.of(readers[0].op).transposes else None
 
 
 def done_later(context: Context, tensor: str, node: Node) -> bool:
-    """Tell whether a backend node right after a tensor does the operation of a reference node.
+    """Return whether a node right after a backend tensor performs the operation of a reference node.
 
-    Activations are ignored, as are nodes that only arrange values, add or multiply by a constant: a bias may be a node
-    of its own. Behind these, only constants distinguish one node from another.
+    Activations are ignored, as are nodes that only arrange values, add or multiply by a constant: a bias may be a
+    separate node. After these, only constants distinguish nodes.
     """
     waiting, moved = [tensor], False
     for _ in range(FUSED_CHAIN_MAX_NODES):
@@ -186,9 +186,9 @@ def done_later(context: Context, tensor: str, node: Node) -> bool:
 
 
 def _does_the_same(context: Context, backend_node: Node, reference_node: Node, *, by_constants: bool) -> bool:
-    """Tell whether two nodes may be the same operation on one tensor and equal constants.
+    """Return whether two nodes may apply the same operation to one tensor with equal constants.
 
-    A sum of two tensors adds no constant, and a sum with another constant is another operation.
+    A sum of two tensors adds no constant, and adding a different constant is a different operation.
     """
     if not same_family(backend_node, reference_node) or len(context.be.data_inputs(backend_node)) != 1:
         return False
@@ -200,7 +200,7 @@ def _does_the_same(context: Context, backend_node: Node, reference_node: Node, *
 
 
 def _is_clamped(context: Context, tensor: str, activation: Node) -> bool:
-    """Tell whether the range of a backend tensor's codes shows that it has been through a Relu or Clip."""
+    """Return whether the code range of a backend tensor shows that a Relu or Clip was applied to it."""
     if not operators.of(activation.op).clamps:
         return False
     bounds = bounds_of(context.ref, activation)

@@ -1,4 +1,4 @@
-"""Which tensors of one graph hold the same real numbers, and which hang on constants alone."""
+"""Determines which tensors of a graph hold the same real numbers, and which depend on constants alone."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ class IndexedRecording:
     """A recording with facts about each tensor that follow from its graph.
 
     Tensors are grouped by the real numbers they stand for: a tensor, its codes and the dequantized codes form one
-    class. Its root is the member nearest to the graph's input. Rounding to codes does not change the meaning, so it
-    does not split a class.
+    class. Its root is the member nearest to the graph's input. Quantization does not split a class, because it does not
+    change the meaning.
 
     Args:
         recording: The recording.
-        graph: Its graph, or that with fused activations and sums as nodes of their own.
-        neutral: Nodes whose constants change nothing (times 1, plus 0, full slices), with the tensor they pass on.
+        graph: Its graph, possibly with fused activations and sums as separate nodes.
+        neutral: Nodes whose constants have no effect (times 1, plus 0, full slices), with the tensor they pass on.
 
     Attributes:
         recording: The recording.
         graph: The graph.
-        recorded: Names of recorded tensors that depend on more than constants.
+        recorded: Names of recorded tensors that do not depend on constants alone.
     """
 
     def __init__(self, recording: Recording, graph: Graph, neutral: Mapping[str, str]) -> None:
@@ -67,7 +67,7 @@ class IndexedRecording:
         return cls(recording, recording.graph, _neutral_nodes(recording))
 
     def expanded(self) -> IndexedRecording:
-        """Show fused activations and sums as nodes of their own, see `expanded`; itself where there are none."""
+        """Return the index with fused activations and sums as separate nodes (see `expanded`), or itself if none."""
         graph = expanded(self.graph)
         return self if graph is self.graph else IndexedRecording(self.recording, graph, self._neutral)
 
@@ -79,7 +79,7 @@ class IndexedRecording:
 
     @cached_property
     def unread(self) -> frozenset[str]:
-        """Tensors that no output of the graph depends on; empty if the inputs of some node are unknown."""
+        """Tensors that no graph output depends on; empty if the inputs of any node are unknown."""
         graph = self.recording.graph
         if not graph.outputs or any(map(says_nothing, graph.nodes)):
             return frozenset()
@@ -91,19 +91,19 @@ class IndexedRecording:
 
     @cached_property
     def reads_undeclared_codes(self) -> bool:
-        """Whether nodes may read codes that are not declared as such."""
+        """Whether nodes may read codes that were not declared."""
         return has_loose(self.recording.graph) and computes_with_codes(self.recording)
 
     def values(self, tensor: str) -> np.ndarray:
-        """Return the real values of a recorded tensor, as float64; of codes without a scale, the codes."""
+        """Return the real values of a recorded tensor as float64, or the codes if their scale is unknown."""
         return np.asarray(dequantize(self.recording.load(tensor), self.graph.tensors[tensor].quant), np.float64)
 
     def has(self, tensor: str) -> bool:
-        """Tell whether the values of a tensor were recorded."""
+        """Return whether the values of a tensor were recorded."""
         return self.recording.has(tensor)
 
     def shape(self, tensor: str) -> tuple[int, ...]:
-        """Return the extents of a recorded tensor."""
+        """Return the shape of a recorded tensor."""
         return shape_of(self.recording, tensor)
 
     def size(self, tensor: str) -> int:
@@ -111,7 +111,7 @@ class IndexedRecording:
         return math.prod(self.shape(tensor))
 
     def _follow(self, node: Node) -> None:
-        """Derive the facts of a node's outputs from those of its inputs."""
+        """Derive facts about a node's outputs from its inputs."""
         folded, shapes = self._folded, self._shapes
         fed = [tensor for tensor in node.inputs if tensor]
         outputs = [tensor for tensor in node.outputs if tensor]
@@ -124,7 +124,7 @@ class IndexedRecording:
             shapes.update(outputs)
 
     def _group(self, node: Node) -> None:
-        """Put an output that only passes its input on into the input's class."""
+        """If an output only passes an input on, add it to the class of that input."""
         row = operators.of(node.op)
         if row.transposes:
             self._follow_turn(node)
@@ -139,7 +139,7 @@ class IndexedRecording:
             self._through_codes.update(filter(None, node.outputs))
 
     def _follow_turn(self, node: Node) -> None:
-        """Combine a Transpose with those before it: several may undo each other."""
+        """Combine a Transpose with the Transposes before it, which may cancel out."""
         perm = node.attrs.get("perm")
         if not isinstance(perm, tuple) or not (node.inputs and node.inputs[0] and node.outputs[0]):
             return
@@ -154,13 +154,14 @@ class IndexedRecording:
             self._turned[node.outputs[0]] = start, order
 
     def is_after_codes(self, tensor: str) -> bool:
-        """Tell whether a tensor was rounded to codes: it depends on codes or was dequantized from them."""
+        """Return whether a tensor was quantized: it depends on codes or was dequantized from them."""
         return tensor in self._through_codes
 
     def forms_after_codes(self, tensor: str) -> tuple[str, ...]:
-        """Return the first codes and the first real numbers of a tensor's class after rounding to codes.
+        """Return the first codes and the first dequantized tensor of a class.
 
-        Recorded ones come first. If the class has one kind only, that is returned twice; empty if it has none.
+        Recorded tensors are preferred. If the class has only one of the two, it is returned twice; if it has neither,
+        the result is empty.
         """
         root = self.root(tensor)
         if root not in self._coded_forms:
@@ -172,7 +173,7 @@ class IndexedRecording:
         return self._coded_forms[root]
 
     def handed_on(self, node: Node) -> str | None:
-        """Return the tensor whose values a node hands on as its first output; None if it computes something else."""
+        """Return the tensor that a node passes on unchanged as its first output, or None if it computes something."""
         row = operators.of(node.op)
         if row.keeps_values or row.arranges or row.casts:
             if node.name in self._turned_back:
@@ -185,7 +186,7 @@ class IndexedRecording:
         return self._neutral.get(node.name)
 
     def changes_layout(self, node: Node) -> bool:
-        """Tell whether a node only arranges a tensor of the source model in another order: a runtime put it in."""
+        """Return whether a node only changes the layout of a tensor of the source model: a runtime inserted it."""
         if not operators.of(node.op).arranges or not (
             node.inputs and node.inputs[0] and node.outputs and node.outputs[0]
         ):
@@ -196,7 +197,7 @@ class IndexedRecording:
         return (before.stands_for or before.name) == (after.stands_for or after.name)
 
     def _changes_format(self, node: Node) -> bool:
-        """Tell whether a node only casts between float formats, or to the format of its input."""
+        """Return whether a node only casts between float formats, or to the format it already has."""
         if not operators.of(node.op).casts or not (node.outputs and node.outputs[0]):
             return False
         before, after = (self.graph.tensors[name].dtype for name in (node.inputs[0], node.outputs[0]))
@@ -206,7 +207,7 @@ class IndexedRecording:
 
     @cached_property
     def _numbers(self) -> dict[str, int]:
-        """Number of the computation of each tensor."""
+        """Value numbers of all tensors."""
         number_of: dict[Hashable, int] = {}
         numbers: dict[str, int] = {}
         for name in self.graph.tensors:
@@ -222,20 +223,20 @@ class IndexedRecording:
         return numbers
 
     def number(self, tensor: str) -> int:
-        """Return a number that tensors share if the same operators compute them from the same inputs (value numbering).
+        """Return a number shared by tensors that the same operators compute from the same inputs (value numbering).
 
-        Forms of one tensor share it as well, and so do small constants of equal values.
+        Different forms of a tensor share the number too, and so do small constants of equal values.
         """
         return self._numbers.get(self.root(tensor), -1)
 
     def forget_numbers(self) -> None:
-        """Free the numbers; `number` computes them again."""
+        """Free the value numbers. `number` computes them again."""
         self.__dict__.pop("_numbers", None)
 
     def alike(self, one: Sequence[str], other: Sequence[str], *, in_order: bool = True) -> bool:
-        """Tell whether two lists of tensors hold the same real numbers, in order or in any order.
+        """Return whether two lists of tensors hold the same real numbers, in the same order or in any order.
 
-        Repeated computations of the same inputs count as one: an optimizer keeps one of them.
+        Repeated computations of the same inputs count as one: an optimizer keeps only one.
         """
         if len(one) != len(other):
             return False
@@ -247,16 +248,16 @@ class IndexedRecording:
         return arranged(next(numbers)) == arranged(next(numbers))
 
     def root(self, tensor: str) -> str:
-        """Return the first tensor that holds the same real numbers; possibly the tensor itself."""
+        """Return the first tensor that holds the same real numbers, possibly the tensor itself."""
         return self._root.get(tensor, tensor)
 
     def members(self, tensor: str) -> tuple[str, ...]:
-        """Return all tensors of a tensor's class, in topological order."""
+        """Return all members of a tensor's class, in topological order."""
         root = self._root.get(tensor, tensor)
         return self._members.get(root, (root,))
 
     def consumers(self, tensor: str) -> tuple[Node, ...]:
-        """Return the nodes that read any member of a tensor's class and do more than hand it on."""
+        """Return the nodes that read any member of a tensor's class and do more than pass it on."""
         root = self._root.get(tensor, tensor)
         if root not in self._members:
             return tuple([node for node in self.graph.consumers(root) if self.handed_on(node) is None])
@@ -266,15 +267,15 @@ class IndexedRecording:
         return self._readers[root]
 
     def folds(self, tensor: str) -> bool:
-        """Tell whether a tensor depends on constants alone."""
+        """Return whether a tensor depends only on constants."""
         return tensor in self._folded
 
     def of_shape(self, tensor: str) -> bool:
-        """Tell whether a tensor depends on the shapes of others alone, and on none of their values."""
+        """Return whether a tensor depends on the shapes of other tensors, but not on their values."""
         return tensor in self._shapes
 
     def data_inputs(self, node: Node) -> tuple[str, ...]:
-        """Return a node's inputs that depend on the network's input; of shapes only if there is nothing else."""
+        """Return a node's inputs that depend on the network's input, or its shape inputs if there are no others."""
         free, folded = node.inputs, self._folded
         if "" in free or not folded.isdisjoint(free):
             free = tuple([tensor for tensor in free if tensor and tensor not in folded])
@@ -288,7 +289,7 @@ def _attrs_key(node: Node) -> Hashable:
 
 
 def _constant_key(recording: Recording, name: str) -> Hashable:
-    """Return a key that is equal for small constants of equal values; None for other tensors."""
+    """Return a key that is equal for small constants of equal values, or None for other tensors."""
     info = recording.graph.tensors.get(name)
     if info is None:  # a part of an expanded node is not recorded
         return None
@@ -303,11 +304,11 @@ def _constant_key(recording: Recording, name: str) -> Hashable:
 
 
 _ENDLESS = 2**31 - 1
-"""Smallest end of a Slice that means "to the end": exporters write the largest integer of 32 or 64 bits."""
+"""Smallest end of a Slice that means "to the end". Exporters write the largest 32-bit or 64-bit integer."""
 
 
 def _takes_all(recording: Recording, node: Node, read: dict[Hashable, np.ndarray]) -> bool:
-    """Tell whether a Slice returns its whole input: from 0 to the end, whatever the extents.
+    """Return whether a Slice returns its whole input: from 0 to the end, whatever the shape.
 
     Args:
         recording: The run.
@@ -332,7 +333,7 @@ def _takes_all(recording: Recording, node: Node, read: dict[Hashable, np.ndarray
 
 
 def _neutral_nodes(recording: Recording) -> dict[str, str]:
-    """Find the nodes that multiply by 1, add 0 or slice off nothing, which runtimes leave out."""
+    """Find the nodes that multiply by 1, add 0 or slice off nothing, which runtimes remove."""
     graph = recording.graph
     passed_on: dict[str, str] = {}
     constants = {name: name for name, info in graph.tensors.items() if info.role is Role.CONSTANT}
@@ -369,7 +370,7 @@ def _neutral_nodes(recording: Recording) -> dict[str, str]:
 
 
 def tensor_order(graph: Graph) -> tuple[str, ...]:
-    """Return the tensors of a graph, constants left out: inputs first, then outputs node by node."""
+    """Return the tensors of a graph without constants: first the inputs, then the outputs node by node."""
     produced = [tensor for node in graph.nodes for tensor in node.outputs if tensor]
     done = set(produced)
     free = [name for name, info in graph.tensors.items() if name not in done and info.role is not Role.CONSTANT]
@@ -377,7 +378,7 @@ def tensor_order(graph: Graph) -> tuple[str, ...]:
 
 
 def same_kind(ref: IndexedRecording, reference: str, be: IndexedRecording, backend: str) -> bool:
-    """Tell whether two tensors were recorded with one shape, or are declared with one shape and dtype."""
+    """Return whether two tensors were recorded with the same shape, or declared with the same shape and dtype."""
     if ref.has(reference) and be.has(backend):
         return ref.shape(reference) == be.shape(backend)
     reference_info, backend_info = ref.graph.tensors[reference], be.graph.tensors[backend]

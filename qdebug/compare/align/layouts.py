@@ -1,7 +1,7 @@
-"""Orders of dimensions of a backend's tensors, compared with the reference.
+"""Dimension orders of backend tensors relative to the reference.
 
-Backends change NCHW to NHWC, or to blocks of channels, where their kernels prefer it. Such a tensor still corresponds
-to its reference tensor; it only has to be brought into the reference's order before the two are compared.
+Backends convert NCHW to NHWC or to blocks of channels if their kernels prefer it. Such a tensor still corresponds to
+its reference tensor, but must be brought into the reference's order before the two are compared.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ __all__ = [
 ]
 
 CHANNELS_SECOND = (0, 3, 1, 2)
-"""Transpose of four dimensions with channels last to channels second."""
+"""Permutation of four dimensions from channels-last to channels-second."""
 _TURNS_INSIDE = ("transA", "transB", "layout")
 """Attributes that change the order in which an operator reads its dimensions."""
 
 
 def _drops_dimensions(node: Node) -> bool:
-    """Tell whether a node removes dimensions: a Squeeze, or a reduction that keeps none."""
+    """Return whether a node removes dimensions: a Squeeze, or a reduction that does not keep them."""
     row = operators.of(node.op)
     return row.moves is operators.Move.SQUEEZE or (row.reduces and node.attrs.get("keepdims", 1) == 0)
 
 
 def _without_dimensions(before: Transform, node: Node, run: IndexedRecording) -> Transform | None:
-    """Return the layout of a node's output that lacks some dimensions of its input."""
+    """Return the layout of a node's output that lacks some dimensions of the input."""
     if before.transpose is None or before.channel_block is not None:
         return None
     rank = len(before.transpose)
@@ -58,13 +58,14 @@ def _without_dimensions(before: Transform, node: Node, run: IndexedRecording) ->
 def with_dimensions(
     before: Transform, node: Node, partner: Node | None, runs: tuple[IndexedRecording, IndexedRecording]
 ) -> Transform | None:
-    """Return the layout of a node's output that has further dimensions of extent 1.
+    """Return the layout of a node's output that adds dimensions of extent 1.
 
     Args:
-        before: The layout of its input.
+        before: The layout of the input.
         node: The node, an Unsqueeze.
-        partner: The node of the other run's partner of its output, which states where the model inserts them.
-        runs: The other run and the node's.
+        partner: The node in the other run that computes the output's partner and shows where the model inserts the
+            dimensions.
+        runs: The other run and the run of the node.
     """
     added = _axes(node, runs[1])
     if before.transpose is None or before.channel_block is not None or not added:
@@ -80,7 +81,7 @@ def with_dimensions(
 
 
 def _axes(node: Node, run: IndexedRecording) -> tuple[int, ...]:
-    """Return the dimensions that a node removes or inserts, as it counts them; empty if unknown."""
+    """Return the dimensions that a node removes or inserts, in its own numbering; empty if unknown."""
     stated = node.attrs.get("axes", node.attrs.get("axis"))
     if isinstance(stated, int):
         return (stated,)
@@ -104,9 +105,9 @@ class _Sides:
     Args:
         other: The other run.
         run: The run.
-        partners: The other run's tensors by those of this run.
+        partners: For each tensor of this run, its partner in the other run.
         layouts: Layouts of this run's tensors found so far.
-        frames: Layouts of the other run's tensors; None where they were not searched.
+        frames: Layouts of the other run's tensors, or None if they were not searched.
     """
 
     other: IndexedRecording
@@ -117,9 +118,9 @@ class _Sides:
 
 
 def _layout_of_moved_transpose(tensor: str, node: Node, sides: _Sides) -> Transform | None:
-    """Return the layout of a tensor if the other run transposes its partner's inputs, or their results.
+    """Return the layout of a tensor if the other run transposes its partner's inputs, or results of the partner.
 
-    Optimizers move a Transpose past the nodes that follow or come before: in between, all is in another order.
+    Optimizers move a Transpose past nodes in either direction. Tensors in between are in a different order.
 
     Args:
         tensor: The tensor.
@@ -127,7 +128,7 @@ def _layout_of_moved_transpose(tensor: str, node: Node, sides: _Sides) -> Transf
         sides: The state of the search.
 
     Returns:
-        The layout, possibly one that changes nothing; None if the other run transposes nothing there.
+        The layout, possibly the identity, or None if the other run does not transpose there.
     """
     other, run, partners = sides.other, sides.run, sides.partners
     if operators.plain(node).transposes and node.inputs:
@@ -165,7 +166,7 @@ def _layout_of_moved_transpose(tensor: str, node: Node, sides: _Sides) -> Transf
 
 
 def _layout_behind_transpose(tensor: str, source: str, sides: _Sides) -> Transform | None:
-    """Infer the layout behind a Transpose from the layouts of the partners of its input and output.
+    """Infer the layout after a Transpose from the layouts of its input's and output's partners.
 
     Args:
         tensor: The output of the Transpose.
@@ -173,7 +174,7 @@ def _layout_behind_transpose(tensor: str, source: str, sides: _Sides) -> Transfo
         sides: The state of the search.
 
     Returns:
-        The layout, possibly one that changes nothing; None if the other run does not transpose one into the other.
+        The layout, possibly the identity, or None if the other run does not transpose one partner into the other.
     """
     partners, root = sides.partners, sides.other.root
     turn = _transpose_order(sides.run.graph.producer(tensor))
@@ -192,9 +193,9 @@ def _layout_behind_transpose(tensor: str, source: str, sides: _Sides) -> Transfo
 
 
 def _read_by_place(tensor: str, sides: _Sides) -> bool:
-    """Tell whether a node reads a tensor by dimension, just as the other run's node reads its partner.
+    """Return whether a node reads a tensor by dimension, just as the other run's node reads its partner.
 
-    The order is then the model's, or that of a wrong Transpose: nothing restores it.
+    The order is then that of the model or of a wrong Transpose, and nothing restores it.
     """
     run, other, partners = sides.run, sides.other, sides.partners
     for reader in run.graph.consumers(tensor):
@@ -212,7 +213,7 @@ def _read_by_place(tensor: str, sides: _Sides) -> bool:
 
 
 def _transpose_order(node: Node | None) -> tuple[int, ...] | None:
-    """Return the input dimension for each output dimension of a Transpose; None if unknown or no Transpose."""
+    """Return the input dimension for each output dimension of a Transpose, or None if unknown or not a Transpose."""
     if node is None or not operators.plain(node).transposes:
         return None
     perm = CHANNELS_SECOND if operators.turns_channels(node) else node.attrs.get("perm")
@@ -220,22 +221,22 @@ def _transpose_order(node: Node | None) -> tuple[int, ...] | None:
 
 
 def _inverse(perm: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the inverse of a permutation."""
+    """Return the inverse permutation."""
     return tuple(perm.index(axis) for axis in range(len(perm)))
 
 
 def _keeps_last(node: Node) -> bool:
-    """Tell whether a runtime lets a node read or write channels last."""
+    """Return whether a runtime lets a node read or write channels-last tensors."""
     return bool(node.attrs.get("channels_last")) or operators.of(node.op).channels_last
 
 
 def _order_from_channels_last(node: Node, rank: int) -> tuple[int, ...] | None:
-    """Return the permutation of a channels-last result to its operator's order; None for other nodes."""
+    """Return the permutation from a channels-last result to its operator's order, or None for other nodes."""
     return (0, rank - 1, *range(1, rank - 1)) if rank > 2 and _keeps_last(node) else None
 
 
 def _sums_of_codes(node: Node, sides: _Sides) -> Node | None:
-    """Return the node whose sums of codes another converts to reals, through nodes without partners."""
+    """Return the node whose sums of codes another node converts to reals, looking through unpaired nodes."""
     run = sides.run
     for _ in range(FUSED_CHAIN_MAX_NODES):
         fed = run.data_inputs(node)
@@ -254,17 +255,17 @@ def _sums_of_codes(node: Node, sides: _Sides) -> Node | None:
 def _follow_transposes_back(
     tensor: str, sides: _Sides, ends: Callable[[str], bool], *, folded: bool = False
 ) -> tuple[str | None, tuple[int, ...] | None]:
-    """Follow a tensor of the other run back through Transposes to a wanted tensor.
+    """Follow a tensor of the other run back through Transposes to a target tensor.
 
     Args:
         tensor: The tensor.
         sides: The state of the search.
-        ends: Tells whether a root is the wanted one.
-        folded: Also go back through nodes that this run may have folded into the node before the Transpose.
+        ends: Returns whether a root is the target.
+        folded: Also follow nodes that this run may have folded into the node before the Transpose.
 
     Returns:
-        The root that was found, and for each dimension of the tensor the dimension of that root (None if in order),
-            both in the model's order; no tensor if another node than a Transpose comes first.
+        The root found, and the permutation from it to the tensor (None for the identity), both in the model's order.
+            The root is None if a node other than a Transpose comes first.
     """
     run = sides.other
     order: tuple[int, ...] | None = None
@@ -286,7 +287,7 @@ def _follow_transposes_back(
 
 
 def _compose(first: tuple[int, ...] | None, then: tuple[int, ...] | None) -> tuple[int, ...] | None:
-    """Return two permutations applied one after the other; None for the identity."""
+    """Return the composition of two permutations, or None for the identity."""
     if first is None or then is None or len(first) != len(then):
         return first if then is None else then
     combined = tuple(first[axis] for axis in then)
@@ -300,18 +301,18 @@ _NO_SIZE = np.dtype("V0")
 def in_reference_order(
     array: np.ndarray, view: Transform | None, shape: tuple[int, ...], *, copied: bool = True
 ) -> np.ndarray:
-    """Bring a tensor into the order of dimensions that it shares with its partner.
+    """Bring a tensor into the dimension order that it shares with its partner.
 
     Args:
-        array: Elements, stored or real.
-        view: The pair's view of this side; None changes nothing.
+        array: Elements, as stored or as real values.
+        view: This side's view in the pair, or None to change nothing.
         shape: The partner's shape, which distinguishes padding channels from real ones.
-        copied: Copy a permuted array to C order, since a permuted view is slow to read; else return a view.
+        copied: Copy a permuted array to C order, because a permuted view is slow to read. If false, return a view.
 
     Returns:
-        The array itself if nothing is to be done, possibly with neighbouring dimensions merged or split as the partner
-            has them; else a copy in C order, or a view if that is wanted and the layout has no blocks. An array that
-            does not fit the view is returned unchanged, so that the different shapes are reported.
+        The array itself if nothing changes, possibly with neighbouring dimensions merged or split to match the partner.
+            If something changes, a copy in C order, or a view if `copied` is false and the layout has no blocks. An
+            array that does not fit the view is returned unchanged, so that the shape mismatch is reported.
     """
     if view is None or (view.channel_block is None and view.transpose is None):
         return _as_merged(array, shape)
@@ -325,7 +326,7 @@ def in_reference_order(
 
 
 def _as_merged(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Merge or split neighbouring dimensions if a partner's shape differs in nothing else."""
+    """Merge or split neighbouring dimensions if the partner's shape differs in nothing else."""
     return (
         array.reshape(shape)
         if _has_merged_dimensions(array.shape, shape) or _has_merged_dimensions(shape, array.shape)
@@ -334,14 +335,14 @@ def _as_merged(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _unturned_shape(shape: tuple[int, ...], transpose: tuple[int, ...] | None) -> tuple[int, ...]:
-    """Return the extents of a tensor before a transpose to a shape."""
+    """Return the shape a tensor has before a transpose to the given shape."""
     if transpose is None or len(transpose) != len(shape):
         return shape
     return tuple(shape[transpose.index(axis)] for axis in range(len(shape)))
 
 
 def _has_merged_dimensions(shape: tuple[int, ...], merged: tuple[int, ...]) -> bool:
-    """Tell whether a shape merges neighbouring dimensions of another, ignoring extents of 1."""
+    """Return whether a shape equals another with neighbouring dimensions merged, ignoring extents of 1."""
     if len(merged) >= len(shape) or same_elements(shape, merged):
         return False
     extents = list(shape)
@@ -355,14 +356,14 @@ def _has_merged_dimensions(shape: tuple[int, ...], merged: tuple[int, ...]) -> b
 
 
 def plain_shape(shape: tuple[int, ...], view: Transform | None) -> tuple[int, ...]:
-    """Return the extents of a tensor after its view's permutation."""
+    """Return the shape of a tensor after its view's permutation."""
     if view is None or view.transpose is None or len(view.transpose) != len(shape):
         return shape
     return tuple(shape[axis] for axis in view.transpose)
 
 
 def into_stored_order(array: np.ndarray, view: Transform | None) -> np.ndarray:
-    """Undo `in_reference_order`: bring a tensor from the model's order of dimensions into its view's.
+    """Undo `in_reference_order`: bring a tensor from the model's dimension order into the order of its view.
 
     Raises:
         KernelError: The view has blocks of channels, which are not supported here.
@@ -382,10 +383,10 @@ def in_one_order(
     *,
     copied: bool = True,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Bring both tensors of a pair into the model's order of dimensions.
+    """Bring both tensors of a pair into the model's dimension order.
 
-    Blocks of channels are undone last: the other side distinguishes padding channels from real ones. Both are copied
-    where they are permuted, unless only views are wanted.
+    Blocks of channels are undone last, because the other side's shape distinguishes padding channels from real ones.
+    Permuted tensors are copied unless only views are requested.
     """
     reference_transform, backend_transform = reference_view or Transform(), backend_view or Transform()
     blocks = reference_transform.channel_block, backend_transform.channel_block
@@ -404,14 +405,14 @@ def in_one_order(
 
 
 def turned_quant(quant: QuantParams | None, view: Transform | None) -> QuantParams | None:
-    """Return a backend tensor's quantization for elements in the reference's order: its channel axis moves along."""
+    """Return a backend tensor's quantization with its channel axis moved into the reference's order."""
     if quant is None or quant.axis is None or view is None or view.transpose is None:
         return quant
     return replace(quant, axis=view.transpose.index(quant.axis % len(view.transpose)))
 
 
 def _unblocked(array: np.ndarray, block: int, shape: tuple[int, ...]) -> np.ndarray:
-    """Convert N, C/block, H, W, block (declared so or as N, C, H, W) to N, C, H, W without padding channels."""
+    """Convert N, C/block, H, W, block (declared as such or as N, C, H, W) to N, C, H, W without padding channels."""
     parts = array
     if array.ndim == 4 and array.shape[1] % block == 0:
         count, channels, height, width = array.shape
@@ -424,7 +425,7 @@ def _unblocked(array: np.ndarray, block: int, shape: tuple[int, ...]) -> np.ndar
 
 
 def as_laid_out(context: Context) -> Iterator[Pair]:
-    """Add the orders of dimensions to pairs, as far as the graphs show them."""
+    """Add dimension orders to pairs, as far as the graphs determine them."""
     ref, be, pairs = context.ref, context.be, context.pairs
     if not (_may_turn(ref) or _may_turn(be)):
         return
@@ -442,7 +443,7 @@ def as_laid_out(context: Context) -> Iterator[Pair]:
 def _fitting(
     pair: Pair, turned: tuple[Transform | None, Transform | None], ref: IndexedRecording, be: IndexedRecording
 ) -> tuple[Transform | None, Transform | None]:
-    """Leave out a layout that makes the recorded shapes differ where they are equal without it."""
+    """Drop a layout that makes the recorded shapes differ if they are equal without it."""
     sides = (ref, pair.reference), (be, pair.backend)
     if not all(name in run.recorded and run.has(name) for run, name in sides):
         return turned
@@ -455,7 +456,7 @@ def _fitting(
 
 
 def layouts_of(run: IndexedRecording) -> dict[str, Transform]:
-    """Find the tensors of a run that are kept in another order than in the model, as its graph alone tells."""
+    """Find the tensors of a run that its own graph shows to be stored in a different order than in the model."""
     return _layouts({}, run, run)
 
 
@@ -466,14 +467,14 @@ def _layouts(
     *,
     frames: Mapping[str, Transform] | None = None,
 ) -> dict[str, Transform]:
-    """Find the tensors of one run that are kept in another order than in the model.
+    """Find the tensors of one run that are stored in a different order than in the model.
 
     Args:
-        partners: The other run's tensors by those of this run.
+        partners: For each tensor of this run, its partner in the other run.
         other: The other run.
         run: The run.
-        frames: Those of the other run: then each Transpose is looked for that it does earlier or later than this one;
-            the run's own graph tells the rest.
+        frames: Layouts of the other run. If given, also find each Transpose that the other run applies earlier or
+            later. If None, use only this run's own graph.
     """
     layouts: dict[str, Transform] = {}
     if not any(_may_turn(each) for each in (other, run)):
@@ -496,7 +497,7 @@ def _layouts(
 
 
 def _may_turn(run: IndexedRecording) -> bool:
-    """Tell whether anything in a run could keep a tensor in another order; most of what follows one does too."""
+    """Return whether anything in a run could reorder a tensor's dimensions, and so those of tensors after it."""
     graph = run.recording.graph
     layouts = {info.layout for info in graph.tensors.values()}
     return any(
@@ -506,7 +507,7 @@ def _may_turn(run: IndexedRecording) -> bool:
 
 
 def _with_layout(pair: Pair, ours: Transform | None, theirs: Transform | None) -> Pair:
-    """Combine what both graphs tell: two tensors turned alike are compared as they are."""
+    """Combine the layouts from both graphs. Two tensors with the same permutation are compared unchanged."""
     if ours == theirs and (ours is None or ours.channel_block is None):
         return pair
     for side, layout in ((Side.REFERENCE, theirs), (Side.BACKEND, ours)):
@@ -525,7 +526,7 @@ def _said(layout: Transform) -> str:
 
 
 def _layout_of(tensor: str, node: Node, sides: _Sides) -> Transform | None:
-    """Return the order of a tensor's dimensions as the run's own graph tells it; blocks of channels aside."""
+    """Return the dimension order of a tensor according to the run's own graph, ignoring blocks of channels."""
     run, other, partners, layouts = sides.run, sides.other, sides.partners, sides.layouts
     source = node.inputs[0] if node.inputs else ""
     row = operators.of(node.op)
@@ -558,7 +559,7 @@ def _layout_of(tensor: str, node: Node, sides: _Sides) -> Transform | None:
 
 
 def _turned_next(tensor: str, sides: _Sides) -> Transform | None:
-    """Return the layout of a tensor that a Transpose brings into its partner's order, as the extents alone show."""
+    """Return the layout of a tensor that a Transpose brings into its partner's order, judging by the shapes alone."""
     partner = sides.partners.get(tensor, "")
     if not all(name in run.recorded and run.has(name) for run, name in ((sides.run, tensor), (sides.other, partner))):
         return None
@@ -573,7 +574,7 @@ def _turned_next(tensor: str, sides: _Sides) -> Transform | None:
 
 
 def _rank(tensor: str, run: IndexedRecording) -> int:
-    """Return how many dimensions a tensor has, however much of it was kept; 4 where nothing tells."""
+    """Return the number of dimensions of a tensor, however much of it was kept, or 4 if unknown."""
     if run.has(tensor):
         return len(run.shape(tensor))
     kept, declared = run.recording.kept(tensor), run.graph.tensors[tensor].shape
@@ -589,7 +590,7 @@ def _wants_channels_last(reader: Node, tensor: str) -> bool:
 
 
 def _turned(before: Transform | None, node: Node) -> Transform | None:
-    """Return the layout after a Transpose: where each of the model's dimensions has gone."""
+    """Return the layout after a Transpose: the new position of each model dimension."""
     turn = _transpose_order(node)
     if turn is None or (before is not None and before.transpose is None):
         return None
@@ -598,9 +599,9 @@ def _turned(before: Transform | None, node: Node) -> Transform | None:
 
 
 def _fits(layout: Transform, tensor: str, sides: _Sides) -> bool:
-    """Tell whether a layout can be that of a tensor: of as many dimensions, and not of other extents than its partner.
+    """Return whether a layout fits a tensor: same number of dimensions, and the shape of its partner.
 
-    The partner's own order is known only where the other run was looked at before.
+    The partner's own order is known only if the other run was searched first.
     """
     run, other, frames = sides.run, sides.other, sides.frames
     if layout.transpose is None or tensor not in run.recorded or not run.has(tensor):

@@ -1,4 +1,4 @@
-"""Explains why tensors have no partner, and whether the comparison loses anything by that."""
+"""Explains why tensors have no partner, and whether the comparison loses anything by it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["as_unchecked", "leftovers"]
 
 
 class _Inside(NamedTuple):
-    """Where a tensor is computed that a compared result accounts for."""
+    """Where a tensor covered by a compared result is computed."""
 
     reason: str
     result: str
@@ -31,7 +31,7 @@ class _Inside(NamedTuple):
 
 
 Inside = Mapping[str, _Inside]
-"""Tensors inside a part that a compared result accounts for, by name."""
+"""Tensors inside a region that a compared result covers, by name."""
 
 
 @dataclass(kw_only=True)
@@ -43,14 +43,14 @@ class _SideFacts:
         run: Its run.
         paired: Its compared tensors.
         given_up: Its tensors whose partner the other side omits on purpose, with the reason.
-        unpartnered: Its tensors whose partner has no values in the other recording.
-        inside: Its tensors inside a part that a compared result accounts for.
+        unpartnered: Its tensors whose partner was not recorded on the other side.
+        inside: Its tensors inside a region that a compared result covers.
         missing: Tensors of the other side's graph without values in its recording.
         notes: Why a tensor has no partner, if the search noted it.
         never: Tensors that the other side never computes, with the reason.
         other: Facts of the other side's run.
-        dumped_bare: Whether the other side is a dump without a graph, with a selection of tensors.
-        twins: The compared tensors that may hold the same values as one without a partner; for the reference only.
+        dumped_bare: Whether the other side is a dump of selected tensors without a graph.
+        twins: For each unpaired tensor, the compared tensors that may hold the same values; for the reference only.
     """
 
     side: Side
@@ -68,26 +68,26 @@ class _SideFacts:
 
     @cached_property
     def outlines(self) -> Mapping[Outline, str]:
-        """Compared tensors by facts of their values that need no reading, the first of each."""
+        """The first compared tensor for each set of facts that are known without reading values."""
         entries = [(self.run.recording.outline(name), name) for name in self.run.recording.names if name in self.paired]
         return {outline: name for outline, name in reversed(entries) if outline is not None}
 
     @cached_property
     def roots(self) -> Mapping[str, str]:
-        """The first compared tensor of each class, by its root."""
+        """The first compared tensor of each class, by the root of the class."""
         return {self.run.root(tensor): tensor for tensor in reversed(self.twins)}
 
     @cached_property
     def doubles(self) -> Mapping[int, str]:
-        """The first compared tensor of each computation, by its number."""
+        """The first compared tensor of each computation, by value number."""
         return {self.run.number(tensor): tensor for tensor in reversed(self.twins)}
 
 
 def leftovers(context: Context, pairs: Sequence[Pair]) -> tuple[Unmatched, ...]:
-    """List every tensor of two recordings that is in no pair.
+    """List every tensor of two recordings that is not in any pair.
 
     Args:
-        context: What the search for partners ended with.
+        context: The final state of the alignment.
         pairs: The pairs that are compared.
     """
     halves = [
@@ -104,7 +104,7 @@ def leftovers(context: Context, pairs: Sequence[Pair]) -> tuple[Unmatched, ...]:
 
 
 def _with_nearest(context: Context, listed: Sequence[Unmatched]) -> Iterator[Unmatched]:
-    """Add to lost tensors the other side's tensor with the nearest values, where values are read."""
+    """Add the nearest tensor of the other side to each lost tensor, if values are read."""
     lost = [entry for entry in listed if entry.kind is UnmatchedKind.LOST][:NEAREST_ASKED_MAX]
     for entry in listed:
         near = _nearest(context, entry) if entry in lost else None
@@ -191,7 +191,7 @@ def _unmatched(half: _SideFacts, tensor: str) -> Unmatched:
 
 
 def _lost(half: _SideFacts, tensor: str) -> str:
-    """Return why a tensor is lost to the comparison."""
+    """Return why the comparison cannot cover a tensor."""
     if tensor in half.missing:
         return f"the {half.side.other} recording has no values for it"
     return half.notes.get(tensor, f"no tensor of the {half.side.other} corresponds to it")
@@ -201,7 +201,7 @@ _NOT_DUMPED = "the dump has no values for it"
 
 
 def as_unchecked(entry: Unmatched, why: str) -> Unmatched:
-    """Return an entry inside an unchecked part of the network with that said, once.
+    """Return an entry that lies in an unchecked part of the network, with a remark about that added once.
 
     Args:
         entry: The entry.
@@ -217,7 +217,7 @@ def _unchecked(reason: str, why: str) -> str:
 
 
 def _harmless(tensor: str, run: IndexedRecording, paired: set[str]) -> str:
-    """Return why nothing is lost by an unpaired tensor of either side; "" if something is."""
+    """Return why nothing is lost by leaving a tensor of either side unpaired, or "" if something is."""
     graph = run.graph
     node = graph.producer(tensor)
     if not graph.consumers(tensor) and tensor not in graph.outputs and not (node and says_nothing(node)):
@@ -235,16 +235,16 @@ def _harmless(tensor: str, run: IndexedRecording, paired: set[str]) -> str:
 
 
 def _without_partners_values(half: _SideFacts, tensor: str) -> tuple[UnmatchedKind, str]:
-    """Classify a tensor whose partner has no values; nothing is lost if it was left out on purpose."""
+    """Classify a tensor whose partner has no values. It is harmless if the partner was left out on purpose."""
     if tensor in half.given_up and tensor not in half.run.recording.graph.outputs:
         return UnmatchedKind.BENIGN, f"not recorded by the {half.side.other}: {half.given_up[tensor]}"
     return UnmatchedKind.LOST, f"the {half.side.other} recording has no values for it"
 
 
 def _reshaped(tensor: str, run: IndexedRecording, paired: set[str]) -> str | None:
-    """Return the compared tensor with the same elements in other dimensions; None if there is none.
+    """Return the compared tensor with the same elements in a different shape, or None if there is none.
 
-    Their first values must be equal: a Reshape that changes them is not a Reshape.
+    Their first values must be equal: a Reshape that changes values is a defect.
     """
     node = run.graph.producer(tensor)
     while node is not None and operators.of(node.op).reshapes and node.inputs and node.inputs[0]:
@@ -259,7 +259,7 @@ def _reshaped(tensor: str, run: IndexedRecording, paired: set[str]) -> str | Non
 
 
 def _only_moves(tensor: str, run: IndexedRecording, paired: set[str]) -> bool:
-    """Tell whether a tensor arranges compared values, and leads to compared tensors by arranging only."""
+    """Return whether only rearrangements connect a tensor to compared tensors, both upstream and downstream."""
     graph = run.graph
 
     def moved(name: str) -> bool:
@@ -279,7 +279,7 @@ def _only_moves(tensor: str, run: IndexedRecording, paired: set[str]) -> bool:
 def _skipped(half: _SideFacts) -> Iterator[Unmatched]:
     """Yield the tensors that were never recorded.
 
-    Nothing is lost by tensors that the runtime never computes, nor by a list or a text whose results are all compared.
+    Nothing is lost if the runtime never computes a tensor, or if all results of a list or string are compared.
     """
     graph, info = half.run.graph, half.run.recording.info
     for tensor, why in info.skipped.items():
@@ -301,18 +301,18 @@ _CAUSES = {
 
 
 def _never_made(info: RunInfo) -> dict[str, str]:
-    """Return the tensors that were fused, folded or are views in a run, each with the reason."""
+    """Return the tensors that were fused, folded or are only views in a run, each with the reason."""
     return {name: f"{_CAUSES[info.skip_causes[name]]}: {why}" for name, why in info.never_made().items()}
 
 
 def _leads_to_compared(tensor: str, half: _SideFacts) -> bool:
-    """Tell whether all results of a tensor are compared, and there is one."""
+    """Return whether a tensor has results and all of them are compared."""
     results = [name for node in half.run.graph.consumers(tensor) for name in node.outputs if name]
     return bool(results) and all(any(form in half.paired for form in half.run.members(name)) for name in results)
 
 
 def _arranged(run: IndexedRecording, tensor: str) -> str:
-    """Return the root of a chain of reshapes and transposes; the tensor's own root if it is none."""
+    """Return the root of a chain of reshapes and transposes, or the tensor's own root if there is no chain."""
     node = run.graph.producer(tensor)
     while node is not None and operators.of(node.op).arranges:
         tensor = run.root(node.inputs[0])
@@ -321,15 +321,14 @@ def _arranged(run: IndexedRecording, tensor: str) -> str:
 
 
 def _inside(context: Context, pairs: Sequence[Pair]) -> tuple[Inside, Inside]:
-    """Find the tensors of either side inside a part of the network that the two compute in different ways.
+    """Find the tensors of either side inside a region that the two graphs compute differently.
 
-    From each compared tensor both graphs are searched backwards to compared ones. If all those that the reference's
-    result depends on are partners of those that the backend's depends on, the result accounts for everything in
-    between.
+    From each compared tensor both graphs are searched backwards to other compared tensors. If all tensors that the
+    reference result depends on are partners of tensors that the backend result depends on, the result covers everything
+    in between.
 
     Returns:
-        For each tensor of the reference and of the backend, the place of its computation and the result that accounts
-            for it.
+        For each tensor of the reference and of the backend, where it is computed and which result covers it.
     """
     ref, be = context.ref, context.be
     roots: dict[str, tuple[str, ...]] = {}
@@ -376,7 +375,7 @@ def _inside(context: Context, pairs: Sequence[Pair]) -> tuple[Inside, Inside]:
 
 
 def _doubles(run: IndexedRecording) -> dict[int, set[str]]:
-    """Return the roots of tensors that the same operators compute from the same inputs, by number."""
+    """Return the roots of tensors with the same value number, by number."""
     doubles: dict[int, set[str]] = {}
     for name in run.graph.tensors:
         doubles.setdefault(run.number(name), set()).add(run.root(name))

@@ -1,4 +1,4 @@
-"""Decides whether a name that two graphs share means the same tensor: exporters number tensors, and numbers shift."""
+"""Decides whether a name shared by two graphs means the same tensor. Exporters number tensors, and numbers shift."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _FIRST_OUTPUT = ":0"
 
 
 class NameSupport(IntEnum):
-    """How well two graphs confirm that a name means one tensor."""
+    """How strongly two graphs confirm that a name means the same tensor."""
 
     NONE = 0
     WEAK = 1
@@ -64,7 +64,7 @@ def inputs_of_a_name(context: Context) -> Iterator[Pair]:
 
 
 def strong_name(context: Context, tensor: str, _: Node) -> Pair | None:
-    """Pair a tensor by name if the graphs strongly confirm it; weaker support suffices for a name from the model."""
+    """Pair a tensor by name if the graphs strongly confirm it. A name from the model needs less support."""
     is_stated = context.be.graph.tensors[tensor].stands_for is not None
     return _by_name(context, tensor, NameSupport.WEAK if is_stated else NameSupport.STRONG)
 
@@ -76,7 +76,7 @@ def weak_name(context: Context, tensor: str, _: Node | None = None) -> Pair | No
 
 
 def form_of_another(context: Context, tensor: str, node: Node) -> Pair | None:
-    """Pair a tensor with the partner of the tensor it is another form of."""
+    """Pair a tensor with the partner of another form of the same tensor."""
     source = context.be.handed_on(node) or node.inputs[0]
     pair = context.found.get(source)
     row = operators.plain(node)
@@ -100,7 +100,7 @@ def form_of_another(context: Context, tensor: str, node: Node) -> Pair | None:
 
 
 def _is_turned_output(context: Context, tensor: str, reference: str) -> bool:
-    """Tell whether an output of both networks is a reference tensor that the backend transposes earlier."""
+    """Return whether a reference tensor, which the backend transposes earlier, is an output of both networks."""
     ref = context.ref
     if tensor not in context.be.graph.outputs or tensor not in ref.graph.outputs:
         return False
@@ -109,7 +109,7 @@ def _is_turned_output(context: Context, tensor: str, reference: str) -> bool:
 
 
 def _form(context: Context, tensor: str, reference: str, reason: str, match: Match = Match.QUANTIZATION) -> Pair:
-    """Pair a tensor with the form of a reference tensor that is most like it."""
+    """Pair a tensor with the form of a reference tensor that resembles it most."""
     ref, after = context.ref, context.be.is_after_codes(tensor)
     form = after_codes(context, tensor, reference) if after else reference
     if not after and ref.root(tensor) == ref.root(reference) and not ref.is_after_codes(tensor):
@@ -120,7 +120,7 @@ def _form(context: Context, tensor: str, reference: str, reason: str, match: Mat
 
 
 def _by_name(context: Context, tensor: str, needed: NameSupport) -> Pair | None:
-    """Pair a tensor by its name, or the name that it stands for, if the graphs confirm it."""
+    """Pair a tensor by its own name or the name of its source tensor, if the graphs confirm it."""
     reference = namesake(context, tensor)
     if reference is None:
         return None
@@ -156,7 +156,7 @@ def _pair_by_name(context: Context, tensor: str, reference: str) -> Pair:
 
 
 def _of_same_name(context: Context, tensor: str, reference: str) -> Pair:
-    """Pair two tensors of one name; a runtime that fuses nodes may keep the earlier name."""
+    """Pair two tensors of the same name. A runtime that fuses nodes may keep the earlier name."""
     node = context.be.graph.producer(tensor)
     if node is not None and is_clamped_later(context, tensor, reference, node):
         reason = f"the reference's code range replaces {node.op}; compared with the dequantized codes"
@@ -173,7 +173,7 @@ def _of_same_name(context: Context, tensor: str, reference: str) -> Pair:
 
 
 def _with_its_bias(context: Context, tensor: str, reference: str, node: Node) -> tuple[str, list[Node]]:
-    """Follow the reference through the sum that adds a bias which the backend's product of that name includes."""
+    """Follow the reference through the addition of a bias that the backend's product of that name already includes."""
     reference_node = context.ref.graph.producer(reference)
     readers = context.ref.consumers(reference)
     if (
@@ -191,7 +191,7 @@ def _with_its_bias(context: Context, tensor: str, reference: str, node: Node) ->
 
 
 def _in_its_weights(context: Context, tensor: str, reference: str, node: Node) -> tuple[str, list[Node]]:
-    """Follow the reference through nodes folded into the weights of the convolution of that name, if these show it."""
+    """Follow the reference through nodes that are folded into the convolution of that name, judging by its weights."""
     reference_node = context.ref.graph.producer(reference)
     if reference_node is None or operators.plain(node).sums is not operators.Sums.FILTER:
         return reference, []
@@ -202,7 +202,7 @@ def _in_its_weights(context: Context, tensor: str, reference: str, node: Node) -
 
 
 def _around_clamp(context: Context, tensor: str, reference: str, clamp: Node) -> Pair:
-    """Pair a tensor with the input of the Relu or Clip of its name; with the output if that was not recorded."""
+    """Pair a tensor with the input of the Relu or Clip of its name, or with the output if no input was recorded."""
     before = clamp.inputs[0]
     if before in context.ref.recorded:
         reason = f"its code range replaces the {clamp.op}; compared with the input of {clamp.name!r}"
@@ -223,14 +223,14 @@ def _around_clamp(context: Context, tensor: str, reference: str, clamp: Node) ->
 
 
 def spellings(name: str) -> tuple[str, str]:
-    """Return a tensor's name, and the same with or without ":0", TensorFlow's mark of a node's first output."""
+    """Return a tensor's name with and without ":0", TensorFlow's mark of a node's first output."""
     return name, name.removesuffix(_FIRST_OUTPUT) if name.endswith(_FIRST_OUTPUT) else name + _FIRST_OUTPUT
 
 
 def namesake(context: Context, tensor: str) -> str | None:
-    """Return the reference tensor that a name leads to: a runtime may use old names anew, for other values.
+    """Return the reference tensor that a name refers to. A runtime may reuse old names for other values.
 
-    Where nothing is known of a tensor but its name, that may be the name of the node that makes it.
+    If only the name of a tensor is known, it may be the name of the node that computes it.
     """
     source = context.be.graph.tensors[tensor].stands_for or tensor
     spelt = (_of_spelling(context, tensor, name) for name in spellings(source))
@@ -238,7 +238,7 @@ def namesake(context: Context, tensor: str) -> str | None:
 
 
 def _of_spelling(context: Context, tensor: str, source: str) -> str | None:
-    """Return the reference tensor of exactly this name, or one that stands for it."""
+    """Return the reference tensor of exactly this name, or one that stands in for it."""
     tensors, forms = context.ref.graph.tensors, context.forms
     info = tensors.get(source)
     if info is not None and info.stands_for in (None, source) and not context.ref.folds(source):
@@ -248,7 +248,7 @@ def _of_spelling(context: Context, tensor: str, source: str) -> str | None:
 
 
 def _of_node(context: Context, tensor: str) -> str | None:
-    """Return the only output of the node of this name, unless either side states otherwise."""
+    """Return the only output of the node of this name, unless either side contradicts that."""
     backend_node = context.be.graph.producer(tensor)
     if backend_node is None:
         return None
@@ -261,12 +261,12 @@ def _of_node(context: Context, tensor: str) -> str | None:
 
 
 def _support_of(context: Context, tensor: str, reference: str) -> NameSupport:
-    """Return how well the two graphs confirm that a backend tensor is a reference tensor.
+    """Return how strongly the two graphs confirm that a backend tensor is a reference tensor.
 
-    One node with the same operator on the same inputs is strong evidence, and so is an output of both networks.
-    Otherwise two of three must agree: the operator, the inputs (possibly with several nodes in between, on either
-    side), and the readers. A changed node still has its inputs and readers; a node that was connected elsewhere still
-    has its operator and readers. In a recording that only states the names of its tensors, nothing contradicts a name.
+    One node with the same operator on the same inputs is strong evidence, and so is an output of both networks. If
+    there is no strong evidence, two of three must agree: the operator, the inputs (possibly with several nodes in
+    between, on either side), and the readers. A changed node keeps its inputs and readers; a rewired node keeps its
+    operator and readers. In a recording that states only tensor names, nothing contradicts a name.
     """
     ref, be = context.ref, context.be
     backend_node, reference_node = be.graph.producer(tensor), ref.graph.producer(reference)
@@ -293,7 +293,7 @@ def _support_of(context: Context, tensor: str, reference: str) -> NameSupport:
 
 
 def _product(run: IndexedRecording, node: Node) -> Node:
-    """Return the product to which a node only adds the bias; else the node: one side may have one node for both."""
+    """Return the product whose bias a node adds, or the node itself. One side may have a single node for both."""
     if not operators.plain(node).adds_term:
         return node
     inputs = run.data_inputs(node)
@@ -310,10 +310,10 @@ def _same_inputs(context: Context, backend_node: Node, reference_node: Node) -> 
 
 
 def _same_entries(context: Context, tensor: str, reference: str) -> tuple[bool, bool]:
-    """Tell whether the computations of two tensors begin at the same tensors, and whether they have several nodes.
+    """Return whether two tensors are computed from the same inputs, and whether several nodes are involved.
 
-    A node that only moves values never corresponds to one that computes, unless both sides have the two. The operation
-    of an unknown operator is unknown.
+    A node that only moves values never corresponds to a node that computes, unless both sides have both nodes. Nothing
+    is assumed about an unknown operator.
     """
     partners = context.found.partners
     backend_part = between(context.be, tensor, partners)
@@ -340,7 +340,7 @@ def _same_entries(context: Context, tensor: str, reference: str) -> tuple[bool, 
 
 
 def _maker(run: IndexedRecording, tensor: str) -> Node | None:
-    """Return the node that makes a tensor's values, be it in another shape; None for an input."""
+    """Return the node that computes a tensor's values, possibly in a different shape, or None for an input."""
     node = run.graph.producer(tensor)
     while node is not None and operators.plain(node).moves is operators.Move.RESHAPE:
         before = run.graph.producer(run.data_inputs(node)[0])
@@ -351,13 +351,13 @@ def _maker(run: IndexedRecording, tensor: str) -> Node | None:
 
 
 def _rows(run: IndexedRecording, tensor: str, inside: Iterable[str]) -> list[operators.Operator]:
-    """Return the plain operators between a tensor and its sources, its own first."""
+    """Return the plain operators between a tensor and its sources, starting with its own."""
     nodes = {node.name: node for name in (tensor, *inside) if (node := run.graph.producer(name)) is not None}
     return [operators.plain(node) for node in nodes.values()]
 
 
 def _have_same_readers(context: Context, tensor: str, reference: str) -> bool:
-    """Tell whether nodes of one operator read a backend tensor and a reference tensor, or none reads either."""
+    """Return whether nodes with equal operators read a backend and a reference tensor, or neither has readers."""
     backend_families = {operators.plain(node).family for node in context.be.consumers(tensor)}
     reference_families = {operators.plain(node).family for node in context.ref.consumers(reference)}
     return not backend_families.isdisjoint(reference_families) or not (backend_families or reference_families)
@@ -367,7 +367,7 @@ def _have_same_readers(context: Context, tensor: str, reference: str) -> bool:
 
 
 def is_claimed(context: Context, reference: str, tensor: str) -> bool:
-    """Tell whether a reference tensor is the partner of another tensor: paired, or by a well supported name."""
+    """Return whether a reference tensor is the partner of another tensor, by a pair or a well-supported name."""
     if reference in context.found.taken:
         return True
     ref, be = context.ref, context.be
@@ -380,7 +380,7 @@ def is_claimed(context: Context, reference: str, tensor: str) -> bool:
 
 
 def _has_claim(context: Context, holder: str, forms: Sequence[str]) -> bool:
-    """Tell whether the name of a backend tensor is that of one of some reference tensors, confirmed by the graphs."""
+    """Return whether a backend tensor has the name of one of the given reference tensors, confirmed by the graphs."""
     same_name = None if holder in context.found else namesake(context, holder)
     if same_name is None or same_name not in forms:
         return False
@@ -390,7 +390,7 @@ def _has_claim(context: Context, holder: str, forms: Sequence[str]) -> bool:
 
 
 def made_with_what_follows(context: Context, tensor: str, reference: str) -> bool:
-    """Tell whether a later backend tensor fits better by name, because the reference fuses the nodes."""
+    """Return whether a later backend tensor matches the name better, because the reference fuses the nodes."""
     be, current = context.be, tensor
     first = be.graph.producer(tensor)
     turned = first is not None and operators.plain(first).transposes
@@ -417,7 +417,7 @@ def made_with_what_follows(context: Context, tensor: str, reference: str) -> boo
 
 
 def _adds_its_bias(context: Context, tensor: str, reference: str, reader: Node) -> bool:
-    """Tell whether a node behind a product without a bias adds the bias of the reference's product."""
+    """Return whether a node after a product without bias adds the bias of the reference's product."""
     backend_product, reference_product = context.be.graph.producer(tensor), context.ref.graph.producer(reference)
     if backend_product is None or reference_product is None or not operators.plain(reader).adds_term:
         return False
@@ -430,7 +430,7 @@ def _has_bias(node: Node) -> bool:
 
 
 def _arranges(ref: IndexedRecording, reference: str, other: str) -> bool:
-    """Tell whether a reference tensor holds the values of another, be it in another shape."""
+    """Return whether a reference tensor holds the values of another, possibly in a different shape."""
     grouped = [
         node.outputs[0] for node in ref.consumers(reference) if operators.of(node.op).moves is operators.Move.RESHAPE
     ]
@@ -438,5 +438,5 @@ def _arranges(ref: IndexedRecording, reference: str, other: str) -> bool:
 
 
 def outweighs_name(context: Context, tensor: str, reference: str) -> bool:
-    """Tell whether both the inputs and the readers of a tensor lead to another tensor than its name."""
+    """Return whether both the inputs and the readers of a tensor lead to a different tensor than its name."""
     return not is_claimed(context, reference, tensor) and _have_same_readers(context, tensor, reference)

@@ -1,6 +1,6 @@
 """Distances between the values of two tensors, in any order of dimensions.
 
-Values only count as evidence where a harness described its graph in words of its own, or not at all.
+Values count as evidence only if a harness described its graph in its own terms, or not at all.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ __all__ = ["distance", "enters_clamp", "in_turn", "stage"]
 
 
 def stage(context: Context, tensor: str, reference: str) -> str | None:
-    """Return the tensor behind a reference tensor that a backend tensor corresponds to; None for a later one.
+    """Return the tensor at or after a reference tensor that a backend tensor corresponds to, or None if it is later.
 
-    One side may fuse what takes the other two nodes: a node's fused bias or activation is not always recorded. If the
+    One side may fuse what the other computes in two nodes: a fused bias or activation is not always recorded. If the
     values do not decide, the reference tensor itself is returned.
     """
     ref, be = context.ref, context.be
@@ -51,11 +51,11 @@ def stage(context: Context, tensor: str, reference: str) -> str | None:
 
 
 def enters_clamp(context: Context, tensor: str, reference: str) -> str | None:
-    """Return the input of the reference's Relu or Clip if codes replace it in a backend tensor of its name.
+    """Return the input of the reference's Relu or Clip if codes replace the clamp in a backend tensor of the same name.
 
     Args:
         context: The state of the alignment.
-        tensor: The backend tensor, of which only the name is known.
+        tensor: The backend tensor, known only by its name.
         reference: The reference tensor of that name.
     """
     ref, be = context.ref, context.be
@@ -76,7 +76,7 @@ def enters_clamp(context: Context, tensor: str, reference: str) -> str | None:
 
 
 def in_turn(run: IndexedRecording, tensor: str) -> Iterator[str]:
-    """Yield the tensors behind a tensor through added constants, scales and activations, while it has one reader."""
+    """Yield the tensors after a tensor through added constants, scales and activations with one reader each."""
     size = run.size(tensor)
     for _ in range(FUSED_AFTER_PRODUCT_MAX_NODES):
         readers = [node for node in run.consumers(tensor) if not run.of_shape(node.outputs[0])]
@@ -88,7 +88,7 @@ def in_turn(run: IndexedRecording, tensor: str) -> Iterator[str]:
 
 
 def distance(reference: np.ndarray, backend: np.ndarray) -> float:
-    """Return norm(backend - reference) / norm(reference) in the order of dimensions in which that is least."""
+    """Return norm(backend - reference) / norm(reference) in the dimension order that minimizes it."""
     norm = float(np.linalg.norm(reference))
     return _least_error(reference, backend) / norm if norm else math.inf
 
@@ -99,7 +99,7 @@ def _least_error(reference: np.ndarray, backend: np.ndarray) -> float:
 
 
 def _turns(array: np.ndarray, shape: tuple[int, ...]) -> Iterator[np.ndarray]:
-    """Yield an array in each order of dimensions that gives some extents, channels last or second first."""
+    """Yield an array in each dimension order that gives the target shape, channels-last and -second orders first."""
     plain = tuple(extent for extent in shape if extent != 1)
     squeezed = array.reshape([extent for extent in array.shape if extent != 1])
     if squeezed.ndim > 4 or squeezed.ndim != len(plain):

@@ -1,4 +1,4 @@
-"""Pairs of tensors of the two runs, with their reasons."""
+"""Pairs of tensors from the two runs, with reasons."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Side(StrEnum):
 
 
 class UnmatchedKind(StrEnum):
-    """Whether a tensor without partner is missed."""
+    """Whether an unpaired tensor is a loss to the comparison."""
 
     BENIGN = "benign"
     LOST = "lost"
@@ -58,14 +58,14 @@ class UnmatchedKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transform:
-    """Changes to a tensor before it is compared: blocks of channels are undone first, then dimensions permuted.
+    """Changes made to a tensor before comparison: blocks of channels are undone first, then dimensions are permuted.
 
     Args:
         clamp_low: Lower bound that real values are clipped to; None for no bound.
         clamp_high: Upper bound that real values are clipped to; None for no bound.
-        transpose: For each dimension of the reference the dimension of the tensor; None if in order.
-        channel_block: Number of channels in a block, where a tensor declared as N, C, H, W is stored as N, C/block, H,
-            W, block; None without blocks.
+        transpose: For each dimension of the reference, the dimension of the tensor. None for the identity.
+        channel_block: Number of channels in a block if a tensor declared as N, C, H, W is stored as N, C/block, H, W,
+            block. None without blocks.
     """
 
     clamp_low: float | None = None
@@ -75,19 +75,19 @@ class Transform:
 
 
 def block_of(layout: str | None) -> int | None:
-    """Return the number of channels in a block of a layout such as "NCHW16c"; None for other layouts."""
+    """Return the number of channels in a block of a layout such as "NCHW16c", or None for other layouts."""
     blocked = _BLOCKED.fullmatch(layout or "")
     return int(blocked.group(1)) if blocked else None
 
 
 def clamp_of(view: Transform | None) -> tuple[float | None, float | None]:
-    """Return the bounds that a view sets to real values; None for no bound."""
+    """Return the bounds that a view clamps real values to. None means unbounded."""
     return (None, None) if view is None else (view.clamp_low, view.clamp_high)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """Two tensors that stand for the same values.
+    """Two tensors that represent the same values.
 
     Args:
         reference: Tensor of the reference run.
@@ -96,7 +96,8 @@ class Pair:
         reason: A clause that the user can check.
         reference_view: Changes to the reference's values before they are compared; None for none.
         backend_view: Changes to the backend's values before they are compared; None for none.
-        confidence: Confidence of the pair, from 0 to 1; 1 if names or graphs lead to it and nothing contradicts them.
+        confidence: Confidence in the pair, from 0 to 1. It is 1 if names or graphs support the pair and nothing
+            contradicts them.
     """
 
     reference: str
@@ -108,15 +109,15 @@ class Pair:
     confidence: float = 1.0
 
     def of(self, side: Side) -> str:
-        """Return the tensor of one side."""
+        """Return the tensor on one side."""
         return self.backend if side is Side.BACKEND else self.reference
 
     def view_of(self, side: Side) -> Transform | None:
-        """Return the changes to the values of one side; None for none."""
+        """Return the changes to the values of one side, or None if there are none."""
         return self.backend_view if side is Side.BACKEND else self.reference_view
 
     def with_view(self, side: Side, view: Transform, said: str) -> Pair:
-        """Return the pair with other changes to the values of one side, and a reason for them."""
+        """Return the pair with a new view of one side, and a reason for it."""
         if side is Side.BACKEND:
             return replace(self, backend_view=view, reason=f"{self.reason}; {said}")
         return replace(self, reference_view=view, reason=f"{self.reason}; reference {said}")
@@ -130,12 +131,12 @@ class Unmatched(JsonObject):
         side: The run it belongs to.
         tensor: Its name.
         kind: Benign if nothing is lost by not comparing it.
-        reason: A clause with the reason why it has no partner.
-        inside: The compared backend tensor whose result accounts for it; None if there is none.
-        unchecked: Whether it lies in a part in which nothing checked that both runs compute the same, as the reason
+        reason: A clause on why it has no partner.
+        inside: The compared backend tensor whose result covers it, or None.
+        unchecked: Whether it lies in a region where nothing checked that both runs compute the same, as the reason
             says.
-        constant: Whether it is a constant of the network, which no run computes.
-        of_constants: Whether it depends on constants only.
+        constant: Whether it is a constant of the network, which neither run computes.
+        of_constants: Whether it depends only on constants.
         nearest: The other side's tensor with the nearest values, if that was searched.
         distance: Relative distance from that.
     """
@@ -155,7 +156,7 @@ class Unmatched(JsonObject):
 
     @property
     def said(self) -> str:
-        """The reason, with the nearest tensor of the other side if that was searched."""
+        """The reason, including the nearest tensor of the other side if one was searched."""
         if self.nearest is None:
             return self.reason
         return f"{self.reason}; closest by values: {self.nearest!r}, relative distance {self.distance:.2g}"
@@ -176,12 +177,12 @@ class PairList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alignment:
-    """All pairs, in the backend's topological order, and all tensors left over."""
+    """All pairs, in the backend's topological order, and all unpaired tensors."""
 
     pairs: Sequence[Pair]
     unmatched: Sequence[Unmatched]
 
     @property
     def lost(self) -> tuple[Unmatched, ...]:
-        """The tensors whose absence from the comparison matters."""
+        """The unpaired tensors that are a loss to the comparison."""
         return tuple(entry for entry in self.unmatched if entry.kind is UnmatchedKind.LOST)

@@ -1,4 +1,4 @@
-"""Parts of two graphs between compared tensors, which the two may compute in different ways."""
+"""Regions of the two graphs between compared tensors, which may be computed differently."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ __all__ = ["between", "why_unchecked"]
 
 
 def between(run: IndexedRecording, tensor: str, ends: Collection[str]) -> tuple[set[str], set[str]] | None:
-    """Find the part between a tensor and the nearest given tensors above it.
+    """Find the region between a tensor and the nearest of the given tensors upstream.
 
     Args:
         run: The run.
-        tensor: The end of the part.
-        ends: Roots of the classes where the part may begin.
+        tensor: The end of the region.
+        ends: Roots of the classes where the region may begin.
 
     Returns:
-        The tensors in between, and the roots where the part begins; None if another input of the network leads there,
-            or the part is too large.
+        The tensors in between, and the roots where the region begins. None if another network input leads into it, or
+            if the region is too large.
     """
     inside: set[str] = set()
     reached: set[str] = set()
@@ -44,11 +44,11 @@ def between(run: IndexedRecording, tensor: str, ends: Collection[str]) -> tuple[
 
 
 def why_unchecked(run: IndexedRecording, tensor: str, inside: Iterable[str]) -> str:
-    """Return why a part of a graph cannot be replayed, so that its counterpart is not checked.
+    """Return why a region of a graph cannot be replayed, which leaves its counterpart unchecked.
 
     Args:
         run: The run.
-        tensor: The end of the part.
+        tensor: The end of the region.
         inside: The tensors in it.
 
     Returns:

@@ -1,6 +1,6 @@
-"""Distances between two tensors, at sampled or all elements, in the order of dimensions where they are nearest.
+"""Distances between two tensors, at sampled elements or all of them, in the dimension order that minimizes them.
 
-All distances are relative: norm(backend - reference) / norm(reference), over all samples that are read.
+All distances are relative: norm(backend - reference) / norm(reference), over all samples read.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _Side = tuple[IndexedRecording, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nearness:
-    """The distance of two tensors in one order.
+    """The distance between two tensors in one dimension order.
 
     Args:
         distance: Relative, 0 or more.
         arrangement: The order.
-        reference: The reference's elements at the backend's sampled places.
+        reference: The reference's elements at the backend's sampled positions.
     """
 
     distance: float
@@ -40,13 +40,13 @@ class Nearness:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A reference tensor that may be a backend tensor's partner, with its copies.
+    """A reference tensor that may be the partner of a backend tensor, with its copies.
 
     Args:
-        names: Tensors that hold the same values, in the order of recording.
+        names: Tensors that hold the same values, in recording order.
         distance: Relative.
-        values: Number of values that the distance rests on.
-        ways: For each candidate, the fraction of the way to it from this one that the backend tensor may have gone.
+        values: Number of values that the distance is based on.
+        ways: For each candidate, how far the backend tensor may lie from this candidate towards it, as a fraction.
     """
 
     names: tuple[str, ...]
@@ -55,12 +55,12 @@ class Candidate:
     ways: tuple[float, ...]
 
     def confidence(self, rivals: Iterable[int]) -> float:
-        """Return how sure it is that this is the partner, and none of some other candidates, by their places."""
+        """Return the confidence that this candidate is the partner rather than any of the given rivals."""
         return min(1 - self.distance**2, 1 - 2 / self.values, *(1 - 2 * self.ways[at] for at in rivals))
 
 
 class Sampler:
-    """Reads elements of two runs' tensors in the first samples that both have, and caches the sampled ones.
+    """Reads elements of two runs' tensors, over the first samples that both runs have, and caches the sampled elements.
 
     Args:
         ref: The reference run.
@@ -75,9 +75,9 @@ class Sampler:
         self._read: dict[tuple[bool, str], dict[tuple[AxisOrder | None, Shape], np.ndarray | None]] = {}
 
     def of_backend(self, backend: str) -> np.ndarray | None:
-        """Return the elements of a backend tensor at its sampled places, float64 [elements of all samples].
+        """Return the elements of a backend tensor at its sampled positions, float64 [elements of all samples].
 
-        None where they tell nothing: they were not kept, are too many, are no finite numbers, or all one.
+        None if they are no evidence: not kept, too many, not finite, or all equal.
         """
         return self._plain((self.be, backend))
 
@@ -91,7 +91,7 @@ class Sampler:
         return cache[key]
 
     def _matched(self, side: _Side, orders: Iterable[tuple[AxisOrder, Shape]]) -> list[np.ndarray | None]:
-        """Return a tensor's elements at the sampled places of other tensors, for orders and their extents."""
+        """Return a tensor's elements at the sampled positions of other tensors, for each order and shape."""
         run, tensor = side
         cache, orders_wanted = self._read.setdefault((run is self.be, tensor), {}), list(orders)
         missing = [key for key in dict.fromkeys(orders_wanted) if key not in cache]
@@ -121,17 +121,17 @@ class Sampler:
         return bool(self.runs) and all(side[0].recording.has(side[1], *at) for at in self.runs)
 
     def nearest(self, reference: str, backend: str) -> list[Nearness]:
-        """Return the distances of two tensors in all orders, the smallest first; empty if nothing can be said."""
+        """Return the distances of two tensors in all orders, smallest first; empty if nothing can be concluded."""
         return self._between((self.ref, reference), (self.be, backend))
 
     def order(self, reference: str, backend: str, *, as_stored: bool) -> tuple[AxisOrder, float] | None:
-        """Return the order with the smallest distance and the confidence in it; None if there is none.
+        """Return the order with the smallest distance and the confidence in it, or None if there is no such order.
 
         Args:
             reference: The reference tensor.
             backend: The backend tensor.
-            as_stored: Also compare them element by element as stored, whatever their extents; if that fits, there is no
-                order of dimensions.
+            as_stored: Also compare them element by element as stored, whatever their shapes. If that fits, there is no
+                dimension order.
         """
         near, values = self.nearest(reference, backend), self.of_backend(backend)
         if not near or values is None:
@@ -144,7 +144,7 @@ class Sampler:
         return near[0].arrangement, min(1 - near[0].distance ** 2, *(1 - 2 * fractions))
 
     def apart(self, first: str, second: str) -> float:
-        """Return how far two tensors of the reference are from each other; infinity if nothing can be told."""
+        """Return the distance between two reference tensors, or infinity if unknown."""
         near = self._between((self.ref, first), (self.ref, second))
         return near[0].distance if near else math.inf
 
@@ -163,9 +163,9 @@ class Sampler:
         return sorted(distances, key=lambda each: each.distance)
 
     def table(self, references: Sequence[str], backends: Sequence[str]) -> np.ndarray:
-        """Return the distances of tensors from each other, each in its nearest order: float64 [backends, references].
+        """Return the distance of each backend tensor from each reference tensor, float64 [backends, references].
 
-        Infinity where nothing can be told, or no order fits.
+        Each distance is for the best dimension order. It is infinity if it is unknown or no order fits.
         """
         distances = np.full((len(backends), len(references)), np.inf)
         backends_by_shape: dict[Shape, list[int]] = {}
@@ -190,7 +190,7 @@ class Sampler:
         return distances
 
     def in_order_of(self, backend: str, reference: str) -> np.ndarray:
-        """Return all elements of a reference tensor in the order of a backend tensor: float64 [all samples]."""
+        """Return all elements of a reference tensor in the order of its backend partner: float64 [all samples]."""
         order = self.nearest(reference, backend)[0].arrangement
         read = [_real(self.ref, reference, self.ref.recording.load(reference, *at)) for at in self.runs]
         if order.backend is None:
@@ -208,15 +208,15 @@ class Sampler:
 
 
 def ways_between(tensors: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Return how far another tensor may have gone from each of some tensors towards each other one, as a fraction.
+    """Return how far a tensor may lie from each candidate towards each other one, as a fraction of their distance.
 
     The error e against the first is projected on the difference u of both: a = <e, u> / <u, u>, which is 0 at the first
     and 1 at the second. Three times the standard deviation of a, |e - a u| / (|u| sqrt(n)), is added: noise independent
-    of u goes that far by chance. The result is at least 0.
+    of u reaches that far by chance. The result is at least 0.
 
     Args:
-        tensors: Their elements, float64 [k, n].
-        values: The elements of the other tensor, float64 [n].
+        tensors: Elements of the candidates, float64 [k, n].
+        values: Elements of the tensor, float64 [n].
 
     Returns:
         float64 [k, k]; 1 between equal tensors, 0 on the diagonal.
@@ -238,14 +238,14 @@ def ways_between(tensors: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 
 def _distances(references: np.ndarray, backends: np.ndarray) -> np.ndarray:
-    """Return the relative distances of rows: |b - r|^2 = |b|^2 - 2 b.r + |r|^2."""
+    """Return the relative distances between rows: |b - r|^2 = |b|^2 - 2 b.r + |r|^2."""
     norms = np.sum(np.square(references), axis=1)
     squares = np.sum(np.square(backends), axis=1)[:, None] - 2 * backends @ references.T + norms
     return np.asarray(np.sqrt(np.maximum(squares, 0.0) / np.where(norms > 0, norms, np.nan)))
 
 
 def _real(run: IndexedRecording, tensor: str, stored: np.ndarray, at: np.ndarray | None = None) -> np.ndarray:
-    """Return the real values of a tensor as float64, all of them or those at some flat indices in C order."""
+    """Return the real values of a tensor as float64, either all of them or those at given flat indices in C order."""
     quant = run.graph.tensors[tensor].quant
     if at is not None and (quant is None or quant.scale.size == 1):
         stored, at = stored.reshape(-1)[at], None
@@ -258,6 +258,6 @@ def _turned(array: np.ndarray, turn: Shape | None) -> np.ndarray:
 
 
 def relative(error: np.ndarray, of: np.ndarray) -> float:
-    """Return norm(error) / norm(of); infinity where nothing is to be had of it."""
+    """Return norm(error) / norm(of), or infinity if the quotient is undefined."""
     norm = float(np.linalg.norm(of))
     return float(np.linalg.norm(error)) / norm if norm else math.inf

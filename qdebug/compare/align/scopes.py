@@ -1,7 +1,7 @@
-"""Pairs the output of a module with the tensor that an exported graph places in that module's scope.
+"""Pairs the output of a module with the tensor that an exported graph places in the scope of that module.
 
 PyTorch names a node after the modules in which it is called: `/a/a.1/b/b.2/Relu_output_0` belongs to module `a.1.b.2`.
-A harness that hooks modules records their names and no graph.
+A harness that hooks modules records their names but not a graph.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["by_scopes", "modules_of"]
 
 
 def by_scopes(context: Context) -> Iterator[Pair]:
-    """Pair tensors of which only a module's name is known, by the scopes in the other side's names."""
+    """Pair tensors known only by a module name, using the scopes in the other side's names."""
     ref, be, pairs = context.ref, context.be, context.found
     for scoped, hooked in ((ref, be), (be, ref)) if context.loose else ():
         names = [name for name in hooked.recording.names if _hooked(hooked, name)]
@@ -45,13 +45,13 @@ def by_scopes(context: Context) -> Iterator[Pair]:
 
 
 def _hooked(run: IndexedRecording, name: str) -> bool:
-    """Tell whether only the name of a tensor is recorded, and the name is no path."""
+    """Return whether only the name of a tensor was recorded, and the name is not a path."""
     node = run.graph.producer(name)
     return name in run.recorded and not name.startswith("/") and node is not None and says_nothing(node)
 
 
 def _siblings(names: list[str]) -> Mapping[str, list[str]]:
-    """Return the modules that are parts of each."""
+    """Return the submodules of each module."""
     parts: dict[str, list[str]] = {}
     for name in names:
         parts.setdefault(name.rpartition(".")[0], []).append(name)
@@ -59,7 +59,7 @@ def _siblings(names: list[str]) -> Mapping[str, list[str]]:
 
 
 def _results(run: IndexedRecording) -> dict[str, list[str]]:
-    """Return the tensors computed in each module of a graph's scopes, or within it, and read elsewhere."""
+    """Return the tensors computed in or below each module scope of a graph, and read elsewhere."""
     graph, results = run.graph, dict[str, list[str]]()
     for node in graph.nodes:
         for tensor in filter(None, node.outputs):
@@ -75,12 +75,12 @@ def _results(run: IndexedRecording) -> dict[str, list[str]]:
 
 
 def _result_of(module: str, results: Mapping[str, list[str]], names: Sequence[str]) -> str | None:
-    """Return the only output of a module; None if it has several, or is called several times.
+    """Return the only output of a module, or None if it has several or is called several times.
 
     Args:
         module: The module.
         results: The outputs of each module.
-        names: All modules known by name.
+        names: All modules with a known name.
     """
     outputs, start = results.get(module, ()), f"{module}_"
     again = [
@@ -90,12 +90,12 @@ def _result_of(module: str, results: Mapping[str, list[str]], names: Sequence[st
 
 
 def _modules(graph: Graph, tensor: str) -> tuple[str, ...]:
-    """Return the modules in which a tensor is computed; a runtime's own names and fused names say nothing."""
+    """Return the modules in which a tensor is computed. Runtime-generated and fused names do not reveal them."""
     return modules_of(graph.tensors[tensor].stands_for or tensor) if tensor else ()
 
 
 def modules_of(name: str) -> tuple[str, ...]:
-    """Return the modules in the scope of an exported name, the outermost first: a, a.1, a.1.b, a.1.b.2.
+    """Return the modules in the scope of an exported name, outermost first: a, a.1, a.1.b, a.1.b.2.
 
     An element of a list or sequence repeats its name: `/a/a.1`.
     """

@@ -1,4 +1,4 @@
-"""Finds the reference node of a backend node: it computes the same of the same inputs, or has the same weights."""
+"""Finds the reference node of a backend node: same operator on the same inputs, or same weights."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _SHAPING_ATTRS = ("kernel_shape", "strides", "pads", "dilations", "group", "axis
 
 
 def lone_input(context: Context) -> Iterator[Pair]:
-    """Pair the only unpaired input of either side, if shape and dtype agree."""
+    """Pair the only unpaired input of each side, if shape and dtype match."""
     backend_inputs = [name for name in context.be.graph.inputs if name not in context.found]
     reference_inputs = [name for name in context.ref.graph.inputs if name not in context.found.taken]
     if len(backend_inputs) != 1 or len(reference_inputs) != 1:
@@ -54,7 +54,7 @@ def lone_input(context: Context) -> Iterator[Pair]:
 
 
 def inputs_of_values(context: Context) -> Iterator[Pair]:
-    """Pair unpaired inputs by the values that both runs were given, if these identify them."""
+    """Pair unpaired inputs by the values fed to both runs, if these identify the inputs."""
     reference_inputs = [
         name for name in context.ref.graph.inputs if name not in context.found.taken and context.ref.has(name)
     ]
@@ -82,7 +82,7 @@ def inputs_of_values(context: Context) -> Iterator[Pair]:
 
 
 def _have_same_elements(context: Context, reference: str, backend: str) -> bool:
-    """Tell whether two inputs hold the same elements in all samples that are read, in any order."""
+    """Return whether two inputs hold the same elements in all samples read, in any order."""
     if context.ref.size(reference) != context.be.size(backend):
         return False
     for at in context.sampler.runs:
@@ -96,7 +96,7 @@ def _have_same_elements(context: Context, reference: str, backend: str) -> bool:
 
 
 def structure_over_name(context: Context, tensor: str, node: Node) -> Pair | None:
-    """Pair a node's output as `structure` does, if its readers confirm it; a weak name counts less."""
+    """Pair a node's output as `structure` does, if its readers confirm it. This outweighs a weak name."""
     pair = context.by_structure[tensor] = _by_structure(context, tensor, node)
     if pair is None or not outweighs_name(context, tensor, pair.reference):
         return None
@@ -104,13 +104,13 @@ def structure_over_name(context: Context, tensor: str, node: Node) -> Pair | Non
 
 
 def structure(context: Context, tensor: str, _: Node) -> Pair | None:
-    """Pair a node's output with that of the reference node with the same operator on the partners of its inputs."""
+    """Pair a node's output with the output of the reference node with the same operator and its inputs' partners."""
     pair = context.by_structure[tensor]
     return None if pair is None else _at_confirmed_stage(context, pair)
 
 
 def by_weights(context: Context, tensor: str, node: Node) -> Pair | None:
-    """Pair a node's output with that of the only reference node with its weights, if its inputs lead to none."""
+    """Pair a node's output with the output of the only reference node with its weights, if its inputs lead nowhere."""
     pair = with_weights_of(context, node, tensor)
     if pair is not None:
         pair = _without_later_claim(context, pair)
@@ -127,7 +127,7 @@ def by_weights(context: Context, tensor: str, node: Node) -> Pair | None:
 
 
 def _at_confirmed_stage(context: Context, pair: Pair) -> Pair | None:
-    """Return the pair at the stage that the name or the values confirm: one side may fuse two nodes of the other."""
+    """Return the pair at the stage that the name or values confirm. One side may fuse two nodes of the other."""
     pair = _at_stage_of_name(context, pair)
     confirmed = stage(context, pair.backend, pair.reference) if context.loose else pair.reference
     if confirmed is None:
@@ -142,9 +142,9 @@ def _at_confirmed_stage(context: Context, pair: Pair) -> Pair | None:
 
 
 def _at_stage_of_name(context: Context, pair: Pair) -> Pair:
-    """Return the pair with the later result that has the tensor's name, unless the backend has nodes for what follows.
+    """Return the pair with the later reference tensor of the same name, unless the backend has nodes for the rest.
 
-    Values are weaker evidence: wrong ones may be close to neither.
+    Values are weaker evidence, because wrong values may be close to neither.
     """
     same_name = namesake(context, pair.backend) if context.loose else None
     stages = [] if same_name is None else list(in_turn(context.ref, pair.reference))
@@ -158,7 +158,7 @@ def _at_stage_of_name(context: Context, pair: Pair) -> Pair:
 
 
 def _without_later_claim(context: Context, pair: Pair) -> Pair | None:
-    """Return the pair; None if a later backend tensor matches the reference tensor better."""
+    """Return the pair, or None if a later backend tensor matches the reference tensor better."""
     if not made_with_what_follows(context, pair.backend, pair.reference):
         return pair
     context.unpaired(pair.backend, f"the reference fuses this node with the nodes up to {pair.reference!r}")
@@ -182,9 +182,9 @@ def _by_structure(context: Context, tensor: str, node: Node) -> Pair | None:
 
 
 def _source(context: Context, tensor: str) -> str | None:
-    """Return the reference tensor of a backend tensor, ignoring dimensions of extent 1; None if there is none.
+    """Return the reference tensor of a backend tensor, ignoring dimensions of extent 1, or None if there is none.
 
-    A backend may remove such dimensions in a node of its own, where the reference's node before has none.
+    A backend may remove such dimensions in a separate node, while the reference's preceding node never has them.
     """
     be, at = context.be, tensor
     for _ in range(FUSED_CHAIN_MAX_NODES):
@@ -200,7 +200,7 @@ def _source(context: Context, tensor: str) -> str | None:
 
 
 def _is_turned_copy(context: Context, node: Node) -> bool:
-    """Tell whether the backend put a Transpose in, for which the reference has none."""
+    """Return whether a node is a Transpose that the backend inserted and the reference lacks."""
     ref, pair = context.ref, context.found.get(node.inputs[0]) if node.inputs else None
     if pair is None:
         return False
@@ -223,8 +223,8 @@ def _find(context: Context, tensor: str, node: Node, sources: Sequence[str], tur
         context: The state of the alignment.
         tensor: The output.
         node: The backend node.
-        sources: Reference tensors of its data inputs, in order.
-        turned: Transposes of the only source in the reference, if the node is searched behind them.
+        sources: Reference tensors of the node's data inputs, in order.
+        turned: Transposes of the only source in the reference, if the node is searched after them.
     """
     ref, be, slot = context.ref, context.be, node.outputs.index(tensor)
     starts: list[Sequence[str]] = [[name] for name in turned] or [sources]
@@ -268,9 +268,9 @@ def _find(context: Context, tensor: str, node: Node, sources: Sequence[str], tur
 
 
 def _better_of_its_kind(context: Context, node: Node, slot: int, chosen: Node) -> Node | None:
-    """Return another backend node of the same kind with the same input that gives the expected extents; None if none.
+    """Return a different backend node of the same kind and input that has the expected shape, or None if there is none.
 
-    A backend may compute one operator by several, some of a kind that the model has beside it.
+    A backend may split one operator into several, some of a kind that the model also uses separately.
     """
     ref, be, expected, output = context.ref, context.be, chosen.outputs[slot], node.outputs[slot]
     if not (ref.has(expected) and be.has(output)) or arrangements(ref.shape(expected), be.shape(output)):
@@ -282,9 +282,9 @@ def _better_of_its_kind(context: Context, node: Node, slot: int, chosen: Node) -
 
 
 def _in_shape_of(context: Context, tensor: str, node: Node) -> Node:
-    """Follow reference nodes that only change extents to the one with a backend tensor's extents.
+    """Follow reference nodes that only reshape, to the one with a backend tensor's shape.
 
-    Backends do in one step what several nodes do.
+    Backends merge several such nodes into one.
     """
     here = node
     for _ in range(FUSED_CHAIN_MAX_NODES):
@@ -298,10 +298,10 @@ def _in_shape_of(context: Context, tensor: str, node: Node) -> Node:
 
 
 def _find_behind_turns(context: Context, tensor: str, node: Node, source: str) -> Pair | None:
-    """Find a node as `_find` does, behind Transposes of its only source in the reference; None if there are none.
+    """Find a node as `_find` does, after Transposes of its only source in the reference, or None if there are none.
 
-    A Conv works in its operator's order and is searched behind every Transpose. An elementwise node may come before one
-    as well, but only if nothing else reads the source.
+    A Conv works in its operator's order and is searched after every Transpose. An elementwise node may also precede a
+    Transpose, but only if nothing else reads the source.
     """
     row = operators.plain(node)
     if row.sums is Sums.FILTER:
@@ -313,7 +313,7 @@ def _find_behind_turns(context: Context, tensor: str, node: Node, source: str) -
 
 
 def _find_less_ones(context: Context, tensor: str, node: Node, source: str) -> Pair | None:
-    """Find a node as `_find` does, behind reference nodes that remove or insert dimensions of extent 1."""
+    """Find a node as `_find` does, after reference nodes that remove or insert dimensions of extent 1."""
     ref = context.ref
     for reader in ref.consumers(source):
         result = reader.outputs[0]
@@ -332,7 +332,7 @@ def _reads_same(ref: IndexedRecording, node: Node, other: Node, sources: Sequenc
 
 
 def with_weights_of(context: Context, node: Node, tensor: str) -> Pair | None:
-    """Return the only reference node of the same operator with a backend node's weights; None if none stands out.
+    """Return the only reference node with a backend node's operator and weights, or None if none stands out.
 
     Args:
         context: The state of the alignment.
@@ -356,7 +356,7 @@ def with_weights_of(context: Context, node: Node, tensor: str) -> Pair | None:
 
 
 def _choose(context: Context, node: Node, candidates: Sequence[Node]) -> Node | None:
-    """Return the best candidate; None if there is none or no clear difference."""
+    """Return the best candidate, or None if there is none or the best two are too close."""
     for narrow in (_of_same_attributes, _of_nearest_weight, _of_same_places, _of_a_name, _of_same_size):
         if len(candidates) <= 1:
             break
@@ -373,9 +373,9 @@ def _of_same_attributes(_: Context, node: Node, candidates: Sequence[Node]) -> l
 
 
 def _of_nearest_weight(context: Context, node: Node, candidates: Sequence[Node]) -> list[Node]:
-    """Keep the candidate whose weight is nearest, if it is near and plainly nearer than the next.
+    """Keep the candidate with the nearest weight, if it is near and clearly nearer than the next.
 
-    Where several read one constant, it tells nothing.
+    A constant shared by several nodes is not evidence.
     """
     ranked = near_weights(
         context.ref_weights,
@@ -393,7 +393,7 @@ def _of_nearest_weight(context: Context, node: Node, candidates: Sequence[Node])
 
 
 def _of_same_places(context: Context, node: Node, candidates: Sequence[Node]) -> list[Node]:
-    """Keep candidates that select the same indices; axes may differ where one side permutes its tensors."""
+    """Keep candidates that select the same indices. Axes may differ if one side permutes its tensors."""
     slots = operators.of(node.op).picked_by
     own_indices = {slot: _selected_indices(context.be, node, slot) for slot in slots}
 
@@ -406,7 +406,7 @@ def _of_same_places(context: Context, node: Node, candidates: Sequence[Node]) ->
 
 
 def _selected_indices(run: IndexedRecording, node: Node, slot: int) -> np.ndarray | None:
-    """Return a node's constant of selected indices, if it was recorded."""
+    """Return the constant with the indices that a node selects, if it was recorded."""
     name = node.inputs[slot] if len(node.inputs) > slot else ""
     recorded = [member for member in run.members(name) if run.has(member)] if name else []
     if not recorded or not run.folds(name) or run.size(recorded[0]) > WEIGHT_IDENTIFIES_NODE_MIN_ELEMENTS:
@@ -415,7 +415,7 @@ def _selected_indices(run: IndexedRecording, node: Node, slot: int) -> np.ndarra
 
 
 def _of_a_name(context: Context, node: Node, candidates: Sequence[Node]) -> list[Node]:
-    """Keep the candidate whose name is contained in the backend's names."""
+    """Keep the candidate whose name occurs within the backend's names."""
     own_names = (node.name, *node.outputs)
     lengths = [
         {
@@ -430,7 +430,7 @@ def _of_a_name(context: Context, node: Node, candidates: Sequence[Node]) -> list
 
 
 def _of_same_size(context: Context, node: Node, candidates: Sequence[Node]) -> list[Node]:
-    """Keep candidates with as many elements, as far as recorded."""
+    """Keep candidates with the same number of elements, as far as recorded."""
     output = node.outputs[0]
     if not output or not context.be.has(output):
         return []
@@ -447,9 +447,9 @@ def _size(run: IndexedRecording, tensor: str) -> int | None:
 
 
 def _names_of(ref: IndexedRecording, backend_node: Node, reference_node: Node) -> Iterator[str]:
-    """Yield the names of a reference node, of its outputs, and of the nodes that its constants can absorb.
+    """Yield the names of a reference node, of its outputs, and of nodes that its constants can absorb.
 
-    Also that of an activation behind: fusion keeps the name of the last result.
+    A following activation counts too, because fusion keeps the name of the last result.
     """
     yield from (reference_node.name, *reference_node.outputs)
     output = reference_node.outputs[0]
@@ -467,7 +467,7 @@ def _names_of(ref: IndexedRecording, backend_node: Node, reference_node: Node) -
 
 
 def _holds(name: str, part: str) -> bool:
-    """Tell whether a name is another with something put before or behind it; "Conv.54" is not "Conv.5" with a 4."""
+    """Return whether a name contains another as a whole word: "Conv.54" does not contain "Conv.5"."""
     at = name.find(part) if part else -1
     while at >= 0:
         if not name[max(at - 1, 0) : at].isalnum() and not name[at + len(part) : at + len(part) + 1].isalnum():
@@ -480,7 +480,7 @@ def _holds(name: str, part: str) -> bool:
 
 
 def _same_extents(context: Context, reference: str, backend: str) -> bool:
-    """Tell whether two tensors have the same extents besides a leading one, in another order."""
+    """Return whether two tensors have equal extents in a different order, with the leading dimension in place."""
     if not (context.ref.has(reference) and context.be.has(backend)):
         return False
     reference_shape, backend_shape = context.ref.shape(reference), context.be.shape(backend)

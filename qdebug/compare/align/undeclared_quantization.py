@@ -1,4 +1,4 @@
-"""Recognizes runs that do not declare where they compute with codes: rounded values are kept as real numbers."""
+"""Recognizes runs that do not declare where they compute with codes and keep rounded values as real numbers."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ _CODES = frozenset({"int8", "uint8", "int4", "uint4"})
 
 
 def is_loose(node: Node) -> bool:
-    """Tell whether a recording describes a node in words of another framework, or not at all."""
+    """Return whether a recording describes a node in the terms of a different framework, or not at all."""
     return says_nothing(node) or is_foreign(node)
 
 
 def has_loose(graph: Graph) -> bool:
-    """Tell whether any node of a graph is loose."""
+    """Return whether any node of a graph is loose."""
     return any(map(says_nothing, graph.nodes)) or any(map(is_foreign, kinds_of(graph.nodes)))
 
 
 def computes_with_codes(recording: Recording) -> bool:
-    """Tell whether a run holds codes: a tensor with a scale, integers of few bits, or a quantizer.
+    """Return whether a run holds codes: a tensor with a scale, low-bit integers, or a quantizer.
 
     Args:
         recording: The run.

@@ -36,7 +36,7 @@ _SKETCHED_AT_ONCE = 1 << 16
 
 
 def weight_of(run: IndexedRecording, node: Node) -> np.ndarray | None:
-    """Return the largest recorded constant that a node reads, as real values; None if that is a scalar, or none."""
+    """Return the largest recorded constant that a node reads, as real values, or None if it reads only scalars."""
     if operators.of(node.op).packed:
         return _of_blocks(run, node)
     largest = _largest(run, node)
@@ -44,7 +44,7 @@ def weight_of(run: IndexedRecording, node: Node) -> np.ndarray | None:
 
 
 def same_scalar(ref: IndexedRecording, theirs: Node, be: IndexedRecording, ours: Node) -> bool:
-    """Tell whether the only constants of two nodes are the same number, up to rounding to a code."""
+    """Return whether the only constants of two nodes are the same number, up to quantization."""
     forms = ((be, ours), (ref, theirs))  # their scales and zero points are scalars, too
     first, second = (_largest(run, real_form(node, run.recording.graph.opset)[0]) for run, node in forms)
     if first is None or second is None or first.size != 1 or second.size != 1:
@@ -63,16 +63,16 @@ def _largest(run: IndexedRecording, node: Node) -> np.ndarray | None:
 
 
 def in_plain_order(run: IndexedRecording, node: Node, weight: np.ndarray) -> np.ndarray:
-    """Bring a Conv's weight that is kept in blocks of channels into outputs, inputs, rows, columns.
+    """Bring a Conv weight stored in blocks of channels into outputs, inputs, rows, columns.
 
-    ONNX Runtime keeps O/block, I/block, H, W, block of I, block of O where the Conv reads blocks, and O/block, I, H, W,
-    block of O where it reads plain channels or each of its own (MLAS, reorder.cpp, MlasReorderFilterOIHWBiBo and
+    ONNX Runtime keeps O/block, I/block, H, W, block of I, block of O if the Conv reads blocks, and O/block, I, H, W,
+    block of O if it reads plain channels or is depthwise (MLAS, reorder.cpp, MlasReorderFilterOIHWBiBo and
     MlasReorderFilterOIHWBo).
 
     Args:
-        run: The run that has the node.
-        node: The node; the weight of one that does not write blocks is given back as it is.
-        weight: Its weight, with padding channels if it has some.
+        run: The run that contains the node.
+        node: The node. If it does not write blocks, its weight is returned unchanged.
+        weight: Its weight, including any padding channels.
     """
     blocks = [block_of(run.graph.tensors[name].layout) for name in (node.inputs[0], node.outputs[0]) if name]
     block = blocks[-1] if len(blocks) > 1 and operators.plain(node).sums is Sums.FILTER else None
@@ -96,13 +96,13 @@ def _of_blocks(run: IndexedRecording, node: Node) -> np.ndarray | None:
 
 
 def weight_distance(ref: IndexedRecording, theirs: Node, be: IndexedRecording, ours: Node) -> float | None:
-    """Return norm(backend - reference) / norm(reference) of two nodes' weights.
+    """Return norm(backend - reference) / norm(reference) for the weights of two nodes.
 
-    Matrices and weights of products are transposed as needed. A term in another order of dimensions is not: its data
-    have that order too, which has to be found first.
+    Matrices and weights of products are transposed as needed. An added constant is not, because its data have the same
+    order, which has to be found first.
 
     Returns:
-        None if either node has no weight; infinity if the numbers of elements differ.
+        None if either node has no weight, infinity if the sizes differ.
     """
     backend, reference = weight_of(be, ours), weight_of(ref, theirs)
     if backend is None or reference is None:
@@ -111,12 +111,12 @@ def weight_distance(ref: IndexedRecording, theirs: Node, be: IndexedRecording, o
 
 
 def array_distance(reference: np.ndarray, backend: np.ndarray, *, product: bool) -> float:
-    """Return the distance of two weights as `weight_distance` does.
+    """Return the distance between two weights as `weight_distance` does.
 
     Args:
-        reference: The reference's.
-        backend: The backend's, with or without padding channels.
-        product: Whether they are weights of a product, which may be in the order of another framework.
+        reference: The reference weight.
+        backend: The backend weight, with or without padding channels.
+        product: Whether they are weights of a product, which may have another framework's dimension order.
     """
     backend = without_padding(backend, reference.shape)
     norm = float(np.linalg.norm(reference))
@@ -130,11 +130,11 @@ def array_distance(reference: np.ndarray, backend: np.ndarray, *, product: bool)
 def _turns(
     reference: tuple[int, ...], backend: tuple[int, ...], *, product: bool
 ) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
-    """Return the orders of dimensions in which a reference's and a backend's weight are compared.
+    """Return the dimension orders in which a reference weight and a backend weight are compared.
 
     Args:
-        reference: Extents of the reference's weight.
-        backend: Extents of the backend's, with as many elements.
+        reference: Shape of the reference weight.
+        backend: Shape of the backend weight, which has the same number of elements.
         product: Whether they are weights of a product.
     """
     plain = tuple(range(len(reference)))
@@ -144,7 +144,7 @@ def _turns(
 
 
 def _orders(shape: tuple[int, ...], wanted: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Return the permutations of another framework's weight to outputs, inputs, rows, columns."""
+    """Return the permutations from another framework's weight layout to outputs, inputs, rows, columns."""
     if len(shape) != len(wanted) or len(shape) < 3:
         return []
     middle = tuple(range(1, len(shape) - 1))
@@ -159,7 +159,7 @@ def _orders(shape: tuple[int, ...], wanted: tuple[int, ...]) -> list[tuple[int, 
 
 
 def without_padding(weight: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Remove channels of zeros that fill up a block; the weight itself if that does not give a shape."""
+    """Remove zero channels that pad a block, or return the weight itself if that does not give the target shape."""
     if weight.ndim != 4 or weight.shape == shape or weight.shape[2:] != shape[2:] or weight.shape < shape:
         return weight
     cut = weight[: shape[0], : shape[1]]
@@ -168,7 +168,7 @@ def without_padding(weight: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 class WeightSketches:
-    """Shapes, norms and sketches of the weights of a run: each weight is read a few times, not for each comparison.
+    """Shapes, norms and sketches of the weights of a run. Each weight is read a few times, not once per comparison.
 
     A sketch has `WEIGHT_SKETCH_SUMS` sums of the elements of a weight, each element with a random sign in a random sum.
     The norm of the difference of two sketches estimates the norm of the difference of the two weights (Charikar, Chen,
@@ -187,7 +187,7 @@ class WeightSketches:
         self._sketches: dict[tuple[str, tuple[int, ...], tuple[int, ...]], np.ndarray | None] = {}
 
     def outline(self, node: Node) -> tuple[tuple[int, ...], float] | None:
-        """Return the shape and the norm of a node's weight; None if it has none."""
+        """Return the shape and the norm of a node's weight, or None if it has none."""
         if node.name not in self._outlines:
             weight = weight_of(self.run, node)
             self._outlines[node.name] = None if weight is None else (weight.shape, float(np.linalg.norm(weight)))
@@ -200,11 +200,11 @@ class WeightSketches:
 
         Args:
             node: The node.
-            shape: Extents of the weight, without padding channels.
+            shape: Shape of the weight, without padding channels.
             order: The order of its dimensions.
 
         Returns:
-            The sums, float64; None if the weight does not have these extents without padding channels.
+            The sums, float64, or None if the weight does not have this shape without padding channels.
         """
         key = node.name, shape, order
         if key not in self._sketches:
@@ -228,19 +228,19 @@ def _sketch(weight: np.ndarray) -> np.ndarray:
 def near_weights(
     ref: WeightSketches, candidates: Sequence[Node], be: WeightSketches, ours: Node, *, limit: float, ratio: float
 ) -> list[tuple[float, Node]]:
-    """Measure the weights of the reference nodes that may be the nearest to a backend node's.
+    """Measure the weights of the reference nodes that may be nearest to a backend node's weight.
 
     Args:
-        ref: The weights of the reference.
-        candidates: Its nodes.
-        be: The weights of the backend.
-        ours: Its node.
+        ref: The reference weights.
+        candidates: The reference nodes.
+        be: The backend weights.
+        ours: The backend node.
         limit: The largest relative distance that counts.
-        ratio: Share of a candidate's distance from which on the nearest one cannot be distinguished from it.
+        ratio: Share of a candidate's distance above which the nearest candidate cannot be distinguished from it.
 
     Returns:
-        Distances as `weight_distance` measures them, with their nodes, in ascending order: of all candidates within
-            `limit`, and of all within the nearest one's distance / `ratio`. Others may be left out.
+        Distances as `weight_distance` measures them, with their nodes, in ascending order. All candidates within
+            `limit` are included, and all within the nearest distance / `ratio`. Others may be missing.
     """
     distances: list[tuple[float, Node]] = []
     measured: dict[tuple[tuple[int, ...], bytes], float | None] = {}  # several nodes may read one constant
@@ -259,7 +259,7 @@ def near_weights(
 def _estimates(
     ref: WeightSketches, candidates: Sequence[Node], be: WeightSketches, ours: Node
 ) -> Iterator[tuple[float, tuple[tuple[int, ...], bytes], Node]]:
-    """Yield each candidate with a finite estimated distance and a key that is equal for equal weights."""
+    """Yield each candidate that has a finite estimated distance, with a key that is equal for equal weights."""
     own_outline = be.outline(ours)
     if own_outline is None:
         return

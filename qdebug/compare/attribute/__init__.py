@@ -1,1 +1,1 @@
-"""What a node introduces and what reaches it: replays on its inputs, and what rounding alone leaves."""
+"""What error a node introduces and what error reaches it, by replaying nodes on their recorded inputs."""

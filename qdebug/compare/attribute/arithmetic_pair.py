@@ -1,8 +1,8 @@
-"""Compares the arithmetic of one quantized run with that of another: an equal arithmetic introduces no error.
+"""Compares the arithmetic of two quantized runs: if both use the same arithmetic, a node introduces no error.
 
-Exact arithmetic is no yardstick between two runs in the same codes. Both round, and a node that rounds as the
-reference's does adds nothing, however much it rounds. So the backend's node is computed with the arithmetic that
-reproduces the reference's node, and compared with the recorded codes.
+Exact arithmetic is a poor yardstick for two runs with the same codes. Both round, and a node that rounds as the
+reference does adds no error, however much it rounds. So the backend's node is computed with the arithmetic that
+reproduces the reference's node, and the result is compared with the recorded codes.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class ArithmeticPair:
 
     Args:
         introduced: Error of the backend's codes against the reference's arithmetic on the same inputs.
-        propagated: Error of the latter against the reference's codes.
+        propagated: Error of that arithmetic against the reference's codes.
         reference: The reference's arithmetic in words.
-        backend: The backend's; None if unknown.
+        backend: The backend's arithmetic, or None if unknown.
     """
 
     introduced: ErrorStats
@@ -38,7 +38,7 @@ class ArithmeticPair:
 
     @property
     def same(self) -> bool:
-        """Whether both give the same codes for the same inputs."""
+        """Whether both arithmetics give the same codes for the same inputs."""
         return not self.introduced.mismatches
 
 
@@ -48,16 +48,16 @@ def hold_arithmetics(
     checks: tuple[ReproductionCheck, ReproductionCheck],
     own: Variant | None,
 ) -> ArithmeticPair | None:
-    """Compute a backend node with the arithmetic that reproduces the reference's node, and compare its codes with that.
+    """Compute a backend node with the reference's arithmetic, and compare the result with the backend's codes.
 
     Args:
         runs: The reference run and the backend run.
         entry: The compared tensor.
-        checks: Search for the arithmetic of either run.
-        own: The arithmetic that reproduces the backend's node; None if unknown.
+        checks: Searches for the arithmetic of either run.
+        own: The arithmetic that reproduces the backend's node, or None if unknown.
 
     Returns:
-        None if the two have other codes or another order, or the reference's arithmetic is unknown.
+        The comparison, or None if the codes or dimension orders differ, or if the reference's arithmetic is unknown.
     """
     reference, backend = runs
     quant = entry.quant

@@ -2,8 +2,8 @@
 
 Two replays run on the backend's recorded inputs, on real numbers and in reference arithmetic: the reference's nodes
 with the reference's constants, and the backend's node with its own. Then propagated = first replay - reference output;
-constants = second replay - first, the effect of other weights, biases, attributes or operators; arithmetic = backend
-output - second replay. introduced = constants + arithmetic.
+constants = second replay - first, the effect of different weights, biases, attributes or operators; arithmetic =
+backend output - second replay. introduced = constants + arithmetic.
 """
 
 from __future__ import annotations
@@ -83,10 +83,10 @@ __all__ = [
 ]
 
 SubstituteReplay = Callable[[tuple[int, int]], np.ndarray]
-"""Replays a node in another way: takes sample and step as a pair, returns real values in the reference's order."""
+"""Replays a node by different means: takes sample and step as a pair, returns real values in the reference's order."""
 
 ReadsEqual = Callable[[tuple[int, int]], bool]
-"""Tells whether the nodes of both sides read equal data in a sample and step."""
+"""Returns whether the nodes of both sides read equal data in a sample and step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,33 +95,33 @@ class Attribution(ErrorParts):
 
     Its parts are measured against two replays. `introduced` is the error of the backend's output against the replay
     with the reference's constants, or with its own if `constants` is unknown. `propagated` is the error of that replay
-    against the reference's output, `constants` that of the replay with the backend's constants against that with the
-    reference's. `arithmetic` is the error of the backend's output against the replay with its own constants, and
-    `clipping` the part of that replay that the codes of the tensor clip.
+    against the reference's output. `constants` is the difference between the replays with the backend's and with the
+    reference's constants. `arithmetic` is the error of the backend's output against the replay with its own constants,
+    and `clipping` is the part of that replay that the codes of the tensor clip.
 
     Args:
-        arithmetic_unsaturated: `arithmetic` without `clipping`, which is compared with the limits; the same for a
-            tensor without integer codes.
-        allowed: Norm of the arithmetic error that rounding alone may cause; None for a tensor with integer codes.
-        unexplained_elements: Number of elements whose arithmetic error exceeds the rounding of their own terms, however
-            small they are beside the rest.
+        arithmetic_unsaturated: `arithmetic` without `clipping`, which is compared with the limits. Equal to
+            `arithmetic` for a tensor without integer codes.
+        allowed: Norm of the arithmetic error that rounding alone may cause. None for a tensor with integer codes.
+        unexplained_elements: Number of elements whose arithmetic error exceeds the rounding error of their own terms,
+            however small the elements are.
         saturation_error: Error of the reference's values after clipping to the range of the codes: whether the range
             fits. None for a tensor without integer codes.
         quantization_error: Error of the reference's values after rounding to these codes: whether the scale fits.
-        arriving: Propagated error among the elements of `saturation_error` and `quantization_error`. If a Softmax alone
-            reads the tensor, a mask may hide others; None elsewhere, where all elements count.
+        arriving: Propagated error among the elements of `saturation_error` and `quantization_error`. Only known if the
+            tensor is read by a Softmax alone, where a mask may hide elements. None if all elements count.
         hidden: Number of elements that a mask hides.
-        whole_off: Allowed distance of integers that are no codes, and booleans, from the replay: 0, or 1 if their
-            operator computes with real numbers. None for other tensors, and where the replay itself may round
-            differently.
-        tied: Number of those that are the index of another element with an equal value.
-        short: Name of the float format that the output was rounded to, though it is stored in a longer one; None if
-            there is none.
-        outside: What the range of that format, or of float32, clipped from the results; None if unknown.
-        samples: The same for each sample, by number; empty within these.
-        reason: Why there is none.
-        undecided: Whether there are too few values to choose the bound that applies.
-        failed: Whether the node has a kernel and all its inputs were recorded, and its replay failed or was refused.
+        whole_off: Allowed deviation from the replay for booleans and integers that are not codes: 0, or 1 if their
+            operator computes with real numbers. None for other tensors, and if the replay itself may round differently.
+        tied: Number of these elements that hold the index of a different element with an equal value.
+        short: Name of the float format that the output was rounded to although it is stored in a longer format, or
+            None.
+        outside: The part of the results that the range of that format, or of float32, clipped. None if unknown.
+        samples: The attribution of each sample, by number. Empty within these.
+        reason: Why there is no judgement.
+        undecided: Whether there are too few values to choose the applicable bound.
+        failed: Whether the replay failed or was rejected although the node has a kernel and all its inputs were
+            recorded.
     """
 
     arithmetic_unsaturated: ErrorStats | None = None
@@ -141,28 +141,28 @@ class Attribution(ErrorParts):
     failed: bool = False
 
     def unjudged(self, reason: str) -> Attribution:
-        """Return the attribution without the part that is compared with the limits, and the reason."""
+        """Return the attribution without the part that is compared with the limits, but with a reason."""
         samples = {at: part.unjudged(reason) for at, part in self.samples.items()}
         return replace(self, arithmetic_unsaturated=None, allowed=None, samples=samples, reason=reason)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class OtherReplays:
-    """Replays of a tensor besides that of its own node, with facts about them.
+    """Alternative replays of a tensor's node, with facts about them.
 
     Args:
-        substitute: Replays a node without a kernel in another way: takes sample and step as a pair, returns real values
-            in the model's order of dimensions.
+        substitute: Replays a node without a kernel by different means: takes sample and step as a pair, returns real
+            values in the model's dimension order.
         rounding_noise: Estimates the rounding error of that replay, with the same arguments.
         instead: Use that replay even if the node has a kernel.
-        exact: Whether that replay rounds nothing.
-        as_reference: Replays the reference's nodes with the reference's constants, with the same arguments; None if
-            that is the same or unknown.
-        alike: Whether both graphs agree on the node, so that its constants cause no error.
-        reads_equal: Tells whether both sides' nodes read equal data in a sample and step: then the whole error is the
-            node's own. None if unknown.
-        telling: Number of different values that determine a tensor's grid, in a backend that shows real values in place
-            of codes: those are judged by its step. 0 in other backends.
+        exact: Whether that replay never rounds.
+        as_reference: Replays the reference's nodes with the reference's constants, with the same arguments. None if the
+            result is the same or unknown.
+        alike: Whether both graphs agree on the node, so that its constants cannot cause an error.
+        reads_equal: Returns whether both sides' nodes read equal data in a sample and step. If so, the whole error is
+            the node's own. None if unknown.
+        telling: Number of distinct values that determine a tensor's grid, in a backend that stores real values instead
+            of codes. Such tensors are judged by the grid step. 0 in other backends.
     """
 
     substitute: SubstituteReplay | None = None
@@ -183,7 +183,7 @@ def attribute(
 ) -> Attribution:
     """Replay the node of a compared tensor for every sample and step, and split its error.
 
-    A tensor that no node computes introduces nothing and has no attribution.
+    A tensor that is not computed by a node introduces no error and has no attribution.
 
     Args:
         reference: The reference run.
@@ -219,17 +219,17 @@ def attribute(
 def no_error(
     reference: Recording, backend: Recording, entry: PlannedNode, stats: ErrorStats, samples: Mapping[int, ErrorStats]
 ) -> Attribution | None:
-    """Return the attribution of a tensor that is equal in both runs, without a replay: every part is 0.
+    """Return the attribution of a tensor that is equal in both runs, without a replay: all its parts are 0.
 
     Args:
         reference: The reference run.
         backend: The backend run.
         entry: The tensor.
         stats: Its error.
-        samples: The same for each sample.
+        samples: The error of each sample.
 
     Returns:
-        None if its node could not be replayed.
+        The attribution, or None if the node could not be replayed.
     """
     node = backend.graph.producer(entry.tensor)
     if node is None or not_in_codes(node, backend.graph) is not None:
@@ -254,7 +254,7 @@ _UNKNOWABLE = (NoInputError, NoKernelError, NoScaleError, NotRecordedError)  # t
 
 
 def _reads_bare_codes(backend: Recording, form: Node) -> bool:
-    """Tell whether a node computes with integers of few bits whose scale was not recorded."""
+    """Return whether a node computes with low-bit integers whose scale was not recorded."""
     graph, row = backend.graph, operators.of(form.op)
     if row.takes_codes or row.sums_codes or row.moves:
         return False
@@ -267,7 +267,7 @@ def _unreplayed(node: Node, error: QdebugError, *, known: bool) -> Attribution:
     Args:
         node: The node.
         error: The exception of its replay.
-        known: Whether the node has a kernel; otherwise the reference's nodes were replayed in its place.
+        known: Whether the node has a kernel. If not, the reference's nodes were replayed instead.
     """
     reason = error.message[0].lower() + error.message[1:].rstrip(".")
     if known:
@@ -277,12 +277,12 @@ def _unreplayed(node: Node, error: QdebugError, *, known: bool) -> Attribution:
 
 
 def _check_not_nan(reference: np.ndarray, replayed: np.ndarray, backend: np.ndarray) -> None:
-    """Reject a replay that is NaN where both sides recorded numbers.
+    """Reject a replay that is NaN where both sides recorded finite values.
 
-    A side with another number of elements cannot be compared; then only the other one counts.
+    A side with a different number of elements is ignored.
 
     Raises:
-        KernelError: It is NaN there.
+        KernelError: The replay is NaN at such an element.
     """
     if replayed.dtype.kind != "f" or not np.isnan(replayed).any():
         return
@@ -368,10 +368,10 @@ class _Split:
             self._add_rounding(part, values, replayed, stored, place)
 
     def _grid_of(self, ours: np.ndarray, values: Mapping[str, np.ndarray]) -> Grid | None:
-        """Return the grid of codes whose scale nobody stated; None for other values.
+        """Return the grid of codes whose scale was never recorded, or None for other values.
 
         Args:
-            ours: The tensor's values at some sample and step.
+            ours: The tensor's values at a sample and step.
             values: The inputs of its node there.
         """
         entry = self._entry
@@ -393,7 +393,7 @@ class _Split:
         pair: tuple[np.ndarray, np.ndarray],
         place: tuple[int, int],
     ) -> None:
-        """Add the arithmetic error of values on a grid, within its ends, and the part that rounding explains.
+        """Add the arithmetic error of values on a grid, within its limits, and the part that rounding explains.
 
         Args:
             part: The sums to add to.
@@ -414,12 +414,12 @@ class _Split:
     def _add_judged(
         self, part: _Part, values: tuple[np.ndarray, np.ndarray], own: _Own | None, place: tuple[int, int]
     ) -> None:
-        """Add the arithmetic error that is compared with the limits; all of it if nothing is clipped.
+        """Add the arithmetic error that is compared with the limits, which is all of it if nothing is clipped.
 
         Args:
             part: The sums to add to.
             values: The replay, and the backend's values.
-            own: The arithmetic error of the same values; None if that is of others.
+            own: The arithmetic error of the same values, or None if it belongs to different values.
             place: Sample and step.
         """
         if not self._judged_apart:
@@ -438,7 +438,7 @@ class _Split:
         ours: np.ndarray,
         place: tuple[int, int],
     ) -> None:
-        """Add the error that rounding and the range of the format explain, in any storage format."""
+        """Add the error that rounding and the range of any storage format explain."""
         short = format_of(ours, read=values.values()) or held_in_declared(self._backend, ours)
         part.formats.add(None if short is None else short.name)
         unit = max(unit_roundoff(ours.dtype) if short is None else short.unit, declared_unit(self._backend))
@@ -465,7 +465,7 @@ class _Split:
         )
 
     def _carried(self, replayed: np.ndarray, place: tuple[int, int]) -> float:
-        """Return the largest finite error that comes in with a node's inputs."""
+        """Return the largest finite error in a node's inputs."""
         reference_values = self._reference.load(self._entry.reference_tensor, *place)
         reference_values, replayed = in_one_order(
             reference_values, self._entry.pair.reference_view, replayed, self._view
@@ -479,15 +479,15 @@ class _Split:
     def _add_parts(
         self, part: _Part, values: tuple[np.ndarray, np.ndarray, np.ndarray], place: tuple[int, int]
     ) -> _Own:
-        """Add the parts of the whole error, and return the arithmetic one.
+        """Add the parts of the total error, and return the arithmetic part.
 
         Args:
             part: The sums to add to.
-            values: The reference's, the replay with the backend's constants and the backend's, in one order.
+            values: The reference, the replay with the backend's constants and the backend, in the same order.
             place: Sample and step.
 
         Raises:
-            KernelError: The replay is NaN where both sides recorded numbers.
+            KernelError: The replay is NaN where both sides recorded finite values.
         """
         expected, replayed, recorded = values
         _check_not_nan(expected, replayed, recorded)
@@ -523,7 +523,7 @@ class _Split:
         return _Own(replayed=second, error=arithmetic)
 
     def _reference_values(self, theirs: np.ndarray) -> np.ndarray:
-        """Return the reference's real values of its stored elements, in the order that the pair is compared in."""
+        """Convert stored reference elements to real values, in the order in which the pair is compared."""
         pair = self._entry.pair
         quant = turned_quant(self._reference.graph.tensors[pair.reference].quant, pair.reference_view)
         return held(dequantize(theirs, quant), clamp_of(pair.reference_view))
@@ -532,7 +532,7 @@ class _Split:
         """Replay the reference's nodes.
 
         Raises:
-            _NoReferenceError: They cannot be replayed, or give another shape.
+            _NoReferenceError: They cannot be replayed, or give a different shape.
         """
         try:
             replayed = replay(place)
@@ -543,10 +543,10 @@ class _Split:
         return held(replayed.reshape(shape), clamp_of(self._view))
 
     def _add_fit(self, part: _Part, replayed: np.ndarray, place: tuple[int, int]) -> None:
-        """Add the error of rounding the reference's values to the backend's codes, whatever was computed.
+        """Add the error of quantizing the reference's values to the backend's codes, whatever was computed.
 
-        Elements that a mask hides from a Softmax, or that a Relu or Clip drops next, do not count; they would outweigh
-        the rest.
+        Elements that a mask hides from a Softmax, or that the next Relu or Clip drops, do not count: they would
+        outweigh the rest.
         """
         sample = place[0]
         quant, name, graph = self._entry.quant, self._entry.reference_tensor, self._reference.graph
@@ -573,7 +573,7 @@ class _Split:
         part.quantization_error.add(reference_values, codes)
 
     def _add_substitute(self, place: tuple[int, int], replayed: np.ndarray) -> None:
-        """Add a replay by the reference's own nodes, which is in the model's order of dimensions."""
+        """Add a replay by the reference's own nodes, given in the model's dimension order."""
         entry, sample = self._entry, place[0]
         reference_values = self._reference.load(entry.reference_tensor, *place)
         stored = self._backend.load(entry.tensor, *place)
@@ -654,7 +654,7 @@ class _Split:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Own:
-    """The arithmetic error of one sample and step, and the replay that it refers to."""
+    """The arithmetic error of one sample and step, and the replay that it is measured against."""
 
     replayed: np.ndarray
     error: ErrorAccumulator
@@ -662,7 +662,7 @@ class _Own:
 
 @dataclass(slots=True, kw_only=True)
 class _Part:
-    """Sums over one sample, or over all; `allowed` is a squared norm."""
+    """Sums over one sample or over all samples. `allowed` is a squared norm."""
 
     introduced: ErrorAccumulator
     constants: ErrorAccumulator
@@ -697,20 +697,20 @@ class _Part:
 
 
 def _carried_over(known: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Return values with the difference between two replays: of integers and booleans, the second where they differ."""
+    """Return values plus the difference of two replays. Integers and booleans become the second where they differ."""
     if known.dtype.kind != "f":
         return np.where(first == second, known, second)
     return np.asarray(known + difference(second, first).astype(known.dtype))
 
 
 def reference_self_check(reference: Recording, entry: PlannedNode) -> Attribution:
-    """Split the difference between a reference tensor and itself: its node introduces what propagation takes back.
+    """Split the difference between a reference tensor and itself into introduced and propagated error, which cancel.
 
-    A node of which all that it does was said introduces rounding alone.
+    A completely described node introduces only rounding error.
 
     Args:
         reference: The reference run.
-        entry: What is compared with the tensor.
+        entry: The comparison entry of the tensor.
     """
     name = entry.reference_tensor
     pair = replace(entry.pair, backend=name, reference_view=None, backend_view=None)

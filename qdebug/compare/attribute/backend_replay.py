@@ -1,4 +1,4 @@
-"""Replays recorded nodes on their own recorded inputs, on real numbers and in reference arithmetic."""
+"""Replays recorded nodes on their own recorded inputs, in real-valued reference arithmetic."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def replay_own(
 
     Args:
         recording: The backend run.
-        pair: The pair that the segment leads to.
+        pair: The pair whose backend tensor the segment ends in.
         segment: The segment.
-        shape: The shape of the reference's tensor, in the order of dimensions of the comparison.
+        shape: The shape of the reference tensor, in the dimension order of the comparison.
         place: Sample and step.
         run: Computes one node.
 
@@ -71,7 +71,7 @@ def inputs_of(recording: Recording, form: Node, place: tuple[int, int]) -> dict[
     """Load a node's inputs as real values.
 
     Args:
-        recording: The run that the node is of.
+        recording: The run that contains the node.
         form: The node's real form.
         place: Sample and step.
 
@@ -82,10 +82,10 @@ def inputs_of(recording: Recording, form: Node, place: tuple[int, int]) -> dict[
 
 
 def read(recording: Recording, place: tuple[int, int], form: Node, name: str) -> np.ndarray:
-    """Load an input of a node as real values; as it is stored, if the node takes codes or casts them to numbers.
+    """Load an input of a node as real values, or as stored if the node takes codes or casts them to numbers.
 
     Args:
-        recording: The run that the node is of.
+        recording: The run that contains the node.
         place: Sample and step.
         form: The node's real form.
         name: The input.
@@ -104,7 +104,7 @@ def read(recording: Recording, place: tuple[int, int], form: Node, name: str) ->
 
 
 def _needs_scale(recording: Recording, form: Node, name: str) -> bool:
-    """Tell whether a node computes reals, or codes of a known scale, from codes without a scale."""
+    """Return whether a node computes real values, or codes of a known scale, from codes without a scale."""
     graph, row = recording.graph, operators.of(form.op)
     if graph.is_constant(name) or not holds_few_bits(graph, name) or row.takes_codes or row.sums_codes or row.casts:
         return False
@@ -126,12 +126,12 @@ def real_values(recording: Recording, name: str, place: tuple[int, int] = (0, 0)
 
 
 def codes_shared(recording: Recording, form: Node, name: str) -> QuantParams | None:
-    """Return the quantization that a node's input shares with a constant of the node; None without codes.
+    """Return the quantization that a node's input shares with a constant of the node, or None without codes.
 
-    The fill value of a Pad among codes, or the bounds of a Clip, are codes as well.
+    The fill value of a Pad on codes and the bounds of a Clip are codes too.
 
     Args:
-        recording: The run of the node.
+        recording: The run that contains the node.
         form: The node.
         name: One of its inputs.
     """
@@ -142,12 +142,12 @@ def codes_shared(recording: Recording, form: Node, name: str) -> QuantParams | N
 
 
 def is_undefined(node: Node) -> bool:
-    """Tell whether the operation of a node is unknown: its operator is not in the table and has no kernel."""
+    """Return whether the operation of a node is unknown: its operator is neither in the table nor has a kernel."""
     return operators.is_unknown(node) and not has_kernel(node.op, node.domain)
 
 
 def without_kernel(node: Node) -> str:
-    """Return why a node of an operator without a kernel cannot be replayed."""
+    """Return why a node cannot be replayed if its operator has no kernel."""
     if operators.of(node.op).holds_nodes and not node.domain:
         return f"the nodes inside this {node.op} were not recorded"
     return f"no kernel is known for {node.op}"

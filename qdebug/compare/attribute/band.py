@@ -1,9 +1,9 @@
-"""Bounds on the difference of a float node from its replay that order and rounding of its sums explain.
+"""Bounds on how far a float node may differ from its replay because of the order and rounding of its sums.
 
 A sum of K products computed in any order in a format of unit roundoff u differs from the exact one by about sqrt(K) * u
 times the sum of the products' magnitudes, with a factor that holds with high probability (Higham and Mary, "A new
 approach to probabilistic rounding error analysis", SIAM J. Sci. Comput. 41, 2019). Both sides round, and an elementwise
-function adds a few units of its own.
+function adds a few units of roundoff.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _FACTORS = frozenset({"alpha", "beta"})
 
 
 def unit_roundoff(dtype: np.dtype) -> float:
-    """Return half the distance from 1 to the next number of a float format; that of float32 for any other dtype."""
+    """Return half the distance from 1 to the next number of a float format, or that of float32 for any other dtype."""
     try:
         return float(ml_dtypes.finfo(dtype).eps) / 2  # type: ignore[no-untyped-call]  # untyped upstream
     except ValueError:
@@ -62,7 +62,7 @@ def unit_roundoff(dtype: np.dtype) -> float:
 
 
 def segment_share(unit: float) -> float:
-    """Return the allowed error of a result, as a share of its norm, where no bound for each of its nodes is known.
+    """Return the allowed error of a result, as a share of its norm, if not every node has a known bound.
 
     Args:
         unit: Unit roundoff of the format that the nodes compute in.
@@ -71,13 +71,13 @@ def segment_share(unit: float) -> float:
 
 
 def held_unit(values: np.ndarray, *, narrowest: float | None = None) -> float:
-    """Return the unit roundoff of the shortest float format that values were rounded to, whatever they are kept in.
+    """Return the unit roundoff of the shortest float format that values were rounded to, whatever they are stored in.
 
-    Runtimes that compute in float32 keep the weights of a 16 bit network in it, see `held_format`.
+    Runtimes that compute in float32 store the weights of a 16-bit network in float32, see `held_format`.
 
     Args:
         values: Elements of any dtype.
-        narrowest: Unit roundoff of a format that they are known to have been rounded to, if they fit it.
+        narrowest: Unit roundoff of a format that the values are known to have been rounded to, if they fit it.
     """
     short = held_format(values, known=narrowest)
     return unit_roundoff(values.dtype) if short is None else short.unit
@@ -86,10 +86,10 @@ def held_unit(values: np.ndarray, *, narrowest: float | None = None) -> float:
 def allowed_error(
     node: Node, values: Mapping[str, np.ndarray], output: np.ndarray, opset: Mapping[str, int], unit: float
 ) -> float:
-    """Return the largest norm that the difference between a float node's output and its replay may have.
+    """Return the largest allowed norm of the difference between a float node's output and its replay.
 
     Args:
-        node: The node on real numbers.
+        node: The node's real-valued form.
         values: Its inputs.
         output: The replayed output.
         opset: Version of each operator set.
@@ -123,24 +123,25 @@ def beyond_own_terms(
     carried: float = 0.0,
     normal: float | None = None,
 ) -> int:
-    """Count the elements of an elementwise operator whose error exceeds the rounding of their own terms.
+    """Count the elements of an elementwise operator whose error exceeds the rounding error of their own terms.
 
-    The norm of a whole tensor hides a wrong row of small values beside large ones. A result that depends on one element
-    of each input rounds in proportion to these: a sum to the magnitudes of its terms, other operators to the result. A
-    runtime that fuses several nodes has not used the recorded tensor between them, so the error of the inputs is
-    allowed as well, capped at rounding size.
+    The norm of a whole tensor hides a wrong row of small values among large ones. If a result depends on one element of
+    each input, its rounding error is proportional to them: for a sum, to the magnitudes of its terms; for other
+    operators, to the result. A runtime that fuses several nodes did not use the recorded tensor between them, so the
+    error of the inputs is allowed too, capped at the size of rounding.
 
     Args:
-        node: The node on real numbers.
+        node: The node's real-valued form.
         values: Its inputs.
         output: The replayed output.
         recorded: The recorded output.
         unit: Unit roundoff of the coarser of the formats involved.
-        carried: The largest error of its inputs, capped at rounding size.
-        normal: The smallest normal number of the format that they were rounded to; of the storage format if None.
+        carried: The largest error of its inputs, capped at the size of rounding.
+        normal: The smallest normal number of the format that the inputs were rounded to. None for that of the storage
+            format.
 
     Returns:
-        The count; 0 for operators without such a bound.
+        The count, or 0 for operators without such a bound.
     """
     row = operators.of(node.op)
     if not row.rounds_by_element or "activation" in node.attrs or recorded.shape != output.shape:
@@ -176,24 +177,25 @@ def beyond_own_sums(
     unit: float,
     normal: float | None = None,
 ) -> int:
-    """Count the elements of a product whose error exceeds the rounding of their own sum.
+    """Count the elements of a product whose error exceeds the rounding error of their own sum.
 
-    The norm of a whole tensor hides one wrong row of many. The bound of a sum holds for each element; the usual
-    magnitudes of the tensor are added to those of its terms, since neighbours share their rounding in the transforms of
-    a fast convolution (Winograd's is bounded by norm only: Barabasz et al., "Error analysis and improving the accuracy
-    of Winograd convolution for deep neural networks", ACM TOMS 46, 2020).
+    The norm of a whole tensor hides one wrong row among many. The bound of a sum holds for each element. The usual
+    magnitudes of the tensor are added to the magnitudes of its terms, because neighbours share rounding in the
+    transforms of a fast convolution (Winograd's is bounded by norm only: Barabasz et al., "Error analysis and improving
+    the accuracy of Winograd convolution for deep neural networks", ACM TOMS 46, 2020).
 
     Args:
-        node: The node on real numbers.
+        node: The node's real-valued form.
         values: Its inputs.
         output: The replayed output.
         recorded: The recorded output.
         opset: Version of each operator set.
         unit: Unit roundoff of the coarser of the formats involved.
-        normal: The smallest normal number of the format that they were rounded to; of the storage format if None.
+        normal: The smallest normal number of the format that the inputs were rounded to. None for that of the storage
+            format.
 
     Returns:
-        The count; 0 for operators without such a bound.
+        The count, or 0 for operators without such a bound.
     """
     is_product = operators.of(node.op).sums in (Sums.FILTER, Sums.MATRIX)
     if "activation" in node.attrs:
@@ -212,13 +214,13 @@ def beyond_own_sums(
 
 
 _SURELY = 0.99
-"""Share of a bound up to which a first check in float32 is certain."""
+"""Share of a bound up to which a first check in float32 is conclusive."""
 
 
 def _surely_within(
     recorded: np.ndarray, replayed: np.ndarray, terms: Sequence[np.ndarray], share: float, floor: float
 ) -> bool:
-    """Tell, by float32 alone, that no element is further off than a share of its terms' magnitudes and a floor."""
+    """Return whether float32 alone shows that no error exceeds a share of its terms' magnitudes plus a floor."""
     if any(array.dtype != np.float32 for array in (recorded, replayed, *terms)):
         return False
     bound = np.abs(terms[0])
@@ -231,7 +233,7 @@ def _surely_within(
 
 
 def _count_beyond(recorded: np.ndarray, output: np.ndarray, terms: np.ndarray, most: float, tiny: float) -> int:
-    """Count the elements whose error exceeds a multiple of their own terms plus the usual ones of the tensor."""
+    """Count the elements whose error exceeds a multiple of their own terms plus the tensor's usual term magnitude."""
     usual, count = _usual(terms), 0
     with np.errstate(invalid="ignore", over="ignore"):
         for recorded_part, replayed_part, own_terms in stretches(recorded, output, terms):
@@ -253,14 +255,14 @@ def replay_noise(
     *,
     allowed: float | None = None,
 ) -> float:
-    """Return the possible error of each element of a float32 replay in which terms may cancel; 0 if none do.
+    """Return the possible error of each element of a float32 replay whose terms may cancel, or 0 if none may.
 
     Args:
-        node: The node on real numbers.
+        node: The node's real-valued form.
         values: Its inputs.
         output: The replayed output.
         opset: Version of each operator set.
-        allowed: The result of `allowed_error` for float32; computed if None.
+        allowed: The result of `allowed_error` for float32. Computed if None.
     """
     row = operators.of(node.op)
     if (row.rounds_by_element and not row.adds) or not output.size:
@@ -275,7 +277,7 @@ def _usual(values: np.ndarray) -> float:
 
 
 def _smallest(dtype: np.dtype) -> float:
-    """Return the smallest normal number of a float format: many processors flush smaller ones to 0."""
+    """Return the smallest normal number of a float format. Many processors flush smaller numbers to 0."""
     try:
         return float(ml_dtypes.finfo(dtype).smallest_normal)  # type: ignore[no-untyped-call]  # untyped upstream
     except ValueError:
@@ -285,17 +287,17 @@ def _smallest(dtype: np.dtype) -> float:
 def narrow_sums_error(
     node: Node, values: Mapping[str, np.ndarray], output: np.ndarray, opset: Mapping[str, int], unit: float
 ) -> float | None:
-    """Estimate the norm of the error of sums accumulated in a narrow format; None if the node sums nothing.
+    """Estimate the error norm of sums accumulated in a narrow format, or return None if the node has no sums.
 
     Each addition rounds the partial sum. With mixed signs, partial sums grow with the root of their number and the
     error is about unit * sum of magnitudes; with equal signs, it grows with the root of the number of terms.
 
     Args:
-        node: The node on real numbers.
+        node: The node's real-valued form.
         values: Its inputs.
         output: The replayed output.
         opset: Version of each operator set.
-        unit: Unit roundoff of the format.
+        unit: Unit roundoff of the accumulator's format.
     """
     sums = None if operators.of(node.op).sums is None else _magnitudes(node, values, opset)
     if sums is None:
@@ -307,7 +309,7 @@ def narrow_sums_error(
 
 
 def is_free_scale(form: Node, tensor: str, values: Mapping[str, np.ndarray], recorded: np.ndarray) -> bool:
-    """Tell whether a tensor is a scale chosen for data that is all zero: then any scale is right, and so is each code.
+    """Return whether a tensor is a scale chosen for all-zero data: any scale and any codes are then right.
 
     ONNX's formula gives 0, ONNX Runtime writes 1, and others 1/255.
 
@@ -323,13 +325,13 @@ def is_free_scale(form: Node, tensor: str, values: Mapping[str, np.ndarray], rec
 
 
 def minus(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Return the difference of two arrays in float64; non-finite values stay so."""
+    """Return the difference of two arrays in float64. Non-finite values stay non-finite."""
     with np.errstate(invalid="ignore", over="ignore"):
         return np.asarray(np.subtract(one, other, dtype=np.float64))
 
 
 def difference(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Return the difference of two arrays in float64: 0 where both are the same infinity, or NaN."""
+    """Return the difference of two arrays in float64, with 0 where both are NaN or the same infinity."""
     off = minus(one, other)
     if np.isfinite(off).all():
         return off
@@ -337,7 +339,7 @@ def difference(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 def norm(values: np.ndarray) -> float:
-    """Return the Euclidean norm; NaN if a value is not finite."""
+    """Return the Euclidean norm, or NaN if any value is not finite."""
     total = 0.0
     for (part,) in stretches(np.asarray(values)):
         flat = np.asarray(part, np.float64)
@@ -346,7 +348,7 @@ def norm(values: np.ndarray) -> float:
 
 
 def finite_norm(values: np.ndarray) -> float:
-    """Return the Euclidean norm of the finite values; others are judged separately."""
+    """Return the Euclidean norm of the finite values. Non-finite values are judged separately."""
     total = 0.0
     for (part,) in stretches(np.asarray(values)):
         flat = np.asarray(part, np.float64)
@@ -359,7 +361,7 @@ def finite_norm(values: np.ndarray) -> float:
 
 
 def _magnitudes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int]) -> np.ndarray | None:
-    """Return the sums with every term's magnitude in place of the term."""
+    """Return the sums with each term replaced by its magnitude."""
     attrs = {name: value for name, value in node.attrs.items() if not name.startswith("activation")}
     attrs |= {name: abs(value) for name, value in attrs.items() if name in _FACTORS and isinstance(value, int | float)}
     bare = Node(name=node.name, op=node.op, domain=node.domain, inputs=node.inputs, outputs=node.outputs, attrs=attrs)
@@ -370,7 +372,7 @@ def _magnitudes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str
 
 
 def _flipped(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int], unit: float) -> float:
-    """Return the norm of the steps that rounding may take in a node that rounds to steps: where a tie is near."""
+    """Return the norm of the error that near-ties may cause in a node that rounds to steps."""
     data, *ends = (values[name] for name in node.inputs)
     reach = np.abs(data) + np.max([np.max(np.abs(end), initial=0.0) for end in ends])
     nudge = (FUNCTION_ROUNDOFFS * unit * reach).astype(data.dtype)
@@ -386,10 +388,10 @@ def _shapes(values: Mapping[str, np.ndarray]) -> dict[str, tuple[int, ...]]:
 
 
 def sum_terms(node: Node, shapes: Mapping[str, tuple[int, ...]], output: tuple[int, ...]) -> float:
-    """Return the number of terms of each sum; 1 or more, whether the shapes fit the operator or not.
+    """Return the number of terms of each sum, at least 1 even if the shapes do not fit the operator.
 
     Args:
-        node: The node on real numbers.
+        node: The node's real-valued form.
         shapes: Shapes of its inputs by name.
         output: The shape of its output.
     """

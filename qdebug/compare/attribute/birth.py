@@ -1,4 +1,4 @@
-"""The first appearance of a NaN or an infinity: its place, its rule, and the inputs that select it."""
+"""The first appearance of a NaN or an infinity: where it is, which rule it follows, and which inputs select it."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ __all__ = ["Birth", "BirthOperand", "BirthRule", "Selector"]
 
 
 class BirthRule(StrEnum):
-    """Why the result of a node is no finite number."""
+    """Why the result of a node is not finite."""
 
     OVERFLOW = "overflow"
-    """The exact result is beyond the largest number of the format."""
+    """The exact result exceeds the largest number of the format."""
     SUM_OVERFLOW = "sum_overflow"
-    """The exact result is not, and the sum of the terms' magnitudes is."""
+    """The exact result fits the format, but the sum of the terms' magnitudes does not."""
     INSIDE_OVERFLOW = "inside_overflow"
-    """The exact result is not, and the exponential of the operand is, wherever the result is no finite number."""
+    """The exact result fits the format, but the operand's exponential overflows at exactly the non-finite elements."""
     ZERO_BY_ZERO = "0/0"
     BY_ZERO = "x/0"
     INFINITY_BY_INFINITY = "inf/inf"
     INFINITIES = "inf-inf"
     ZERO_TIMES_INFINITY = "0*inf"
     DOMAIN = "domain"
-    """The function has no finite value there: logarithms, roots and the like."""
+    """The function has no finite value there, like the logarithm of 0."""
     POWER = "power"
-    """A negative number is raised to a fraction, or 0 to a negative number."""
+    """A negative number is raised to a fraction, or 0 to a negative power."""
     TAKEN = "taken"
-    """It is picked from what is alike on both sides."""
+    """The element is selected from values that are equal on both sides."""
     CONSTANT = "constant"
-    """A constant of the node is no finite number."""
+    """A constant of the node is not finite."""
     UNDEFINED = "undefined"
-    """The exact result is no finite number either."""
+    """The exact result is not finite either."""
     ARITHMETIC = "arithmetic"
-    """The exact result is a number of the format."""
+    """The exact result is finite and fits the format."""
     UNKNOWN = "unknown"
-    """The node cannot be computed here; what it read is finite."""
+    """The node cannot be recomputed, but its inputs are finite."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class BirthOperand:
 
     Args:
         tensor: The input.
-        value: The element that the result depends on; for operators that are not elementwise, the largest magnitude.
+        value: The element that the result depends on. For operators that are not elementwise, the largest magnitude.
     """
 
     tensor: str
@@ -60,7 +60,8 @@ class Selector:
 
     Args:
         tensor: The input.
-        difference: Its largest difference from the reference's value at this element.
+        difference: The difference between its value and the reference's at this element, or the largest if there are
+            several.
     """
 
     tensor: str
@@ -74,19 +75,19 @@ class Birth(JsonObject):
     Args:
         node: The backend node.
         op: Its operator.
-        tensor: Its output; it may have no partner in the reference.
+        tensor: Its output, which may have no partner in the reference.
         sample: The first sample in which it appears.
         step: The first step.
         index: The first element.
         value: NaN or an infinity.
         elements: Number of such elements in this sample and step.
         rule: The rule.
-        function: The function that is undefined there; "" for other rules.
+        function: The function that is undefined there. "" for other rules.
         operands: The inputs of the node.
-        exact: The exact result; None if unknown.
-        format: The format that it exceeds; "" for other rules.
+        exact: The exact result, or None if unknown.
+        format: The format that overflows. "" for other rules.
         largest: The largest number of that format; None for other rules.
-        selected: Inputs with whose reference values the result is finite, or not finite as in the reference.
+        selected: Inputs whose reference values make the result finite, or non-finite exactly as in the reference.
     """
 
     json_keys = (
@@ -111,7 +112,7 @@ class Birth(JsonObject):
 
     @property
     def sentence(self) -> str:
-        """The element and the rule, in one clause."""
+        """The element and the rule, as one clause."""
         place = f"element {list(self.index)}" if self.index else "the only element"
         return f"{place} is {_said(self.value)} because {self._why}"
 

@@ -1,10 +1,10 @@
-"""Finds where a NaN or an infinity is born, and by which rule.
+"""Finds where a NaN or an infinity originates, and by which rule.
 
-It is born in a node whose inputs do not account for it: they are finite, or what is not finite in them is alike on both
-sides, or it would be there without them. The node is computed once more in float64 on what it read. A finite result
-beyond the largest number of the format is an overflow; where the exact result is no number either, the operands tell
-why. Computed on what the reference has in the place of one input, the node shows whether an error of that input alone
-selects it.
+It originates in a node whose inputs do not account for it: they are finite, their non-finite values are equal on both
+sides, or it would appear without them. The node is recomputed in float64 on its recorded inputs. A finite result beyond
+the largest number of the format is an overflow. If the exact result is not finite either, the operands show why.
+Recomputing the node with the reference's values for one input shows whether the error of that input alone selects the
+non-finite result.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ __all__ = ["find_birth", "one_sided"]
 
 
 def one_sided(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
-    """Tell which elements are NaN or infinite, and not the same on the other side.
+    """Return which elements are NaN or infinite and differ from the other side.
 
     Args:
         ours: The elements.
-        theirs: Those of the other side, of the same shape.
+        theirs: The other side's elements, in the same shape.
     """
     same = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))
     return np.asarray(~np.isfinite(ours) & ~same)
 
 
 def find_birth(replays: ReferenceReplay, tensor: str, place: tuple[int, int]) -> Birth | None:
-    """Find where what is not finite in a compared backend tensor is born: in its node, or before it without a partner.
+    """Find where the non-finite values of a compared backend tensor originate: in its own or an earlier unpaired node.
 
     Args:
         replays: Both runs and their pairs.
@@ -51,7 +51,7 @@ def find_birth(replays: ReferenceReplay, tensor: str, place: tuple[int, int]) ->
         place: Sample and step.
 
     Returns:
-        None if its inputs account for all of it, or if that cannot be told.
+        The origin, or None if the inputs account for all non-finite values or it is unknown whether they do.
     """
     recording = replays.be.recording
     nodes, entries = between(recording.graph, tensor, replays.pairs)
@@ -76,23 +76,23 @@ def find_birth(replays: ReferenceReplay, tensor: str, place: tuple[int, int]) ->
 
 
 def _wrong(replays: ReferenceReplay, name: str, theirs: np.ndarray, place: tuple[int, int]) -> np.ndarray:
-    """Tell which elements of a backend tensor are not finite, and should not be so; none if the shapes differ."""
+    """Return which elements of a backend tensor are not finite but should be; none if the shapes differ."""
     ours = real_values(replays.be.recording, name, place).astype(np.float64)
     return one_sided(ours, theirs) if ours.shape == theirs.shape else np.zeros(ours.shape, bool)
 
 
 class _Node:
-    """One node of the backend, and what it reads on both sides, in float64.
+    """A backend node with its inputs from both sides, in float64.
 
     Args:
         replays: Both runs and their pairs.
         node: The node.
         tensor: Its output.
         place: Sample and step.
-        expected: What tensors should be, by name: the output, and what has no partner.
+        expected: Expected values by tensor name: the output, and tensors without a partner.
 
     Raises:
-        KernelError: An input is kept in an order that nothing computes on.
+        KernelError: An input is stored in an unsupported dimension order.
         RecordingError: An input was not recorded.
     """
 
@@ -118,7 +118,7 @@ class _Node:
         return array.astype(np.float64) if name in self._real else array
 
     def _partner(self, name: str) -> np.ndarray | None:
-        """Return the reference's values of an input, where they are known and have the same shape."""
+        """Return the reference's values of an input, or None if they are unknown or have a different shape."""
         reference = self._replays.ref.recording
         if name in self._replays.pairs:
             other = partner_values(self._replays, name, self._place)
@@ -131,10 +131,10 @@ class _Node:
         return self._wide(name, other) if other.shape == self._ours[name].shape else None
 
     def birth(self, bad: np.ndarray) -> Birth | None:
-        """Return the first birth among elements that are not finite; None if the inputs account for all of them.
+        """Return the first birth among non-finite elements, or None if the inputs account for all of them.
 
         Args:
-            bad: Which elements of the tensor are not finite, and not alike on both sides.
+            bad: Which elements of the tensor are not finite and differ from the other side.
         """
         recording, place = self._replays.be.recording, self._place
         stored = recording.load(self._tensor, *place)
@@ -168,9 +168,9 @@ class _Node:
         return found if constants else self._selected(self._explained(found, stored))
 
     def _without(self, arriving: Mapping[str, np.ndarray], stored: np.ndarray) -> np.ndarray | None:
-        """Tell which elements are not finite, and do not depend on what arrives; None if that is not known.
+        """Return which elements are not finite regardless of non-finite inputs, or None if unknown.
 
-        An element that changes with what is put in the place of an infinity is accounted for by that infinity.
+        If an element changes when an infinity is replaced by another value, the infinity accounts for it.
 
         Args:
             arriving: Which elements of each input are not finite.
@@ -188,7 +188,7 @@ class _Node:
         return np.asarray(alike & ~(np.abs(first) <= _format(stored, math.inf)[0]))
 
     def _arriving(self, name: str) -> np.ndarray:
-        """Tell which elements of an input are not finite; those that the reference has alike do not count."""
+        """Return which elements of an input are not finite and differ from the reference."""
         if name in self._theirs:
             return one_sided(self._ours[name], self._theirs[name])
         unknown = self._graph.is_constant(name)  # an unpaired constant cannot be accused
@@ -198,7 +198,7 @@ class _Node:
         return BirthOperand(tensor=name, value=float(self._ours[name][wrong][0]))
 
     def _computed(self, values: Mapping[str, np.ndarray]) -> np.ndarray | None:
-        """Compute the node in float64; None if it cannot be."""
+        """Compute the node in float64, or return None if that is not possible."""
         if self._row.casts:
             return values[self._form.inputs[0]]  # a cast rounds only afterwards
         try:
@@ -208,7 +208,7 @@ class _Node:
         return made.astype(np.float64)
 
     def _explained(self, found: Birth, stored: np.ndarray) -> Birth:
-        """Return a birth with its rule and operands."""
+        """Return the birth of an element with its rule and operands."""
         made = self._computed(self._ours)
         found = replace(found, operands=self._operands(found.index))
         if made is None or made.shape != stored.shape:
@@ -232,7 +232,7 @@ class _Node:
         return replace(found, rule=BirthRule.ARITHMETIC)
 
     def _overflows_inside(self, stored: np.ndarray, largest: float) -> bool:
-        """Tell whether a function of one operand is no finite number where the exponential of it is none, and there."""
+        """Return whether a one-operand function is non-finite exactly where its operand's exponential overflows."""
         if not self._row.through_exp or len(self._real) != 1:
             return False
         values = self._ours[next(iter(self._real))]
@@ -256,13 +256,13 @@ class _Node:
         return tuple(found)
 
     def _magnitudes(self) -> np.ndarray | None:
-        """Return the sums with every term's magnitude in place of the term; None of an operator that sums nothing."""
+        """Return the sums with each term replaced by its magnitude, or None if the operator has no sums."""
         if self._row.sums is None:
             return None
         return self._computed({name: np.abs(a) if name in self._real else a for name, a in self._ours.items()})
 
     def _no_number(self, found: Birth, stored: np.ndarray) -> Birth:
-        """Return a birth with the rule by which its exact result is no finite number."""
+        """Return a birth with the rule that explains why its exact result is not finite."""
         row, values = self._row, [operand.value for operand in found.operands]
         if row.moves or row.selects or row.keeps_values or row.casts:
             sources = [name for name in self._real if not np.all(np.isfinite(self._ours[name]))]
@@ -285,7 +285,7 @@ class _Node:
         return replace(found, rule=rule or BirthRule.UNDEFINED)
 
     def _selected(self, found: Birth) -> Birth:
-        """Return a birth with the inputs of which the reference's values give a finite result, or the reference's."""
+        """Return a birth with the inputs whose reference values make the result finite, or equal to the reference's."""
         stored = self._replays.be.recording.load(self._tensor, *self._place)
 
         right = float(self._expected[self._tensor][found.index])
@@ -321,12 +321,12 @@ def _alike(one: np.ndarray, other: np.ndarray) -> bool:
 
 
 def _from_infinities(found: Birth, read: Sequence[np.ndarray]) -> bool:
-    """Tell whether the exact result is NaN, and none of what was read is."""
+    """Return whether the exact result is NaN although none of the inputs is."""
     return math.isnan(found.exact or 0.0) and not any(np.any(np.isnan(array)) for array in read)
 
 
 def _elementwise_rule(row: operators.Operator, values: list[float]) -> BirthRule | None:
-    """Return the rule by which operands give no finite number; None if none is known."""
+    """Return the rule by which the operands give a non-finite result, or None if no rule is known."""
     infinite = [math.isinf(value) for value in values]
     found: BirthRule | None = None
     if row.divisor is not None and row.divisor < len(values):
@@ -348,10 +348,10 @@ def _elementwise_rule(row: operators.Operator, values: list[float]) -> BirthRule
 
 
 def _format(stored: np.ndarray, exact: float) -> tuple[float, str]:
-    """Return the largest number of the format that a result was rounded to, and its name.
+    """Return the largest number of the format that a result was rounded to, and the format's name.
 
-    A runtime may keep values of a short format in a longer one: then the short one counts, if it has no room for the
-    exact result and all that was recorded fits it.
+    A runtime may store values of a short format in a longer one. The short format counts if the exact result overflows
+    it and all recorded values fit it.
     """
     try:
         largest = float(ml_dtypes.finfo(stored.dtype).max)  # type: ignore[no-untyped-call]  # untyped upstream

@@ -1,4 +1,4 @@
-"""Tensors of a run that hold the same bytes."""
+"""Finds tensors of a run that hold the same bytes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["tensors_by_bytes"]
 
 
 def tensors_by_bytes(recording: Recording, place: tuple[int, int]) -> Mapping[tuple[str, bytes], list[str]]:
-    """Return the tensors of a sample and step by the type and hash of their elements, where these are known.
+    """Return the tensors of a sample and step by dtype and hash of their elements, if the hashes are known.
 
     Args:
         recording: A run.

@@ -1,8 +1,8 @@
-"""Intervals that a tensor's real values are clipped to, by its codes or by a clamp fused into its node.
+"""Intervals that a tensor's real values are clipped to, by its code range or by a clamp fused into its node.
 
-Also the effect of the backend's own rounding to codes inside a part that is compared as a whole. The part is replayed
+Also the effect of the backend's own quantization inside a region that is compared as a whole. The region is replayed
 twice on the backend's recorded inputs and constants: with each tensor rounded to its codes, as the backend's graph
-states, and with none. The difference is rounding that the other graph lacks and that is no fault.
+states, and without any rounding. The difference is rounding that the other graph lacks and that is not a fault.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ __all__ = [
 
 
 def folded_clamp(reference: Recording, backend: Recording, entry: PlannedNode) -> tuple[float, float] | None:
-    """Return the interval of the reference's Relu or Clip that the backend may compute along with its node."""
+    """Return the interval of the reference's Relu or Clip that the backend may fuse into its node."""
     reference_node = _producer_of_values(reference.graph, entry.reference_tensor)
     backend_node = backend.graph.producer(entry.tensor)
     if reference_node is None or backend_node is None or operators.of(backend_node.op).dequantizes:
@@ -58,11 +58,11 @@ def folded_clamp(reference: Recording, backend: Recording, entry: PlannedNode) -
 
 
 def held_as_recorded(replayed: np.ndarray, recorded: np.ndarray, folded: tuple[float, float]) -> np.ndarray:
-    """Clip a replay to the interval of a fused clamp, unless the recorded values are clearly unclamped.
+    """Clamp a replay to the interval of a fused clamp, unless the recorded values are clearly unclamped.
 
     Args:
-        replayed: The result of the node without the clamp, on real numbers.
-        recorded: The backend's real values, as many.
+        replayed: The real-valued result of the node without the clamp.
+        recorded: The backend's real values, in the same number.
         folded: The interval.
     """
     clamped = held(replayed, folded)
@@ -72,13 +72,13 @@ def held_as_recorded(replayed: np.ndarray, recorded: np.ndarray, folded: tuple[f
 
 
 def uniform_span(quant: QuantParams | None) -> Clamp:
-    """Return the real values of the lowest and highest code; no bounds if channels differ or codes are no integers."""
+    """Return the real values of the lowest and highest code, without bounds if channels differ or codes are floats."""
     span = None if quant is None or quant.per_channel else quant.span
     return (None, None) if span is None else span
 
 
 def held(values: np.ndarray, *spans: Clamp | None) -> np.ndarray:
-    """Clip real values to intervals one after the other; None, or an interval without bounds, clips nothing."""
+    """Clamp real values to several intervals in turn. None, or an interval without bounds, has no effect."""
     for span in spans:
         if span is not None and span != (None, None):
             values = np.clip(values, *span)
@@ -88,13 +88,13 @@ def held(values: np.ndarray, *spans: Clamp | None) -> np.ndarray:
 def recorded_values(
     reference: Recording, backend: Recording, entry: PlannedNode, shape: tuple[int, ...], place: tuple[int, int]
 ) -> np.ndarray:
-    """Return the backend's values of a tensor, clipped to the reference's range.
+    """Return the backend's values of a tensor, clamped to the reference's range.
 
     Args:
         reference: The reference run.
         backend: The backend run.
         entry: The tensor.
-        shape: The reference's shape, in the order of dimensions of the comparison.
+        shape: The reference's shape, in the dimension order of the comparison.
         place: Sample and step.
     """
     stored = dequantize(backend.load(entry.tensor, *place), entry.quant)
@@ -103,19 +103,19 @@ def recorded_values(
 
 
 def span_before(graph: Graph, tensor: str) -> Clamp:
-    """Return the interval of the codes that a tensor holds or was dequantized from; unbounded without codes."""
+    """Return the interval of the codes that a tensor holds or was dequantized from, unbounded without codes."""
     return uniform_span(graph.tensors[_coded(graph, tensor)].quant)
 
 
 def span_after(recording: Recording, tensor: str) -> Clamp:
-    """Return the interval that the Relu or Clip readers of a tensor keep; values outside do not count.
+    """Return the interval that the Relu or Clip readers of a tensor keep. Values outside it do not matter.
 
     Args:
         recording: The run.
         tensor: One of its tensors.
 
     Returns:
-        Unbounded if it has other readers, or the interval is unknown.
+        The interval, unbounded if the tensor has other readers or the interval is unknown.
     """
     graph, nothing = recording.graph, (None, None)
     lows, highs, waiting, visited = list[float](), list[float](), [tensor], {tensor}
@@ -142,13 +142,13 @@ def span_after(recording: Recording, tensor: str) -> Clamp:
 
 
 def reference_codes(reference: Graph, backend: Graph, entry: PlannedNode) -> QuantParams | None:
-    """Return the codes that the reference rounds a tensor to and the backend need not.
+    """Return the quantization that the reference applies to a tensor but the backend may not.
 
-    Those are the tensor's own. If a dequantizer of the reference alone computes it, they are the codes that this reads:
-    a dequantizer on both sides rounds nothing.
+    This is the tensor's own quantization. If a dequantizer computes it in the reference only, it is the quantization of
+    the codes that the dequantizer reads. Dequantizers on both sides add no rounding.
 
     Returns:
-        None if the reference's tensor is not in codes, or in several quantizations.
+        The quantization, or None if the reference tensor has none or several.
     """
     quant = reference.tensors[entry.reference_tensor].quant
     backend_node = backend.producer(entry.tensor)
@@ -158,7 +158,7 @@ def reference_codes(reference: Graph, backend: Graph, entry: PlannedNode) -> Qua
 
 
 def _coded(graph: Graph, tensor: str) -> str:
-    """Return the codes that a tensor was dequantized from; the tensor itself if it was not."""
+    """Return the codes that a tensor was dequantized from, or the tensor itself if it was not dequantized."""
     node = graph.producer(tensor)
     real = node is not None and operators.of(node.op).dequantizes
     return node.inputs[0] if node is not None and node.inputs and real else tensor
@@ -182,15 +182,15 @@ def rounding_inside(
 ) -> np.ndarray:
     """Return the effect of rounding to the backend's own codes on each element of a segment's result.
 
-    Clipping by the codes is no rounding: it happens in both replays.
+    Clipping to the code range does not count as rounding. It is applied in both replays.
 
     Args:
         be: The backend run.
-        pair: The pair that the segment leads to.
+        pair: The pair whose backend tensor the segment ends in.
         segment: The segment.
-        shape: The shape of the reference's tensor, in the order of dimensions of the comparison.
+        shape: The shape of the reference tensor, in the dimension order of the comparison.
         place: Sample and step.
-        known: Tensors whose recorded codes are used in place of rounding them.
+        known: Tensors whose recorded codes are used instead of rounding.
 
     Returns:
         Real values in that order.
@@ -217,7 +217,7 @@ def _run_coded(
     to_codes: bool,
     taken: Mapping[str, np.ndarray] = MappingProxyType({}),
 ) -> dict[str, np.ndarray]:
-    """Compute a node, clip its result to the range of its codes, and round it to them if asked."""
+    """Compute a node, clip its result to its code range, and round it to codes on request."""
     if operators.of(node.op).takes_codes:
         raise KernelError(f"{node.op} computes with codes")
     results: dict[str, np.ndarray] = {}

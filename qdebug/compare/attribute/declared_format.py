@@ -1,4 +1,4 @@
-"""The float format that a run declares to compute in, whatever format its tensors are stored in."""
+"""The float format in which a run declares to compute, whatever format its tensors are stored in."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _NAMES = MappingProxyType({"f16": "float16", "fp16": "float16", "half": "float16
 
 
 def declared_format(run: Recording) -> ShortFormat | None:
-    """Return the short format that a run computes in by its option `effective_precision`; None if it states none."""
+    """Return the short format that a run's option `effective_precision` declares, or None if it is not set."""
     stated = str(run.info.options.get(_OPTION, "")).lower()
     name = _NAMES.get(stated, stated)
     return next((short for short in SHORT_FORMATS if short.name.lower() == name.lower()), None)
 
 
 def declared_unit(run: Recording) -> float:
-    """Return the unit roundoff of the declared format; of float32 if there is none."""
+    """Return the unit roundoff of the declared format, or of float32 if there is none."""
     short = declared_format(run)
     return FLOAT32_UNIT_ROUNDOFF if short is None else short.unit
 
 
 def held_in_declared(run: Recording, values: np.ndarray) -> ShortFormat | None:
-    """Return the declared format of a run if it can hold some of its values; None if not."""
+    """Return the declared format of a run if it can represent some of the given values, or None."""
     short = declared_format(run)
     return short if short is not None and values.dtype.kind == "f" and fits(values, short) else None

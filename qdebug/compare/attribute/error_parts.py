@@ -12,16 +12,16 @@ __all__ = ["PARTS", "ErrorParts"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorParts:
-    """The origin of a tensor's error: the whole error is `propagated` + `constants` + `arithmetic`.
+    """The origin of a tensor's error. The total error is `propagated` + `constants` + `arithmetic`.
 
     Args:
-        introduced: Error that this node adds: `constants` and `arithmetic`, the latter alone if the former is unknown;
-            None until measured.
-        propagated: Error that reaches it through its inputs; None until measured.
-        constants: The part of `introduced` from other weights, biases, attributes or operators than the reference's;
-            None if unknown.
-        arithmetic: The part from its arithmetic, clipping included; None if unknown.
-        clipping: The part from the range of the codes; None if the tensor is not quantized.
+        introduced: Error added by this node: `constants` plus `arithmetic`, or `arithmetic` alone if `constants` is
+            unknown. None until measured.
+        propagated: Error that reaches it through its inputs. None until measured.
+        constants: The part of `introduced` that is due to weights, biases, attributes or operators that differ from the
+            reference's. None if unknown.
+        arithmetic: The part due to the node's arithmetic, clipping included. None if unknown.
+        clipping: The part due to the range of the codes. None if the tensor is not quantized.
     """
 
     introduced: ErrorStats | None = None
@@ -31,9 +31,9 @@ class ErrorParts:
     clipping: ErrorStats | None = None
 
     def parts(self) -> dict[str, Any]:
-        """Return each part by name, to make another object with them."""
+        """Return each part by name, ready to construct another object."""
         return {name: getattr(self, name) for name in PARTS}
 
 
 PARTS = tuple(part.name for part in fields(ErrorParts))
-"""Names of the parts, of `clipping` last."""
+"""Names of the parts, with `clipping` last."""

@@ -1,4 +1,4 @@
-"""Walks through a graph: tensors above or below some tensors, and in between."""
+"""Walks through a graph: upstream, downstream, and between given tensors."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["between", "downstream", "part_of", "upstream"]
 
 
 def between(graph: Graph, tensor: str, compared: Container[str]) -> tuple[tuple[Node, ...], tuple[str, ...]]:
-    """Return the nodes between a tensor and the nearest compared tensors above it, in order, and these tensors.
+    """Return the nodes between a tensor and the nearest compared tensors upstream, in order, and those tensors.
 
     Args:
         graph: A graph.
         tensor: One of its tensors.
-        compared: The tensors where the search ends; `tensor` itself does not end it.
+        compared: The tensors where the search ends. `tensor` itself does not end it.
     """
     nodes: dict[str, Node] = {}
     entries: dict[str, None] = {}
@@ -37,7 +37,7 @@ def between(graph: Graph, tensor: str, compared: Container[str]) -> tuple[tuple[
 
 
 def downstream(graph: Graph, tensors: Iterable[str]) -> set[str]:
-    """Return the tensors that depend on any of some tensors, these included."""
+    """Return the tensors that depend on any of the given tensors, including the given ones."""
     reached = set(tensors)
     for node in graph.nodes:
         if not reached.isdisjoint(node.inputs):
@@ -46,7 +46,7 @@ def downstream(graph: Graph, tensors: Iterable[str]) -> set[str]:
 
 
 def upstream(graph: Graph, tensors: Sequence[str]) -> set[str]:
-    """Return the tensors that some tensors depend on, these included."""
+    """Return the tensors that the given tensors depend on, including the given ones."""
     waiting, reached = list(tensors), set(tensors)
     while waiting:
         producer = graph.producer(waiting.pop())
@@ -57,9 +57,9 @@ def upstream(graph: Graph, tensors: Sequence[str]) -> set[str]:
 
 
 def part_of(graph: Graph, name: str, compared: Container[str]) -> str | None:
-    """Return the compared tensor that judges a node or tensor that is not compared itself; None if there is none.
+    """Return the compared tensor that is judged in place of an uncompared node or tensor, or None if there is none.
 
-    It is the first one in topological order that depends on it through tensors that are not compared.
+    It is the first compared tensor, in topological order, that depends on it through uncompared tensors.
 
     Args:
         graph: A graph.

@@ -1,8 +1,8 @@
-"""Rounding to codes in a run that shows real values on a grid whose step nobody stated.
+"""Rounding to codes in a run that stores real values on a grid whose step is not declared.
 
-Chips and their tools return real numbers that were codes. Half a step of the grid is then rounding, like the last digit
-of a float format. A product in codes has weights in codes too; if they come from the model, nothing is known of these
-codes, and each weight is assumed to be rounded to 8 bits of the largest of them.
+Chips and their tools return real numbers that were computed as codes. Half a grid step then counts as rounding, like
+the last digit of a float format. A quantized product has quantized weights too. If the weights come from the float
+model, their codes are unknown, and each weight is assumed to be rounded to 8 bits of the largest weight.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ __all__ = [
 _TELLING = 64
 """Number of elements that decide whether a tensor lies on a grid."""
 _LOOKED_AT = 12
-"""Number of tensors that decide it for a run."""
+"""Number of tensors examined to decide this for a run."""
 _LEVELS_OF_WEIGHT = 127
-"""Codes of 8 bits on either side of 0."""
+"""Number of 8-bit codes on either side of 0."""
 
 
 def grid_of_codes(arrays: Callable[[], Iterator[np.ndarray]]) -> Grid | None:
-    """Return the grid of codes that the real values of a tensor lie on; None of whole numbers.
+    """Return the grid that the real values of a tensor lie on, or None for whole numbers.
 
     Args:
-        arrays: Yields its values at each sample and step; called a few times.
+        arrays: Yields the tensor's values at each sample and step. Called several times.
     """
     first = next(arrays(), None)
     if first is None or first.dtype not in (np.float32, np.float64):
@@ -66,13 +66,13 @@ def grid_of_codes(arrays: Callable[[], Iterator[np.ndarray]]) -> Grid | None:
 
 
 def telling_values(recording: Recording) -> int:
-    """Return how many different values determine a tensor's grid, in a run that shows real values in place of codes.
+    """Return how many distinct values determine a tensor's grid, in a run that stores real values instead of codes.
 
     Args:
         recording: The run.
 
     Returns:
-        0 for a run in which most of the examined tensors lie on no grid.
+        The number, or 0 for a run in which most of the examined tensors are not on a grid.
     """
     graph = recording.graph
     computed = [name for node in graph.nodes for name in node.outputs if name and recording.has(name)]
@@ -92,35 +92,35 @@ def _first(recording: Recording, tensor: str) -> Iterator[np.ndarray]:
 
 
 def are_few(values: np.ndarray, telling: int) -> bool:
-    """Tell whether real values are too few to tell whether they lie on a grid.
+    """Return whether there are too few real values to decide whether they lie on a grid.
 
     Args:
         values: The values.
-        telling: How many different ones tell it.
+        telling: How many distinct values are needed.
     """
     return values.dtype in (np.float32, np.float64) and np.unique(values).size < telling
 
 
 def is_weight(values: np.ndarray) -> bool:
-    """Tell whether a constant is rounded to 8-bit codes where a product is computed in codes: a bias is not."""
+    """Return whether a constant would be rounded to 8-bit codes in a quantized product. A bias would not."""
     return values.dtype.kind == "f" and values.ndim > 1 and bool(values.size)
 
 
 def half_code(values: np.ndarray) -> float:
-    """Return half the step of 8-bit codes whose range reaches to the largest of some values, and as far below 0."""
+    """Return half the step of symmetric 8-bit codes whose range covers the largest of the given values."""
     return float(np.max(np.abs(values), where=np.isfinite(values), initial=0.0)) / _LEVELS_OF_WEIGHT / 2
 
 
 def weight_noise(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int]) -> np.ndarray | None:
-    """Estimate by how much each result of a product is off where its weight is rounded to 8 bits.
+    """Estimate the error of each result of a product if its weight is rounded to 8 bits.
 
     Args:
-        node: The node on real numbers.
+        node: The node's real-valued form.
         values: Its inputs.
         opset: Version of each operator set.
 
     Returns:
-        Root mean squares of the shape of the result; None for a node that multiplies by no weight.
+        Root mean squares in the shape of the result, or None if the node does not multiply by a weight.
     """
     row = operators.of(node.op)
     name = node.inputs[1] if row.product and len(node.inputs) > 1 else ""
@@ -153,7 +153,7 @@ def weight_noise(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[st
 
 
 def allowed_squares(grid: Grid, size: int, noise: np.ndarray | None) -> float:
-    """Return the squared norm of the error that rounding to a grid, and weights to codes, may cause.
+    """Return the squared error norm that rounding results to a grid and weights to codes may cause.
 
     Args:
         grid: The grid.
@@ -169,12 +169,12 @@ def allowed_squares(grid: Grid, size: int, noise: np.ndarray | None) -> float:
 
 
 def beyond_steps(grid: Grid, replayed: np.ndarray, recorded: np.ndarray, noise: np.ndarray | None) -> int:
-    """Count the results that are farther off than rounding to codes explains.
+    """Count the results whose error exceeds what rounding to codes explains.
 
     Args:
         grid: The grid.
-        replayed: The replay, clipped to the ends of the grid.
-        recorded: The recorded values, of the same shape.
+        replayed: The replay, clipped to the range of the grid.
+        recorded: The recorded values, in the same shape.
         noise: The result of `weight_noise`.
     """
     most = (DERIVED_LSB + LSB_SLACK) * grid.step

@@ -1,7 +1,7 @@
-"""Measures how much of a node's error each of its inputs brings, by replaying the node.
+"""Measures how much of a node's error comes from each of its inputs, by replaying the node.
 
-The error of an input says little about that. An index that is off by one is off by little, and the element it selects
-may be entirely wrong; a large error of a small term does not count beside a large one.
+The size of an input's error is not enough to know. An index that is off by one may select a completely wrong element,
+and a large relative error of a small term is negligible next to a large term.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def partner_values(replays: ReferenceReplay, tensor: str, place: tuple[int, int]
         place: Sample and step.
 
     Returns:
-        The reference's elements in the backend's dimensions; in the reference's own if the shapes differ.
+        The reference's elements in the backend's dimension order, or in the reference's own order if the shapes differ.
 
     Raises:
         KernelError: The backend stores the tensor in blocks of channels.
@@ -50,10 +50,10 @@ def partner_values(replays: ReferenceReplay, tensor: str, place: tuple[int, int]
 def errors_by_input(
     replays: ReferenceReplay, tensor: str, names: Sequence[str], place: tuple[int, int]
 ) -> Mapping[str, float] | None:
-    """Return the error that each of some inputs alone causes in a compared tensor.
+    """Return the error that each of the given inputs causes on its own in a compared tensor.
 
-    The node is replayed with the reference's values of all its inputs, then with the backend's values of one input: the
-    norm of the difference is that input's. It is infinite if the shapes differ.
+    The node is replayed with the reference's values of all inputs, then with the backend's value of one input. The norm
+    of the difference is the error caused by that input. It is infinite if the shapes differ.
 
     Args:
         replays: Both runs and their pairs.
@@ -62,7 +62,7 @@ def errors_by_input(
         place: Sample and step.
 
     Returns:
-        None if the node cannot be replayed.
+        The error by input, or None if the node cannot be replayed.
     """
     nodes, entries = between(replays.be.recording.graph, tensor, replays.pairs)
     try:
@@ -111,7 +111,7 @@ def replayed_with(
 
 
 def _distance(first: np.ndarray, second: np.ndarray) -> float:
-    """Return the norm of a difference; infinite if the shapes differ or only one side is finite."""
+    """Return the norm of a difference, or infinity if the shapes differ or only one side is finite."""
     if first.shape != second.shape:
         return math.inf
     same = (first == second) | (np.isnan(first) & np.isnan(second))

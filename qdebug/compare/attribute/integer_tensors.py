@@ -1,7 +1,7 @@
-"""Integers that are no codes, and booleans: indices, extents, token ids, masks. They are never rounded.
+"""Booleans and integers that are not codes: indices, shapes, token ids, masks. They are never rounded.
 
-A code is the nearest of a few numbers, so its neighbour may be as good. The neighbour of a right index is a wrong
-index, however large both are: such tensors equal the result of their inputs, or their node is wrong.
+A code is the nearest of a few numbers, so a neighbouring code may be as good. The neighbour of a right index is a wrong
+index, however large both are. Such tensors must equal the result computed from their inputs, or their node is wrong.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ __all__ = [
 
 
 def holds_whole_numbers(reference: Graph, backend: Graph, pair: Pair) -> bool:
-    """Tell whether a compared tensor holds integers that are no codes, or booleans.
+    """Return whether a compared tensor holds booleans, or integers that are not codes.
 
-    The reference says what it is; the backend may keep an index as a float.
+    The reference decides, because the backend may store an index as a float.
 
     Args:
         reference: The reference's graph.
@@ -49,7 +49,7 @@ def holds_whole_numbers(reference: Graph, backend: Graph, pair: Pair) -> bool:
 
 
 def lacks_scale(reference: Graph, backend: Graph, pair: Pair) -> str | None:
-    """Return the tensor of a pair that holds codes without a known scale, paired with reals; None if neither does.
+    """Return the tensor of a pair that holds codes without a known scale while the other holds reals, or None.
 
     Args:
         reference: The reference's graph.
@@ -67,14 +67,14 @@ def lacks_scale(reference: Graph, backend: Graph, pair: Pair) -> str | None:
 
 
 def _is_bare(graph: Graph, tensor: str) -> bool:
-    """Tell whether a tensor holds integers that may be codes, without a scale."""
+    """Return whether a tensor holds integers without a scale that may be codes."""
     if graph.tensors[tensor].quant is not None or not is_integer(graph.tensors[tensor].dtype or ""):
         return False
     return holds_few_bits(graph, tensor) or _may_be_codes(graph, tensor)
 
 
 def holds_few_bits(graph: Graph, tensor: str) -> bool:
-    """Tell whether a tensor holds integers of so few bits that codes are kept in.
+    """Return whether a tensor holds integers of a bit width used for codes.
 
     Args:
         graph: The graph.
@@ -85,7 +85,7 @@ def holds_few_bits(graph: Graph, tensor: str) -> bool:
 
 
 def _may_be_codes(graph: Graph, tensor: str) -> bool:
-    """Tell whether a tensor of integers can hold codes, or sums of codes, by its operator or its inputs."""
+    """Return whether an integer tensor can hold codes or sums of codes, judging by its operator or inputs."""
     waiting, visited = [tensor], {tensor}
     while waiting and len(visited) <= INTEGER_ORIGIN_MAX_TENSORS:
         name = waiting.pop()
@@ -98,7 +98,7 @@ def _may_be_codes(graph: Graph, tensor: str) -> bool:
 
 
 def _made_of(graph: Graph, tensor: str) -> tuple[str, ...] | None:
-    """Return the inputs that decide whether a tensor holds codes; None if it does, or nothing decides."""
+    """Return the inputs that decide whether a tensor holds codes, or None if it does or nothing decides it."""
     info = graph.tensors[tensor]
     dtype = info.dtype or ""
     if info.quant is not None:
@@ -123,24 +123,24 @@ def _made_of(graph: Graph, tensor: str) -> tuple[str, ...] | None:
 
 
 def rounds_to_integers(node: Node) -> bool:
-    """Tell whether an operator computes integers with real numbers, so that a neighbour may be as right."""
+    """Return whether an operator computes integers from real numbers, so that a neighbour may be just as right."""
     return operators.of(node.op).real_inside and node.attrs.get("mode", "linear") != "nearest"
 
 
 def rounds_nothing(node: Node) -> bool:
-    """Tell whether an operator gives the same result on any machine."""
+    """Return whether an operator gives the same result on every machine."""
     row = operators.of(node.op)
     return row.rounds_nothing or row.casts or row.counts is not None
 
 
 def picks_of_equals(node: Node, values: Mapping[str, np.ndarray], replayed: np.ndarray, recorded: np.ndarray) -> int:
-    """Count the indices that differ from a replay's and point to an equal value: ties decided differently.
+    """Count the indices that differ from the replay but point to an equal value: ties that were broken differently.
 
     Args:
-        node: The node; 0 for a node that returns no index.
+        node: The node. A node that does not return indices counts 0.
         values: Its inputs.
         replayed: The replayed indices.
-        recorded: The recorded ones, of the same rank.
+        recorded: The recorded indices, of the same rank.
     """
     data = values.get(node.inputs[0])
     values_picked = None if data is None else picked_values(node, data, replayed, recorded)
@@ -156,16 +156,16 @@ def picks_of_equals(node: Node, values: Mapping[str, np.ndarray], replayed: np.n
 def picked_values(
     node: Node, data: np.ndarray, one: np.ndarray, other: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return the values that two sets of indices of one node point to.
+    """Return the values that two sets of indices from one node point to.
 
     Args:
         node: The node.
-        data: The data that it selects from.
+        data: The data that the node selects from.
         one: Indices.
         other: Other indices of the same rank.
 
     Returns:
-        None if the node returns no index, or one lies outside.
+        Both sets of values, or None if the node does not return indices or an index is out of range.
     """
     indices = [np.asarray(side, np.int64) for side in (one, other)]
     axis = node.attrs.get("axis", operators.of(node.op).default_axis)

@@ -1,4 +1,4 @@
-"""The elements that count for a Softmax: those that a mask does not hide."""
+"""The elements that matter to a Softmax: those not hidden by a mask."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from qdebug.model.thresholds.attribution import SOFTMAX_NEGLIGIBLE_DISTANCE, SOF
 __all__ = ["softmax_axes", "which_count"]
 
 _ALONG_ONE = 13
-"""First operator set in which Softmax works along one axis, instead of along all from one on."""
+"""First operator set in which Softmax normalizes along a single axis instead of all axes from a given one on."""
 
 
 def softmax_axes(graph: Graph, tensor: str, rank: int) -> tuple[int, ...] | None:
-    """Return the axes along which a tensor's readers compare its elements, all of them Softmax; None if others read it.
+    """Return the axes along which a tensor's readers, all Softmax, normalize it, or None if there are other readers.
 
     Args:
         graph: A graph.
@@ -35,14 +35,14 @@ def softmax_axes(graph: Graph, tensor: str, rank: int) -> tuple[int, ...] | None
 
 
 def which_count(reference: np.ndarray, codes: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
-    """Tell which elements count for a Softmax: not those far below the largest of their row, which become 0.
+    """Return which elements matter to a Softmax: not those so far below their row's maximum that they become 0.
 
-    Nor do those of a row whose elements are equal on both sides, for example because a mask hides all: Softmax gives
-    the same for any number.
+    Nor do the elements of a uniform row, for example one that a mask hides completely: Softmax gives the same result
+    for any value.
 
     Args:
         reference: Real values.
-        codes: The same values rounded to codes, as real values: a hidden element has to stay hidden there.
+        codes: The same values rounded to codes, as real values. A hidden element must stay hidden there.
         axes: The axes of a row.
     """
     with np.errstate(invalid="ignore", over="ignore"):

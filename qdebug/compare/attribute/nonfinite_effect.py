@@ -1,4 +1,4 @@
-"""Decides whether a NaN or an infinity of one run has an effect: an infinite mask has none."""
+"""Decides whether a NaN or an infinity in one run has any effect. An infinity in a mask has none."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ __all__ = ["NonfiniteEffect"]
 class NonfiniteEffect:
     """Follows non-finite values of one run to the first finite tensors that depend on them.
 
-    Each of those is replayed twice: with the backend's values, and with the reference's where one side is not finite.
+    Each such tensor is replayed twice: with the backend's values, and with the reference's values wherever one side is
+    not finite.
 
     Args:
         replays: Both runs and their pairs.
@@ -32,9 +33,9 @@ class NonfiniteEffect:
         self._readers: dict[str, list[str]] | None = None
 
     def is_none(self, tensor: str, place: tuple[int, int]) -> bool:
-        """Tell whether the non-finite values of a compared tensor change no other tensor.
+        """Return whether the non-finite values of a compared tensor change no other tensor.
 
-        False for an output of the network, and if a reader was not recorded or cannot be replayed.
+        Return False for a network output, and if a reader was not recorded or cannot be replayed.
 
         Args:
             tensor: The backend tensor.
@@ -58,7 +59,7 @@ class NonfiniteEffect:
         return True
 
     def _read_by(self, tensor: str) -> list[str]:
-        """Return the compared tensors that depend on a compared tensor directly."""
+        """Return the compared tensors that directly depend on a compared tensor."""
         if self._readers is None:
             self._readers = {}
             for name in self._replays.pairs:
@@ -67,7 +68,7 @@ class NonfiniteEffect:
         return self._readers.get(tensor, [])
 
     def _odd(self, tensor: str, place: tuple[int, int]) -> np.ndarray:
-        """Tell which elements are not finite on one side, and differ on the other."""
+        """Return which elements are not finite on one side and differ between the sides."""
         backend = real_values(self._replays.be.recording, tensor, place)
         reference = partner_values(self._replays, tensor, place)
         if backend.shape != reference.shape:
@@ -77,7 +78,7 @@ class NonfiniteEffect:
         return np.asarray(one_sided(backend, reference) | one_sided(reference, backend))
 
     def _changes(self, tensor: str, reader: str, place: tuple[int, int]) -> bool:
-        """Tell whether those elements of a tensor change the result of a compared reader."""
+        """Return whether those elements of a tensor change the result of a compared reader."""
         recording = self._replays.be.recording
         nodes, _ = between(recording.graph, reader, self._replays.pairs)
         backend, reference = real_values(recording, tensor, place), partner_values(self._replays, tensor, place)

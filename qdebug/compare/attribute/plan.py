@@ -1,4 +1,4 @@
-"""The list of tensors to compare, known from the graphs before any value is read."""
+"""The list of tensors to compare, determined from the graphs before any value is read."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class PlannedNode:
 
     Args:
         index: Position among the compared tensors, in the backend's topological order.
-        node: Backend node that computes it; the tensor's own name for a graph input.
-        op: Its operator; "Input" for a graph input.
+        node: Backend node that computes it, or the tensor's own name for a graph input.
+        op: Its operator, or "Input" for a graph input.
         pair: The tensor and its partner.
-        shape: Extents declared in the graph; None if unknown.
+        shape: Shape declared in the graph, or None if unknown.
         quant: The backend tensor's quantization.
-        relu_floor: Whether the tensor has been through a Relu, so that the lowest code may stand for its zeros.
-        whole: Whether it holds integers that are no codes, or booleans, which are never rounded.
+        relu_floor: Whether a Relu was applied to the tensor, so that the lowest code may stand for its zeros.
+        whole: Whether it holds booleans, or integers that are not codes. These are never rounded.
     """
 
     index: int
@@ -53,12 +53,12 @@ class PlannedNode:
 
     @property
     def match(self) -> Match:
-        """The ground for the pair."""
+        """The evidence for the pair."""
         return self.pair.match
 
     @property
     def confidence(self) -> float:
-        """How sure the pair is, from 0 to 1."""
+        """Confidence in the pair, from 0 to 1."""
         return self.pair.confidence
 
     @property
@@ -76,14 +76,14 @@ def plan(
         reference: The reference run.
         backend: The backend run.
         alignment: Its pairs.
-        said: The backend's graph as it was recorded, whose operators are shown; its graph if None.
+        said: The backend's graph as recorded, whose operators are shown. None for the graph of the run.
     """
     graphs = reference.graph, backend.graph, said or backend.graph
     return tuple(_planned(index, pair, *graphs) for index, pair in enumerate(alignment.pairs))
 
 
 def _has_floor(reference: Graph, backend: Graph, pair: Pair) -> bool:
-    """Tell whether a compared tensor has been through a Relu, so that its lowest code may stand for zeros."""
+    """Return whether a Relu was applied to a compared tensor, so that its lowest code may stand for zeros."""
     if backend.tensors[pair.backend].quant is None:
         return False
     return clamps_at_zero(backend, pair.backend) or clamps_at_zero(reference, pair.reference)
@@ -104,7 +104,7 @@ def _planned(index: int, pair: Pair, reference: Graph, backend: Graph, said: Gra
 
 
 class _Named(Protocol):
-    """An entry of a plan, or a result, that can be found by name."""
+    """An entry of a plan or a result that can be looked up by name."""
 
     @property
     def index(self) -> int: ...
@@ -120,7 +120,7 @@ _Entry = TypeVar("_Entry", bound=_Named)
 
 
 class NamedEntries(Generic[_Entry]):
-    """Entries of a plan, or results, by the names of their tensors and nodes, in dictionaries.
+    """Entries of a plan, or results, indexed by tensor and node names.
 
     Args:
         entries: The entries, in the backend's topological order.
@@ -138,7 +138,7 @@ class NamedEntries(Generic[_Entry]):
             self._others.setdefault(entry.reference_tensor, entry)
 
     def exact(self, name: str) -> _Entry | None:
-        """Return the entry with this exact name: a backend tensor, else a backend node or a reference tensor; or None.
+        """Return the entry with this exact name: a backend tensor, or else a backend node or reference tensor, or None.
 
         Args:
             name: The name.
@@ -149,10 +149,10 @@ class NamedEntries(Generic[_Entry]):
         """Return the entry of a backend tensor, a backend node or a reference tensor.
 
         Args:
-            name: A whole name, or a part of a name or a pattern that fits one node only.
+            name: A full name, or a substring or pattern that matches only one node.
 
         Raises:
-            UsageError: Nothing has this name, or the pattern fits several nodes.
+            UsageError: Nothing has this name, or the pattern matches several nodes.
         """
         exact_match = self.exact(name)
         if exact_match is not None:
@@ -175,7 +175,7 @@ class NamedEntries(Generic[_Entry]):
 
 
 def recorded_places(reference: Recording, backend: Recording, entry: PlannedNode) -> Iterator[tuple[int, int]]:
-    """Yield the samples and steps that both sides hold of a compared tensor."""
+    """Yield the samples and steps of a compared tensor that both sides recorded."""
     for place in either_places(reference, entry.reference_tensor, backend, entry.tensor):
         if reference.has(entry.reference_tensor, *place) and backend.has(entry.tensor, *place):
             yield place

@@ -1,8 +1,8 @@
 """Replays the reference's nodes on the backend's inputs, and estimates the effect of rounding alone.
 
-The reference's constants may be rounded themselves, to codes or to a narrow float format, and so may the backend's. The
-distance of two such computations is estimated by repeating the replay with every constant moved at random, within a few
-times its rounding, and every sum by what its order may change, see `qdebug.replay.segment`.
+The constants of either side may be rounded to codes or to a narrow float format. The distance between two such
+computations is estimated by repeating the replay with every constant perturbed at random by a few times its rounding
+error, and every sum by the effect of its order, see `qdebug.replay.segment`.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ _SEED = 20250411
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Noise:
-    """The random disturbance of a replay.
+    """A random perturbation of a replay.
 
     Args:
-        rng: Source of the disturbance.
+        rng: Source of the perturbation.
         constants: Unit roundoff of the format of the backend's constants.
-        results: Unit roundoff of the format of its results.
+        results: Unit roundoff of the format of the backend's results.
         shared: Constants that the reference and the backend share.
-        on_codes: Whether each weight and each result is rounded to 8-bit codes of an unstated scale.
+        on_codes: Whether each weight and each result is rounded to 8-bit codes of an undeclared scale.
     """
 
     rng: np.random.Generator
@@ -74,17 +74,17 @@ class _Pass:
     """One replay of a segment.
 
     Args:
-        fed: Inputs of the segment by reference tensor, in the model's order of dimensions.
-        names: Those tensors by the roots of their classes.
-        constants: Constants that were read, as stored.
-        last: The tensor that the segment leads to.
+        fed: Inputs of the segment by reference tensor, in the model's dimension order.
+        names: The same tensors by the roots of their classes.
+        constants: Constants read so far, as stored.
+        last: The tensor that the segment ends in.
         place: Sample and step.
-        noise: The disturbance; None for none.
+        noise: The perturbation, or None.
         saturate: Whether to clip to the range of the reference's codes.
-        coded: Whether to round each tensor that the reference has in codes to them.
-        rounded: Applied to both factors of a product; None for nothing.
-        after: Applied to each real result, given its tensor.
-        depth: Number of nodes in a row that compute a constant.
+        coded: Whether to round each tensor that is quantized in the reference to its codes.
+        rounded: Applied to both factors of each product, or None.
+        after: Applied to each real result, together with its tensor.
+        depth: Number of consecutive nodes that compute a constant.
     """
 
     fed: Mapping[str, np.ndarray]
@@ -114,7 +114,7 @@ class ReferenceReplay:
         pairs: All pairs by backend tensor.
         reference: Rounding of the reference's constants.
         backend: Rounding of the backend's constants.
-        unequal: Samples in which a backend tensor, compared in one step, is known to differ from its partner.
+        unequal: Samples in which a backend tensor, compared in a single step, is known to differ from its partner.
     """
 
     def __init__(self, ref: IndexedRecording, be: IndexedRecording, pairs: Sequence[Pair]) -> None:
@@ -130,13 +130,13 @@ class ReferenceReplay:
 
     @cached_property
     def telling(self) -> int:
-        """How many different values tell a tensor's grid, where the backend shows real values for codes; or 0."""
+        """How many distinct values determine a grid if the backend stores real values instead of codes, or 0."""
         backend = self.be.recording
         return 0 if computes_with_codes(backend) else telling_values(backend)
 
     @cached_property
     def _partners(self) -> Mapping[str, str]:
-        """The first backend tensor of each class of compared reference tensors, by its root."""
+        """The first backend tensor compared with each reference class, by its root."""
         partners: dict[str, str] = {}
         for pair in self.pairs.values():
             partners.setdefault(self.ref.root(pair.reference), pair.backend)
@@ -158,18 +158,18 @@ class ReferenceReplay:
         """Replay a segment on the backend's recorded inputs with the reference's constants.
 
         Args:
-            pair: The pair that it leads to.
+            pair: The pair that the segment ends in.
             segment: The segment.
             place: Sample and step.
-            noise: The disturbance; None for none.
-            saturate: Clip to the ranges of the reference's own codes in between.
-            coded: Round each tensor that the reference has in codes to them.
+            noise: The perturbation, or None.
+            saturate: Clip intermediate tensors to the ranges of the reference's own codes.
+            coded: Round each tensor that is quantized in the reference to its codes.
             instead: Real values that replace some constants.
-            rounded: Applied to both factors of a product; None for nothing.
-            after: Applied to each real result, given its tensor.
+            rounded: Applied to both factors of each product, or None.
+            after: Applied to each real result, together with its tensor.
 
         Returns:
-            Real values in the order of dimensions that the pair is compared in.
+            Real values in the dimension order of the comparison.
 
         Raises:
             KernelError: A node cannot be replayed.
@@ -200,16 +200,16 @@ class ReferenceReplay:
     def expected(self, entry: PlannedNode, segment: Segment, place: tuple[int, int]) -> np.ndarray:
         """Return the reference's result on the backend's recorded inputs, in the reference's own arithmetic.
 
-        A node's own error is measured against this. For equal inputs it is what the reference recorded; for others a
-        replay in which each tensor that the reference has in codes is rounded to them.
+        A node's own error is measured against this. For equal inputs, it is the reference's recorded result. For other
+        inputs, it is a replay in which each tensor that is quantized in the reference is rounded to its codes.
 
         Args:
-            entry: The compared tensor that the segment leads to.
+            entry: The compared tensor that the segment ends in.
             segment: The segment.
             place: Sample and step.
 
         Returns:
-            Real values in the order of dimensions that the pair is compared in.
+            Real values in the dimension order of the comparison.
 
         Raises:
             KernelError: A node cannot be replayed.
@@ -223,7 +223,7 @@ class ReferenceReplay:
         return in_reference_order(recorded, pair.reference_view, recorded.shape)
 
     def reads_equal(self, segment: Segment, place: tuple[int, int]) -> bool:
-        """Tell whether all inputs of a segment have equal real values on both sides."""
+        """Return whether all inputs of a segment have equal real values on both sides."""
         reference = self.ref.recording
         if segment.elsewhere or not all(reference.has(name, *place) for name in segment.feeds):
             return False
@@ -243,13 +243,13 @@ class ReferenceReplay:
         return True
 
     def with_rounded_weight(self, pair: Pair, segment: Segment, place: tuple[int, int]) -> np.ndarray | None:
-        """Replay the reference's nodes with the backend's weight, if that is the reference's weight after rounding.
+        """Replay the reference's nodes with the backend's weight, if it is a rounded version of the reference's weight.
 
-        The effect of its rounding on sums is then known exactly: with many small weights and data of one sign the
-        errors add up.
+        The effect of weight rounding on sums is then known exactly. Errors add up if there are many small weights and
+        the data have one sign.
 
         Returns:
-            None unless there is one product on either side, whose weight provably differs only by rounding.
+            The result, or None unless each side has one product and their weights provably differ only by rounding.
         """
         if segment.products is None:
             return None
@@ -264,18 +264,18 @@ class ReferenceReplay:
         return self.values(pair, segment, place, instead={reference_form.inputs[1]: weight})
 
     def weight_error(self, theirs: Node, ours: Node, others: Sequence[Node]) -> np.ndarray | None:
-        """Return the error of each element of the backend's weight, if all of it lies within half a step.
+        """Return the error of each element of the backend's weight, if every element lies within half a step.
 
-        It is 0 if the reference was rounded in the same way. An exact error leaves less room for errors that are no
-        rounding.
+        It is 0 if the reference was rounded in the same way. Knowing the error exactly leaves less room for errors not
+        caused by rounding.
 
         Args:
             theirs: The reference's product.
-            ours: The backend node's form on real numbers.
+            ours: The backend node's real-valued form.
             others: The other reference nodes of the segment.
 
         Returns:
-            An array of the shape of the backend's weight; None if unknown.
+            An array in the shape of the backend's weight, or None if unknown.
         """
         sides = (self.ref, theirs), (self.be, ours)
         if scales_by_constants(self.ref, others):
@@ -298,18 +298,18 @@ class ReferenceReplay:
     def rounding_noise(
         self, pair: Pair, segment: Segment, place: tuple[int, int], *, on_codes: bool = False
     ) -> np.ndarray:
-        """Estimate the error of each element from rounding constants on either side, and sums.
+        """Estimate the error of each element caused by rounding sums, and constants on either side.
 
-        Clipping by the reference's own codes in between is included if the backend has no such codes.
+        Clipping of intermediate tensors by the reference's codes is included if the backend does not have these codes.
 
         Args:
-            pair: The pair that the segment leads to.
+            pair: The pair that the segment ends in.
             segment: The segment.
             place: Sample and step.
-            on_codes: Whether each weight and each result is rounded to 8-bit codes of an unstated scale.
+            on_codes: Whether each weight and each result is rounded to 8-bit codes of an undeclared scale.
 
         Returns:
-            Root mean squares over a few replays, in the order of dimensions that the pair is compared in.
+            Root mean squares over a few replays, in the dimension order of the comparison.
 
         Raises:
             KernelError: A node cannot be replayed.
@@ -333,7 +333,7 @@ class ReferenceReplay:
         return np.asarray(np.hypot(deviation, cut_off))
 
     def _fed(self, name: str, tensor: str, place: tuple[int, int]) -> np.ndarray:
-        """Return the backend's values of a segment's input, in the model's order of dimensions."""
+        """Return the backend's values of a segment's input, in the model's dimension order."""
         entry = self.pairs[tensor]
         bare = lacks_scale(self.ref.recording.graph, self.be.recording.graph, entry)
         if bare is not None:
@@ -353,7 +353,7 @@ class ReferenceReplay:
             return run_segment(nodes, output, opset, partial(self._read, replay_pass), partial(self._run, replay_pass))
 
     def _read(self, replay_pass: _Pass, form: Node, name: str) -> np.ndarray:
-        """Return an input of a node that no node before computes, as the reference stores it."""
+        """Return an input that no earlier node of the segment computes, as the reference stores it."""
         recording, classes = self.ref.recording, self.ref
         source = name if name in replay_pass.fed else replay_pass.names.get(classes.root(name), "")
         takes_codes, unsaid = operators.of(form.op).takes_codes, recording.graph.tensors[name].quant is None
@@ -372,14 +372,14 @@ class ReferenceReplay:
         return replay_pass.constants[name]
 
     def _extents(self, name: str, replay_pass: _Pass) -> np.ndarray:
-        """Return a tensor computed from shapes only: as the backend recorded it, if it was compared."""
+        """Return a tensor computed only from shapes, as recorded by the backend if it was compared."""
         partner = self._partners.get(self.ref.root(name))
         if partner is None or not self.be.recording.has(partner, *replay_pass.place):
             return real_values(self.ref.recording, name, replay_pass.place)
         return self._fed(name, partner, replay_pass.place)
 
     def _in_form(self, name: str, array: np.ndarray) -> np.ndarray:
-        """Return values in the shape of another form of their tensor: a runtime takes a batch away and puts it back."""
+        """Return values in the shape of another form of their tensor. A runtime may drop and restore a batch axis."""
         if not self.ref.recording.has(name):
             return array
         shape = plain_shape(shape_of(self.ref.recording, name), self._layouts.get(name))
@@ -388,7 +388,7 @@ class ReferenceReplay:
     def _run(
         self, replay_pass: _Pass, node: Node, form: Node, opset: Mapping[str, int], inputs: Mapping[str, np.ndarray]
     ) -> Mapping[str, np.ndarray]:
-        """Compute a reference node, on tensors in the order that the reference keeps them in."""
+        """Compute a reference node on tensors in the dimension order of the reference."""
         row, noise, source = operators.of(node.op), replay_pass.noise, next(iter(node.inputs), "")
         if row.casts and self.ref.handed_on(node) == source and not self.ref.folds(source):
             return {node.outputs[0]: inputs[source]}  # a cast to another float format keeps the real numbers
@@ -436,9 +436,9 @@ class ReferenceReplay:
         return moved(noise.rng, real, steps)
 
     def _computed(self, name: str, replay_pass: _Pass, noise: _Noise) -> np.ndarray | None:
-        """Replay the reference nodes that compute a constant; None if there are none or one has no kernel.
+        """Replay the reference nodes that compute a constant, or return None if there are none or one has no kernel.
 
-        A backend of a narrow format rounds the inputs of the constant, and each result on the way: the cosine of a
+        A backend with a narrow format rounds the inputs of the constant and each intermediate result. The cosine of a
         large angle is then off by far more than its own last digit.
         """
         node = self.ref.graph.producer(name)
@@ -461,13 +461,13 @@ def _factors_rounded(
 
 
 def _is_exact_in(values: np.ndarray, unit: float) -> np.ndarray:
-    """Tell which values a float format of a unit roundoff represents exactly."""
+    """Return which values a float format with a given unit roundoff represents exactly."""
     digits = np.frexp(np.asarray(values, np.float64))[0] / unit
     return np.asarray(digits == np.rint(digits))
 
 
 def _held(values: np.ndarray, span: tuple[float, float], *, saturate: bool) -> np.ndarray:
-    """Hold real values to the span of codes; where they are not to saturate, to a least value of zero alone."""
+    """Clamp real values to the range of codes, or only to a minimum of zero if saturation is off."""
     low, high = span
     if saturate:
         return np.asarray(np.clip(values, low, high))
@@ -475,7 +475,7 @@ def _held(values: np.ndarray, span: tuple[float, float], *, saturate: bool) -> n
 
 
 def _disturbed(values: np.ndarray, allowed: float, noise: _Noise) -> np.ndarray:
-    """Add random errors of a given norm to a node's results, and those of rounding to their format."""
+    """Add random errors of a given norm to a node's results, and rounding errors of their format."""
     if noise.results > FLOAT32_UNIT_ROUNDOFF:
         allowed += noise.results * finite_norm(values)
     deviation, disturbed = allowed / np.sqrt(max(values.size, 1)), np.empty(values.shape, values.dtype)
@@ -485,11 +485,11 @@ def _disturbed(values: np.ndarray, allowed: float, noise: _Noise) -> np.ndarray:
 
 
 def exceeds(difference: np.ndarray, rounding_noise: np.ndarray) -> bool:
-    """Tell whether a difference exceeds rounding, as a whole or in one slice along any dimension.
+    """Return whether a difference exceeds rounding, either overall or in one slice along any dimension.
 
     Args:
         difference: The difference of each element.
-        rounding_noise: Its estimate, of the same shape.
+        rounding_noise: The estimated rounding error, in the same shape.
     """
     if finite_norm(difference) > finite_norm(rounding_noise):
         return True

@@ -46,10 +46,10 @@ class ConstantRounding:
         self._run = run
 
     def unit(self, name: str) -> float:
-        """Return the unit roundoff of the narrowest format that a constant, in any of its forms, was rounded to.
+        """Return the unit roundoff of the narrowest format that any form of a constant was rounded to.
 
-        A constant with too few elements to decide was rounded like the large ones of the network, if its elements fit
-        that.
+        A constant with too few elements to decide is assumed to be rounded like the network's large constants, if its
+        elements fit that format.
         """
         recording = self._run.recording
         arrays = [recording.load(form) for form in self._run.members(name) if recording.has(form)]
@@ -63,9 +63,10 @@ class ConstantRounding:
 
     @cached_property
     def _usual(self) -> float:
-        """Unit roundoff of the format of most of the largest float constants.
+        """Unit roundoff of the format of most large float constants.
 
-        Constants that the graph computes were not rounded to it, and whole numbers fit any format: they do not count.
+        Constants computed in the graph do not count because they were not rounded to it, nor do whole numbers because
+        they fit any format.
         """
         recording, graph = self._run.recording, self._run.recording.graph
         names = [name for name in recording.names if graph.is_constant(name) and recording.has(name)]
@@ -81,7 +82,7 @@ class ConstantRounding:
         return units[(len(units) - 1) // 2] if units else FLOAT32_UNIT_ROUNDOFF
 
     def format(self, name: str) -> ShortFormat | None:
-        """Return the short format that a constant was rounded to: by its digits, or that of the network if it fits."""
+        """Return the short format that a constant was rounded to: by its digits, or the network's if it fits."""
         values = self._run.recording.load(name)
         narrow_format = format_of(values)
         return (
@@ -91,14 +92,14 @@ class ConstantRounding:
         )
 
     def half_steps(self, name: str, *, any_scale: bool = False) -> np.ndarray:
-        """Return half a step for each element of a constant: of its codes, or of a float format coarser than float32.
+        """Return half a step for each element of a constant, of its codes or of a float format coarser than float32.
 
-        A scale that leaves most codes unused is not explained by rounding: then the step is the one that the constant's
-        own range needs, per channel where scales are.
+        Rounding does not explain a scale that leaves most codes unused. In that case the step is what the constant's
+        own range needs, per channel if scales are per channel.
 
         Args:
             name: The constant.
-            any_scale: Accept whatever step it has.
+            any_scale: Accept the constant's step whatever it is.
 
         Raises:
             RecordingError: It was not recorded.
@@ -118,7 +119,7 @@ class ConstantRounding:
         return np.zeros(values.shape, np.float32)
 
     def levels(self, name: str) -> tuple[int, int] | None:
-        """Return how many codes a constant uses and how many there are; None if it has no integer codes."""
+        """Return how many codes a constant uses and how many exist, or None if it has no integer codes."""
         recording = self._run.recording
         for form in self._run.members(name):
             quant = recording.graph.tensors[form].quant
@@ -127,21 +128,22 @@ class ConstantRounding:
         return None
 
     def narrowest(self, names: set[str]) -> float:
-        """Return the largest unit roundoff of some constants and of most of the network's constants.
+        """Return the largest unit roundoff among the given constants and the bulk of the network's constants.
 
-        A constant that fits no narrow format, in a network of one, was computed from several rounded constants; and a
-        node without constants may have one folded into an attribute, such as the factor of a fused product.
+        In a network with a narrow format, a constant that does not fit the format was computed from several rounded
+        constants. A node without constants may have one folded into an attribute, such as the factor of a fused
+        product.
         """
         return max((self._usual, *map(self.unit, names)))
 
 
 def _whole(values: np.ndarray) -> bool:
-    """Tell whether all elements are whole numbers; a few of them show mostly that they are not."""
+    """Return whether all elements are whole numbers. A few elements usually suffice to see that they are not."""
     return all(np.array_equal(part, np.rint(part)) for part in (values.reshape(-1)[:64], values))
 
 
 def _needed_step(quant: QuantParams, values: np.ndarray) -> np.ndarray | None:
-    """Return the step that a constant's range needs, in a shape that broadcasts; None where its scale is prescribed."""
+    """Return the step that a constant's range needs, in a broadcastable shape, or None if its scale is prescribed."""
     if (
         quant.qmin is None
         or quant.qmax is None
@@ -159,7 +161,7 @@ def _needed_step(quant: QuantParams, values: np.ndarray) -> np.ndarray | None:
 
 
 def _steps(quant: QuantParams, shape: tuple[int, ...]) -> np.ndarray:
-    """Return the scale in a shape that broadcasts over its tensor, repeated over the elements of each block."""
+    """Return the scale in a shape that broadcasts over its tensor, repeated for each element of a block."""
     scale, rank = np.asarray(quant.scale, np.float32), len(shape)
     if quant.axis is None or scale.size == 1:
         return scale.reshape((1,) * rank) if scale.size == 1 else scale
@@ -170,15 +172,15 @@ def _steps(quant: QuantParams, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _up_to(axis: int, shape: tuple[int, ...]) -> tuple[slice, ...]:
-    """Return slices that cut off the part of the last block beyond the end of an axis."""
+    """Return slices that cut off the part of the last block that lies beyond the end of an axis."""
     return tuple(slice(size if at == axis else None) for at, size in enumerate(shape))
 
 
 def hair(real: np.ndarray) -> np.ndarray:
-    """Return the float32 slack of each element of a constant: too small an error to say anything of its origin.
+    """Return the float32 slack of each element of a constant, an error too small to reveal its origin.
 
-    That is the rounding of the element, and of the largest one: a channel that training left at 1e-35 beside others of
-    1 has codes that are all 0 and an arbitrary scale, of 1 or of what its bias needs.
+    It covers the rounding of the element and of the largest element. A channel that training left at 1e-35 next to
+    others near 1 has all-zero codes and an arbitrary scale, such as 1 or the scale that its bias needs.
     """
     size = np.abs(real)
     largest = np.max(size, where=np.isfinite(size), initial=0)
@@ -186,15 +188,15 @@ def hair(real: np.ndarray) -> np.ndarray:
 
 
 def scales_by_constants(run: IndexedRecording, nodes: Sequence[Node]) -> bool:
-    """Tell whether constants of nodes may be folded into the weight of the product beside them."""
+    """Return whether constants of nodes may be folded into the weight of a neighbouring product."""
     scaling = [node for node in nodes if not operators.plain(node).leaves_scale]
     return any(run.folds(name) for node in scaling for name in node.inputs if name)
 
 
 def shared_constants(sides: tuple[IndexedRecording, IndexedRecording], segment: Segment) -> frozenset[str]:
-    """Return the constants of a segment's reference nodes that its backend nodes use bit for bit, transposed or not.
+    """Return the constants of a segment's reference nodes that its backend nodes use bit for bit, possibly transposed.
 
-    Such a constant was rounded once, for both.
+    Such a constant was rounded once for both sides.
     """
     real, backend_constants = (
         _constants(run, nodes) for run, nodes in zip(sides, (segment.nodes, segment.own), strict=True)

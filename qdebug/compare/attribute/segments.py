@@ -1,4 +1,4 @@
-"""Segments: the nodes of both graphs between compared tensors and one compared tensor below them."""
+"""Segments: the nodes of both graphs between one compared tensor and the nearest compared tensors upstream."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ __all__ = ["Segment", "SegmentFinder", "main_node"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """The nodes of either graph between compared tensors and one compared tensor.
+    """The nodes of both graphs between one compared tensor and the nearest compared tensors upstream.
 
     Args:
-        nodes: The reference's nodes, in topological order; empty if the backend only passes values on.
-        feeds: Inputs of the segment, reference tensor to backend tensor.
-        own: The backend's nodes, in topological order; the last one computes the compared tensor.
-        elsewhere: Whether the reference's nodes read compared tensors that the backend's do not.
+        nodes: The reference's nodes, in topological order. Empty if the backend only passes values on.
+        feeds: Inputs of the segment, as a mapping from reference tensor to backend tensor.
+        own: The backend's nodes, in topological order. The last one computes the compared tensor.
+        elsewhere: Whether the reference's nodes read compared tensors that the backend's nodes do not read.
         scaling: Products of either graph that only scale each channel, as a runtime computes a normalization.
     """
 
@@ -33,11 +33,11 @@ class Segment:
     scaling: tuple[Node, ...] = ()
 
     def beside(self, node: Node) -> list[Node]:
-        """Return the reference's nodes except one."""
+        """Return all reference nodes except the given one."""
         return [other for other in self.nodes if other is not node]
 
     def without(self, left_out: Collection[Node], pair: Pair) -> tuple[Pair, Segment]:
-        """Return the segment without some one-input nodes of the reference, and the pair that it then leads to."""
+        """Return the segment without some single-input nodes of the reference, and the pair that it then ends in."""
         source_of = {node.outputs[0]: node.inputs[0] for node in left_out}
 
         def source(name: str) -> str:
@@ -51,7 +51,7 @@ class Segment:
 
     @property
     def products(self) -> tuple[Node, Node] | None:
-        """The only product of the reference and of the backend, if they are of one kind; else None."""
+        """The only product of the reference and that of the backend, or None unless they are of the same kind."""
         reference_products, backend_products = map(self._main_products, (self.nodes, self.own))
         return (
             (reference_products[0], backend_products[0])
@@ -66,7 +66,7 @@ class Segment:
 
     @property
     def wide(self) -> bool:
-        """Whether several backend nodes are judged together, since the tensors between them have no partner."""
+        """Whether several backend nodes are judged together because the tensors between them have no partner."""
         return len(self.own) > 1
 
 
@@ -89,7 +89,7 @@ class SegmentFinder:
         """Return the segment of a compared tensor, back to the nearest compared tensors in either graph.
 
         Returns:
-            None if another input of the network leads there, or too many nodes do.
+            The segment, or None if another network input leads into it or it has too many nodes.
         """
         backend_part = self._own(pair.backend)
         if backend_part is None:
@@ -110,12 +110,12 @@ class SegmentFinder:
         return Segment(nodes=reference_nodes, feeds={**feeds, **more}, own=nodes, elsewhere=True, scaling=scaling)
 
     def _scaling(self, theirs: Sequence[Node], ours: Sequence[Node]) -> tuple[Node, ...]:
-        """Return the products with one weight for each channel."""
+        """Return the products whose weight has one element per channel."""
         sides = (self._ref.recording.graph, theirs), (self._be.recording.graph, ours)
         return tuple(node for graph, nodes in sides for node in nodes if _scales_channels(graph, node))
 
     def _own(self, output: str) -> tuple[tuple[Node, ...], tuple[str, ...]] | None:
-        """Return the backend's nodes between a tensor and the compared ones above it, and those."""
+        """Return the backend's nodes between a tensor and the compared tensors upstream, and those tensors."""
         graph = self._be.recording.graph
         nodes_by_name: dict[str, Node] = {}
         entries: dict[str, None] = {}
@@ -153,7 +153,7 @@ class SegmentFinder:
 
 
 def main_node(node: Node, segment: Segment) -> Node | None:
-    """Return the reference node with the operator of a backend node, in the same segment."""
+    """Return the reference node in a segment that has the same operator as a backend node, or None."""
     return next((n for n in segment.nodes if operators.same_family(n, node)), None)
 
 

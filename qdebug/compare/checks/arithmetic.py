@@ -18,11 +18,11 @@ _NEVER_ROUNDED = "booleans and unquantized integers are never rounded"
 
 
 def judged(measured: Measured) -> Judged | None:
-    """Return the amount that a node's derived limit applies to; None if there is none.
+    """Return the amount that a node's derived limit applies to, or None if there is none.
 
-    Codes are judged by the largest error in LSB apart from saturation, reals by the norm of the error over that of
-    correct rounding, and integers that are no codes by the number of wrong ones, or by their distance where that may
-    differ. For a tensor that equals the reference's it is 0.
+    Codes are judged by the largest error in LSB, excluding saturation. Reals are judged by the error norm divided by
+    the norm of correct rounding. Other integers are judged by the number of wrong elements, or by their distance if
+    they may differ. The amount is 0 for a tensor equal to the reference.
     """
     amount = _judged_difference(measured)
     same = measured.stats is not None and not measured.stats.mismatches
@@ -30,7 +30,7 @@ def judged(measured: Measured) -> Judged | None:
 
 
 def _judged_difference(measured: Measured) -> Judged | None:
-    """Return the result of `judged` for a tensor that differs."""
+    """Return the result of `judged` for a tensor that differs from the reference."""
     attribution = measured.attribution
     own_error = None if attribution is None else attribution.arithmetic_unsaturated
     if attribution is None or own_error is None or own_error.nonfinite:
@@ -50,9 +50,10 @@ def _judged_difference(measured: Measured) -> Judged | None:
 
 
 def steps(measured: Measured) -> Finding | None:
-    """Find more steps introduced into a tensor of codes than any rounding makes.
+    """Find an error introduced into a quantized tensor that is more steps than any rounding mode explains.
 
-    A known arithmetic that gives the same bits is no fault of the node, whatever it costs, for example saturating sums.
+    If a known arithmetic, such as saturating sums, gives the same bits, the error is not the node's fault, whatever it
+    costs.
     """
     amount = _judged_in(measured, "LSB")
     if amount is None or amount.amount <= DERIVED_LSB + LSB_SLACK:
@@ -64,13 +65,13 @@ def steps(measured: Measured) -> Finding | None:
 
 
 def _as_cost(case: Finding, measured: Measured) -> Finding:
-    """Return the cost of an arithmetic that gives the same bits."""
+    """Return a finding about the cost of an arithmetic that gives the same bits."""
     sentence = f"every bit is reproduced by {measured.known_arithmetic or 'a known arithmetic'}; {case.sentence}"
     return replace(case, role=FindingRole.COST, sentence=sentence)
 
 
 def sums(measured: Measured) -> Finding | None:
-    """Find more error introduced into real numbers than the rounding of the node's sums accounts for."""
+    """Find an error introduced into real numbers that exceeds the rounding error of the node's sums."""
     amount = _judged_in(measured, "bound")
     if amount is None or amount.amount <= 1:  # dequantized codes may be rounded once
         return None
@@ -81,7 +82,7 @@ def sums(measured: Measured) -> Finding | None:
 
 
 def elements(measured: Measured) -> Finding | None:
-    """Find single elements that are off by more than rounding accounts for, however small beside the rest."""
+    """Find single elements whose error exceeds their rounding error, however small they are among the others."""
     introduced, whole = _introduced_error(measured), _judged_in(measured, "bound")
     if (
         introduced is None
@@ -98,7 +99,7 @@ def elements(measured: Measured) -> Finding | None:
 
 
 def integers(measured: Measured) -> Finding | None:
-    """Find integers that are no codes, or booleans, that differ from the result of the node's inputs."""
+    """Find booleans, or integers that are not codes, that differ from the result computed from the node's inputs."""
     introduced = _introduced_error(measured)
     if introduced is None:
         return _unequal(measured)
@@ -119,7 +120,7 @@ def integers(measured: Measured) -> Finding | None:
 
 
 def _unequal(measured: Measured) -> Finding | None:
-    """Find integers that differ though all that a node without replay reads is equal, and nothing rounds them."""
+    """Find integers that differ although an unreplayed node has equal inputs and never rounds."""
     stats = measured.stats
     if (
         stats is None
@@ -143,9 +144,9 @@ def differing(stats: ErrorStats) -> str:
 
 
 def _introduced_error(measured: Measured) -> tuple[ErrorStats, Attribution] | None:
-    """Return the finite error that a node introduces, with its attribution; None if there is none or it is unknown.
+    """Return the finite error that a node introduces and its attribution, or None if there is none or it is unknown.
 
-    Saturation is not part of it.
+    Saturation is excluded.
     """
     stats, attribution = measured.stats, measured.attribution
     if stats is None or stats.nonfinite or not stats.mismatches or attribution is None:
@@ -155,6 +156,6 @@ def _introduced_error(measured: Measured) -> tuple[ErrorStats, Attribution] | No
 
 
 def _judged_in(measured: Measured, unit: str) -> Judged | None:
-    """Return the judged amount of a tensor with a finite error, in a unit; None if there is none."""
+    """Return the judged amount, in a given unit, of a tensor with a finite error, or None if there is none."""
     amount = judged(measured)
     return amount if amount is not None and amount.unit == unit and _introduced_error(measured) is not None else None

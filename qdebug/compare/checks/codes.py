@@ -1,6 +1,6 @@
 """Checks whether a tensor's scale and range fit the reference's values, even if every code is correct.
 
-Such a loss is the cost of the chosen codes, and no fault of a node: the outputs show whether it matters.
+Such a loss is the cost of the chosen codes rather than the fault of a node. The outputs show whether it matters.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _BY_MASK = "the mask value uses up the code range"
 
 
 def range_fits(of: Measured) -> Finding | None:
-    """Find a range so narrow that clipping leaves too little of the reference's values."""
+    """Find a range so narrow that clipping loses too much of the reference's values."""
     clipped = None if of.attribution is None else of.attribution.saturation_error
     return _loss_finding(
         of,
@@ -30,7 +30,7 @@ def range_fits(of: Measured) -> Finding | None:
 
 
 def scale_fits(of: Measured) -> Finding | None:
-    """Find a scale so large that rounding to the codes leaves too little of the reference's values."""
+    """Find a scale so large that rounding to codes loses too much of the reference's values."""
     coded = None if of.attribution is None else of.attribution.quantization_error
     return _loss_finding(
         of, coded, CODES_MIN_SQNR, FindingKind.SCALE, ("rounding {} to its codes", "the scale is too large")
@@ -40,10 +40,10 @@ def scale_fits(of: Measured) -> Finding | None:
 def _loss_finding(
     measured: Measured, error: CodeLoss | None, floor: float, kind: FindingKind, words: tuple[str, str]
 ) -> Finding | None:
-    """Find that rounding the reference's values to the codes loses too much.
+    """Find that quantizing the reference's values to the codes loses too much.
 
-    An earlier loss is mentioned and excuses nothing: these codes lose as much whatever reaches them. It does excuse a
-    node that rounds nothing and passes the loss on.
+    An earlier loss is mentioned but is no excuse: these codes lose as much whatever reaches them. It does excuse a node
+    that passes the loss on without rounding.
     """
     stats, attribution = measured.stats, measured.attribution
     own_error = None if attribution is None else attribution.arithmetic_unsaturated

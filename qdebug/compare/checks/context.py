@@ -1,4 +1,4 @@
-"""Facts about one compared tensor and its node, for the checks; costly ones are computed on demand."""
+"""Facts about one compared tensor and its node, for use in checks. Costly facts are computed on demand."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ class Runs:
         backend: The backend run.
         pairs: All pairs, by backend tensor.
         graphs: Compares the two graphs.
-        reproducer: Searches the arithmetic of the backend's nodes.
-        reference_reproducer: Searches that of the reference's.
+        reproducer: Searches for the arithmetic of the backend's nodes.
+        reference_reproducer: Searches for the arithmetic of the reference's nodes.
     """
 
     reference: Recording
@@ -92,7 +92,7 @@ class Runs:
         return {}
 
     def tensors_by_bytes(self, place: tuple[int, int]) -> Mapping[tuple[str, bytes], list[str]]:
-        """Return the backend's tensors of a sample and step by the type and hash of their elements."""
+        """Return the backend's tensors of a sample and step by dtype and hash of their elements."""
         if place not in self._by_bytes:
             self._by_bytes[place] = tensors_by_bytes(self.backend, place)
         return self._by_bytes[place]
@@ -103,7 +103,7 @@ class Runs:
         return {}
 
     def error_of(self, tensor: str) -> Comparison | None:
-        """Compare a backend tensor with its partner, once; return None if it has none."""
+        """Return the cached comparison of a backend tensor with its partner, or None if it has no partner."""
         if tensor not in self.pairs:
             return None
         if tensor not in self.comparisons:
@@ -111,7 +111,7 @@ class Runs:
         return self.comparisons[tensor]
 
     def note(self, tensor: str, comparison: Comparison) -> None:
-        """Keep a comparison for the nodes that read the tensor."""
+        """Store a comparison for the nodes that read the tensor."""
         self.comparisons[tensor] = comparison
         if max(self.reference.steps, self.backend.steps) == 1:
             differing = (each.sample for each in comparison.samples if each.stats.mismatches)
@@ -119,7 +119,7 @@ class Runs:
 
     @cached_property
     def different_inputs(self) -> Mapping[str, InputDifference]:
-        """The inputs of the network that differ between the two runs, by backend tensor."""
+        """The network inputs that differ between the two runs, by backend tensor."""
         return {
             difference.tensor: difference
             for difference in different_inputs(self.reference, self.backend, self.pairs.values())
@@ -127,7 +127,7 @@ class Runs:
 
 
 class NodeContext:
-    """One compared tensor, as the checks see it; it is a `Measured`.
+    """One compared tensor as seen by the checks. Implements `Measured`.
 
     Args:
         runs: The two runs.
@@ -136,9 +136,9 @@ class NodeContext:
         limits: Its limits.
 
     Attributes:
-        node: The backend node that computes the tensor; None for an input of the network.
-        graph: Compares it with the reference's nodes; None if the nodes above it are unknown.
-        segment: The nodes above the tensor in either graph; None if unknown.
+        node: The backend node that computes the tensor, or None for a network input.
+        graph: Compares the node with the reference's nodes, or None if the upstream nodes are unknown.
+        segment: The nodes upstream of the tensor in either graph, or None if unknown.
     """
 
     def __init__(self, runs: Runs, entry: PlannedNode, comparison: Comparison, limits: Limits) -> None:
@@ -157,23 +157,23 @@ class NodeContext:
 
     @property
     def stats(self) -> ErrorStats | None:
-        """The whole error; None if incomparable."""
+        """The total error, or None if the tensors cannot be compared."""
         return self.comparison.stats
 
     @property
     def attribution(self) -> Attribution | None:
-        """How the error splits up by the replay that can be relied on; None if incomparable."""
+        """The split of the error by the most reliable replay, or None if the tensors cannot be compared."""
         return None if self.stats is None else self._relied_on[0]
 
     @cached_property
     def exact(self) -> bool:
-        """Whether these are integers or booleans that nothing rounds, and all that the node reads is equal."""
+        """Whether the tensor holds unrounded integers or booleans and the node's inputs are equal on both sides."""
         unknown = self.entry.whole and self._own.arithmetic_unsaturated is None
         return unknown and (self.node is None or self.reads_the_same)
 
     @cached_property
     def excused(self) -> bool:
-        """Whether a known arithmetic gives the same bits, or, without a replay, the inputs may explain the error."""
+        """Whether a known arithmetic gives the same bits, or the inputs may explain the error of an unreplayed node."""
         if self.input_difference is not None:
             return True
         if self.unreplayed is None or self.exact:
@@ -184,24 +184,24 @@ class NodeContext:
 
     @property
     def input_difference(self) -> InputDifference | None:
-        """By how much it differs as an input of the network; None if it is none, or limits of the user judge it."""
+        """The difference of a network input, or None if it is not an input or user limits judge it."""
         is_given = self.stats is not None and self.limits.judge_whole(self.stats)
         return None if is_given else self.runs.different_inputs.get(self.entry.tensor)
 
     @property
     def known_arithmetic(self) -> str | None:
-        """The arithmetic that gives the same bits, in words; None if there is none."""
+        """The known arithmetic that gives the same bits, in words, or None."""
         return self.reproduced.by if self.reproduced is not None and self._reproduced_firmly else None
 
     @property
     def unreplayed(self) -> str | None:
-        """Why the node's own error is unknown; None if it is known."""
+        """Why the node's own error is unknown, or None if it is known."""
         is_known = self.attribution is None or self.attribution.arithmetic_unsaturated is not None
         return None if is_known or self.attribution is None else self.attribution.reason or _HALF_KNOWN
 
     @property
     def reference_rms(self) -> float | None:
-        """Root mean square of the reference's tensor; None where the error does not tell it, or there is no signal."""
+        """Root mean square of the reference tensor, or None if it is zero or the error statistics do not contain it."""
         stats = self.stats
         if stats is None or not stats.rmse or not stats.rel_l2:
             return None
@@ -209,7 +209,7 @@ class NodeContext:
 
     @cached_property
     def harmless(self) -> bool:
-        """Whether values that are not finite on one side change no other tensor."""
+        """Whether values that are non-finite on one side change no other tensor."""
         if self.stats is None or not self.stats.nonfinite or self.comparison.basis != "full":
             return False
         places = recorded_places(self.runs.reference, self.runs.backend, self.entry)
@@ -217,12 +217,12 @@ class NodeContext:
 
     @property
     def usual_rms(self) -> float | None:
-        """None, as of all samples together."""
+        """Always None, because this error covers all samples."""
         return None
 
     @cached_property
     def least_sqnr(self) -> float | None:
-        """SQNR in dB that a float node without a replay must keep on equal inputs; None if they are not equal."""
+        """SQNR in dB that an unreplayed float node must reach on equal inputs, or None if the inputs differ."""
         stats, entry, runs = self.stats, self.entry, self.runs
         if stats is None or not stats.mismatches or self.unreplayed is None or self.failed or entry.whole:
             return None
@@ -235,19 +235,19 @@ class NodeContext:
 
     @property
     def failed(self) -> bool:
-        """Whether the replay failed or was refused although the node has a kernel and recorded inputs."""
+        """Whether the replay failed or was rejected although the node has a kernel and recorded inputs."""
         return self.attribution is not None and self.attribution.failed
 
     # Further facts for the checks
 
     @property
     def rails(self) -> Rails | None:
-        """Clipped values and codes at the ends; None if the tensor is not quantized."""
+        """Clipped values and codes at the ends of the range, or None if the tensor is not quantized."""
         return self.comparison.rails
 
     @cached_property
     def reproduced(self) -> Reproduced | None:
-        """The search result for the arithmetic of a node whose codes differ in value from the reference's."""
+        """The result of the arithmetic search for a node whose dequantized values differ from the reference."""
         if not self.limits.explain or self.node is None or self.stats is None or not self.stats.mismatches:
             return None
         result = self.runs.reproducer.reproduce(self.node, self.entry.tensor)
@@ -258,7 +258,7 @@ class NodeContext:
 
     @cached_property
     def arithmetics(self) -> ArithmeticPair | None:
-        """The comparison with the arithmetic of the reference's node, where both use the same codes."""
+        """The comparison with the arithmetic of the reference's node, if both sides use the same codes."""
         comparable = self.graph is not None and self.graph.alike and self.comparison.basis == "full"
         reproduced = self.reproduced if comparable else None
         if reproduced is None:
@@ -269,14 +269,14 @@ class NodeContext:
 
     @property
     def by_reference(self) -> bool:
-        """Whether the reference's nodes reproduce the tensor, and the recorded operator does not."""
+        """Whether the reference's nodes reproduce the tensor but the recorded operator does not."""
         return self._relied_on[1]
 
     @cached_property
     def reference_alone(self) -> Attribution | None:
-        """Distance of the reference's codes from its own node's replay, where the backend's codes are right and differ.
+        """Error of the reference's codes against its own node's replay, if the backend's codes are right but differ.
 
-        None if the reference's node explains them, by exact or by known arithmetic, or nothing decides.
+        None if the reference's node explains its codes, by exact or known arithmetic, or if this cannot be decided.
         """
         stats, graph, entry, runs = self.stats, self.graph, self.entry, self.runs
         reference_node = runs.reference.graph.producer(entry.reference_tensor)
@@ -308,7 +308,7 @@ class NodeContext:
 
     @property
     def _is_finite_as_replayed(self) -> bool:
-        """Whether the backend's values are finite, and a replay of its node gives finite ones there."""
+        """Whether the backend's values, and those of a replay of its node, are all finite."""
         own_error = None if self.attribution is None else self.attribution.arithmetic_unsaturated
         ends = None if self.stats is None else (self.stats.backend_min, self.stats.backend_max)
         if own_error is None or own_error.nonfinite or ends is None or None in ends:
@@ -323,7 +323,7 @@ class NodeContext:
 
     @cached_property
     def diverges(self) -> bool:
-        """Whether the error is beyond a given or derived limit; non-finite values are judged separately."""
+        """Whether the error exceeds a given or derived limit. Non-finite values are judged separately."""
         if any(check(self) is not None for check in (error.sqnr, error.largest_step, error.tolerance)):
             return True
         if not self._beyond(self.attribution, excused=False):
@@ -332,14 +332,14 @@ class NodeContext:
 
     @cached_property
     def cause(self) -> Finding | None:
-        """Why the node's own error may be beyond its limit: it reads codes with other parameters, or rounds first."""
+        """Why the node's own error may exceed its limit: it misreads its input codes, or rounds its factors first."""
         if self.node is None:
             return None
         return quant_mismatch(self.runs.backend, self.node) or self._rounded_inputs
 
     @cached_property
     def difference(self) -> tuple[Finding | None, str | None]:
-        """A difference of the graphs that affects the tensor, and why that is unknown if so."""
+        """A graph difference that affects the tensor, or the reason why it is unknown."""
         graph, attribution = self.graph, self.attribution
         if graph is None or self.by_reference:
             return None, None
@@ -354,7 +354,7 @@ class NodeContext:
 
     @cached_property
     def unholdable(self) -> Finding | None:
-        """A constant that its format cannot hold, where the graphs do not differ otherwise."""
+        """A constant that its format cannot represent, if the graphs do not differ in any other respect."""
         is_decided = self.stats is None or not self.stats.mismatches or self.difference[0] is not None
         if is_decided or self.graph is None or self.by_reference:
             return None
@@ -366,7 +366,7 @@ class NodeContext:
 
     @cached_property
     def _unheld(self) -> Finding | None:
-        """A constant that the format cannot hold in which the run computes, where the node goes wrong."""
+        """A constant that the run's compute format cannot represent, if the node is wrong."""
         wrong = self.graph is not None and (error.nonfinite(self) is not None or self.diverges)
         places = recorded_places(self.runs.reference, self.runs.backend, self.entry) if wrong else ()
         candidates = (unheld_constant(self.graph.facts, place) for place in places if self.graph is not None)
@@ -374,7 +374,7 @@ class NodeContext:
 
     @cached_property
     def birth(self) -> Birth | None:
-        """Where a non-finite value first appears; None if the node's inputs explain it, or that is unknown."""
+        """Where a non-finite value first appears, or None if the node's inputs explain it or it is unknown."""
         if self.node is None or self.stats is None or not self.stats.nonfinite:
             return None
         runs = self.runs
@@ -385,7 +385,7 @@ class NodeContext:
 
     @cached_property
     def short_format(self) -> str | None:
-        """Name of a float format of few digits that the values were rounded to in this run alone; None if none."""
+        """Name of the short float format that the values were rounded to in this run only, or None."""
         stats, attribution, entry, runs = self.stats, self.attribution, self.entry, self.runs
         if stats is None or attribution is None or not stats.mismatches or self.comparison.basis != "full":
             return None
@@ -423,14 +423,14 @@ class NodeContext:
 
     @cached_property
     def is_undefined(self) -> bool:
-        """Whether the operation of the node is unknown, and the reference's nodes do not reproduce its tensor."""
+        """Whether the operation of the node is unknown and the reference's nodes do not reproduce its tensor."""
         if self.node is None or not is_undefined(self.node) or self._own.arithmetic_unsaturated is None:
             return False
         return self._beyond(self._own, excused=False)
 
     @cached_property
     def _own(self) -> Attribution:
-        """The attribution by the recorded operator of the backend's node."""
+        """The attribution according to the recorded operator of the backend's node."""
         if self.comparison.basis != "full":
             return Attribution(reason="only part of its values was kept")
         if self.graph is None:
@@ -439,7 +439,7 @@ class NodeContext:
 
     @property
     def _attribution_of_identical(self) -> Attribution | None:
-        """The attribution of a tensor that is equal in both runs; None for other tensors."""
+        """The attribution of a tensor that is equal in both runs, or None for other tensors."""
         found, stats = self.comparison, self.stats
         if stats is None or stats.mismatches or stats.nonfinite or not found.known_equal or found.lacking:
             return None
@@ -448,12 +448,12 @@ class NodeContext:
 
     @cached_property
     def _reproduced_firmly(self) -> bool:
-        """Whether a known arithmetic gives the same bits, hardly by chance, and there is no other cause."""
+        """Whether a known arithmetic gives the same bits, on too many elements for chance, without any other cause."""
         return self.reproduced is not None and self.reproduced.firm and self.cause is None
 
     @cached_property
     def _relied_on(self) -> tuple[Attribution, bool]:
-        """The attribution by the most reliable replay, and whether that is one of the reference's nodes."""
+        """The attribution by the most reliable replay, and whether that replay uses the reference's nodes."""
         own = self._own
         if own.arithmetic_unsaturated is None or not self._beyond(own, excused=False):
             return own, False
@@ -466,10 +466,10 @@ class NodeContext:
         return (other, True) if other is not None else (self._without_incomplete_replay(own), False)
 
     def _as_reference(self, own: Attribution) -> Attribution | None:
-        """Split the error by a replay of the reference's nodes on the node's inputs, if that reproduces the tensor.
+        """Split the error by replaying the reference's nodes on the node's inputs, if that reproduces the tensor.
 
-        A replay of the recorded operator means nothing if its recording is incomplete: attributes are missing, or the
-        words are another framework's. None if the node's own replay fits, or neither does.
+        A replay of the recorded operator means nothing if its description is incomplete: attributes are missing, or it
+        uses the terms of a different framework. None if the node's own replay matches, or neither replay does.
         """
         graph = self.graph
         if graph is None or not graph.segment.nodes or self.entry.quant is not None:
@@ -485,10 +485,10 @@ class NodeContext:
         return None if self._beyond(other, excused=False) else other
 
     def _without_incomplete_replay(self, own: Attribution) -> Attribution:
-        """Return the attribution without a replay if the reference is as far from its own node's replay.
+        """Return an attribution without a replay if the reference is just as far from its own node's replay.
 
-        Both recordings then lack a part of the operation, such as the slope of a LeakyRelu, and the replay says nothing
-        of either. A difference between the two graphs is judged separately.
+        In that case both recordings lack a part of the operation, such as the slope of a LeakyRelu, and neither replay
+        is evidence. A difference between the two graphs is judged separately.
         """
         graph = self.runs.reference.graph
         if graph.tensors[self.entry.reference_tensor].quant is not None:
@@ -507,7 +507,7 @@ class NodeContext:
         return Attribution(reason=f"a replay of {op} does not reproduce the reference's values either")
 
     def _beyond(self, attribution: Attribution | None, *, excused: bool) -> bool:
-        """Tell whether the error is beyond a derived limit and finite, if it splits up so."""
+        """Return whether the error, split up this way, is finite and exceeds a derived limit."""
         if self.stats is None or self.comparison.nonfinite:
             return False
         case = Error(stats=self.stats, attribution=attribution, limits=Limits(), excused=excused, exact=self.exact)
@@ -522,7 +522,7 @@ class NodeContext:
 
     @cached_property
     def _rounded_inputs(self) -> Finding | None:
-        """The formats that a product has rounded its factors to, if that explains its own error."""
+        """The formats to which a product rounds its factors, if that explains the node's own error."""
         stats = self._own.arithmetic_unsaturated
         if self.node is None or self.entry.quant is not None or self._own.allowed is None or stats is None:
             return None
@@ -539,9 +539,9 @@ class NodeContext:
         )
 
     def _contradicted(self, node: Node, segment: Segment) -> Finding | None:
-        """Codes that a node reads with other parameters than they were written with, unless the reference does so too.
+        """Codes that a node reads with parameters other than their own, unless the reference does the same.
 
-        If the node diverges, its error is the finding, and this the cause.
+        If the node diverges, its error is the finding and this is the cause.
         """
         finite = error.nonfinite(self) is None and not self.comparison.nonfinite
         if not finite or self._beyond(self.attribution, excused=self._reproduced_firmly):
@@ -554,7 +554,7 @@ class NodeContext:
 
     @property
     def _goes_wrong_unreplayed(self) -> bool:
-        """Whether a node without a replay is off by more than float rounding and more than its inputs."""
+        """Whether the error of an unreplayed node exceeds both float rounding and the errors of its inputs."""
         own_error = None if self.stats is None else self.stats.rel_l2
         if self.unreplayed is None or own_error is None or self.entry.whole or self._passes_on:
             return False
@@ -562,10 +562,10 @@ class NodeContext:
 
     @cached_property
     def _passes_on(self) -> bool:
-        """Whether its error is about as large as its inputs' errors.
+        """Whether the node's error is about as large as its inputs' errors.
 
-        Without a replay only the whole error is known. If most of it may have come from the inputs, it says nothing of
-        the node.
+        Without a replay, only the total error is known. If most of it may have come from the inputs, it is not evidence
+        against the node.
         """
         own_error = None if self.stats is None else self.stats.rel_l2
         if own_error is None or self.segment is None:
@@ -580,7 +580,7 @@ class NodeContext:
 
     @cached_property
     def reads_the_same(self) -> bool:
-        """Whether all inputs of a node are known to be equal, looking through nodes that only arrange them."""
+        """Whether all inputs of a node are known to be equal, looking through nodes that only rearrange them."""
         segment = self.segment
         if segment is None or segment.elsewhere or not all(node.inputs for node in segment.own):
             return False
@@ -593,7 +593,7 @@ class NodeContext:
 
     @cached_property
     def _is_state(self) -> bool:
-        """Whether it is an input that each run feeds its own outputs back into, from equal first values."""
+        """Whether it is an input through which each run feeds back its own outputs, starting from equal values."""
         if self.node is not None:
             return False
         runs, entry = self.runs, self.entry

@@ -1,4 +1,4 @@
-"""Checks whether values near zero came out as exactly zero: by a step that is too coarse, or beside right values."""
+"""Checks whether values near zero became exactly zero, because of a coarse step or although others are correct."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ __all__ = ["dead_channels", "dead_zone"]
 
 
 def dead_zone(context: NodeContext) -> Finding | None:
-    """Find that a node gives zero for all values nearer to zero than some distance, and is right beyond it.
+    """Find that a node outputs zero for all values within some distance of zero, and is right beyond it.
 
-    The distance lies between the largest value that came out as zero and the smallest that did not, by the replay of
-    the node. Where a value that came out is nearer to zero than one that did not, there is no such distance.
+    The distance lies between the largest replayed value that became zero and the smallest that did not. If a value that
+    survived is nearer to zero than one that did not, there is no such distance.
     """
     attribution, quant, node = context.attribution, context.entry.quant, context.node
     if attribution is None or attribution.arithmetic_unsaturated is None or node is None or not context.diverges:
@@ -70,7 +70,7 @@ def dead_zone(context: NodeContext) -> Finding | None:
 
 
 def dead_channels(context: NodeContext) -> Finding | None:
-    """Find channels that rounding makes all zero: the step of the tensor exceeds every value that arrives there."""
+    """Find channels that rounding makes all zero: every value in the channel is smaller than the step of the tensor."""
     entry, attribution, node, quant = context.entry, context.attribution, context.node, context.entry.quant
     if attribution is None or attribution.arithmetic_unsaturated is None or node is None or context.by_reference:
         return None
@@ -100,7 +100,7 @@ def dead_channels(context: NodeContext) -> Finding | None:
 
 
 def _dead(context: NodeContext, node: Node, quant: QuantParams) -> tuple[list[int], float, int]:
-    """Return the channels that a node's rounding makes all zero, the largest value in them, and how many there are."""
+    """Return the channels that a node's rounding makes all zero, their largest value, and the number of channels."""
     entry, runs = context.entry, context.runs
     places = list(recorded_places(runs.reference, runs.backend, entry))
     first = runs.backend.load(entry.tensor, *places[0])
@@ -132,7 +132,7 @@ def _dead(context: NodeContext, node: Node, quant: QuantParams) -> tuple[list[in
 
 
 def _ranges(places: Sequence[int], *, most: int = 6) -> str:
-    """Write places as ranges: "2..9, 12"; of many ranges the first few."""
+    """Write positions as ranges, such as "2..9, 12". If there are many ranges, write only the first few."""
     breaks = [at for at in range(1, len(places)) if places[at] != places[at - 1] + 1]
     runs = [places[start:stop] for start, stop in pairwise([0, *breaks, len(places)])]
     said = [str(run[0]) if len(run) == 1 else f"{run[0]}..{run[-1]}" for run in runs[:most]]
@@ -141,10 +141,10 @@ def _ranges(places: Sequence[int], *, most: int = 6) -> str:
 
 
 def _values(context: NodeContext, node: Node) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield what a node should give and what it gave, sample by sample; of codes in steps, held to their range.
+    """Yield the expected and the actual output of a node, sample by sample; for codes in steps, clamped to their range.
 
     Raises:
-        KernelError: The node cannot be replayed, or gives another shape.
+        KernelError: The node cannot be replayed, or gives a different shape.
         RecordingError: An input was not recorded.
     """
     entry, backend = context.entry, context.runs.backend

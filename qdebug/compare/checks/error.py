@@ -1,4 +1,4 @@
-"""Compares the whole error of a tensor with the limits in force, where the user gave some or nothing else judges it."""
+"""Compares the total error of a tensor with its limits, if the user gave any or nothing else judges it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["largest_step", "level_of_sample", "nonfinite", "sqnr", "tolerance"]
 
 
 def nonfinite(of: Measured) -> Finding | None:
-    """Find elements that are NaN or infinite on one side only, in the recorded tensors or against the replay."""
+    """Find elements that are NaN or infinite on one side only, comparing the recorded tensors or the replay."""
     stats, attribution = of.stats, of.attribution
     if stats is None:
         return None
@@ -29,7 +29,7 @@ def nonfinite(of: Measured) -> Finding | None:
 
 
 def sqnr(of: Measured) -> Finding | None:
-    """Find an SQNR below the least in force."""
+    """Find an SQNR below the required minimum."""
     stats, limits = _whole(of), of.limits
     if stats is None:
         return None
@@ -49,10 +49,10 @@ def sqnr(of: Measured) -> Finding | None:
 
 
 def _sqnr_of_sample(of: Measured, stats: ErrorStats) -> Finding | None:
-    """Find the error of one sample too large for the signal of all samples.
+    """Find an error of one sample that is too large for the signal of all samples.
 
-    A sample that is zero or of the other sign in one run is hidden among many others. A nearly silent sample needs no
-    more.
+    A sample that is zero or has the wrong sign in one run would be hidden among many others. The limit is no stricter
+    for a nearly silent sample.
     """
     floor, level = DEFAULT_MIN_SQNR, level_of_sample(stats, of.usual_rms)
     if level is None or level >= floor or of.excused:
@@ -81,7 +81,7 @@ def largest_step(of: Measured) -> Finding | None:
 
 
 def tolerance(of: Measured) -> Finding | None:
-    """Find elements that differ by more than the absolute and relative tolerance of the user."""
+    """Find elements that differ by more than the user's absolute and relative tolerance."""
     stats, pair = _whole(of), of.limits.tolerance
     if stats is None or pair is None or not stats.beyond_tolerance:
         return None
@@ -91,7 +91,7 @@ def tolerance(of: Measured) -> Finding | None:
 
 
 def _whole(of: Measured) -> ErrorStats | None:
-    """Return the whole error if it judges the tensor: the user gave limits, or its node was not replayed."""
+    """Return the total error if it judges the tensor: the user gave limits, or its node was not replayed."""
     stats, attribution = of.stats, of.attribution
     if stats is None or stats.nonfinite or not stats.mismatches:
         return None

@@ -1,4 +1,4 @@
-"""The checks of an error, in order. They judge a whole tensor, one of its samples, and any replay of its node."""
+"""The error checks, in order. They apply to a whole tensor, to one of its samples, and to any replay of its node."""
 
 from __future__ import annotations
 
@@ -23,4 +23,4 @@ ERROR_CHECKS: tuple[Callable[[Measured], Finding | None], ...] = (
     error.tolerance,
     codes.saturation,
 )
-"""Each finds an error beyond one kind of limit."""
+"""Each check finds an error beyond one kind of limit."""

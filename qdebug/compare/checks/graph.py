@@ -1,4 +1,4 @@
-"""Checks differences between the graphs at a node, and causes of its error."""
+"""Checks graph differences at a node, and causes of its error."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ __all__ = [
 
 
 def difference(context: NodeContext) -> Finding | None:
-    """Find a difference of the graphs at the node: weight, bias, attributes, operator, scales or operands."""
+    """Find a graph difference at the node: weight, bias, attributes, operator, scales or operands."""
     finding = context.difference[0]
     return finding if finding is None else _mistake_inside_layer(context, finding) or finding
 
 
 def _mistake_inside_layer(context: NodeContext, difference: Finding) -> Finding | None:
-    """Find the known mistake inside a fused layer that reproduces it, where its operators seem to differ."""
+    """Find the known mistake inside a fused layer that explains an apparent difference of operators."""
     entry, node, runs = context.entry, context.node, context.runs
     if node is None or difference.kind is not FindingKind.OPERATOR:
         return None
@@ -59,9 +59,9 @@ def _mistake_inside_layer(context: NodeContext, difference: Finding) -> Finding 
 
 
 def lossy_cast(context: NodeContext) -> Finding | None:
-    """Find a cast to integers that changes numbers which the reference's keeps: out of range, or not whole.
+    """Find a cast to integers that changes numbers which the reference's cast preserves: out of range, or not whole.
 
-    If the reference has the same cast, only its input is off.
+    If the reference has the same cast, only the cast's input is wrong.
     """
     node, stats, entry = context.node, context.stats, context.entry
     if node is None or stats is None or not stats.mismatches or entry.quant is not None or context.graph is None:
@@ -90,7 +90,7 @@ def lossy_cast(context: NodeContext) -> Finding | None:
 
 
 def unholdable(context: NodeContext) -> Finding | None:
-    """Find a constant that its format cannot hold: the cause where a node goes wrong, else worth saying."""
+    """Find a constant that its format cannot represent: the cause if a node is wrong, a remark if not."""
     finding = context.unholdable
     if finding is None:
         return None
@@ -99,12 +99,12 @@ def unholdable(context: NodeContext) -> Finding | None:
 
 
 def read_otherwise(context: NodeContext) -> Finding | None:
-    """Find why an error is beyond its limit: codes read by other numbers than they were written with, or rounding."""
+    """Find why an error exceeds its limit: codes read with parameters other than their own, or rounded factors."""
     return context.cause if context.diverges else None
 
 
 def cast_otherwise(context: NodeContext) -> Finding | None:
-    """Find that the two runs cast numbers that an integer type does not hold in two known ways."""
+    """Find that the two runs cast numbers outside an integer type's range in two known but different ways."""
     node, entry, runs, stats = context.node, context.entry, context.runs, context.stats
     reference_node = runs.reference.graph.producer(entry.reference_tensor)
     if node is None or reference_node is None or stats is None or not stats.mismatches:
@@ -122,7 +122,7 @@ def cast_otherwise(context: NodeContext) -> Finding | None:
 
 
 def mistaken(context: NodeContext) -> Finding | None:
-    """Find the known mistake of a kernel that reproduces a diverging node without another known cause."""
+    """Find the known kernel mistake that reproduces a diverging node without another known cause."""
     entry, node, runs = context.entry, context.node, context.runs
     if node is None or entry.quant is not None or not context.diverges or context.cause is not None:
         return None
@@ -135,7 +135,7 @@ def mistaken(context: NodeContext) -> Finding | None:
 
 
 def otherwise_said(context: NodeContext) -> Finding | None:
-    """Say that the reference's nodes reproduce the values, and the recorded operator does not."""
+    """Report that the reference's nodes reproduce the values but the recorded operator does not."""
     if not context.by_reference:
         return None
     sentence = "the recorded operator does not reproduce this tensor; the reference's does"
@@ -160,7 +160,7 @@ def born(context: NodeContext) -> Finding | None:
 
 
 def harmless(context: NodeContext) -> Finding | None:
-    """Say that values are not finite on one side only, and change no other tensor."""
+    """Report values that are non-finite on one side only and change no other tensor."""
     stats = context.stats
     if stats is None or not stats.nonfinite or not context.harmless:
         return None
@@ -178,7 +178,7 @@ def harmless(context: NodeContext) -> Finding | None:
 
 
 def zero_divisor(context: NodeContext) -> Finding | None:
-    """Find a divisor with more zeros than the reference's, where values are not finite: rounding has made it 0."""
+    """Find a divisor with more zeros than the reference's next to non-finite values: rounding has made it 0."""
     if context.node is None or (nonfinite(context) is None and not context.comparison.nonfinite):
         return None
     name, reference_name = _divisors(context, context.node)
@@ -214,7 +214,7 @@ def zero_divisor(context: NodeContext) -> Finding | None:
 
 
 def _divisors(context: NodeContext, node: Node) -> tuple[str, str]:
-    """Return a node's divisor and its partner in the reference; empty if there is none."""
+    """Return a node's divisor and its reference partner, or empty names if there is none."""
     slot = operators.plain(node).divisor
     form, _ = real_form(node, context.runs.backend.graph.opset)
     if slot is None or slot >= len(form.inputs):
@@ -231,7 +231,7 @@ def _divisors(context: NodeContext, node: Node) -> tuple[str, str]:
 
 
 def overflow(context: NodeContext) -> Finding | None:
-    """Find a code of either side whose value float32 cannot represent, where values are not finite."""
+    """Find a code of either side whose value overflows float32, if there are non-finite values."""
     if nonfinite(context) is None and not context.comparison.nonfinite:
         return None
     runs, entry = context.runs, context.entry
@@ -249,7 +249,7 @@ def overflow(context: NodeContext) -> Finding | None:
 
 
 def out_of_range(context: NodeContext) -> Finding | None:
-    """Find results that the range of their format has made infinite, the largest number, or zero."""
+    """Find results that the range of their format has turned into infinity, the largest number, or zero."""
     outside = None if context.attribution is None else context.attribution.outside
     clause = None if outside is None else outside.sentence
     if outside is None or clause is None:
@@ -268,7 +268,7 @@ def out_of_range(context: NodeContext) -> Finding | None:
 
 
 def placement(context: NodeContext) -> Finding | None:
-    """Find a node that ran on another device than the one asked for."""
+    """Find a node that ran on a different device than requested."""
     asked_for = context.runs.backend.info.options.get("asked_for")
     ran = "" if context.node is None else context.node.placement.partition(": ")[0]
     if not ran or not isinstance(asked_for, str) or ran == asked_for:
@@ -280,7 +280,7 @@ def placement(context: NodeContext) -> Finding | None:
 
 
 def disturbed(context: NodeContext) -> Finding | None:
-    """Find a tensor that recording changed, in either run: its error is not its node's."""
+    """Find a tensor that recording changed, in either run. Its error is not its node's fault."""
     entry, runs = context.entry, context.runs
     sides = (runs.backend.info, entry.tensor), (runs.reference.info, entry.reference_tensor)
     reason = next((info.disturbed[tensor] for info, tensor in sides if tensor in info.disturbed), None)
@@ -291,7 +291,7 @@ def disturbed(context: NodeContext) -> Finding | None:
 
 
 def float_weights(context: NodeContext) -> Finding | None:
-    """Find a node that reads quantized data and float weights: its weights were left out of the quantization."""
+    """Find a node that reads quantized data but float weights: its weights were left out of quantization."""
     node, graph = context.node, context.runs.backend.graph
     if node is None:
         return None
@@ -309,7 +309,7 @@ def float_weights(context: NodeContext) -> Finding | None:
 
 
 def _is_quantized(graph: Graph, name: str) -> bool:
-    """Tell whether a tensor holds codes, or dequantized values that were only moved."""
+    """Return whether a tensor holds codes, or dequantized values that were only moved."""
     while name in graph.tensors and graph.tensors[name].quant is None:
         producer = graph.producer(name)
         if producer is None:
@@ -324,7 +324,7 @@ def _is_quantized(graph: Graph, name: str) -> bool:
 
 
 def precision(context: NodeContext) -> Finding | None:
-    """Find a format of few digits that the values were rounded to in this run alone."""
+    """Find a short float format that the values were rounded to in this run only."""
     name = context.short_format
     if name is None:
         return None

@@ -13,7 +13,7 @@ __all__ = ["different_input", "nan_input"]
 
 
 def different_input(context: NodeContext) -> Finding | None:
-    """Find that an input of the network differs between the two runs: no error tells anything of a node then."""
+    """Find a network input that differs between the two runs, which makes every error inconclusive."""
     input_difference = context.input_difference
     if input_difference is None:
         return None
@@ -30,7 +30,7 @@ def different_input(context: NodeContext) -> Finding | None:
 
 
 def nan_input(context: NodeContext) -> Finding | None:
-    """Say that an input of the network holds NaN in both runs; an infinity may be intended, as in a mask."""
+    """Report a network input that holds NaN in both runs. An infinity may be intended, as in a mask."""
     stats, runs, entry = context.stats, context.runs, context.entry
     if context.node is not None or stats is None or not stats.matched_nonfinite or entry.quant is not None:
         return None

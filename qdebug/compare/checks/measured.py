@@ -1,4 +1,4 @@
-"""The interface of an error that checks read: of a whole tensor, or of one of its samples."""
+"""The interface to an error that checks read: for a whole tensor, or for one of its samples."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Error", "Measured", "breach"]
 
 
 class Measured(Protocol):
-    """The error of one tensor, over all samples or in one of them, with facts about it."""
+    """The error of one tensor, over all samples or in one sample, with facts about it."""
 
     @property
     def name(self) -> str:
@@ -22,15 +22,15 @@ class Measured(Protocol):
 
     @property
     def stats(self) -> ErrorStats | None:
-        """The whole error; None if unknown."""
+        """The total error, or None if unknown."""
 
     @property
     def attribution(self) -> Attribution | None:
-        """The attribution of the error; None if unknown."""
+        """The attribution of the error, or None if unknown."""
 
     @property
     def limits(self) -> Limits:
-        """The limits that hold for the tensor."""
+        """The limits that apply to the tensor."""
 
     @property
     def excused(self) -> bool:
@@ -38,36 +38,36 @@ class Measured(Protocol):
 
     @property
     def known_arithmetic(self) -> str | None:
-        """The arithmetic that gives the same bits, in words; None if there is none, or it was not searched."""
+        """The known arithmetic that gives the same bits, in words, or None if there is none or none was searched."""
 
     @property
     def exact(self) -> bool:
-        """Whether these are integers or booleans that nothing rounds, and all that the node reads is equal."""
+        """Whether the tensor holds unrounded integers or booleans and the node's inputs are equal on both sides."""
 
     @property
     def rails(self) -> Rails | None:
-        """Clipped values and codes at the ends; None without codes, or if they were not counted."""
+        """Clipped values and codes at the ends of the range, or None without codes or if they were not counted."""
 
     @property
     def harmless(self) -> bool:
-        """Whether values that are not finite on one side change no other tensor."""
+        """Whether values that are non-finite on one side change no other tensor."""
 
     @property
     def usual_rms(self) -> float | None:
-        """For one sample of several, the root mean square of the reference's tensor over all samples; else None."""
+        """Root mean square of the reference tensor over all samples if this is one of several samples, or None."""
 
     @property
     def least_sqnr(self) -> float | None:
-        """SQNR in dB that a node without replay must leave of equal inputs; None where inputs may differ."""
+        """SQNR in dB that an unreplayed node must reach on equal inputs, or None if inputs may differ."""
 
     @property
     def unreplayed(self) -> str | None:
-        """Why the node's own error is unknown, for a judgement of the whole; None for a sample."""
+        """Why the node's own error is unknown, if this is a whole tensor. None for a sample."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Error:
-    """The simplest `Measured`: an error by itself."""
+    """The simplest `Measured`: a standalone error."""
 
     stats: ErrorStats | None
     limits: Limits
@@ -84,7 +84,7 @@ class Error:
 
 
 def breach(of: Measured, kind: FindingKind, sentence: str, *, judged: tuple[float, float, str], given: bool) -> Finding:
-    """Return the finding that an error is beyond a limit.
+    """Return the finding that an error exceeds a limit.
 
     Args:
         of: The error.

@@ -1,4 +1,4 @@
-"""Checks the parts that a Concat joined to a network output: a large part hides a lost small one."""
+"""Checks the parts that a Concat joins into a network output, because a large part hides the loss of a small one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["joined_part"]
 
 @dataclass(slots=True)
 class _Sums:
-    """Sums of one part, over samples and steps."""
+    """Sums over samples and steps for one part."""
 
     signal: float = 0.0
     noise: float = 0.0
@@ -29,12 +29,12 @@ class _Sums:
 
     @property
     def sqnr_db(self) -> float:
-        """The SQNR of the part; infinite without signal, or without error."""
+        """The SQNR of the part, infinite without a signal or without an error."""
         return 10 * math.log10(self.signal / self.noise) if self.signal and self.noise else math.inf
 
 
 def joined_part(context: NodeContext) -> Finding | None:
-    """Find the part of an output that is farthest below the limit of outputs, each part by itself."""
+    """Find the part of an output that is farthest below the output limit, judging each part separately."""
     entry, backend = context.entry, context.runs.backend
     floor, stats = context.limits.output_sqnr_in_force, context.stats
     if floor is None or stats is None or stats.nonfinite or not stats.mismatches or entry.whole:

@@ -22,16 +22,17 @@ def reduced_precision(
     *,
     known: str | None = None,
 ) -> str | None:
-    """Return the name of the format that all values of the backend's tensor fit, and not all of the reference's.
+    """Return the name of a format that all values of the backend's tensor fit but not all of the reference's.
 
     Args:
         sides: The reference run and the backend run.
-        names: The tensor in each; neither holds codes.
-        places: Samples and steps that both hold.
-        known: The format that the backend's values were rounded to; None if unknown.
+        names: The tensor in each run. Neither holds codes.
+        places: Samples and steps recorded in both runs.
+        known: The format that the backend's values were rounded to, or None if unknown.
 
     Returns:
-        None if there is none, or if the values may as well be whole numbers or multiples of one number.
+        The name, or None if there is no such format or the values may simply be whole numbers or multiples of one
+            number.
     """
     among = list(places)
     try:
@@ -54,16 +55,16 @@ _DIGITS = (3, 6, 9, 17)
 
 
 def float32_overflow(recording: Recording, node: Node | None, tensor: str, sample: int) -> str | None:
-    """Return a clause on a code of a tensor whose finite value float32 cannot represent.
+    """Return a clause about a code of a tensor whose finite value overflows float32.
 
     Args:
         recording: The run.
-        node: The node of the tensor; for a DequantizeLinear the codes that it reads are checked.
+        node: The node of the tensor. For a DequantizeLinear, the codes that it reads are checked.
         tensor: The tensor.
         sample: The sample to check.
 
     Returns:
-        None if there is no such code.
+        The clause, or None if there is no such code.
     """
     real = node is not None and operators.of(node.op).dequantizes
     read = node.inputs[0] if node is not None and real and node.inputs else tensor
@@ -80,7 +81,7 @@ def float32_overflow(recording: Recording, node: Node | None, tensor: str, sampl
 
 
 def _reaches(quant: QuantParams) -> bool:
-    """Tell whether any code could exceed the range of float32."""
+    """Return whether any code could exceed the range of float32."""
     if quant.qmin is None or quant.qmax is None:
         return False
     zeros = np.asarray(quant.zero_point, np.float64)
@@ -89,7 +90,7 @@ def _reaches(quant: QuantParams) -> bool:
 
 
 def _overflow_clause(codes: np.ndarray, quant: QuantParams) -> str | None:
-    """Return the value of the first code that exceeds the range of float32, in a clause."""
+    """Return a clause with the value of the first code that exceeds the range of float32, or None."""
     scales = quant.scale.ravel()
     if scales.size == 1:
         flat = codes.reshape(-1)

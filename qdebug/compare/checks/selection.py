@@ -1,7 +1,7 @@
-"""Says by how little an index, a truth value or a rounded number was decided that is not the reference's.
+"""Reports how close the decision was when an index, a boolean or a rounded number differs from the reference.
 
-Integers that are no codes have no step: they are equal or they are not. Where a node gives what its inputs account for,
-the difference came with these, and it may be as small as rounding.
+Integers that are not codes have no step: they are equal or they are not. If a node's inputs account for its result, the
+difference came with the inputs, and it may be as small as rounding.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ __all__ = ["selection"]
 
 
 def selection(context: NodeContext) -> Finding | None:
-    """Find that a node gives what its inputs account for, and which difference in them decides it otherwise.
+    """Find which input difference flips the result of a node that is consistent with its own inputs.
 
-    The difference is what the two sides have otherwise of the distance of two values: of those that an index chose
-    between, or those that were compared. For a conversion to integers it is that of the number that was converted.
+    For an index or a comparison, this difference is how much the distance between the two candidate values changes from
+    one side to the other. For a conversion to integers, it is the difference of the converted number.
     """
     node, stats, attribution = context.node, context.stats, context.attribution
     if node is None or stats is None or not stats.mismatches or not context.entry.whole:
@@ -63,10 +63,10 @@ def _places(context: NodeContext) -> Iterator[tuple[int, int]]:
 
 
 def _margins(context: NodeContext, node: Node, place: tuple[int, int]) -> Iterator[float]:
-    """Yield the difference that decided it, for each element that differs; none of operators that select nothing.
+    """Yield the deciding input difference for each element that differs, or nothing if the operator does not select.
 
     Raises:
-        KernelError: An input is kept in an order that nothing computes on.
+        KernelError: An input is stored in an unsupported dimension order.
         RecordingError: An input was not recorded.
     """
     row, replays, tensor = operators.of(node.op), context.runs.graphs.replays, context.entry.tensor

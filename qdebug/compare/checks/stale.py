@@ -1,4 +1,4 @@
-"""Checks whether a tensor holds the bytes of another one: a shared buffer that was overwritten, or never written."""
+"""Checks whether a tensor holds the bytes of another tensor: a shared buffer that was overwritten or never written."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from qdebug.plural import plural
 __all__ = ["with_bytes_of_another"]
 
 _FEWEST = 8
-"""Different values of a tensor that no other tensor holds by chance."""
+"""Number of distinct values that two tensors do not share by chance."""
 
 
 def with_bytes_of_another(context: NodeContext) -> Finding | None:
-    """Find that a tensor that is wrong has the bytes of another one, which the reference's partners do not share."""
+    """Find that a wrong tensor has the bytes of another tensor although their reference partners differ."""
     entry, runs = context.entry, context.runs
     if context.node is None or not context.diverges or context.stats is None:
         return None
@@ -40,7 +40,7 @@ def with_bytes_of_another(context: NodeContext) -> Finding | None:
 
 
 def _is_alike(context: NodeContext, other: str, own: Outline | None, place: tuple[int, int]) -> bool:
-    """Tell whether the reference has the same bytes in both tensors too, in whatever shape, or that is not known."""
+    """Return whether both tensors hold the same bytes in the reference too, in any shape, or that is unknown."""
     pair = context.runs.pairs.get(other)
     if pair is None:
         return True

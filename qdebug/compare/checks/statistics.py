@@ -1,4 +1,4 @@
-"""Checks a tensor of which not enough is known: its values were not all kept, or its node or its scale is unknown."""
+"""Checks tensors about which too little is known: not all values were kept, or the node or scale is unknown."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["bare_codes", "nonfinite_at_least", "sqnr_at_most", "undecided", "unj
 
 
 def nonfinite_at_least(context: NodeContext) -> Finding | None:
-    """Find that the statistics of all values count more that are NaN or infinite on one side than on the other."""
+    """Find that the full statistics count more NaN or infinite values on one side than on the other."""
     count = context.comparison.nonfinite
     if not count:
         return None
@@ -24,7 +24,7 @@ def nonfinite_at_least(context: NodeContext) -> Finding | None:
 
 
 def sqnr_at_most(context: NodeContext) -> Finding | None:
-    """Find that statistics alone prove an SQNR below the least in force."""
+    """Find that the statistics alone prove an SQNR below the required minimum."""
     floor, most, reason = context.limits.sqnr_in_force, context.comparison.sqnr_at_most, context.comparison.reason
     if context.stats is not None or floor is None or most is None or not most < floor:
         return None
@@ -33,7 +33,7 @@ def sqnr_at_most(context: NodeContext) -> Finding | None:
 
 
 def bare_codes(context: NodeContext) -> Finding | None:
-    """Say of codes that could not be compared with real values that their scale is missing."""
+    """Report that the scale is missing for codes that could not be compared with real values."""
     if context.stats is not None:
         return None
     name = lacks_scale(context.runs.reference.graph, context.runs.backend.graph, context.entry.pair)
@@ -44,7 +44,7 @@ def bare_codes(context: NodeContext) -> Finding | None:
 
 
 def worst_sample(context: NodeContext) -> Finding | None:
-    """Find a sample whose error is beyond the limit, though that of all samples together is not."""
+    """Find a sample whose error exceeds the limit although the error of all samples together does not."""
     stats, attribution = context.stats, context.attribution
     if stats is None or stats.nonfinite or context.limits.given or context.excused or context.entry.whole:
         return None
@@ -67,9 +67,10 @@ def worst_sample(context: NodeContext) -> Finding | None:
 
 
 def unjudged(context: NodeContext) -> Finding | None:
-    """Excuse an error beyond the limit of a node without replay, where what it reads is as far off.
+    """Excuse an error beyond the limit of an unreplayed node whose inputs are just as far off.
 
-    The whole error tells nothing of a node whose replay failed: whether there is memory for it decides no verdict.
+    The total error is not evidence against a node whose replay failed, so that available memory does not affect the
+    verdict.
     """
     floor, stats = context.limits.sqnr_in_force, context.stats
     if context.limits.given or floor is None or stats is None or stats.sqnr_db is None or stats.nonfinite:
@@ -91,7 +92,7 @@ def unjudged(context: NodeContext) -> Finding | None:
 
 
 def _doubt(context: NodeContext, level: float, floor: float, why: str) -> Finding:
-    """Return the finding that nothing tells whether a node is right."""
+    """Return the finding that nothing shows whether a node is right."""
     return Finding(
         kind=FindingKind.ERROR,
         role=FindingRole.EXCUSE,
@@ -104,7 +105,7 @@ def _doubt(context: NodeContext, level: float, floor: float, why: str) -> Findin
 
 
 def undecided(context: NodeContext) -> Finding | None:
-    """Excuse integers that differ where nothing tells whether what the node reads accounts for that."""
+    """Excuse integers that differ if nothing shows whether the node's inputs account for that."""
     stats, attribution = context.stats, context.attribution
     if stats is None or attribution is None or attribution.arithmetic_unsaturated is not None:
         return None

@@ -1,4 +1,4 @@
-"""Every check of a node, in order: of several findings of one role, the first is the reason that is given."""
+"""All checks of a node, in order. Among several findings with the same role, the first is reported as the reason."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
 __all__ = ["CHECKS", "Check", "findings_of"]
 
 Check = Callable[[NodeContext], Finding | None]
-"""Looks for one thing that can be wrong with a node."""
+"""Looks for one kind of fault in a node."""
 
 CHECKS: tuple[Check, ...] = (
     inputs.different_input,
@@ -58,7 +58,7 @@ CHECKS: tuple[Check, ...] = (
 
 
 def findings_of(context: NodeContext) -> tuple[Finding, ...]:
-    """Return everything that the checks find of a node: what decides or tells why first, each in the checks' order."""
+    """Return all findings about a node: deciding and explaining ones first, each group in the order of the checks."""
     found = [each for check in CHECKS if (each := check(context)) is not None]
     if any(_is_arithmetic(each) for each in found) and context.graph is not None and context.stats is not None:
         node = context.graph.unaccounted(context.stats.worst_sample or 0)
@@ -67,7 +67,7 @@ def findings_of(context: NodeContext) -> tuple[Finding, ...]:
 
 
 def _is_arithmetic(found: Finding) -> bool:
-    """Tell whether a finding is that a node computes otherwise than its inputs account for, be it one in between."""
+    """Return whether a finding says that a node, or one fused into it, gives a result its inputs do not explain."""
     return found.role is FindingRole.BREACH and found.kind is FindingKind.ARITHMETIC
 
 

@@ -1,4 +1,4 @@
-"""Holds two runs against each other: which of them is wrong, and where equal inputs give other codes."""
+"""Compares two runs: which of them is wrong, and where equal inputs give different codes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["apart_on_equal_inputs", "other_scale", "wrong_reference"]
 
 
 def wrong_reference(context: NodeContext) -> Finding | None:
-    """Find that the reference's tensor is not what its own node gives, while the backend's is."""
+    """Find that the reference's tensor does not match a replay of its own node, while the backend's does."""
     alone, stats = context.reference_alone, context.stats
     if alone is not None and stats is not None and stats.nonfinite:
         odd = 0 if alone.arithmetic_unsaturated is None else alone.arithmetic_unsaturated.nonfinite
@@ -38,7 +38,7 @@ def wrong_reference(context: NodeContext) -> Finding | None:
 
 
 def other_scale(context: NodeContext) -> Finding | None:
-    """Say that both runs have the tensor in codes, of other scales; one that is chosen at run time is left out."""
+    """Report that both runs quantize the tensor with different scales. Scales chosen at run time are left out."""
     ours, stats = context.entry.quant, context.stats
     theirs = context.runs.reference.graph.tensors[context.entry.reference_tensor].quant
     if ours is None or theirs is None or ours.per_channel or theirs.per_channel or stats is None:
@@ -58,7 +58,7 @@ def other_scale(context: NodeContext) -> Finding | None:
 
 
 def apart_on_equal_inputs(context: NodeContext) -> Finding | None:
-    """Say that two quantized runs give other codes for equal inputs, and by which arithmetic each computes."""
+    """Report that two quantized runs give different codes for equal inputs, and which arithmetic each uses."""
     pair, quant, stats = context.arithmetics, context.entry.quant, context.stats
     if pair is None or pair.same or quant is None or stats is None or not context.reads_the_same:
         return None

@@ -1,1 +1,1 @@
-"""Which known arithmetic reproduces a node, bit for bit, and what is said of those that none does."""
+"""Finds which known arithmetic reproduces a node bit for bit, and describes the nodes that none reproduces."""

@@ -1,4 +1,4 @@
-"""Why a node's values are none that a known arithmetic gives: the mistake that gives them all, or their place."""
+"""Why no known arithmetic gives a node's values: a mistake that reproduces them all, or where the wrong ones are."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _SAYS_NOTHING = "scattered"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeCause:
-    """What is known of wrong codes.
+    """What is known about wrong codes.
 
     Args:
-        sentence: One clause; None if nothing is known.
+        sentence: One clause, or None if nothing is known.
     """
 
     sentence: str | None = None
 
 
 def cause_of_codes(recording: Recording, tensor: str) -> CodeCause:
-    """Look for the cause of a node's values, which no known arithmetic reproduces; of real numbers, for their place.
+    """Look for the cause of values that no known arithmetic reproduces. For real numbers, look for their location.
 
     Args:
         recording: The run.

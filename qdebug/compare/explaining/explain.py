@@ -1,8 +1,8 @@
-"""Explain a recording: for every output of every node, the arithmetic that reproduces it, or what is wrong with it.
+"""Explains a recording: for each output of each node, the arithmetic that reproduces it, or what is wrong with it.
 
 Nodes on codes are searched (see `qdebug.arithmetic.search`) and their evidence is pooled (see
-`qdebug.arithmetic.pooling`); what only moves codes has to be equal; float nodes are held against a replay
-(see `qdebug.compare.explaining.float_band`).
+`qdebug.arithmetic.pooling`); nodes that only move codes must match exactly; float nodes are compared with a replay (see
+`qdebug.compare.explaining.float_band`).
 """
 
 from __future__ import annotations
@@ -62,23 +62,23 @@ Q = TypeVar("Q")
 A = TypeVar("A")
 
 OnProgress = Callable[[int, int, str], None]
-"""Called with the number of outputs done, their total and the name of the next node."""
+"""Called with the number of finished outputs, their total and the name of the next node."""
 
 _SPARED = "step programs of no known runtime were not tried, because they failed for too many nodes of this operator"
 _ANY = "any arithmetic"
 _OPEN = "every arithmetic that was tried gives these codes; the recording cannot tell them apart"
 _MOVES = "moved"
-"""Kind of a node that gives codes and computes nothing."""
+"""Kind of a node that outputs codes and computes nothing."""
 _AS_ONE = "a quantizer merged with the quantized node before it"
 _INSIDE = "replayed values inside fused layers"
 """The assumption behind an explanation of a fused layer."""
 _ANSWERED = (ExplainStatus.EXPLAINED, ExplainStatus.IN_BAND)
 _NOTHING = MemoryRecording(Graph(()), {})
-"""Stands for the recording of what travels between processes."""
+"""Stands in for the recording in data that travels between processes."""
 
 
 class Explainer:
-    """Answers for single nodes of a recording; whoever asks pools what is found.
+    """Answers for single nodes of a recording. The caller pools the findings.
 
     Args:
         recording: The backend's recording.
@@ -87,19 +87,19 @@ class Explainer:
     def __init__(self, recording: Recording) -> None:
         self.recording = RecentTensors(as_compared(recording))
         self.measured = KnownRuntime(self.recording.info)
-        """What is known of the runtime."""
+        """What is known about the runtime."""
         self.whole = WithFused(self.recording, self.measured.arithmetic)
-        """The recording with what lies within fused layers."""
+        """The recording including tensors inside fused layers."""
         self.unrounded = WithFused(self.recording, self.measured.arithmetic, rounded=False)
-        """The same where no codes are made within layers."""
+        """The same without rounding to codes inside layers."""
         self._units, self._whole_units = Units(self.recording), Units(self.whole)
 
     def look(self, tensor: str, *, unknown: bool) -> SearchResult | NodeExplanation:
-        """Look at one output: search its arithmetic, or say what it is.
+        """Examine one output: search for its arithmetic, or explain it directly.
 
         Args:
             tensor: The output of a node.
-            unknown: Whether to try step programs that nobody is known to use.
+            unknown: Whether to try step programs that no known runtime uses.
         """
         node = self.recording.graph.producer(tensor)
         if node is None:
@@ -120,9 +120,9 @@ class Explainer:
             return found
 
     def _look_before(self, node: Node, tensor: str, found: SearchResult | NodeExplanation) -> SearchResult | None:
-        """Look at a quantizing node and the one on codes before it as one; None if that reproduces no more.
+        """Examine a quantizing node together with the preceding node on codes, or return None if that does not help.
 
-        A runtime that computes both in one layer need not make the real numbers between them, recorded or not.
+        A runtime that fuses both may never compute the real numbers between them, even if they were recorded.
         """
         answered = found.matching if isinstance(found, SearchResult) else found.status in _ANSWERED
         before = self.recording.graph.producer(node.inputs[0]) if any(node.inputs[:1]) else None
@@ -140,7 +140,7 @@ class Explainer:
     def _look_at_layer(
         self, node: Node, tensor: str, without: NodeExplanation, *, unknown: bool
     ) -> SearchResult | NodeExplanation:
-        """Look at the end of a layer of which the inputs of the last node were not recorded, as they are inside it."""
+        """Examine the end of a layer whose last node has unrecorded inputs inside the layer."""
         if tensor not in self.recording.names or self._whole_units.missing(node, tensor) is not None:
             return without
         chains = [chain for name in node.inputs if name and (chain := self.whole.chain(name)) is not None]
@@ -170,7 +170,7 @@ class Explainer:
         return replace(found, assumed=said) if found.status in (*_ANSWERED, ExplainStatus.UNEXPLAINED) else without
 
     def _is_rounded(self, node: Node, tensor: str) -> bool:
-        """Tell whether the rounding of all that is computed in a layer accounts for its real result."""
+        """Return whether the rounding of all computations in a layer accounts for its real result."""
         for place in self._whole_units.places(node, tensor):
             ours = self.whole.load(tensor, *place).astype(np.float64)
             inputs = {name: self.whole.load(name, *place) for name in dict.fromkeys(node.inputs) if name}
@@ -180,7 +180,7 @@ class Explainer:
         return True
 
     def judged_inside(self, answers: Sequence[NodeExplanation]) -> Mapping[str, str]:
-        """Return the nodes inside layers whose ends have an answer, with the end."""
+        """Return the nodes inside layers whose last node has an answer, mapped to that last node."""
         found: dict[str, str] = {}
         for answer in answers:
             node = self.recording.graph.producer(answer.tensor)
@@ -193,24 +193,24 @@ class Explainer:
         return found
 
     def answer(self, finding: SearchResult, pooled: Pooled) -> NodeExplanation:
-        """Say what a search has found, in the light of the node's siblings."""
+        """Return the answer for a search result, taking the node's siblings into account."""
         with _alike():
             return _with_recorded(_answer(finding, pooled, self.measured))
 
     def attached(self, finding: SearchResult) -> SearchResult:
-        """Return a finding from another process with the recording that it is of."""
+        """Return a finding from another process with its recording attached."""
         return _of_recording(finding, self.unrounded if finding.unrounded else self.whole)
 
 
 @contextmanager
 def _alike() -> Iterator[None]:
-    """Compute the same wherever it runs, on one thread of BLAS; what overflows has a defined result."""
+    """Make computation reproducible everywhere: one BLAS thread, and a defined result for overflow."""
     with one_thread(), np.errstate(all="ignore"):
         yield
 
 
 def _rounded_otherwise(finding: SearchResult) -> bool:
-    """Tell whether few codes are off, by one step: another order of the real sums before them accounts for it."""
+    """Return whether only few codes are off, by one step, so that a different order of the real sums explains it."""
     if finding.best is None or 1 - (finding.match or 0.0) > FUSED_ROUNDING_MAX_SHARE:
         return False
     left = residual_of(finding, finding.best)
@@ -222,35 +222,35 @@ def _of_recording(finding: SearchResult, recording: Recording) -> SearchResult:
 
 
 def look_apart(explainer: Explainer, question: tuple[str, bool]) -> SearchResult | NodeExplanation:
-    """Look at one output for another process: what is found travels without the recording.
+    """Examine one output in another process, and return the finding without the recording.
 
     Args:
-        explainer: Answers.
-        question: The output, and whether to try step programs that nobody is known to use.
+        explainer: The explainer.
+        question: The output, and whether to try step programs that no known runtime uses.
     """
     found = explainer.look(question[0], unknown=question[1])
     return _of_recording(found, _NOTHING) if isinstance(found, SearchResult) else found
 
 
 def answer_apart(explainer: Explainer, question: tuple[SearchResult, Pooled]) -> NodeExplanation:
-    """Say what a search has found for another process.
+    """Return the answer for a search result in another process.
 
     Args:
-        explainer: Answers.
-        question: What was found, and what its siblings say.
+        explainer: The explainer.
+        question: The search result, and the evidence of its siblings.
     """
     return explainer.answer(explainer.attached(question[0]), question[1])
 
 
 class Shared(Protocol):
-    """Asks the explainers of other processes."""
+    """Distributes questions to the explainers of other processes."""
 
     def __call__(self, work: Callable[[Explainer, Q], A], questions: Sequence[Q]) -> Iterator[A]:
         """Yield the answers in the order of the questions.
 
         Args:
-            work: Answers one question; it and all questions are picklable.
-            questions: What is asked.
+            work: Answers one question. It and all questions can be pickled.
+            questions: The questions.
         """
 
 
@@ -265,9 +265,9 @@ def explain_recording(
 
     Args:
         recording: The backend's recording.
-        tensors: Only look at these outputs; all if None. Evidence is then pooled over these alone.
-        progress: Called with the number of outputs done, their total and the name of the next node.
-        shared: Asks other processes about single nodes; all is done here if None.
+        tensors: Only examine these outputs, and pool evidence over these alone. None for all outputs.
+        progress: Called with the number of finished outputs, their total and the name of the next node.
+        shared: Distributes single nodes to other processes. None to do everything in this process.
     """
     said = recording.graph
     explainer = Explainer(recording)
@@ -298,13 +298,13 @@ def explain_recording(
 
 
 def find_backend_variants(recording: Recording, *, tensors: Collection[str]) -> Mapping[str, str]:
-    """Return the variant that each kind of unit computes by, from the nodes of these outputs that have one.
+    """Return the variant that each kind of unit uses, from those of the given outputs that have one.
 
-    Unlike `explain_recording`, this does not look for what is wrong with the other nodes.
+    Unlike `explain_recording`, this does not examine what is wrong with the other nodes.
 
     Args:
         recording: The backend's recording.
-        tensors: Outputs to look at.
+        tensors: Outputs to examine.
     """
     explainer = Explainer(recording)
     todo = [pair for pair in _outputs(explainer.recording) if pair[1] in tensors]
@@ -316,7 +316,7 @@ def find_backend_variants(recording: Recording, *, tensors: Collection[str]) -> 
 def _pooled(
     explainer: Explainer, looked: Sequence[SearchResult | NodeExplanation]
 ) -> tuple[dict[int, SearchResult], Mapping[int, Pooled]]:
-    """Return what each search found, and what its siblings say, by position."""
+    """Return the search results, and the evidence of their siblings, by position."""
     findings = {position: found for position, found in enumerate(looked) if isinstance(found, SearchResult)}
     with _alike():
         pooled = pool(findings, explainer.measured)
@@ -327,7 +327,7 @@ def _pooled(
 def _looked(
     explainer: Explainer, todo: Sequence[tuple[Node, str]], progress: OnProgress | None
 ) -> list[SearchResult | NodeExplanation]:
-    """Look at outputs one after the other; spare those of an operator what was tried in vain too often."""
+    """Examine outputs in sequence. After too many failures of an operator, skip unknown programs for its nodes."""
     vain: Counter[str] = Counter()
     looked = []
     for position, (node, tensor) in enumerate(todo):
@@ -342,9 +342,9 @@ def _looked(
 def _looked_apart(
     explainer: Explainer, todo: Sequence[tuple[Node, str]], progress: OnProgress | None, shared: Shared
 ) -> list[SearchResult | NodeExplanation]:
-    """Look at outputs in other processes, and find the same as one after the other.
+    """Examine outputs in other processes, with the same findings as in sequence.
 
-    Unknown programs are tried last, on as many nodes of an operator at once as would have them tried in any case.
+    Unknown programs are tried last, and only on as many nodes of an operator at once as a sequential search would try.
     """
     looked: list[SearchResult | NodeExplanation] = []
     for found in shared(look_apart, [(tensor, False) for _, tensor in todo]):
@@ -365,9 +365,9 @@ def _looked_apart(
 
 
 def _is_on_codes(graph: Graph, tensor: str) -> bool:
-    """Tell whether a tensor holds codes, or is computed with codes: with code weights, or by a quantized operator.
+    """Return whether a tensor holds codes or is computed from codes: with quantized weights or by a quantized operator.
 
-    What only turns codes into real numbers, or moves or counts what it reads, computes nothing with them.
+    A node that only dequantizes, moves or counts its input does not compute with codes.
     """
     node = graph.producer(tensor)
     if node is None or graph.tensors[tensor].quant is not None:
@@ -385,14 +385,14 @@ def _is_on_codes(graph: Graph, tensor: str) -> bool:
 
 
 def wanted(recording: Recording, name: str) -> tuple[str, ...]:
-    """Find the outputs of the node, or the tensor, of a name.
+    """Return the outputs of the node of the given name, or the tensor of that name.
 
     Args:
         recording: The run.
-        name: A whole name; else a part of a name or a pattern that fits those of one node alone.
+        name: A full name, or a substring or pattern that matches the names of only one node.
 
     Raises:
-        UsageError: No node and no computed tensor has this name, or the pattern fits several nodes.
+        UsageError: No node and no computed tensor has this name, or the pattern matches several nodes.
     """
     outputs = list(_outputs(recording))
     found = tuple(tensor for node, tensor in outputs if name in (node.name, tensor))
@@ -416,14 +416,14 @@ def wanted(recording: Recording, name: str) -> tuple[str, ...]:
 
 
 def siblings(recording: Recording, tensors: Collection[str]) -> frozenset[str]:
-    """Return the outputs of all nodes with the operator of one that gives these tensors."""
+    """Return the outputs of all nodes whose operator produces one of the given tensors."""
     outputs = list(_outputs(recording))
     ops = {node.op for node, tensor in outputs if tensor in tensors}
     return frozenset(tensor for node, tensor in outputs if node.op in ops)
 
 
 def _outputs(recording: Recording) -> Iterator[tuple[Node, str]]:
-    """Go through the outputs of all nodes that compute something."""
+    """Yield the outputs of all nodes that compute something."""
     for node in recording.graph.nodes:
         if operators.of(node.op).constant:
             continue
@@ -439,7 +439,7 @@ def _bare(node: Node, tensor: str, status: ExplainStatus, reason: str | None = N
 def _look(
     recording: Recording, units: Units, node: Node, tensor: str, *, unknown: bool
 ) -> SearchResult | NodeExplanation:
-    """Look at one output: search it, or say what it is."""
+    """Examine one output: search for its arithmetic, or explain it directly."""
     try:
         source = units.find(node, tensor)
         if isinstance(source, UnitSource) and source.moves:
@@ -465,13 +465,13 @@ def _look(
 
 
 def _clause(message: str) -> str:
-    """Make a clause of a sentence; names of operators keep their capitals."""
+    """Turn a sentence into a clause. Names of operators keep their capitals."""
     name = any(letter.isupper() for letter in message.split(" ", 1)[0][1:])
     return (message if name else message[:1].lower() + message[1:]).rstrip(".")
 
 
 def _real(recording: Recording, node: Node, tensor: str, at: Sequence[Place]) -> NodeExplanation:
-    """Hold a float node, or one on plain integers, against its replay."""
+    """Compare a node on floats or plain integers with its replay."""
     if not has_kernel(node.op, node.domain):
         return _bare(node, tensor, ExplainStatus.NO_KERNEL, f"no kernel is known for {node.op}")
     stated, *others = roundings(node)
@@ -501,13 +501,13 @@ def _real(recording: Recording, node: Node, tensor: str, at: Sequence[Place]) ->
 
 
 def _bare_codes(recording: Recording, tensor: str, place: Place) -> bool:
-    """Tell whether values look like codes, and nothing says of what scale."""
+    """Return whether values look like codes but their scale is unknown."""
     dtype = recording.load(tensor, *place).dtype
     return recording.graph.tensors[tensor].quant is None and dtype.kind in "iu" and dtype.itemsize <= 2
 
 
 def _no_codes(recording: Recording, node: Node, tensor: str, place: Place) -> str | None:
-    """Say which values of a node were recorded with a scale, as codes are, and are real numbers; None if none were."""
+    """Return a clause on inputs or outputs that were recorded with a scale but are real numbers, or None."""
     for name in (tensor, *filter(None, node.inputs)):
         values = recording.load(name, *place)
         if recording.graph.tensors[name].quant is None or values.dtype.kind != "f":
@@ -518,7 +518,7 @@ def _no_codes(recording: Recording, node: Node, tensor: str, place: Place) -> st
 
 
 def _moved(recording: Recording, node: Node, tensor: str, why: str, at: Sequence[Place]) -> NodeExplanation:
-    """Hold a node that gives codes and is no unit against a kernel that moves codes as they are."""
+    """Compare a node that outputs codes but is not a unit with a kernel that moves codes unchanged."""
     quants = [recording.graph.tensors[name].quant for name in node.inputs if name]
     same = [quant for quant in quants if quant is not None and quant == recording.graph.tensors[tensor].quant]
     row = operators.plain(node)  # other codes (int32, 8-bit floats, blocks) leave Q and DQ no choice
@@ -550,7 +550,7 @@ def _moved(recording: Recording, node: Node, tensor: str, why: str, at: Sequence
 
 
 def _answer(finding: SearchResult, pooled: Pooled, measured: KnownRuntime) -> NodeExplanation:
-    """Say what a search has found, in the light of the node's siblings."""
+    """Return the answer for a search result, taking the node's siblings into account."""
     node, tensor = finding.source.node, finding.source.tensor
     explained = bool(finding.matching)
     answer = NodeExplanation(
@@ -603,7 +603,7 @@ def _answer(finding: SearchResult, pooled: Pooled, measured: KnownRuntime) -> No
 
 
 def _held_against(answer: NodeExplanation, left: Residual, finding: SearchResult) -> NodeExplanation:
-    """Show the variant that wrong elements were counted with, and the best as its runner-up if that is another."""
+    """Show the variant by which wrong elements were counted, with the best variant as runner-up if it differs."""
     match = 1 - left.wrong / left.total
     answer = replace(answer, variants=(left.against,), words=describe(parse_variant(left.against)), match=match)
     if finding.match is None or finding.match <= match or str(finding.best) == left.against:
@@ -619,7 +619,7 @@ def _recorded(finding: SearchResult) -> Recorded | None:
 
 
 def _with_recorded(answer: NodeExplanation) -> NodeExplanation:
-    """Say of a node that recorded integers do not reproduce that they do not, and where scales say another quotient."""
+    """Note if recorded integers do not reproduce a node, or if the recorded scales give a different quotient."""
     known = answer.recorded
     if known is None:
         return answer

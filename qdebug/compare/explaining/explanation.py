@@ -1,4 +1,4 @@
-"""The answer of `explain`: for each node the arithmetic that reproduces it, and what nothing reproduces."""
+"""The result of `explain`: the arithmetic that reproduces each node, and the nodes that nothing reproduces."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Band", "ExplainStatus", "ExplainedRun", "NodeExplanation", "PresetMa
 
 
 class ExplainStatus(StrEnum):
-    """How the output of one node can be accounted for."""
+    """How the output of a node can be explained."""
 
     EXPLAINED = "explained"
     UNEXPLAINED = "unexplained"
@@ -31,7 +31,7 @@ class ExplainStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunnerUp:
-    """The best arithmetic that does not reproduce a node, and the share of elements that it does reproduce."""
+    """The best arithmetic that does not reproduce a node, and the share of elements that it reproduces."""
 
     variant: str
     match: float
@@ -39,11 +39,11 @@ class RunnerUp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PresetMatch:
-    """A known backend whose arithmetic for a kind of node is among the variants.
+    """A known backend that uses one of the variants for this kind of node.
 
     Args:
         name: Its name.
-        provenance: How it is known: "measured", "source" or "memory".
+        provenance: How its arithmetic is known: "measured", "source" or "memory".
         detail: What was measured or read.
     """
 
@@ -58,7 +58,7 @@ class Recorded:
 
     Args:
         reproduces: Whether a program with them reproduces every element.
-        ratio: What they stand for over the quotient of the recorded scales, of the channel where it is furthest from 1.
+        ratio: Their value divided by the quotient of the recorded scales, in the channel where it is furthest from 1.
     """
 
     reproduces: bool
@@ -71,12 +71,12 @@ class Band:
 
     Args:
         precision: The finest precision that accounts for the error: "exact", "fp32", "tf32 inputs", "fp16 inputs",
-            "bf16 inputs" (each also "and bias"), "fp16 accumulator" or "bf16 accumulator"; "fp32" if none does. Where
-            what it gives was rounded to a shorter format, "fp16 output", "bf16 output" or "tf32 output" for "fp32";
-            "codes output" where it lies on the grid of codes whose scale nobody stated.
-        ratio: Norm of the error over the norm that this precision allows; None if the node has no bound.
-        spread: Norm of the error over the largest difference between sampled orders of the sums; None if the node has
-            none that can be sampled.
+            "bf16 inputs" (each also "and bias"), "fp16 accumulator" or "bf16 accumulator"; "fp32" if none does. If the
+            output was rounded to a shorter format, "fp16 output", "bf16 output" or "tf32 output" replaces "fp32".
+            "codes output" means that it lies on the grid of codes with an undeclared scale.
+        ratio: Error norm divided by the norm that this precision allows. None if the node has no bound.
+        spread: Error norm divided by the largest difference between sampled summation orders. None if the order of the
+            node's sums cannot be sampled.
         exact: Whether the output equals the replay bit for bit.
     """
 
@@ -88,38 +88,38 @@ class Band:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeExplanation(JsonObject):
-    """What accounts for one output of one node.
+    """What explains one output of one node.
 
     Args:
         node: Name of the node.
         op: Its operator.
         tensor: The output.
         status: The answer.
-        reason: Why there is no better one, or what the answer leaves open; None if nothing.
-        kind: What the node computes, such as "conv"; None if it is no quantized unit.
+        reason: Why there is no better answer, or what it leaves open. None if there is nothing to add.
+        kind: What the node computes, such as "conv". None if it is not a quantized unit.
         dtypes: Types of its operands and output, such as "uint8 x int8 -> uint8".
-        elements: Recorded elements of the output, of all samples.
-        variants: Texts of the variants that reproduce the node and its siblings, the simplest first, one for each
-            function: what is proven to give the same codes whatever the operands are is one. If none does, the one
-            that wrong elements are counted with: its siblings', or the simplest or the best.
-        members: All of them, those that are one function included; not in the JSON.
-        words: The first of them in plain words.
-        alone: How many variants reproduce this node, were it looked at without its siblings; several names of one
-            function count several times.
-        siblings: Nodes of the same kind, types and backend whose evidence is pooled, this one included.
-        presets: Known backends with one of these variants.
+        elements: Number of recorded elements of the output, in all samples.
+        variants: Texts of the variants that reproduce the node and its siblings, simplest first, one for each function.
+            Variants proven to give the same codes for all operands are the same function. If no variant reproduces
+            them, the variant by which wrong elements are counted: that of the siblings, the simplest or the best.
+        members: All these variants, including several per function. Not in the JSON.
+        words: The first variant in plain words.
+        alone: How many variants reproduce this node without regard to its siblings. Several names of one function count
+            separately.
+        siblings: Number of nodes of the same kind, types and backend whose evidence is pooled, including this node.
+        presets: Known backends that use one of these variants.
         match: Share of the elements that the first variant reproduces.
-        witnesses: Different numbers (sums with their channel, or codes) that the runner-up gets wrong: what the answer
-            rests on.
-        witness_elements: Elements that hold them.
+        witnesses: Number of distinct values (sums with their channel, or codes) that the runner-up gets wrong: the
+            evidence for the answer.
+        witness_elements: Number of elements with these values.
         runner_up: The best variant that does not reproduce it.
-        residual: What the best variant leaves; None if nothing.
+        residual: What the best variant leaves unexplained. None if nothing.
         tried: Number of variants tried.
-        recorded: The multiplier and shift that were recorded with it; None without.
-        band: How far a float node is from its replay; None for a quantized one.
-        accepted: Why an unexplained node is no failure; None if it is one.
-        on_codes: Whether its output holds codes, or is computed with codes.
-        assumed: What the answer assumes beyond the types that were recorded, in a clause; None if nothing.
+        recorded: The recorded multiplier and shift, or None.
+        band: How far a float node is from its replay. None for a quantized node.
+        accepted: Why an unexplained node does not count as a failure. None if it does.
+        on_codes: Whether its output holds codes or is computed from codes.
+        assumed: What the answer assumes beyond the recorded types, as a clause. None if nothing.
     """
 
     json_keys = (
@@ -161,7 +161,7 @@ class NodeExplanation(JsonObject):
 
     @property
     def provenance(self) -> Mapping[str, str]:
-        """How each preset is known, by its name."""
+        """How the arithmetic of each preset is known, by preset name."""
         return {preset.name: f"{preset.provenance}: {preset.detail}" for preset in self.presets}
 
 
@@ -172,10 +172,10 @@ class ExplainedRun(JsonObject):
     Args:
         run: Facts of the run.
         nodes: One entry for each output of each node, in topological order.
-        arithmetic: Text of the variant that stands for each kind of node and types, or for a branch of the kind
-            ("lookup.Sigmoid") where one variant does not do for all; what an arithmetic file holds.
-        exceptions: By the same keys, how many explained nodes that variant does not reproduce, in words.
-        limits: What may be missing.
+        arithmetic: Text of the variant for each kind of node and types, or for a branch of the kind ("lookup.Sigmoid")
+            if one variant does not cover all. This is the content of an arithmetic file.
+        exceptions: By the same keys, a clause on how many explained nodes that variant does not reproduce.
+        limits: What may be missing from the answer.
     """
 
     json_format = "explain"
@@ -189,7 +189,7 @@ class ExplainedRun(JsonObject):
 
     @property
     def summary(self) -> Annotated[Mapping[str, Any], SchemaPart(required=[*ExplainStatus, "by_op"])]:
-        """How many nodes have each status, as a whole and by operator."""
+        """Number of nodes with each status, in total and by operator."""
         by_op: dict[str, Counter[str]] = {}
         for node in self.nodes:
             by_op.setdefault(node.op, Counter())[str(node.status)] += 1
@@ -206,20 +206,20 @@ class ExplainedRun(JsonObject):
 
     @property
     def assumptions(self) -> Mapping[str, int]:
-        """The number of nodes by assumption beyond the recorded types."""
+        """Number of nodes by assumption beyond the recorded types."""
         return Counter(node.assumed for node in self.nodes if node.assumed is not None)
 
     @property
     def not_looked_at(self) -> tuple[NodeExplanation, ...]:
-        """The nodes on codes that could not be looked at: without kernel, or without their inputs."""
+        """The nodes on codes that could not be examined: without a kernel, or without their inputs."""
         left_out = (ExplainStatus.NO_KERNEL, ExplainStatus.NO_INPUT)
         return tuple(node for node in self.nodes if node.on_codes and node.status in left_out)
 
     @property
     def presets(self) -> tuple[tuple[str, int], ...]:
-        """The presets that fit most nodes, each with how many it does not fit, the best first; none if half do not.
+        """The presets that match most nodes, with their mismatches, best first; empty if none matches half of them.
 
-        Nodes that only move codes, or that were not looked at, count for nothing.
+        Nodes that only move codes, or were not examined, do not count.
         """
         asked = [node for node in self.nodes if node.variants or node.status is ExplainStatus.UNEXPLAINED]
         fits = Counter(name for node in asked for name in {match.name for match in node.presets})
@@ -231,12 +231,12 @@ class ExplainedRun(JsonObject):
         return tuple(each for each in best if each[1] == best[0][1])
 
     def of(self, status: ExplainStatus) -> tuple[NodeExplanation, ...]:
-        """Return the nodes of one status."""
+        """Return the nodes with a given status."""
         return tuple(node for node in self.nodes if node.status is status)
 
     @property
     def answered(self) -> bool:
-        """Whether anything that was computed has an answer: nodes that only move codes give none for the others."""
+        """Whether any computed node has an answer. Nodes that only move codes do not count."""
         if self.of(ExplainStatus.UNEXPLAINED) or self.of(ExplainStatus.IN_BAND):
             return True
         explained = self.of(ExplainStatus.EXPLAINED)
@@ -245,7 +245,7 @@ class ExplainedRun(JsonObject):
 
     @property
     def shortcomings(self) -> tuple[str, ...]:
-        """A clause for all that is missing from the answer and was not accepted."""
+        """A clause for each part of the answer that is missing and was not accepted."""
         found = []
         if not self.run.complete and not self.limits.allow_partial:
             found.append("the recording is incomplete")
@@ -265,7 +265,7 @@ class ExplainedRun(JsonObject):
         return tuple(found)
 
     def _unseen_operators(self, left: Sequence[Unmatched]) -> dict[str, list[Unmatched]]:
-        """Group what was not looked at by its operator, for operators on codes that have no kernel and no answer."""
+        """Group unexamined nodes by operator, for operators on codes without a kernel or any answer."""
         left_out, no_kernel = {node.tensor for node in self.not_looked_at}, ExplainStatus.NO_KERNEL
         answered = {node.op for node in self.nodes if node.on_codes and node.tensor not in left_out}
         unseen = {node.tensor: node.op for node in self.not_looked_at if node.status is no_kernel}
@@ -278,20 +278,20 @@ class ExplainedRun(JsonObject):
 
     @property
     def exit_code(self) -> int:
-        """What `qdebug explain` exits with.
+        """Exit code of `qdebug explain`.
 
-        3 if the recording cannot be relied on, nothing in it has an answer, or too many nodes on codes were not looked
-        at, or all of an operator; 1 if a node is unexplained; else 0.
+        It is 3 if the recording is unreliable, nothing in it has an answer, or too many nodes on codes (or all of one
+        operator) were not examined; 1 if a node is unexplained; 0 if not.
         """
         if self.shortcomings:
             return 3
         return 1 if any(node.accepted is None for node in self.of(ExplainStatus.UNEXPLAINED)) else 0
 
     def accepting(self, limits: Limits) -> ExplainedRun:
-        """Return the explanation with unexplained nodes accepted that limits allow.
+        """Return the explanation with unexplained nodes accepted as far as the limits allow.
 
         Args:
-            limits: Acknowledged nodes, the largest error in steps that no one has to explain, and what may be missing.
+            limits: Acknowledged nodes, the largest error in steps that needs no explanation, and what may be missing.
         """
         nodes = tuple(
             replace(node, accepted=_allowed(node, limits)) if node.status is ExplainStatus.UNEXPLAINED else node
@@ -301,13 +301,13 @@ class ExplainedRun(JsonObject):
 
 
 def _first(left: Sequence[Unmatched]) -> str:
-    """Name the first of some tensors, and why it was not looked at."""
+    """Name the first of the given tensors, and why it was not examined."""
     reason = f": {left[0].reason}" if left[0].reason else ""
     return f" (the first: {left[0].tensor!r}{reason})"
 
 
 def _allowed(node: NodeExplanation, limits: Limits) -> str | None:
-    """Say why a node need not be explained; None if it must."""
+    """Return why a node needs no explanation, or None if it needs one."""
     known = limits.acknowledgement(node.node)
     if known is not None and not known.expired:
         return f"acknowledged: {known.reason}"

@@ -1,9 +1,9 @@
-"""Float nodes: whether the order and the precision of their sums account for the difference from a replay.
+"""Float nodes: whether the order and precision of their sums account for the difference from a replay.
 
-A float kernel may sum in any order, so that its output is hardly ever the replay's bit for bit. What it may differ by
-is bounded (see `qdebug.compare.attribute.band`) and can be seen in the spread over a few orders. Kernels that round
-their operands to fewer bits first (TF32, bfloat16, float16) are found by doing the same before the replay; those that
-sum in 16 bits by the size of their error, which is orders of magnitude larger.
+A float kernel may sum in any order, so its output rarely equals the replay bit for bit. The difference is bounded (see
+`qdebug.compare.attribute.band`) and can be estimated from the spread over a few orders. Kernels that first round their
+operands to fewer bits (TF32, bfloat16, float16) are found by doing the same before the replay. Kernels that accumulate
+in 16 bits are found by the size of their error, which is orders of magnitude larger.
 """
 
 from __future__ import annotations
@@ -61,15 +61,15 @@ _SEED = 20250218
 
 
 _SHORT = MappingProxyType({"tf32": "TF32", "fp16": "float16", "bf16": "bfloat16"})
-"""What each format goes by here, the finest first."""
+"""Name of each short format in messages, finest first."""
 _NAMED = {short.name: short for short in SHORT_FORMATS}
 _INPUTS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = MappingProxyType(
     {title: _NAMED[name].rounded for title, name in _SHORT.items()}
 )
 _OUTPUT = "output"
-"""What is in a format if a node is exact but for what it gives."""
+"""The rounded part if a node is exact except for its output format."""
 _ON_CODES = f"codes {_OUTPUT}"
-"""What accounts for real numbers on the grid of codes of which nobody stated the scale."""
+"""Precision of real numbers on the grid of codes with an undeclared scale."""
 _ACCUMULATORS: Mapping[str, float] = MappingProxyType({"fp16": 2.0**-11, "bf16": 2.0**-8})
 
 
@@ -78,12 +78,12 @@ class FloatFinding:
     """How a node's output compares with a replay on real numbers.
 
     Args:
-        band: The coarsest precision that has to be assumed, and how much of its error is there.
+        band: The coarsest precision that must be assumed, and how much of its error is present.
         within: Whether that precision accounts for the error.
-        match: Share of the elements that are equal to the replay.
-        elements: Elements compared.
-        reason: What is wrong; None if nothing is.
-        likely: The mistake that gives every element, as the reason says it; None if none is known.
+        match: Share of the elements that equal the replay.
+        elements: Number of elements compared.
+        reason: What is wrong, or None.
+        likely: The mistake that reproduces every element, as worded in the reason, or None if unknown.
     """
 
     band: Band
@@ -96,13 +96,13 @@ class FloatFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FloatReplay:
-    """One sample of a float node beside its replay.
+    """One sample of a float node with its replay.
 
     Args:
-        recorded: What was recorded, as real numbers.
-        replayed: What the replay gives.
-        allowed: The norm that their difference may have; 0 for an operator that rounds nothing.
-        outside: What the range of the output's format has taken from results, in a clause; None if nothing.
+        recorded: The recorded values as real numbers.
+        replayed: The replayed values.
+        allowed: The allowed norm of their difference, or 0 for an operator that does not round.
+        outside: How the range of the output's format clipped results, as a clause, or None.
     """
 
     recorded: np.ndarray
@@ -112,7 +112,7 @@ class FloatReplay:
 
     @property
     def error(self) -> float:
-        """Norm of the difference where both are finite; infinite if one of them alone is not."""
+        """Norm of the difference where both are finite, infinite if only one of them is."""
         if np.any(_finite(self.recorded) != _finite(self.replayed)):
             return np.inf
         return finite_norm(_difference(self.recorded, self.replayed))
@@ -120,7 +120,7 @@ class FloatReplay:
 
 @dataclass(slots=True)
 class _Run:
-    """A node's replay in one precision, over all samples: squared norms."""
+    """A node's replay in one precision, over all samples, as squared norms."""
 
     error: float = 0.0
     allowed: float = 0.0
@@ -131,20 +131,20 @@ class _Run:
 
     @property
     def ratio(self) -> float:
-        """Norm of the error over what is allowed."""
+        """Error norm divided by the allowed norm."""
         if self.error == 0:
             return 0.0
         return float(np.sqrt(self.error / self.allowed)) if self.allowed else np.inf
 
 
 def judge_float(recording: Recording, node: Node, tensor: str, at: Sequence[Place]) -> FloatFinding:
-    """Hold a node's recorded output against a replay on its recorded inputs.
+    """Compare a node's recorded output with a replay on its recorded inputs.
 
     Args:
         recording: The backend's recording.
         node: The node.
         tensor: One of its outputs.
-        at: Samples and steps to look at.
+        at: Samples and steps to examine.
 
     Raises:
         KernelError: The node cannot be replayed.
@@ -194,16 +194,16 @@ def _likely(mistake: str | None) -> str:
 
 
 def rounded_inputs(recording: Recording, node: Node, tensor: str, place: Place) -> tuple[str, ...]:
-    """Return the short formats to which a product may have rounded what it multiplies: that accounts for its error.
+    """Return the short formats to which a product may have rounded its factors, if that accounts for its error.
 
     Args:
         recording: The backend's recording.
         node: A node whose sums in float32 do not account for its output.
         tensor: That output.
-        place: The sample and step to look at.
+        place: The sample and step to examine.
 
     Returns:
-        Names of formats: of TF32 and float16 mostly both or none; none for other operators, and what is not recorded.
+        Names of formats, usually both or neither of TF32 and float16. Empty for other operators and unrecorded tensors.
     """
     try:
         case = _Case(recording, node, tensor, [place])
@@ -213,13 +213,13 @@ def rounded_inputs(recording: Recording, node: Node, tensor: str, place: Place) 
 
 
 def wrong_place(recording: Recording, node: Node, tensor: str, at: Sequence[Place]) -> str | None:
-    """Say where the elements of a float node lie that are off by far more than the rest; None if nowhere in particular.
+    """Return a clause on where the outliers of a float node's error lie, or None if they are scattered.
 
     Args:
         recording: The backend's recording.
         node: The node.
         tensor: Its output.
-        at: Samples and steps; the first is looked at.
+        at: Samples and steps. Only the first is examined.
     """
     try:
         return (_Case(recording, node, tensor, at[:1]).where(at).removeprefix(", ") or None) if at else None
@@ -228,7 +228,7 @@ def wrong_place(recording: Recording, node: Node, tensor: str, at: Sequence[Plac
 
 
 def assumption(recording: Recording, tensor: str, band: Band) -> str | None:
-    """Return the assumption that a precision makes beyond the recorded type, as a clause; None if there is none.
+    """Return the assumption that a precision makes beyond the recorded type, as a clause, or None.
 
     Args:
         recording: The backend's recording.
@@ -252,14 +252,14 @@ def assumption(recording: Recording, tensor: str, band: Band) -> str | None:
 
 
 def replay_float(recording: Recording, node: Node, tensor: str, place: Place, precision: str) -> FloatReplay:
-    """Replay one sample of a float node in a precision.
+    """Replay one sample of a float node in a given precision.
 
     Args:
         recording: The backend's recording.
         node: The node.
         tensor: One of its outputs.
         place: The sample and step.
-        precision: What `Band.precision` says of the node, or of its siblings.
+        precision: The value of `Band.precision` for the node or its siblings.
 
     Raises:
         KernelError: The node cannot be replayed.
@@ -278,7 +278,7 @@ def replay_float(recording: Recording, node: Node, tensor: str, place: Place, pr
 
 
 def _rounds_nothing(node: Node) -> bool:
-    """Tell whether an operator chooses or converts values, so that there is one right answer."""
+    """Return whether an operator selects or converts values, so that there is only one right answer."""
     row = operators.of(node.op)
     return (row.rounds_nothing and not row.converts_codes) or row.casts
 
@@ -296,7 +296,7 @@ def _said(value: float) -> str:
 
 
 def _wide(values: np.ndarray) -> np.ndarray:
-    """Return values in a format that has all of numpy's functions: those of the 8 and 16 bit formats are few."""
+    """Return values in a format that all numpy functions support. Few support 8-bit and 16-bit floats."""
     return values if values.dtype.kind in "fiub" else values.astype(np.float64)
 
 
@@ -324,13 +324,13 @@ class _Case:
         bias: bool = True,
         narrow: float | None = None,
     ) -> tuple[np.ndarray, np.ndarray, float]:
-        """Return the recorded values, the replay, and the norm that their difference may have.
+        """Return the recorded values, the replay, and the allowed norm of their difference.
 
         Args:
             place: The sample and step.
-            cast: What is done to the inputs first.
-            bias: Whether to the bias, too.
-            narrow: Unit roundoff of the format that sums are held in, if it is not float32.
+            cast: Conversion applied to the inputs first.
+            bias: Whether to convert the bias too.
+            narrow: Unit roundoff of the accumulator's format if it is not float32.
         """
         values = inputs_of(self._recording, self._form, place)
         if cast is not None:
@@ -370,7 +370,7 @@ class _Case:
         return ours, replayed, float(np.hypot(sums, steps))
 
     def odd(self, place: Place) -> str | None:
-        """Say of the first element that is no finite number on one side alone what it is, and why; None if none is."""
+        """Return a clause on the first element that is finite on one side only, and why, or None."""
         ours, replayed, _ = self.compare(place)
         alone = np.argwhere(_finite(ours) != _finite(replayed))
         if not alone.size:
@@ -394,21 +394,21 @@ class _Case:
 
     @property
     def result(self) -> str:
-        """The precision of what the node gives, as `Band` names it."""
+        """The precision of the node's output, as named in `Band`."""
         short = None if self._short is None else self._short.name
         return next((f"{title} {_OUTPUT}" for title, name in _SHORT.items() if name == short), "fp32")
 
     def out_of_range(self) -> str | None:
-        """Say what the range of the output's format has taken from results; None if nothing."""
+        """Return a clause on how the range of the output's format clipped results, or None."""
         found = list(self._outside.values())
         return reduce(OutOfRange.with_more, found).sentence if found else None
 
     def _in_format(
         self, recorded: np.ndarray, replayed: np.ndarray, values: Mapping[str, np.ndarray], place: Place
     ) -> np.ndarray:
-        """Return a replay as the range of the recorded values' format has it.
+        """Return a replay limited to the range of the recorded values' format.
 
-        What is too large is infinite, or the largest number, and what is subnormal may be flushed to zero: whichever
+        Overflowing values become infinite or the largest number, and subnormal values may be flushed to zero, whichever
         was recorded.
         """
         short = SINGLE if self._short is None and recorded.dtype == np.float32 else self._short
@@ -419,7 +419,7 @@ class _Case:
         return np.where(ended, recorded.astype(np.float32).astype(replayed.dtype), replayed)
 
     def grid(self, at: Sequence[Place]) -> Grid | None:
-        """Return the grid of codes that the values lie on, in a run that shows real values in place of codes."""
+        """Return the grid of codes that the values lie on, in a run that stores real values instead of codes."""
         recording, tensor = self._recording, self._tensor
         if recording.graph.tensors[tensor].quant is not None or lies_on_no_grid(recording.load(tensor, *at[0])):
             return None
@@ -427,11 +427,11 @@ class _Case:
         return found if found is not None and not computes_with_codes(recording) and telling_values(recording) else None
 
     def beside_codes(self, place: Place, grid: Grid) -> tuple[np.ndarray, np.ndarray, float, int]:
-        """Compare with what rounding to codes leaves of the replay, beyond whose ends nothing is known.
+        """Compare the recorded values with the replay rounded to codes, ignoring what lies beyond the grid's range.
 
         Returns:
-            The recorded values, the replay, the norm that their difference may have, and how many elements are further
-            off than any code that rounding gives.
+            The recorded values, the replay, the allowed norm of their difference, and how many elements are further off
+                than any rounding explains.
         """
         ours, replayed, allowed = self.compare(place)
         values = inputs_of(self._recording, self._form, place)
@@ -440,7 +440,7 @@ class _Case:
         return ours, shown, allowed, beyond_steps(grid, shown, ours, noise)
 
     def on_codes(self, at: Sequence[Place]) -> float | None:
-        """Return how much of the error is there that rounding to codes allows; None where the values are on no grid."""
+        """Return the error divided by the error that rounding to codes allows, or None if there is no grid."""
         grid = self.grid(at)
         if grid is None:
             return None
@@ -453,7 +453,7 @@ class _Case:
         return run.ratio
 
     def coarser(self, at: Sequence[Place]) -> Iterator[tuple[str, float]]:
-        """Yield the coarser precisions, the finest first, and how much of the error each allows is there."""
+        """Yield the coarser precisions, finest first, with the error divided by the error that each allows."""
         if not operators.of(self._form.op).product:
             return
         for name, cast in _INPUTS.items():
@@ -465,14 +465,14 @@ class _Case:
                 yield f"{name} accumulator", self._ratio(at, cast=_INPUTS[name], narrow=unit)
 
     def _may_have_been_summed_in(self, name: str, at: Sequence[Place]) -> bool:
-        """Tell whether the output has no more digits than sums in a short format leave; a bias may add some."""
+        """Return whether the output has no more digits than sums in a short format can have. A bias may add some."""
         if len(self._form.inputs) > 2:
             return True
         kept = (self._recording.load(self._tensor, *place) for place in at)
         return all(fits(_wide(values), _NAMED[_SHORT[name]]) for values in kept)
 
     def rounding(self, place: Place) -> Iterator[str]:
-        """Yield the formats to which rounding the inputs first leaves no more than sums in float32 account for."""
+        """Yield the formats to which the inputs may have been rounded, so that float32 sums account for the rest."""
         if not operators.of(self._form.op).product:
             return
         ours, replayed, allowed = self.compare(place)
@@ -504,7 +504,7 @@ class _Case:
         return run.ratio
 
     def spread(self, place: Place) -> float | None:
-        """Return the norm of the error over the largest that other orders of the sums make; None if there are none."""
+        """Return the error norm divided by the largest effect of reordering the sums, or None for a fixed order."""
         values = inputs_of(self._recording, self._form, place)
         arrays = [values[name] for name in self._form.inputs if name]
         rng = np.random.default_rng(_SEED)
@@ -523,7 +523,7 @@ class _Case:
         return error / largest if largest else None
 
     def where(self, at: Sequence[Place]) -> str:
-        """Say where the elements lie that are off by far more than the rest; empty if nowhere in particular."""
+        """Return a clause on where the outliers of the error lie, or "" if they are scattered."""
         ours, replayed, allowed = self.compare(at[0])
         error = np.abs(_difference(ours, replayed))
         if ours.ndim < 2 or not error.size:
@@ -547,7 +547,7 @@ class _Case:
 
 
 def _by_sign(wrong: np.ndarray, right: np.ndarray) -> str:
-    """Say that the wrong elements are those that should have one sign; empty if they are not."""
+    """Return a clause saying that exactly the elements of one sign are wrong, or "" if that is not so."""
     for sign, part in (("negative", right < 0), ("positive", right > 0)):
         if np.array_equal(wrong, part) and not part.all() and not chance(0.5, int(np.count_nonzero(wrong))):
             return f", exactly the elements that should be {sign}"
@@ -555,7 +555,7 @@ def _by_sign(wrong: np.ndarray, right: np.ndarray) -> str:
 
 
 def _format_of(recording: Recording, form: Node, tensor: str, at: Sequence[Place]) -> ShortFormat | None:
-    """Return the short format that values have, or were rounded to before they were kept in float32; None if none."""
+    """Return the short format of values, or the one they were rounded to before being stored as float32, or None."""
     found = None
     for place in at:
         read = (recording.load(name, *place) for name in form.inputs if name and recording.has(name, *place))
@@ -567,9 +567,9 @@ def _format_of(recording: Recording, form: Node, tensor: str, at: Sequence[Place
 
 
 def _everywhere(ours: np.ndarray, replayed: np.ndarray) -> bool:
-    """Tell whether an error is spread over all elements, as one by rounding is, and not the mistake of a few.
+    """Return whether an error is spread over all elements, as rounding errors are, rather than a mistake in a few.
 
-    Elements that are 0 on both sides, as after a Relu, say nothing.
+    Elements that are 0 on both sides, as after a Relu, do not count.
     """
     error = _difference(ours, replayed)[(_wide(ours) != 0) | (_wide(replayed) != 0)]
     return not error.size or bool(
@@ -578,7 +578,7 @@ def _everywhere(ours: np.ndarray, replayed: np.ndarray) -> bool:
 
 
 def _reordered(form: Node, arrays: Sequence[np.ndarray], rng: np.random.Generator) -> list[np.ndarray] | None:
-    """Permute the terms of every sum alike in both operands; None where that is not known."""
+    """Permute the terms of every sum consistently in both operands, or return None for unsupported operators."""
     row = operators.of(form.op)
     if row.plain != row.name:
         return None  # an activation computed along with the sums hides their order

@@ -1,7 +1,7 @@
-"""What else may account for a wrong result, where no known mistake of its operator gives all of it.
+"""Other causes of a wrong result if no known mistake of the operator reproduces all of it.
 
-What is found first is said: a simple relation of the result to the right one, an operand that counts otherwise, is read
-otherwise than it is or is another tensor, and a mistake in a part of the result while the rest is right.
+The first match is reported: a simple relation between the result and the right one, an operand that is weighted or read
+differently or replaced by a different tensor, or a mistake in one part of the result while the rest is right.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ __all__ = ["further_cause", "with_further_cause"]
 Place = tuple[int, int]
 _LIKELY = "likely: "
 _EVERY, _ONE_OFF = "reproduces every element", "reproduces every code to within one"
-"""What is said of a cause; of codes the second, where rounding is not known well enough for all of them."""
+"""Wording for a cause. The second is for codes whose rounding is not known well enough to reproduce all of them."""
 
 
 def further_cause(recording: Recording, node: Node, tensor: str, places: Sequence[Place]) -> str | None:
-    """Return the cause of a wrong output that no known mistake of the operator reproduces; None if none is found.
+    """Return the cause of a wrong output that no known mistake of the operator reproduces, or None if none is found.
 
-    A mistake is called likely; a relation to the right result is a fact.
+    A mistake is reported as likely, a relation to the right result as a fact.
 
     Args:
         recording: The run.
-        node: A node whose replay does not give its output.
+        node: A node whose replay does not reproduce its output.
         tensor: The output, of real numbers, whole sums or codes.
-        places: Samples and steps to look at.
+        places: Samples and steps to examine.
     """
     form = real_form(node, recording.graph.opset)[0]
     if tensor not in form.outputs[:1] or not places:
@@ -78,11 +78,11 @@ def further_cause(recording: Recording, node: Node, tensor: str, places: Sequenc
 
 
 def with_further_cause(left: Residual, finding: SearchResult) -> Residual:
-    """Return a residual of codes with its cause, if a mistake on real numbers reproduces the codes.
+    """Return the residual of a search with a cause added, if a real-valued mistake reproduces the codes.
 
     Args:
         left: The residual, which no known mistake on codes reproduces.
-        finding: The search for the node.
+        finding: The search result of the node.
     """
     if left.reproduces or left.max_lsb <= 1 or left.pattern == "one_code":  # rounding alone explains errors of one code
         return left
@@ -96,12 +96,12 @@ class _Sample:
     """A node in one sample.
 
     Args:
-        result: Recorded and right result.
-        exact: The right result before it is rounded to codes.
-        allowed: Norm of the error that rounding explains; 0 if nothing is rounded.
+        result: The recorded and the right result.
+        exact: The right result before rounding to codes.
+        allowed: Error norm that rounding explains, or 0 if there is no rounding.
         slack: Largest error of a single element that counts as rounding.
         wrong: Mask of the elements with a larger error.
-        few: Flat indices of elements that are compared first, wrong ones among them.
+        few: Flat indices of elements that are compared first, including wrong ones.
     """
 
     result: Result
@@ -123,7 +123,7 @@ class _Case:
 
     Raises:
         KernelError: It cannot be replayed.
-        NotRecordedError: Something was not recorded of it.
+        NotRecordedError: One of its tensors was not recorded.
     """
 
     def __init__(self, recording: Recording, node: Node, tensor: str, places: Sequence[Place]) -> None:
@@ -132,7 +132,7 @@ class _Case:
         self._quant = recording.graph.tensors[tensor].quant
         self._samples: dict[Place, _Sample] = {}
         self._one_off = False
-        """Whether codes were taken for the recorded ones of which some are one off."""
+        """Whether codes were accepted although a few of them are off by one."""
         beside = [name for name in node.inputs if name and name not in self._form.inputs]
         self._constants = {name: recording.load(name) for name in beside if recording.graph.is_constant(name)}
         first = self._sample(places[0])
@@ -151,14 +151,14 @@ class _Case:
         return self._quant is not None
 
     def cause_of_codes(self) -> str | None:
-        """Say what accounts for codes."""
+        """Return what accounts for the codes, as a clause."""
         found = self.mistake() or self.codes_of_a_line()
         if found is None and (count := self.count()) is not None:
             found = f"{count} ({self._claim()})"
         return found or self.reading() or self.other_tensor()
 
     def cause_of_numbers(self) -> str | None:
-        """Say what accounts for real numbers or integers."""
+        """Return what accounts for the real numbers or integers, as a clause."""
         found = self.relation(relation_of) or self.count()
         if found is not None or self._is_unwritten:
             return found
@@ -166,7 +166,7 @@ class _Case:
 
     @property
     def _is_unwritten(self) -> bool:
-        """Whether the wrong elements all hold one number: their place says more than how it may come about."""
+        """Whether all wrong elements hold one number, which says less about the cause than their position does."""
         first = self._sample(self._places[0])
         wrong = first.result.recorded[first.wrong]
         return wrong.size >= CAUSE_MIN_DISTINCT_VALUES and bool((wrong == wrong[0]).all())
@@ -200,7 +200,7 @@ class _Case:
         return self._samples[place]
 
     def relation(self, find: Callable[[Result], str | None]) -> str | None:
-        """Say how the elements of the result follow from the right ones in all samples."""
+        """Return how the elements follow from the right ones in all samples, as a clause."""
         found: str | None = None
         for place in self._places:
             result = self._sample(place).result
@@ -213,7 +213,7 @@ class _Case:
         return found
 
     def count(self) -> str | None:
-        """Say that one operand counts several times, or in part, if that gives every element."""
+        """Return a clause saying that an operand counts several times, or in part, if that reproduces every element."""
         first = self._sample(self._places[0]).result
         found = list(filter(None, (self._counts(name) for name in first.operands))) if self._telling else []
         return found[0] if len(found) == 1 else None
@@ -235,7 +235,7 @@ class _Case:
         return None if found is None else f"{name!r} counts {found} times"
 
     def _share_in_codes(self, place: Place, without: np.ndarray) -> str | None:
-        """Return how often an operand counts in codes that are linear in it, in two digits; None if once."""
+        """Return how often an operand counts in codes that are linear in it, in two digits, or None if once."""
         sample = self._sample(place)
         own, free = sample.exact - without, sample.result.recorded != sample.result.recorded.min()
         power = float(np.vdot(own[free], own[free]))
@@ -247,7 +247,7 @@ class _Case:
         return said if said not in ("0", "1") and self._are_equal(sample, made) else None
 
     def _are_equal(self, sample: _Sample, made: np.ndarray) -> bool:
-        """Tell whether codes are those that were recorded, but for one step in few of them."""
+        """Return whether codes equal the recorded ones, allowing one step in a few of them."""
         off = np.abs(difference(sample.result.recorded, made))
         equal = np.count_nonzero(off <= sample.slack * LSB_SLACK)
         accepted = bool((off <= sample.slack).all()) and equal >= FURTHER_CAUSE_MIN_EQUAL_CODES * off.size
@@ -255,11 +255,11 @@ class _Case:
         return accepted
 
     def mistake(self) -> str | None:
-        """Say which mistake of the operator gives every code, up to one step where numbers are rounded."""
+        """Return which mistake of the operator reproduces every code, allowing one step if numbers are rounded."""
         return self._said(mistakes(self._form, self._sample(self._places[0]).result.operands, self._opset))
 
     def codes_of_a_line(self) -> str | None:
-        """Say of which scale and zero point all codes are, or by which factor they are off."""
+        """Return the scale and zero point that all codes have in fact, or the factor by which they are off."""
         quant = self._quant
         if quant is None or quant.qmin is None or quant.qmax is None or quant.scale.size > 1 or not self._telling:
             return None
@@ -279,11 +279,11 @@ class _Case:
         return f"{_LIKELY}its codes have a scale of about {actual}, not {stated_text} as the graph says ({_ONE_OFF})"
 
     def reading(self) -> str | None:
-        """Say how an operand is read otherwise, if that gives every element of every sample."""
+        """Return how an operand is misread, if that reproduces every element of every sample."""
         return self._said(readings(self._form, self._sample(self._places[0]).result.operands))
 
     def other_tensor(self) -> str | None:
-        """Say which other recorded tensor is read in place of an operand, if that gives every element."""
+        """Return which recorded tensor is read in place of an operand, if that reproduces every element."""
         return self._said(self._other_tensors(self._places[0]))
 
     def _other_tensors(self, place: Place) -> Iterator[Mistake]:
@@ -313,7 +313,7 @@ class _Case:
         return _ONE_OFF if self._one_off else _EVERY
 
     def part(self) -> str | None:
-        """Say which mistake gives the wrong elements, all others being right."""
+        """Return which mistake reproduces the wrong elements, all others being right."""
         first = self._sample(self._places[0])
         if np.unique(first.result.recorded[first.wrong]).size < CAUSE_MIN_DISTINCT_VALUES or first.wrong.all():
             return None
@@ -326,7 +326,7 @@ class _Case:
         return f"{_LIKELY}{found[0]} (reproduces all wrong elements, {place})"
 
     def _that_give(self, tried: Iterable[Mistake], *, whole: bool) -> list[str]:
-        """Return the mistakes, in words, that give all elements, or all wrong ones, of every sample."""
+        """Return the mistakes, in words, that reproduce all elements, or all wrong ones, of every sample."""
         fitting_mistakes: list[Mistake] = []
         for mistake in islice(tried, self._most):
             if self._gives(mistake, self._places[0], whole=whole) and not any(
@@ -361,7 +361,7 @@ class _Case:
         return finite_norm(off) <= sample.allowed and bool(np.isfinite(off).all())
 
     def _are_few_right(self, sample: _Sample, made: np.ndarray) -> bool:
-        """Tell whether some elements agree with what was recorded; if not, all elements do not either."""
+        """Return whether a few elements match the recorded ones. If they do not, the full comparison can be skipped."""
         few, recorded = (array.reshape(-1)[sample.few] for array in (made, sample.result.recorded))
         if self._quant is not None:
             if self._quant.scale.size > 1:  # these elements alone do not tell their channels
@@ -371,7 +371,7 @@ class _Case:
 
 
 def _is_same(one: Mistake, other: Mistake) -> bool:
-    """Tell whether two mistakes compute the same from the same values, though their words differ."""
+    """Return whether two mistakes compute the same result from the same values, although their wording differs."""
     return (
         one.node == other.node
         and one.after is other.after
@@ -382,14 +382,14 @@ def _is_same(one: Mistake, other: Mistake) -> bool:
 
 
 def _few_elements(wrong: np.ndarray) -> np.ndarray:
-    """Return indices of some wrong elements, and of some that are spread evenly."""
+    """Return indices of some wrong elements, and of some evenly spread ones."""
     spread = np.arange(0, wrong.size, max(wrong.size // _FEW_ELEMENTS, 1))
     return np.union1d(spread, np.flatnonzero(wrong)[:_FEW_ELEMENTS])
 
 
 _FEW_ELEMENTS = 1 << 12
-"""Elements that are compared first."""
+"""Number of elements that are compared first."""
 _MOST_SAID = 2
-"""Mistakes that nothing recorded tells apart, as the channels of a sum that are one off in one operand or the other."""
+"""Number of mistakes reported together if the recorded values cannot distinguish them."""
 _MOST_TENSORS = 64
-"""Other tensors of the shape of an operand that are tried in its place, the last ones first."""
+"""Number of tensors with an operand's shape that are tried in its place, last ones first."""

@@ -1,7 +1,7 @@
-"""What a runtime computes inside its layers, replayed from what was recorded around them.
+"""What a runtime computes inside fused layers, replayed from the tensors recorded around them.
 
-A runtime that fuses makes the last result of a layer alone. The tensors inside are computed here as the graph says, one
-operation after the other in float32, so that the last one can be held against what was recorded.
+A runtime that fuses nodes outputs only the last result of a layer. The tensors inside are computed here as the graph
+states, one operation at a time in float32, so that the last result can be compared with the recorded one.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ __all__ = ["Chain", "WithFused"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chain:
-    """Nodes between recorded tensors and one that was not recorded.
+    """Nodes between recorded tensors and a tensor that was not recorded.
 
     Args:
         nodes: The nodes, in topological order.
-        reads: What they read that was recorded: inputs, results of other layers, constants.
-        handed_on: What some of their inputs are in truth, since no codes are made of it.
+        reads: The recorded tensors that they read: inputs, results of other layers, constants.
+        handed_on: What some of their inputs really are, because they are not rounded to codes inside the layer.
     """
 
     nodes: tuple[Node, ...]
@@ -44,12 +44,12 @@ class Chain:
 
     @property
     def makes_codes(self) -> bool:
-        """Whether numbers are made codes inside."""
+        """Whether numbers are quantized inside."""
         return any(map(_makes_codes, self.nodes))
 
     @property
     def sums(self) -> bool:
-        """Whether real numbers are summed inside, which backends do in other orders."""
+        """Whether real numbers are summed inside, which backends may do in a different order."""
         rows = [operators.plain(node) for node in self.nodes]
         return any(row.sums is not None and row.sums is not Sums.OPERANDS for row in rows)
 
@@ -60,12 +60,13 @@ def _makes_codes(node: Node) -> bool:
 
 
 class WithFused(View):
-    """A recording that gives what lies within fused layers as well, computed from what was recorded.
+    """A recording that also provides tensors inside fused layers, computed from recorded ones.
 
     Args:
         recording: The recording.
         arithmetic: How codes inside are computed.
-        rounded: Whether numbers are made codes where the graph does that inside a layer, and not handed on as they are.
+        rounded: Whether numbers are rounded to codes where the graph says so inside a layer, instead of being passed on
+            unchanged.
     """
 
     def __init__(self, recording: Recording, arithmetic: Arithmetic | None = None, *, rounded: bool = True) -> None:
@@ -77,7 +78,7 @@ class WithFused(View):
         self._last: tuple[tuple[str, int, int], np.ndarray] | None = None
 
     def chain(self, tensor: str) -> Chain | None:
-        """Return the nodes that compute a tensor which was not recorded; None if it was, or it cannot be computed."""
+        """Return the nodes that compute an unrecorded tensor, or None if it was recorded or cannot be computed."""
         if tensor not in self._chains:
             self._chains[tensor] = self._found(tensor)
         return self._chains[tensor]
@@ -110,9 +111,10 @@ class WithFused(View):
         return Chain(nodes=tuple(order), reads=tuple(reads), handed_on=handed_on)
 
     def _before_codes(self, tensor: str) -> str | None:
-        """Return what was made codes inside a layer and is made real in a tensor again; None if nothing was.
+        """Return the tensor that was quantized inside a layer and then dequantized to a given tensor, or None.
 
-        Codes are made real by an operator, or by a cast, a difference with the zero point and a product with the scale.
+        Codes are dequantized by an operator, or by a cast, a subtraction of the zero point and a multiplication by the
+        scale.
         """
         node, seen = self.graph.producer(tensor), list[str]()
         while node is not None and not self._is_recorded(node.outputs[0]) and any(node.inputs[:1]):
@@ -137,7 +139,7 @@ class WithFused(View):
         return any(self._recording.has(name, *place) for place in self._recording.places(name))
 
     def places(self, tensor: str | None = None) -> Sequence[tuple[int, int]]:
-        """Return the samples and steps of which there is anything of a tensor, or of any; in order."""
+        """Return the samples and steps with values of a tensor, or of any tensor, in order."""
         chain = None if tensor is None else self.chain(tensor)
         if chain is None or tensor is None:
             return super().places(tensor)
@@ -145,7 +147,7 @@ class WithFused(View):
         return tuple(place for place in super().places(varying) if self.has(tensor, *place))
 
     def has(self, tensor: str, sample: int = 0, step: int = 0) -> bool:
-        """Tell whether there are values of a tensor for a sample and step."""
+        """Return whether there are values of a tensor for a sample and step."""
         chain = self.chain(tensor)
         if chain is None:
             return super().has(tensor, sample, step)
@@ -167,7 +169,7 @@ class WithFused(View):
         return self._last[1]
 
     def rounding(self, node: Node, sample: int, step: int) -> float:
-        """Return by how much, as a norm, float32 may round what a node gives and what lies before it in its layer."""
+        """Return the norm of the float32 rounding error of a node and those before it in its layer."""
         largest, count = 0.0, 1
         for name in node.inputs:
             chain = self.chain(name) if name else None
@@ -179,7 +181,7 @@ class WithFused(View):
         return count * FLOAT32_UNIT_ROUNDOFF * largest
 
     def outline(self, tensor: str, sample: int = 0, step: int = 0) -> Outline | None:
-        """Return dtype, shape and hash of values that were recorded; None of others."""
+        """Return dtype, shape and hash of recorded values, or None for values that were not recorded."""
         return None if self.chain(tensor) is not None else self._recording.outline(tensor, sample, step)
 
     def _computed(self, chain: Chain, tensor: str, sample: int, step: int) -> np.ndarray:
@@ -200,15 +202,15 @@ class WithFused(View):
 
     @staticmethod
     def _reading(node: Node, handed_on: Mapping[str, str]) -> Node:
-        """Return a node that reads numbers in place of what they would be as codes made real again."""
+        """Return a node that reads real numbers instead of the dequantized codes they would become."""
         return replace(node, inputs=tuple(handed_on.get(name, name) for name in node.inputs))
 
     def run(self, node: Node, values: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        """Compute a node on codes where it is one between codes, else on real numbers, with sums as exact as can be.
+        """Compute a node on codes if it is one between codes, or on real numbers, with sums as exact as possible.
 
         Args:
             node: The node.
-            values: Its inputs as they are stored.
+            values: Its inputs as stored.
 
         Raises:
             KernelError: It cannot be replayed.

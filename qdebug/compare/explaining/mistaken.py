@@ -1,4 +1,4 @@
-"""Which known mistake gives a node's output, where what it should compute does not."""
+"""Which known mistake reproduces a node's output if the correct computation does not."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ __all__ = ["made_by", "mistake_inside", "mistake_of", "read_inputs", "rounding_o
 
 
 def mistake_of(recording: Recording, node: Node, tensor: str, places: Sequence[tuple[int, int]]) -> str | None:
-    """Return the only known mistake that gives all of a node's recorded output, in words; None if none or several do.
+    """Return the only known mistake that reproduces all of a node's output, in words, or None if none or several do.
 
     Args:
         recording: The run.
-        node: A node whose replay does not give its output.
+        node: A node whose replay does not reproduce its output.
         tensor: The output, of real numbers or of whole sums.
-        places: Samples and steps to look at.
+        places: Samples and steps to examine.
     """
     form, opset = real_form(node, recording.graph.opset)
     if recording.graph.tensors[tensor].quant is not None or tensor not in form.outputs[:1] or not places:
@@ -63,16 +63,16 @@ def mistake_of(recording: Recording, node: Node, tensor: str, places: Sequence[t
 
 
 def mistake_inside(layers: WithFused, node: Node, tensor: str, places: Sequence[tuple[int, int]]) -> str | None:
-    """Return the only known mistake of a layer that gives all of its recorded output, in words, with its node.
+    """Return the only known mistake inside a layer that reproduces its whole output, in words, with the node.
 
     Args:
-        layers: The run, with what is computed inside its layers.
+        layers: The run with tensors inside its layers computed.
         node: The last node of the layer.
-        tensor: What it gives.
-        places: Samples and steps to look at.
+        tensor: Its output.
+        places: Samples and steps to examine.
 
     Returns:
-        None if none or several do, or if the output is not far enough off to tell.
+        The clause, or None if none or several mistakes do, or if the output is not far enough off to distinguish them.
     """
     chains = [chain for name in node.inputs if name and (chain := layers.chain(name)) is not None]
     if len(chains) != 1 or chains[0].makes_codes or not places:
@@ -90,7 +90,7 @@ def mistake_inside(layers: WithFused, node: Node, tensor: str, places: Sequence[
 
 
 def _of_nodes(layers: WithFused, nodes: Sequence[Node], tensor: str, place: tuple[int, int]) -> Iterator[str]:
-    """Yield the mistakes of nodes, one after the other, that give what was recorded of the last one."""
+    """Yield the mistakes of each node in turn that reproduce the recorded output of the last node."""
     quant = layers.graph.tensors[tensor].quant
     recorded = dequantize(layers.load(tensor, *place), quant)
     short = format_of(recorded, read=())
@@ -132,7 +132,7 @@ def _of_nodes(layers: WithFused, nodes: Sequence[Node], tensor: str, place: tupl
 
 
 def _are_alike(off: np.ndarray, allowed: float, step: float) -> bool:
-    """Tell whether results are equal up to rounding: of codes, up to one step in few of them."""
+    """Return whether results are equal up to rounding: for codes, up to one step in a few of them."""
     if not step:
         return norm(off) <= allowed
     equal = np.count_nonzero(np.abs(off) <= step * LSB_SLACK)
@@ -140,16 +140,16 @@ def _are_alike(off: np.ndarray, allowed: float, step: float) -> bool:
 
 
 def read_inputs(recording: Recording, form: Node, place: tuple[int, int]) -> dict[str, np.ndarray]:
-    """Load what a node reads; what was not recorded, and is made of constants alone, is computed.
+    """Load a node's inputs, computing unrecorded ones that depend only on constants.
 
     Args:
         recording: The run.
-        form: The node on real numbers.
+        form: The node's real-valued form.
         place: Sample and step.
 
     Raises:
-        KernelError: It cannot be computed.
-        NotRecordedError: It was not recorded.
+        KernelError: An input cannot be computed.
+        NotRecordedError: An input was not recorded.
     """
     made: dict[str, np.ndarray] = {}
     for name in dict.fromkeys(filter(None, form.inputs)):
@@ -167,7 +167,7 @@ def _reads_constants(recording: Recording, node: Node) -> bool:
 
 
 def _of_scales(recording: Recording, form: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield the scales of a weight in codes along another axis, the first one for all, and no zero point."""
+    """Yield mistakes in dequantizing a weight: scales along a wrong axis, the first scale for all, no zero point."""
     graph = recording.graph
     for name in dict.fromkeys(filter(None, form.inputs)):
         maker = graph.producer(name)
@@ -192,7 +192,7 @@ def _of_scales(recording: Recording, form: Node, values: Mapping[str, np.ndarray
 
 
 def _of_lanes(form: Node, name: str, codes: np.ndarray, scale: np.ndarray) -> Iterator[Mistake]:
-    """Yield codes that are unpacked several at once, where each negative one borrows 1 from the next."""
+    """Yield codes unpacked several at a time, with each negative code borrowing 1 from the next."""
     for axis, extent in enumerate(codes.shape):
         for lanes in (each for each in _LANES if extent % each == 0 and np.any(codes < 0)):
             parts = np.moveaxis(codes, axis, -1).reshape(-1, extent // lanes, lanes).copy()
@@ -203,7 +203,7 @@ def _of_lanes(form: Node, name: str, codes: np.ndarray, scale: np.ndarray) -> It
 
 
 _LANES = (2, 4, 8)
-"""Codes that are unpacked at once."""
+"""Number of codes unpacked at a time."""
 
 
 def _along(values: np.ndarray, axis: int, axes: int) -> np.ndarray:
@@ -211,9 +211,9 @@ def _along(values: np.ndarray, axis: int, axes: int) -> np.ndarray:
 
 
 _FAR = 0.01
-"""How far a layer's output is off, by its norm, where a mistake inside is looked for."""
+"""Relative error norm of a layer's output above which a mistake inside it is searched for."""
 _TOLD_LEAST = 3
-"""Rows and columns of which a mistake must tell all but one."""
+"""Rows and columns of which a mistake must predict all but one."""
 
 
 def _gives(
@@ -223,14 +223,14 @@ def _gives(
     opset: Mapping[str, int],
     right: np.ndarray | None,
 ) -> bool:
-    """Tell whether a node with a mistake reproduces the recorded output up to rounding.
+    """Return whether a node with a mistake reproduces the recorded output up to rounding.
 
     Args:
         mistake: The mistake.
-        values: What the node reads.
-        recorded: What was recorded.
+        values: The node's inputs.
+        recorded: The recorded output.
         opset: Version of each operator set.
-        right: What the node gives without the mistake, where that only concerns what is done with it; else None.
+        right: The correct output, if the mistake only concerns how it is used, or None.
     """
     made = made_by(mistake, values, opset, right)
     if made is None or made.shape != recorded.shape or (made.dtype.kind == "f") != (recorded.dtype.kind == "f"):
@@ -247,13 +247,13 @@ def _gives(
 def made_by(
     mistake: Mistake, values: Mapping[str, np.ndarray], opset: Mapping[str, int], right: np.ndarray | None
 ) -> np.ndarray | None:
-    """Return what a node gives with a mistake; None if it gives nothing.
+    """Return the output of a node with a mistake, or None if it cannot be computed.
 
     Args:
         mistake: The mistake.
-        values: What the node reads.
+        values: The node's inputs.
         opset: Version of each operator set.
-        right: What the node gives without the mistake, where that only concerns what is done with it; else None.
+        right: The correct output, if the mistake only concerns how it is used, or None.
     """
     known = None if mistake.values or mistake.opset is not None else right
     try:
@@ -268,13 +268,13 @@ def made_by(
 def rounding_of(
     node: Node, values: Mapping[str, np.ndarray], made: np.ndarray, recorded: np.ndarray, opset: Mapping[str, int]
 ) -> float:
-    """Return the norm that a result may be off by rounding; 0 of an operator that rounds nothing.
+    """Return the error norm that rounding explains, or 0 for an operator that does not round.
 
     Args:
-        node: The node on real numbers.
-        values: What it reads.
-        made: What it gives.
-        recorded: What was recorded of it.
+        node: The node's real-valued form.
+        values: Its inputs.
+        made: Its computed output.
+        recorded: Its recorded output.
         opset: Version of each operator set.
     """
     if _is_exact(node, made):

@@ -1,4 +1,4 @@
-"""What the nodes around an unexplained one say of it: whether its values were recorded rightly."""
+"""What the neighbours of an unexplained node show about it: whether its values were recorded correctly."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ __all__ = ["with_neighbours"]
 
 
 def with_neighbours(graph: Graph, answers: Sequence[NodeExplanation]) -> tuple[NodeExplanation, ...]:
-    """Say of unexplained nodes that what they read, or all that reads them, is unexplained too.
+    """Note at unexplained nodes if their inputs, or all their readers, are unexplained too.
 
-    A kernel that computes wrongly hands wrong values on, and what reads them is computed rightly from them. Where that
-    does not fit either, the values were rather recorded wrongly.
+    A kernel that computes wrongly passes wrong values on, and its readers compute correctly from them. If the readers
+    do not fit either, the values were more likely recorded wrongly.
 
     Args:
         graph: The graph of the recording.
-        answers: What was found for its nodes.
+        answers: The findings for its nodes.
     """
     status = {answer.tensor: answer.status for answer in answers}
     wrong = {tensor for tensor, found in status.items() if found is ExplainStatus.UNEXPLAINED}

@@ -1,4 +1,4 @@
-"""States of a net that runs step by step: what is read of one is what was written to it at the step before."""
+"""States of a network that runs in steps: the value read from a state was written to it in the previous step."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = ["state_read"]
 
 
 def state_read(recording: Recording, node: Node, tensor: str) -> NodeExplanation:
-    """Hold what a node reads of a state against what was written to it at the step before, in the same sample.
+    """Compare the value that a node reads from a state with the value written in the previous step of the sample.
 
-    Nothing was written before the first step: what is read there counts if it is 0 throughout, as states begin.
+    Nothing was written before the first step. The value read there is right if it is all zero, as states start out.
 
     Args:
         recording: The run.
         node: A node that reads a state.
-        tensor: What it gives.
+        tensor: Its output.
     """
     answer = NodeExplanation(node=node.name, op=node.op, tensor=tensor, status=ExplainStatus.NO_INPUT)
     written = _written(recording, node)
@@ -64,7 +64,7 @@ def _written(recording: Recording, node: Node) -> str | None:
 
 
 def _state(node: Node) -> object:
-    """Return what a state is known by: its handle, or its name; None if nothing says."""
+    """Return the identity of a state: its handle or its name, or None if it has neither."""
     named = node.attrs.get("variable_id")
     return named if named is not None else next(iter(node.inputs), None)
 

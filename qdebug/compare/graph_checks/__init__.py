@@ -1,1 +1,1 @@
-"""What the two graphs say, before what they compute: constants, attributes, scales, nodes."""
+"""What the two graphs declare, before what they compute: constants, attributes, scales, nodes."""

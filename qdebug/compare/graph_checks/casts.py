@@ -1,4 +1,4 @@
-"""What casts to integers change: numbers that the type does not hold, and those that are no whole numbers."""
+"""What casts to integers change: numbers outside the type's range, and fractions."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class ChangedByCast:
     Args:
         dtype: The type.
         count: How many.
-        total: Of how many.
-        before: The first of them; 0 if there is none.
+        total: The number of all elements.
+        before: The first changed element, or 0 if there is none.
         after: What it became.
     """
 
@@ -31,7 +31,7 @@ class ChangedByCast:
 
     @property
     def sentence(self) -> str:
-        """What the cast changes, in words that begin with the cast."""
+        """What the cast changes, in words that start with the cast."""
         first = f"{self.before:.6g} to {self.after:.6g}"
         return f"cast to {self.dtype} changes {self.count} of {self.total} elements, the first from {first}"
 
@@ -44,7 +44,7 @@ def changed_by_cast(recording: Recording, node: Node) -> ChangedByCast | None:
         node: One of its nodes, which casts its first input.
 
     Returns:
-        None of a cast to no integers, and of one whose input or result was not recorded, or holds codes.
+        The count, or None if the cast is not to integers, or its input or result was not recorded or holds codes.
     """
     if not node.inputs[:1] or not node.inputs[0]:
         return None

@@ -1,8 +1,8 @@
-"""Judges tensors that a backend computes with codes of a scale chosen at run time, however many nodes do that.
+"""Judges tensors that a backend computes with codes whose scale is chosen at run time, over any number of nodes.
 
-Three results are held against each other: what the reference's nodes make of the backend's inputs, what the backend's
-own nodes would make of them on real numbers, and what was recorded. Between the first two lie weights that were rounded
-to codes, or that are wrong; between the last two, data that were rounded.
+Three results are compared: the reference's nodes applied to the backend's inputs, the backend's own nodes applied to
+them on real numbers, and the recorded values. The first two differ by weights that were quantized or are wrong, the
+last two by data that were quantized.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _SEED = 20250412
 
 
 def chooses_scale(facts: TensorFacts) -> bool:
-    """Tell whether the backend's nodes compute with codes of a scale chosen at run time, and can be replayed.
+    """Return whether the backend's nodes compute with codes whose scale is chosen at run time, and can be replayed.
 
     The scale and the zero point themselves are computed like any other value.
     """
@@ -56,11 +56,11 @@ def chooses_scale(facts: TensorFacts) -> bool:
 
 
 class ChosenScale(TensorCheck):
-    """Judges a tensor that is computed with codes of a scale chosen at run time.
+    """Judges a tensor computed with codes whose scale is chosen at run time.
 
     Args:
-        facts: The tensor, and what leads to it.
-        plain: What would judge it otherwise, and splits its error where the replay on real numbers cannot.
+        facts: The tensor and its upstream nodes.
+        plain: The check that would judge it in other cases. It splits the error if the real-valued replay cannot.
     """
 
     each_node = True
@@ -70,7 +70,7 @@ class ChosenScale(TensorCheck):
         self._plain = plain
 
     def attribution(self) -> Attribution:
-        """Split the tensor's error: what is introduced is what rounding data to codes makes of it."""
+        """Split the tensor's error. The introduced part is what quantizing the data causes."""
         facts = self.facts
         if self._raw_codes:
             found = attribute(facts.reference, facts.backend, facts.entry)
@@ -84,42 +84,42 @@ class ChosenScale(TensorCheck):
         return self._plain.attribution() if found.introduced is None else found
 
     def why_not(self, attribution: Attribution) -> str | None:
-        """Say why the tensor cannot be checked; None if it can, as far as is known beforehand."""
+        """Return why the tensor cannot be checked, or None if it can, as far as is known in advance."""
         said = None if self.segment.wide else unreplayed(self.facts, attribution)
         return super().why_not(attribution) if said is None else said
 
     @cached_property
     def limited_sums(self) -> str | None:  # type: ignore[override]
-        """How nodes add products in fewer than 32 bits, if that gives what exact sums do not; None if not."""
+        """How nodes accumulate products in fewer than 32 bits, if that reproduces what exact sums do not, or None."""
         return limited_sums(self.facts)
 
     def unaccounted(self, sample: int) -> Node | None:
-        """Return the first of several nodes that its inputs in a sample do not account for; None if all are."""
+        """Return the first node whose output does not follow from its recorded inputs in a sample, or None."""
         return self._plain.unaccounted(sample)
 
     @cached_property
     def _raw_codes(self) -> bool:
-        """Whether the tensor is of codes that nobody gave their scale with: they are compared as they are."""
+        """Whether the tensor holds codes without a declared scale, which are compared as integers."""
         facts, entry = self.facts, self.facts.entry
         place = next(iter(facts.places), (0, 0))
         chosen = operators.of(self.node.op).gives_scale and entry.tensor == self.node.outputs[0] and entry.quant is None
         return chosen and facts.backend.load(entry.tensor, *place).dtype.kind in "iu"
 
     def _values(self, place: tuple[int, int], *, moved: Moved | None = None) -> np.ndarray:
-        """Replay the backend's own nodes on real numbers, what is rounded to codes moved as far as `moved` says."""
+        """Replay the backend's own nodes on real numbers, with quantized tensors perturbed as `moved` specifies."""
         pair, run = self.facts.entry.pair, partial(run_real, disturbed=moved)
         shape = plain_shape(self.facts.reference.load(pair.reference, *place).shape, pair.reference_view)
         return replay_own(self.facts.backend, pair, self.segment, shape, place, run=run)
 
     def _of_data(self, place: tuple[int, int]) -> np.ndarray:
-        """Estimate the error of each element that rounding data to codes makes, see `_values`."""
+        """Estimate the error of each element caused by quantizing data, see `_values`."""
         values, rng = partial(self._values, place), np.random.default_rng(_SEED)
         return spread(values(), lambda: values(moved=lambda _, shape, chosen: offsets(rng, shape, 0.5 * chosen)))
 
     def _of_weights(self, place: tuple[int, int], *, any_scale: bool) -> np.ndarray:
-        """Estimate the error of each element that rounding weights to codes makes, see `_values`.
+        """Estimate the error of each element caused by quantizing weights, see `_values`.
 
-        Without `any_scale`, a scale that is far larger than the weight needs counts for the one that it needs.
+        Without `any_scale`, a scale far larger than the weight needs is replaced by the scale it needs.
         """
         values, rng = partial(self._values, place), np.random.default_rng(_SEED)
         half = self._half_codes(any_scale=any_scale)
@@ -141,7 +141,7 @@ class ChosenScale(TensorCheck):
         return found
 
     def _coarse(self) -> tuple[str, int, int] | None:
-        """Return the weight whose scale is far larger than its values need, how many codes it uses and of how many."""
+        """Return a weight whose scale is far larger than needed, how many codes it uses, and how many exist."""
         exact, plain = (self._half_codes(any_scale=flag) for flag in (True, False))
         for name in exact:
             levels = self.facts.replays.backend.levels(name)
@@ -150,7 +150,7 @@ class ChosenScale(TensorCheck):
         return None
 
     def effect(self, attribution: Attribution, places: Sequence[tuple[int, int]]) -> Finding | None:
-        """Find what the graphs declare differently, or that rounding to codes leaves too little of a result."""
+        """Find a declared difference between the graphs, or that quantization loses too much of a result."""
         if not self.segment.wide and (found := bias_effect(self.facts, attribution, places)) is not None:
             return found
         return next(filter(None, map(self._effect_at, places)), None)
@@ -192,5 +192,5 @@ class ChosenScale(TensorCheck):
 
 
 def _by_a_code(part: Attribution) -> Attribution:
-    """Allow each element of a tensor of codes to be off by one, which side of a tie it is on."""
+    """Allow each element of a quantized tensor to be off by one code, for ties broken either way."""
     return part if part.introduced is None else replace(part, allowed=math.sqrt(part.introduced.count))

@@ -1,4 +1,4 @@
-"""Compare the constants of a backend's nodes with the reference's: rounded, different, or out of range."""
+"""Compares the constants of a backend's nodes with the reference's: rounded, different, or out of range."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ __all__ = [
 _BIAS_SLOT = 2
 """Position of the bias in the titles of a product, see `Operator.titles`."""
 _KIND_BY_TITLE = {"weight": FindingKind.WEIGHT, "recurrent weight": FindingKind.WEIGHT, "bias": FindingKind.BIAS}
-"""Kind of a finding, by the constant's title; `FindingKind.CONSTANT` for others."""
+"""Kind of a finding by the constant's title, `FindingKind.CONSTANT` for other titles."""
 
 
 class _Operand(NamedTuple):
-    """A constant operand of a backend node, in the node's form on real numbers."""
+    """A constant operand of a backend node, in the node's real-valued form."""
 
     node: Node
     title: str
@@ -73,8 +73,8 @@ class _RoundedValues(NamedTuple):
 def constants_are_other(facts: TensorFacts) -> bool:
     """Return whether a constant of a node provably differs from the reference's, by more than its rounding.
 
-    False if nodes of the reference may be folded into it, or if it is computed from others, as the precision may
-    differ.
+    Return False if nodes of the reference may be folded into it, or if it is computed from others, because the
+    precision may differ.
     """
     main = facts.main
     if main is None or _are_computed(facts.ref, [main]) or scales_by_constants(facts.ref, facts.segment.beside(main)):
@@ -92,12 +92,12 @@ def weight_is_other(facts: TensorFacts) -> bool:
 
 
 def other_bias(facts: TensorFacts) -> tuple[float, Finding] | None:
-    """Find a product's bias of real numbers that differs from the reference's by more than a float format rounds.
+    """Find a real-valued product bias that differs from the reference's by more than float rounding.
 
-    It has no codes, so that rounding of the weight cannot hide it.
+    It is not quantized, so rounding of the weight cannot hide the difference.
 
     Returns:
-        Root mean square of the difference, and the finding; None if the bias is equal, or in codes.
+        Root mean square of the difference, and the finding, or None if the bias is equal or quantized.
     """
     main, node, ref = facts.main, facts.node, facts.ref
     if main is None or not operators.plain(main).product:
@@ -128,14 +128,14 @@ def other_bias(facts: TensorFacts) -> tuple[float, Finding] | None:
 
 
 def _added_constant(ref: IndexedRecording, main: Node, other_nodes: Sequence[Node]) -> str:
-    """Return the constant that a separate node adds to a reference node's output; "" if there is none."""
+    """Return the constant that a separate node adds to a reference node's output, or "" if there is none."""
     adding_nodes = [node for node in other_nodes if operators.of(node.op).adds_term and main.outputs[0] in node.inputs]
     names = [name for node in adding_nodes for name in node.inputs if ref.folds(name)]
     return names[0] if len(names) == 1 else ""
 
 
 def _is_unquantized(facts: TensorFacts, name: str) -> bool:
-    """Return whether a name is that of a backend constant that is not rounded to codes."""
+    """Return whether a name is that of a backend constant that is not quantized."""
     info = facts.backend.graph.tensors.get(name)
     if info is None or info.quant is not None or not _is_constant(facts.be, name):
         return False
@@ -148,19 +148,19 @@ def _is_constant(run: IndexedRecording, name: str) -> bool:
 
 
 def _are_computed(ref: IndexedRecording, nodes: Sequence[Node]) -> bool:
-    """Return whether a constant of some reference nodes is computed from others, not just moved or cast."""
+    """Return whether a constant of the reference nodes is computed from others, not just moved or cast."""
     names = (name for node in nodes for name in node.inputs if name and ref.folds(name))
     makers = (ref.recording.graph.producer(ref.root(name)) for name in names)
     return any(maker is not None and not operators.of(maker.op).moves for maker in makers)
 
 
 def different_constant(facts: TensorFacts, backend_node: Node, reference_node: Node) -> Finding | None:
-    """Find a constant that differs between two nodes, or that only one of them has; None without.
+    """Find a constant that differs between two nodes, or that only one of them has. Return None if there is none.
 
     Args:
-        facts: The tensor that both lead to.
-        backend_node: The backend's node on real numbers.
-        reference_node: The reference's node on real numbers.
+        facts: The tensor that both nodes lead to.
+        backend_node: The backend node in real-valued form.
+        reference_node: The reference node in real-valued form.
     """
     titles = operators.plain(reference_node).titles or ("constant",) * max(2, len(reference_node.inputs))
     for slot, title in enumerate(titles):
@@ -187,7 +187,7 @@ def different_constant(facts: TensorFacts, backend_node: Node, reference_node: N
 
 
 def _have_transposed_weights(backend_node: Node, reference_node: Node) -> bool:
-    """Return whether two products have weights with rows and columns swapped."""
+    """Return whether the weights of two products have rows and columns swapped."""
     return bool(backend_node.attrs.get("transB")) != bool(reference_node.attrs.get("transB"))
 
 
@@ -226,8 +226,8 @@ def _wrong_elements(
         operand: The constant.
         backend_values: Its real values.
         reference_values: The reference's real values.
-        reference_levels: How many codes the reference's constant uses, and how many there are; None if it has none.
-        slack: Further allowed error of each element.
+        reference_levels: How many codes the reference's constant uses, and how many exist. None if it has none.
+        slack: Additional allowed error of each element.
         suffix: Text to append to the finding.
     """
     if backend_values.values.shape != reference_values.values.shape:
@@ -248,7 +248,7 @@ def _wrong_elements(
 
 
 def _rounded_constant(facts: TensorFacts, name: str) -> _RoundedValues:
-    """Return a constant of the backend as real values, and half a step of each."""
+    """Return a constant of the backend as real values, with half a step for each."""
     readers = facts.backend.graph.consumers(name)
     packed = (node for node in readers if operators.of(node.op).packed)
     node = next((node for node in packed if packed_inputs(node)[:1] == (name,)), None)
@@ -269,11 +269,11 @@ def different_folded(
     """Find a weight or a bias that differs from the reference's with the nodes after it folded in.
 
     Args:
-        facts: The tensor that both nodes lead to.
-        backend_node: The backend's node on real numbers.
+        facts: The tensor that both sides' nodes lead to.
+        backend_node: The backend node in real-valued form.
         main: The reference's product.
         other_nodes: The reference's other nodes.
-        bias: Whether to check the bias; not if another node of the backend may add it.
+        bias: Whether to check the bias. False if another backend node may add it.
     """
     if not operators.plain(main).product:
         return None
@@ -319,7 +319,7 @@ def _folded_bias(facts: TensorFacts, backend_node: Node, folded: FoldedProduct, 
 def _other_scale(
     facts: TensorFacts, operand: _Operand, backend_values: _RoundedValues, reference_values: _RoundedValues
 ) -> Finding | None:
-    """Find a wrong scale: the codes of a constant are right but for one common factor."""
+    """Find a wrong scale: the codes of a constant are right except for one common factor."""
     graph = facts.backend.graph
     codes = next((form for form in facts.be.members(operand.name) if graph.tensors[form].quant is not None), None)
     reader_and_scale = None if codes is None else scale_of_codes(graph, codes)
@@ -341,7 +341,7 @@ def _other_scale(
 
 
 def different_weight(facts: TensorFacts) -> Finding | None:
-    """Find a weight of the only product among several backend nodes that differs from the reference's."""
+    """Find a difference from the reference in the weight of the only product among several backend nodes."""
     segment = facts.segment
     if segment.products is None:
         return None
@@ -369,7 +369,7 @@ def different_weight(facts: TensorFacts) -> Finding | None:
 
 
 def different_beside(facts: TensorFacts) -> Finding | None:
-    """Find a different table, summand or factor among several nodes, if each side has one of its kind."""
+    """Find a different table, summand or factor among several nodes, if each side has only one of its kind."""
     backend_constants = _beside_weights(facts.be, facts.segment.own)
     reference_constants = _beside_weights(facts.ref, facts.segment.nodes)
     factor_counts = [len(constants.get("factor", ())) for constants in (backend_constants, reference_constants)]
@@ -390,7 +390,7 @@ def different_beside(facts: TensorFacts) -> Finding | None:
 
 
 def _beside_weights(run: IndexedRecording, nodes: Sequence[Node]) -> dict[str, list[tuple[Node, str]]]:
-    """Return the constants of some nodes in their real form, by their role."""
+    """Return the constants of the given nodes in their real-valued form, by role."""
     constants_by_role: dict[str, list[tuple[Node, str]]] = {}
 
     def note(kind: str, node: Node, name: str) -> None:
@@ -415,7 +415,7 @@ def _beside_weights(run: IndexedRecording, nodes: Sequence[Node]) -> dict[str, l
 def _in_common_shape(
     backend_values: _RoundedValues, reference_values: _RoundedValues
 ) -> tuple[_RoundedValues, _RoundedValues]:
-    """Reshape two constants to one shape, if they broadcast to the same elements.
+    """Reshape two constants to a common shape if they broadcast to the same elements.
 
     Leading extents of 1 have no effect, a single number is broadcast, and a vector may lie along any axis.
     """
@@ -435,7 +435,7 @@ def _in_common_shape(
 
 
 def _common_factor(backend_values: _RoundedValues, reference_values: _RoundedValues) -> float | None:
-    """Return the factor from rounded values to the reference's, within half a step; None if there is none."""
+    """Return the factor from rounded values to the reference's, within half a step, or None if there is none."""
     magnitude, reference_magnitude = (
         np.abs(constant.values, dtype=np.float64) for constant in (backend_values, reference_values)
     )
@@ -456,7 +456,7 @@ def _common_factor(backend_values: _RoundedValues, reference_values: _RoundedVal
 
 
 def _folding_error(size: np.ndarray) -> np.ndarray:
-    """Return the error of folding in float32, for numbers of some magnitude."""
+    """Return the error of folding in float32, for numbers of a given magnitude."""
     return np.asarray(FLOAT32_STORED_REL_ERROR * size)
 
 
@@ -475,7 +475,7 @@ def coarse_constant(node: Node, title: str, name: str, used: int, count: int) ->
 
 
 def _elements_finding(operand: _Operand, wrong: np.ndarray, suffix: str = "") -> Finding:
-    """Return the finding that some elements of a constant, those of a mask, differ from the reference."""
+    """Return the finding that the masked elements of a constant differ from the reference."""
     count = f"{int(wrong.sum())} of {wrong.size} elements of {operand.title} {operand.name!r}"
     finding = _finding(
         operand.node,
@@ -491,17 +491,17 @@ def _finding(node: Node, title: str, sentence: str, *, evidence: str | None) -> 
 
 
 def unrepresentable_constant(replays: ReferenceReplay, reference_node: Node, backend_node: Node) -> Finding | None:
-    """Find a constant of a backend node with elements beyond the range of its format, whatever dtype stores it.
+    """Find a constant of a backend node with elements outside the range of its format, whatever dtype stores it.
 
-    An element of a weight counts only if the rounding of the sum would not hide it anyway.
+    An element of a weight counts only if the rounding of the sum does not hide it.
 
     Args:
-        replays: Both runs, and the formats of their constants.
+        replays: Both runs and the formats of their constants.
         reference_node: The reference's node.
         backend_node: The backend's counterpart.
 
     Returns:
-        The difference; None if there is none.
+        The difference, or None if there is none.
     """
     reference, backend = replays.ref.recording, replays.be.recording
     form, _ = real_form(backend_node, backend.graph.opset)
@@ -539,7 +539,7 @@ def unrepresentable_constant(replays: ReferenceReplay, reference_node: Node, bac
 
 
 def _is_unquantized_constant(recording: Recording, name: str) -> bool:
-    """Return whether a name is that of a recorded constant that is not in codes."""
+    """Return whether a name is that of a recorded constant that is not quantized."""
     is_recorded = bool(name) and recording.graph.is_constant(name) and recording.has(name)
     return is_recorded and recording.graph.tensors[name].quant is None
 
@@ -547,7 +547,7 @@ def _is_unquantized_constant(recording: Recording, name: str) -> bool:
 def _range_loss(
     title: str, backend_values: np.ndarray, reference_values: np.ndarray, noise: float, short: ShortFormat
 ) -> tuple[int, str] | None:
-    """Return the number of elements lost to the range of a format, and a clause; None if none is."""
+    """Return the number of elements lost to the range of a format, and a clause, or None if none are lost."""
     size = np.abs(reference_values)
     largest = float(np.max(size, initial=0, where=np.isfinite(reference_values)))
     zeroed = (backend_values == 0) & (size > noise * largest) & (size < short.normal)

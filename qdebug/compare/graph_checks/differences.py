@@ -1,6 +1,6 @@
-"""Compare the graphs around a tensor: find another weight, bias, stride, activation or operator.
+"""Compares the graphs around a tensor to find a different weight, bias, stride, activation or operator.
 
-This names the cause where replays show that there is a difference.
+This identifies the cause if replays show that there is a difference.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from qdebug.replay.registry import run_node
 __all__ = ["declared_difference", "has_codes", "missing_before", "says_the_same", "stated_difference"]
 
 _DIMENSION_ATTRIBUTES = frozenset({"axis", "axes", "perm"})
-"""Attributes with indices of dimensions."""
+"""Attributes that hold dimension indices."""
 _SHAPE_ATTRIBUTES = _DIMENSION_ATTRIBUTES | {
     "kernel_shape",
     "strides",
@@ -58,10 +58,10 @@ _LAYOUT_ATTRIBUTES = frozenset(("channels_last", "activation", "activation_param
 
 
 def says_the_same(facts: TensorFacts, places: Sequence[tuple[int, int]] = ()) -> bool:
-    """Return whether a backend node is declared exactly as its only reference node, operands included.
+    """Return whether a backend node is declared exactly like its only reference node, operands included.
 
     Args:
-        facts: The node's tensor; False if several nodes are judged together.
+        facts: The node's tensor. The result is False if several nodes are judged together.
         places: Samples and steps for trying an attribute that one side omits.
     """
     pair, node, segment = facts.entry.pair, facts.node, facts.segment
@@ -83,7 +83,7 @@ def says_the_same(facts: TensorFacts, places: Sequence[tuple[int, int]] = ()) ->
 
 
 def _repeats_clamp(facts: TensorFacts) -> bool:
-    """Return whether a backend's Relu or Clip only repeats the clamp of the reference's codes or preceding node."""
+    """Return whether a backend's Relu or Clip only repeats a clamp by the reference's codes or preceding node."""
     node = facts.node
     bounds = bounds_of(facts.be, node)
     before = facts.replays.pairs.get(node.inputs[0]) if node.inputs else None
@@ -153,7 +153,7 @@ _CHANGES_VALUES = "changes values that the reference passes on unchanged"
 
 
 def _lossy_cast(facts: TensorFacts) -> Finding | None:
-    """Find a cast to integers that changes numbers, in a segment without casts in the reference."""
+    """Find a cast to integers that changes numbers, in a segment where the reference has no casts."""
     if any(operators.of(node.op).casts for node in facts.segment.nodes):
         return None
     for node in facts.segment.own:
@@ -165,7 +165,7 @@ def _lossy_cast(facts: TensorFacts) -> Finding | None:
 
 
 def stated_difference(facts: TensorFacts) -> Finding | None:
-    """Return the difference between two nodes: in operator, attributes, constants or operands; None without."""
+    """Return the declared difference between two nodes in operator, attributes, constants or operands, or None."""
     node, main, segment = facts.node, facts.main, facts.segment
     if main is None:
         reference_text = " + ".join(n.op for n in segment.nodes)
@@ -202,7 +202,7 @@ def _different_operands(facts: TensorFacts, backend_form: Node, reference_form: 
 
 
 def _other_attribute_inside(facts: TensorFacts) -> Finding | None:
-    """Find a different attribute in a segment, of a node that is the only one of its operator on both sides."""
+    """Find a different attribute in a segment, at a node whose operator occurs only once on either side."""
     segment = facts.segment
     has_transposes = any(operators.of(node.op).transposes for node in (*segment.own, *segment.nodes))
     reference_nodes = _by_family(segment.nodes)
@@ -226,7 +226,7 @@ def _other_attribute_inside(facts: TensorFacts) -> Finding | None:
 def _same_attributes(facts: TensorFacts, reference_node: Node, places: Sequence[tuple[int, int]]) -> bool:
     """Return whether the backend's node has the attributes of a reference node.
 
-    An attribute that only one side states may be the default: then both compute the same with it.
+    An attribute that only one side declares may be the default, in which case both compute the same.
 
     Args:
         facts: The backend node's tensor.
@@ -265,15 +265,15 @@ def _same_attributes(facts: TensorFacts, reference_node: Node, places: Sequence[
 def _other_attribute(
     facts: TensorFacts, node: Node, backend_form: Node, reference_form: Node, *, is_same: Callable[[str], bool]
 ) -> Finding | None:
-    """Find an attribute of a backend node that differs from the reference's; None without.
+    """Find an attribute of a backend node that differs from the reference's, or return None.
 
-    A harness may omit attributes that it does not know. So a default counts only if the values confirm it.
+    A harness may omit attributes that it does not know, so a default counts only if the values confirm it.
 
     Args:
         facts: The node's tensor.
         node: The backend's node.
-        backend_form: The backend's node on real numbers.
-        reference_form: The reference's node on real numbers.
+        backend_form: The backend node in real-valued form.
+        reference_form: The reference node in real-valued form.
         is_same: Returns whether two stated values of an attribute are equivalent.
     """
     keys = _attribute_keys(backend_form), _attribute_keys(reference_form)
@@ -307,9 +307,9 @@ def _other_attribute(
 
 
 def _extra_attribute(facts: TensorFacts, reference_text: str) -> Finding | None:
-    """Find the only attribute of a backend node without which it computes the same as the reference's nodes.
+    """Find the only attribute of a backend node that must be removed to match the reference's nodes.
 
-    These have no attribute of that name, as MatMul has none that transposes an operand.
+    The reference's nodes lack that attribute, as MatMul cannot transpose an operand.
 
     Args:
         facts: The backend node's tensor.
@@ -334,7 +334,7 @@ def _extra_attribute(facts: TensorFacts, reference_text: str) -> Finding | None:
 def _is_equal_without(
     facts: TensorFacts, backend_form: Node, opset: Mapping[str, int], name: str, place: tuple[int, int]
 ) -> bool:
-    """Return whether a backend node without an attribute gives the output of the reference's nodes."""
+    """Return whether a backend node without a given attribute gives the output of the reference's nodes."""
     other_attributes = {key: value for key, value in backend_form.attrs.items() if key != name}
     try:
         reference_values = facts.theirs(place)
@@ -354,9 +354,9 @@ def _attribute_finding(node: Node, name: str, backend_text: str, reference_text:
 
 
 def _is_equal_in_its_layout(facts: TensorFacts, backend_form: Node, reference_form: Node, name: str) -> bool:
-    """Return whether an attribute is equivalent for a tensor in another order of dimensions.
+    """Return whether an attribute is equivalent for a tensor in a different dimension order.
 
-    A group includes padding channels of a block, and an axis moves with its dimension.
+    A group count covers the padding channels of a block, and an axis moves along with its dimension.
     """
     backend_value, reference_value = backend_form.attrs.get(name), reference_form.attrs.get(name)
     if not isinstance(backend_value, int) or not isinstance(reference_value, int):
@@ -378,9 +378,9 @@ def _is_equal_in_its_layout(facts: TensorFacts, backend_form: Node, reference_fo
 
 
 def _has_transposed_weight(facts: TensorFacts, backend_form: Node, reference_form: Node) -> bool:
-    """Return whether a weight is stored transposed; a square one if it differs from the reference's.
+    """Return whether a weight is stored transposed; for a square weight, whether it differs from the reference's.
 
-    True if a node does not name its weight, since nothing is known of its order.
+    True if a node does not name its weight, because its order is unknown.
     """
     if min(len(backend_form.inputs), len(reference_form.inputs)) < 2:
         return True
@@ -392,9 +392,9 @@ def _has_transposed_weight(facts: TensorFacts, backend_form: Node, reference_for
 
 
 def _default_in_force(recording: Recording, form: Node, name: str, stated: AttrValue) -> str | None:
-    """Return the default of an omitted attribute as text, if a node's values are those of the default.
+    """Return the default of an omitted attribute as text, if the node's values confirm the default.
 
-    None if the kernel does not read it, or the values fit the other run's attribute as well.
+    None if the kernel does not read the attribute, or if the values match the other run's attribute as well.
     """
     tensor, requested = form.outputs[0], dict[str, AttrValue | None]()
     try:
@@ -419,7 +419,7 @@ def _default_in_force(recording: Recording, form: Node, name: str, stated: AttrV
 
 
 def _attribute_text(value: AttrValue | None) -> str:
-    """Return an attribute as text; a float without the extra digits of float32."""
+    """Return an attribute as text, dropping the extra digits of float32."""
     return f"{value:.7g}" if isinstance(value, float) else str(value)
 
 
@@ -445,7 +445,7 @@ def _attribute_key(value: AttrValue) -> str:
 
 
 def _other_operator(segment: Segment) -> Finding | None:
-    """Find the only node of a segment with another operator than the reference's, or an extra or missing one."""
+    """Find the only node of a segment whose operator differs from the reference's, is extra, or is missing."""
     backend_nodes, reference_nodes = (_by_family(nodes) for nodes in (segment.own, segment.nodes))
     extra, missing = (
         [
@@ -468,7 +468,7 @@ def _other_operator(segment: Segment) -> Finding | None:
 
 
 def _by_family(nodes: Sequence[Node]) -> dict[str, list[Node]]:
-    """Group nodes by family, without those that only change the form of values or fold into constants."""
+    """Group nodes by family, leaving out nodes that only reformat values or fold into constants."""
     families_of_nodes: dict[str, list[Node]] = {}
     for node in nodes:
         row, fused = operators.plain(node), operators.fused_activation(node)
@@ -480,7 +480,7 @@ def _by_family(nodes: Sequence[Node]) -> dict[str, list[Node]]:
 
 
 def _missing_beside(facts: TensorFacts, main: Node) -> Finding | None:
-    """Find activations of the reference that the backend lacks: without them the reference gives the recorded values.
+    """Find activations that the backend lacks: without them, the reference gives the recorded values.
 
     Args:
         facts: The backend node's tensor.
@@ -503,7 +503,7 @@ def _missing_beside(facts: TensorFacts, main: Node) -> Finding | None:
 
 
 def _matches_without(facts: TensorFacts, missing: Sequence[Node]) -> bool:
-    """Return whether the reference's nodes, without some activations, map the backend's inputs to a tensor."""
+    """Return whether the reference's nodes, without the given activations, map the backend's inputs to a tensor."""
     pair, bare = facts.segment.without(missing, facts.entry.pair)
     if not facts.places:
         return False
@@ -531,7 +531,7 @@ def missing_before(facts: TensorFacts) -> Finding | None:
     The node's own operator is the same, but its input is not the activation's output.
 
     Returns:
-        The finding; None if nothing is missing or it is unknown.
+        The finding, or None if nothing is missing or it is unknown.
     """
     node, main = facts.node, facts.main
     if main is None:
@@ -555,7 +555,7 @@ def _operators_text(nodes: Sequence[Node]) -> str:
 
 
 def _activations_between(facts: TensorFacts, start: str, end: str) -> tuple[Node, ...]:
-    """Return the activations between two tensors of the reference; none if other nodes are between them."""
+    """Return the activations between two tensors of the reference, or none if other nodes are between them."""
     ref, activations = facts.ref, list[Node]()
     while ref.root(end) != ref.root(start):
         node = ref.graph.producer(ref.root(end))

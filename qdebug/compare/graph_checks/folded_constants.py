@@ -1,4 +1,4 @@
-"""What becomes of a product's weight and bias when the nodes after it that scale its channels are folded into them."""
+"""A product's weight and bias after folding in the subsequent nodes that scale its channels."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ __all__ = ["FoldedProduct", "fold"]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FoldedProduct:
-    """A product and the nodes after it as one product.
+    """A product and the nodes after it, merged into one product.
 
     Args:
-        weight: The weight with the gain of each output channel.
-        gain: That gain, in a shape that broadcasts over the weight.
-        bias: The bias, one for each output channel.
-        bias_size: The size of the numbers that the bias is a sum of: what its rounding is relative to.
+        weight: The weight, multiplied by the gain of each output channel.
+        gain: The gain, in a shape that broadcasts over the weight.
+        bias: The bias of each output channel.
+        bias_size: The magnitude of the terms that the bias is a sum of, which its rounding is relative to.
         nodes: The nodes that are folded in, in order.
     """
 
@@ -38,19 +38,19 @@ class FoldedProduct:
 
 
 def fold(run: IndexedRecording, main: Node, others: Sequence[Node]) -> FoldedProduct | None:
-    """Fold the nodes after a product that multiply each channel by a constant, or add one, into its constants.
+    """Fold the nodes after a product that scale or shift each channel by a constant into the product's constants.
 
-    What they do to a channel is gain * x + offset. Both follow from what they make of 0 and of 1.
+    They map a channel x to gain * x + offset. Both numbers follow from their results for 0 and for 1.
 
     Args:
-        run: The run that the nodes are of.
+        run: The run that contains the nodes.
         main: The product.
-        others: Nodes beside it, in the order of computation. Those from the first on that does something else are left
-            out; it is an activation, say.
+        others: The other nodes, in topological order. Nodes from the first that does anything else, such as an
+            activation, are left out.
 
     Returns:
-        None where nothing is folded, a node before the product is among them that is no activation, or a constant was
-        not recorded.
+        The folded product, or None if nothing is folded, if the nodes include one before the product that is not an
+            activation, or if a constant was not recorded.
     """
     axis = operators.output_axis(main)
     try:
@@ -85,7 +85,7 @@ def _is_matrix(main: Node) -> bool:
 def _affine(
     run: IndexedRecording, main: Node, others: Sequence[Node], shape: tuple[int, ...]
 ) -> tuple[np.ndarray, np.ndarray, tuple[Node, ...]] | None:
-    """Return the gain and the offset of each channel, and the nodes that make them."""
+    """Return the gain and the offset of each channel, and the nodes that apply them."""
     data, made, nodes = main.outputs[0], [np.zeros(shape), np.ones(shape)], list[Node]()
     for node in others:
         form, opset = real_form(node, run.recording.graph.opset)

@@ -1,4 +1,4 @@
-"""Holds what a backend's nodes are declared to do against what the reference's nodes make of the same inputs."""
+"""Compares the declared computation of a backend's nodes with the reference's nodes on the same inputs."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ __all__ = ["GraphCheck"]
 
 
 class GraphCheck:
-    """Knows both graphs, and finds what leads to each compared tensor.
+    """Compares both graphs, and finds the nodes upstream of each compared tensor.
 
     Args:
         reference: The reference run.
         backend: The backend run.
         pairs: All pairs of the alignment.
-        runs: What is known of both graphs; derived from the recordings if None.
-        reproducer: Looks for the arithmetic of the backend's nodes; one of its own if None.
+        runs: Known facts about both graphs. Derived from the recordings if None.
+        reproducer: Searches for the arithmetic of the backend's nodes. Created if None.
 
     Attributes:
-        replays: Replays the reference's nodes on what the backend recorded.
+        replays: Replays the reference's nodes on the backend's recorded inputs.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class GraphCheck:
         self._segments = SegmentFinder(ref, be, self.replays.pairs)
 
     def of(self, entry: PlannedNode) -> TensorCheck | None:
-        """Return what holds a compared tensor against the reference's nodes; None if what leads to it is not known."""
+        """Return the check of a compared tensor against the reference's nodes, or None if its nodes are unknown."""
         replays = self.replays
         node = replays.be.recording.graph.producer(entry.tensor)
         segment = None if node is None else self._segments.of(entry.pair)

@@ -1,4 +1,4 @@
-"""Judge a tensor of a single backend node: compare its replay with that of the reference's nodes on the same inputs."""
+"""Judges a tensor computed by a single backend node: compares its replay with the reference's on the same inputs."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ _SEED = 20250415
 
 
 class OneNode(TensorCheck):
-    """Judges a tensor of a single backend node."""
+    """Judges a tensor computed by a single backend node."""
 
     def attribution(self) -> Attribution:
-        """Replay the node; if it has no kernel or incomplete facts, replay the reference's nodes."""
+        """Replay the node, or the reference's nodes if it has no kernel or its description is incomplete."""
         own_attribution = self._split()
         if own_attribution.introduced is not None:
             return own_attribution
@@ -51,7 +51,7 @@ class OneNode(TensorCheck):
         return own_attribution if by_reference.introduced is None else by_reference
 
     def why_not(self, attribution: Attribution) -> str | None:
-        """Return why the node cannot be checked; None if it can, as far as is known beforehand."""
+        """Return why the node cannot be checked, or None if it can, as far as is known in advance."""
         if (reason := unreplayed(self.facts, attribution)) is not None:
             return reason
         if operators.of(self.node.op).takes_codes:
@@ -59,7 +59,7 @@ class OneNode(TensorCheck):
         return super().why_not(attribution)
 
     def effect(self, attribution: Attribution, places: Sequence[tuple[int, int]]) -> Finding | None:
-        """Find a difference of the two replays beyond the rounding of constants, or a loss by that rounding."""
+        """Find a difference between the replays that exceeds the rounding of constants, or a loss by that rounding."""
         if (finding := bias_effect(self.facts, attribution, places)) is not None:
             return finding
         if any(self._differs(attribution, place) for place in places):
@@ -69,7 +69,7 @@ class OneNode(TensorCheck):
         return next(filter(None, (self._rounding_loss(place) for place in places)), None)
 
     def _rounding_loss(self, place: tuple[int, int]) -> Finding | None:
-        """Find a product that loses too much by the rounding of its weights to codes."""
+        """Find a product that loses too much by quantizing its weights."""
         facts, form = self.facts, self.facts.our_form(self.node)
         weights = [name for name in form.inputs[1:2] if name and facts.be.folds(name)]
         coded = any(facts.replays.backend.levels(name) is not None for name in weights)
@@ -117,7 +117,7 @@ class OneNode(TensorCheck):
         least = FOLDING_MAX_ERROR_RATIO * (attribution.samples.get(place[0], attribution).allowed or 0.0)
 
         def excess(share: float, magnitude: np.ndarray) -> np.ndarray | None:
-            """Return the excess over a share of the bound; None if it is negligible."""
+            """Return the excess over a share of the bound, or None if it is negligible."""
             with np.errstate(invalid="ignore"):  # inf - inf: an infinite bound allows any difference
                 beyond = np.nan_to_num(
                     np.maximum(magnitude - share * (1 + LSB_SLACK) * allowed, 0), nan=0.0, posinf=np.inf
@@ -149,12 +149,12 @@ class OneNode(TensorCheck):
         return is_beyond(difference, LIKELY_ROUNDING_BOUND_SHARE, DISTURBANCE_HALF_STEPS)
 
     def _in_reference_shape(self, array: np.ndarray, reference_values: np.ndarray) -> np.ndarray:
-        """Return an array of the backend's tensor in the order and shape of the reference's."""
+        """Return a backend array in the order and shape of the reference's."""
         shape = reference_values.shape
         return in_reference_order(array, self.facts.entry.pair.backend_view, shape).reshape(shape)
 
     def _difference_beside_weight(self, backend_values: np.ndarray, place: tuple[int, int]) -> np.ndarray | None:
-        """Return the difference of a replay beside the effect of its weight's rounding; None if unknown."""
+        """Return the difference of a replay, apart from the effect of weight rounding, or None if unknown."""
         reference_values = self.facts.with_rounded_weight(place)
         if reference_values is None:
             return None
@@ -163,10 +163,10 @@ class OneNode(TensorCheck):
         )
 
     def _difference(self, reference_values: np.ndarray, backend_values: np.ndarray) -> np.ndarray:
-        """Return the magnitude of the difference of two replays, where the backend's codes can show it.
+        """Return the magnitude of the difference between two replays, as far as the backend's codes can show it.
 
-        Elements that both exceed the same end of the codes count as equal, as do elements that a mask hides from a
-        Softmax: a shorter format has another mask value.
+        Elements that exceed the same end of the code range on both sides count as equal. So do elements that a mask
+        hides from a Softmax, because a shorter format has a different mask value.
         """
         facts, entry = self.facts, self.facts.entry
         # Non-finite values are judged elsewhere.
@@ -182,13 +182,13 @@ class OneNode(TensorCheck):
 
 
 def unreplayed(facts: TensorFacts, attribution: Attribution) -> str | None:
-    """Return why the replay of a node says nothing about its error; None if it does."""
+    """Return why the replay of a node is not conclusive about its error, or None if it is."""
     has_bound = attribution.arithmetic_unsaturated is not None
     return None if has_bound else attribution.reason or f"no rounding bound is known for {facts.node.op}"
 
 
 def bias_effect(facts: TensorFacts, attribution: Attribution, places: Sequence[tuple[int, int]]) -> Finding | None:
-    """Find a bias without codes that differs from the reference's, with more effect than rounding of the summands."""
+    """Find an unquantized bias that differs from the reference's, with more effect than rounding of the summands."""
     if facts.entry.quant is not None:
         return None
     error_and_finding = other_bias(facts)
@@ -203,10 +203,10 @@ def bias_effect(facts: TensorFacts, attribution: Attribution, places: Sequence[t
 
 
 def _rounding_bound(facts: TensorFacts, place: tuple[int, int]) -> np.ndarray | float | None:
-    """Bound the effect of rounding the node's constants to codes, in the backend's order of dimensions.
+    """Bound the effect of rounding the node's constants to codes, in the backend's dimension order.
 
     It is half a step of each weight, or its error if known, times the magnitude of its factor, plus half a step of the
-    bias. Their sum is the bound, or a few times the root of the sum of squares if that is less, since rounding errors
+    bias. Their sum is the bound, or a few times the root of the sum of squares if that is less, because rounding errors
     hardly ever have the same sign. None if constants are rounded and no such bound is known.
     """
     node, half_steps = facts.node, facts.replays.backend.half_steps
@@ -247,7 +247,7 @@ def _rounding_bound(facts: TensorFacts, place: tuple[int, int]) -> np.ndarray | 
 
 
 def _moved_bound(facts: TensorFacts, constants: Sequence[str], place: tuple[int, int]) -> np.ndarray:
-    """Return the effect of rounded constants on a node that only moves values: half a step where one goes."""
+    """Return the effect of rounded constants on a node that only moves values: half a step at each moved constant."""
     form, opset = real_form(facts.node, facts.backend.graph.opset)
     values: dict[str, np.ndarray] = {}
     for name in filter(None, form.inputs):
@@ -259,7 +259,7 @@ def _moved_bound(facts: TensorFacts, constants: Sequence[str], place: tuple[int,
 
 
 def _rounding_spread(facts: TensorFacts, place: tuple[int, int]) -> np.ndarray:
-    """Estimate the effect of rounding a node's constants on an output, if `_rounding_bound` has no bound."""
+    """Estimate the effect of rounding a node's constants on its output, if `_rounding_bound` has no bound."""
     node, tensor = facts.node, facts.entry.tensor
     form, opset = real_form(node, facts.backend.graph.opset)
     values = inputs_of(facts.backend, form, place)

@@ -1,8 +1,8 @@
-"""Finds the backend's own nodes that give what their recorded inputs do not account for, one node at a time.
+"""Finds backend nodes whose recorded outputs do not follow from their recorded inputs, one node at a time.
 
-Rounding data to codes makes errors that a wrong row can hide in. But the codes are there, or follow from the data: the
-sums that they give are whole numbers, of which there is one right value each, and what scales them rounds once. So each
-node whose inputs were recorded is computed as it is, codes and all, and its own elements are compared with that.
+A wrong row can hide among the errors of quantized data. But the codes are recorded or follow from the data. Their sums
+are whole numbers with one right value each, and scaling rounds only once. So each node with recorded inputs is
+recomputed on codes, and its recorded elements are compared with the result.
 """
 
 from __future__ import annotations
@@ -38,12 +38,13 @@ __all__ = ["WrongElements", "limited_sums", "short_sums", "unaccounted_node", "w
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrongElements:
-    """A node some of whose elements its recorded inputs do not account for.
+    """A node with elements that do not follow from its recorded inputs.
 
     Args:
         node: The node.
-        wrong: How many. Where they are half or fewer, the arithmetic is known: another one would change most of them.
-        count: Of how many.
+        wrong: Number of wrong elements. If it is at most half, the arithmetic is right, because a different one would
+            change most elements.
+        count: Number of all elements.
     """
 
     node: Node
@@ -51,7 +52,7 @@ class WrongElements:
     count: int
 
     def finding(self, last: Node) -> Finding:
-        """Return what is said of it in a part that ends with some node."""
+        """Return the finding about it in a region that ends with the given node."""
         what = "sums" if operators.of(self.node.op).sums_codes else "elements"
         who = "the node" if self.node is last else f"{self.node.op} {self.node.name!r}"
         return Finding(
@@ -66,9 +67,10 @@ class WrongElements:
 
 
 def wrong_elements(facts: TensorFacts, places: Iterable[tuple[int, int]]) -> Finding | None:
-    """Find the node that gives some elements that its recorded inputs do not account for, though most are right.
+    """Find the node with elements that do not follow from its recorded inputs, although most elements do.
 
-    However small their error is beside what rounding the data makes: what is right follows from the codes.
+    Their error counts even if quantizing the data causes far larger errors, because the right value follows from the
+    codes.
     """
     found = filter(None, (unaccounted_node(facts, place) for place in places))
     few = (each for each in found if each.wrong <= DYNAMIC_WRONG_MAX_SHARE * each.count)
@@ -76,9 +78,9 @@ def wrong_elements(facts: TensorFacts, places: Iterable[tuple[int, int]]) -> Fin
 
 
 def unaccounted_node(facts: TensorFacts, place: tuple[int, int]) -> WrongElements | None:
-    """Return the first of a segment's own nodes that its recorded inputs do not account for; None if all are.
+    """Return the first node of a segment whose recorded inputs do not account for its output, or None.
 
-    A node whose inputs or outputs were not recorded, or that has no kernel, is passed over.
+    Nodes with unrecorded inputs or outputs, or without a kernel, are skipped.
     """
     for node in facts.segment.own:
         found, sums = _counted_wrong(facts.backend, node, place)
@@ -88,7 +90,7 @@ def unaccounted_node(facts: TensorFacts, place: tuple[int, int]) -> WrongElement
 
 
 def _is_known(facts: TensorFacts, node: Node) -> bool:
-    """Return whether a known arithmetic reproduces a node's codes bit for bit, and hardly by chance."""
+    """Return whether a known arithmetic reproduces a node's codes bit for bit, on too many elements for chance."""
     output = next(name for name in node.outputs if name)
     if facts.backend.graph.tensors[output].quant is None:
         return False
@@ -96,7 +98,7 @@ def _is_known(facts: TensorFacts, node: Node) -> bool:
 
 
 def limited_sums(facts: TensorFacts) -> str | None:
-    """Say how products are added in fewer than 32 bits, if that gives what exact sums do not; None if not."""
+    """Return how products are accumulated in fewer than 32 bits, if that reproduces what exact sums do not, or None."""
     found: str | None = None
     for place in facts.places:
         for node in facts.segment.own:
@@ -108,7 +110,7 @@ def limited_sums(facts: TensorFacts) -> str | None:
 
 
 def short_sums(facts: TensorFacts) -> frozenset[str]:
-    """Return the tensors of codes within a segment whose node is known to add products in fewer than 32 bits."""
+    """Return the quantized tensors in a segment whose node is known to accumulate in fewer than 32 bits."""
     found = set[str]()
     for node in facts.segment.own:
         name = next(filter(None, node.outputs), "")
@@ -121,10 +123,10 @@ def short_sums(facts: TensorFacts) -> frozenset[str]:
 
 
 def _counted_wrong(recording: Recording, node: Node, place: tuple[int, int]) -> tuple[WrongElements | None, str | None]:
-    """Count what a node's recorded inputs do not account for; and say by which sums in few bits they do, if by any.
+    """Count the elements that do not follow from a node's recorded inputs, and find short sums that explain them.
 
     Returns:
-        The count, None where all is right or that cannot be told; and the way of adding products in words.
+        The count, or None if all elements are right or it is unknown; and the method of accumulation in words, or None.
     """
     outputs = [name for name in node.outputs if name and recording.has(name, *place)]
     if not outputs or recording.graph.is_constant(outputs[0]) or not (node.inputs and node.inputs[0]):
@@ -143,7 +145,7 @@ def _counted_wrong(recording: Recording, node: Node, place: tuple[int, int]) -> 
 
 
 def _wrong_elements(recording: Recording, node: Node, output: str, place: tuple[int, int]) -> int:
-    """Count the wrong elements of a node on real numbers; 0 where no bound of rounding is known."""
+    """Count the wrong elements of a real-valued node, or return 0 if no rounding bound is known."""
     recorded, quant = recording.load(output, *place), recording.graph.tensors[output].quant
     form, opset = real_form(node, recording.graph.opset)
     if quant is not None:
@@ -170,7 +172,7 @@ def _wrong_elements(recording: Recording, node: Node, output: str, place: tuple[
 def _wrong_codes(
     recording: Recording, node: Node, output: str, place: tuple[int, int], *, arithmetic: Arithmetic | None = None
 ) -> int:
-    """Count the wrong elements of a node on codes; 0 where these are not known to the last unit."""
+    """Count the wrong elements of a node on codes, or return 0 if they are not known exactly."""
     row = operators.of(node.op)
     if not (row.sums_codes or row.scales_sums or row.gives_scale) or not has_kernel(node.op, node.domain):
         return 0
@@ -194,7 +196,7 @@ def _wrong_codes(
 
 
 def _wrong_chosen(recording: Recording, node: Node, data: np.ndarray, place: tuple[int, int]) -> int:
-    """Count the codes that data do not give under the scale that was recorded with them; a tie may go either way."""
+    """Count the codes that do not follow from the data and the recorded scale. A tie may be broken either way."""
     names = node.outputs[:3]
     if len(names) < 3 or not all(recording.has(name, *place) for name in names):
         return 0
@@ -208,7 +210,7 @@ def _wrong_chosen(recording: Recording, node: Node, data: np.ndarray, place: tup
 
 
 def _allowed(node: Node, values: Mapping[str, np.ndarray], made: np.ndarray) -> np.ndarray:
-    """Bound what scaling exact sums and adding a bias rounds, and what codes beside a tie change."""
+    """Bound the rounding error of scaling exact sums and adding a bias, plus the effect of codes near a tie."""
     row = operators.of(node.op)
     name = node.inputs[row.bias] if row.bias is not None and row.bias < len(node.inputs) else ""
     bias = values[name].astype(np.float64) if name else np.zeros(())
@@ -217,7 +219,7 @@ def _allowed(node: Node, values: Mapping[str, np.ndarray], made: np.ndarray) -> 
 
 
 def _by_ties(node: Node, values: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Return what each element of a product may change where data near a tie are rounded either way."""
+    """Return how much each element of a product may change if near-ties in its data are rounded either way."""
     data, weight, scales = (values[name] for name in node.inputs[:3])
     if node.attrs.get("flatten"):
         data = data.reshape(-1, len(weight))

@@ -1,7 +1,7 @@
-"""Finds tensors that a node reads by another scale or zero point than they are written with.
+"""Finds tensors that a node reads with a different scale or zero point than they were written with.
 
-A tensor of codes has the quantization that its producer gives it, and a replay reads it by that. A node that carries
-other numbers of its own for the same codes computes on other values: what it introduces then has a plain reason.
+A quantized tensor has the quantization of its producer, and a replay reads it accordingly. A node that carries
+different parameters for the same codes computes on different values, which explains the error it introduces.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ __all__ = ["bias_in_other_units", "contradicted", "quant_mismatch"]
 
 
 def quant_mismatch(recording: Recording, node: Node) -> Finding | None:
-    """Find codes that a node reads, or hands on to be read, by other numbers than they were written with.
+    """Find codes that a node reads, or passes on, with parameters other than those they were written with.
 
     Args:
         recording: The run.
-        node: One of its nodes; one that carries no scales hands on codes as they are.
+        node: One of its nodes. A node without scales passes codes on unchanged.
 
     Returns:
         A cause, or None if there is no such input.
@@ -36,7 +36,7 @@ def quant_mismatch(recording: Recording, node: Node) -> Finding | None:
 
 
 def bias_in_other_units(recording: Recording, node: Node) -> Finding | None:
-    """Find codes of a bias whose stated scale is not that of the sums that they are added to.
+    """Find bias codes whose declared scale differs from the scale of the sums they are added to.
 
     Args:
         recording: The run.
@@ -62,17 +62,17 @@ def bias_in_other_units(recording: Recording, node: Node) -> Finding | None:
 
 
 def contradicted(recording: Recording, node: Node) -> Finding | None:
-    """Find codes that a node reads by other numbers than the node gives them that makes them.
+    """Find codes that a node reads with parameters other than those of the node that produces them.
 
-    One of the two is wrong whatever comes of it: an error of one code at the input may be far less than a code at the
-    output. Scales that are rounded differently contradict each other in nothing that a code tells.
+    One of the two is wrong whatever the effect: an error of one input code may be far less than one output code. Scales
+    that only differ in their rounding do not contradict each other.
 
     Args:
         recording: The run.
         node: One of its nodes.
 
     Returns:
-        A difference, or None if what is said differs by less than half a step for all codes.
+        A difference, or None if the two sets of parameters differ by less than half a step for all codes.
     """
     for tensor, quant, scale, zero_point in _read(recording, node):
         found = _by_other_numbers(node, tensor, quant, scale, zero_point)
@@ -84,7 +84,7 @@ def contradicted(recording: Recording, node: Node) -> Finding | None:
 def _by_other_numbers(
     node: Node, tensor: str, quant: QuantParams, scale: np.ndarray, zero_point: np.ndarray
 ) -> Finding | None:
-    """Find by which numbers a tensor is read, if it was written with others."""
+    """Find the parameters with which a tensor is read, if it was written with others."""
     if not np.allclose(scale, quant.scale, rtol=SCALE_MAX_REL_DIFFERENCE, atol=0):
         said = (
             f"it reads {tensor!r} with scale {_short(scale)}, but {tensor!r} was written with scale "
@@ -99,7 +99,7 @@ def _by_other_numbers(
 
 
 def _cause(kind: FindingKind, node: Node, sentence: str, tensor: str, numbers: tuple[ArrayLike, ArrayLike]) -> Finding:
-    """Make a finding whose amount is the largest difference of two numbers: relative of scales, else codes."""
+    """Make a finding whose amount is the largest difference between numbers: relative for scales, or in codes."""
     found, written = (np.asarray(each, np.float64).reshape(-1) for each in numbers)
     scale, alike = kind is FindingKind.SCALE, found.size == written.size or 1 in (found.size, written.size)
     off = np.abs(found - written) / (written if scale else 1.0) if alike else np.zeros(0)
@@ -116,7 +116,7 @@ def _cause(kind: FindingKind, node: Node, sentence: str, tensor: str, numbers: t
 
 
 def _tells(quant: QuantParams, scale: np.ndarray, zero_point: np.ndarray) -> bool:
-    """Tell whether a code stands for values that are half a step apart, read by either numbers."""
+    """Return whether any code stands for values at least half a step apart under the two sets of parameters."""
     if quant.qmin is None or quant.qmax is None:
         return False
     codes = np.array([[quant.qmin], [quant.qmax]], np.float64)
@@ -127,7 +127,7 @@ def _tells(quant: QuantParams, scale: np.ndarray, zero_point: np.ndarray) -> boo
 
 
 def _handed_on(recording: Recording, node: Node) -> Finding | None:
-    """Find whether the codes that a node without scales hands on are read by another scale than they came with."""
+    """Find whether codes passed on by a node without scales are read with a different scale than they came with."""
     row = operators.of(node.op)
     hands_on = (row.moves and row.data == (0,)) or row.unit == "max_pool"  # joining several scales may requantize
     if not hands_on or not (node.inputs and node.inputs[0]):
@@ -147,7 +147,7 @@ def _handed_on(recording: Recording, node: Node) -> Finding | None:
 
 
 def _read(recording: Recording, node: Node) -> Iterator[tuple[str, QuantParams, np.ndarray, np.ndarray]]:
-    """Yield a node's inputs of codes with their quantization, and the scale and zero point that follow in the node."""
+    """Yield a node's quantized inputs with their quantization, and the scale and zero point that the node uses."""
     form, _ = real_form(node, recording.graph.opset)
     if form is node:
         return

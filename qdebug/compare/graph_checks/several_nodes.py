@@ -1,4 +1,4 @@
-"""Judges a tensor that several backend nodes make, as nothing between them has a partner: what they gave as a whole."""
+"""Judges a tensor computed by several backend nodes as a whole, because nothing between them has a partner."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ __all__ = ["SeveralNodes"]
 
 
 class SeveralNodes(TensorCheck):
-    """Judges a tensor that several backend nodes make."""
+    """Judges a tensor computed by several backend nodes."""
 
     each_node = True
 
     def attribution(self) -> Attribution:
-        """Replay the last node alone, on what was recorded before it."""
+        """Replay only the last node, on the tensors recorded before it."""
         return attribute(self.facts.reference, self.facts.backend, self.facts.entry)
 
     def effect(self, attribution: Attribution, places: Sequence[tuple[int, int]]) -> Finding | None:  # noqa: ARG002
-        """Find a place at which they gave something else than the reference's nodes make of the same inputs."""
+        """Find a place where the result differs from that of the reference's nodes on the same inputs."""
         return next(filter(None, map(self._effect_at, places)), None)
 
     def _effect_at(self, place: tuple[int, int]) -> Finding | None:
@@ -54,7 +54,7 @@ class SeveralNodes(TensorCheck):
             share = min(segment_share(max(unit_roundoff(stored.dtype), declared_unit(facts.backend))), share)
 
         def is_left(off: np.ndarray) -> bool:
-            """Tell whether a difference is more than may be left."""
+            """Return whether a difference exceeds what may remain."""
             return finite_norm(off) > share * finite_norm(theirs)
 
         # these reals are dequantized codes, so each node may have rounded to codes
@@ -76,7 +76,7 @@ class SeveralNodes(TensorCheck):
         )
 
     def _not_its_own(self, place: tuple[int, int]) -> Finding | None:
-        """Find codes that no known arithmetic makes of what the backend's own nodes read: no matter of the two graphs.
+        """Find codes that no known arithmetic computes from the inputs of the backend's nodes: not a graph difference.
 
         Args:
             place: Sample and step.
@@ -99,11 +99,11 @@ class SeveralNodes(TensorCheck):
         )
 
     def _precision_inside(self, ours: np.ndarray, difference: np.ndarray, place: tuple[int, int]) -> Finding | None:
-        """Find that the nodes give what was recorded if each result is rounded to the format that the values show.
+        """Find that the nodes give the recorded values if each result is rounded to the format that the values show.
 
         Args:
             ours: The backend's values, in the reference's order.
-            difference: By how much a replay without that rounding is off.
+            difference: The error of a replay without that rounding.
             place: Sample and step.
         """
         facts = self.facts
@@ -139,7 +139,7 @@ class SeveralNodes(TensorCheck):
         return graph_difference(FindingKind.PRECISION, facts.node, said, evidence=short.name)
 
     def unaccounted(self, sample: int) -> Node | None:
-        """Return the first node that its inputs in a sample do not account for; None if all are."""
+        """Return the first node whose output does not follow from its recorded inputs in a sample, or None."""
         place = next((place for place in self.facts.places if place[0] == sample), None)
         found = None if place is None else unaccounted_node(self.facts, place)
         return None if found is None else found.node
@@ -147,9 +147,9 @@ class SeveralNodes(TensorCheck):
     def _rounding_inside(
         self, shape: tuple[int, ...], place: tuple[int, int], known: Collection[str] = ()
     ) -> np.ndarray | None:
-        """Return what rounding to the backend's codes within a part makes of its result; None where it is not known.
+        """Return the effect of rounding to the backend's codes inside a region on its result, or None if unknown.
 
-        The codes of `known` tensors are taken as recorded: their arithmetic is another matter than the graphs.
+        The codes of `known` tensors are taken as recorded, because their arithmetic is not a graph difference.
         """
         facts = self.facts
         try:

@@ -1,4 +1,4 @@
-"""Brings attributes that say the same in several ways to one: padding by name or by number, axes from either end."""
+"""Normalizes equivalent attributes: padding by name or by number, axes counted from either end."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ _AXES = ("axis", "axes")
 
 
 def one_spelling(recording: Recording, node: Node) -> Node:
-    """Return a node on real numbers with padding as numbers, and with axes that count from the first dimension.
+    """Return the real-valued form of a node with numeric padding and non-negative axes.
 
-    What needs a shape that is not known stays as it is. What a node leaves out is left out: it need not be the default.
+    Attributes that depend on an unknown shape stay unchanged. Omitted attributes stay omitted, because they may not
+    have the default value.
 
     Args:
-        recording: The run that has the node's tensors.
+        recording: The run that contains the node.
         node: The node.
     """
     attrs = dict(node.attrs)
@@ -39,7 +40,7 @@ def one_spelling(recording: Recording, node: Node) -> Node:
 
 
 def _from_the_first(value: AttrValue, shape: tuple[int, ...] | None) -> AttrValue:
-    """Return axes counted from the first dimension; as they are where the number of dimensions is not known."""
+    """Return axes counted from the first dimension, or unchanged if the number of dimensions is unknown."""
     numbers = _numbers((value,) if isinstance(value, int) else value)
     if not shape or numbers is None or not all(-len(shape) <= number < len(shape) for number in numbers):
         return value
@@ -48,7 +49,7 @@ def _from_the_first(value: AttrValue, shape: tuple[int, ...] | None) -> AttrValu
 
 
 def _pads(recording: Recording, node: Node, mode: str) -> tuple[int, ...] | None:
-    """Return padding that is given by name as numbers; None if the name is no padding, or shapes are not known."""
+    """Return named padding as numbers, or None if the name is not a padding mode or shapes are unknown."""
     shape = _shape(recording, node.inputs[0]) if node.inputs else None
     if shape is None or len(shape) < 3:
         return None

@@ -1,8 +1,8 @@
-"""What is asked of every compared tensor, whatever its nodes are: do the graphs declare another computation for it?
+"""The question asked about every compared tensor: do the graphs declare different computations for it?
 
-A replay with the backend's own constants looks clean even if these are wrong. So the reference's nodes that a backend
-node stands for are replayed too, on the backend's recorded inputs and with the reference's constants. The two replays
-may differ by what rounding each constant to its nearest code makes of them, and by nothing else.
+A replay with the backend's own constants looks clean even if those constants are wrong. So the reference's nodes that a
+backend node corresponds to are replayed too, on the backend's recorded inputs and with the reference's constants. The
+two replays may differ only by the effect of rounding each constant to its nearest code.
 """
 
 from __future__ import annotations
@@ -52,43 +52,43 @@ _STATED = (
     FindingKind.OPERATOR,
     FindingKind.MISSING_NODE,
 )
-"""What shows of a node that cannot be replayed."""
+"""Findings that are visible even if a node cannot be replayed."""
 
 
 class Digits(Enum):
-    """In what real values are rounded."""
+    """The format in which real values are rounded."""
 
     SINGLE = "float32 or finer"
     SHORT = "a float format of 16 bits or fewer, or one that too few values tell"
 
 
 class TensorCheck(ABC):
-    """Tells whether the graphs declare another computation for one compared tensor.
+    """Checks whether the graphs declare different computations for one compared tensor.
 
     Args:
-        facts: The tensor, and what leads to it.
+        facts: The tensor and its upstream nodes.
 
     Attributes:
-        node: The backend's node that makes the tensor.
-        segment: What leads to the tensor in either graph.
+        node: The backend node that computes the tensor.
+        segment: The nodes upstream of the tensor in either graph.
     """
 
     limited_sums: str | None = None
-    """How nodes on codes chosen at run time add products in fewer than 32 bits; None if exactly, or not known."""
+    """How nodes on codes with run-time scales accumulate in fewer than 32 bits, or None if exact or unknown."""
 
     each_node = False
-    """Whether each backend node by itself is held against its recorded inputs."""
+    """Whether each backend node is compared with its recorded inputs separately."""
 
     def __init__(self, facts: TensorFacts) -> None:
         self.facts, self.node, self.segment = facts, facts.node, facts.segment
 
     @abstractmethod
     def attribution(self) -> Attribution:
-        """Split the tensor's error by a replay of the backend's node, or of the reference's that it stands for."""
+        """Split the tensor's error by replaying the backend's node, or the reference's nodes that it corresponds to."""
 
     @abstractmethod
     def effect(self, attribution: Attribution, places: Sequence[tuple[int, int]]) -> Finding | None:
-        """Find what the graphs declare differently, if it changes the tensor at a place by more than rounding does.
+        """Find a declared difference between the graphs that changes the tensor at a place by more than rounding does.
 
         Raises:
             KernelError: A node cannot be replayed.
@@ -96,7 +96,7 @@ class TensorCheck(ABC):
         """
 
     def why_not(self, attribution: Attribution) -> str | None:  # noqa: ARG002  some do not need it
-        """Say why a tensor cannot be checked; None if it can, as far as is known beforehand."""
+        """Return why a tensor cannot be checked, or None if it can, as far as is known in advance."""
         own, facts = self.segment.own, self.facts
         if not facts.places:
             return "only part of its values was kept"
@@ -109,12 +109,12 @@ class TensorCheck(ABC):
         return None
 
     def difference(self, attribution: Attribution, comparison: Comparison) -> tuple[Finding | None, str | None]:
-        """Find what the graphs declare differently, if it changes this tensor by more than rounding does.
+        """Find a declared difference between the graphs that changes this tensor by more than rounding does.
 
-        Looked at for the first sample and the worst one.
+        Only the first sample and the worst one are examined.
 
         Returns:
-            The difference, None if none was found; and why that could not be told, None if it could.
+            The difference, or None if none was found; and why the check was inconclusive, or None if it was not.
         """
         worst = comparison.stats.worst_sample if comparison.stats else None
         at_worst = [place for place in self.facts.places if place[0] == worst]
@@ -136,10 +136,10 @@ class TensorCheck(ABC):
         return found, why
 
     def _stated(self, attribution: Attribution) -> Finding | None:
-        """Find a constant or an operator that is another one, or missing, where a node without kernel is off.
+        """Find a constant or an operator that differs or is missing at an inaccurate node without a kernel.
 
-        That it has an effect shows in what the reference's nodes make of the same inputs. An attribute that is left out
-        proves nothing here: whoever records may not know it.
+        Its effect shows in the results of the reference's nodes for the same inputs. An omitted attribute proves
+        nothing here, because the recorder may not know it.
         """
         own, allowed = attribution.arithmetic_unsaturated, attribution.allowed
         if own is None or own.nonfinite or own.rmse is None:
@@ -157,19 +157,19 @@ class TensorCheck(ABC):
 
     @cached_property
     def alike(self) -> bool:
-        """Whether both graphs say the same of the node, constants included."""
+        """Whether both graphs declare the same node, constants included."""
         return says_the_same(self.facts)
 
     def by_reference(self, *, rounding: bool) -> Attribution:
-        """Split a tensor's error by a replay of the reference's nodes, whatever the backend's are said to do.
+        """Split a tensor's error by replaying the reference's nodes, whatever the backend's nodes are declared to do.
 
         Args:
-            rounding: Whether to estimate what rounding accounts for, which takes several replays.
+            rounding: Whether to estimate the effect of rounding, which takes several replays.
         """
         return self._split(instead=True, rounding=rounding)
 
     def _split(self, *, instead: bool = False, rounding: bool = True) -> Attribution:
-        """Split a tensor's error by a replay of the backend's node, or of the reference's nodes instead."""
+        """Split a tensor's error by replaying the backend's node, or the reference's nodes instead."""
         facts = self.facts
         others = OtherReplays(
             substitute=facts.theirs,
@@ -189,13 +189,13 @@ class TensorCheck(ABC):
         return found.unjudged(_UNSAID)
 
     def digits(self, stats: ErrorStats) -> Digits | None:
-        """Tell in what the values and constants of both runs are rounded; None if to codes, or that is not known.
+        """Return the format in which values and constants of both runs are rounded, or None if to codes or unknown.
 
-        How precisely a node computes is not known if it reads codes, be they packed in a constant, or if it runs nodes
-        that read others.
+        The precision of a node is unknown if it reads codes, even if they are packed in a constant, or if it runs
+        subgraph nodes that read others.
 
         Args:
-            stats: The error of the tensor, in whose worst sample it is looked at.
+            stats: The error of the tensor, whose worst sample is examined.
         """
         facts, own, graph = self.facts, self.segment.own, self.facts.backend.graph
         read = {name for node in own for name in node.inputs if name}
@@ -219,7 +219,7 @@ class TensorCheck(ABC):
         return Digits.SINGLE if coarsest <= FLOAT32_UNIT_ROUNDOFF else Digits.SHORT
 
     def shape(self) -> Finding | None:
-        """Find what the graphs declare differently, if that gives a node another shape than its inputs account for."""
+        """Find a declared difference between the graphs that gives a node a shape its inputs do not account for."""
         facts = self.facts
         if not self.segment.nodes or not facts.places:
             return None
@@ -234,14 +234,15 @@ class TensorCheck(ABC):
         return None if one_shape(theirs.shape, ours.shape) else declared_difference(facts)
 
     def unaccounted(self, sample: int) -> Node | None:  # noqa: ARG002  one node has none before it
-        """Return the first of several nodes that its inputs in a sample do not account for; None if all are."""
+        """Return the first node whose output does not follow from its recorded inputs in a sample, or None."""
         return None
 
     def rounded_factors(self) -> tuple[str, ...]:
         """Return the short formats to which a product may have rounded its factors, by replaying the reference.
 
         Returns:
-            Names of formats; none where rounding does not account for what is recorded, or there is no one product.
+            Names of formats, empty if rounding does not account for the recorded values or there is not exactly one
+                product.
         """
         facts = self.facts
         products = sum(operators.plain(node).product for node in self.segment.nodes)
@@ -268,17 +269,17 @@ class TensorCheck(ABC):
 
 
 def rounded_first(formats: Sequence[str]) -> str:
-    """Say in a clause that rounding factors accounts for what a product is off by."""
+    """Return a clause saying that rounding its factors accounts for a product's error."""
     return f"rounding its operands to {' or '.join(formats)} first explains the error"
 
 
 def lost_to_rounding(facts: TensorFacts, result: np.ndarray, error: np.ndarray, what: str) -> Finding | None:
-    """Find whether rounding to codes leaves too little of a result; None where enough is left, or there was none.
+    """Find whether rounding to codes loses too much of a result, or return None if it does not.
 
     Args:
         facts: The tensor.
         result: The result without rounding.
-        error: The error that rounding makes.
+        error: The error caused by rounding.
         what: What is rounded.
     """
     signal, noise = finite_norm(result), finite_norm(error)

@@ -1,4 +1,4 @@
-"""What a check of the two graphs is asked of: a compared tensor, and what leads to it in either graph."""
+"""The input of a check of the two graphs: a compared tensor and its upstream nodes in either graph."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ __all__ = ["TensorFacts", "one_shape"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TensorFacts:
-    """A compared tensor, and what leads to it in either graph.
+    """A compared tensor and its upstream nodes in either graph.
 
     Args:
         ref: The reference run.
         be: The backend run.
-        replays: Replays the reference's nodes on what the backend recorded.
-        reproducer: Looks for the arithmetic of the backend's nodes.
+        replays: Replays the reference's nodes on the backend's recorded inputs.
+        reproducer: Searches for the arithmetic of the backend's nodes.
         entry: The compared tensor.
-        node: The backend's node that makes it.
-        segment: What leads to it in either graph.
+        node: The backend node that computes it.
+        segment: The nodes upstream of it in either graph.
     """
 
     ref: IndexedRecording
@@ -55,20 +55,20 @@ class TensorFacts:
 
     @cached_property
     def places(self) -> Sequence[tuple[int, int]]:
-        """The samples and steps that both sides hold."""
+        """The samples and steps recorded on both sides."""
         return tuple(recorded_places(self.reference, self.backend, self.entry))
 
     @cached_property
     def main(self) -> Node | None:
-        """The reference's node of the same operator; None if there is none, or several backend nodes are judged."""
+        """The reference node with the same operator, or None if there is none or several backend nodes are judged."""
         return None if self.segment.wide else main_node(self.node, self.segment)
 
     def our_form(self, node: Node) -> Node:
-        """Return a backend node on real numbers, its attributes in one spelling."""
+        """Return the real-valued form of a backend node, with normalized attributes."""
         return one_spelling(self.backend, real_form(node, self.backend.graph.opset)[0])
 
     def their_form(self, node: Node) -> Node:
-        """Return a reference node on real numbers, its attributes in one spelling."""
+        """Return the real-valued form of a reference node, with normalized attributes."""
         return one_spelling(self.reference, real_form(node, self.reference.graph.opset)[0])
 
     def theirs(
@@ -82,17 +82,18 @@ class TensorFacts:
         return self.replays.values(self.entry.pair, self.segment, place, rounded=rounded, after=after)
 
     def rounding_noise(self, place: tuple[int, int], *, on_codes: bool = False) -> np.ndarray:
-        """Estimate the error of each element that rounding makes, see `ReferenceReplay.rounding_noise`."""
+        """Estimate the rounding error of each element, see `ReferenceReplay.rounding_noise`."""
         return self.replays.rounding_noise(self.entry.pair, self.segment, place, on_codes=on_codes)
 
     def with_rounded_weight(self, place: tuple[int, int]) -> np.ndarray | None:
-        """Replay them with the backend's weight where that is known, see `ReferenceReplay.with_rounded_weight`."""
+        """Replay the reference's nodes with the backend's weight, see `ReferenceReplay.with_rounded_weight`."""
         return self.replays.with_rounded_weight(self.entry.pair, self.segment, place)
 
 
 def one_shape(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
-    """Tell whether two shapes are alike but for dimensions of extent 1 that one of them has more than the other.
+    """Return whether two shapes are equal except for extra dimensions of extent 1 in one of them.
 
-    Where neither has more, such a dimension in another place is that of a reduction along another axis.
+    If neither has extra dimensions, a dimension of extent 1 in a different position means a reduction along a different
+    axis.
     """
     return same_elements(one, other) and (len(one) != len(other) or one == other)

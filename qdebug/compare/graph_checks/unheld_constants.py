@@ -1,4 +1,4 @@
-"""Finds constants that the format a run computes in cannot hold: what they become there gives what was recorded."""
+"""Finds constants that a run's compute format cannot represent, if what they become explains the recorded values."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ _EPSILONS = ("epsilon", "eps")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Unheld:
-    """A constant as a format may hold it.
+    """A constant as a format may represent it.
 
     Args:
-        node: The backend's node that reads it.
-        name: Its name, or that of the attribute.
-        held: What it becomes.
-        count: How many of its elements are lost.
-        real: The first of them.
-        given: What that becomes.
+        node: The backend node that reads it.
+        name: The name of the constant or attribute.
+        held: The values that it becomes.
+        count: Number of elements that are lost.
+        real: The first lost element.
+        given: The value that it becomes.
     """
 
     node: Node
@@ -48,7 +48,7 @@ class _Unheld:
     given: float
 
     def sentence(self, short: ShortFormat) -> str:
-        """Say what is lost and what it becomes."""
+        """Return a sentence about the lost values and what they become."""
         beyond = abs(self.real) > short.largest
         end = f"beyond {short.largest:.6g}, the largest {short.name} value"
         if not beyond:
@@ -63,14 +63,14 @@ class _Unheld:
 
 
 def unheld_constant(facts: TensorFacts, place: tuple[int, int]) -> Finding | None:
-    """Find a constant that the run's declared format cannot hold, if what it becomes accounts for what was recorded.
+    """Find a constant that the run's declared format cannot represent, if its rounded value explains the recording.
 
     Args:
-        facts: A compared tensor whose nodes do not give what the backend recorded.
+        facts: A compared tensor whose nodes do not reproduce the backend's recorded values.
         place: Sample and step.
 
     Returns:
-        A difference, or None if there is no such constant, or if nothing shows that it matters.
+        A difference, or None if there is no such constant or no evidence that it matters.
     """
     short = declared_format(facts.backend)
     if short is None or facts.entry.quant is not None or facts.entry.whole:
@@ -98,7 +98,7 @@ def unheld_constant(facts: TensorFacts, place: tuple[int, int]) -> Finding | Non
 
 
 def _candidates(facts: TensorFacts, short: ShortFormat) -> Iterator[_Unheld]:
-    """Yield what constants may become: clamped, infinite or zero."""
+    """Yield the values that constants may become: clamped, infinite or zero."""
     backend = facts.backend
     for node in facts.segment.own:
         arrays = {
@@ -139,12 +139,12 @@ def _off(
     recorded: np.ndarray,
     short: ShortFormat,
 ) -> float:
-    """Return the norm of the error of the backend's nodes, replayed on its inputs; infinite or NaN if it is not finite.
+    """Return the error norm of the backend's nodes, replayed on its inputs; infinite or NaN if it is not finite.
 
     Args:
         facts: The tensor.
         place: Sample and step.
-        instead: Constants and attributes by node and name that are not taken as they were recorded.
+        instead: Replacements for recorded constants and attributes, by node and name.
         recorded: The backend's values.
         short: The format that the results are rounded to.
     """

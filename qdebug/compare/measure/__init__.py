@@ -1,1 +1,1 @@
-"""The values of two runs, pair by pair: the whole of them, what was kept of them, one sample, one pair in detail."""
+"""The values of two runs, pair by pair: in full, as far as kept, for one sample, or one pair in detail."""

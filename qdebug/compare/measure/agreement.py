@@ -14,16 +14,16 @@ __all__ = ["agreements"]
 
 
 def agreements(reference: Recording, backends: Sequence[tuple[Recording, Alignment]]) -> Mapping[str, Agreement]:
-    """Count, for each reference tensor that at least two backends hold, the elements that all of these get wrong alike.
+    """Count, for each reference tensor that several backends recorded, the elements that they all get wrong equally.
 
     Args:
         reference: The reference run.
         backends: Each backend run and its alignment with the reference.
 
     Returns:
-        By reference tensor, in the order of the first backend that holds it. If a backend holds the same values before
-            and after rounding to codes, the later tensor counts. A tensor whose values cannot be compared is left out;
-            each comparison gives the reason.
+        By reference tensor, in the order of the first backend that recorded it. If a backend recorded the same values
+            before and after quantization, the later tensor counts. A tensor whose values cannot be compared is left
+            out, with the reason in each comparison.
     """
     pairs: dict[str, list[tuple[Recording, Pair]]] = {}
     for recording, alignment in backends:

@@ -16,7 +16,7 @@ __all__ = ["axis_of_scales", "channel_axis", "taken_along"]
 
 
 def axis_of_scales(quant: QuantParams | None, rank: int) -> int | None:
-    """Return the dimension of the scales, not negative; None for one scale, or none."""
+    """Return the non-negative dimension of the scales, or None if there is only one scale or none."""
     if quant is None or not quant.per_channel or quant.axis is None or not -rank <= quant.axis < rank:
         return None
     return quant.axis % rank
@@ -27,20 +27,20 @@ def channel_axis(
 ) -> int | None:
     """Return the channel dimension of a compared tensor.
 
-    It is the dimension of the scales, if there are several; else that of C in the layout; else, for a weight, that of
-    the outputs; else the one that the operators above imply: the second of a convolution, the last of a matrix product,
-    of a layer normalization, or of rows selected from a table. Otherwise it is the second, or the last of three: the
-    features of tokens.
+    The first rule that applies decides: the dimension of the scales, if there are several; the C of the layout; for a
+    weight, the dimension of the outputs; the dimension that the upstream operators imply, which is the second for a
+    convolution, and the last for a matrix product, a layer normalization, or rows selected from a table. If none
+    applies, it is the second dimension, or the last of three, as for features of tokens.
 
     Args:
         reference: The reference run.
         backend: The backend run.
         pair: The two tensors.
-        shape: Extents of their values, in the order of the comparison: the reference's.
-        quant: Quantization of the backend's, its axis in that order.
+        shape: Shape of their values, in the dimension order of the comparison: the reference's.
+        quant: Quantization of the backend tensor, with its axis in that order.
 
     Returns:
-        The axis, not negative; None for fewer than two dimensions.
+        The non-negative axis, or None for fewer than two dimensions.
     """
     rank = len(shape)
     scaled = axis_of_scales(quant, rank)
@@ -62,7 +62,7 @@ def channel_axis(
 
 
 def _of_weight(graph: Graph, tensor: str, shape: _Shape) -> int | None:
-    """Return the output channel dimension of a weight with several; None for other tensors."""
+    """Return the output channel dimension of a weight that has several channels, or None for other tensors."""
     producer = graph.producer(tensor)
     read = producer.inputs[:1] if producer is not None and operators.of(producer.op).keeps_values else ()
     if not graph.is_constant(tensor) and not any(map(graph.is_constant, read)):
@@ -79,20 +79,20 @@ def _of_weight(graph: Graph, tensor: str, shape: _Shape) -> int | None:
 
 
 def _second(node: Node) -> str:
-    """Return the second operand of a node, be there scales between the two; "" if it has none."""
+    """Return the second operand of a node, with or without scales in between, or "" if it has none."""
     coded = operators.coded_inputs(node.op, len(node.inputs))
     return node.inputs[coded[1]] if len(coded) > 1 else operators.titled_input(node, 1)
 
 
 class _Search:
-    """Asks the operators above a tensor, one after the other."""
+    """Examines the operators upstream of a tensor one by one."""
 
     def __init__(self, recording: Recording) -> None:
         self._recording, self._graph = recording, recording.graph
         self._left = CHANNEL_AXIS_MAX_NODES
 
     def axis_of(self, tensor: str, shape: _Shape) -> int | None:
-        """Return the dimension of a tensor's channels; None if no operator tells.
+        """Return the channel dimension of a tensor, or None if no operator implies one.
 
         Args:
             tensor: The tensor.
@@ -113,7 +113,7 @@ class _Search:
         return None
 
     def _sources(self, node: Node, shape: _Shape) -> Iterator[tuple[str, _Shape]]:
-        """Yield the input that a node takes its dimensions from, with its extents; nothing if it has its own."""
+        """Yield the input that a node inherits its dimensions from, with its shape; nothing if it has its own."""
         first = node.inputs[0] if node.inputs else ""
         row = operators.plain(node)
         if not first or (row.reduces and not row.picks_index):
@@ -130,14 +130,14 @@ class _Search:
             yield from ((name, shape) for name, extents in shapes.items() if extents is None)
 
     def _shape(self, tensor: str) -> _Shape | None:
-        """Return the extents of a tensor as they were recorded, or as the graph declares them."""
+        """Return the recorded or declared shape of a tensor."""
         if self._recording.has(tensor):
             return shape_of(self._recording, tensor)
         return self._graph.tensors[tensor].shape
 
 
 def _axis_of_operator(graph: Graph, node: Node, rank: int) -> int | None:
-    """Return the dimension in which a node's operator has channels; None if it does not define one."""
+    """Return the channel dimension of a node's operator, or None if it does not define one."""
     row, plain = operators.of(node.op), operators.plain(node)
     channels = operators.channels_of(plain.name)
     if channels == "second":
@@ -147,7 +147,7 @@ def _axis_of_operator(graph: Graph, node: Node, rank: int) -> int | None:
 
 
 def _picks_rows(graph: Graph, node: Node) -> bool:
-    """Tell whether a Gather selects rows of a constant table, such as word embeddings."""
+    """Return whether a Gather selects rows of a constant table, such as word embeddings."""
     table = node.inputs[0] if node.inputs else ""
     if not table or not graph.is_constant(table) or node.attrs.get("axis", 0):
         return False
@@ -155,7 +155,7 @@ def _picks_rows(graph: Graph, node: Node) -> bool:
 
 
 def taken_along(node: Node, axis: int, before: _Shape, after: _Shape) -> int | None:
-    """Return the output dimension of a node for one of its input's; None if unknown.
+    """Return the output dimension of a node that corresponds to an input dimension, or None if unknown.
 
     Args:
         node: The node.
@@ -179,9 +179,9 @@ def taken_along(node: Node, axis: int, before: _Shape, after: _Shape) -> int | N
 
 
 def _rearranged(axis: int, before: _Shape, after: _Shape) -> int | None:
-    """Return the dimension that one step along a dimension moves along after a reshape.
+    """Return the dimension to which a step along a given dimension moves after a reshape.
 
-    If a dimension is split, it is the last of the parts.
+    If a dimension is split, it is the last of its parts.
     """
     stride = _elements(before[axis + 1 :])
     for at in range(len(after)):

@@ -1,4 +1,4 @@
-"""Compares two tensors that stand for the same values, over all samples and steps."""
+"""Compares two tensors that represent the same values, over all samples and steps."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ class SamplePlace:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Samples and steps of a pair, by what both sides kept of them.
+    """Samples and steps of a pair, grouped by what both sides kept of them.
 
     Args:
-        full: Places of which both sides kept everything.
-        partly: Places of which both kept something, and one not everything.
-        only: Number of places of which only one side kept anything, keyed by the side that lacks them.
+        full: Places that both sides kept in full.
+        partly: Places that both sides kept, at least one of them only in part.
+        only: Number of places that only one side kept, by the side that lacks them.
     """
 
     full: list[SamplePlace]
@@ -62,7 +62,7 @@ class Places:
     only: dict[str, int]
 
     def left_out(self, reference: Recording, backend: Recording, rest: Sequence[ElementComparison] = ()) -> str:
-        """Return a clause on what is not compared, beside the elements of the rest."""
+        """Return a clause on what is not compared, apart from the remaining elements."""
         apart = len(self.partly) - sum(part.places for part in rest)
         lacking = [f"the {side} has no values for {count}" for side, count in self.only.items() if count]
         lacking += [f"only part was kept for {apart}"] if apart else []
@@ -80,12 +80,12 @@ class Places:
         return " ".join([head, *clauses]) + (": " + ", ".join(lacking) if lacking else "")
 
     def lacking(self, rest: Sequence[ElementComparison]) -> bool:
-        """Tell whether there are some that the comparison passes over."""
+        """Return whether there are places that the comparison skips."""
         return any(self.only.values()) or sum(part.places for part in rest) < len(self.partly)
 
 
 def find_places(reference: Recording, backend: Recording, pair: Pair) -> Places:
-    """Find the samples and steps of which both sides kept something, and count those of one side only."""
+    """Find the samples and steps that both sides kept at least in part, and count those kept on one side only."""
     every = [SamplePlace(*place) for place in either_places(reference, pair.reference, backend, pair.backend)]
     common: list[SamplePlace] = []
     partly: list[SamplePlace] = []
@@ -106,7 +106,7 @@ def find_places(reference: Recording, backend: Recording, pair: Pair) -> Places:
 
 
 def by_sample(places: Sequence[SamplePlace], further: Iterable[int]) -> Iterator[tuple[int, list[int]]]:
-    """Yield samples in order with the steps of the places; no steps for further samples."""
+    """Yield samples in order with the steps of the places. Further samples have no steps."""
     steps: dict[int, list[int]] = {sample: [] for sample in further}
     for place in places:
         steps.setdefault(place.sample, []).append(place.step)
@@ -115,7 +115,7 @@ def by_sample(places: Sequence[SamplePlace], further: Iterable[int]) -> Iterator
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleStats:
-    """The comparison of one tensor for one sample, all its steps together."""
+    """The comparison of one tensor in one sample, over all its steps."""
 
     sample: int
     stats: ErrorStats
@@ -136,18 +136,18 @@ class Comparison:
     """The comparison of one backend tensor with its reference.
 
     Args:
-        stats: The error over all samples and steps; None if incomparable.
-        rails: Clipped values and codes at the ends, over all samples and steps; None if incomparable or without integer
-            codes.
+        stats: The error over all samples and steps, or None if incomparable.
+        rails: Clipped values and codes at the ends of the range, over all samples and steps. None if incomparable or
+            without integer codes.
         samples: The error of each sample that both sides kept, in order.
-        reason: Why nothing was compared; None if something was.
-        note: What was left out of the comparison; None if nothing.
+        reason: Why nothing was compared, or None.
+        note: What was left out of the comparison, or None.
         basis: "full": every element that both sides kept was compared; "elements": a selection that both kept; "stats":
             hashes and statistics only.
-        known_equal: Whether a comparison without a difference proves equality; false if only some elements were
+        known_equal: Whether a comparison without a difference proves equality. False if only some elements were
             compared.
-        sqnr_at_most: Upper bound of the SQNR in dB, from statistics; None if there is none.
-        nonfinite: Smallest number of elements that are NaN or infinite on one side only, by the statistics.
+        sqnr_at_most: Upper bound of the SQNR in dB, from statistics, or None.
+        nonfinite: Minimum number of elements that are NaN or infinite on one side only, according to the statistics.
         lacking: Whether one side kept more of some samples than the other, so that they were not compared.
     """
 
@@ -186,11 +186,11 @@ def compare_pair(
         reference: The reference run.
         backend: The backend run.
         pair: The tensors, and the changes to their values.
-        relu_floor: Whether a Relu is folded into the backend's tensor, so that codes at qmin may be its zeros.
+        relu_floor: Whether a Relu is fused into the backend's tensor, so that codes at qmin may be its zeros.
         tolerance: (atol, rtol), to count the elements that differ by more than atol + rtol * abs(reference).
 
     Returns:
-        The comparison; with a reason and without numbers if the tensors cannot be compared.
+        The comparison. If the tensors cannot be compared, it has a reason but no numbers.
 
     Raises:
         RecordingError: Values in a recording cannot be read.
@@ -258,7 +258,7 @@ def _compare_partial_samples(
     places: Sequence[SamplePlace],
     tolerance: tuple[float, float] | None,
 ) -> dict[int, ElementComparison]:
-    """Compare the kept elements of samples not kept in full, by sample; samples without any are left out."""
+    """Compare the kept elements of partially kept samples, by sample, leaving out samples without common elements."""
     rest: dict[int, ElementComparison] = {}
     for place in places:
         part = compare_elements(reference, backend, pair, (place.sample, place.step), tolerance=tolerance)
@@ -268,7 +268,7 @@ def _compare_partial_samples(
 
 
 def _with_rest(part: ErrorAccumulator, rest: ElementComparison, *, alone: bool) -> ErrorStats:
-    """Add the error of the rest of a sample, and return the error of the sample."""
+    """Add the error of the remaining elements of a sample, and return the error of the sample."""
     part.merge(rest.sums)
     return rest.stats() if alone else replace(part.stats(), worst_index=None)
 
@@ -290,7 +290,7 @@ def _partly_compared(partial: PartialComparison, missing: str) -> Comparison:
 
 
 def compared_places(reference: Recording, backend: Recording, pair: Pair) -> list[tuple[int, int]]:
-    """Return the samples and steps that both sides kept of a pair; those of a constant once."""
+    """Return the samples and steps of a pair that both sides kept, or a single one for a constant."""
     return [(place.sample, place.step) for place in find_places(reference, backend, pair).full]
 
 

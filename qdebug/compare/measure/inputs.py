@@ -1,4 +1,4 @@
-"""Checks whether both runs were given the same inputs: if not, errors say nothing of the nodes."""
+"""Checks whether both runs were given the same inputs. If not, errors are not evidence against the nodes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ["ElementOrder", "InputDifference", "different_inputs", "input_differe
 
 
 class ElementOrder(Enum):
-    """A wrong order in which elements are often given."""
+    """A wrong order in which elements are often stored."""
 
     CHANNELS_LAST = "channels last"
     CHANNELS_SECOND = "channels second"
@@ -38,24 +38,24 @@ class ElementOrder(Enum):
 
 
 def _channels_last(values: np.ndarray) -> np.ndarray:
-    """Take elements that lie with channels last into the shape, which has them second."""
+    """Reorder elements that are stored channels-last into a channels-second shape."""
     batch, channels, *place = values.shape
     return np.moveaxis(values.reshape(batch, *place, channels), -1, 1)
 
 
 def _channels_second(values: np.ndarray) -> np.ndarray:
-    """Take elements that lie with channels second into the shape, which has them last."""
+    """Reorder elements that are stored channels-second into a channels-last shape."""
     batch, *place, channels = values.shape
     return np.moveaxis(values.reshape(batch, channels, *place), 1, -1)
 
 
 def _reversed_channels(values: np.ndarray) -> np.ndarray:
-    """Reverse the channels, wherever they are."""
+    """Reverse the channels, whichever dimension they are in."""
     return np.flip(values, axis=1 if values.shape[1] <= values.shape[-1] else -1)
 
 
 def _swapped_plane(values: np.ndarray) -> np.ndarray:
-    """Exchange the two dimensions of the plane, where its extents allow it."""
+    """Swap height and width, if the shape allows it."""
     first, second = (2, 3) if values.shape[1] <= values.shape[-1] else (1, 2)
     return values.swapaxes(first, second) if values.ndim == 4 else values
 
@@ -82,9 +82,9 @@ class InputDifference:
         tensor: The backend's input.
         amount: The largest difference, or the SQNR in dB.
         limit: Its limit.
-        unit: Unit of both: "steps", "dB", or "elements" for integers that are no codes and for non-finite values.
+        unit: Unit of both: "steps", "dB", or "elements" for non-finite values and for integers that are not codes.
         nonfinite: Whether these elements are NaN or infinite in one run only.
-        order: The other order of elements in which the inputs are equal; None if there is none.
+        order: The order of elements in which the inputs would be equal, or None.
     """
 
     tensor: str
@@ -96,7 +96,7 @@ class InputDifference:
 
     @property
     def excess(self) -> float:
-        """How far it is beyond its limit: larger is worse."""
+        """How far it exceeds its limit. Larger is worse."""
         if self.nonfinite:
             return math.inf
         return self.limit - self.amount if self.unit == "dB" else self.amount - self.limit
@@ -119,7 +119,7 @@ class InputDifference:
 
 
 def different_inputs(reference: Recording, backend: Recording, pairs: Iterable[Pair]) -> Iterator[InputDifference]:
-    """Yield the inputs of the network that differ between two runs by more than their formats explain.
+    """Yield the network inputs that differ between two runs by more than their formats explain.
 
     Args:
         reference: The reference run.
@@ -133,11 +133,11 @@ def different_inputs(reference: Recording, backend: Recording, pairs: Iterable[P
 
 
 def input_difference(reference: Recording, backend: Recording, pair: Pair) -> InputDifference | None:
-    """Return the difference of a network input, if it is more than the formats explain.
+    """Return the difference of a network input if it is more than the formats explain.
 
-    Codes explain half a step of the coarser scale that either run states for the input, and clipping. Reals on a grid
-    of a few levels count as such codes. Other reals must agree to 60 dB, or 30 dB in 16 bits. States that a run feeds
-    itself are no inputs.
+    Codes explain clipping, and half a step of the coarser scale that either run declares for the input. Reals on a grid
+    with few levels count as codes. Other reals must agree to 60 dB, or 30 dB in 16 bits. States that a run feeds back
+    to itself do not count as inputs.
 
     Args:
         reference: The reference run.
@@ -145,7 +145,7 @@ def input_difference(reference: Recording, backend: Recording, pair: Pair) -> In
         pair: A pair of the alignment.
 
     Returns:
-        None for equal inputs, for other tensors, and if values were not kept in full.
+        The difference, or None for equal inputs, for other tensors, and if values were not kept in full.
     """
     graphs = reference.graph, backend.graph
     names = pair.reference, pair.backend
@@ -175,7 +175,7 @@ def input_difference(reference: Recording, backend: Recording, pair: Pair) -> In
 def _order(
     tensor: str, values: Callable[[], Iterator[tuple[np.ndarray, np.ndarray, bool]]], quants: Sequence[QuantParams]
 ) -> ElementOrder | None:
-    """Return the order in which the backend's elements are the reference's in all samples; None if in none known."""
+    """Return the order in which the backend's elements equal the reference's in all samples, or None if unknown."""
     for order, (_, arranged) in _ORDERS.items():
         for expected, actual, short in values():
             moved = arranged(actual) if actual.ndim > 2 else actual
@@ -190,20 +190,20 @@ def _order(
 
 
 def _may_be_input(graph: Graph, tensor: str) -> bool:
-    """Tell whether a tensor is an input of the network, or has no recorded node."""
+    """Return whether a tensor is a network input or has no recorded node."""
     node = graph.producer(tensor)
     return node is None or (says_nothing(node) and not any(node.inputs))
 
 
 def _stated(graph: Graph, tensor: str) -> Iterator[QuantParams]:
-    """Yield the quantization that a graph states for an input, at the input itself or at a quantizer that reads it."""
+    """Yield the quantization that a graph declares for an input, either there or at a quantizer that reads it."""
     names = [tensor]
     names += [node.outputs[0] for node in graph.consumers(tensor) if operators.of(node.op).quantizes]
     yield from (quant for name in names if (quant := graph.tensors[name].quant) is not None)
 
 
 def _values(reference: Recording, backend: Recording, pair: Pair) -> Iterator[tuple[np.ndarray, np.ndarray, bool]]:
-    """Yield the real values of both sides in one order, if equally many, and whether one side has 16 bits."""
+    """Yield the real values of both sides in one order, if of equal size, and whether one side has 16 bits."""
     quants = reference.graph.tensors[pair.reference].quant, backend.graph.tensors[pair.backend].quant
     for place in either_places(reference, pair.reference, backend, pair.backend):
         if not (reference.has(pair.reference, *place) and backend.has(pair.backend, *place)):
@@ -228,7 +228,7 @@ def _values(reference: Recording, backend: Recording, pair: Pair) -> Iterator[tu
 def _difference_beyond_limit(
     tensor: str, expected: np.ndarray, actual: np.ndarray, quants: Sequence[QuantParams], *, short: bool
 ) -> InputDifference | None:
-    """Return the difference of an input, with a `short` format on a side; None if it is within its limit."""
+    """Return the difference of an input, `short` if a side has a 16-bit format, or None if it is within its limit."""
     real = expected.dtype.kind == actual.dtype.kind == "f"
     if np.array_equal(expected, actual, equal_nan=real):
         return None

@@ -1,4 +1,4 @@
-"""Parts of a tensor that were concatenated: each is a result of its own, however small beside the others."""
+"""Parts of a concatenated tensor, each judged as a separate result, however small it is among the others."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class JoinedPart:
         axis: The dimension of the concatenated tensor along which the parts lie.
         first: Start of the part there.
         stop: End of the part, exclusive.
-        way: Tensors from `tensor` to the concatenated one, both included, in the order of computation.
+        way: Tensors from `tensor` to the concatenated one, including both, in topological order.
     """
 
     tensor: str
@@ -32,24 +32,24 @@ class JoinedPart:
     way: tuple[str, ...]
 
     def of(self, values: np.ndarray) -> np.ndarray:
-        """Return the part of an array with the dimensions of the joined tensor."""
+        """Return the part's slice of an array that has the dimensions of the joined tensor."""
         return values[(slice(None),) * self.axis + (slice(self.first, self.stop),)]
 
     def words(self) -> str:
-        """Return the places of the part: "places 4..83 along axis 1"."""
+        """Return the position of the part: "places 4..83 along axis 1"."""
         places = f"place {self.first}" if self.stop - self.first == 1 else f"places {self.first}..{self.stop - 1}"
         return f"{places} along axis {self.axis}"
 
 
 def joined_parts(recording: Recording, tensor: str) -> tuple[JoinedPart, ...]:
-    """Return the parts that were concatenated to a tensor, if only its format or its dimensions changed since.
+    """Return the parts that a tensor was concatenated from, if only its format or shape changed afterwards.
 
     Args:
         recording: The run.
         tensor: One of its tensors.
 
     Returns:
-        The parts in their order; empty if nothing was concatenated, or an extent is unknown.
+        The parts in order, empty if nothing was concatenated or an extent is unknown.
     """
     node, shape = recording.graph.producer(tensor), _shape(recording, tensor)
     if node is None or shape is None:
@@ -72,10 +72,10 @@ def joined_parts(recording: Recording, tensor: str) -> tuple[JoinedPart, ...]:
 
 
 def joining_axis(recording: Recording, node: Node, rank: int) -> int | None:
-    """Return the dimension, not negative, along which a node concatenates; None for other nodes.
+    """Return the non-negative dimension along which a node concatenates, or None for other nodes.
 
     Args:
-        recording: The run of the node.
+        recording: The run that contains the node.
         node: The node.
         rank: Number of dimensions of its result.
     """
@@ -101,7 +101,7 @@ def _joined(recording: Recording, node: Node, tensor: str, shape: tuple[int, ...
 
 
 def _shape(recording: Recording, tensor: str) -> tuple[int, ...] | None:
-    """Return the declared or recorded extents of a tensor; None if unknown."""
+    """Return the declared or recorded shape of a tensor, or None if unknown."""
     declared = recording.graph.tensors[tensor].shape
     if declared is not None and None not in declared:
         return tuple(extent for extent in declared if extent is not None)

@@ -1,4 +1,4 @@
-"""The values of a pair of tensors, and the whole of its error in detail, for one pair on request."""
+"""The values of a pair of tensors, and its complete error in detail, for one pair on request."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ __all__ = ["OpenPair", "PairReader", "PairedStretch", "PairedValues", "PairedWin
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PairedValues:
-    """Both sides of one tensor for one sample and step.
+    """Both sides of a pair for one sample and step.
 
     Args:
         reference: Real values of the reference.
-        backend: Real values of the backend, in the reference's order of dimensions.
+        backend: Real values of the backend, in the reference's dimension order.
         reference_codes: Stored codes of the reference, if it is quantized.
         backend_codes: Stored codes of the backend, if it is quantized.
         reference_quant: The reference's quantization.
@@ -49,12 +49,12 @@ class PairedValues:
 
 
 class PairReader:
-    """Reads both sides of one pair, in the reference's order of dimensions.
+    """Reads both sides of a pair, in the reference's dimension order.
 
     Args:
         reference: The reference run.
         backend: The backend run.
-        pair: Which tensors, and what is done to their values first.
+        pair: The tensors, and the changes to their values before comparison.
     """
 
     def __init__(self, reference: Recording, backend: Recording, pair: Pair) -> None:
@@ -70,9 +70,9 @@ class PairReader:
         """Load the stored elements of both sides.
 
         Args:
-            sample: Which sample.
-            step: Which step.
-            copied: Copy a side whose dimensions are turned; else it is a view of what was loaded, where there is one.
+            sample: The sample.
+            step: The step.
+            copied: Copy a side whose dimensions are permuted. If false, return a view if possible.
 
         Raises:
             RecordingError: There are no values for this sample and step.
@@ -84,40 +84,40 @@ class PairReader:
 
     @property
     def clamps(self) -> tuple[Clamp, Clamp]:
-        """Bounds that the real values of both sides are held to."""
+        """Bounds that the real values of both sides are clamped to."""
         return self._clamps
 
     @property
     def quants(self) -> tuple[QuantParams | None, QuantParams | None]:
-        """How the stored elements of both sides stand for real numbers."""
+        """How the stored elements of both sides map to real numbers."""
         return self._quants
 
     def channel_axis(self, shape: tuple[int, ...]) -> int | None:
-        """Tell which dimension counts channels, see `qdebug.compare.measure.channel_axis`.
+        """Return the channel dimension, see `qdebug.compare.measure.channel_axis`.
 
         Args:
-            shape: Extents of the values.
+            shape: Shape of the values.
         """
         return channel_axis(self._reference, self._backend, self._pair, shape, quant=self._quants[1])
 
     def places(self) -> list[tuple[int, int]]:
-        """Return the samples and steps that both sides hold; those of a constant once."""
+        """Return the samples and steps that both sides recorded, or a single one for a constant."""
         return compared_places(self._reference, self._backend, self._pair)
 
     def blocks(self, sample: int, step: int) -> tuple[RealBlocks, RealBlocks]:
-        """Return both sides as real values that are read block by block.
+        """Return both sides as real values to be read block by block.
 
         Raises:
             RecordingError: There are no values for this sample and step.
-            UsageError: The elements are no real numbers, or quantization does not fit a shape.
+            UsageError: The elements are not real numbers, or quantization does not fit a shape.
         """
         return self.blocks_of(*self.stored(sample, step))
 
     def blocks_of(self, theirs: np.ndarray, ours: np.ndarray) -> tuple[RealBlocks, RealBlocks]:
-        """Return stored elements of both sides as real values that are read block by block.
+        """Return stored elements of both sides as real values to be read block by block.
 
         Raises:
-            UsageError: The elements are no real numbers, or quantization does not fit a shape.
+            UsageError: The elements are not real numbers, or quantization does not fit a shape.
         """
         return settled(
             RealBlocks(theirs, self._quants[0], self._clamps[0]), RealBlocks(ours, self._quants[1], self._clamps[1])
@@ -142,7 +142,7 @@ class PairReader:
         )
 
     def _double(self, theirs: np.ndarray, ours: np.ndarray) -> tuple[bool, bool]:
-        """Tell of each side whether its codes are shown as float64, as float32 does not tell them apart."""
+        """Return for each side whether its codes need float64 because float32 cannot distinguish them."""
         coded = zip((theirs, ours), self._quants, strict=True)
         if not any(quant is not None and is_wide_code(side.dtype) for side, quant in coded):
             return False, False
@@ -150,7 +150,7 @@ class PairReader:
         return not first.single, not second.single
 
     def worst(self, k: int, sample: int, step: int) -> tuple[WorstElement, ...]:
-        """Return the elements of one sample and step that differ most, the worst first."""
+        """Return the elements with the largest differences in one sample and step, worst first."""
         theirs, ours = self.stored(sample, step)
         return worst_elements(
             theirs,
@@ -172,18 +172,18 @@ class PairReader:
         k: int = 20,
         cancelled: Callable[[], bool] | None = None,
     ) -> TensorProfile | None:
-        """Compare in full detail, one array of each side in memory at a time.
+        """Compare in full detail, with one array of each side in memory at a time.
 
         Args:
-            sample: The one sample to look at, with all its steps; None for all.
-            stats: The metrics of what is looked at, where they are known; None to compute them in a first pass.
-            axis: Channel axis in the reference's order of dimensions; None to take `channel_axis`.
-            bins: Bins of the histograms of values.
-            k: How many of the worst elements.
-            cancelled: Asked after every block of 32768 elements; once it says yes, the rest is left.
+            sample: The sample to examine, with all its steps. None for all samples.
+            stats: The metrics of these samples, if known. None to compute them in a first pass.
+            axis: Channel axis in the reference's dimension order. None to use `channel_axis`.
+            bins: Number of bins in the histograms of values.
+            k: Number of worst elements.
+            cancelled: Called after every block of 32768 elements. If it returns true, the rest is skipped.
 
         Returns:
-            What was found; None if it was cancelled.
+            The profile, or None if it was cancelled.
 
         Raises:
             UsageError: The two tensors cannot be compared, both sides share no sample, or there is no such axis.
@@ -215,7 +215,7 @@ class PairReader:
         return profiler.profile()
 
     def accumulator(self) -> ErrorAccumulator:
-        """Return an empty accumulator for the errors of the pairs that `stored` yields."""
+        """Return an empty accumulator for the errors of arrays returned by `stored`."""
         return ErrorAccumulator(
             reference_quant=self._quants[0],
             backend_quant=self._quants[1],
@@ -240,11 +240,11 @@ def _viewed(values: np.ndarray, view: Transform | None) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PairedStretch:
-    """Consecutive elements of both sides, in C order, 1-D; never to be written to, and not to be kept.
+    """Consecutive elements of both sides in C order, 1-D. Do not modify or keep them.
 
     Args:
-        reference: Real values of the reference; as they are stored where it is not quantized.
-        backend: Real values of the backend, likewise.
+        reference: Real values of the reference, or its stored values if it is not quantized.
+        backend: Real values of the backend, or its stored values if it is not quantized.
         reference_codes: Stored codes of the reference, if it is quantized.
         backend_codes: Stored codes of the backend, if it is quantized.
     """
@@ -257,18 +257,18 @@ class PairedStretch:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PairedWindow:
-    """Some elements of both sides of one tensor for one sample and step, in the reference's order of dimensions.
+    """Some elements of both sides of a pair for one sample and step, in the reference's dimension order.
 
     Args:
-        reference: Real values of the reference, as many dimensions as the tensor has.
-        backend: Real values of the backend; the same shape.
+        reference: Real values of the reference, with as many dimensions as the tensor.
+        backend: Real values of the backend, in the same shape.
         reference_codes: Stored codes of the reference, if it is quantized.
         backend_codes: Stored codes of the backend, if it is quantized.
-        reference_quant: The reference's quantization, of the whole tensor.
-        backend_quant: The backend's quantization, of the whole tensor.
-        axis: Dimension that counts the channels.
-        start: Index in the whole tensor of the first element.
-        whole: Extents of the whole tensor.
+        reference_quant: The reference's quantization for the whole tensor.
+        backend_quant: The backend's quantization for the whole tensor.
+        axis: The channel dimension.
+        start: Index of the first element in the whole tensor.
+        whole: Shape of the whole tensor.
     """
 
     reference: np.ndarray
@@ -283,16 +283,16 @@ class PairedWindow:
 
 
 class OpenPair:
-    """Both sides of one tensor for one sample and step; what is read of them is read as it is asked for.
+    """Both sides of a pair for one sample and step, read on demand.
 
-    To be used on one thread at a time.
+    Use on one thread at a time.
 
     Args:
-        theirs: Stored elements of the reference; may be mapped, and of any strides.
-        ours: Stored elements of the backend, as many.
-        quants: How both stand for real numbers.
-        clamps: Bounds that the real values are held to.
-        axis: Dimension that counts the channels; None for the one with a scale each, else the second.
+        theirs: Stored elements of the reference, possibly memory-mapped, with any strides.
+        ours: Stored elements of the backend, in the same number.
+        quants: How both map to real numbers.
+        clamps: Bounds that the real values are clamped to.
+        axis: The channel dimension. None for the dimension of the scales, or the second if there is none.
 
     Raises:
         UsageError: The sides have different numbers of elements, or cannot be compared.
@@ -329,12 +329,12 @@ class OpenPair:
 
     @property
     def held(self) -> int:
-        """Memory behind it: of what is no view of a file, because it had to be decoded or put into another order."""
+        """Memory it occupies: elements that are not a view of a file, because they had to be decoded or reordered."""
         return sum(owner.nbytes for owner in self._owners() if isinstance(owner, np.ndarray))
 
     @property
     def made(self) -> int:
-        """Size of what is behind it that was made, in memory or in a temporary file, and would be made anew."""
+        """Size of its data that was computed, in memory or in a temporary file, and would have to be recomputed."""
         held = sum(len(owner) for owner in self._owners() if isinstance(owner, SpillFile))
         return held + self.held
 
@@ -342,22 +342,22 @@ class OpenPair:
         return list({id(owner): owner for owner in map(_owner, self._given[:2])}.values())
 
     def again(self) -> OpenPair:
-        """Return another one of the same elements, for another thread."""
+        """Return a second reader of the same elements, for another thread."""
         return OpenPair(*self._given)
 
     def read(self, start: int, stop: int) -> PairedStretch:
-        """Return the elements start to stop in C order."""
+        """Return the elements from start to stop in C order."""
         with np.errstate(all="ignore"):  # the real value of a code may overflow
             (theirs, their_codes), (ours, our_codes) = (_stretch(side, start, stop) for side in self._sides)
         return PairedStretch(reference=theirs, backend=ours, reference_codes=their_codes, backend_codes=our_codes)
 
     def window(self, around: tuple[int, ...] | None, extents: tuple[int, int]) -> PairedWindow:
-        """Copy the elements around one of them, along the last two dimensions; all of a tensor that has no more.
+        """Copy the elements around a given one along the last two dimensions, or all of a tensor with at most two.
 
         Args:
-            around: Index of the element in the middle, where the tensor does not end before; None, or one that the
-                tensor does not have, for its first element.
-            extents: Most elements along the second last and the last dimension.
+            around: Index of the element in the middle, as far as the tensor extends. None, or an index out of range,
+                for its first element.
+            extents: Maximum number of elements along the last two dimensions.
         """
         start, shape = _place(self.shape, around, extents)
         parts = [self.read(*span) for span in _rows(self.shape, start, shape)]
@@ -388,8 +388,8 @@ def open_pair(reader: PairReader, *, sample: int, step: int) -> OpenPair:
 
     Args:
         reader: Reads the pair.
-        sample: Which sample.
-        step: Which step.
+        sample: The sample.
+        step: The step.
 
     Raises:
         RecordingError: There are no values for this sample and step.
@@ -400,17 +400,17 @@ def open_pair(reader: PairReader, *, sample: int, step: int) -> OpenPair:
 
 
 def open_alone(recording: Recording, tensor: str, *, sample: int, step: int) -> OpenPair:
-    """Open a tensor that one side alone has, against zeros: its values are the backend's and the differences.
+    """Open a tensor that only one side has, compared with zeros: its values are the backend's and the differences.
 
     Args:
         recording: The side that has it.
         tensor: The tensor.
-        sample: Which sample.
-        step: Which step.
+        sample: The sample.
+        step: The step.
 
     Raises:
         RecordingError: There are no values for this sample and step.
-        UsageError: The elements are no real numbers, or quantization does not fit the shape.
+        UsageError: The elements are not real numbers, or quantization does not fit the shape.
     """
     ours, quant = recording.load(tensor, sample, step), quant_of(recording, tensor, sample, step)
     zero = np.zeros((), np.float32 if quant is not None else ours.dtype)
@@ -418,7 +418,7 @@ def open_alone(recording: Recording, tensor: str, *, sample: int, step: int) -> 
 
 
 def _owner(array: np.ndarray) -> object:
-    """Return what the elements of an array lie in: the largest array of them, or what is mapped."""
+    """Return the object that owns the elements of an array: the base array or memory map."""
     found, owner = array, array.base
     while isinstance(owner, np.ndarray | memoryview):
         if isinstance(owner, np.ndarray):
@@ -428,7 +428,7 @@ def _owner(array: np.ndarray) -> object:
 
 
 def _stretch(blocks: RealBlocks, start: int, stop: int) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return real values, and codes; None if there are none."""
+    """Return real values and codes, or None in place of codes if there are none."""
     stored = blocks.stored(start, stop)
     if not (blocks.quantized or blocks.clamped):
         return stored, None
@@ -443,7 +443,7 @@ def _stretch(blocks: RealBlocks, start: int, stop: int) -> tuple[np.ndarray, np.
 def _place(
     whole: tuple[int, ...], around: tuple[int, ...] | None, extents: tuple[int, int]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the first index and the shape of the window; 1 along all but the last two dimensions of a large tensor."""
+    """Return the first index and the shape of the window, with extent 1 in all but the last two dimensions if large."""
     if prod(whole) <= prod(extents):
         return (0,) * len(whole), whole
     inside = around is not None and len(around) == len(whole) and all(map(_within, around, whole))
@@ -461,7 +461,7 @@ def _within(at: int, extent: int) -> bool:
 
 
 def _rows(whole: tuple[int, ...], start: tuple[int, ...], shape: tuple[int, ...]) -> list[tuple[int, int]]:
-    """Return the flat stretches, in C order, that the rows of a window lie in; one where it has whole rows."""
+    """Return the flat ranges, in C order, that the rows of a window occupy, or one range if it has whole rows."""
     if not prod(shape):
         return [(0, 0)]
     first = int(np.ravel_multi_index(start, whole)) if whole else 0

@@ -1,4 +1,4 @@
-"""Compare partially recorded tensors: by the elements that both sides kept, else by hashes and statistics."""
+"""Compares partially recorded tensors: by the elements that both sides kept, or by hashes and statistics."""
 
 from __future__ import annotations
 
@@ -37,12 +37,13 @@ class PartialComparison:
 
     Args:
         basis: "elements" or "stats".
-        samples: The error of each sample, over the compared elements; empty if only statistics are known and differ.
-        stats: The error of all samples together; None if only statistics are known and differ.
-        note: What was compared and what was not; "" if nothing was left out.
-        equal: Whether all values are equal bit for bit, kept or not.
-        sqnr_at_most: Upper bound of the SQNR in dB, by the statistics; None without.
-        nonfinite: Lower bound of the elements that are NaN or infinite on one side only, by the statistics.
+        samples: The error of each sample, over the compared elements. Empty if only statistics are known and differ.
+        stats: The error of all samples together. None if only statistics are known and differ.
+        note: What was compared and what was not, or "" if nothing was left out.
+        equal: Whether all values, kept or not, are equal bit for bit.
+        sqnr_at_most: Upper bound of the SQNR in dB, according to the statistics, or None.
+        nonfinite: Lower bound of the number of elements that are NaN or infinite on one side only, according to the
+            statistics.
     """
 
     basis: str
@@ -57,7 +58,7 @@ class PartialComparison:
 def compare_partly(
     reference: Recording, backend: Recording, pair: Pair, *, tolerance: tuple[float, float] | None = None
 ) -> PartialComparison | None:
-    """Compare the partial records of a pair without values that both sides kept in full.
+    """Compare the partial records of a pair if both sides kept no values in full.
 
     Args:
         reference: The reference run.
@@ -66,7 +67,7 @@ def compare_partly(
         tolerance: (atol, rtol), as in `compare_pair`.
 
     Returns:
-        The comparison; None if one side has nothing.
+        The comparison, or None if one side has no record.
 
     Raises:
         RecordingError: A record cannot be read.
@@ -83,12 +84,13 @@ def compare_partly(
 
 
 def one_sided(reference: Recording, backend: Recording, pair: Pair) -> int:
-    """Return a lower bound of the elements that are NaN or infinite on one side only, from their counts.
+    """Return a lower bound of the number of elements that are NaN or infinite on one side only, from their counts.
 
     Args:
         reference: The reference run.
         backend: The backend run.
-        pair: The pair. Samples and steps that both kept in full are left out: their elements are compared.
+        pair: The pair. Samples and steps that both sides kept in full are left out, because their elements are
+            compared.
     """
     if (clamp_of(pair.reference_view), clamp_of(pair.backend_view)) != ((None, None), (None, None)):
         return 0
@@ -117,7 +119,7 @@ def _places(reference: Recording, backend: Recording, pair: Pair) -> Iterator[tu
 
 
 def some_missing(reference: Recording, backend: Recording, pair: Pair) -> str:
-    """Return a clause with the number of samples and steps that only one side has; "" for none."""
+    """Return a clause with the number of samples and steps that only one side has, or "" if there are none."""
     sides = {"reference": (reference, pair.reference), "backend": (backend, pair.backend)}
     if all(side.graph.is_constant(name) for side, name in sides.values()):
         return ""
@@ -216,7 +218,7 @@ def _kept(recording: Recording, tensor: str, sample: int, step: int) -> Kept:
 
 
 def _sqnr_bound(reference_record: Kept, backend_record: Kept) -> float | None:
-    """Return an upper bound of the SQNR in dB; None if there is none, as for values that are not finite."""
+    """Return an upper bound of the SQNR in dB, or None if there is none, as for non-finite values."""
     reference_statistics, backend_statistics = reference_record.statistics, backend_record.statistics
     if reference_statistics.count != backend_statistics.count or any(
         statistics.nan or statistics.inf for statistics in (reference_statistics, backend_statistics)
@@ -243,7 +245,7 @@ def _moments_text(reference_record: Kept, backend_record: Kept) -> str:
 
 
 def _zero_error(count: int) -> ErrorStats:
-    """Return the error of tensors that are equal bit for bit, without other facts."""
+    """Return the error of tensors that are equal bit for bit, with all other fields unknown."""
     return ErrorStats(
         count=count,
         max_abs=0.0,
@@ -276,7 +278,7 @@ class ElementComparison:
         compared: Number of compared elements.
         count: Number of all elements.
         shape: The tensor's shape.
-        positions: Flat positions of the compared elements; None after joining several steps.
+        positions: Flat positions of the compared elements. None after joining several steps.
         places: Number of steps.
     """
 
@@ -288,7 +290,7 @@ class ElementComparison:
     places: int = 1
 
     def joined(self, other: ElementComparison) -> ElementComparison:
-        """Return the comparison joined with another step of the sample."""
+        """Return the comparison merged with another step of the sample."""
         self.sums.merge(other.sums)
         compared, count, places = self.compared + other.compared, self.count + other.count, self.places + other.places
         return replace(self, compared=compared, count=count, places=places, positions=None)
@@ -311,7 +313,7 @@ class Elements:
         values: The stored elements.
         shape: The tensor's shape.
         quant: The quantization of the recorded tensor.
-        recorded: Positions and shape in the recorded tensor; None if they are the same.
+        recorded: Positions and shape in the recorded tensor, or None if they are the same.
     """
 
     positions: np.ndarray
@@ -321,7 +323,7 @@ class Elements:
     recorded: tuple[np.ndarray, tuple[int, ...]] | None = None
 
     def at(self, positions: np.ndarray) -> tuple[np.ndarray, QuantParams | None]:
-        """Return the elements at some of the positions, with a quantization for them as a row."""
+        """Return the elements at some of the positions, with the quantization of each as a row."""
         indices = np.searchsorted(self.positions, positions)
         quant = self.quant
         if quant is None or quant.scale.size == 1:
@@ -333,7 +335,7 @@ class Elements:
 
 
 def _values_at(values: np.ndarray, places: Sequence[np.ndarray], quant: QuantParams) -> np.ndarray:
-    """Return the scale or zero point of elements."""
+    """Return the scale or zero point of each element."""
     axis, block = quant.axis or 0, quant.block_size or 1
     if values.ndim == 1:
         return np.asarray(values[places[axis] // block])
@@ -348,7 +350,7 @@ def compare_elements(
     *,
     tolerance: tuple[float, float] | None = None,
 ) -> ElementComparison | None:
-    """Compare the elements at the positions that both sides kept of a sample and step.
+    """Compare a sample and step at the positions that both sides kept.
 
     Args:
         reference: The reference run.
@@ -358,7 +360,7 @@ def compare_elements(
         tolerance: (atol, rtol), as in `compare_pair`.
 
     Returns:
-        The comparison; None if a side kept no elements, or they cannot be compared.
+        The comparison, or None if a side kept no elements or they cannot be compared.
 
     Raises:
         RecordingError: A record cannot be read.
@@ -404,7 +406,7 @@ def _compare_shared(
 
 
 def _elements(recording: Recording, tensor: str, sample: int, step: int) -> Elements | None:
-    """Return the kept elements of a tensor; all of them if it was kept in full, None if none were kept."""
+    """Return the kept elements of a tensor: all of them if it was kept in full, None if none were kept."""
     quant = quant_of(recording, tensor, sample, step)
     if recording.has(tensor, sample, step):
         array = recording.load(tensor, sample, step)
@@ -416,7 +418,7 @@ def _elements(recording: Recording, tensor: str, sample: int, step: int) -> Elem
 
 
 def _in_reference_order(backend_elements: Elements, reference_elements: Elements, pair: Pair) -> Elements | None:
-    """Return a backend's elements at positions in the reference's order; None if there is no such order."""
+    """Return a backend's elements at positions in the reference's order, or None if there is no such order."""
     if pair.reference_view is None and pair.backend_view is None:
         same = math.prod(backend_elements.shape) == math.prod(reference_elements.shape)
         return backend_elements if same else None

@@ -1,4 +1,4 @@
-"""Recordings seen otherwise: one sample of them, real values where codes vary, and tensors that were just read."""
+"""Views of recordings: a single sample, real values for codes whose scale varies, and recently read tensors."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ __all__ = [
 
 
 class OneSample(View):
-    """A recording of which only one sample is looked at; it is numbered 0 in here.
+    """A view of a single sample of a recording, numbered 0.
 
     Args:
         recording: The whole recording.
-        sample: The sample looked at.
+        sample: The sample.
 
     Raises:
         UsageError: The recording has no such sample.
@@ -63,20 +63,20 @@ class OneSample(View):
         return 1
 
     def places(self, tensor: str | None = None) -> Sequence[tuple[int, int]]:
-        """Return the steps of the sample of which anything was kept of a tensor, or of any, as places; in order."""
+        """Return the recorded steps of the sample for a tensor, or for any tensor, as places in order."""
         if tensor is not None and self.graph.is_constant(tensor):
             return super().places(tensor)
         return tuple((0, step) for sample, step in super().places(tensor) if sample == self._sample)
 
     def has(self, tensor: str, sample: int = 0, step: int = 0) -> bool:
-        """Tell whether values of a tensor were kept for the sample and a step."""
+        """Return whether values of a tensor were kept for the sample and a step."""
         return sample == 0 and super().has(tensor, self._sample, step)
 
     def load(self, tensor: str, sample: int = 0, step: int = 0) -> np.ndarray:
         """Return the stored elements of the sample, read-only.
 
         Raises:
-            RecordingError: No values are kept under this name and step, or it is another sample that is asked for.
+            RecordingError: No values are kept under this name and step, or a different sample is requested.
         """
         if sample != 0:
             raise RecordingError(
@@ -86,18 +86,18 @@ class OneSample(View):
         return super().load(tensor, self._sample, step)
 
     def kept(self, tensor: str, sample: int = 0, step: int = 0) -> Kept | None:
-        """Return what was kept of values that were not kept in full; None if they were, or there are none."""
+        """Return the record of partially kept values, or None if they were kept in full or not at all."""
         return super().kept(tensor, self._sample, step) if sample == 0 else None
 
     @property
     def event_quants(self) -> Mapping[tuple[str, int, int], QuantParams]:
-        """Quantization of values that do not have their tensor's, by tensor, sample and step."""
+        """Quantization of values that differs from their tensor's, by tensor, sample and step."""
         every = super().event_quants
         return {(name, 0, step): quant for (name, sample, step), quant in every.items() if sample == self._sample}
 
 
 def renumbered(result: RunComparison, sample: int) -> RunComparison:
-    """Return a comparison of one sample with the number that the sample has in the recordings.
+    """Return a comparison of a single sample, renumbered with the sample's number in the recordings.
 
     Args:
         result: A comparison of two `OneSample` recordings.
@@ -120,11 +120,11 @@ def renumbered(result: RunComparison, sample: int) -> RunComparison:
 
 
 def as_compared(recording: Recording) -> Recording:
-    """Return a recording with every scale that follows from it, in which nodes say all that is understood of them.
+    """Return a recording with every scale that can be derived, and with its nodes fully described.
 
-    Each scale holds for all samples. A harness may say the scale of a tensor once, where it is made or where it is
-    read, or beside a tensor whose codes are handed on, see `qdebug.model.operators.known_scales`. The same recording if
-    all that is so already.
+    Each scale applies to all samples. A harness may declare a scale only once: where the tensor is computed, where it
+    is read, or at a tensor whose codes are passed on, see `qdebug.model.operators.known_scales`. If nothing can be
+    added, the recording itself is returned.
 
     Args:
         recording: The recording.
@@ -133,7 +133,7 @@ def as_compared(recording: Recording) -> Recording:
 
 
 def with_understood_graph(recording: Recording) -> Recording:
-    """Return a recording whose graph says all that is understood of it: scales and nodes; the same one if it does.
+    """Return a recording whose graph states all derivable scales and node facts, or the recording itself if it does.
 
     Args:
         recording: The recording.
@@ -144,7 +144,7 @@ def with_understood_graph(recording: Recording) -> Recording:
 
 
 def _in_words_of_onnx(recording: Recording) -> Recording:
-    """Return a recording whose nodes of other frameworks are ONNX's, where all is known of them, weights turned."""
+    """Return a recording with fully understood nodes of other frameworks translated to ONNX, weights permuted."""
     graph = recording.graph
     known = _constants_of(recording)
     found = {node.name: each for node in graph.nodes if (each := translated(node, graph, known)) is not None}
@@ -172,11 +172,11 @@ def _in_words_of_onnx(recording: Recording) -> Recording:
 
 
 _Order = tuple[int, ...] | None
-"""The order that the dimensions of a constant are turned into; None: its first two dimensions become one."""
+"""The permutation applied to a constant's dimensions. None merges its first two dimensions."""
 
 
 def _orders(found: Iterable[Translated]) -> dict[str, _Order]:
-    """Return how constants are arranged for nodes that are said in other words."""
+    """Return how constants are rearranged for translated nodes."""
     orders: dict[str, _Order] = {}
     for each in found:
         orders |= each.turns
@@ -203,7 +203,7 @@ def _turned(info: TensorInfo, order: _Order) -> TensorInfo:
 
 
 def _constants_of(recording: Recording) -> Callable[[str], np.ndarray | None]:
-    """Return a function that gives the values of constants by name, None for others and for those not kept."""
+    """Return a function that gives values of constants by name, or None for other tensors and unkept constants."""
 
     def constant(name: str) -> np.ndarray | None:
         if name not in recording.graph.tensors or not recording.graph.is_constant(name) or not recording.has(name):
@@ -236,7 +236,7 @@ def _with_known_scales(recording: Recording) -> Recording:
 
 
 def _with_recorded_outputs(recording: Recording) -> Recording:
-    """Return a recording whose outputs are the codes, or other forms of their values, where these alone were kept."""
+    """Return a recording whose outputs are replaced by codes or other forms of them, if only those were kept."""
     graph = recording.graph
     outputs = tuple(dict.fromkeys(_recorded_form(recording, name) for name in graph.outputs))
     if outputs == graph.outputs:
@@ -245,9 +245,9 @@ def _with_recorded_outputs(recording: Recording) -> Recording:
 
 
 def _recorded_form(recording: Recording, output: str) -> str:
-    """Return what a recorded tensor is called from which an output of the network follows; the output itself if none.
+    """Return the name of a recorded tensor from which a network output follows, or the output itself.
 
-    It follows from codes whose scale is known, and from the same values in another shape.
+    An output follows from codes with a known scale, and from the same values in a different shape.
     """
     graph, name = recording.graph, output
     while not recording.has(name):
@@ -283,7 +283,7 @@ def _with_tensors(
 
 
 def real_where_varying(recording: Recording) -> Recording:
-    """Return a recording in which every quantization holds for all samples; the same one if that is so already."""
+    """Return a recording in which every quantization applies to all samples, or the recording itself if that is so."""
     varying = {tensor for tensor, _, _ in recording.event_quants}
     return DequantizedPerSample(recording, varying) if varying else recording
 
@@ -306,7 +306,7 @@ class DequantizedPerSample(View):
         super().__init__(recording, graph=_with_tensors(graph, infos))
 
     def load(self, tensor: str, sample: int = 0, step: int = 0) -> np.ndarray:
-        """Return the stored elements, or what they stand for; read-only.
+        """Return the stored elements or their real values, read-only.
 
         Raises:
             RecordingError: No values are kept under this name, sample and step.
@@ -321,26 +321,26 @@ class DequantizedPerSample(View):
         return real
 
     def outline(self, tensor: str, sample: int = 0, step: int = 0) -> Outline | None:
-        """Return dtype, shape and hash of values that are shown as they were recorded; None of others."""
+        """Return dtype, shape and hash of values that are shown as recorded, or None for other values."""
         return None if tensor in self._tensors else self._recording.outline(tensor, sample, step)
 
     def kept(self, tensor: str, sample: int = 0, step: int = 0) -> Kept | None:
-        """Return what was kept of values that were not kept in full; of a tensor that varies nothing can be said."""
+        """Return the record of partially kept values, or None for a tensor whose quantization varies."""
         return None if tensor in self._tensors else self._recording.kept(tensor, sample, step)
 
     @property
     def event_quants(self) -> Mapping[tuple[str, int, int], QuantParams]:
-        """None is left."""
+        """Always empty."""
         return {}
 
 
 def _shown_as(dtype: str | None) -> str:
-    """Return the dtype that codes are shown in as real values."""
+    """Return the dtype in which the real values of codes are shown."""
     return "float64" if dtype is not None and is_wide_code(logical_dtype(dtype)) else "float32"
 
 
 def is_fed_back(recording: Recording, tensor: str) -> bool:
-    """Tell whether an input holds, at each step but the first, what one output gave at the step before: a state.
+    """Return whether an input is a state: at every step but the first, it equals an output of the previous step.
 
     Args:
         recording: The run.
@@ -365,7 +365,7 @@ _LARGEST = 1 << 18
 
 
 class RecentTensors(View):
-    """A recording with its most recent small tensors at hand: 8 MB of them, none above 256 kB.
+    """A recording with its most recent small tensors cached: up to 8 MB in total, none above 256 kB.
 
     Args:
         recording: The recording.
@@ -377,11 +377,11 @@ class RecentTensors(View):
         self._bytes = 0
 
     def has(self, tensor: str, sample: int = 0, step: int = 0) -> bool:
-        """Tell whether values of a tensor were kept for a sample and step."""
+        """Return whether values of a tensor were kept for a sample and step."""
         return (tensor, sample, step) in self._kept or self._recording.has(tensor, sample, step)
 
     def outline(self, tensor: str, sample: int = 0, step: int = 0) -> Outline | None:
-        """Return dtype, shape and hash of values that were kept in full; None if they are not known."""
+        """Return dtype, shape and hash of values that were kept in full, or None if unknown."""
         return self._recording.outline(tensor, sample, step)
 
     def load(self, tensor: str, sample: int = 0, step: int = 0) -> np.ndarray:

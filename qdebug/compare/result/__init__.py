@@ -1,1 +1,1 @@
-"""What a comparison found: one entry a tensor, limits, the verdict, and how they are kept."""
+"""What a comparison found: one entry per tensor, limits, the verdict, and how results are stored."""

@@ -1,4 +1,4 @@
-"""The diagnosis of a comparison: faults with place, reason and remedies, and what was ruled out."""
+"""The diagnosis of a comparison: faults with location, reason and remedies, and what was ruled out."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ __all__ = ["Diagnosis", "FaultClass", "OutputGain", "Remedy", "RuledOut", "class
 
 
 class FaultClass(StrEnum):
-    """The kind of work that a fault asks for."""
+    """The kind of work that a fault calls for."""
 
     KERNEL = "kernel"
-    """The backend computes what no known arithmetic gives, or hands on a wrong buffer."""
+    """The backend computes something that no known arithmetic gives, or passes on a wrong buffer."""
     MODEL = "model"
-    """The two runs do not run the same network: weights, bias, attributes, operators, graph."""
+    """The two runs compute different networks: weights, bias, attributes, operators, graph."""
     QUANTIZATION = "quantization"
-    """Ranges, scales or weights in codes that keep too little, where every kernel is right by them."""
+    """Quantized ranges, scales or weights lose too much, although every kernel computes correctly with them."""
     NUMERIC = "numeric"
     """Overflow, NaN, cancellation, too few digits."""
     REFERENCE = "reference"
     """The reference is wrong, not the backend."""
     UNKNOWN = "unknown"
-    """Beyond a limit, and nothing tells why: the node cannot be replayed, or a limit of the user judges it."""
+    """Beyond a limit for an unknown reason: the node cannot be replayed, or a user limit judges it."""
     RECORDING = "recording"
-    """The two recordings cannot be held against each other, as where the inputs differ."""
+    """The two recordings cannot be compared, for example because their inputs differ."""
 
 
 _CLASSES = {
@@ -56,13 +56,13 @@ _CLASSES = {
 
 
 def class_of(kind: FindingKind) -> FaultClass:
-    """Return the class of a fault that a finding of some kind shows."""
+    """Return the class of the fault behind a finding of a given kind."""
     return _CLASSES[kind]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputGain:
-    """By how many dB a change raises the SQNR of an output."""
+    """The increase in an output's SQNR caused by a change, in dB."""
 
     output: str
     db: float
@@ -74,12 +74,13 @@ class Remedy(JsonObject):
 
     Args:
         edit: Its name in `qdebug repair`: a kind of edit and a node, or several of them.
-        what: A description.
-        gains: Gain in SQNR of each output, over the replayed samples; infinite if the output becomes the reference's.
+        what: A description of the change.
+        gains: SQNR gain of each output, over the replayed samples. Infinite if the output becomes equal to the
+            reference.
         samples: Number of these samples.
-        cost: Its cost, in words.
-        command: The command that makes it.
-        nodes: Number of nodes that it changes; None for every kernel.
+        cost: A description of its cost.
+        command: The command that makes the change.
+        nodes: Number of nodes that it changes. None if it changes every kernel.
     """
 
     json_keys = "edit what gain_db samples cost command nodes|null"
@@ -104,19 +105,18 @@ class Diagnosis(JsonObject):
 
     Args:
         fault: Its class.
-        kind: The kind of its finding; None if no node is beyond its limit.
+        kind: The kind of its finding. None if no node exceeds its limit.
         node: The backend node.
         op: Its operator.
-        tensor: Its output; the input itself if an input of the network is meant.
-        model_node: The source model's name of the node; None if unknown.
-        nodes: All backend nodes with the same fault, this one first.
-        share: Share of these nodes' own errors in the error power of an output, over all samples, by output; None if
-            unknown.
-        before_db: SQNR of the worst of its inputs; None if none was compared.
-        after_db: SQNR of its output; None if it has none.
+        tensor: Its output, or the input itself if the fault is in a network input.
+        model_node: The source model's name of the node, or None if unknown.
+        nodes: All backend nodes with the same fault, starting with this one.
+        share: Share of these nodes' own errors in the error power of each output, over all samples. None if unknown.
+        before_db: SQNR of the worst of its inputs, or None if none was compared.
+        after_db: SQNR of its output, or None if unknown.
         why: One sentence.
         evidence: Names of the constants, attributes or tensors at fault.
-        remedies: Changes that were tried, the cheapest first.
+        remedies: Changes that were tried, cheapest first.
     """
 
     json_keys = "class=fault kind node op tensor model_node nodes share before_db after_db why evidence try=remedies"
@@ -138,11 +138,11 @@ class Diagnosis(JsonObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuledOut(JsonObject):
-    """A class of faults that was searched and not found.
+    """A class of faults that was searched for and not found.
 
     Args:
         fault: The class.
-        sentence: What was checked, a clause.
+        sentence: A clause on what was checked.
     """
 
     json_keys = "class=fault sentence"

@@ -1,4 +1,4 @@
-"""Findings on a node, and the statuses of a comparison."""
+"""Findings about nodes, and the statuses of a comparison."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Status(StrEnum):
     IDENTICAL = "identical"
     WITHIN = "within"
     ACCUMULATED = "accumulated"
-    """Of a whole comparison: every node is within its limit, and an output of the network is not."""
+    """Only for a whole comparison: every node is within its limit, but a network output is not."""
     DIVERGED = "diverged"
     NONFINITE = "nonfinite"
     INCOMPARABLE = "incomparable"
@@ -26,14 +26,14 @@ class Status(StrEnum):
 
 
 class JudgedBy(StrEnum):
-    """The evidence that a compared tensor was judged by."""
+    """The evidence by which a compared tensor was judged."""
 
     REPLAY = "replay"
     """By a replay of its node on the backend's recorded inputs, or by an arithmetic that reproduces it bit for bit."""
     WHOLE_ERROR = "whole_error"
-    """By its whole error, that of its inputs included: it has no node, its node cannot be replayed, or it is equal."""
+    """By its total error, including that of its inputs: it has no node, its node cannot be replayed, or it is equal."""
     NONE = "none"
-    """Not judged: nothing tells whether its node is right, or it could not be compared."""
+    """Not judged: nothing shows whether its node is right, or it could not be compared."""
 
 
 class FindingKind(StrEnum):
@@ -59,46 +59,46 @@ class FindingKind(StrEnum):
     INPUT = "input"
     """The two runs were given different inputs."""
     REFERENCE = "reference"
-    """The reference's tensor, not the backend's, is not what its node gives."""
+    """The reference's tensor, rather than the backend's, does not match its node."""
     DISTURBED = "disturbed"
     """Recording changed how the tensor is computed."""
     STALE = "stale"
-    """A tensor holds the bytes of another one."""
+    """A tensor holds the bytes of another tensor."""
 
 
 class FindingRole(StrEnum):
     """The role of a finding in the verdict, see `qdebug.compare.policy`. Findings are listed in this order."""
 
     DIFFERENCE = "difference"
-    """The two graphs say something else of the node, and it changes the result by more than rounding does."""
+    """The two graphs declare the node differently, and that changes the result by more than rounding does."""
     CAUSE = "cause"
-    """Why an error is beyond its limit; alone it decides nothing."""
+    """Why an error exceeds its limit. It decides nothing on its own."""
     BREACH = "breach"
-    """An error is beyond its limit."""
+    """An error exceeds its limit."""
     COST = "cost"
-    """The chosen codes or a known arithmetic lose too much, and the node does right by them: the outputs decide."""
+    """The chosen codes or a known arithmetic lose too much, but the node computes correctly: the outputs decide."""
     EXCUSE = "excuse"
-    """Beyond a limit, and why that counts for nothing: the reason of a node that is within its limits."""
+    """An error exceeds a limit, and why that does not count: the reason given for a node within its limits."""
     OUTPUT = "output"
-    """A part of an output of the network is beyond the limit of outputs: so is the output, whatever its other parts."""
+    """A part of a network output exceeds the limit of outputs, and so does the output, whatever its other parts."""
     NOTE = "note"
-    """Worth saying; it decides nothing."""
+    """Worth mentioning, but decides nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding(JsonObject):
-    """One finding on a node.
+    """A finding about a node.
 
     Args:
         kind: Its subject.
         role: Its role in the verdict.
         node: The backend node.
         sentence: A clause for the user, without the node's name.
-        amount: Its size; None if there is nothing to measure, for example for an attribute.
-        limit: The limit of the amount, in the same unit; None without a limit.
-        unit: Unit of both; for an SQNR ("dB"), less is worse.
+        amount: Its size, or None if there is nothing to measure, as for an attribute.
+        limit: The limit of the amount, in the same unit, or None.
+        unit: Unit of both. For an SQNR ("dB"), less is worse.
         given: Whether the user gave the limit.
-        evidence: Name of the constant, attribute, tensor or format at fault; None if there is no single one.
+        evidence: Name of the constant, attribute, tensor or format at fault, or None if there is no single one.
     """
 
     json_keys = "kind role node sentence amount limit unit evidence"
@@ -126,7 +126,7 @@ class Judged(JsonObject):
     Args:
         amount: The amount.
         limit: Its limit.
-        unit: Unit of both: "LSB", "elements", "integers", or "bound" for the error over that of correct rounding.
+        unit: Unit of both: "LSB", "elements", "integers", or "bound" for the error divided by that of correct rounding.
     """
 
     amount: float
@@ -135,12 +135,12 @@ class Judged(JsonObject):
 
 
 def apart(amount: float, limit: float, *, digits: int = 3) -> str:
-    """Write a number with as many digits as it takes to tell it from its limit: 19.99 against 20.
+    """Write a number with as many digits as it takes to distinguish it from its limit: 19.99 for a limit of 20.
 
     Args:
         amount: The number.
         limit: Its limit.
-        digits: Significant digits at least.
+        digits: Minimum number of significant digits.
     """
     text = f"{amount:.{digits}g}"
     # 17 digits distinguish any two float64 numbers

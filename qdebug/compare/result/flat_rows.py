@@ -1,4 +1,4 @@
-"""Results as flat rows: one dictionary a tensor, for data frames and CSV."""
+"""Results as flat rows: one dictionary per tensor, for data frames and CSV."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _METRICS = (
     *_USUAL,
     *(m.name for m in METRICS if m.group is MetricGroup.ERROR and m.name not in {*_USUAL, "worst_index"}),
 )
-"""The metrics that are looked at most in their usual order, then every other one of the table."""
+"""The most used metrics in their usual order, then all others of the table."""
 _ERRORS = PARTS[:-1]
-"""Without clipping, which the columns of saturation tell of."""
+"""All parts but clipping, which the saturation columns cover."""
 _PARTS = ("sqnr_db", "max_lsb", "rel_l2", "max_abs", "rmse")
 _RAILS = tuple(m.name for m in METRICS if m.group is MetricGroup.SATURATION)
 _TEXTS = ("note", "basis", "declared", "attribution_note", "judged_by", "explained", "precision")
@@ -48,14 +48,14 @@ COLUMNS: Sequence[str] = (
     *_TEXTS,
     "findings",
 )
-"""Keys of a row, in their order."""
+"""Keys of a row, in order."""
 
 
 def flat_row(node: NodeResult) -> dict[str, Any]:
-    """Return a result as one flat dictionary with the keys `COLUMNS`; what is unknown is None, NaN stays NaN.
+    """Return a result as a flat dictionary with the keys `COLUMNS`. Unknown values are None, and NaN stays NaN.
 
-    Indices are text ("0,3,1"). `scale` and `zero_point` are those of a tensor with one of each; of one with several,
-    `scales` tells how many there are.
+    Indices are strings ("0,3,1"). `scale` and `zero_point` are set for a tensor with one of each. For a tensor with
+    several, `scales` is their number.
 
     Args:
         node: The result.

@@ -21,12 +21,12 @@ __all__ = [
 
 
 def input_finding(node: NodeResult) -> Finding | None:
-    """Return the finding that an input of the network differs between the runs; None for other tensors."""
+    """Return the finding that a network input differs between the runs, or None for other tensors."""
     return next((finding for finding in node.findings if finding.kind is FindingKind.INPUT), None)
 
 
 def _nan_finding(node: NodeResult) -> Finding | None:
-    """Return the finding that an input of the network holds NaN in both runs; None for other tensors."""
+    """Return the finding that a network input holds NaN in both runs, or None for other tensors."""
     if node.op != "Input":
         return None
     kinds = FindingKind.NONFINITE, FindingRole.NOTE
@@ -34,12 +34,12 @@ def _nan_finding(node: NodeResult) -> Finding | None:
 
 
 def different_inputs(of: ResultTable) -> list[NodeResult]:
-    """Return the inputs of the network that differ between the two runs."""
+    """Return the network inputs that differ between the two runs."""
     return [node for node in of.nodes if input_finding(node) is not None]
 
 
 def different_inputs_clause(different: Sequence[NodeResult]) -> str:
-    """Return a clause that the two runs were given different inputs.
+    """Return a clause saying that the two runs were given different inputs.
 
     Args:
         different: The inputs that differ, at least one.
@@ -51,7 +51,7 @@ def different_inputs_clause(different: Sequence[NodeResult]) -> str:
 
 
 def nan_input(of: ResultTable, first: NodeResult, graph: Graph) -> NodeResult | None:
-    """Return an input with NaN in both runs that leads to the first difference; None if there is none."""
+    """Return an input with NaN in both runs that leads to the first difference, or None."""
     if first.status is not Status.NONFINITE:
         return None
     rows = of.rows_of(upstream(graph, (first.tensor,)))
@@ -59,7 +59,7 @@ def nan_input(of: ResultTable, first: NodeResult, graph: Graph) -> NodeResult | 
 
 
 def nan_input_sentence(given: NodeResult, first: NodeResult) -> str:
-    """Return a sentence that an input holds NaN, and where the runs first differ because of it."""
+    """Return a sentence saying that an input holds NaN, and where the runs first differ because of it."""
     finding = _nan_finding(given)
     detail = "" if finding is None else f": {finding.sentence}"
     return f"The input {given.tensor!r} holds NaN{detail}. The two runs handle NaN differently at {first.node!r}."

@@ -1,8 +1,8 @@
-"""Results stored between two comparisons of the same recordings: as columns and back.
+"""Stores results between two comparisons of the same recordings, as columns, and restores them.
 
 Objects of a dataclass are stored as NumPy columns, value for value. The type hints of a dataclass define its columns,
 so a new field needs no change here. A column is named after its field; "field?" marks the rows that have a value,
-"field#" counts the entries of a tuple, and "texts" holds every different text once. Columns are checked before objects
+"field#" counts the entries of a tuple, and "texts" holds every distinct string once. Columns are checked before objects
 are made from them.
 """
 
@@ -41,12 +41,12 @@ def to_columns(rows: Sequence[Any], kind: type, *, omit: frozenset[str] = frozen
 
     Args:
         rows: Objects of one dataclass.
-        kind: That dataclass. Its fields are numbers, texts, StrEnums, dataclasses, tuples of any length of one of
+        kind: The dataclass. Its fields are numbers, strings, StrEnums, dataclasses, tuples of any length of one of
             these, or None.
-        omit: Fields of `kind` that are left out.
+        omit: Fields of `kind` to leave out.
 
     Raises:
-        TypeError: A field has another declared type.
+        TypeError: A field has an unsupported declared type.
         ValueError: A value is not of its declared type, or too large to be stored exactly.
     """
     writer = _Writer()
@@ -64,17 +64,17 @@ def from_columns(
     omit: frozenset[str] = frozenset(),
     given: Mapping[str, Sequence[Any]] | None = None,
 ) -> list[T]:
-    """Return the rows that were given to `to_columns`.
+    """Return the rows that were passed to `to_columns`.
 
     Args:
         columns: The columns, from any source.
         kind: The dataclass.
         count: Expected number of rows.
-        omit: As given to `to_columns`.
-        given: Values of omitted fields; other omitted fields get their defaults.
+        omit: As passed to `to_columns`.
+        given: Values of omitted fields. Other omitted fields get their defaults.
 
     Raises:
-        ValueError: The columns are not those of `count` rows of this dataclass.
+        ValueError: The columns do not contain `count` rows of this dataclass.
     """
     reader = _Reader(columns)
     rows: list[T] = reader.rows(kind, "", count, omit, given or {})
@@ -91,7 +91,7 @@ def _hints_of(kind: type) -> Mapping[str, Any]:
 
 @cache
 def _optional(hint: Any) -> Any:
-    """Return X for X | None; None for any other hint."""
+    """Return X for the type hint X | None, or None for any other hint."""
     if get_origin(hint) is not UnionType:
         return None
     inner = [part for part in get_args(hint) if part is not NoneType]
@@ -100,20 +100,20 @@ def _optional(hint: Any) -> Any:
 
 @cache
 def _entry_of(hint: Any) -> Any:
-    """Return X for tuple[X, ...]; None for any other hint."""
+    """Return X for the type hint tuple[X, ...], or None for any other hint."""
     parts = get_args(hint)
     return parts[0] if get_origin(hint) is tuple and len(parts) == 2 and parts[1] is Ellipsis else None
 
 
 class _Writer:
-    """Fills columns, and numbers the texts that they name."""
+    """Fills columns, and numbers the strings that they refer to."""
 
     def __init__(self) -> None:
         self.columns: Columns = {}
         self.texts: dict[str, int] = {}
 
     def rows(self, rows: Sequence[Any], kind: type, name: str, omit: frozenset[str]) -> None:
-        """Take in dataclass objects, field by field."""
+        """Add dataclass objects, field by field."""
         for field, hint in _hints_of(kind).items():
             if field not in omit:
                 self._values([getattr(row, field) for row in rows], hint, f"{name}.{field}" if name else field)
@@ -157,7 +157,7 @@ class _Reader:
     """Makes objects from columns, each of which is checked and used once.
 
     Attributes:
-        left: Columns that were not used yet.
+        left: Columns that have not been used yet.
     """
 
     def __init__(self, columns: Mapping[str, np.ndarray]) -> None:
@@ -240,7 +240,7 @@ def _default(kind: type, name: str) -> Any:
 _ASKED_LATER = frozenset(
     {"acknowledged", "file", "allow_partial", "allow_unfaithful", "allow_different_inputs", "allow_uncompared"}
 )
-"""Limits that judge no tensor but the whole comparison, when it is summed up."""
+"""Limits that apply to the whole comparison instead of a tensor, when it is summed up."""
 
 _FROM_PLAN = ("index", "node", "op", "tensor", "reference_tensor", "match", "match_reason", "confidence", "quant")
 _OMIT = frozenset({*_FROM_PLAN, "acknowledged"})
@@ -248,7 +248,7 @@ _OMIT = frozenset({*_FROM_PLAN, "acknowledged"})
 
 
 def result_facts(pairs: Sequence[Pair], limits: Limits) -> Iterator[str]:
-    """Yield the facts that results depend on besides recordings and code: the pairs and the limits."""
+    """Yield everything that results depend on besides recordings and code: the pairs and the limits."""
     judging = [entry.name for entry in fields(limits) if entry.name not in _ASKED_LATER]
     judged = [f"{name}={getattr(limits, name)!r}" for name in judging]
     yield from judged
@@ -276,7 +276,7 @@ def kept_results(
         planned: The compared tensors, the same as when they were stored.
 
     Raises:
-        ValueError: The columns are not those of a result for each planned entry.
+        ValueError: The columns do not contain one result for each planned entry.
     """
     remaining = dict(columns)
     output_count = remaining.pop("outputs", np.empty(0, np.int64))

@@ -34,10 +34,10 @@ __all__ = [
 BOUNDS = ("min_sqnr", "max_lsb", "atol", "rtol", "max_saturation")
 """Names of the limits that can be set for all tensors or for some."""
 ALL_BOUNDS = (*BOUNDS, "min_output_sqnr")
-"""The same, and the limit of a whole comparison."""
+"""The same, plus the limit of a whole comparison."""
 
 DECIBELS = ("min_sqnr", "min_output_sqnr")
-"""Limits in dB, the only ones that may be below 0."""
+"""Limits in dB, the only ones that may be negative."""
 
 LIMITS_SCHEMA = SchemaPart(
     {
@@ -51,20 +51,20 @@ LIMITS_SCHEMA = SchemaPart(
         },
     }
 )
-"""JSON Schema of `Limits.to_dict`, as far as its keys do not depend on the limits."""
+"""JSON Schema of `Limits.to_dict`, as far as its keys are fixed."""
 
 _WILD = re.compile(r"[*?\[]")
 
 
 def check_bounds(entry: object, names: Sequence[str] = BOUNDS) -> None:
-    """Check that the limits of an entry are limits; what every comparison with them would let pass is none.
+    """Check that the limits of an entry are valid. A limit that every comparison would pass is not.
 
     Args:
-        entry: What has the limits.
-        names: Its attributes that are limits.
+        entry: The object with the limits.
+        names: The attributes of it that are limits.
 
     Raises:
-        UsageError: One of them is no number, NaN, below 0, or a share above 1.
+        UsageError: One of them is not a number, NaN, below 0, or a share above 1.
     """
     for name in names:
         value = getattr(entry, name)
@@ -83,20 +83,20 @@ def check_bounds(entry: object, names: Sequence[str] = BOUNDS) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitRule:
-    """Limits for the tensors that fit its patterns; what it does not set is no limit there.
+    """Limits for the tensors that match its patterns. A limit that is not set does not apply there.
 
     Args:
         tensor: Pattern (`*`, `?`, `[seq]`) for the name of the backend's tensor.
         node: Pattern for the name of the backend's node.
         op: Pattern for the operator of the backend's node.
-        min_sqnr: Least SQNR in dB.
+        min_sqnr: Minimum SQNR in dB.
         max_lsb: Largest difference in steps of the backend's scale.
-        atol: Largest absolute difference; with `rtol`, each element may differ by atol + rtol*abs(reference).
-        rtol: Relative part of that.
-        max_saturation: Largest share of clipped values: those of the reference that the codes cannot represent; 0 to 1.
+        atol: Largest absolute difference. With `rtol`, each element may differ by atol + rtol*abs(reference).
+        rtol: Relative part of that tolerance.
+        max_saturation: Largest share, from 0 to 1, of clipped values: reference values that the codes cannot represent.
 
     Raises:
-        UsageError: A limit is no number, or one that means nothing.
+        UsageError: A limit is not a number, or is meaningless.
     """
 
     tensor: str = "*"
@@ -113,7 +113,7 @@ class LimitRule:
 
     @property
     def bounds(self) -> dict[str, float | None]:
-        """Every limit by name; None where it is not set."""
+        """Every limit by name, or None if it is not set."""
         return {name: getattr(self, name) for name in BOUNDS}
 
     @property
@@ -122,20 +122,20 @@ class LimitRule:
         return {name: text for name in ("tensor", "node", "op") if (text := getattr(self, name)) != "*"}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the rule as plain values, without what it does not set."""
+        """Return the rule as plain values, without unset limits."""
         plain = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in plain.items() if value not in (None, "*")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acknowledgement(JsonObject):
-    """A node that may be beyond its limit: it stays visible, and counts for nothing until it expires.
+    """A node that may exceed its limit. It stays visible but does not count until the acknowledgement expires.
 
     Args:
-        node: Exact name of a backend node; of a graph input, the tensor's.
-        reason: Why that is all right.
-        expires: The last day on which it holds, as YYYY-MM-DD; None if it holds for ever.
-        expired: Whether that day is over.
+        node: Exact name of a backend node, or of the tensor for a graph input.
+        reason: Why that is acceptable.
+        expires: The last day on which it is valid, as YYYY-MM-DD, or None if it never expires.
+        expired: Whether that day has passed.
     """
 
     json_keys = "reason expires expired"
@@ -147,7 +147,7 @@ class Acknowledgement(JsonObject):
 
 
 class Named(Protocol):
-    """Whatever has the names that a rule looks at."""
+    """Anything with the names that a rule matches."""
 
     @property
     def tensor(self) -> str:
@@ -163,10 +163,10 @@ class Named(Protocol):
 
 
 class RuleFinder:
-    """Finds the rule that holds for a tensor: the last one that fits.
+    """Finds the rule for a tensor: the last rule that matches it.
 
     Args:
-        rules: In their order.
+        rules: The rules, in order.
     """
 
     def __init__(self, rules: Sequence[LimitRule]) -> None:
@@ -181,7 +181,7 @@ class RuleFinder:
                 self._named.setdefault(rule.tensor, []).append(position)
 
     def find(self, entry: Named) -> LimitRule | None:
-        """Return the rule for a tensor; None if no rule fits."""
+        """Return the rule for a tensor, or None if no rule matches."""
         for position in sorted([*self._rest, *self._named.get(entry.tensor, [])], reverse=True):
             patterns = zip(self._patterns[position], (entry.tensor, entry.node, entry.op), strict=True)
             if all(pattern is None or pattern.match(name) for pattern, name in patterns):
@@ -192,12 +192,12 @@ class RuleFinder:
 def unused_entries(
     rules: Sequence[LimitRule], acknowledged: Sequence[Acknowledgement], entries: Sequence[Named]
 ) -> list[str]:
-    """Say of each rule that decides for no tensor, and of each acknowledged node that there is not, that it is so.
+    """Return a sentence for each rule that decides no tensor, and for each acknowledged node that does not exist.
 
     Args:
-        rules: In their order.
-        acknowledged: In their order.
-        entries: What was compared.
+        rules: The rules, in order.
+        acknowledged: The acknowledgements, in order.
+        entries: The compared tensors.
     """
     finder = RuleFinder(rules)
     used = {id(finder.find(entry)) for entry in entries}
@@ -213,42 +213,42 @@ def unused_entries(
 
 
 def _compiled(pattern: str) -> re.Pattern[str] | None:
-    """Return the regular expression of a pattern; None for one that fits everything."""
+    """Return the regular expression of a pattern, or None for a pattern that matches everything."""
     return None if pattern == "*" else re.compile(translate(pattern))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a tensor's error may be, and what may be left out.
+    """How large a tensor's error may be, and what may be missing.
 
-    Limits that are given judge a tensor's whole error; where several are given, all must hold. With none given, limits
-    are derived: a node is judged by the error it introduces itself, in steps of its own output if that is quantized,
-    against the rounding of its sums if it is not. A node that cannot be replayed is judged by its whole error, with
-    `DEFAULT_MIN_SQNR`, or `CODES_MIN_SQNR` where that is no more than it may introduce itself. Integers that are no
-    codes, and booleans, must be what the node's inputs give, to the last one. For a tensor that a rule fits, the rule's
-    limits hold instead of these.
+    Limits set by the user judge a tensor's total error; if several are set, all must be met. If none are set, limits
+    are derived: a node is judged by the error it introduces itself, in steps of its own output if that is quantized, or
+    relative to the rounding of its sums if it is not. A node that cannot be replayed is judged by its total error, with
+    `DEFAULT_MIN_SQNR`, or with `CODES_MIN_SQNR` if that is no more than it may introduce itself. Booleans, and integers
+    that are not codes, must equal exactly what the node's inputs give. For a tensor that matches a rule, the rule's
+    limits replace these.
 
     Args:
-        min_sqnr: Least SQNR in dB.
-        max_lsb: Largest difference in steps of the backend's scale; holds for quantized tensors alone.
-        atol: Largest absolute difference; with `rtol`, each element may differ by atol + rtol*abs(reference).
-        rtol: Relative part of that.
-        max_saturation: Largest share of clipped values: those of the reference that the codes cannot represent. Codes
-            at qmin or qmax alone do not count. Judged beside the error, given or derived.
-        min_output_sqnr: Least SQNR in dB of each output of the network that holds real numbers or codes, judged where
-            no node is beyond its limit; `OUTPUT_MIN_SQNR` where no limit is given. Give -inf for none.
-        rules: Limits for some tensors; the last rule that fits a tensor holds.
-        acknowledged: Nodes that may be beyond their limits; of several for one node the last holds.
-        file: Where these limits were read; None if nowhere.
-        explain: Look for the arithmetic of quantized nodes that differ; one that is reproduced bit for bit is within
-            derived limits.
+        min_sqnr: Minimum SQNR in dB.
+        max_lsb: Largest difference in steps of the backend's scale. Applies to quantized tensors only.
+        atol: Largest absolute difference. With `rtol`, each element may differ by atol + rtol*abs(reference).
+        rtol: Relative part of that tolerance.
+        max_saturation: Largest share of clipped values: reference values that the codes cannot represent. Codes at qmin
+            or qmax alone do not count. Judged in addition to the error, given or derived.
+        min_output_sqnr: Minimum SQNR in dB of each network output that holds real numbers or codes, judged if no node
+            exceeds its limit. Defaults to `OUTPUT_MIN_SQNR` if no limit is given. Use -inf for no limit.
+        rules: Limits for some tensors. The last rule that matches a tensor applies.
+        acknowledged: Nodes that may exceed their limits. If a node has several entries, the last one applies.
+        file: The file that these limits were read from, or None.
+        explain: Search for the arithmetic of quantized nodes that differ. A node that is reproduced bit for bit is
+            within derived limits.
         allow_partial: Accept a recording that is marked incomplete.
         allow_unfaithful: Accept a recording that changed the result it observed.
         allow_different_inputs: Compare runs whose inputs differ.
         allow_uncompared: Lost tensors to accept: a number of them, or name patterns.
 
     Raises:
-        UsageError: A limit is no number, or one that means nothing.
+        UsageError: A limit is not a number, or is meaningless.
 
     Example:
         >>> limits = qdebug.Limits(max_lsb=100, min_output_sqnr=5)
@@ -280,30 +280,30 @@ class Limits:
         return any(value is not None for value in (self.min_sqnr, self.max_lsb, self.atol, self.rtol))
 
     def under(self, rule: LimitRule | None) -> Limits:
-        """Return the limits of a tensor.
+        """Return the limits that apply to a tensor.
 
         Args:
-            rule: The rule that holds for it; None if no rule does.
+            rule: The rule that applies to the tensor, or None.
         """
         return self if rule is None else replace(self, **rule.bounds)  # type: ignore[arg-type]  # bounds are no flags
 
     def acknowledgement(self, node: str) -> Acknowledgement | None:
-        """Return what is acknowledged of a backend node; None if nothing is."""
+        """Return the acknowledgement of a backend node, or None."""
         return next((entry for entry in reversed(self.acknowledged) if entry.node == node), None)
 
     def accepting_nothing(self) -> Limits:
-        """Return the same limits without anything that may be missing."""
+        """Return the same limits without accepting anything missing."""
         nothing: dict[str, Any] = {"allow_partial": False, "allow_unfaithful": False, "allow_different_inputs": False}
         return replace(self, **nothing, allow_uncompared=())
 
     @property
     def sqnr_in_force(self) -> float | None:
-        """The least SQNR that is applied where a replay does not judge; none beside other limits of the user."""
+        """The minimum SQNR that applies if no replay judges a tensor, or None next to other user limits."""
         return self.min_sqnr if self.given else DEFAULT_MIN_SQNR
 
     @property
     def output_sqnr_in_force(self) -> float | None:
-        """The least SQNR of an output of the network; None if the user's other limits alone judge."""
+        """The minimum SQNR of a network output, or None if only the user's other limits apply."""
         if self.min_output_sqnr is not None:
             return self.min_output_sqnr
         return None if self.given else OUTPUT_MIN_SQNR
@@ -314,7 +314,7 @@ class Limits:
         return None if self.atol is None and self.rtol is None else (self.atol or 0.0, self.rtol or 0.0)
 
     def judge_whole(self, stats: ErrorStats) -> bool:
-        """Tell whether the user's limits judge a tensor: they do not if they are in steps, and it has none.
+        """Return whether the user's limits judge a tensor; False if they are in steps and the tensor has none.
 
         Args:
             stats: The tensor's error.
@@ -361,10 +361,10 @@ class Limits:
 
 
 def checked_limits(limits: Limits | None) -> Limits:
-    """Return limits as they were passed, or those in force where none were.
+    """Return limits as passed, or the limits in force if none were passed.
 
     Raises:
-        UsageError: It is something else.
+        UsageError: The argument is not a `Limits`.
     """
     if limits is not None and not isinstance(limits, Limits):
         raise UsageError(

@@ -1,4 +1,4 @@
-"""The result of one tensor: its status, its error, and each sample."""
+"""The result for one tensor: its status, its error, and each sample."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleError:
-    """Part of the error of one tensor in one sample, in short; see `qdebug.numerics.metric_table` for each."""
+    """A short form of a tensor's error in one sample, see `qdebug.numerics.metric_table` for each metric."""
 
     max_abs: float | None
     rmse: float | None
@@ -41,7 +41,7 @@ class SampleError:
 
     @classmethod
     def of(cls, stats: ErrorStats | None) -> SampleError | None:
-        """Return the short form of an error; None if it is unknown."""
+        """Return the short form of an error, or None if it is unknown."""
         if stats is None:
             return None
         return cls(max_abs=stats.max_abs, rmse=stats.rmse, sqnr_db=stats.sqnr_db, max_lsb=stats.max_lsb)
@@ -49,15 +49,15 @@ class SampleError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleResult(JsonObject):
-    """The comparison of one tensor in one sample, all its steps together.
+    """The comparison of one tensor in one sample, over all its steps.
 
     Args:
         sample: Its number.
         max_abs: Largest absolute difference.
         sqnr_db: 10 log10(sum reference^2 / sum difference^2).
         status: Its status.
-        introduced: Error that the node adds in this sample; None if unknown.
-        propagated: Error that reaches it through its inputs; None if unknown.
+        introduced: Error that the node adds in this sample, or None if unknown.
+        propagated: Error that reaches it through its inputs, or None if unknown.
     """
 
     json_keys = "sample max_abs sqnr_db status introduced propagated"
@@ -74,46 +74,47 @@ class SampleResult(JsonObject):
 class NodeResult(JsonObject, ErrorParts):
     """The comparison of one backend tensor with its reference.
 
-    The origin of its error is in its `ErrorParts`.
+    Its `ErrorParts` show where the error comes from.
 
     Args:
         index: Position in the backend's topological order of tensors.
-        node: Backend node that computes the tensor; the tensor's own name for a graph input.
-        op: Its operator; "Input" for a graph input.
+        node: Backend node that computes the tensor, or the tensor's own name for a graph input.
+        op: Its operator, or "Input" for a graph input.
         tensor: The backend tensor.
         reference_tensor: The reference tensor.
         match: The kind of evidence for the pair.
         match_reason: A clause that the user can check.
         status: Its status.
         confidence: Confidence of the pair, from 0 to 1.
-        reason: Why it is diverged, nonfinite or incomparable; None otherwise.
-        note: What was left out of the comparison; None if nothing.
+        reason: Why it is diverged, nonfinite or incomparable. None for other statuses.
+        note: What was left out of the comparison, or None.
         basis: "full" if every element was compared.
         lacking: Whether one side kept more of some samples than the other, so that they were not compared.
-        metrics: The error over all samples; None if incomparable.
-        judged: The amount that the derived limit applies to: `arithmetic` without clipping; None if there is none.
-        findings: Findings on the node, whatever limits are in force.
-        born: Where a NaN or an infinity first appears that no input of the node explains; None if there is none.
-        declared: A difference of the two graphs at this node with an effect beyond rounding, or a constant that its
-            format cannot hold; None if there is none.
-        attribution_note: Why `introduced` is unknown; None if it is known.
+        metrics: The error over all samples, or None if incomparable.
+        judged: The amount that the derived limit applies to: `arithmetic` without clipping. None if there is none.
+        findings: Findings about the node, whatever limits are in force.
+        born: Where a NaN or an infinity that no input of the node explains first appears, or None.
+        declared: A graph difference at this node with an effect beyond rounding, or a constant that its format cannot
+            represent. None if there is neither.
+        attribution_note: Why `introduced` is unknown, or None if it is known.
         judged_by: The evidence for the status.
-        failed_replay: Whether the replay failed or was refused although the node has a kernel and all its inputs were
+        failed_replay: Whether the replay failed or was rejected although the node has a kernel and all its inputs were
             recorded.
-        unchecked: Why nothing checked that both graphs compute the same between compared tensors; None if it was
+        unchecked: Why nothing checked that both graphs compute the same between compared tensors. None if it was
             checked, or the tensor equals the reference's.
-        gain: rms(error out) / rms(largest error in); None until known.
-        relative_gain: rel_l2(propagated) / rel_l2(largest error in), of the whole error if the propagated part is
-            unknown; None until known.
-        explained: Arithmetic that reproduces it exactly, in words; None if there is none or it was not searched.
-        reproduced: Whether a known arithmetic reproduces it exactly; None if it was not searched, as for float nodes.
-        precision: 16-bit or 8-bit float format that holds all of its values and not all of the reference's, although
-            they are stored in a longer one; None if there is none.
-        saturation: Reference values that the codes clip, and codes at the ends; None if the tensor is not quantized.
+        gain: rms(error out) / rms(largest error in), or None until known.
+        relative_gain: rel_l2(propagated) / rel_l2(largest error in), using the total error if the propagated part is
+            unknown. None until known.
+        explained: Arithmetic that reproduces it exactly, in words. None if there is none or none was searched.
+        reproduced: Whether a known arithmetic reproduces it exactly. None if none was searched, as for float nodes.
+        precision: 16-bit or 8-bit float format that fits all of its values but not all of the reference's, although
+            they are stored in a longer format. None if there is none.
+        saturation: Reference values that the codes clip, and codes at the ends of the range. None if the tensor is not
+            quantized.
         quant: The backend tensor's quantization.
         samples: The comparison of each sample.
-        placement: Where the backend's node ran; None if unknown.
-        acknowledged: Why it may be beyond its limit; None if it is not acknowledged.
+        placement: Where the backend's node ran, or None if unknown.
+        acknowledged: Why it may exceed its limit, or None if it is not acknowledged.
 
     Example:
         >>> node = qdebug.diff("float.h5", "int8.h5")["conv1_quant"]
@@ -166,12 +167,12 @@ _BEYOND = (Status.DIVERGED, Status.NONFINITE)
 
 
 def breaks_limit(node: NodeResult) -> bool:
-    """Tell whether a tensor is beyond its limit, or is declared so differently that it has another shape."""
+    """Return whether a tensor exceeds its limit, or is declared so differently that its shape differs."""
     return node.status in _BEYOND or (node.status is Status.INCOMPARABLE and node.declared is not None)
 
 
 def blamed(node: NodeResult) -> str:
-    """Return the backend node to blame for a tensor: the one of its first finding, else the one that computes it.
+    """Return the backend node to blame for a tensor: that of its first finding, or else the node that computes it.
 
     Nodes between two compared tensors are judged with the later one. A finding may name a node in between.
 
@@ -185,22 +186,22 @@ def blamed(node: NodeResult) -> str:
 
 
 def cost_of(node: NodeResult) -> Finding | None:
-    """Return what the codes of a tensor cost that is within its limit; None if that is little, or was accepted."""
+    """Return the finding about what a tensor's codes cost within its limit, or None if that is little or accepted."""
     if node.status is not Status.WITHIN or is_excused(node):
         return None
     return next((found for found in node.findings if found.role is FindingRole.COST), None)
 
 
 def is_doubt(found: Finding) -> bool:
-    """Tell whether a finding says that nothing tells whether a node is right."""
+    """Return whether a finding says that it is unknown whether a node is right."""
     return found.role is FindingRole.EXCUSE and found.kind in (FindingKind.ERROR, FindingKind.ARITHMETIC)
 
 
 def is_excused(node: NodeResult) -> bool:
-    """Tell whether somebody accepted what is wrong with a tensor, and that has not expired."""
+    """Return whether the user accepted what is wrong with a tensor, and the acceptance has not expired."""
     return node.acknowledged is not None and not node.acknowledged.expired
 
 
 def is_beyond(node: NodeResult) -> bool:
-    """Tell whether a tensor breaks its limit and is not excused: what verdicts and exit codes count."""
+    """Return whether a tensor breaks its limit and is not excused. Verdicts and exit codes are based on this."""
     return breaks_limit(node) and not is_excused(node)

@@ -1,4 +1,4 @@
-"""Finds the NaN or infinity that reaches the outputs: where it is born, and the nodes that hand it on."""
+"""Finds the NaN or infinity that reaches the outputs: where it originates, and the nodes that pass it on."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ __all__ = ["Nonfinite", "nonfinite_of"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nonfinite(JsonObject):
-    """The birth of a NaN or an infinity, and its way through the network.
+    """The origin of a NaN or an infinity, and its path through the network.
 
     Args:
-        row: The compared tensor in which it is seen first.
-        born: Where it is born.
-        path: The nodes from there on that give what is not finite, in order; of a long path the two ends.
-        left_out: How many nodes were left out in the middle.
-        output: The output of the network that it reaches; None if it reaches none.
-        spoilt: Of no output that it reaches, the worst finite output that is made of it; None if none is.
+        row: The compared tensor in which it first appears.
+        born: Where it originates.
+        path: The nodes with non-finite outputs from there on, in order. Only the two ends of a long path.
+        left_out: Number of nodes left out in the middle.
+        output: The network output that it reaches, or None.
+        spoilt: If it reaches no output, the worst finite output that depends on it, or None.
     """
 
     json_keys = "born path left_out output spoilt"
@@ -42,17 +42,17 @@ class Nonfinite(JsonObject):
 
 
 def nonfinite_of(of: ResultTable, graph: Graph) -> Nonfinite | None:
-    """Return the birth of what is not finite at the worst output, and the shortest path from there.
+    """Return the origin of the non-finite values at the worst output, and the shortest path from there.
 
-    Of several births that reach the output it is the first one in order. Where none reaches an output, it is the first
-    of all, and its path ends where the last tensor is that is not finite.
+    If several origins reach the output, the first in order is returned. If none reaches an output, the first of all is
+    returned, and its path ends at the last non-finite tensor.
 
     Args:
-        of: How compared tensors stand.
+        of: The table of results.
         graph: The backend's graph.
 
     Returns:
-        None if no birth is known.
+        The origin and path, or None if no origin is known.
     """
     births = {row: node.born for row, node in enumerate(of.nodes) if node.born is not None and of.beyond[row]}
     if not births:
@@ -79,7 +79,7 @@ def nonfinite_of(of: ResultTable, graph: Graph) -> Nonfinite | None:
 
 
 def _spoilt(of: ResultTable, graph: Graph, tensor: str) -> str | None:
-    """Return the worst output of the network that is made of a tensor; None if none differs."""
+    """Return the worst network output that depends on a tensor, or None if none differs."""
     below = downstream(graph, (tensor,))
     levels = {
         of[row].tensor: stats.sqnr_db
@@ -96,7 +96,7 @@ def _count(of: ResultTable, row: int) -> int:
 
 
 def _walk(start: int, edges: Mapping[int, list[int]]) -> dict[int, int | None]:
-    """Return what is reached from a row, each with the row that it was reached from, the nearest first."""
+    """Return the rows reachable from a row, each with its predecessor, nearest first."""
     reached: dict[int, int | None] = {start: None}
     waiting = deque([start])
     while waiting:
@@ -111,7 +111,7 @@ def _walk(start: int, edges: Mapping[int, list[int]]) -> dict[int, int | None]:
 def _traced(
     of: ResultTable, births: Mapping[int, Birth], row: int, below: Mapping[int, int | None], *, output: str | None
 ) -> Nonfinite:
-    """Return the path from a birth along the rows that each was reached from."""
+    """Return the path from an origin, following the predecessor of each row."""
     nodes: list[str] = []
     at: int | None = row
     while at is not None:

@@ -1,4 +1,4 @@
-"""Finds the node that the error at the network's output comes from, and by how much each node enlarges error."""
+"""Finds the node that causes the error at the network's output, and by how much each node amplifies error."""
 
 from __future__ import annotations
 
@@ -47,21 +47,20 @@ __all__ = [
 ]
 
 ErrorsByInput = Callable[[str, Sequence[str], int], Mapping[str, float] | None]
-"""Returns the error that each of some inputs alone makes of a compared tensor in one sample; None where that is not
-known."""
+"""Returns the error that each of the given inputs causes on its own in a tensor in one sample, or None if unknown."""
 
 
 def with_gain(node: NodeResult, graph: Graph, error_of: Callable[[str], ErrorStats | None]) -> NodeResult:
-    """Return a result with its gains: errors of its output over the largest error of an input.
+    """Return a result with its gains: the error of its output divided by the largest error of an input.
 
-    `gain` is of the whole error. `relative_gain` is of what the inputs' errors make of the output, so that a node
-    which adds much is not taken for one that amplifies; where that part is not known, of the whole error too. Both are
-    None where no input was compared or no error comes in.
+    `gain` is based on the total error. `relative_gain` is based on the part of the output error caused by the inputs,
+    so that a node that adds much error is not mistaken for one that amplifies it. If that part is unknown, it is based
+    on the total error too. Both are None if no input was compared or no input has an error.
 
     Args:
         node: The node's result.
         graph: The backend's graph.
-        error_of: Returns the error of a backend tensor; None if none is known.
+        error_of: Returns the error of a backend tensor, or None if unknown.
     """
     producer = graph.producer(node.tensor)
     if producer is None or node.metrics is None:
@@ -76,7 +75,7 @@ def with_gain(node: NodeResult, graph: Graph, error_of: Callable[[str], ErrorSta
 
 
 def _ratio(out: float | None, into: Sequence[float | None]) -> float | None:
-    """Return an error over the largest of others; None where that is 0, or one of them is not finite."""
+    """Return an error divided by the largest of others, or None if that is 0 or any of them is not finite."""
     largest = max((0.0 if error is None else error for error in into), default=0.0)
     if out is None or not largest or not math.isfinite(out) or not all(map(math.isfinite, filter(None, into))):
         return None
@@ -86,24 +85,23 @@ def _ratio(out: float | None, into: Sequence[float | None]) -> float | None:
 def way_to_origin(
     of: ResultTable, graph: Graph, *, errors: ErrorsByInput | None = None, born: Nonfinite | None = None
 ) -> tuple[NodeResult, ...]:
-    """Find the node whose own error feeds the worst output error, and the way to it.
+    """Find the node whose own error feeds the worst output error, and the path to it.
 
-    From the output with the largest relative error that such a node leads to, go to the input that brings most error,
-    be it data, an index, a condition or a shape, until a node introduces at least as much as it passes on. Only nodes
-    beyond a limit come into question; if the way leads past all of them, it is the one among them that introduces most.
-
-    A NaN or an infinity comes before any error: its origin is where it is born, or the node whose finite error selects
-    it there.
+    The path starts at the output with the largest relative error that such a node leads to. It goes to the input that
+    contributes most error, whether data, index, condition or shape, until a node introduces at least as much as it
+    passes on. Only nodes beyond a limit qualify. If the path passes all of them, the one that introduces most is
+    chosen. A NaN or an infinity takes precedence over any error: its origin is where it first appears, or the node
+    whose finite error selects it there.
 
     Args:
-        of: How compared tensors stand.
+        of: The table of results.
         graph: The backend's graph.
-        errors: Tells what each of several inputs brings; None where no values are at hand.
-        born: Where what is not finite is born; None if that is not known.
+        errors: Returns what each of several inputs contributes, or None if no values are available.
+        born: Where the non-finite values originate, or None if unknown.
 
     Returns:
-        The tensors from the worst output to the origin, the origin last; the origin alone where no way was looked for,
-        and nothing if there is none.
+        The tensors from the worst output to the origin, the origin last. Only the origin if no path was searched, empty
+            if there is no origin.
     """
     beyond = np.flatnonzero(of.beyond)
     if not beyond.size:
@@ -133,13 +131,14 @@ def way_to_origin(
 def costliest(
     of: ResultTable, costs: Sequence[NodeResult], contributing: Contributions | None, floor: float | None
 ) -> NodeResult | None:
-    """Find the tensor that costs an output most, where no node does wrong; None if all have codes that fit.
+    """Find the tensor that costs an output most if no node is wrong, or None if all codes fit.
 
     Args:
-        of: How compared tensors stand.
-        costs: The tensors whose codes lose too much, in order: the first of them where no contribution is known.
-        contributing: What nodes contribute to the output that is below its limit; None if nobody looked.
-        floor: That limit: a node on codes whose error alone brings the output below it counts, whatever they lose.
+        of: The table of results.
+        costs: The tensors whose codes lose too much, in order. The first is chosen if no contribution is known.
+        contributing: Contributions of nodes to the output below its limit, or None if they were not measured.
+        floor: That limit. A node on codes whose error alone brings the output below it counts, however little its codes
+            lose.
     """
     by_tensor = {node.tensor: node for node in costs}
     known = [each for each in (() if contributing is None else contributing.nodes) if each.how == "exact"]
@@ -153,12 +152,12 @@ def costliest(
 def sole_contributor(
     of: ResultTable, output: NodeResult, contributing: Contributions | None, floor: float | None
 ) -> NodeResult | None:
-    """Find the node on codes whose error alone makes nearly all of an output's loss; None if there is none.
+    """Find the node on codes whose error alone causes nearly all of an output's loss, or return None.
 
     Args:
-        of: How compared tensors stand.
-        output: The output that is below its limit.
-        contributing: What nodes contribute to it; None if nobody looked.
+        of: The table of results.
+        output: The output below its limit.
+        contributing: Contributions of nodes to it, or None if they were not measured.
         floor: That limit, in dB.
     """
     known = [each for each in (() if contributing is None else contributing.nodes) if each.how == "exact"]
@@ -174,13 +173,13 @@ def sole_contributor(
 
 
 def original_of(graph: Graph, node: Node | None) -> str | None:
-    """Return the result of the model's node that a node is a copy of; None if it is none, or that does not run.
+    """Return the output of the model's node that a node is a copy of, or None if there is no such node.
 
-    A runtime may give each reader of a tensor a node of its own. All of them read the same and do the same.
+    A runtime may duplicate a node for each reader of its output. All copies read and compute the same.
 
     Args:
         graph: The backend's graph.
-        node: One of its nodes; None for an input of the network.
+        node: One of its nodes, or None for a network input.
     """
     if node is None or len(node.origin) != 1 or not node.inputs:
         return None
@@ -193,17 +192,17 @@ def original_of(graph: Graph, node: Node | None) -> str | None:
 def way_upwards(
     of: ResultTable, graph: Graph, errors: ErrorsByInput | None, start: int, candidates: np.ndarray
 ) -> list[int]:
-    """Return the rows from one to the input that brings most error, and so on, to a candidate; none if none comes.
+    """Return the rows from a start up to a candidate, always following the input that contributes most error; or none.
 
-    Only inputs that a candidate leads to come into question. Where several do, replays tell which one brings most;
-    where these are not known, it is the one with the largest error relative to its signal.
+    Only inputs that a candidate leads to qualify. If there are several, replays show which contributes most. If there
+    are no replays, it is the one with the largest error relative to its signal.
 
     Args:
-        of: How compared tensors stand.
+        of: The table of results.
         graph: The backend's graph.
-        errors: Tells what each of several inputs brings; None where no values are at hand.
-        start: Where to start.
-        candidates: Whether each row is one where the way may end.
+        errors: Returns what each of several inputs contributes, or None if no values are available.
+        start: The first row.
+        candidates: Whether each row may be the end of the path.
     """
     # The path may have thousands of nodes, and indexing a list is much faster than indexing an array.
     chosen, carried, rows = candidates.tolist(), of.carried.tolist(), of.rows
@@ -224,7 +223,7 @@ def way_upwards(
 
 
 def _selecting(of: ResultTable, graph: Graph, born: Nonfinite, errors: ErrorsByInput | None) -> int | None:
-    """Return the node whose finite error makes a NaN or an infinity where it is born; None if there is none."""
+    """Return the node whose finite error causes a NaN or an infinity where it first appears, or None."""
     differing = of.which(lambda node: input_finding(node) is not None)
     candidates = (of.beyond & of.introducing & of.having(Status.DIVERGED)) | differing
     for each in born.born.selected:
@@ -236,7 +235,7 @@ def _selecting(of: ResultTable, graph: Graph, born: Nonfinite, errors: ErrorsByI
 
 
 def _with_cause(of: ResultTable, row: int, graph: Graph) -> NodeResult:
-    """Add to the reason of a node the nearest finding above it that does no harm where it is made."""
+    """Add to a node's reason the nearest upstream finding that does no harm at its own node."""
     node, declared = of[row], of.declared
     waiting, seen = deque([node.tensor] if declared.any() else []), {node.tensor}
     while waiting:
@@ -254,10 +253,10 @@ def _with_cause(of: ResultTable, row: int, graph: Graph) -> NodeResult:
 
 
 def worst_output(of: ResultTable, graph: Graph) -> int:
-    """Return the row of the network output that carries most error; of the last tensor where no output was compared.
+    """Return the row of the network output with most error, or of the last tensor if no output was compared.
 
     Args:
-        of: How compared tensors stand, at least one.
+        of: The table of results, with at least one row.
         graph: The backend's graph.
     """
     outputs = of.rows_of(graph.outputs) or [len(of) - 1]
@@ -265,18 +264,18 @@ def worst_output(of: ResultTable, graph: Graph) -> int:
 
 
 def largest_fall(of: ResultTable, graph: Graph, row: int) -> tuple[NodeResult, NodeResult] | None:
-    """Find where the SQNR falls most on the way to a tensor: what a node reads, and what it gives.
+    """Find where the SQNR falls most on the path to a tensor: the input and the output of that node.
 
-    The way goes from each tensor to the input that carries most error. A fall from no error to speak of to one that is
-    no loss yet is that of the first codes, in every quantized net, and does not count.
+    The path goes from each tensor to the input with most error. A fall from a negligible error to a harmless one does
+    not count: the first quantization in every quantized network causes it.
 
     Args:
-        of: How compared tensors stand.
+        of: The table of results.
         graph: The backend's graph.
         row: The tensor.
 
     Returns:
-        None where no SQNR on the way falls from one number to another.
+        The two results, or None if the SQNR does not fall between known values on the path.
     """
     best: tuple[float, NodeResult, NodeResult] | None = None
     while True:
@@ -297,15 +296,15 @@ def _sqnr(stats: ErrorStats | None) -> float:
 
 
 def compounding_nodes(of: ResultTable, graph: Graph) -> tuple[Compounding, ...]:
-    """List the nodes whose gain is well above the median of their operator, the largest excess first.
+    """List the nodes whose gain is well above the median of their operator, largest excess first.
 
-    Gains are compared as logarithms. A node counts if its error is known to be mostly handed on; if it is larger than
-    that of its inputs relative to the signal too, as a mere change of units is not; if it reaches an output of the
-    network; and if it is, relative to its signal, at least a hundredth of the error of the worst output, since a later
-    node may enlarge it again.
+    Gains are compared as logarithms. A node counts if its error is known to be mostly passed on; if it is larger than
+    its inputs' errors relative to the signal too, which excludes a mere change of units; if it reaches a network
+    output; and if it is, relative to its signal, at least a hundredth of the worst output's error, because a later node
+    may amplify it again.
 
     Args:
-        of: How compared tensors stand.
+        of: The table of results.
         graph: The backend's graph.
     """
     worst = float(of.carried[of.rows_of(graph.outputs)].max(initial=0.0))
@@ -354,7 +353,7 @@ def _entry(node: NodeResult, op: str, usual: float, members: int) -> Compounding
 
 
 def _grows(of: ResultTable, row: int, graph: Graph) -> bool:
-    """Tell whether the error is larger, relative to the signal, than in each input that was compared."""
+    """Return whether the error, relative to the signal, is larger than in each input that was compared."""
     producer = graph.producer(of[row].tensor)
     into = of.rows_of(() if producer is None else producer.inputs)
     return bool(of.carried[row] > of.carried[into].max(initial=0.0))

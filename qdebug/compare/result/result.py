@@ -36,24 +36,26 @@ __all__ = [
 ]
 
 NUMERICS_VERSION = 5
-"""Raised whenever the same two recordings may give other numbers than before."""
+"""Increased whenever the same two recordings may give different numbers than before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputRanking(JsonObject):
-    """Where the reference's winners stand in the backend, for a network output that may hold scores.
+    """Where the reference's winners rank in the backend, for a network output that may hold scores.
 
-    A score vector is the output for one sample and step. See `qdebug.compare.result.scores` for what they are.
+    A score vector is the output for one sample and step. See `qdebug.compare.result.scores` for the definitions.
 
     Args:
         tensor: The backend's output.
-        entries: Scores in a vector.
-        samples: Score vectors that were ranked.
-        unranked: Those that were not: the reference has no winner there (a NaN, or all entries equal).
-        top1_agreement: Share of the ranked ones in which the reference's winner is the backend's; None if none is.
-        top5_agreement: Share in which it is among the first five; None with five entries or fewer, where it always is.
-        tied: Ranked vectors in which an entry that is no winner shares the winner's score in the backend.
-        worst_rank: Most entries that are ahead of the winner; None if nothing was ranked.
+        entries: Number of scores in a vector.
+        samples: Number of score vectors that were ranked.
+        unranked: Number of vectors not ranked: the reference has no winner there (a NaN, or all entries equal).
+        top1_agreement: Share of the ranked vectors in which the reference's winner is the backend's. None if none was
+            ranked.
+        top5_agreement: Share in which the reference's winner is among the backend's top five. None with five entries or
+            fewer, where it always is.
+        tied: Number of ranked vectors in which an entry that is not a winner shares the winner's score in the backend.
+        worst_rank: Largest number of entries ahead of the winner. None if nothing was ranked.
         worst_sample: The first sample with that rank.
     """
 
@@ -70,13 +72,14 @@ class OutputRanking(JsonObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgements(JsonObject):
-    """By what how many of the compared tensors were judged.
+    """How the compared tensors were judged, as counts.
 
     Args:
         by_replay: By a replay of their node, or by an arithmetic that reproduces them.
-        by_whole_error: By their whole error alone, equal tensors included.
-        not_judged: Nothing tells whether their node is right.
-        failed_replays: Tensors of these whose node has a kernel and recorded inputs, and whose replay failed.
+        by_whole_error: By their total error alone, including equal tensors.
+        not_judged: Nothing shows whether their node is right.
+        failed_replays: Number of these tensors whose replay failed although their node has a kernel and recorded
+            inputs.
     """
 
     by_replay: int = 0
@@ -86,7 +89,7 @@ class Judgements(JsonObject):
 
     @classmethod
     def of(cls, nodes: Sequence[NodeResult]) -> Judgements:
-        """Count results; those that could not be compared are left out."""
+        """Count results, leaving out those that could not be compared."""
         counts = Counter(node.judged_by for node in nodes if node.status is not Status.INCOMPARABLE)
         return cls(
             by_replay=counts[JudgedBy.REPLAY],
@@ -98,7 +101,7 @@ class Judgements(JsonObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage(JsonObject):
-    """What was compared, by what it was judged, and what was not compared, with reasons."""
+    """What was compared and how it was judged, and what was not compared, with reasons."""
 
     json_keys = "compared samples unmatched"
 
@@ -110,15 +113,15 @@ class Coverage(JsonObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compounding(JsonObject):
-    """A node that enlarges the error that reaches it far more than others of its kind.
+    """A node that amplifies the error that reaches it far more than other nodes of its kind.
 
     Args:
         node: The backend node.
-        op: Its operator, without the words that only say how it is computed.
+        op: Its operator, without variants that only affect how it is computed.
         tensor: Its output.
         gain: rel_l2(error out) / rel_l2(largest error in).
         usual: Median gain of the nodes with this operator.
-        nodes: How many of them have a gain.
+        nodes: Number of them with a known gain.
     """
 
     node: str
@@ -131,17 +134,17 @@ class Compounding(JsonObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contributor(JsonObject):
-    """A node whose own error alone, brought to an output of the network, is known or bounded.
+    """A node whose own error, propagated to a network output, is known or bounded.
 
     Args:
         node: The backend node.
         tensor: Its output.
-        output: The network output, a backend tensor.
+        output: The network output, as a backend tensor.
         sqnr_db: SQNR in dB of that output if all other nodes were as in the reference.
         how: "exact" if the reference was replayed with that error from the node to the output, "bounded" if it is the
             node's own relative error times the growth of the whole relative error from there to the output.
-        share: Power of what the error alone makes of the output, over that of the output's error, all samples together;
-            None if it is bounded. Errors that cancel each other have shares above 1.
+        share: Power of the output error that this error alone causes, divided by the power of the output's error, over
+            all samples. None if it is bounded. Errors that cancel each other have shares above 1.
     """
 
     node: str
@@ -154,13 +157,14 @@ class Contributor(JsonObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Together(JsonObject):
-    """What the nodes that contribute most make of an output of the network together.
+    """The combined effect of the nodes that contribute most to a network output's error.
 
     Args:
         nodes: The backend nodes.
-        sqnr_db: SQNR in dB of the output with the errors of these nodes, and of no other.
-        without_db: SQNR in dB of the output if what they make of it is taken off.
-        left: Power of the output's error that is left then, over that of the whole; None of an output without error.
+        sqnr_db: SQNR of the output in dB with only the errors of these nodes.
+        without_db: SQNR of the output in dB after subtracting their effect.
+        left: Power of the remaining output error, divided by the power of the whole error. None for an output without
+            error.
     """
 
     nodes: tuple[str, ...]
@@ -171,13 +175,13 @@ class Together(JsonObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contributions:
-    """What nodes contribute to the error of an output.
+    """Contributions of nodes to the error of an output.
 
     Args:
-        nodes: The nodes: those that were replayed to the output first, among these those that contribute most.
-        unknown: How many tensors above the output have an error of their own that is not known.
+        nodes: The nodes: first those replayed to the output, largest contributions first.
+        unknown: Number of tensors upstream of the output whose own error is unknown.
         why: Why not all were replayed, each reason once.
-        together: What the first few of those that were replayed make together; None if that could not be replayed.
+        together: Combined effect of the largest contributors that were replayed, or None if that could not be replayed.
     """
 
     nodes: tuple[Contributor, ...]
@@ -188,25 +192,26 @@ class Contributions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict(JsonObject):
-    """The answer in one word, one place and one sentence.
+    """The answer in one word, one location and one sentence.
 
     Args:
-        status: How the whole comparison came out.
-        first_divergence: The first node beyond its limit, in the backend's topological order; None if there is none.
-        origin: The node whose own error feeds the worst output error; None if there is none.
-        sentence: All that is to be said, in one paragraph.
-        cause: Why the codes of the first divergence are wrong, a clause; "" where nothing more is known.
-        way_on: Where what is not finite goes on to; "" where all is finite.
-        remarks: The parts of it that are true beside the diagnosis, a sentence or two each.
-        worst_sample: The sample that comes out worst at the worst output; None if nothing is compared.
-        compounding: Nodes that enlarge error far more than others of their kind, the largest excess first.
-        contributors: What nodes contribute to the error of the worst output over all samples, the most first; empty
-            where the outputs are within their limits.
-        together: What the first of these make together, and what is left without them; None if that is not known.
-        nonfinite: Where a NaN or an infinity is born and how it reaches the outputs; None if none is, or nobody knows.
-        way: Backend tensors from the worst output to the one at which the origin was found, that one last. It is made
-            by the node `origin`, or ends the part of the network that has this node inside.
-        short: Backend tensors that are outputs beyond the limit of outputs while no node is beyond its own.
+        status: The outcome of the whole comparison.
+        first_divergence: The first node beyond its limit, in the backend's topological order, or None.
+        origin: The node whose own error feeds the worst output error, or None.
+        sentence: The whole verdict, in one paragraph.
+        cause: A clause on why the codes of the first divergence are wrong, or "" if nothing more is known.
+        way_on: Where non-finite values propagate to, or "" if all values are finite.
+        remarks: Parts of the verdict that are independent of the diagnosis, each in one or two sentences.
+        worst_sample: The worst sample of the worst output, or None if nothing was compared.
+        compounding: Nodes that amplify error far more than other nodes of their kind, largest excess first.
+        contributors: Contributions of nodes to the error of the worst output over all samples, largest first. Empty if
+            the outputs are within their limits.
+        together: Combined effect of the largest contributors, and what remains without them. None if unknown.
+        nonfinite: Where a NaN or an infinity originates and how it reaches the outputs. None if there is none or it is
+            unknown.
+        way: Backend tensors from the worst output to the one where the origin was found, with that one last. The last
+            tensor is computed by the node `origin`, or ends the region that contains this node.
+        short: Backend tensors that are outputs beyond the limit of outputs while no node exceeds its own limit.
     """
 
     json_keys = "status first_divergence origin worst_sample compounding contributors together nonfinite sentence"
@@ -238,11 +243,11 @@ class RunComparison(JsonObject):
         coverage: What was compared and what was not.
         nodes: One entry per compared backend tensor, in the backend's topological order.
         limits: The limits in force.
-        shortcomings: What is missing and not allowed to be, a clause each; any makes the exit code 3.
+        shortcomings: What is missing and not allowed to be, one clause each. Any entry makes the exit code 3.
         outputs: For each network output that may hold scores, whether its winner is still the same.
-        network_outputs: Backend tensors that are outputs of the network and were compared.
-        diagnosis: What is wrong, the largest share of the outputs' error first; empty where all is well.
-        ruled_out: What was looked for and is not there.
+        network_outputs: Backend tensors that are network outputs and were compared.
+        diagnosis: What is wrong, largest share of the outputs' error first. Empty if nothing is wrong.
+        ruled_out: What was searched for and not found.
     """
 
     json_format = "diff"
@@ -265,19 +270,19 @@ class RunComparison(JsonObject):
 
     @property
     def exit_code(self) -> int:
-        """What `qdebug diff` exits with: 3 incomplete beyond what is allowed, 1 beyond a limit, 0 within."""
+        """Exit code of `qdebug diff`: 3 if more is missing than allowed, 1 beyond a limit, 0 within limits."""
         if self.shortcomings or self.status is Status.INCOMPLETE:
             return 3
         return 1 if self.status in (Status.ACCUMULATED, Status.DIVERGED, Status.NONFINITE) else 0
 
     @property
     def different_inputs(self) -> tuple[NodeResult, ...]:
-        """The inputs of the network that differ between the two runs."""
+        """The network inputs that differ between the two runs."""
         return tuple(node for node in self.nodes if input_finding(node) is not None)
 
     @property
     def status(self) -> Status:
-        """How the comparison came out."""
+        """The outcome of the comparison."""
         return self.verdict.status
 
     @property
@@ -287,12 +292,12 @@ class RunComparison(JsonObject):
 
     @property
     def origin(self) -> str | None:
-        """Name of the node whose own error feeds the worst output error; None until it is known."""
+        """Name of the node whose own error feeds the worst output error, or None until known."""
         return self.verdict.origin
 
     @property
     def numerics_version(self) -> int:
-        """`NUMERICS_VERSION`, of which a change says that the same recordings may give other numbers."""
+        """`NUMERICS_VERSION`. A change means that the same recordings may give different numbers."""
         return NUMERICS_VERSION
 
     @property
@@ -301,8 +306,8 @@ class RunComparison(JsonObject):
         return {"reference": self.reference.fidelity, "backend": self.backend.fidelity}
 
     def to_rows(self) -> list[dict[str, Any]]:
-        """Return one flat dictionary a tensor, for pandas.DataFrame(rows) and the like.
+        """Return one flat dictionary per tensor, for pandas.DataFrame(rows) and the like.
 
-        What is not known is None: polars must see all rows, polars.DataFrame(rows, infer_schema_length=None).
+        Unknown values are None, so polars must see all rows: polars.DataFrame(rows, infer_schema_length=None).
         """
         return [flat_row(node) for node in self.nodes]

@@ -1,4 +1,4 @@
-"""All results of a comparison as a table: a column of numpy for each question that a verdict asks of all of them."""
+"""All results of a comparison as a table, with a numpy column for each property that a verdict needs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CODES = {status: code for code, status in enumerate(Status)}
 
 
 class ResultTable:
-    """Results of a comparison; a row is the number of a result, and each column is made once.
+    """Results of a comparison. A row is the number of a result, and each column is computed once.
 
     Args:
         nodes: The results, in the backend's topological order.
@@ -42,12 +42,12 @@ class ResultTable:
         return {node.tensor: row for row, node in enumerate(self.nodes)}
 
     def replacing(self, node: NodeResult) -> ResultTable:
-        """Return the table with another result for a tensor."""
+        """Return the table with the result for one tensor replaced."""
         row = self.rows[node.tensor]
         return ResultTable((*self.nodes[:row], node, *self.nodes[row + 1 :]))
 
     def rows_of(self, tensors: Iterable[str]) -> list[int]:
-        """Return the rows of those of these tensors that have one, in order."""
+        """Return the rows of the given tensors that have one, in order."""
         return sorted({self.rows[tensor] for tensor in tensors if tensor in self.rows})
 
     def which(self, test: Callable[[NodeResult], bool]) -> np.ndarray:
@@ -55,12 +55,12 @@ class ResultTable:
         return np.fromiter(map(test, self.nodes), bool, len(self))
 
     def having(self, status: Status) -> np.ndarray:
-        """Return for each result whether it has a status."""
+        """Return for each result whether it has a given status."""
         found: np.ndarray = self._statuses == _CODES[status]
         return found
 
     def on(self, basis: str) -> np.ndarray:
-        """Return for each result whether it was judged on this basis."""
+        """Return for each result whether it was judged on a given basis."""
         return self.which(lambda node: node.basis == basis)
 
     @cached_property
@@ -70,12 +70,12 @@ class ResultTable:
 
     @cached_property
     def excused(self) -> np.ndarray:
-        """Which results somebody accepted, where that has not expired."""
+        """Which results the user accepted, if the acceptance has not expired."""
         return self.which(is_excused)
 
     @cached_property
     def accepted(self) -> np.ndarray:
-        """Which results somebody accepted, be it long ago."""
+        """Which results the user accepted, even if the acceptance has expired."""
         return self.which(lambda node: node.acknowledged is not None)
 
     @cached_property
@@ -85,25 +85,25 @@ class ResultTable:
 
     @cached_property
     def declared(self) -> np.ndarray:
-        """Of which nodes the two graphs declare something differently."""
+        """At which nodes the two graphs declare something differently."""
         return self.which(lambda node: node.declared is not None)
 
     @cached_property
     def partial(self) -> np.ndarray:
-        """Of which tensors something was left out, though whole tensors were compared or one side lacks samples."""
+        """Which tensors have something left out although they were compared in full, or lack samples on one side."""
         return self.which(lambda node: bool(node.note) and (node.basis == "full" or node.lacking))
 
     # Their errors
 
     @cached_property
     def gains(self) -> np.ndarray:
-        """The relative gain of each, NaN where it is not known."""
+        """The relative gain of each node, or NaN if unknown."""
         known = (node.relative_gain for node in self.nodes)
         return np.array([math.nan if gain is None else gain for gain in known], np.float64)
 
     @cached_property
     def carried(self) -> np.ndarray:
-        """The error of each relative to its signal; a tensor of another shape counts as infinitely wrong."""
+        """The error of each tensor relative to its signal. A tensor of a different shape counts as infinitely wrong."""
         return np.where(self.having(Status.INCOMPARABLE), np.inf, self.relative("metrics"))
 
     def relative(self, part: str) -> np.ndarray:
@@ -119,19 +119,19 @@ class ResultTable:
 
     @cached_property
     def handing_on(self) -> np.ndarray:
-        """Which nodes hand on more error than they add; one that cannot be replayed may."""
+        """Which nodes pass on more error than they add. A node that cannot be replayed may."""
         own, passed, unknown = self._parts
         return unknown | (passed > own)
 
     @cached_property
     def introducing(self) -> np.ndarray:
-        """Which nodes add at least as much error as reaches them; one that cannot be replayed may."""
+        """Which nodes add at least as much error as reaches them. A node that cannot be replayed may."""
         own, passed, unknown = self._parts
         return unknown | (own >= passed)
 
     @cached_property
     def _parts(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Rms of what each node adds and of what reaches it, and whether one of the two is not known."""
+        """RMS of the error that each node adds, RMS of the error that reaches it, and whether either is unknown."""
         pairs = ((node.introduced, node.propagated) for node in self.nodes)
         parts = [tuple(None if error is None else error.rmse for error in pair) for pair in pairs]
         rms = np.array(parts, np.float64).reshape(-1, 2)  # None becomes NaN

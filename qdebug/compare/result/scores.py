@@ -1,10 +1,10 @@
-"""Whether the network's answer is still the same: ranks of the reference's winners in outputs that may hold scores.
+"""Whether the network's answer is unchanged: ranks of the reference's winners in outputs that may hold scores.
 
-Where the reference's winner stands among the backend's scores. The *winner* is the entry with the highest score of the
-reference; entries that share it are all winners, and the one that the backend likes best stands for them. Its *rank* is
-the number of other entries that are not strictly below it in the backend, winners left out: 0 if it is on top alone. So
-a tie in the backend counts against it (a backend that gives every entry one score has lost the winner, whichever entry
-an argmax would pick), as does a NaN, and a tensor compared with itself always has rank 0.
+The *winner* is the entry with the highest score in the reference. Entries that share this score are all winners,
+represented by the one with the highest score in the backend. Its *rank* is the number of other entries, winners
+excluded, that are not strictly below it in the backend: 0 if it alone is on top. So a tie in the backend counts against
+it, as does a NaN: a backend that gives every entry the same score has lost the winner, whichever entry an argmax would
+pick. A tensor compared with itself always has rank 0.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ __all__ = ["PairLoader", "Rank", "rank_outputs", "winner_rank"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rank:
-    """Where the reference's winner stands in the backend.
+    """Where the reference's winner ranks in the backend.
 
     Args:
-        rank: Other entries of the backend that are at least as high, or NaN.
+        rank: Number of other entries of the backend that are at least as high, or NaN.
         tied: Whether one of them has exactly the winner's score.
     """
 
@@ -35,17 +35,17 @@ class Rank:
 
 
 def winner_rank(reference: np.ndarray, backend: np.ndarray) -> Rank | None:
-    """Find where the reference's winner stands among the backend's scores.
+    """Find where the reference's winner ranks among the backend's scores.
 
     Args:
         reference: Scores, one dimension.
         backend: Scores of the same entries.
 
     Returns:
-        The rank; None if the reference has no winner: fewer than two entries, a NaN, or all entries equal.
+        The rank, or None if the reference has no winner: fewer than two entries, a NaN, or all entries equal.
 
     Raises:
-        ValueError: The two are not of one shape with one dimension.
+        ValueError: The two are not one-dimensional arrays of the same shape.
     """
     if reference.ndim != 1 or reference.shape != backend.shape:
         raise ValueError(
@@ -75,14 +75,14 @@ def rank_outputs(
 ) -> tuple[OutputRanking, ...]:
     """Rank the reference's winners in every compared output that may hold scores.
 
-    That is a vector of numbers for each sample (an image or a table is none) that comes from an operator which
-    classifiers end in, as far as operators are known. No graph says that they are scores, so neither may a report.
+    Such an output is a vector of numbers for each sample (not an image or a table) from an operator that classifiers
+    end in, as far as operators are known. No graph declares that the numbers are scores, so no report may claim it.
 
     Args:
         graph: The backend's graph.
-        planned: What is compared.
-        places: Gives the samples and steps that both sides hold of a compared tensor.
-        load: Gives the values.
+        planned: The tensors to compare.
+        places: Returns the samples and steps of a compared tensor that both sides recorded.
+        load: Returns the values.
     """
     outputs = [entry for entry in planned if entry.tensor in graph.outputs and _may_be_vector(entry.shape)]
     found = (_rank_output(entry, places(entry), load) for entry in outputs if _may_be_scores(graph, entry.tensor))
@@ -90,7 +90,7 @@ def rank_outputs(
 
 
 def _may_be_scores(graph: Graph, tensor: str) -> bool:
-    """Tell whether a tensor comes from an operator that gives scores; where operators are unknown, it may."""
+    """Return whether a tensor comes from an operator that computes scores. An unknown operator may."""
     for _ in range(len(graph.nodes)):
         node = graph.producer(tensor)
         if node is None or not node.op:
@@ -105,12 +105,12 @@ def _may_be_scores(graph: Graph, tensor: str) -> bool:
 
 
 def _may_be_vector(shape: tuple[int | None, ...] | None) -> bool:
-    """Tell from a declared shape whether it can be a vector; an extent that varies may turn out to be 1."""
+    """Return whether a tensor with the declared shape can be a vector. A variable extent may turn out to be 1."""
     return shape is None or sum(extent is not None and extent != 1 for extent in shape) <= 1
 
 
 def _rank_output(entry: PlannedNode, places: Iterable[tuple[int, int]], load: PairLoader) -> OutputRanking | None:
-    """Rank one output; None if it turns out to be no vector of real numbers."""
+    """Rank one output, or return None if it turns out not to be a vector of real numbers."""
     ranks: list[tuple[int, Rank]] = []
     seen, entries = 0, 0
     for sample, step in places:

@@ -1,1 +1,1 @@
-"""Results as a table, a page, Markdown, JUnit XML, CSV and more: each a function of one result; schemas of the JSON."""
+"""Results as a table, a page, Markdown, JUnit XML, CSV and more, each a function of one result; also JSON schemas."""

@@ -1,4 +1,4 @@
-"""Accuracies and their history as documents: verdict, certainty and changes."""
+"""Accuracies and their history as documents: verdict, confidence and changes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _STYLES = {Decision.WITHIN: "", Decision.WORSE: "bold red", Decision.UNDECIDED: 
 
 
 def accuracy_document(report: AccuracyReport) -> Document:
-    """Return the report of accuracies."""
+    """Return the report on accuracies."""
     names = list(dict.fromkeys(measure.name for run in report.runs for measure in run.measures))
     blocks: list[Block] = [_title(report)]
     blocks.append(
@@ -139,10 +139,10 @@ def _measure(measure: Measure | None) -> str:
 
 
 def sparkline(values: Sequence[float | None]) -> str:
-    """Return numbers as bars, the least as the lowest; a blank where there is none.
+    """Return numbers as bars, with the smallest as the lowest and a blank for a missing one.
 
     Args:
-        values: The numbers, the oldest first. Infinite ones are as high or as low as any.
+        values: The numbers, oldest first. Infinite ones are as high or as low as any.
     """
     finite = [each for each in values if each is not None and math.isfinite(each)]
     low, high = min(finite, default=0.0), max(finite, default=0.0)
@@ -158,11 +158,11 @@ def sparkline(values: Sequence[float | None]) -> str:
 
 
 def history_document(found: History, *, everything: bool = False) -> Document:
-    """Return the report of a history.
+    """Return the report on a history.
 
     Args:
         found: The history.
-        everything: List what did not move, too.
+        everything: List unchanged numbers too.
     """
     runs = f"{found.runs} runs in {found.series} series" if found.runs != 1 else "1 run"
     worse = found.worse

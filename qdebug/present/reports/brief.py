@@ -1,4 +1,4 @@
-"""A comparison as JSON of bounded size: the rows that were asked for, and of every list only its beginning."""
+"""A comparison as JSON of bounded size: the requested rows, and only the beginning of every list."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from qdebug.present.rows import RowChoice, ranked
 __all__ = ["brief_dict"]
 
 _INNER = 4
-"""Entries of a list inside a node."""
+"""Number of entries kept of a list inside a node."""
 _OUTER = 10
-"""Entries of a list outside the nodes."""
+"""Number of entries kept of a list outside the nodes."""
 _DIGITS = 6
 _TEXT = 400
-"""Characters of a text; the middle of a longer one is left out."""
+"""Maximum number of characters of a text. The middle of a longer text is left out."""
 
 
 def brief_dict(result: RunComparison, choice: RowChoice) -> dict[str, Any]:
-    """Return a comparison as plain values that validate against the schema of the whole one.
+    """Return a comparison as plain values that validate against the schema of the full one.
 
-    Tensors without partner are listed only if they are lost. Of lists outside the nodes the first 10 entries are kept,
-    of lists inside a node the first 4, the worst samples first. Numbers have 6 digits. `left_out` says of each list
-    that was cut, by its place, how many entries are gone.
+    Tensors without a partner are listed only if they are lost. Lists outside the nodes keep their first 10 entries,
+    lists inside a node their first 4, with the worst samples first. Numbers have 6 digits. `left_out` gives the number
+    of dropped entries for each list that was cut, by its path.
 
     Args:
         result: The comparison.
-        choice: Which nodes.
+        choice: The nodes to include.
     """
     positions = sorted(ranked(result.nodes, choice))
     plain = result.to_dict()
@@ -53,7 +53,7 @@ def _level(sample: Mapping[str, Any]) -> float:
 
 
 def _cut(value: Any, place: str, most: int, left_out: dict[str, int]) -> Any:
-    """Return a value with shortened lists and texts, and add to `left_out` how many entries are gone."""
+    """Return a value with shortened lists and texts, and record in `left_out` how many entries are gone."""
     if isinstance(value, Mapping):
         kept = list(value.items())
         if place.endswith(("skipped", "doubts")):

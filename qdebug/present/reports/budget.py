@@ -1,4 +1,4 @@
-"""A budget as a document: whose own error makes how much of an output's error, and how far that adds up."""
+"""A budget as a document: how much of an output's error each node's own error causes, and how far that adds up."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ __all__ = ["budget_document"]
 
 _NAME = 40
 _UNLIKE = 0.25
-"""How far from 1 the sum of shares, or of the parts of one, is told to be no chance."""
+"""Smallest deviation from 1 of a sum of shares, or of the parts of one share, that is reported."""
 _REASONS = 5
 
 
 def budget_document(budget: ErrorBudget, *, everything: bool = False, rest: str = "--all lists them") -> Document:
-    """Return the report of a budget.
+    """Return the report on a budget.
 
     Args:
         budget: The budget.
-        everything: List all nodes whose own error is not known.
-        rest: Says where those are that are not listed.
+        everything: List all nodes whose own error is unknown.
+        rest: Where to find the nodes that are not listed.
     """
     if not budget.outputs:
         return [Title("NO ANSWER", "no output of the network was compared", "bold yellow")]

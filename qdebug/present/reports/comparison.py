@@ -18,7 +18,7 @@ from qdebug.present.text import safe_text
 __all__ = ["MARKDOWN_LIMIT", "comparison_facts", "coverage", "diff_markdown", "remarks", "title", "verdict_blocks"]
 
 MARKDOWN_LIMIT = 900 * 1024
-"""Bytes. GitHub drops a job summary above 1024 KiB as a whole, so this stays well below."""
+"""Limit in bytes. GitHub drops a job summary above 1024 KiB as a whole, so this stays well below."""
 
 _KEYS = (
     *("index", "status", "node", "op", "sqnr_db", "arithmetic", "clipping", "constants", "introduced", "gain"),
@@ -26,25 +26,25 @@ _KEYS = (
 )
 """Columns of the table in Markdown."""
 _LISTED = 500
-"""Tensors that are listed, however many were lost."""
+"""Maximum number of tensors listed, however many were lost."""
 
 
 def title(result: RunComparison) -> Title:
-    """Return the verdict in a word and a headline."""
+    """Return the verdict as one word and a headline."""
     return Title(verdict_word(result), headline(result), STYLES[result.status])
 
 
 def verdict_blocks(result: RunComparison) -> list[Block]:
-    """Return the verdict, and below it all that is to be said, in one paragraph."""
+    """Return the verdict, followed by all its details in one paragraph."""
     return [title(result), Paragraph(sentences.verdict_sentence(result))]
 
 
 def comparison_facts(result: RunComparison, *, ways: str = sentences.WAYS) -> FactList:
-    """Return the two runs, the limits, and the findings on the run as a whole.
+    """Return the two runs, the limits, and the findings about the run as a whole.
 
     Args:
         result: The comparison.
-        ways: How the reader could give other limits.
+        ways: How the reader can set other limits.
     """
     facts: list[Fact] = []
     for label, info in (("reference", result.reference), ("backend", result.backend)):
@@ -83,7 +83,7 @@ def coverage(result: RunComparison, *, everything: bool = False) -> FactList:
 
     Args:
         result: The comparison.
-        everything: List each tensor that was left out on purpose too.
+        everything: Also list each tensor that was left out on purpose.
     """
     unmatched = result.coverage.unmatched
     benign = [entry for entry in unmatched if entry.kind is UnmatchedKind.BENIGN]
@@ -106,11 +106,11 @@ def _left_out(entry: Unmatched) -> str:
 def diff_markdown(result: RunComparison, *, limit: int = MARKDOWN_LIMIT) -> str:
     """Return a comparison as Markdown.
 
-    If it grows beyond the limit, the best nodes are left out first, and how many is said.
+    If it exceeds the limit, the best nodes are left out first, and their number is stated.
 
     Args:
-        result: What to show.
-        limit: Most bytes in UTF-8.
+        result: The comparison to show.
+        limit: Maximum number of bytes in UTF-8.
     """
     head = _lines([*markdown_blocks([*verdict_blocks(result), comparison_facts(result)]), ""])
     said = remarks(result.nodes)
@@ -135,7 +135,7 @@ def _lines(lines: Iterable[str]) -> str:
 
 
 def _row(node: NodeResult, *, first: bool) -> str:
-    """Return the line of a node; the first divergence is set in bold."""
+    """Return the line of a node, in bold for the first divergence."""
     row: NodeRow = node_row(node)
     cells = {key: row.cells[key].text for key in _KEYS}
     shown = [code(text) if key in {"node", "op"} else markdown_text(text) for key, text in cells.items()]
@@ -145,7 +145,7 @@ def _row(node: NodeResult, *, first: bool) -> str:
 
 
 def _fitted(lines: Sequence[str], budget: int) -> list[str]:
-    """Cut lines that would leave no room for the nodes, and say how many."""
+    """Cut lines that would leave no room for the nodes, and state how many."""
     used = 0
     for position, line in enumerate(lines):
         used += len(line.encode()) + 1
@@ -155,7 +155,7 @@ def _fitted(lines: Sequence[str], budget: int) -> list[str]:
 
 
 def _fitting(nodes: Sequence[NodeResult], sizes: Sequence[int], budget: int) -> list[int]:
-    """Choose positions, the worst first, whose rows fit the budget; in topological order."""
+    """Choose positions, worst first, whose rows fit the budget. Return them in topological order."""
     if sum(sizes) <= budget:
         return list(range(len(nodes)))
     kept, used = [], 0

@@ -38,7 +38,7 @@ class _Row:
 
 
 def _rows() -> list[_Row]:
-    """Return a row for each metric, and for the columns of the node table that sum up several."""
+    """Return a row for each metric, and for the columns of the node table that summarize several metrics."""
     rows = [
         _Row(
             spec.name,
@@ -62,4 +62,4 @@ _WHERE = {
     MetricGroup.AGREEMENT: "matrix.agreement",
     MetricGroup.COMPOUNDING: "verdict.compounding",
 }
-"""Where groups stand in the diff JSON whose own names do not say it."""
+"""Location in the diff JSON for groups whose names do not show it."""

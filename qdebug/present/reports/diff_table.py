@@ -1,4 +1,4 @@
-"""The comparison as a terminal shows it: its document, with the table of nodes in the columns that fit."""
+"""The comparison as shown in a terminal: its document, with the table of nodes in the columns that fit."""
 
 from __future__ import annotations
 
@@ -64,15 +64,15 @@ class PlacedColumn:
 
 
 def place(rows: Sequence[NodeRow], width: int) -> list[PlacedColumn]:
-    """Choose columns for the width at hand.
+    """Choose columns for the available width.
 
-    Number, status, node, operator and SQNR are there unless it is very narrow; the rest join in order of their
-    use while node names keep room. A column in which no row has a value, or only exact matches, is left out. What
-    remains goes to the names.
+    Number, status, node, operator and SQNR are included unless it is very narrow. The others are added in order of
+    usefulness as long as node names have room. A column with no values, or only exact matches, is left out. The
+    remaining width goes to the names.
 
     Args:
-        rows: The rows that will be shown.
-        width: Characters a line may take.
+        rows: The rows to show.
+        width: Characters available on a line.
     """
     widths = {key: _width(key, rows) for key in ORDER}
     natural = widths["node"]
@@ -92,7 +92,7 @@ def place(rows: Sequence[NodeRow], width: int) -> list[PlacedColumn]:
 
 
 def natural_width(rows: Sequence[NodeRow]) -> int:
-    """Return the width at which every column fits and no name is shortened."""
+    """Return the width at which every column fits and names are not shortened."""
     widths = [_width(key, rows) for key in ORDER]
     return sum(widths) + GAP * (sum(1 for width in widths if width) - 1)
 
@@ -116,7 +116,7 @@ _MOST_WIDTH = 400
 
 
 def fitting_width(result: RunComparison, *, everything: bool = False) -> int:
-    """Return the width at which no name of the node table is shortened, within reason."""
+    """Return the width at which names in the node table are not shortened, within reason."""
     rows = list(_rows(result, select(result.nodes, everything=everything)).values())
     return min(_MOST_WIDTH, max(100, natural_width(rows))) if rows else 100
 
@@ -124,13 +124,13 @@ def fitting_width(result: RunComparison, *, everything: bool = False) -> int:
 def diff_report(
     result: RunComparison, *, width: int, everything: bool = False, choice: RowChoice | None = None
 ) -> RenderableType:
-    """Make the whole report of a comparison.
+    """Make the full report on a comparison.
 
     Args:
-        result: What to show.
-        width: Characters a line may take.
+        result: The comparison to show.
+        width: Characters available on a line.
         everything: Show every node and every tensor left out, however many.
-        choice: Rows that were asked for; those of `select` if None.
+        choice: The requested rows, or None for those of `select`.
     """
     blank = Text("")
     return Group(
@@ -143,7 +143,7 @@ def diff_report(
 
 
 def _rows(result: RunComparison, shown: Sequence[int | Gap]) -> dict[int, NodeRow]:
-    """Make the rows that are shown, by position; a node with several outputs is told apart by its tensors."""
+    """Make the rows to show, by position. A node with several outputs is distinguished by its tensors."""
     several = {name for name, many in Counter(node.node for node in result.nodes).items() if many > 1}
     rows: dict[int, NodeRow] = {}
     for position in shown:
@@ -202,7 +202,7 @@ def _gap_cells(gap: Gap, placed: Sequence[PlacedColumn]) -> list[Text]:
 
 
 def _reasons(nodes: Sequence[NodeResult]) -> list[RenderableType]:
-    """Say why nodes fail, were not compared, or do not count: numbers cannot."""
+    """Explain why nodes fail, were not compared, or do not count, which numbers cannot do."""
     unusual = [node for node in nodes if node.reason and (breaks_limit(node) or node.status is Status.INCOMPARABLE)]
     items = [
         Item(

@@ -1,6 +1,6 @@
 """The content of a report: blocks of text, facts and tables that terminal, Markdown and HTML lay out.
 
-All texts are safe to print already; each renderer adds what its own form needs.
+All texts are already safe to print. Each renderer adds what its output format needs.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ class Title:
     """The first line: one word for the answer, and the answer.
 
     Args:
-        word: The answer in a word.
-        text: The answer in a sentence.
-        style: Of the word, for a terminal.
+        word: The answer in one word.
+        text: The answer in one sentence.
+        style: Style of the word in a terminal.
     """
 
     word: str
@@ -28,18 +28,18 @@ class Title:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """The heading of a part."""
+    """The heading of a section."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Paragraph:
-    """A sentence or more.
+    """One or more sentences.
 
     Args:
         text: The sentences.
-        style: For a terminal.
+        style: Style in a terminal.
     """
 
     text: str
@@ -51,9 +51,9 @@ class Fact:
     """One labelled fact.
 
     Args:
-        label: What it is about; "" if it belongs to the fact before.
+        label: What it is about, or "" if it continues the fact before.
         text: The fact.
-        style: Of the text, for a terminal.
+        style: Style of the text in a terminal.
     """
 
     label: str
@@ -63,25 +63,25 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class FactList:
-    """Labelled facts, one a line."""
+    """Labelled facts, one per line."""
 
     facts: Sequence[Fact]
 
     @classmethod
     def of(cls, facts: Iterable[tuple[str, str]]) -> FactList:
-        """Make facts of pairs of label and text."""
+        """Make facts from pairs of label and text."""
         return cls([Fact(label, text) for label, text in facts])
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One of a list.
+    """One entry of a list.
 
     Args:
-        text: What there is to say.
-        kind: Of what kind it is; "" for none.
-        style: Of the kind, or of the text if there is none, for a terminal.
-        more: Further lines of it.
+        text: The text.
+        kind: The kind of entry, or "".
+        style: Style in a terminal, of the kind or, if there is none, of the text.
+        more: Further lines of the entry.
     """
 
     text: str
@@ -98,7 +98,7 @@ class Items:
 
     @classmethod
     def of(cls, texts: Iterable[str], *, style: str = "") -> Items:
-        """Make a list of texts."""
+        """Make a list from texts."""
         return cls([Item(text, style=style) for text in texts])
 
 
@@ -108,15 +108,15 @@ class Grid:
 
     Args:
         titles: Headings.
-        rows: One text a column.
-        right: Columns aligned to the right.
-        dim: Columns shown faintly.
-        names: Columns of names from a recording.
-        below: Columns that a terminal, which is narrow, shows below the line of their row, each with what it puts
-            before the text; a text that is missing is not shown there.
-        wide: Width in characters from which on a terminal shows the last column; 0 for any.
-        instead: What it says where the last column is not shown.
-        styles: Of each row's first line, for a terminal; empty for none.
+        rows: One text per column.
+        right: Right-aligned columns.
+        dim: Dimmed columns.
+        names: Columns that contain names from a recording.
+        below: Columns that a terminal, which is narrow, shows below the line of their row, each with a prefix for the
+            text. A missing text is not shown.
+        wide: Minimum width in characters for a terminal to show the last column, or 0 for any.
+        instead: Text that a terminal shows if the last column is hidden.
+        styles: Style of each row's first line in a terminal, or empty for none.
     """
 
     titles: Sequence[str]
@@ -134,4 +134,4 @@ Block = Title | Section | Paragraph | FactList | Items | Grid
 """Any part of a document."""
 
 Document = Sequence[Block]
-"""A report, from top to bottom. A block with nothing in it is not shown."""
+"""A report, from top to bottom. An empty block is not shown."""

@@ -15,11 +15,11 @@ _LISTED = 40
 
 
 def explain_document(explanation: ExplainedRun, *, everything: bool = False) -> Document:
-    """Return the report of an explanation.
+    """Return the report on an explanation.
 
     Args:
-        explanation: What to show.
-        everything: List every node, not only those that nothing explains.
+        explanation: The explanation to show.
+        everything: List every node, not only unexplained ones.
     """
     word, style = explained.verdict_word(explanation), _STYLE[explanation.exit_code]
     known = [
@@ -44,7 +44,7 @@ def explain_document(explanation: ExplainedRun, *, everything: bool = False) -> 
 
 
 def _left(nodes: Sequence[NodeExplanation]) -> list[Item]:
-    """List the nodes that nothing explains."""
+    """List the unexplained nodes."""
     items = []
     for node in nodes[:_LISTED]:
         first, *others = explained.left_lines(node)
@@ -55,5 +55,5 @@ def _left(nodes: Sequence[NodeExplanation]) -> list[Item]:
 
 
 def explained_node_document(node: NodeExplanation) -> Document:
-    """Return the report of one explained node."""
+    """Return the report on one explained node."""
     return [FactList.of(explained.node_facts(node))]

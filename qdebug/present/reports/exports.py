@@ -1,9 +1,9 @@
 """The comparison and recorded values for other tools: CSV, an attachment for Netron, an .npz file.
 
-The comparison as an attachment for Netron: open the model there, then this file, and click on a node. Netron shows
-`metadata` and `metrics` of a JSON file with the signature "netron:attachment" beside the nodes and values of their
-names (lutzroeder/netron, source/view.js). It compares names up to their first line break, and of two entries with one
-name for one thing it keeps the last: both are accounted for here.
+To view the attachment, open the model in Netron, then this file, and click on a node. Netron shows `metadata` and
+`metrics` of a JSON file with the signature "netron:attachment" next to the nodes and values with these names
+(lutzroeder/netron, source/view.js). It compares names only up to their first line break, and keeps the last of two
+entries with the same name. Both are taken into account here.
 """
 
 from __future__ import annotations
@@ -41,16 +41,17 @@ from qdebug.recording.npz import write_arrays
 __all__ = ["csv_cell", "diff_csv", "element_csv", "guarded", "member_names", "netron_attachment", "write_npz"]
 
 _FORMULA = tuple("=+-@\t\r\n|%\uff1d\uff0b\uff0d\uff20")
-"""Characters with which a spreadsheet may begin to compute, the full-width forms included."""
+"""Characters that may make a spreadsheet evaluate a cell, including full-width forms."""
 
 _TEXT_LIMIT = 2000
 
 
 def diff_csv(results: Mapping[str, RunComparison]) -> str:
-    """Return comparisons as CSV with the columns of `RunComparison.to_rows`; a NaN or infinity is written by name.
+    """Return comparisons as CSV with the columns of `RunComparison.to_rows`. NaN and infinities are written by name.
 
     Args:
-        results: One comparison for each backend, by the name shown for it; of several, a first column has that name.
+        results: One comparison for each backend, by displayed name. If there are several, a first column contains that
+            name.
     """
     text = StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -63,10 +64,10 @@ def diff_csv(results: Mapping[str, RunComparison]) -> str:
 
 
 def element_csv(values: PairedValues) -> str:
-    """Return both sides of one tensor as CSV, an element a line: index, real values, difference, codes where there are.
+    """Return both sides of one tensor as CSV, one element per line: index, real values, difference, and any codes.
 
     Args:
-        values: The two sides, of one sample and step.
+        values: The two sides, for one sample and step.
     """
     reference, backend = (_whole(side) for side in (values.reference, values.backend))
     columns = {
@@ -87,19 +88,19 @@ def element_csv(values: PairedValues) -> str:
 
 
 def _whole(side: np.ndarray) -> np.ndarray:
-    """Return booleans as the integers 0 and 1, and all else as it is."""
+    """Return booleans as the integers 0 and 1, and other values unchanged."""
     return side.astype(np.uint8) if side.dtype == np.bool_ else side
 
 
 def _differences(reference: np.ndarray, backend: np.ndarray) -> np.ndarray:
-    """Return backend minus reference; of integers as Python integers, which hold all of them."""
+    """Return backend minus reference, using Python integers for integers to avoid overflow."""
     if reference.dtype.kind in "iu" and backend.dtype.kind in "iu":
         return np.asarray(backend.astype(object) - reference.astype(object).reshape(backend.shape))
     return real_differences(reference, backend)
 
 
 def guarded(value: object) -> str:
-    """Return text that a spreadsheet does not evaluate: the start of a formula gets a quote before it.
+    """Return text that a spreadsheet does not evaluate: a quote is put before the start of a formula.
 
     Args:
         value: Anything, such as a name from a recording.
@@ -109,7 +110,7 @@ def guarded(value: object) -> str:
 
 
 def csv_cell(value: Any) -> str:
-    """Return a value as a cell of CSV: numbers in full, texts guarded, nothing for None."""
+    """Return a value as a CSV cell: numbers in full, texts guarded, empty for None."""
     if value is None:
         return ""
     if isinstance(value, float):
@@ -130,8 +131,8 @@ def netron_attachment(result: RunComparison, graph: Graph | None = None) -> str:
     """Return a comparison as JSON text for Netron.
 
     Args:
-        result: What to show.
-        graph: The reference's graph, to show the comparison on the reference's model; None for the backend's.
+        result: The comparison to show.
+        graph: The reference's graph, to show the comparison on the reference's model, or None for the backend's.
     """
     metadata: list[dict[str, Any]] = []
     metrics: list[dict[str, Any]] = []
@@ -151,7 +152,7 @@ def netron_attachment(result: RunComparison, graph: Graph | None = None) -> str:
 
 
 def _targets(entry: NodeResult, graph: Graph | None) -> list[tuple[str, str]]:
-    """Return the model's node and value of an entry; without a node if none produces it."""
+    """Return the model's node and value of an entry, without a node if none produces it."""
     node, value = entry.node, entry.tensor
     if graph is not None:
         producer = graph.producer(entry.reference_tensor)
@@ -207,22 +208,22 @@ def write_npz(
 ) -> int:
     """Write the values of tensors for one sample and step.
 
-    A member has the tensor's name where that is a harmless file name, else one made of it; `tensor_names` tells all.
-    Types that numpy has not are written in the next larger one that it has: bfloat16 as float32, int4 as int8.
+    A member has the tensor's name if that is a safe file name, or else a name derived from it; `tensor_names` lists
+    all. Types that numpy lacks are written as the next larger one: bfloat16 as float32, int4 as int8.
 
     Args:
-        recording: Where the values are.
+        recording: The recording with the values.
         path: The file, overwritten if it exists.
-        tensors: Patterns for names; constants are written too if they fit.
+        tensors: Patterns for names. Matching constants are written too.
         sample: The sample.
-        step: The step of a stateful net.
+        step: The step of a stateful network.
         real: Write real values instead of codes.
 
     Returns:
-        How many arrays were written.
+        The number of arrays written.
 
     Raises:
-        UsageError: No tensor with values fits, or there is no such sample or step.
+        UsageError: No tensor with values matches, or there is no such sample or step.
         RecordingError: Values cannot be read.
     """
     chosen = _chosen(recording, tensors, sample, step)
@@ -260,7 +261,7 @@ def _chosen(recording: Recording, tensors: Sequence[str], sample: int, step: int
 
 
 def member_names(names: Sequence[str]) -> dict[str, str]:
-    """Return a harmless name for the file of each tensor, different even where case does not count.
+    """Return a safe file name for each tensor, unique even if case is ignored.
 
     Args:
         names: Names of tensors.

@@ -1,4 +1,4 @@
-"""The comparison as one HTML file: no network, no frame, nothing that a name could set off; readable without script."""
+"""The comparison as one HTML file: no network access, no frame, no executable names; readable without scripts."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ _BARS = 48
 
 
 def detail_section(detail: NodeDetail, *, prefix: str, shown: frozenset[int], opened: bool = False) -> Element:
-    """Make the part of the page that shows a node.
+    """Make the section of the page that shows a node.
 
     Args:
-        detail: What to show.
-        prefix: Of the ids of this backend's part of the page.
+        detail: The node to show.
+        prefix: Prefix of the ids in this backend's part of the page.
         shown: Numbers of the nodes that have a row.
-        opened: Whether it is open from the start. One of them is open at a time.
+        opened: Whether it is open initially. Only one section is open at a time.
     """
     result = detail.result
     status = element("span", str(result.status), class_=str(result.status))
@@ -74,13 +74,13 @@ def detail_section(detail: NodeDetail, *, prefix: str, shown: frozenset[int], op
 
 
 def _without_definitions(grid: Grid) -> Grid:
-    """Leave out the columns of definitions, which the page shows once."""
+    """Leave out the definition columns, because the page shows definitions once."""
     kept = [at for at in range(len(grid.titles)) if at not in grid.dim]
     return Grid(titles=[grid.titles[at] for at in kept], rows=[[row[at] for at in kept] for row in grid.rows])
 
 
 def elements(document: Document) -> list[Element]:
-    """Return the elements of a document; a title is the page's own."""
+    """Return the elements of a document. The page has its own title."""
     made: list[Element] = []
     for block in document:
         if isinstance(block, Section):
@@ -133,29 +133,29 @@ def _figure(plot: Element, caption: str) -> Element:
 
 
 DETAILS_SHOWN = 12
-"""Nodes that are shown in full: those that the verdict is about, then the worst ones."""
+"""Number of nodes shown in full: those that the verdict concerns, then the worst ones."""
 
 _KEYS = (
     *("index", "status", "node", "sqnr_db", "op", "why", "arithmetic", "clipping", "constants", "introduced", "gain"),
     *("max_lsb", "rel_l2", "max_abs", "mismatches", "cosine", "clipped", "quant", "match", "tensor"),
 )
-"""Columns of the table; those that say something of no node are left out."""
+"""Columns of the table. A column without any values is left out."""
 _ALWAYS = ("index", "status", "node", "sqnr_db", "op")
-"""Columns that are there whatever they say."""
+"""Columns that are always shown."""
 _MOST_ROWS = 10_000
-"""Rows of the table: of more nodes the worst ones, so that a browser stays quick."""
+"""Maximum number of table rows. If there are more nodes, the worst are kept, so that a browser stays fast."""
 _ON_PAPER = 200
-"""Rows of the table that are printed; `report.css` leaves out the others."""
+"""Number of table rows that are printed. `report.css` hides the others."""
 _MAP_ROWS, _MAP_COLUMNS = 24, 64
 _PAIRS_SHOWN = 2000
 _MARKED = 3
-"""Nodes of the diagnosis that are marked along the net."""
+"""Number of diagnosed nodes that are marked along the network."""
 
 
 def worth_detail(result: RunComparison) -> list[NodeResult]:
-    """Choose the nodes that are shown in full: those that the verdict is about, the origin second, then the worst.
+    """Choose the nodes to show in full: those that the verdict concerns, with the origin second, then the worst.
 
-    None that is identical or was not compared is among them.
+    Nodes that are identical or were not compared are left out.
 
     Args:
         result: The comparison.
@@ -177,10 +177,10 @@ def diff_html(
     """Return comparisons as a page.
 
     Args:
-        results: One comparison for each backend, by the name shown for it.
-        details: Nodes to show in full, by the same names; those of `worth_detail` are worth it.
-        agreement: Whether several backends are wrong alike, by reference tensor; None if nobody asked.
-        budgets: What each node's own error does to the outputs, by the same names; None if nobody asked.
+        results: One comparison for each backend, by displayed name.
+        details: Nodes to show in full, by the same names, usually those from `worth_detail`.
+        agreement: Whether several backends have the same errors, by reference tensor, or None if not requested.
+        budgets: The effect of each node's own error on the outputs, by the same names, or None if not requested.
     """
     known = details or {}
     said = " and ".join(f"{name}: {result.status}" for name, result in results.items())
@@ -221,7 +221,7 @@ def diff_html(
 
 
 def _raw(tag: str, text: str) -> Element:
-    """Make an element of a text of ours, in which nothing is escaped."""
+    """Make an element from trusted text, without escaping."""
     made = element(tag)
     made.text = text
     return made
@@ -232,7 +232,7 @@ def _digest(text: str) -> str:
 
 
 def _beside(results: Mapping[str, RunComparison], agreement: Mapping[str, Agreement] | None) -> Element:
-    """Make the table of several backends: a row a reference tensor, a column a backend."""
+    """Make the table of several backends: one row per reference tensor, one column per backend."""
     matrix = matrix_of(results, agreement)
     rows = []
     for row in matrix.rows:
@@ -254,7 +254,7 @@ def _beside(results: Mapping[str, RunComparison], agreement: Mapping[str, Agreem
 
 
 def _verdicts(results: Mapping[str, RunComparison]) -> Element:
-    """Make the list of all verdicts, each leading to its backend's part of the page."""
+    """Make the list of all verdicts, each linking to its backend's part of the page."""
     made = element("ul", class_="verdicts")
     for number, (name, result) in enumerate(results.items()):
         status = element("b", str(result.status), class_=str(result.status))
@@ -268,7 +268,7 @@ def _said(result: RunComparison) -> str:
 
 
 def _section(name: str, result: RunComparison, details: Sequence[NodeDetail], *, prefix: str, heading: str) -> Element:
-    """Return the section of a backend: verdict, error along the net, diagnosis, nodes, and facts of the runs."""
+    """Return the section of a backend: verdict, error along the network, diagnosis, nodes, and facts about the runs."""
     made = element("section", element(heading, f"{name} against its reference"), id=prefix)
     verdict = title(result)
     first = next((node for node in result.nodes if is_beyond(node)), None)
@@ -306,7 +306,7 @@ def _section(name: str, result: RunComparison, details: Sequence[NodeDetail], *,
 
 
 def _rows_shown(result: RunComparison, first: NodeResult | None) -> list[NodeResult]:
-    """Return the nodes that have a row: those that the verdict is about, then the others in topological order."""
+    """Return the nodes that have a row: those that the verdict concerns, then the others in topological order."""
     about = [result.nodes[at] for at in deciding(result)]
     if first is not None and first not in about[:1]:
         about = [first, *(node for node in about if node is not first)]
@@ -346,7 +346,7 @@ def _plots(result: RunComparison, prefix: str, shown: frozenset[int]) -> Element
 
 
 def _samples(result: RunComparison) -> list[Element]:
-    """Make the map of the worst nodes in each of several samples; nothing for one."""
+    """Make the map of the worst nodes in each of several samples, or nothing for a single sample."""
     samples = sorted({entry.sample for node in result.nodes for entry in node.samples})
     return [element("h3", "Sample by sample"), _sample_map(result, samples)] if len(samples) > 1 else []
 
@@ -372,7 +372,7 @@ def _sample_map(result: RunComparison, samples: Sequence[int]) -> Element:
 
 
 def _node_part(result: RunComparison, shown: Sequence[NodeResult], anchors: Mapping[str, str], prefix: str) -> Element:
-    """Make the table of nodes, with the box that leaves only those that the verdict is about; it needs no script."""
+    """Make the table of nodes, with a checkbox, which needs no script, that leaves only nodes of the verdict."""
     about = frozenset(result.nodes[at].index for at in deciding(result))
     made = element("section", element("h3", "Nodes"), aria_label="nodes")
     fail = any(breaks_limit(node) or node.status is Status.INCOMPARABLE for node in result.nodes if node.index in about)
@@ -427,7 +427,7 @@ def _node_table(
 
 
 def _cell(node: NodeResult, key: str, cell: Cell, anchor: str | None) -> Element:
-    """Make a cell of a node's row; why it fails stands below its name, which is in sight however narrow it is."""
+    """Make a cell of a node's row. Why it fails is below its name, which stays visible on a narrow screen."""
     if key == "node":
         name = element("th", cell.text if anchor is None else element("a", cell.text, href=f"#{anchor}"), scope="row")
         excused = breaks_limit(node) and is_excused(node)
@@ -442,7 +442,7 @@ def _cell(node: NodeResult, key: str, cell: Cell, anchor: str | None) -> Element
 
 
 def _sort_value(value: float | str | None) -> str:
-    """Return a number as the page's script reads it."""
+    """Return a number in the format that the page's script reads."""
     if value is None:
         return ""
     if isinstance(value, float) and not math.isfinite(value):
@@ -451,7 +451,7 @@ def _sort_value(value: float | str | None) -> str:
 
 
 def _pairs(result: RunComparison) -> Element:
-    """Show how each pair was made that has not simply one name."""
+    """Describe how each pair was made, unless the two tensors simply share a name."""
     named = [node for node in result.nodes if node.match is Match.EXACT and node.tensor == node.reference_tensor]
     known = {node.index for node in named}
     others = [node for node in result.nodes if node.index not in known]
@@ -499,10 +499,11 @@ _FRAGMENT_KEYS = (
 
 
 def diff_fragment(result: RunComparison) -> str:
-    """Return a comparison as a piece of HTML.
+    """Return a comparison as an HTML fragment.
 
     Args:
-        result: What to show; of a long net the first divergence, its neighbours and the worst nodes.
+        result: The comparison to show. For a long network, only the first divergence, its neighbours and the worst
+            nodes.
     """
     known = columns()
     rows = []

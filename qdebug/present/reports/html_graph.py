@@ -1,4 +1,4 @@
-"""The graph around a node as inline SVG: from top to bottom, each edge as wide as the error that it carries."""
+"""The graph around a node as inline SVG: from top to bottom, with each edge as wide as its error is large."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ __all__ = ["graph_plot"]
 
 _WIDTH = 480
 _BOX, _PITCH, _GAP = 40, 84, 8
-"""Height of a box, from one row to the next, and between two boxes of a row."""
+"""Height of a box, distance between rows, and gap between two boxes of a row."""
 _WIDEST = 300
 _CHARACTER = 7.3
-"""Width of a character of the names."""
+"""Width of a character in names."""
 _FAINTEST = 1e-4
 """Relative error up to which an edge is thin."""
 _THIN, _THICK = 1.0, 9.0
 
 
 def graph_plot(around: Surroundings, *, prefix: str, shown: frozenset[int]) -> Element:
-    """Draw the nodes around another one.
+    """Draw a node with its neighbours.
 
     Args:
         around: The nodes and their edges.
-        prefix: Of the ids of the rows of nodes, to link to.
+        prefix: Prefix of the ids of node rows, for links.
         shown: Numbers of the nodes that have a row.
     """
     levels = sorted({node.level for node in around.nodes})
@@ -67,7 +67,7 @@ def _box_width(many: int) -> float:
 
 
 def _middles(around: Surroundings) -> list[float]:
-    """Return the middle of each box: those of a row side by side, ordered by their neighbours."""
+    """Return the centre of each box. Boxes of a row are side by side, ordered by their neighbours."""
     middles = [_WIDTH / 2] * len(around.nodes)
     for level in sorted({node.level for node in around.nodes}, key=abs):
         inside = [at for at, node in enumerate(around.nodes) if node.level == level]
@@ -89,7 +89,7 @@ def _middles(around: Surroundings) -> list[float]:
 
 
 def _width(edge: NeighbourEdge) -> float:
-    """Return how wide an edge is, by the logarithm of its error."""
+    """Return the width of an edge, by the logarithm of its error."""
     if edge.error is None:
         return _THIN
     if not math.isfinite(edge.error):

@@ -1,4 +1,4 @@
-"""Plots as inline SVG: the error along the net, its parts, histograms, heat maps. Colours come from classes alone."""
+"""Plots as inline SVG: the error along the network, its parts, histograms, heat maps. Colours come from classes."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ __all__ = [
 ]
 
 Element = ET.Element
-"""An element of a page."""
+"""An element of the page."""
 
 _TEXT_LIMIT = 4000
 _ATTRIBUTE_LIMIT = 1000
 _DRAWING_LIMIT = 1 << 24
-"""Characters of the line of a plot, which must not lose its middle."""
+"""Maximum number of characters in a plot's line, which must not be shortened in the middle."""
 
 
 def element(tag: str, /, *children: Element | str | None, **attributes: object) -> Element:
     """Make an element.
 
     Args:
-        tag: Its name.
-        *children: Elements and texts in their order; None is left out.
-        **attributes: By name, with "_" for "-" and one at the end taken off (`class_`); None is left out.
+        tag: Its tag name.
+        *children: Elements and texts in order. None is left out.
+        **attributes: Attributes by name, with "_" for "-" and a trailing one removed (`class_`). None is left out.
     """
     named = {
         name.rstrip("_").replace("_", "-"): safe_text(value, limit=_DRAWING_LIMIT if name == "d" else _ATTRIBUTE_LIMIT)
@@ -67,12 +67,12 @@ def _add_text(made: Element, text: str) -> None:
 
 
 def table(titles: Iterable[str], rows: Iterable[Iterable[Element | str]], **attributes: object) -> Element:
-    """Make a table that scrolls sideways where it is too wide.
+    """Make a table that scrolls sideways if it is too wide.
 
     Args:
         titles: Headings.
         rows: Cells of each row: texts, or elements that are cells already.
-        **attributes: Of the table.
+        **attributes: Attributes of the table.
     """
     head = element("thead", element("tr", *(element("th", title, scope="col") for title in titles)))
     body = element("tbody")
@@ -98,24 +98,24 @@ def rendered(root: Element) -> str:
 _WIDTH, _HEIGHT = 720, 312
 _LEFT, _RIGHT, _TOP, _BOTTOM = 78, 12, 68, 72
 _COLUMNS = 240
-"""Columns of a plot along the net: of more nodes, neighbours share one."""
+"""Number of columns of a plot along the network. If there are more nodes, neighbours share a column."""
 _LARGE_DOTS = 60
-"""Columns up to which there is room for dots that are easy to hit."""
+"""Number of columns up to which there is room for dots that are easy to click."""
 _SHADES = 9
 _MOST_CHANNELS = 256
 _LEAST_BAR = 2
-"""Height of a bar whose value is at its foot or below."""
+"""Height of a bar whose value is at or below the baseline."""
 _DECADES = 7
-"""Decades that a logarithmic axis goes down from the largest value."""
+"""Number of decades that a logarithmic axis extends down from the largest value."""
 
 
 def nodes_together(nodes: Sequence[NodeResult]) -> int:
-    """Return how many neighbouring nodes share a column of a plot along the net."""
+    """Return how many neighbouring nodes share a column of a plot along the network."""
     return -(-len(nodes) // _COLUMNS) or 1
 
 
 class _Frame:
-    """The area of a plot: neighbouring nodes as columns, values upwards, and room for missing values."""
+    """The area of a plot: neighbouring nodes as columns, values upwards, and space for missing values."""
 
     def __init__(self, nodes: Sequence[NodeResult], low: float, high: float, *, title: str) -> None:
         self._low, self._span = low, (high - low) or 1.0
@@ -134,23 +134,23 @@ class _Frame:
             )
 
     def x(self, column: float) -> float:
-        """Return the middle of a column."""
+        """Return the centre of a column."""
         return _LEFT + (column + 0.5) * self.wide
 
     def y(self, value: float) -> float:
-        """Return the place of a value."""
+        """Return the vertical position of a value."""
         share = (value - self._low) / self._span
         return self.bottom - min(1.0, max(0.0, share)) * (self.bottom - _TOP)
 
     def axis(self, ticks: Iterable[tuple[float, str]]) -> None:
-        """Draw lines across at some values."""
+        """Draw horizontal lines at the given values."""
         for value, label in ticks:
             at = f"{self.y(value):.1f}"
             self.root.append(element("path", class_="axis", d=f"M{_LEFT} {at}H{_WIDTH - _RIGHT}"))
             self.root.append(element("text", label, x=_LEFT - 6, y=f"{self.y(value) + 5:.1f}", text_anchor="end"))
 
     def known(self, values: Sequence[float | None]) -> list[tuple[int, list[float]]]:
-        """Return the values that there are in each column that has any."""
+        """Return the known values of each column that has any."""
         found = [
             (column, [value for at in positions if (value := values[at]) is not None])
             for column, positions in enumerate(self.columns)
@@ -158,7 +158,7 @@ class _Frame:
         return [(column, inside) for column, inside in found if inside]
 
     def line(self, values: Iterable[tuple[int, float]], class_: str) -> None:
-        """Draw one value a column as a line, with gaps where there is none."""
+        """Draw one value per column as a line, with gaps for missing values."""
         steps, before = [], None
         for column, value in values:
             # A value between two gaps is a dot: a round cap needs a line to sit on, if one of no length.
@@ -169,7 +169,7 @@ class _Frame:
             self.root.append(element("path", class_=class_, d="".join(steps)))
 
     def bars(self, spans: Iterable[tuple[int, float, float]], class_: str, *, share: float = 1.0) -> None:
-        """Draw a bar a column, from one value to another, as wide as a share of the column."""
+        """Draw a bar per column, from one value to another, as wide as a share of the column."""
         steps = [
             f"M{self.x(column):.1f} {self.y(low):.1f}V{min(self.y(high), self.y(low) - _LEAST_BAR):.1f}"
             for column, low, high in spans
@@ -187,13 +187,13 @@ def error_profile(
     floor: float | None = None,
     marked: frozenset[int] = frozenset(),
 ) -> Element:
-    """Draw the SQNR of every node along the net; where nodes share a column, the band from the worst to the best.
+    """Draw the SQNR of every node along the network. If nodes share a column, draw a band from the worst to the best.
 
     Args:
         nodes: All nodes, in topological order.
-        prefix: Of the ids of their rows, to link to.
-        shown: Numbers of the nodes that have a row; all of them if None.
-        floor: A limit on the SQNR to draw; None for none.
+        prefix: Prefix of the ids of their rows, for links.
+        shown: Numbers of the nodes that have a row, or None for all.
+        floor: An SQNR limit to draw, or None.
         marked: Numbers of nodes to mark.
     """
     sqnr = [None if node.metrics is None else node.metrics.sqnr_db for node in nodes]
@@ -244,13 +244,13 @@ def error_profile(
 
 
 def _worst_of(nodes: Sequence[NodeResult], positions: Iterable[int]) -> list[int]:
-    """Return the worst of some nodes that break a limit or could not be compared; nothing if there is none."""
+    """Return the worst of the given nodes that break a limit or could not be compared, or nothing."""
     wrong = [at for at in positions if breaks_limit(nodes[at]) or nodes[at].status is Status.INCOMPARABLE]
     return sorted(wrong, key=lambda at: badness(nodes[at]))[:1]
 
 
 def _flag(node: NodeResult, x: float) -> Element:
-    """Name the first divergence above its place."""
+    """Write the name of the first divergence above its position."""
     name = f"first: #{node.index} {shorten(safe_text(node.node), 24)}"
     end = x > _WIDTH / 2
     at = {"x": f"{x - 6 if end else x + 6:.1f}", "y": 18, "text_anchor": "end" if end else "start"}
@@ -275,9 +275,9 @@ def _dot(
 
 
 def parts_plot(nodes: Sequence[NodeResult]) -> Element | None:
-    """Draw introduced and propagated error of each node, relative to the signal; None if nothing is known.
+    """Draw introduced and propagated error of each node, relative to the signal, or return None if nothing is known.
 
-    Where nodes share a column, the largest of each counts.
+    If nodes share a column, the largest of each counts.
 
     Args:
         nodes: All nodes, in topological order.
@@ -309,7 +309,7 @@ def _log(value: float | None) -> float | None:
 
 
 def sample_map(nodes: Sequence[NodeResult], samples: Sequence[int]) -> Element:
-    """Draw the SQNR of some nodes for some samples: a row a node, a column a sample, stronger is worse.
+    """Draw the SQNR of given nodes for given samples: one row per node, one column per sample, darker for worse.
 
     Args:
         nodes: Rows.
@@ -343,7 +343,7 @@ def sample_map(nodes: Sequence[NodeResult], samples: Sequence[int]) -> Element:
 
 
 def _shade(sqnr: float | None) -> str:
-    """Return the class of a cell: 60 dB and more is the faintest, 0 dB and less the strongest."""
+    """Return the class of a cell: faintest for at least 60 dB, strongest for at most 0 dB."""
     if sqnr is None:
         return "hnone"
     if math.isnan(sqnr):
@@ -352,7 +352,7 @@ def _shade(sqnr: float | None) -> str:
 
 
 def channel_map(channels: ChannelErrors) -> Element:
-    """Draw the SQNR of each channel as a strip, darker for worse; a cell of several channels shows the worst.
+    """Draw the SQNR of each channel as a strip, darker for worse. A cell for several channels shows the worst.
 
     Args:
         channels: The error of each channel.
@@ -385,11 +385,11 @@ def channel_map(channels: ChannelErrors) -> Element:
 
 
 def histogram(bars: Sequence[Bar], over: Sequence[Bar] = (), *, title: str) -> Element:
-    """Draw bars beside each other, and a second histogram over the same bins as an outline.
+    """Draw bars side by side, and a second histogram over the same bins as an outline.
 
     Args:
         bars: The bars.
-        over: The second histogram; none if empty.
+        over: The second histogram, or empty.
         title: What is counted.
     """
     width, height, foot, head = 640, 220, 30, 22

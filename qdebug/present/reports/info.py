@@ -9,11 +9,11 @@ __all__ = ["info_document"]
 
 
 def info_document(contents: Contents, *, tensors: bool = False) -> Document:
-    """Return the report of a recording's content.
+    """Return the report on a recording's content.
 
     Args:
-        contents: What to show.
-        tensors: List every tensor too.
+        contents: The content to show.
+        tensors: Whether to list every tensor too.
     """
     rows = tensor_rows(contents.recording) if tensors else []
     table = Grid(titles=TENSOR_TITLES, rows=rows, names=frozenset({0, len(TENSOR_TITLES) - 1}))

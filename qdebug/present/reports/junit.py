@@ -1,7 +1,7 @@
-"""The comparison as JUnit XML: a suite for each backend, a case for each compared or missing tensor.
+"""The comparison as JUnit XML: one suite for each backend, one case for each compared or missing tensor.
 
-A tensor beyond its limit is a failure, one that cannot be compared an error; what is acknowledged or allowed to be
-missing is skipped with its reason, so that nobody takes it for tested.
+A tensor beyond its limit is a failure, one that cannot be compared an error; a tensor that is acknowledged or allowed
+to be missing is skipped with a reason, so that it does not count as tested.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ __all__ = ["diff_junit"]
 
 _LIMIT = 2000
 _NO_CHARACTERS = str.maketrans({"\ufffe": "\\ufffe", "\uffff": "\\uffff"})
-"""Code points that XML 1.0 has not, beyond those that `safe_text` shows as escapes."""
+"""Code points that XML 1.0 does not allow, besides those that `safe_text` shows as escapes."""
 
 
 def diff_junit(results: Mapping[str, RunComparison]) -> str:
     """Return comparisons as JUnit XML.
 
     Args:
-        results: One comparison for each backend, by the name shown for it.
+        results: One comparison for each backend, by displayed name.
     """
     root = ET.Element("testsuites", name="qdebug")
     known = Counter(map(_identity, results.values()))
@@ -43,9 +43,9 @@ def diff_junit(results: Mapping[str, RunComparison]) -> str:
 
 
 def _identity(result: RunComparison) -> str:
-    """Return the name of a backend's suite: its model and its runtime, which stay from run to run.
+    """Return the name of a backend's suite: its model and its runtime, which stay the same from run to run.
 
-    The name of a recording may hold a hash of what was recorded: with it, no test would have a history.
+    The name of a recording may contain a hash of its contents, and with it, tests would have no history.
     """
     run = result.backend
     return f"{PurePath(run.model).name} on {run.backend}" if run.model else ""

@@ -1,4 +1,4 @@
-"""The findings of lint as a document: each rewrite with its nodes, ranges, and an input that shows it."""
+"""The findings of lint as a document: each rewrite with its nodes, ranges, and an input that reveals it."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _REASONS = 3
 
 
 def lint_document(report: LintReport, *, everything: bool = False) -> Document:
-    """Return the report of rewrites.
+    """Return the report on rewrites.
 
     Args:
-        report: What was found.
-        everything: List every part that is not decided.
+        report: The findings.
+        everything: List every undecided part.
     """
     blocks: list[Block] = [_title(report)]
     for number, finding in enumerate(report.findings):

@@ -16,28 +16,28 @@ _SPECIAL = str.maketrans(
     | {"@": "@<!-- -->", "#": "#<!-- -->"}  # a backslash stops no mention and no issue reference
 )
 _MOST_ROWS = 500
-"""Rows of a table, so that a job summary stays below what it may be."""
+"""Maximum number of table rows, which keeps a job summary within its limit."""
 _LONG = 1000
-"""Characters of a sentence."""
+"""Maximum number of characters of a sentence."""
 
 
 def markdown_text(value: object, *, limit: int = 300) -> str:
-    """Return text that Markdown shows literally: no markup, no mention, no table break.
+    """Return text that Markdown shows literally: no markup, mention or table break.
 
     Args:
         value: Anything, such as a name from a recording.
-        limit: Most characters before escaping.
+        limit: Maximum number of characters before escaping.
     """
     text = safe_text(value, limit=limit).translate(_SPECIAL)
     return text.replace("://", ":<!-- -->//").replace("www.", "www<!-- -->.")
 
 
 def code(value: object, *, limit: int = 200) -> str:
-    """Return a name as a code span for a table cell, where nothing in it is markup, link or mention.
+    """Return a name as a code span for a table cell, free of markup, links and mentions.
 
     Args:
         value: A name from a recording.
-        limit: Most characters of it.
+        limit: Maximum number of its characters.
     """
     text = safe_text(value, limit=limit)
     if not text.strip():
@@ -48,7 +48,7 @@ def code(value: object, *, limit: int = 200) -> str:
 
 
 def markdown_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Return the lines of a table; the cells must be escaped already."""
+    """Return the lines of a table, whose cells must be escaped already."""
     head = ["| " + " | ".join(titles) + " |", "|" + "---|" * len(titles)]
     return [*head, *("| " + " | ".join(row) + " |" for row in rows)]
 
@@ -59,11 +59,11 @@ def markdown(document: Document) -> str:
 
 
 def folded(document: Document, *, command: str = "") -> str:
-    """Return a document as Markdown for a comment or a job summary: its title, and all else to be unfolded.
+    """Return a document as Markdown for a comment or a job summary: its title, with the rest folded away.
 
     Args:
-        document: A title, and what follows it.
-        command: What makes the document again; "" for nothing.
+        document: A title and what follows it.
+        command: The command that makes the document again, or "".
     """
     title, *rest = document
     word = title.word if isinstance(title, Title) else ""
@@ -76,7 +76,7 @@ def folded(document: Document, *, command: str = "") -> str:
 
 
 def markdown_blocks(document: Document) -> list[str]:
-    """Return the lines of a document, with an empty one between two blocks."""
+    """Return the lines of a document, with an empty line between blocks."""
     lines: list[str] = []
     for drawn in filter(None, map(_drawn, document)):
         lines += ["", *drawn] if lines else drawn
@@ -109,7 +109,7 @@ def _item(item: Item) -> list[str]:
 
 
 def _cell(text: str) -> str:
-    """Return a cell; a bar of "#" is drawn with blocks, which need no escape."""
+    """Return a cell. A bar of "#" is drawn with block characters, which need no escape."""
     return "\u2588" * len(text) if text and set(text) == {"#"} else markdown_text(text, limit=_LONG)
 
 

@@ -17,7 +17,7 @@ from qdebug.present.text import safe_text, shorten
 __all__ = ["Diffs", "diffs_dict", "matrix_document"]
 
 _SHOWN = 12
-"""Rows of the matrix that a report shows, the worst ones; the JSON has them all."""
+"""Number of matrix rows that a report shows, worst first. The JSON contains all of them."""
 
 _ALIKE = "wrong alike"
 _BACKEND_WIDTH = 24
@@ -37,21 +37,21 @@ class Diffs(JsonObject):
 def diffs_dict(
     results: Mapping[str, RunComparison], agreement: Mapping[str, Agreement] | None = None
 ) -> dict[str, Any]:
-    """Return several comparisons and the matrix of their SQNR as JSON has them.
+    """Return several comparisons and the matrix of their SQNR in the form of the JSON.
 
     Args:
-        results: One comparison for each backend, by the name shown for it.
-        agreement: Whether the backends are wrong alike, by reference tensor; None if nobody asked.
+        results: One comparison for each backend, by displayed name.
+        agreement: Whether the backends have the same errors, by reference tensor, or None if not requested.
     """
     return Diffs(diffs=tuple(results.values()), matrix=matrix_of(results, agreement)).to_dict()
 
 
 def matrix_document(results: Mapping[str, RunComparison], agreement: Mapping[str, Agreement] | None) -> Document:
-    """Return the report of several backends side by side, the worst tensors first.
+    """Return the report on several backends side by side, worst tensors first.
 
     Args:
-        results: One comparison for each backend, by the name shown for it.
-        agreement: Whether the backends are wrong alike, by reference tensor; None if nobody asked.
+        results: One comparison for each backend, by displayed name.
+        agreement: Whether the backends have the same errors, by reference tensor, or None if not requested.
     """
     matrix = matrix_of(results, agreement)
     summary = [

@@ -1,7 +1,7 @@
-"""A comparison for Model Explorer: both graphs, an overlay for each metric, the nodes that belong together.
+"""A comparison for Model Explorer: both graphs, an overlay for each metric, and the correspondence of nodes.
 
-Model Explorer (google-ai-edge/model-explorer) reads graphs and overlays as JSON. What its web application does with
-them decides the form here:
+Model Explorer (google-ai-edge/model-explorer) reads graphs and overlays as JSON. The format here follows from how its
+web application uses them:
 
 - It finds a node of an overlay by the key `tensor_name` of its outputs, else by the node's id. The outputs here have no
   such key, so that one overlay fits both graphs.
@@ -31,13 +31,13 @@ from qdebug.present.text import safe_text
 __all__ = ["BACKEND", "OPENER", "REFERENCE", "SYNC", "model_explorer_files"]
 
 REFERENCE, BACKEND, SYNC, OPENER = "reference.json", "backend.json", "sync.json", "open.py"
-"""Names of the files beside the overlays."""
+"""Names of the files besides the overlays."""
 
 _RESERVED = "results"
 _INPUT = "input: "
 _APART = " (reference)"
 _SQNR_OF_EQUAL = 400.0
-"""SQNR in dB that stands for infinity, which JSON has not: more than any two float64 can have."""
+"""SQNR in dB in place of infinity, which JSON lacks: larger than any two float64 values can have."""
 
 _GREEN, _LIGHT, _YELLOW, _ORANGE, _RED, _PURPLE, _GREY = (
     *("#66bb6a", "#c5e1a5", "#fff176", "#ffb74d", "#e57373"),
@@ -51,22 +51,22 @@ _OF_STATUS: Mapping[str, str] = {
     Status.INCOMPARABLE: _GREY,
 }
 _DIGITS = 6
-"""Significant digits of a number of an overlay."""
+"""Significant digits of a number in an overlay."""
 _ANY = 1e30
-"""The last bound of an overlay's colours: what is above the last one has none."""
+"""The last bound of an overlay's colours. Values above the last bound have no colour."""
 _MORE_IS_WORSE = (_GREEN, _LIGHT, _YELLOW, _ORANGE, _RED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Overlay:
-    """A number or a word of each node, and its colours.
+    """A number or a word for each node, and its colours.
 
     Args:
-        name: What it is called.
-        value: Gives it; None where there is none.
-        bounds: Of numbers, up to which each of the five colours goes, from green to red; the last goes on.
+        name: Its displayed name.
+        value: Returns the number or word, or None if there is none.
+        bounds: For numbers, the upper bound of each of the five colours, from green to red. The last colour has none.
         best_last: Whether more is better, so that the colours go from red to green.
-        colors: Of words.
+        colors: Colours of words.
     """
 
     name: str
@@ -107,7 +107,7 @@ _OVERLAYS = (
     _Overlay(name="paired by", value=lambda node: str(node.match)),
     _Overlay(name="status", value=lambda node: str(node.status), colors=_OF_STATUS),
 )
-"""The overlays; the last one is shown when the files are opened."""
+"""The overlays. The last one is shown when the files are opened."""
 
 
 def model_explorer_files(result: RunComparison, reference: Graph, backend: Graph) -> dict[str, str]:
@@ -144,7 +144,7 @@ def _dumped(value: Any) -> str:
 
 
 class _Ids:
-    """Ids of the nodes of both graphs: equal for nodes that are partners, different for all others."""
+    """Ids of the nodes of both graphs: equal for partners, different for all other nodes."""
 
     def __init__(self, result: RunComparison, reference: Graph, backend: Graph) -> None:
         self.backend = {node.name: _id(node.name) for node in backend.nodes}
@@ -168,12 +168,12 @@ class _Ids:
 
 
 def _id(name: str) -> str:
-    """Return the id of a node; the one that Model Explorer takes for something else is changed."""
+    """Return the id of a node, changed if Model Explorer would misinterpret it."""
     return f"{name}_" if name == _RESERVED else name
 
 
 def _maker(graph: Graph, tensor: str) -> str | None:
-    """Return the id of a tensor's producer, a node or an input; None for a constant."""
+    """Return the id of a tensor's producer, a node or an input, or None for a constant."""
     node = graph.producer(tensor)
     if node is not None:
         return node.name
@@ -186,7 +186,7 @@ def _graph_text(
     """Return one graph as Model Explorer's own JSON.
 
     Args:
-        label: Which of the two it is.
+        label: Which of the two graphs it is.
         graph: The graph.
         ids: Ids of its nodes.
         rows: Results by tensors of this graph.
@@ -235,7 +235,7 @@ def _graph_text(
 
 
 def _scope(name: str) -> str:
-    """Return the layers that a node lies in by its name: "a/b" of "a/b/conv"."""
+    """Return the layers that a node belongs to according to its name: "a/b" for "a/b/conv"."""
     return "/".join(safe_text(part, limit=60) for part in name.strip("/").split("/")[:-1] if part)
 
 
@@ -273,7 +273,7 @@ def _output(graph: Graph, place: int, tensor: str) -> dict[str, Any]:
 
 
 def _way(result: RunComparison, graph: Graph, ids: Mapping[str, str], label: str) -> dict[str, Any]:
-    """Return the way of the error from its origin to the worst output as edges that are drawn over the graph."""
+    """Return the path of the error from its origin to the worst output, as edges drawn over the graph."""
     named = {node.tensor: node.reference_tensor for node in result.nodes} if label == "reference" else {}
     makers = [_maker(graph, named.get(tensor, tensor)) for tensor in reversed(result.verdict.way)]
     nodes = [ids[maker] for maker in makers if maker is not None and maker in ids]
@@ -308,7 +308,7 @@ def _overlay(overlay: _Overlay, nodes: Sequence[NodeResult], backend: Graph, ids
 
 
 def _sync(result: RunComparison, reference: Graph, ids: _Ids) -> dict[str, Any]:
-    """Return which nodes of both graphs belong together: a fused node belongs to all that it stands for."""
+    """Return which nodes of both graphs correspond: a fused node corresponds to all nodes that it replaces."""
     together: dict[str, list[str]] = {}
     for entry in result.nodes:
         theirs = _maker(reference, entry.reference_tensor)
@@ -336,7 +336,7 @@ def _sync(result: RunComparison, reference: Graph, ids: _Ids) -> dict[str, Any]:
 
 
 def _opener(overlays: Sequence[str], selected: str) -> str:
-    """Return a script that opens the files in Model Explorer, both panes beside each other, a node selected."""
+    """Return a script that opens the files in Model Explorer, with both panes side by side and a node selected."""
     return f'''"""Open a comparison of qdebug in Model Explorer: pip install ai-edge-model-explorer.
 
 The reference is on the left, the backend on the right, and a click on a node selects its partner. For fused nodes,

@@ -1,4 +1,4 @@
-"""One compared node in full: as a document and as JSON."""
+"""One compared node in full detail: as a document and as JSON."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from qdebug.present.text import safe_text
 __all__ = ["node_document", "node_facts", "node_numbers", "with_detail", "worst_blocks"]
 
 _DEFINITIONS_FROM = 110
-"""Characters of a line from which definitions stand beside three columns of numbers."""
+"""Minimum number of characters per line for definitions to fit next to three columns of numbers."""
 
 
 def node_document(detail: NodeDetail) -> Document:
-    """Return all that is said of one compared tensor.
+    """Return the report on one compared tensor.
 
     Args:
-        detail: What to show.
+        detail: The node to show.
     """
     result = detail.result
     where = "all samples" if detail.sample is None else f"sample {detail.sample}"
@@ -67,7 +67,7 @@ def _inputs(detail: NodeDetail) -> Iterable[Fact]:
 
 
 def node_numbers(detail: NodeDetail) -> list[Grid]:
-    """Return the tables of both sides, of the error and of clipping; a table of which nothing is known is empty."""
+    """Return the tables of both sides, of the error and of clipping. A table without any values is empty."""
     sides = [(fact.label, fact.reference, fact.backend) for fact in side_facts(detail)]
     titles, metrics = error_rows(detail.result)
     last = len(titles) - 1
@@ -86,17 +86,17 @@ def node_numbers(detail: NodeDetail) -> list[Grid]:
 
 
 def worst_blocks(detail: NodeDetail) -> list[Block]:
-    """Return the worst elements under their heading; nothing if there are none."""
+    """Return the worst elements under a heading, or nothing if there are none."""
     right = frozenset(range(1, len(WORST_TITLES)))
     table = Grid(titles=WORST_TITLES, rows=worst_rows(detail.worst), right=right)
     return [Section("worst elements"), table] if detail.worst else []
 
 
 def with_detail(result: RunComparison, detail: NodeDetail) -> dict[str, Any]:
-    """Return a comparison as plain values, with one node only and all that is known of it.
+    """Return a comparison as plain values, with only one node and everything known about it.
 
     Args:
-        result: The comparison; verdict and coverage stay those of the whole.
+        result: The comparison. Verdict and coverage remain those of the whole comparison.
         detail: The node.
     """
     return result.to_dict() | {"nodes": [detail.result.to_dict() | detail.to_dict()]}

@@ -15,10 +15,10 @@ _WORD = {0: "EXPLAINED", 1: "UNEXPLAINED", 2: "NOT PROBED", 3: "NO ANSWER"}
 
 
 def probe_document(result: ProbeResult, *, everything: bool = False) -> Document:
-    """Return the report of a probe.
+    """Return the report on a probe.
 
     Args:
-        result: What to show.
+        result: The result to show.
         everything: List all presets, not only those that fit.
     """
     return [
@@ -40,11 +40,11 @@ def probe_document(result: ProbeResult, *, everything: bool = False) -> Document
 
 
 def comparison_document(found: FingerprintComparison, *, everything: bool = False) -> Document:
-    """Return the report of two fingerprints.
+    """Return the report on two fingerprints.
 
     Args:
-        found: What to show.
-        everything: List all kinds, not only those that are not the same.
+        found: The comparison to show.
+        everything: List all kinds, not only those that differ.
     """
     word, style = {0: ("SAME", _STYLE[0]), 1: ("DIFFERS", _STYLE[1])}.get(found.exit_code, ("NO ANSWER", _STYLE[3]))
     sides = (("first", found.first), ("second", found.second))

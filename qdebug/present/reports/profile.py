@@ -22,14 +22,14 @@ from qdebug.present.reports.document import Block, FactList, Grid, Section
 __all__ = ["profile_blocks"]
 
 _BAR = 20
-"""Characters of the longest bar."""
+"""Length of the longest bar, in characters."""
 
 
 def profile_blocks(profile: TensorProfile) -> list[Block]:
-    """Return the parts of a profile; the worst elements are not among them.
+    """Return the parts of a profile, except the worst elements.
 
     Args:
-        profile: What to show.
+        profile: The profile to show.
     """
     values = [
         (ours.label, numbers.grouped(ours.count), bar(ours.length, _BAR), numbers.grouped(theirs.count), drawn)

@@ -1,4 +1,4 @@
-"""A repair as a document: the edits, their gain on searched and on held-out samples, and their cost."""
+"""A repair as a document: the edits, their gain on searched and held-out samples, and their cost."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from qdebug.repair.search import Score
 __all__ = ["EDIT_TITLES", "cost_words", "edit_cells", "faithful_words", "repair_document"]
 
 EDIT_TITLES = ("edit", "node", "op", "multiply-adds", "bytes")
-"""What `edit_cells` gives."""
+"""Headings of `edit_cells`."""
 _NAME = 48
 
 
 def repair_document(repair: Repair) -> Document:
-    """Return the report of a repair."""
+    """Return the report on a repair."""
     blocks: list[Block] = [_title(repair), FactList.of(_facts(repair))]
     if repair.edits:
         blocks.append(
@@ -51,7 +51,7 @@ def _title(repair: Repair) -> Title:
 
 
 def _refuted(repair: Repair) -> Iterator[str]:
-    """Yield the evidence against a repair."""
+    """Yield the evidence that contradicts a repair."""
     goal = _value(repair, repair.goal)
     for name, where in (("held out", "on the samples held out"), ("model run", "when the changed model is run")):
         score = repair.proofs.get(name)
@@ -79,7 +79,7 @@ def _facts(repair: Repair) -> Iterator[tuple[str, str]]:
 
 
 def edit_cells(edit: Edit) -> tuple[str, ...]:
-    """Return an edit and its cost as texts, under `EDIT_TITLES`."""
+    """Return an edit and its cost as texts, in the order of `EDIT_TITLES`."""
     return (
         edit.kind,
         safe_text(edit.unit.node.name, limit=_NAME),
@@ -90,17 +90,17 @@ def edit_cells(edit: Edit) -> tuple[str, ...]:
 
 
 def cost_words(edits: Sequence[Edit]) -> str:
-    """Return the cost of all edits together, in words."""
+    """Return the combined cost of all edits, in words."""
     share = numbers.percent(min(1.0, sum(edit.macs for edit in edits)), 1.0)
     size = numbers.byte_size(sum(edit.size for edit in edits))
     return f"{share} of the multiply-adds in higher precision, {size}"
 
 
 def faithful_words(sqnr_db: float) -> str:
-    """Say how near a replay without edits comes to the recorded outputs.
+    """Return a clause on how close a replay without edits is to the recorded outputs.
 
     Args:
-        sqnr_db: As `faithful` of `qdebug.repair.find` returns it.
+        sqnr_db: As returned by `faithful` in `qdebug.repair.find`.
     """
     same = "reproduces the recorded outputs of the first sample bit for bit"
     if math.isnan(sqnr_db):

@@ -1,4 +1,4 @@
-"""A reproducer as a pytest file of its own: it needs numpy alone, and uses the real backend where there is one."""
+"""A reproducer as a standalone pytest file: it needs only numpy, and uses the real backend if available."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from qdebug.reproduce.reproducer import FloatReproducer, Reproducer
 __all__ = ["ArrayPool", "float_reproducer_text", "reference_code", "reproducer_text"]
 
 _LITERAL = 80
-"""Most characters of the elements of an array that is written as a literal."""
+"""Maximum number of characters of an array that is written as a literal."""
 _WIDTH = 110
 
 
 class ArrayPool:
-    """The arrays of one program. Equal arrays are kept once."""
+    """The arrays of one program. Equal arrays are stored once."""
 
     def __init__(self) -> None:
         self._names: dict[tuple[str, tuple[int, ...], bytes], str] = {}
         self._arrays: dict[str, np.ndarray] = {}
 
     def text(self, array: np.ndarray | None) -> str:
-        """Return an expression that makes an array; None stands for itself."""
+        """Return an expression that makes an array. None becomes "None"."""
         if array is None:
             return "None"
         array = np.ascontiguousarray(array.astype(plain_dtype(array.dtype), copy=False)).reshape(array.shape)
@@ -54,7 +54,7 @@ class ArrayPool:
         return f'ARRAYS["{self._names[key]}"]'
 
     def block(self) -> str:
-        """Return the statement that defines the arrays that are no literals; "" if there are none."""
+        """Return the statement that defines the arrays that are not literals, or "" if there are none."""
         if not self._arrays:
             return ""
         file = io.BytesIO()
@@ -140,12 +140,12 @@ RUNS = (
     "The recorded output is checked. Return the output of your device from run_backend() to check it instead; the "
     "test passes once the output is right."
 )
-"""What the head says of a file."""
+"""Text in the head of a file."""
 RUNS_THERE = (
     "If onnx and onnxruntime are installed, the node runs there as a separate model; else the recording is checked. "
     "For another device, change run_backend()."
 )
-"""What the head says of a file that runs its node on the runtime that it was recorded from."""
+"""Text in the head of a file that runs its node on the runtime that it was recorded from."""
 
 
 def running(
@@ -160,18 +160,18 @@ def running(
     tensor: str,
     pool: ArrayPool,
 ) -> str | None:
-    """Return the statements that run a node alone on ONNX Runtime; None if it cannot be written as a model.
+    """Return the statements that run a single node on ONNX Runtime, or None if it cannot be written as a model.
 
     Args:
-        node: The node, whose outputs are asked for.
+        node: The node whose outputs are requested.
         op: The operator to run.
-        domain: Its operator set.
-        opset: Version of that.
+        domain: The operator set.
+        opset: Version of the operator set.
         attrs: Its attributes.
-        inputs: What it reads; None where an optional input is left out.
-        constant: Which of them are constants.
-        tensor: The output that is looked at.
-        pool: Where the arrays go.
+        inputs: Its inputs. None for an optional input that is left out.
+        constant: Whether each input is a constant.
+        tensor: The output to check.
+        pool: Collects the arrays.
     """
     shown = _attributes(attrs)
     if node.domain not in _ONNX_DOMAINS or shown is None:
@@ -189,12 +189,12 @@ def running(
 
 
 def hook(inputs: Sequence[np.ndarray | None], pool: ArrayPool, *, there: bool) -> str:
-    """Return the statements in which a user supplies the device's output and chooses the check.
+    """Return the statements in which a user supplies the device's output and selects the check.
 
     Args:
-        inputs: What the node reads; None where an optional input is left out.
-        pool: Where the arrays go.
-        there: Whether it runs on ONNX Runtime if nobody says otherwise.
+        inputs: The node's inputs. None for an optional input that is left out.
+        pool: Collects the arrays.
+        there: Whether it runs on ONNX Runtime by default.
     """
     return f"INPUTS = {_listed(inputs, pool)}\n\n" + _HOOK.replace("@RUN", "on_onnxruntime()" if there else "None")
 
@@ -205,7 +205,7 @@ def _listed(inputs: Sequence[np.ndarray | None], pool: ArrayPool) -> str:
 
 
 def where_run(run: RunInfo) -> str:
-    """Name the backend and its version, and the model, for a docstring."""
+    """Return the backend with its version, and the model, for a docstring."""
     versions = ", ".join(
         f"{name} {version}" for name, version in run.versions.items() if name in (run.backend, "qdebug")
     )
@@ -214,12 +214,12 @@ def where_run(run: RunInfo) -> str:
 
 
 def head(sentences: Sequence[str], run: RunInfo, path: Path) -> str:
-    """Return the docstring. Everything in it that was recorded is escaped, and cannot end it.
+    """Return the docstring. Recorded text in it is escaped, so that it cannot end the docstring.
 
     Args:
-        sentences: What it says; empty ones are left out.
+        sentences: Its sentences. Empty ones are left out.
         run: Facts of the run.
-        path: What the file is called.
+        path: Name of the file.
     """
     flags = ", ".join(flag for flag in run.cpu_flags if flag.startswith(("avx512_vnni", "avx_vnni", "amx", "asimd")))
     said = [*sentences, f"Processor: {plain(flags)}." if flags else ""]
@@ -228,7 +228,7 @@ def head(sentences: Sequence[str], run: RunInfo, path: Path) -> str:
 
 
 def put_together(parts: Sequence[str], pool: ArrayPool) -> str:
-    """Return the text of a file: its head, imports, arrays, and the rest.
+    """Return the text of a file: its docstring, imports, arrays, and the rest.
 
     Args:
         parts: The docstring, then everything below the arrays.
@@ -241,28 +241,28 @@ def put_together(parts: Sequence[str], pool: ArrayPool) -> str:
 
 
 def _apart(parts: Sequence[str]) -> list[str]:
-    """Return the parts that say anything, each with two empty lines after it."""
+    """Return the non-empty parts, each followed by two empty lines."""
     return [part.strip("\n") + "\n\n" for part in parts if part]
 
 
 def _unused(line: str, text: str) -> bool:
-    """Tell whether a line imports something that the rest does not use."""
+    """Return whether a line imports something that the rest does not use."""
     words = line.split()
     return line.startswith("import ") and len(words) == 2 and f"{words[1]}." not in text.replace(line, "", 1)
 
 
 def plain(value: object) -> str:
-    """Return recorded text for a docstring: nothing in it can end the docstring or start an escape."""
+    """Return recorded text for a docstring, escaped so that it cannot end the docstring or start an escape sequence."""
     return safe_text(value, limit=200).replace("\\", "/").replace('"', "'")
 
 
 def quoted(value: str) -> str:
-    """Return recorded text between quotes."""
+    """Return recorded text in quotes."""
     return f"'{plain(value)}'"
 
 
 def _attributes(attrs: Mapping[str, AttrValue]) -> str | None:
-    """Write attributes as a dict; None if one of them is no plain value."""
+    """Write attributes as a dict, or return None if one of them is not a plain value."""
     shown = []
     for name, value in attrs.items():
         plain = list(value) if isinstance(value, tuple) else value
@@ -283,7 +283,7 @@ def shifted(v, bits, rounding):
     }}[rounding]()
 
 '''
-"""Functions that statements of integer programs call."""
+"""Functions called by statements of integer programs."""
 
 _REFERENCE = '''
 def reference():
@@ -323,15 +323,15 @@ def sums():
 
 
 def reference_code(unit: Unit, variant: Variant, pool: ArrayPool) -> str | None:
-    """Return statements that define `reference()`, which gives the unit's output in its node's own layout.
+    """Return statements that define `reference()`, which computes the unit's output in its node's own layout.
 
     Args:
         unit: The unit.
-        variant: How it is computed.
-        pool: Where the arrays go.
+        variant: Its arithmetic.
+        pool: Collects the arrays.
 
     Returns:
-        The text; None if no plain form is known of this unit and variant.
+        The text, or None if no plain form of this unit and variant is known.
     """
     sums = _sums(unit, variant, pool)
     columns = Columns(sums=variant.sums, values=(), shape=())
@@ -406,7 +406,7 @@ def reproducer_text(found: Reproducer, path: Path) -> str:
 
     Args:
         found: The node.
-        path: What the file is called.
+        path: Name of the file.
     """
     pool = ArrayPool()
     code = reference_code(found.unit, found.variant, pool)
@@ -438,7 +438,7 @@ def reference():
 
 
 def _sentences(found: Reproducer, *, there: bool) -> list[str]:
-    """Return the description of the file."""
+    """Return the sentences that describe the file."""
     held = f"which reproduces {found.siblings} other nodes of its kind in the run" if found.siblings else ""
     wrong = f"{found.wrong} of {found.elements} codes differ from the arithmetic {plain(found.variant)}"
     return [
@@ -451,9 +451,9 @@ def _sentences(found: Reproducer, *, there: bool) -> list[str]:
 
 
 def _backend(found: Reproducer, pool: ArrayPool) -> str | None:
-    """Return the statements that run the node on ONNX Runtime; None if it cannot, or says nothing of the backend.
+    """Return the statements that run the node on ONNX Runtime, or None if it cannot, or is not representative.
 
-    It is the backend itself, or a side that is known to be right up to ties, but for sums that it does not make.
+    ONNX Runtime is the backend itself, or known to be right up to ties, except for sums that it does not compute.
     """
     node = found.node
     if not _all_plain(found):
@@ -474,7 +474,7 @@ def _backend(found: Reproducer, pool: ArrayPool) -> str | None:
 
 
 def _known_good(found: Reproducer, pool: ArrayPool) -> str | None:
-    """Return the statements that run a convolution or a product of matrices on ONNX Runtime, with exact sums."""
+    """Return the statements that run a convolution or a matrix product on ONNX Runtime, with exact sums."""
     unit, variant = found.unit, found.variant
     plain_bias = unit.bias is None or (unit.bias.dtype == np.int32 and unit.bias_scale is None)
     if variant.limited_sums is not None or variant.bias != "int32" or not plain_bias:
@@ -511,7 +511,7 @@ def _known_good(found: Reproducer, pool: ArrayPool) -> str | None:
 
 
 def _with_exact_sums(unit: Unit) -> Unit:
-    """Return a unit with weights of the data's type: of two types, ONNX Runtime saturates sums on some processors."""
+    """Return a unit with weights of the data's type: ONNX Runtime saturates mixed-type sums on some processors."""
     x, weight = unit.operands
     if not (x.codes.dtype == np.uint8 and weight.codes.dtype == np.int8):
         return unit
@@ -521,7 +521,7 @@ def _with_exact_sums(unit: Unit) -> Unit:
 
 
 def _gemm_inputs(unit: Unit) -> tuple[np.ndarray | None, ...]:
-    """Return the operands of a product of matrices in QGemm's order."""
+    """Return the operands of a matrix product in the order of QGemm."""
     *operands, scale, zero = _conv_inputs(unit)[:8]
     bias = unit.bias
     if bias is not None:
@@ -530,13 +530,13 @@ def _gemm_inputs(unit: Unit) -> tuple[np.ndarray | None, ...]:
 
 
 def _all_plain(found: Reproducer) -> bool:
-    """Tell whether the file can hold all operands in their own dtypes."""
+    """Return whether the file can store all operands in their own dtypes."""
     arrays = (*found.inputs, found.recorded, *(operand.codes for operand in found.unit.operands))
     return all(array is None or plain_dtype(array.dtype) == array.dtype for array in arrays)
 
 
 def _conv_inputs(unit: Unit) -> tuple[np.ndarray | None, ...]:
-    """Return the operands of a convolution in QLinearConv's order."""
+    """Return the operands of a convolution in the order of QLinearConv."""
     x, w = unit.operands
     out, flat = unit.out, (-1,) if w.scale.size > 1 else ()
     zero = np.broadcast_to(w.zero_point, w.scale.shape) if w.scale.size > 1 else w.zero_point
@@ -575,7 +575,7 @@ def float_reproducer_text(found: FloatReproducer, path: Path) -> str:
 
     Args:
         found: The node.
-        path: What the file is called.
+        path: Name of the file.
     """
     pool = ArrayPool()
     backend = _float_backend(found, pool)
@@ -591,7 +591,7 @@ def float_reproducer_text(found: FloatReproducer, path: Path) -> str:
 
 
 def _float_sentences(found: FloatReproducer, *, there: bool) -> list[str]:
-    """Return the description of the file, with the source of its tolerance."""
+    """Return the sentences that describe the file, with the source of its tolerance."""
     if found.allowed:
         held = (
             f"; {found.siblings} other {plain(found.node.op)} nodes of the run are within it" if found.siblings else ""
@@ -612,7 +612,7 @@ def _float_sentences(found: FloatReproducer, *, there: bool) -> list[str]:
 
 
 def _float_backend(found: FloatReproducer, pool: ArrayPool) -> str | None:
-    """Return the statements that run the backend; None if they cannot be given."""
+    """Return the statements that run the backend, or None if that is not possible."""
     node = found.node
     held = all(array is None or plain_dtype(array.dtype) == array.dtype for array in (*found.inputs, found.recorded))
     if found.run.backend != "onnxruntime" or not found.real or not held:

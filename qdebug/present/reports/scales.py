@@ -1,4 +1,4 @@
-"""Reports of profiles, chosen scales and trials."""
+"""Reports on profiles, chosen scales and trials."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _profile_facts(profile: ScaleProfile) -> list[tuple[str, str]]:
 
 
 def profile_document(profile: ScaleProfile) -> Document:
-    """Make the report of a profile."""
+    """Make the report on a profile."""
     grid = Grid(titles=_PROFILE_TITLES, rows=_profile_rows(profile), right=frozenset(range(2, 7)), names=frozenset({0}))
     return [FactList.of(_profile_facts(profile)), grid]
 
@@ -143,7 +143,7 @@ def _flag_line(flag: ScaleFlag) -> str:
 
 
 def _flags(flags: Sequence[ScaleFlag], *, everything: bool) -> Items:
-    """List flags: mistakes first; only the first ones, unless all are asked for."""
+    """List flags with mistakes first, and only the first few unless all are requested."""
     ordered = sorted(flags, key=lambda flag: flag.kind not in WRONG)
     shown = ordered if everything else ordered[:_FLAGS_SHOWN]
     items = [Item(_flag_line(flag), style="red" if flag.kind in WRONG else "") for flag in shown]
@@ -166,10 +166,10 @@ def _notes(chosen: ChosenScales) -> list[str]:
 
 
 def choose_document(chosen: ChosenScales, *, everything: bool = False) -> Document:
-    """Make the report of chosen scales.
+    """Make the report on chosen scales.
 
     Args:
-        chosen: What to show.
+        chosen: The scales to show.
         everything: List all flags, not only the first.
     """
     word, style, sentence = _headline(chosen)
@@ -210,7 +210,7 @@ def _row_cells(row: ScaleRow) -> list[tuple[str, ...]]:
 
 
 def row_document(row: ScaleRow) -> Document:
-    """Make the report of one tensor: every choice with its scale, zero point and error; the best has a star."""
+    """Make the report on one tensor: every choice with its scale, zero point and error. A star marks the best."""
     grid = Grid(titles=_NODE_TITLES, rows=_row_cells(row), right=frozenset(range(1, 6)))
     return [FactList.of(_row_facts(row)), grid, _flags(row.flags, everything=True)]
 
@@ -223,12 +223,12 @@ def trial_rows(
     errors: tuple[QuantError | None, QuantError | None],
     outputs: Sequence[OutputEffect] = (),
 ) -> list[tuple[str, str, str]]:
-    """Return the effect of the parameters in use and of others, side by side: label, now, trial. Estimates have a ~.
+    """Return the effect of the parameters in use and of others, side by side: label, now, trial. A ~ marks estimates.
 
     Args:
-        quants: Both parameters; None where there are none.
-        errors: What both lose on the tensor's values; None where that is not known.
-        outputs: What becomes of the network's outputs.
+        quants: Both parameters, or None.
+        errors: The losses of both on the tensor's values, or None if unknown.
+        outputs: The effect on the network's outputs.
     """
 
     def both(label: str, say: Callable[[QuantParams | None], str]) -> tuple[str, str, str]:
@@ -285,7 +285,7 @@ def _trial_facts(trial: ScaleTrial) -> list[tuple[str, str]]:
 
 
 def trial_document(trial: ScaleTrial) -> Document:
-    """Make the report of a trial."""
+    """Make the report on a trial."""
     blocks: list[Block] = [FactList.of(_trial_facts(trial))]
     rows = trial_rows((trial.now, trial.trial), (trial.now_error, trial.trial_error), trial.replay.outputs)
     blocks.append(Grid(titles=_TRIAL_TITLES, rows=rows, right=frozenset({1, 2})))

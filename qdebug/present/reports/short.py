@@ -32,7 +32,7 @@ from qdebug.running.fitted_inputs import random_inputs_note
 __all__ = ["MOST_ROWS", "answer", "answer_blocks", "deciding", "key_facts", "short_document", "where"]
 
 MOST_ROWS = 20
-"""Rows of nodes in a short report that no screen limits."""
+"""Maximum number of node rows in a short report that is not limited by a screen."""
 
 _COLUMNS = ("index", "status", "node", "op", "sqnr_db", "arithmetic", "why")
 _ALWAYS = ("index", "status", "node", "op")
@@ -43,11 +43,11 @@ _REASON = 500
 _NAME = 1000
 _DERIVED = "derived"
 _TRIED = 3
-"""Number of remedies shown."""
+"""Maximum number of remedies shown."""
 _LEAST_REST = 0.05
 """Smallest unexplained share of an output's error that gets a row."""
 _SHARES_APART = 0.2
-"""Smallest difference of nodes' shares from their share together, as errors add up or cancel, that gets a row."""
+"""Smallest difference between the sum of shares and the combined share, as errors add up or cancel, that gets a row."""
 
 
 def short_document(
@@ -59,15 +59,15 @@ def short_document(
     remarks: int = 3,
     terse: bool = False,
 ) -> Document:
-    """Return the report of a comparison that fits one screen.
+    """Return the report on a comparison that fits one screen.
 
     Args:
         result: The comparison.
-        choice: The rows that the user asked for; None for the diagnosis.
-        most: Largest number of faults or rows, unless rows were asked for.
-        whys: Number of faults whose reason is shown.
-        remarks: Number of remarks that are shown; the others are counted.
-        terse: Whether the ruled out faults and the coverage take one line each.
+        choice: The rows that the user asked for, or None for the diagnosis.
+        most: Maximum number of faults or rows, unless rows were requested.
+        whys: Number of faults that are shown with a reason.
+        remarks: Number of remarks that are shown. The others are counted.
+        terse: Whether ruled-out faults and coverage take one line each.
     """
     if choice is not None:
         return [title(result), _rows(result, sorted(ranked(result.nodes, choice))), key_facts(result)]
@@ -90,15 +90,15 @@ def answer_blocks(
     rest: str = "--verbose",
     terse: bool = False,
 ) -> list[Block]:
-    """Return the blocks below the headline: outputs, faults with shares and reasons, remedies, ruled out faults.
+    """Return the blocks below the headline: outputs, faults with shares and reasons, remedies, ruled-out faults.
 
     Args:
         result: The comparison, with a diagnosis.
-        most: Largest number of faults.
-        whys: Number of faults whose reason is shown.
-        remarks: Number of remarks that are shown; the others are counted.
-        rest: Where the reader finds what is only counted here.
-        terse: Whether the ruled out faults and the coverage take one line each.
+        most: Maximum number of faults.
+        whys: Number of faults that are shown with a reason.
+        remarks: Number of remarks that are shown. The others are counted.
+        rest: Where the reader finds the items that are only counted here.
+        terse: Whether ruled-out faults and coverage take one line each.
     """
     faults = result.diagnosis[:most]
     hidden_faults = len(result.diagnosis) - len(faults)
@@ -127,7 +127,7 @@ def where(result: RunComparison, faults: Sequence[Diagnosis], *, whys: int) -> G
     Args:
         result: The comparison.
         faults: The faults to show.
-        whys: Number of faults whose reason is shown.
+        whys: Number of faults that are shown with a reason.
     """
     index_of = {node.tensor: node.index for node in result.nodes}
     shares = [share_of(fault) for fault in faults]
@@ -158,7 +158,7 @@ def where(result: RunComparison, faults: Sequence[Diagnosis], *, whys: int) -> G
 
 
 def _remaining_share(result: RunComparison) -> tuple[float, str] | None:
-    """Return the share that the named nodes leave, or the share of all of them together, with a label."""
+    """Return the share that the named nodes leave, or their combined share, with a label."""
     groups = (remedy for each in result.diagnosis for remedy in each.remedies if (remedy.nodes or 0) > 1)
     in_float = next((remedy for remedy in groups if remedy.edit.startswith("float ")), None)
     if in_float is not None:
@@ -181,11 +181,11 @@ def _remaining_share(result: RunComparison) -> tuple[float, str] | None:
 
 
 def answer(result: RunComparison, *, terse: bool = False) -> FactList:
-    """Return the remedies and the faults that were ruled out.
+    """Return the remedies and the ruled-out faults.
 
     Args:
         result: The comparison.
-        terse: Whether to show only the first ruled out fault and the first output.
+        terse: Whether to show only the first ruled-out fault and the first output.
     """
     has_several = len(result.diagnosis) > 1
     remedies = [(fault, remedy) for fault in result.diagnosis for remedy in fault.remedies][:_TRIED]
@@ -211,10 +211,10 @@ def _remarks(result: RunComparison, rest: str, most: int = 3) -> list[Fact]:
 
 
 def deciding(result: RunComparison) -> list[int]:
-    """Return the positions of the nodes that decide the verdict: the first divergence, then the worst first.
+    """Return the positions of the nodes that decide the verdict: the first divergence, then worst first.
 
-    These are the nodes that fail or could not be compared. If there are none and only an output is beyond its limit,
-    they are those that contribute most to its error.
+    These are the nodes that fail or could not be compared. If there are none and only an output exceeds its limit, they
+    are the nodes that contribute most to its error.
 
     Args:
         result: The comparison.
@@ -227,11 +227,11 @@ def deciding(result: RunComparison) -> list[int]:
 
 
 def key_facts(result: RunComparison, *, rest: str = "--verbose") -> FactList:
-    """Return the outputs, the coverage in one line, and notes on the two runs.
+    """Return the outputs, one line on coverage, and notes on the two runs.
 
     Args:
         result: The comparison.
-        rest: Where the reader finds what is only counted here.
+        rest: Where the reader finds the items that are only counted here.
     """
     return FactList(
         [*_outputs(result), *_remarks(result, rest), *_coverage(result, rest), *_notes_on_runs(result, rest)]
@@ -265,7 +265,7 @@ def _rows(result: RunComparison, positions: Sequence[int]) -> Grid:
 
 
 def _outputs(result: RunComparison, *, terse: bool = False) -> list[Fact]:
-    """Return the error of each network output, and whether its winner is the same if it holds scores.
+    """Return the error of each network output, and for scores, whether the winner is the same.
 
     Args:
         result: The comparison.
@@ -329,7 +329,7 @@ def _coverage(result: RunComparison, rest: str, *, terse: bool = False) -> list[
 
 
 def _notes_on_runs(result: RunComparison, rest: str, counted: int = 0, hidden: int = 0) -> list[Fact]:
-    """Return notes on the two runs and the limits, and the number of things left out.
+    """Return notes on the two runs and the limits, and the number of items left out.
 
     Args:
         result: The comparison.

@@ -1,4 +1,4 @@
-"""A document as a terminal shows it."""
+"""Renders a document in a terminal."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from qdebug.present.text import shorten
 __all__ = ["GAP", "figure_lines", "terminal", "widest_row"]
 
 GAP = 2
-"""Blank cells between two columns."""
+"""Number of blank cells between two columns."""
 
 _ANY = 10_000
 _NAME_LEAST = 8
-"""Characters that a name keeps, however narrow the terminal is."""
+"""Minimum number of characters of a name, however narrow the terminal is."""
 
 
 def terminal(document: Document, *, width: int = _ANY) -> RenderableType:
-    """Lay a document out for a terminal: an empty line between two blocks, none below a heading.
+    """Lay a document out for a terminal, with an empty line between two blocks but none below a heading.
 
     Args:
-        document: What to show.
-        width: Characters a line may take.
+        document: The document to show.
+        width: Characters available on a line.
     """
     parts: list[RenderableType] = []
     before: Block | None = None
@@ -74,7 +74,7 @@ def _drawn(block: Block, width: int) -> list[RenderableType]:
 
 
 def _facts(facts: Iterable[Fact]) -> Table:
-    """Lay out labelled facts, one a line, long ones wrapped under themselves."""
+    """Lay out labelled facts, one per line, with long ones wrapped and aligned."""
     table = Table.grid(padding=(0, GAP, 0, 0))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
@@ -90,7 +90,7 @@ def _item(item: Item) -> list[RenderableType]:
 
 
 def _indented(text: str, style: str = "") -> RenderableType:
-    """Indent a paragraph below a line, however often it is wrapped."""
+    """Indent a paragraph below a line, even if it is wrapped."""
     return Padding(Text(text, style=style), (0, 0, 0, 4))
 
 
@@ -111,19 +111,19 @@ def _grid(grid: Grid, width: int) -> list[RenderableType]:
 
 
 def widest_row(document: Document) -> int:
-    """Return the characters of the longest line of figures, in which no name is shortened; 0 without any."""
+    """Return the length of the longest line of figures with unshortened names, or 0 if there is none."""
     grids = [block for block in document if isinstance(block, Grid) and block.below and block.rows]
     lines = (figure_lines([[row[at] for at in _beside(grid)] for row in (grid.titles, *grid.rows)]) for grid in grids)
     return max((len(line) for each in lines for line in each), default=0)
 
 
 def _beside(grid: Grid) -> list[int]:
-    """Return the columns that stand beside each other, and not below a row."""
+    """Return the columns that are side by side, rather than below a row."""
     return [at for at in range(len(grid.titles)) if at not in grid.below]
 
 
 def _stacked(grid: Grid, width: int) -> list[RenderableType]:
-    """Lay out each row as a line of figures, with texts that are too long for a column below it."""
+    """Lay out each row as a line of figures, followed by the texts that are too long for a column."""
     beside = _beside(grid)
     right = {place for place, at in enumerate(beside) if at in grid.right}
     names = [place for place, at in enumerate(beside) if at in grid.names]
@@ -140,7 +140,7 @@ def _stacked(grid: Grid, width: int) -> list[RenderableType]:
 
 
 def _fitted(rows: list[list[str]], names: Sequence[int], width: int) -> list[list[str]]:
-    """Shorten names until each row fits a line: the longest first, each only as far as it stays distinct."""
+    """Shorten names until each row fits a line: the longest first, each only as far as it stays unique."""
     for place in sorted(names, key=lambda place: -max(len(row[place]) for row in rows)):
         widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
         over = sum(widths) + GAP * (len(widths) - 1) - width
@@ -151,11 +151,11 @@ def _fitted(rows: list[list[str]], names: Sequence[int], width: int) -> list[lis
 
 
 def figure_lines(rows: Sequence[Sequence[str]], *, right: Collection[int] = ()) -> list[str]:
-    """Lay out rows of safe text as lines, each under the heading that is the first row; the last column is not padded.
+    """Lay out rows of safe text as lines below a row of headings. The last column is not padded.
 
     Args:
-        rows: Headings, then one text a column.
-        right: Columns aligned to the right.
+        rows: Headings, then rows with one text per column.
+        right: Right-aligned columns.
     """
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return [
