@@ -18,7 +18,7 @@ __all__ = ["by_rows", "cut", "elementwise", "part_of"]
 _BLOCK = 1 << 16
 """Elements of a block."""
 _LARGE = 1 << 20
-"""Elements up to which an array is not split: a few milliseconds of work."""
+"""Largest array that is not split: a few milliseconds of work."""
 
 
 def cut(shape: tuple[int, ...], limit: int) -> Iterator[tuple[slice, ...]]:

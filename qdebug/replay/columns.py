@@ -113,10 +113,10 @@ class Operation:
 
     Args:
         apply: Takes the numbers (a tuple of arrays), an output array or None, and the parameters; returns the result,
-            in another array if the dtype changes.
+            in a new array if the dtype changes.
         parameters: Arrays that broadcast to the whole output.
         text: The operation as a numpy expression of the numbers `v`, with `{}` for each parameter, for an exported
-            program; None if there is none.
+            program; None if it cannot be written as one.
     """
 
     apply: Callable[..., np.ndarray]

@@ -118,7 +118,7 @@ def tabled(unit: Unit, columns: Columns, variant: Variant) -> Start:
 
 
 def leaky(unit: Unit, columns: Columns, variant: Variant) -> Start:
-    """Requantize each centered code with the program `operand`, with one multiplier above 0 and another below."""
+    """Requantize each centered code by the program `operand`, with one multiplier per sign."""
     if "leaky" not in operators.of(unit.function).forms:
         raise ValueError("two multipliers are for LeakyRelu")
     alpha = np.asarray(np.float32(Call(inputs=(), attrs=unit.attrs).real("alpha", 0.01)))
@@ -136,7 +136,7 @@ def sloped(unit: Unit, columns: Columns, variant: Variant) -> Start:
 
 
 def _by_sign(unit: Unit, columns: Columns, variant: Variant, slope: np.ndarray) -> Start:
-    """Run the operand program with one multiplier above 0, and below 0 with another, of the slope's scale."""
+    """Run the operand program with one multiplier per sign. The one for negative codes includes the slope's scale."""
     dtype = variant.multiplier.dtype
     runs, parameters = [], [operand.zero_point.astype(np.int64) for operand in unit.operands]
     for tag, factor in (("above", _ONE), ("below", slope)):

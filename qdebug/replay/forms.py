@@ -59,7 +59,7 @@ def _combination(unit: Unit) -> Callable[..., Any]:
 
 
 def folded(unit: Unit, columns: Columns, variant: Variant) -> Start:
-    """Compute a ra + (b rb + (zc - (ra za + rb zb))), with ra = sa / sc; of one code, x s - z s, with s = sx (1 / sc).
+    """Compute a ra + (b rb + (zc - (ra za + rb zb))) with ra = sa / sc; for one code, x s - z s with s = sx (1 / sc).
 
     A dequantization has no scale sc. Source of the formula for concatenated codes: TensorFlow Lite
     (kernels/internal/reference/concatenation.h).

@@ -156,7 +156,7 @@ def _nodes_to_quantization(graph: Graph, node: Node) -> list[Node] | None:
 
 
 def _only_reader(graph: Graph, node: Node) -> Node | None:
-    """Return the only reader of a node's only result, if it reads it as its first input."""
+    """Return the only reader of a node's only output, if it reads that output as its first input."""
     results = [name for name in node.outputs if name]
     if len(results) != 1 or results[0] in graph.outputs:
         return None

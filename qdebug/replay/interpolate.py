@@ -96,10 +96,10 @@ def interpolated(unit: Unit, sums: HeavyPart) -> Columns:
 
 
 def interpolated_codes(call: Call, x: np.ndarray) -> np.ndarray | None:
-    """Resize codes as ONNX Runtime does: in float32 in the plane of the last two axes, else with 10 bits; truncated.
+    """Resize codes as ONNX Runtime does: in float32 in the plane of the last two axes, else with 10-bit weights.
 
     Returns:
-        Codes; None if this is no bilinear resize.
+        Codes, truncated; None if the resize is not bilinear.
     """
     try:
         lines = _resized_axes(call, x)
@@ -206,7 +206,7 @@ def _sum_by_products(values: np.ndarray, lines: Mapping[int, _ResizedAxis]) -> n
 
 
 def _sum_of_corners(values: np.ndarray, lines: Mapping[int, _ResizedAxis], *, products: bool) -> np.ndarray:
-    """Sum the four neighbours, each times its weights in sequence, or times their product.
+    """Sum the four neighbours, each multiplied by its two weights in sequence or by their product.
 
     Terms are summed vertically first, or horizontally first if weights are multiplied first. Source: ResizeBilinear of
     uint8 in TensorFlow Lite (kernels/internal/reference/reference_ops.h, optimized/optimized_ops.h).

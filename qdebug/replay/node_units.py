@@ -44,7 +44,7 @@ def unit_of_call(call: Call) -> Unit | None:
 def with_recorded_scale(
     node: Node, values: Mapping[str, np.ndarray], tensors: Mapping[str, TensorInfo]
 ) -> tuple[Node, Mapping[str, np.ndarray]]:
-    """Return a QuantizeLinear or DequantizeLinear with the scale of its codes among its inputs, and their values.
+    """Return a QuantizeLinear or DequantizeLinear that reads the scale of its codes as an input, and the input values.
 
     A QuantizeLinear whose input has codes of its output's quantization becomes an Identity: a runtime that folded the
     preceding dequantization into a neighbour leaves such a node.
@@ -304,7 +304,7 @@ class _Request:
         return Operand(codes=arrays[0], scale=arrays[1], zero_point=arrays[2])
 
     def target(self, bounds: Bounds) -> Target | None:
-        """Return the output's quantization within further bounds; None if it has several scales, or is no integer."""
+        """Return the output's quantization, further clamped to bounds; None if it has several scales or is real."""
         if self.quant.scale.size != 1 or not is_integer(self.quant.dtype):
             return None
         return target_of(self.quant, clamp=_codes_of_bounds(_narrowed(self.bounds, bounds), self.quant))

@@ -136,7 +136,7 @@ def _no_operation(*, force: bool) -> None:
 
 
 class _Limit:
-    """The limit of BLAS to one thread, shared by all threads of the process until the last releases it."""
+    """The limit of BLAS to one thread, shared by all threads of the process and lifted by the last to release it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

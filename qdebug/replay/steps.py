@@ -352,17 +352,17 @@ STEPS: Mapping[str, StepWord] = MappingProxyType(
         "wrap": StepWord(words="codes that wrap around", real=_wrapped, whole=_wrapped, wraps=True),
     }
 )
-"""Steps of a program, each with its roundings (`shr.away`, see `qdebug.numerics.rounding`); `round` is written by its
+"""Steps of a program, each with its roundings (`shr.away`, see `qdebug.numerics.rounding`); `round` is written as its
 rounding alone.
 
-mul: multiply by the multiplier, in its own kind of number. scale: multiply by the scale of the sums, div: divide by
-the output's scale, inv: multiply by its reciprocal (all float32). lev: count steps of the output's range from its low
-end, to which low adds the lowest code; lev-fma: with one rounding; lev16: by scales and ends that are kept in float16,
-and in lev16-fma the steps too. half: round to float16. shl: shift left where the multiplier asks for it.
-mulhi: the high half of the doubled product, as vqrdmulh gives it. pre: shift right before the product. shr: shift right
-by what is left to shift. round: to a whole number. avg: divide by the number of elements. bias: add the bias. zp: add
-the output's zero point. sat16: saturate to 16 bits. wrap32: keep the low 32 bits. sat: to the output's codes, within
-the bounds of a fused activation. wrap: to the output's codes, losing upper bits.
+mul: multiply by the multiplier, in its number format. scale: multiply by the scale of the sums, div: divide by the
+output's scale, inv: multiply by its reciprocal (all float32). lev: count steps of the output's range from its low end,
+to which low adds the lowest code; lev-fma: with one rounding; lev16: with scales and ends stored in float16; lev16-fma:
+with the steps in float16 too. half: round to float16. shl: shift left if the multiplier requires it. mulhi: the high
+half of the doubled product, as vqrdmulh gives it. pre: shift right before the product. shr: shift right by the
+remaining bits. round: to a whole number. avg: divide by the number of elements. bias: add the bias. zp: add the
+output's zero point. sat16: saturate to 16 bits. wrap32: keep the low 32 bits. sat: to the output's codes, within the
+bounds of a fused activation. wrap: to the output's codes, losing upper bits.
 """
 
 

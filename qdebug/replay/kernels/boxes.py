@@ -65,7 +65,7 @@ def _corners(boxes: np.ndarray, *, centred: bool) -> np.ndarray:
 
 
 def _unsuppressed(corners: np.ndarray, order: np.ndarray, limit_count: int, limit: np.ndarray) -> list[int]:
-    """Return the kept boxes, each time the first of those not suppressed."""
+    """Return the kept boxes: repeatedly the first box that is not yet suppressed."""
     kept_boxes: list[int] = []
     areas = np.prod(corners[:, 2:] - corners[:, :2], axis=1)
     while order.size and len(kept_boxes) < limit_count:

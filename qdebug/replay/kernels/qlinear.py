@@ -121,7 +121,7 @@ def _matmul_integer(call: Call) -> np.ndarray:
 
 @kernel("QGemm", domain="com.microsoft", extent=lambda call: gemm_extent(call, call.shape(0), call.shape(3)))
 def _qgemm(call: Call) -> np.ndarray:
-    """Compute alpha A B + C on codes, C an int32 bias at scale alpha * sa * sb; float32 without an output scale."""
+    """Compute alpha A B + C on codes, with an int32 bias C at scale alpha sa sb; float32 without an output scale."""
     unit = unit_of_call(call)
     if unit is not None:
         return compute(unit, call.arithmetic.variant(unit))

@@ -2,8 +2,8 @@
 
 DynamicQuantizeLinear, and operators that include it, choose a scale at run time. Their sums equal those of an ordinary
 product of real data and dequantized weights, so here data keep their real values, with a scale of 1 and a zero point of
-0. The effect of rounding the data to codes is sampled by moving them at random within a few times the rounding error;
-weights likewise, in codes.
+0. The effect of rounding is sampled by moving the data at random within a few times the rounding error. Weights are
+moved likewise, in codes.
 """
 
 from __future__ import annotations

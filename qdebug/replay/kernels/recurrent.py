@@ -175,7 +175,7 @@ def _recurrent_cost(call: Call) -> Cost:
 
 
 def _check_extents(call: Call, batch_axis: int) -> None:
-    """Check that all inputs have as many directions, and that no sequence is longer than there are steps."""
+    """Check that all inputs agree on the number of directions, and that no sequence exceeds the number of steps."""
     directions, steps = call.shape(1)[0], call.shape(0)[1 - batch_axis]
     for position, axis in ((2, 0), (3, 0), (5, 1 - batch_axis), (6, 1 - batch_axis), (7, 0)):
         given = call.optional(position)
