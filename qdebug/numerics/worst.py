@@ -224,7 +224,7 @@ def _ranks(block: Block, magnitudes: np.ndarray) -> np.ndarray:
 
 
 def _largest(ranks: np.ndarray, k: int, floor: float) -> np.ndarray:
-    """Return places, in order, of the k largest ranks above a floor and above 0, and few more; of equals the first.
+    """Return the positions, in order, of the k largest ranks above a floor and above 0, plus a few; ties: the first.
 
     Args:
         ranks: Not negative, no NaN.

@@ -434,7 +434,7 @@ class Datasets:
         return _Pieces((*ones, *chunk), itemsize, starts.astype(np.uint64), stored, sizes, masks, filters)
 
     def _place_attributes(self, places: np.ndarray) -> list[Message]:
-        """Return the attributes of a tensor without values at some places: their number, and the others."""
+        """Return the attributes of a tensor that lacks values at some places: their number, and the other places."""
         missing = min(self._places - len(places), 2**64 - 1)
         recorded = places if len(self._lead) > 1 else places[:, 0]
         fits = 0 < recorded.nbytes <= MAX_ATTRIBUTE
