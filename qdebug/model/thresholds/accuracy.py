@@ -1,4 +1,4 @@
-"""Thresholds of `qdebug accuracy`: which loss is too large, and what a history calls worse."""
+"""Thresholds of `qdebug accuracy`: which loss is too large, and which change of a history counts as worse."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Thresholds of the attribution: what a node introduces itself, and what its constants add."""
+"""Thresholds of the attribution: the error that a node introduces itself, and the error that its constants add."""
 
 from __future__ import annotations
 

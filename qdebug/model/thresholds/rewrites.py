@@ -1,4 +1,4 @@
-"""Thresholds of `qdebug lint`: from which difference on a rewrite changes numerics."""
+"""Thresholds of `qdebug lint`: the difference from which a rewrite changes numerics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Thresholds of what `qdebug scales choose` says of scales; they change no status of a comparison."""
+"""Thresholds for remarks of `qdebug scales choose` about scales. They do not change the status of a comparison."""
 
 from __future__ import annotations
 

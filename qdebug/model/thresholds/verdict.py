@@ -1,4 +1,4 @@
-"""Thresholds of the status of a tensor, of the verdict, and of limits that are suggested."""
+"""Thresholds of the status of a tensor, of the verdict, and of suggested limits."""
 
 from __future__ import annotations
 
