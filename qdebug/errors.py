@@ -3,17 +3,17 @@
 QdebugError                 anything below; carries a message and a hint
 ├── UsageError              the call or the command line asks for something that does not exist
 │   ├── InputError          a model input has a wrong name, shape or dtype
-│   └── LimitsError         a file of limits cannot be read, or says something that is no limit
+│   └── LimitsError         a limits file cannot be read, or has an invalid entry
 ├── MissingExtraError       an optional package is not installed (also an ImportError)
 ├── RecordingError          a recording cannot be read or written
 │   ├── NotARecordingError  the file is something else
 │   ├── FormatVersionError  written by a newer qdebug
-│   ├── NotRecordedError    it holds no values of a tensor, or not all of them
-│   ├── PayloadMismatchError  values that are not what their recorded hash says
+│   ├── NotRecordedError    it lacks some or all values of a tensor
+│   ├── PayloadMismatchError  values that do not match their recorded hash
 │   └── OutputExistsError   the target exists and may not be overwritten (also a FileExistsError)
-├── GraphError              nodes that form no graph: a cycle, a tensor produced twice
+├── GraphError              nodes that do not form a graph: a cycle, a tensor produced twice
 ├── KernelError             a node cannot be replayed
-│   ├── NoKernelError       no kernel is known for the op
+│   ├── NoKernelError       the operator does not have a kernel
 │   ├── NoInputError        a node was recorded without an input that its operator requires
 │   ├── NoScaleError        a node computes with codes whose scale was not recorded
 │   └── RefusedSizeError    a node would take more memory or work than the recorded tensors account for

@@ -153,7 +153,7 @@ class TapSearch:
         return {name for place in places for name in self._layers[place].results}
 
     def best_run(self, names: Sequence[str]) -> tuple[TappedRun, list[str]] | None:
-        """Return the run with most of some proven tensors, and these; None if no run has any."""
+        """Return the run that contains the most of the given proven tensors, and these tensors; None without one."""
         candidates = [
             (run, [name for name in names if name in run.taps and run.digests.get(name) == self.proven[name]])
             for run in self._runs

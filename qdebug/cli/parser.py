@@ -249,7 +249,7 @@ def positive(text: str) -> int:
     """Parse a whole number of at least 1.
 
     Raises:
-        argparse.ArgumentTypeError: The text is no such number.
+        argparse.ArgumentTypeError: The text is not such a number.
     """
     try:
         value = int(text)
@@ -267,7 +267,7 @@ def size(text: str) -> int:
     """Parse a size in bytes, such as "500MB" or "5 GB".
 
     Raises:
-        argparse.ArgumentTypeError: The text is no size.
+        argparse.ArgumentTypeError: The text is not a size.
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMGT]?)i?B?", text.strip(), re.IGNORECASE)
     if match is None:
@@ -279,7 +279,7 @@ def limit(text: str) -> float:
     """Parse a limit: a number of at least 0.
 
     Raises:
-        argparse.ArgumentTypeError: The text is no such number.
+        argparse.ArgumentTypeError: The text is not such a number.
     """
     try:
         value = float(text)
@@ -294,7 +294,7 @@ def decibels(text: str) -> float:
     """Parse a number of decibels, which may be negative.
 
     Raises:
-        argparse.ArgumentTypeError: The text is no number.
+        argparse.ArgumentTypeError: The text is not a number.
     """
     try:
         value = float(text)

@@ -64,7 +64,7 @@ class JsonObject:
 
 
 class JsonKey(NamedTuple):
-    """A key of an object.
+    """A key of a JSON object.
 
     Args:
         key: Its name.

@@ -16,7 +16,7 @@ __all__ = ["View"]
 
 
 class View(Recording):
-    """A recording with another graph, further constants, or values in another form; all else is the recording's.
+    """Another recording with a different graph, additional constants, or values in a different form.
 
     Args:
         recording: The recording.

@@ -224,7 +224,7 @@ def _ranks(block: Block, magnitudes: np.ndarray) -> np.ndarray:
 
 
 def _largest(ranks: np.ndarray, k: int, floor: float) -> np.ndarray:
-    """Return the positions, in order, of the k largest ranks above a floor and above 0, plus a few; ties: the first.
+    """Return the positions, in order, of the k largest ranks above a floor and above 0, plus some; ties: the first.
 
     Args:
         ranks: Not negative, no NaN.

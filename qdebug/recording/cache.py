@@ -216,7 +216,7 @@ def _read_own(path: Path) -> bytes:
     """Read a file that belongs to the current user.
 
     Raises:
-        OSError: There is no such file.
+        OSError: The file does not exist.
         ValueError: It belongs to a different user, is too large, or is not a regular file.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe must not block us

@@ -1,37 +1,36 @@
-r"""The journal: what a recording holds so far, readable while it is written and after its writer has died.
+r"""The journal: the contents of a recording so far, readable while it is written and after its writer has died.
 
-It lies beside the recording as NAME.journal and is removed when the recording is finished. The payloads lie in
-NAME.part at the addresses that the journal gives; NAME.part is an HDF5 file whose own metadata is not to be trusted
-before it is finished. Only its attribute `format` lies in the first 4096 bytes from the beginning: it says whose file
-it is. A frame is written after the payload it tells of and in one piece, so a frame that is whole says
-that its payload is with the operating system: neither is lost when the process is killed.
-A journal may also carry its payloads itself. Then it needs no other file: a program without HDF5 can write it, front to
-back.
+It is stored next to the recording as NAME.journal and removed when the recording is finished. The payloads are in
+NAME.part at the offsets that the journal lists. NAME.part is an HDF5 file whose own metadata must not be trusted before
+it is finished. Only its attribute `format` is in the first 4096 bytes from the start, to identify the file. A frame is
+written after its payload and in one piece. So if a frame is complete, the operating system has received its payload,
+and neither is lost if the process is killed. A journal may also contain its payloads itself. Then it does not need
+another file, and a program without HDF5 can write it from front to back.
 
 All numbers are little-endian. The file begins with the 8 bytes b"QDJ1\r\n\x1a\n"; frames follow without gaps:
 
     magic       u32   0x4D464451, the text "QDFM"
-    kind        u8    of the frame, see `FrameKind`; a reader skips one it does not know
+    kind        u8    kind of the frame, see `FrameKind`; a reader skips unknown kinds
     reserved    u8 u16    0
     length      u32   bytes of the body
-    inline      u64   bytes of the payload behind the body, 0 if none
-    crc         u32   CRC-32 (zlib) of the 20 bytes before and of the body
+    inline      u64   bytes of the payload after the body, 0 without one
+    crc         u32   CRC-32 (zlib) of the preceding 20 bytes and of the body
     body, payload
 
 Bodies
     RUN     the first: JSON {"journal": 1, "created_by": text, "info": facts of the run as in /run of the recording}
     GRAPH   the graph, if it was known beforehand: a u32 length, a JSON object {"tables": {name: bytes}} of that length,
-            then all tables of the recording's layout but /index, one after the other in that order
-    NOTE    JSON, what was said of the run or of a tensor: the recorder's business
-    EVENT   a tensor's values: a row of /index (its fields, without padding; `tensor` and `quant` count nothing),
+            then all tables of the recording's layout except /index, one after another in that order
+    NOTE    JSON, facts stated about the run or a tensor; only the recorder interprets it
+    EVENT   a tensor's values: a row of /index (its fields, without padding; `tensor` and `quant` are ignored),
             offset of the payload in NAME.part u64, then four u8: where the payload is (0 nowhere, 1 in NAME.part,
-            2 behind the body), what `hash` is (0 nothing, 1 xxh3-128, 2 CRC-32 in its first four bytes), 1 for a
+            2 after the body), what `hash` is (0 nothing, 1 xxh3-128, 2 CRC-32 in its first four bytes), 1 for a
             constant, 0; if its flag SAMPLED is set, the offsets of elements and positions in NAME.part u64 u64, then
             `count`, `hash` and `check` of /samples; if its flag HISTOGRAM is set, `counts` of /exponents; the shape as
             u64 each if there are more than 8 dimensions; the name in UTF-8
     END     JSON {"complete": bool, "events": number}: nothing follows, and the recording has been finished
 
-The first frame that is not whole ends the journal: what a killed process left unfinished was never acknowledged.
+The first incomplete frame ends the journal. Whatever a killed process left incomplete was never acknowledged.
 """
 
 from __future__ import annotations

@@ -360,7 +360,7 @@ def _expected_precision(backend: Recording, units: Units, node: Node, tensor: st
 
 
 def _band_name(precision: str) -> str:
-    """Return the precision for a band: fp32 for exact, since another version of the kernel may round otherwise."""
+    """Return the precision for a band: fp32 for exact, since another version of the kernel may round differently."""
     return "fp32" if precision == "exact" else precision
 
 

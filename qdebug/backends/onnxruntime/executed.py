@@ -164,7 +164,7 @@ def _computed(tensor: str, source: Graph) -> bool:
 
 
 def _is_same_tensor(info: TensorInfo, source_info: TensorInfo | None) -> bool:
-    """Return whether two tensors of one name are the same: a lost name may be reused, for codes for instance."""
+    """Return whether two tensors with the same name are the same. A lost name may be reused, for example for codes."""
     if source_info is None or (info.quant is None) != (source_info.quant is None):
         return False
     return None in (info.dtype, source_info.dtype) or info.dtype == source_info.dtype
@@ -383,7 +383,7 @@ def _with_originals_first(nodes: list[Node]) -> list[Node]:
 
 
 def _has_equal_attributes(first: Node, second: Node) -> bool:
-    """Return whether two nodes have one operator and agree in all common attributes: defaults may be stated."""
+    """Return whether two nodes have the same operator and agree in all common attributes. Defaults may be omitted."""
     if (first.op, first.domain) != (second.op, second.domain):
         return False
     return all(

@@ -224,7 +224,7 @@ class _Describer:
         self._nodes[name] = replace(node, name=name, placement=self._placed, origin=self._origin)
 
     def _plain(self, operation: Any, *, end: Any = None, outputs: tuple[str, ...] | None = None) -> None:
-        """Add an operation as it is in the model."""
+        """Add an operation in its form in the model."""
         node = self._source.node(operation)
         values = operation.input_values()
         if node.op in _ARRANGES:  # the output shape determines the operation

@@ -127,7 +127,7 @@ def operands(node: Node) -> tuple[str, ...]:
 
 
 def valued_inputs(node: Node) -> tuple[str, ...]:
-    """Return the inputs of a node that are rounded like data: also bounds and fill values, no extents or scales."""
+    """Return the inputs of a node that are rounded like data, including bounds and fill values but no extents."""
     row = of(node.op)
     if row.data != (0,):
         return node.inputs

@@ -158,7 +158,7 @@ class Trials:
         self._report(replace(ready, edits=replace(facts, gains=gains), doing=""))
 
     def _answer_budget(self, source: DiffSession, ready: TrialReady) -> None:
-        """Make the budget of the worst samples, the worst output's first, and after that of all of them."""
+        """Compute the budget of the worst samples, starting with the worst output, then that of all samples."""
         shares, entries = self._shares.setdefault(source, {}), {entry.tensor: entry for entry in source.entries()}
         errors = {node.tensor: node.metrics.sqnr_db for node in source.compared if node.metrics is not None}
         names = [name for name in source.backend.graph.outputs if name in errors]

@@ -232,7 +232,7 @@ class _Picture:
         return placed
 
     def _names(self, shown: Sequence[Edge], others: Sequence[Edge], width: int) -> dict[str, str]:
-        """Return the names of a column's boxes, by tensor: each differs in it, and from all others if that can be."""
+        """Return names for the boxes of a column, by tensor: distinct in the column and, if possible, everywhere."""
         glyphs = self._scene.glyphs
         names = [edge.tensor if edge.constant else glyphs.brief(_name(edge), edge.op, width) for edge in shown]
         texts = glyphs.apart(names, width)
@@ -243,7 +243,7 @@ class _Picture:
         return {edge.tensor: text for edge, text in zip(shown, texts, strict=True)}
 
     def _levels(self) -> list[int]:
-        """Return the levels that there is room for, the node's own among them: as many each way."""
+        """Return the levels for which there is room, including the node's own, symmetric around it."""
         have = self._around.levels
         for depth, least in ((3, _USUAL), (2, _LEAST), (1, 1)):
             levels = [level for level in have if abs(level) <= depth]
