@@ -234,7 +234,7 @@ def natural(text: str) -> int:
     """Parse a whole number of at least 0.
 
     Raises:
-        argparse: The text is not such a number.
+        argparse.ArgumentTypeError: The text is not such a number.
     """
     try:
         value = int(text)

@@ -86,7 +86,7 @@ def check_marker(item: pytest.Item, settings: Settings, ledger: ComparisonLedger
     """Compare the recording of a test with the marker's reference.
 
     Raises:
-        pytest: The recordings differ too much, the marker is invalid, or its test lacks a recorder.
+        pytest.fail.Exception: The recordings differ too much, the marker is invalid, or its test lacks a recorder.
     """
     __tracebackhide__ = True
     marker = item.get_closest_marker("qdebug")

@@ -67,7 +67,7 @@ def settings(config: pytest.Config) -> Settings:
     """Return the options of a run; the command line overrides the ini file.
 
     Raises:
-        pytest: A value is invalid.
+        pytest.UsageError: A value is invalid.
     """
     keep = config.getoption("qdebug_keep") or config.getini("qdebug_keep") or "failed"
     if keep not in _KEEP:
