@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used (PEP 562), so that `import qdebug` stays light."""
+    """Import a public name on first use (PEP 562), so that `import qdebug` stays light."""
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

@@ -1,4 +1,4 @@
-"""Run the command line: python -m qdebug."""
+"""Run the command line with python -m qdebug."""
 
 import sys
 

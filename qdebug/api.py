@@ -1,4 +1,4 @@
-"""The functions of `import qdebug` that compare and explain, and their results, which print themselves."""
+"""The functions of `import qdebug` that compare and explain, and their printable results."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ _WIDTH = 100
 class DiffResult(RunComparison):
     """The comparison of a backend recording with a reference recording.
 
-    `print` shows the report that fits a screen. `result["conv1"]` is the result of a node. Iterating yields all of
-    them in the backend's topological order.
+    `print` shows a report that fits on a screen. `result["conv1"]` is the result of one node. Iterating yields the
+    results of all nodes in the backend's topological order.
 
     Example:
         >>> result = qdebug.diff("float.h5", "int8.h5")
@@ -62,14 +62,14 @@ class DiffResult(RunComparison):
         return cls(**{field.name: getattr(comparison, field.name) for field in fields(comparison)})
 
     def __enter__(self) -> Self:
-        """Return the result, so that `with qdebug.diff(a, b) as result` shows how long it is used."""
+        """Return the result itself, so that `with qdebug.diff(a, b) as result` shows how long it is used."""
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
-        """Drop the index by name. `diff` has closed its files already."""
+        """Drop the index of names. `diff` has already closed its files."""
         if hasattr(self, "_by_name"):
             object.__delattr__(self, "_by_name")
 
@@ -78,26 +78,26 @@ class DiffResult(RunComparison):
 
         Args:
             name: The name of a backend node, a backend tensor or a reference tensor; or a part of a name or a pattern
-                (`*`, `?`) that matches those of a single node.
+                (`*`, `?`) that matches a single node.
 
         Raises:
-            UsageError: Nothing of this name was compared, or the pattern matches several nodes.
+            UsageError: Nothing with this name was compared, or the pattern matches several nodes.
         """
         return self._named.find(name)
 
     @property
     def _named(self) -> NamedEntries[NodeResult]:
-        """The results by name; indexed at the first look-up."""
+        """The results by name, indexed at the first look-up."""
         if not hasattr(self, "_by_name"):
             object.__setattr__(self, "_by_name", NamedEntries(self.nodes))
         return self._by_name
 
     def __getitem__(self, name: str) -> NodeResult:
-        """Return the result of a node or tensor, as `node` does."""
+        """Return the result of a node or tensor, like `node`."""
         return self.node(name)
 
     def __contains__(self, name: object) -> bool:
-        """Return whether a backend node, a backend tensor or a reference tensor of this name was compared."""
+        """Return whether a backend node, a backend tensor or a reference tensor with this name was compared."""
         return isinstance(name, str) and self._named.exact(name) is not None
 
     def __iter__(self) -> Iterator[NodeResult]:
@@ -119,7 +119,7 @@ class DiffResult(RunComparison):
 
 
 class Explanation(ExplainedRun):
-    """The arithmetic that reproduces each node of a recording; `print` shows the report.
+    """The arithmetic that reproduces each node of a recording. `print` shows the report.
 
     Example:
         >>> explanation = qdebug.explain("int8.h5")
@@ -172,32 +172,33 @@ def diff(
     """Compare a backend recording with a reference recording.
 
     Results are cached in `BACKEND.qdebug-cache` or the user's cache folder if both runs are in files. A model file is
-    recorded first, as by `qdebug diff`: into `qdebug-runs/` in the current folder, unless the very same run is there.
+    recorded first, as by `qdebug diff`, to `qdebug-runs/` in the current folder, unless the same run already exists
+    there.
 
     Args:
         reference: Path of a recording or of a model file, or an open recording.
         backend: Path of a recording or of a model file, or an open recording.
-        limits: The limits, and what may be missing; derived limits if None.
-        min_sqnr: Least SQNR of a tensor, in dB; this and the next four override the same fields of `limits`.
-        max_lsb: Largest difference, in steps of the backend's scale.
-        atol: Largest absolute difference.
-        rtol: Largest difference relative to the reference's value, added to `atol`.
-        min_output_sqnr: Least SQNR of a network output, in dB.
+        limits: The limits, and what may be missing; None for derived limits.
+        min_sqnr: Minimum SQNR of a tensor in dB; this and the next four override the same fields of `limits`.
+        max_lsb: Maximum difference in steps of the backend's scale.
+        atol: Maximum absolute difference.
+        rtol: Maximum difference relative to the reference's value, added to `atol`.
+        min_output_sqnr: Minimum SQNR of a network output in dB.
         map: Pairs of tensors that override automatic ones: a file, see `qdebug.limits.map_file`, or a list.
         inputs: An .npz file with the inputs of a reference that is a model file, or further inputs of a recorded one.
             Random values if None, with a warning: they hide what real ones show.
         executor: Compares tensors in its workers, with the same result; both sides must be paths.
         progress: Called with the number of compared tensors and their total.
-        quick: Leave out what takes longer than the comparison: shares of the outputs' error, and remedies.
+        quick: Skip what takes longer than the comparison: shares of the outputs' error, and remedies.
         thorough: Replay all nodes for their shares, and try edits on all diagnosed nodes, in all samples.
 
     Raises:
         RecordingError: A file cannot be read.
         AlignmentError: The recordings are of different networks.
-        UsageError: The map cannot be read or names a tensor without values, a limit is not valid, no installed backend
+        UsageError: The map cannot be read or names a tensor without values, a limit is invalid, no installed backend
             runs a model, or there are inputs without a model.
         BackendError: A model cannot be run.
-        InputError: The inputs are no .npz file of plain arrays, or do not fit.
+        InputError: The inputs are not an .npz file of plain arrays, or do not match the model.
 
     Example:
         >>> result = qdebug.diff("float.h5", "int8.h5", max_lsb=100)
@@ -276,14 +277,14 @@ def explain(
 
     Args:
         backend: A path or an open recording.
-        node: Name of one node or tensor; all if None. Its siblings are examined too, as evidence.
-        limits: Acknowledged nodes, and the largest error in steps that needs no explanation; none if None.
+        node: Name of a node or tensor; None for all. Its siblings are also examined, as evidence.
+        limits: Acknowledged nodes, and the maximum error in steps that needs no explanation; None for neither.
         executor: Examines nodes in its workers, with the same result; the backend must be a path.
         progress: Called with the number of examined outputs, their total and the name of the next node.
 
     Raises:
         RecordingError: The file cannot be read.
-        UsageError: There is no such node.
+        UsageError: The node does not exist.
 
     Example:
         >>> qdebug.explain("int8.h5", node="conv1_quant").nodes[0].status
@@ -305,7 +306,7 @@ def budget(
     Args:
         reference: A path or an open recording.
         backend: A path or an open recording.
-        least: Smallest share of an output's error for which a node gets an entry of its own.
+        least: Minimum share of an output's error for which a node gets its own entry.
         progress: Called with the number of finished replays and their total, output by output.
 
     Raises:
@@ -324,7 +325,7 @@ def _path(run: str | Path | Recording) -> Path:
     """Return the path for workers to open.
 
     Raises:
-        UsageError: It is an open recording.
+        UsageError: It is an open recording, which workers cannot open.
     """
     if isinstance(run, Recording):
         raise UsageError("An executor needs paths, not open recordings.", hint="Pass paths.")

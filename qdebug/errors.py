@@ -3,17 +3,17 @@
 QdebugError                 anything below; carries a message and a hint
 ├── UsageError              the call or the command line asks for something that does not exist
 │   ├── InputError          a model input has a wrong name, shape or dtype
-│   └── LimitsError         a file of limits cannot be read, or says something that is no limit
+│   └── LimitsError         a limits file cannot be read, or has an invalid entry
 ├── MissingExtraError       an optional package is not installed (also an ImportError)
 ├── RecordingError          a recording cannot be read or written
 │   ├── NotARecordingError  the file is something else
 │   ├── FormatVersionError  written by a newer qdebug
-│   ├── NotRecordedError    it holds no values of a tensor, or not all of them
-│   ├── PayloadMismatchError  values that are not what their recorded hash says
+│   ├── NotRecordedError    it lacks some or all values of a tensor
+│   ├── PayloadMismatchError  values that do not match their recorded hash
 │   └── OutputExistsError   the target exists and may not be overwritten (also a FileExistsError)
-├── GraphError              nodes that form no graph: a cycle, a tensor produced twice
+├── GraphError              nodes that do not form a graph: a cycle, a tensor produced twice
 ├── KernelError             a node cannot be replayed
-│   ├── NoKernelError       no kernel is known for the op
+│   ├── NoKernelError       the operator does not have a kernel
 │   ├── NoInputError        a node was recorded without an input that its operator requires
 │   ├── NoScaleError        a node computes with codes whose scale was not recorded
 │   └── RefusedSizeError    a node would take more memory or work than the recorded tensors account for
@@ -32,8 +32,8 @@ class QdebugError(Exception):
     """Base of all errors that qdebug raises on purpose.
 
     Args:
-        message: One sentence that names what was found and what was expected.
-        hint: One imperative sentence, with a command where there is one; empty if nothing helps.
+        message: One sentence that states what was found and what was expected.
+        hint: One imperative sentence, with a command if there is one; empty if nothing helps.
 
     Example:
         >>> try:
@@ -52,7 +52,7 @@ class QdebugError(Exception):
         return f"{self.message} {self.hint}".rstrip()
 
     def name_subject(self, subject: str) -> None:
-        """Put the subject of the error before its message, unless the message names it.
+        """Put the subject of the error in front of its message, unless the message already names it.
 
         Args:
             subject: For example the path of one of several models.
@@ -70,11 +70,11 @@ class InputError(UsageError):
 
 
 class LimitsError(UsageError):
-    """A file of limits cannot be read or written, or an entry in it means nothing."""
+    """A limits file cannot be read or written, or an entry in it is invalid."""
 
 
 class MissingExtraError(QdebugError, ImportError):
-    """An optional package is needed and not installed."""
+    """An optional package is required but not installed."""
 
     def __init__(self, package: str, *, extra: str, purpose: str) -> None:
         super().__init__(
@@ -99,31 +99,31 @@ class NotARecordingError(RecordingError):
 
 
 class FormatVersionError(RecordingError):
-    """The recording was written in a format newer than this qdebug reads."""
+    """The recording was written in a newer format than this version of qdebug can read."""
 
 
 class NotRecordedError(RecordingError):
-    """The recording is readable, and holds no values of a tensor for a sample and step, or not all of them."""
+    """The recording is readable, but lacks some or all values of a tensor for a sample and step."""
 
 
 class PayloadMismatchError(RecordingError):
-    """The values of a tensor are not what their recorded hash says."""
+    """The values of a tensor do not match their recorded hash."""
 
 
 class OutputExistsError(RecordingError, FileExistsError):
-    """The target file exists and overwriting was not asked for."""
+    """The target file exists, and overwriting was not requested."""
 
 
 class GraphError(QdebugError):
-    """The nodes given form no graph."""
+    """The given nodes do not form a valid graph."""
 
 
 class KernelError(QdebugError):
-    """A node cannot be replayed with the inputs and attributes it has."""
+    """A node cannot be replayed with its inputs and attributes."""
 
 
 class NoKernelError(KernelError):
-    """No kernel is known for an op."""
+    """An operator does not have a kernel."""
 
 
 class NoInputError(KernelError):
@@ -131,7 +131,7 @@ class NoInputError(KernelError):
 
 
 class NoScaleError(KernelError):
-    """A node computes with codes, and no scale was recorded for them."""
+    """A node computes with codes whose scale was not recorded."""
 
 
 class RefusedSizeError(KernelError):

@@ -1,4 +1,4 @@
-"""Words that follow a count: nouns and verbs in the number that it takes."""
+"""Words that agree with a count: nouns and verbs in the singular or plural."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ def plural(count: int, noun: str, *, number: str | None = None) -> str:
     """Return a count and its noun.
 
     Args:
-        count: How many.
+        count: The count.
         noun: A regular noun, in the singular.
-        number: The count as it is to be written; None for its digits.
+        number: The count as text; None for its digits.
 
     Example:
         >>> plural(1, "node"), plural(3, "node")
@@ -24,10 +24,10 @@ def plural(count: int, noun: str, *, number: str | None = None) -> str:
 
 
 def agreeing(count: int, verb: str) -> str:
-    """Return a verb in the number that a count takes.
+    """Return a verb in the form that agrees with a count.
 
     Args:
-        count: How many.
+        count: The count.
         verb: "is", "was", "does", "match" or "differ".
     """
     return _ONE.get(verb, verb) if count == 1 else _MANY[verb]

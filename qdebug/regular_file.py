@@ -1,4 +1,4 @@
-"""Open regular files only: a pipe would block, and a device might never end."""
+"""Open only regular files: a pipe would block, and a device might never end."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import BinaryIO
 __all__ = ["NotRegularFileError", "open_binary", "open_descriptor", "read_regular"]
 
 _ON_A_SOCKET = (errno.ENXIO, errno.EOPNOTSUPP, errno.ENODEV)
-"""What systems answer who opens a socket, or a device that is not there."""
+"""Errors that systems return for opening a socket, or a device that does not exist."""
 
 
 class NotRegularFileError(OSError):
-    """There is a folder, a pipe, a socket or a device instead of a file.
+    """The path is a folder, a pipe, a socket or a device rather than a file.
 
     Args:
         path: Its path.
-        what: A clause, as "it is a directory".
+        what: A clause, such as "it is a directory".
     """
 
     def __init__(self, path: str | os.PathLike[str], what: str) -> None:
@@ -27,9 +27,9 @@ class NotRegularFileError(OSError):
 
 
 def open_descriptor(path: str | os.PathLike[str], *, flags: int = 0) -> int:
-    """Open a file for reading; return its descriptor.
+    """Open a file for reading. Return its descriptor.
 
-    The opened file itself is checked, so that it cannot be exchanged in between.
+    The check is made on the opened file, so that it cannot be replaced in between.
 
     Args:
         path: The file, or a link to one.
@@ -55,7 +55,7 @@ def open_descriptor(path: str | os.PathLike[str], *, flags: int = 0) -> int:
 
 
 def open_binary(path: str | os.PathLike[str]) -> BinaryIO:
-    """Open a file for reading, as `open(path, "rb")` does.
+    """Open a file for reading, like `open(path, "rb")`.
 
     Raises:
         OSError: It is missing, cannot be read, or is not a regular file.
@@ -68,11 +68,11 @@ def read_regular(path: Path, most: int) -> bytes:
 
     Args:
         path: The file.
-        most: Largest size in bytes.
+        most: Maximum size in bytes.
 
     Raises:
         OSError: It is missing, cannot be read, or is not a regular file.
-        ValueError: It is larger.
+        ValueError: It is larger than that.
     """
     with open_binary(path) as file:
         content = file.read(most + 1)

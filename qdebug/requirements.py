@@ -1,4 +1,4 @@
-"""Packages that qdebug needs, by its metadata: find missing and outdated ones."""
+"""Packages that qdebug requires according to its metadata, and detection of missing and outdated ones."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _DEVELOPMENT_EXTRA = "dev"
 
 
 class Requirement(NamedTuple):
-    """A package that qdebug needs.
+    """A package that qdebug requires.
 
     Args:
         package: Its name on the package index.
-        bounds: Bounds of its version, as ">=1.23"; "" for any.
-        extra: The extra that needs it; "" for a core package.
+        bounds: Bounds on its version, such as ">=1.23"; "" for any version.
+        extra: The extra that requires it; "" for a core package.
     """
 
     package: str
@@ -37,13 +37,13 @@ class Requirement(NamedTuple):
 
     @property
     def least(self) -> str:
-        """The oldest version allowed; "" for any."""
+        """The oldest allowed version; "" for any version."""
         match = _LOWER_BOUND.search(self.bounds)
         return match[1] if match else ""
 
 
 def missing_package(error: ImportError) -> QdebugError | None:
-    """Return the error for another package that cannot be imported; None for a module of qdebug.
+    """Return the error for a third-party package that cannot be imported; None for a module of qdebug.
 
     Args:
         error: The error of the import.
@@ -81,7 +81,7 @@ def outdated_packages() -> list[tuple[Requirement, str]]:
 
 
 def _requirements() -> list[Requirement]:
-    """Return the requirements in the metadata of the installed package; none if it is not installed."""
+    """Return the requirements in the metadata of the installed package; empty if it is not installed."""
     try:
         lines = requires("qdebug") or []
     except PackageNotFoundError:
@@ -92,5 +92,5 @@ def _requirements() -> list[Requirement]:
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    """Return the numbers of a version, which order releases."""
+    """Return the numbers of a version, which sort in release order."""
     return tuple(int(number) for number in _NUMBER.findall(text))

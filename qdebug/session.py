@@ -1,4 +1,4 @@
-"""A comparison of two recordings: aligned, compared tensor by tensor, with its results kept."""
+"""A comparison of two recordings: aligned, compared tensor by tensor, with results kept."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ from qdebug.version import __version__
 __all__ = ["DiffSession", "PairedValues", "open_recording", "open_sample", "opened_recording"]
 
 _PART = 4
-"""Smallest number of tensors in a worker's part."""
+"""Minimum number of tensors in a worker's part."""
 
 
 def _ignore(stage: str) -> None:
@@ -74,21 +74,22 @@ class DiffSession:
     Args:
         reference: The reference run.
         backend: The backend run.
-        limits: The limits, and what may be missing; derived limits if None.
-        cache: Read results from the cache of `qdebug.recording.cache`, and write them there once all are computed; only
-            for recordings in files.
+        limits: The limits, and what may be missing; None for derived limits.
+        cache: Whether to read results from the cache of `qdebug.recording.cache`, and write them to it once all are
+            computed; only for recordings in files.
         told: Called with the current stage while the runs are aligned; an exception from it ends the work.
-        given: Pairs that the user stated; they take precedence over all others.
+        given: Pairs that the user stated, which take precedence over all others.
 
     Raises:
-        AlignmentError: The two record different networks.
+        AlignmentError: The recordings are of different networks.
         UsageError: A stated pair names a tensor without values.
 
     Attributes:
-        timing: Where the time went so far; results from the cache took none.
-        workers: The executor that shares the work, the files of both runs, and the only sample to look at; None without
+        timing: Where time was spent so far; results from the cache do not count.
+        workers: The executor that shares the work, the files of both runs, and the only sample to compare; None without
             workers.
-        outdated: Whether the cache only had results of another version of qdebug, so that all is computed again.
+        outdated: Whether the cache only had results from a different version of qdebug, so that everything is computed
+            again.
     """
 
     def __init__(
@@ -143,21 +144,21 @@ class DiffSession:
         return len(self._plan)
 
     def entries(self) -> Sequence[PlannedNode]:
-        """Return the tensors to compare, in the backend's topological order. Reads no values."""
+        """Return the tensors to compare, in the backend's topological order, without reading values."""
         return self._plan
 
     @property
     def compared(self) -> list[NodeResult]:
-        """The results so far, by the index of their entry; grows while `results` is iterated."""
+        """The results so far, by the index of their entry. It grows while `results` is iterated."""
         return self._results
 
     def results(self) -> Iterator[NodeResult]:
-        """Yield the result of each tensor in topological order; nothing is compared twice."""
+        """Yield the result of each tensor in topological order. Each tensor is compared only once."""
         for count in self._counted():
             yield self._results[count - 1]
 
     def _counted(self) -> Iterator[int]:
-        """Compare one tensor after the other, and yield after each how many are done."""
+        """Compare one tensor after another. After each, yield the number of finished tensors."""
         self._load_cached()
         fresh = (self._shared or self._examiner.examine)(self._plan[len(self._results) :])
         for count in range(1, self.total + 1):
@@ -167,7 +168,7 @@ class DiffSession:
         self._write_cache()
 
     def _load_cached(self) -> None:
-        """Load results from the cache, if it has them."""
+        """Load results from the cache, if it has any."""
         if self._cache is None or self._results:
             return
         columns = self._cache.read()
@@ -187,7 +188,7 @@ class DiffSession:
                 cache.write(kept_columns(self._results, self.outputs()))
 
     def outputs(self) -> tuple[OutputRanking, ...]:
-        """Return for each network output that may hold scores whether its winner is still the same.
+        """Return, for each network output that may hold scores, whether its winner is still the same.
 
         Outputs that were not compared yet are left out.
         """
@@ -220,13 +221,13 @@ class DiffSession:
         return None if result is None else result.metrics
 
     def _acknowledged(self, nodes: Sequence[NodeResult]) -> list[NodeResult]:
-        """Return results with the acknowledgements of the limits in force."""
+        """Return results with the acknowledgements of the limits in effect."""
         reason_of = self.limits.acknowledgement if self.limits.acknowledged else _not_acknowledged
         pairs = ((node, reason_of(node.node)) for node in nodes)
         return [node if node.acknowledged == reason else replace(node, acknowledged=reason) for node, reason in pairs]
 
     def acknowledge(self, entries: tuple[Acknowledgement, ...]) -> None:
-        """Replace the acknowledged nodes of the limits; nothing is compared again.
+        """Replace the acknowledged nodes of the limits, without comparing again.
 
         Args:
             entries: As `qdebug.limits.limits_file.acknowledge` returns them.
@@ -244,9 +245,9 @@ class DiffSession:
         """Compare all remaining tensors and return the result.
 
         Args:
-            progress: Called with the number of compared tensors and of all.
+            progress: Called with the number of compared tensors and their total.
             contributors: Measure which nodes contribute most to the worst output; takes about a third of the time.
-            thorough: Replay all contributions rather than those with the largest estimates.
+            thorough: Replay all contributions instead of only those with the largest estimates.
 
         Raises:
             AlignmentError: No pair has comparable values.
@@ -303,7 +304,7 @@ class DiffSession:
         return coded and not computes_with_codes(self.backend)
 
     def _cause(self, node: NodeResult) -> str | None:
-        """Search why a node has codes that no known arithmetic reproduces."""
+        """Search for the reason why no known arithmetic reproduces a node's codes."""
         if node.tensor not in self._causes:  # verdict and diagnosis both need it
             make = partial(cause_of_codes, self.backend, node.tensor)
             with one_thread(), np.errstate(all="ignore"):
@@ -311,7 +312,7 @@ class DiffSession:
         return self._causes[node.tensor]
 
     def made_once(self, what: str, kind: type[_Made], make: Callable[[], _Made]) -> _Made:
-        """Return a result from the cache, or compute it and write it there.
+        """Return a result from the cache, or compute it and write it to the cache.
 
         Args:
             what: Identifies it among the results of the same two runs.
@@ -351,12 +352,12 @@ class DiffSession:
         """Return the error budget of each output, after comparing all remaining tensors.
 
         Args:
-            least: Smallest share of an output's error for which a node gets an entry of its own.
-            places: Samples and steps to look at; None for all.
-            parts: Whether to replay the parts of each node's error too.
-            only: The backend's outputs to look at; None for all.
-            progress: Called with the number of finished tasks and of all, output by output.
-            kept: Earlier replays, which are used and added to, so that an interrupted budget can be continued.
+            least: Minimum share of an output's error for which a node gets its own entry.
+            places: Samples and steps to use; None for all.
+            parts: Whether to also replay the parts of each node's error.
+            only: The backend's outputs to use; None for all.
+            progress: Called with the number of finished tasks and their total, output by output.
+            kept: Earlier replays, which are reused and extended, so that an interrupted budget can be continued.
         """
         for _ in self._counted():
             pass
@@ -384,7 +385,7 @@ class DiffSession:
             executor: The workers.
             reference: The file of the reference run.
             backend: The file of the backend run.
-            sample: The only sample that this session looks at; None for all.
+            sample: The only sample that this session compares; None for all.
         """
         paths = reference.absolute(), backend.absolute()
         given = pickle.dumps((paths, sample, self.alignment.pairs, self.limits))  # once, not for each part
@@ -405,10 +406,10 @@ class DiffSession:
         """Return a compared tensor by the name of its backend node, backend tensor or reference tensor.
 
         Args:
-            name: A whole name, or a part of a name or a pattern that fits one node only.
+            name: A whole name, or a part of a name or a pattern that matches only one node.
 
         Raises:
-            UsageError: No compared tensor has this name, or the pattern fits several nodes.
+            UsageError: No compared tensor has this name, or the pattern matches several nodes.
         """
         return self._named.find(name)
 
@@ -417,7 +418,7 @@ class DiffSession:
         return NamedEntries(self._plan)
 
     def part(self, name: str) -> PlannedNode:
-        """Return a compared tensor by name, as `entry` does, or the part of the network that a node lies in.
+        """Return a compared tensor by name, like `entry`, or the part of the network that contains a node.
 
         A node or tensor of the backend that is not compared itself is judged with the first compared tensor below it.
 
@@ -440,14 +441,14 @@ class DiffSession:
         return self._reader(tensor).values(sample, step)
 
     def pair(self, tensor: str, *, sample: int = 0, step: int = 0) -> OpenPair:
-        """Open both sides of a tensor, compared yet or not, to read parts of it.
+        """Open both sides of a tensor, whether or not it is compared yet, to read parts of it.
 
-        It keeps nothing, so another thread may call it while this one compares.
+        The session keeps no state for it, so another thread may call it during a comparison.
 
         Args:
             tensor: Backend tensor.
-            sample: Which sample.
-            step: Which step.
+            sample: The sample.
+            step: The step.
 
         Raises:
             UsageError: The tensor is not compared, or its sides have different numbers of elements.
@@ -458,14 +459,14 @@ class DiffSession:
     def constants(self, tensor: str) -> tuple[list[NodeResult], list[str]]:
         """Compare the weights, biases and other constants that a tensor is computed from.
 
-        From then on `pair` and `profile` take their names too, and return the values that are compared here: the
-        reference's values include what the backend has folded into its own.
+        From then on, `pair` and `profile` accept their names too, and return the values that are compared here. The
+        reference's values include the operators that the backend folded into its constants.
 
         Args:
             tensor: Backend tensor.
 
         Returns:
-            The results of those that the reference has too, and the names of the backend's others.
+            The results of the constants that the reference has too, and the names of the backend's other constants.
 
         Raises:
             RecordingError: Values cannot be read.
@@ -482,7 +483,7 @@ class DiffSession:
         return results, alone
 
     def folded_in(self, tensor: str) -> str:
-        """Return the operators that are folded into the reference's values of a pair of constants; "" for none.
+        """Return the operators folded into the reference's values for a pair of constants; "" if there are none.
 
         Args:
             tensor: The backend's constant, of a result that `constants` returned.
@@ -494,11 +495,11 @@ class DiffSession:
         return ConstantPairs(*self._runs, {pair.backend: pair for pair in self.alignment.pairs})
 
     def worst(self, tensor: str, *, k: int = 20, sample: int | None = None, step: int = 0) -> tuple[WorstElement, ...]:
-        """Return the elements of a compared tensor that differ most, the worst first.
+        """Return the elements of a compared tensor that differ most, worst first.
 
         Args:
             tensor: Backend tensor, node or reference tensor.
-            k: How many.
+            k: Maximum number of elements.
             sample: Of one sample; None for the sample with the largest difference.
             step: Of one step of a stateful net.
         """
@@ -519,25 +520,25 @@ class DiffSession:
         k: int = 20,
         cancelled: Callable[[], bool] | None = None,
     ) -> TensorProfile | None:
-        """Compare one tensor in full detail, element by element; `results` has only a summary.
+        """Compare one tensor in full detail, element by element. `results` has only a summary.
 
-        One pass over the values, one array of each side in memory at a time and 4 MB besides; two passes where the
-        tensor was not compared before, or one sample is asked for.
+        It takes one pass over the values, with one array of each side in memory at a time plus 4 MB. It takes two
+        passes if the tensor was not compared before, or if a single sample is requested.
 
         Args:
             tensor: Backend tensor, node or reference tensor.
-            sample: One sample, with all its steps; None for all.
+            sample: The sample, with all its steps; None for all samples.
             axis: Channel axis in the reference's order of dimensions; None to guess it (`channel_axis`).
-            bins: Bins of the histograms of values.
-            k: How many of the worst elements.
-            cancelled: Asked after every block of 32768 elements (well under a millisecond), so that a thread that
-                reads can be stopped; once it says yes, the rest is left.
+            bins: Number of bins of the value histograms.
+            k: Number of worst elements to keep.
+            cancelled: Called after every block of 32768 elements (well under a millisecond), so that a reading thread
+                can be stopped; once it returns True, the rest is skipped.
 
         Returns:
-            What was found; None if it was cancelled.
+            The profile; None if it was cancelled.
 
         Raises:
-            UsageError: The tensor is not compared, cannot be, or has no such sample or axis.
+            UsageError: The tensor is not compared, cannot be compared, or does not have that sample or axis.
             RecordingError: Values cannot be read.
         """
         entry = None if tensor in self._constants else self.entry(tensor)
@@ -562,14 +563,14 @@ class DiffSession:
 
 
 def _main_output(result: RunComparison, table: ResultTable, graph: Graph) -> str:
-    """Return the output whose shares are shown: the worst that holds scores, else the worst of all."""
+    """Return the output whose shares are shown: the worst one that holds scores, else the worst of all."""
     scores = [row for row in table.rows_of(each.tensor for each in result.outputs) if table.carried[row] > 0]
     row = max(scores, key=table.carried.__getitem__) if scores else worst_output(table, graph)
     return table[row].tensor
 
 
 _Part = tuple[list[NodeResult], Timing]
-"""Results from a worker, and the time they took."""
+"""Results from a worker, and the time that they took."""
 
 
 def open_sample(path: Path, sample: int | None) -> Recording:
@@ -577,14 +578,14 @@ def open_sample(path: Path, sample: int | None) -> Recording:
 
     Args:
         path: The file.
-        sample: The only sample to look at; None for all.
+        sample: The only sample to open; None for all.
     """
     recording = open_recording(path)
     return recording if sample is None else OneSample(recording, sample)
 
 
 class _Worker(threading.local):
-    """Caches the open recordings of a comparison in a worker: opening a large net takes seconds."""
+    """Caches the open recordings of a comparison in a worker, since opening a large network takes seconds."""
 
     comparison: str = ""
     examiner: NodeComparer | None = None
@@ -599,8 +600,8 @@ class _Shared:
 
     Args:
         comparison: Identifies it.
-        version: Version of qdebug that asks for it.
-        given: The two paths, the only sample to look at, all pairs and the limits, pickled.
+        version: Version of qdebug that requests it.
+        given: The two paths, the only sample to compare, all pairs and the limits, pickled.
     """
 
     comparison: str
@@ -629,5 +630,5 @@ def _examine_part(shared: _Shared, part: Sequence[PlannedNode]) -> _Part:
 
 
 def _replay_part(shared: _Shared, task: BudgetTask) -> BudgetPowers:
-    """Make replays of a budget in a worker."""
+    """Run replays of a budget in a worker."""
     return shared.examiner().budget_powers(task)

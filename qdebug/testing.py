@@ -79,23 +79,23 @@ def assert_close(
 ) -> None:
     """Check that a backend is as close to its reference as the limits require.
 
-    Without limits, two arrays must be equal, and two recordings must keep derived limits.
+    Without limits, two arrays must be equal, and two recordings must meet derived limits.
 
     Args:
-        reference: An array of real values, or a recording: a path, an open one, or a closed recorder.
+        reference: An array of real values, or a recording: a path, an open recording, or a closed recorder.
         backend: The same kind of object; an array of codes if `scale` is given.
-        limits: The limits; `qdebug.load_limits(path)` reads those of a file.
+        limits: The limits; `qdebug.load_limits(path)` reads the limits in a file.
         scale: Real units per code of a backend array; one, or one per channel along `axis`.
-        zero_point: Its code of real 0.
-        axis: Its channel axis.
+        zero_point: The backend array's code of real 0.
+        axis: The backend array's channel axis.
         name: Name of the arrays, for the message.
         **bounds: Limits by name, in place of those in `limits`: min_sqnr, max_lsb, atol, rtol, max_saturation; for
             recordings also min_output_sqnr.
 
     Raises:
-        AssertionError: They are further apart; for recordings a `ComparisonError`, which has the whole result.
-        UsageError: An array and a recording are given, a limit has an unknown name or an invalid value, steps or
-            saturation are limited without a scale, the scale does not fit, or an array holds no numbers.
+        AssertionError: They are further apart than allowed; for recordings, a `ComparisonError` with the whole result.
+        UsageError: An array is compared with a recording, a limit has an unknown name or invalid value, steps or
+            saturation are limited without a scale, the scale does not match, or an array does not hold numbers.
         RecordingError: A file cannot be read.
     """
     __tracebackhide__ = True
@@ -120,10 +120,10 @@ def assert_close(
 def check_close(
     reference: str | Path | Recording, backend: str | Path | Recording, *, limits: Limits | None = None
 ) -> DiffResult:
-    """Compare two recordings and return the result if they are as close as the limits require.
+    """Compare two recordings, and return the result if they are as close as the limits require.
 
     Raises:
-        ComparisonError: They are further apart, or the comparison is incomplete.
+        ComparisonError: They are further apart than allowed, or the comparison is incomplete.
         RecordingError: A file cannot be read.
     """
     __tracebackhide__ = True
@@ -140,16 +140,15 @@ def check_close(
 def assert_explained(backend: Run, *, allow: Sequence[str] | str = (), limits: Limits | None = None) -> None:
     """Check that a legitimate arithmetic reproduces the output of every node of a backend bit for bit.
 
-    Nodes without a known kernel or without recorded inputs cannot be judged; they do not fail, and `qdebug explain`
-    lists them.
+    Nodes without a known kernel or recorded inputs cannot be judged. They do not fail, and `qdebug explain` lists them.
 
     Args:
         backend: A path, an open recording, or a closed recorder.
-        allow: Patterns for names of nodes that may stay unexplained; or a single one.
-        limits: Acknowledged nodes, and the largest error in steps that needs no explanation.
+        allow: One or more name patterns of nodes that may stay unexplained.
+        limits: Acknowledged nodes, and the maximum error in steps that needs no explanation.
 
     Raises:
-        AssertionError: A node is not explained, none can be judged, or the recording is not reliable.
+        AssertionError: A node is not explained, no nodes can be judged, or the recording is not reliable.
         RecordingError: The file cannot be read.
     """
     __tracebackhide__ = True

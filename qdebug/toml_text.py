@@ -1,4 +1,4 @@
-"""Parse untrusted TOML: refuse text whose parsed form would take far more memory than the text."""
+"""Parse untrusted TOML. Text whose parsed form would take far more memory than the text itself is refused."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from typing import Any
 __all__ = ["parse_toml"]
 
 _MOST_PARTS = 32
-"""Parts of a dotted key. Python's parser keeps every beginning of a key: 20,000 parts in 40 KB take 1.6 GB."""
+"""Maximum number of parts of a dotted key.
+
+Python's parser keeps every prefix of a key: 20,000 parts in 40 KB take 1.6 GB.
+"""
 _STRING = re.compile(r'"(?:[^"\\\n]|\\.)*+"|\'[^\'\n]*+\'')
 _DEEP_KEY = re.compile(rf'(?<![\w"-])(?:(?:[\w-]++|"")[ \t]*+\.[ \t]*+){{{_MOST_PARTS}}}')
 

@@ -1,4 +1,4 @@
-"""The version of qdebug, where everything below the package itself can read it."""
+"""The version of qdebug, defined where every other module of the package can import it."""
 
 __all__ = ["__version__"]
 

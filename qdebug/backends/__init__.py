@@ -1,4 +1,4 @@
-"""Frameworks, a folder each, loaded by name only: nothing imports an adapter statically.
+"""Framework adapters, one folder each. They are loaded by name and never imported statically.
 
 A new framework is one folder here, one row in a table below, one extra in pyproject.toml, one test folder. A backend of
 another package is an entry point of the group "qdebug.backends".
@@ -47,8 +47,8 @@ class AdapterEntry:
 
     Args:
         module: Module that exposes `backend` or `reader`.
-        extra: Extra of this package with its dependencies; "" if the core packages suffice.
-        packages: Packages it cannot do without.
+        extra: Extra of this package that installs its dependencies; "" if the core packages suffice.
+        packages: Packages that it requires.
         summary: One line for lists.
     """
 
@@ -100,7 +100,7 @@ BACKENDS: dict[str, AdapterEntry] = {
         summary="ExecuTorch with XNNPACK or its portable kernels: program files (.pte) and exported programs (.pt2)",
     ),
 }
-"""Backends by the name that `--backend` takes."""
+"""Backends by their name for `--backend`."""
 
 READERS: dict[str, AdapterEntry] = {
     ".onnx": AdapterEntry(
@@ -119,7 +119,7 @@ READERS: dict[str, AdapterEntry] = {
         summary="OpenVINO model files (IR)",
     ),
 }
-"""Readers of model files by file name ending."""
+"""Readers of model files, by file suffix."""
 
 
 WRITERS: dict[str, AdapterEntry] = {
@@ -139,14 +139,14 @@ WRITERS: dict[str, AdapterEntry] = {
         summary="programs from torch.export",
     ),
 }
-"""Writers of model files by file name ending."""
+"""Writers of model files, by file suffix."""
 
 EDITORS: dict[str, AdapterEntry] = {
     ".onnx": AdapterEntry(
         module="qdebug.backends.onnx.edit", extra="onnx", packages=("onnx",), summary="quantized ONNX model files"
     ),
 }
-"""Editors of quantized model files, by file name ending."""
+"""Editors of quantized model files, by file suffix."""
 
 
 REPLAYERS: tuple[AdapterEntry, ...] = (
@@ -157,7 +157,7 @@ REPLAYERS: tuple[AdapterEntry, ...] = (
         summary="rarer operators, by the reference implementation of ONNX",
     ),
 )
-"""Frameworks that replay operators without a kernel here, tried in this order."""
+"""Frameworks that replay operators without a kernel in qdebug, tried in this order."""
 
 
 def replay_kernel(op: str, domain: str) -> Kernel | None:
@@ -175,7 +175,7 @@ _GROUP = "qdebug.backends"
 
 
 def installed_backends() -> dict[str, EntryPoint]:
-    """Return backends of other packages by name, without names of this package's backends."""
+    """Return the backends of other packages by name. Names of this package's backends are excluded."""
     return {entry.name: entry for entry in entry_points(group=_GROUP) if entry.name not in BACKENDS}
 
 
@@ -183,9 +183,9 @@ def load_backend(name: str) -> Backend:
     """Load a backend by name.
 
     Raises:
-        UsageError: No backend has this name.
+        UsageError: The backend does not exist.
         MissingExtraError: A package that it needs is not installed.
-        BackendError: Another package offers it, and it cannot be loaded.
+        BackendError: It belongs to another package and cannot be loaded.
     """
     if name not in BACKENDS:
         installed = installed_backends()
@@ -229,7 +229,7 @@ def load_reader(path: str | Path) -> ModelSource:
     Raises:
         UsageError: The file does not exist, or has no reader.
         MissingExtraError: A package that the reader needs is not installed.
-        QdebugError: The file is no such model.
+        QdebugError: The file is not a valid model.
     """
     path = Path(path)
     check_model_file(path)
@@ -245,10 +245,10 @@ def load_reader(path: str | Path) -> ModelSource:
 
 
 def check_model_file(path: Path) -> None:
-    """Check that a model file is there, and is a file.
+    """Check that a model file exists and is a file.
 
     Raises:
-        UsageError: It is missing, or no file.
+        UsageError: It is missing or is not a file.
     """
     if path.is_file():
         return
@@ -261,7 +261,7 @@ def check_model_file(path: Path) -> None:
 
 
 def write_model(graph: Graph, constants: Mapping[str, np.ndarray], path: Path) -> None:
-    """Write a graph as a model file, in the format of the file's ending.
+    """Write a graph as a model file, in the format that its suffix selects.
 
     Args:
         graph: The graph.
@@ -284,14 +284,14 @@ def write_model(graph: Graph, constants: Mapping[str, np.ndarray], path: Path) -
 
 
 def _require(entry: AdapterEntry, *, purpose: str) -> None:
-    """Check for packages without importing them, before anything runs."""
+    """Check that packages are installed before anything runs, without importing them."""
     for package in entry.packages:
         if not _is_installed(package):
             raise MissingExtraError(package.partition(".")[0], extra=entry.extra, purpose=purpose)
 
 
 def _is_installed(package: str) -> bool:
-    """Return whether a package can be imported; a mere folder of its name does not count."""
+    """Return whether a package can be imported. A folder with its name does not count."""
     try:
         spec = importlib.util.find_spec(package)
     except ModuleNotFoundError:  # the parent package is not installed
@@ -300,7 +300,7 @@ def _is_installed(package: str) -> bool:
 
 
 def edit_model(model: Path, edits: Sequence[NodeEdit], out: Path) -> None:
-    """Write a copy of a quantized model with some changed nodes.
+    """Write a copy of a quantized model with the given nodes changed.
 
     Args:
         model: The model.
@@ -310,13 +310,13 @@ def edit_model(model: Path, edits: Sequence[NodeEdit], out: Path) -> None:
     Raises:
         UsageError: There is no editor for models of this kind.
         MissingExtraError: A package that the editor needs is not installed.
-        BackendError: The model cannot be changed like this.
+        BackendError: The model cannot be changed this way.
     """
     _editor(model).edit(model, edits, out)
 
 
 def editable_tensors(model: Path) -> frozenset[str]:
-    """Return the names of the tensors of a quantized model whose nodes can be changed.
+    """Return the names of the tensors of a quantized model whose nodes can be edited.
 
     Args:
         model: The model.

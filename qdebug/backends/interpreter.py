@@ -1,8 +1,8 @@
 """The backend "interpreter": a graph replayed with qdebug's own numpy kernels.
 
 It runs a recording's graph on the recorded constants with the core packages only, or a model file with a reader.
-Quantized operators are computed in any known or given arithmetic, so that a reference run can imitate a backend:
-remaining differences are the backend's bugs.
+Quantized operators can be computed in any known or given arithmetic, so that a reference run can imitate a backend. The
+remaining differences are then the backend's bugs.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class _Constants(Mapping[str, np.ndarray]):
 
 
 class InterpreterRun:
-    """A graph and its constants, ready to be replayed.
+    """A graph and its constants, ready for replay.
 
     Args:
         graph: The graph.
@@ -80,7 +80,7 @@ class InterpreterRun:
 
     Raises:
         NoKernelError: An operator has no kernel.
-        UsageError: The graph reads a tensor without producer and values, or a fault names no node.
+        UsageError: The graph reads a tensor that has neither a producer nor values, or a fault names an unknown node.
     """
 
     def __init__(
@@ -136,10 +136,10 @@ class InterpreterRun:
         return run_graph(self.graph, feed, self._constants, arithmetic=self._arithmetic, faults=self._faults)
 
     def restart(self) -> None:
-        """Do nothing: no run leaves state behind."""
+        """Do nothing, since runs do not leave state behind."""
 
     def record(self, feeds: Feeds, recorder: Recorder, on_progress: OnProgress | None = None) -> None:
-        """Run all samples and steps and record inputs and every computed tensor, one at a time.
+        """Run all samples and steps, and record the inputs and each computed tensor.
 
         Raises:
             KernelError: A node cannot be computed.
@@ -172,7 +172,7 @@ class InterpreterRun:
                     on_progress(sample * feeds.steps + step + 1, total, f"sample {sample}")
 
     def close(self) -> None:
-        """Do nothing: the constants belong to the caller."""
+        """Do nothing, since the constants belong to the caller."""
 
 
 class InterpreterBackend:
@@ -192,18 +192,18 @@ class InterpreterBackend:
         weights: bool = True,
         faults: Mapping[str, Fault] | None = None,
     ) -> InterpreterRun:
-        """Make a graph ready to be replayed.
+        """Prepare a graph for replay.
 
         Args:
-            model: A model file that some reader knows, or a recording with its constants.
-            options: Values of options by name; the others take their defaults.
-            taps: One of `TAPS`. Faithful and all are the same here: tapping never changes a replay.
+            model: A model file with a known reader, or a recording with its constants.
+            options: Values of options by name; other options take their defaults.
+            taps: One of `TAPS`. "faithful" and "all" are equivalent, since tapping never changes a replay.
             weights: Whether constants are recorded.
-            faults: Bugs to plant, by node name: each changes what the node computes. The recording names them.
+            faults: Bugs to plant, by node name. Each changes the result of its node, and the recording names them.
 
         Raises:
-            UsageError: Unknown option or value, or a model whose constants are missing.
-            NoKernelError: No kernel is known for one of the operators.
+            UsageError: An option or its value is unknown, or the model's constants are missing.
+            NoKernelError: An operator does not have a kernel.
         """
         chosen = check_options(self.name, self.options, options)
         check_taps(taps)
@@ -232,9 +232,9 @@ class InterpreterBackend:
 
 
 def _unfused_tensors(model: Path | Recording) -> frozenset[str]:
-    """Return the tensors that a backend recorded, around which it did not fuse.
+    """Return the tensors that a backend recorded, which shows that it did not fuse them away.
 
-    A replay node by node has all tensors, whatever is fused elsewhere, and proves nothing.
+    A node-by-node replay records all tensors, so it does not show what a backend fuses.
     """
     if isinstance(model, Path) or model.info.backend == InterpreterBackend.name:
         return frozenset()
@@ -244,7 +244,7 @@ def _unfused_tensors(model: Path | Recording) -> frozenset[str]:
 def _fused(
     graph: Graph, constants: Mapping[str, np.ndarray], apart: Collection[str]
 ) -> tuple[Graph, Mapping[str, np.ndarray]]:
-    """Return the graph with its QDQ groups as single nodes, and the constants that it still reads."""
+    """Return the graph with its QDQ groups fused to single nodes, and the constants that it still reads."""
     bounds = {
         name: float(np.asarray(constants[name]).reshape(()))
         for node in graph.nodes
@@ -258,7 +258,7 @@ def _fused(
 
 
 def _stated_arithmetic(chosen: Preset) -> dict[str, str]:
-    """Return the text of an arithmetic from a file for the recording, since the file may be gone later."""
+    """Return the text of an arithmetic that was read from a file, for the recording, since the file may not be kept."""
     if chosen.provenance != "file":
         return {}
     return {"variants": "; ".join(f"{kind}: {variant}" for kind, variant in chosen.variants.items())}
@@ -267,7 +267,7 @@ def _stated_arithmetic(chosen: Preset) -> dict[str, str]:
 def _open_source(
     model: Path | Recording,
 ) -> tuple[Graph, Mapping[str, np.ndarray], str, str, Mapping[str, tuple[str, ...]]]:
-    """Return graph, constants, title and hash of a model file or a recording, and names of its inputs' dimensions."""
+    """Return graph, constants, title and hash of a model file or recording, and the names of its input dimensions."""
     if isinstance(model, Path):
         source = load_reader(model)
         constants = _Constants(tuple(source.constants), source.constant)
@@ -278,9 +278,9 @@ def _open_source(
 
 
 def _translated_to_onnx(recording: Recording) -> tuple[Recording, Graph]:
-    """Return a recording and its graph; nodes of another framework without kernel are translated into ONNX.
+    """Return a recording and its graph, with another framework's nodes without a kernel translated to ONNX.
 
-    Nodes that only computed axes or extents, which translated nodes now state, are left out.
+    Nodes that only computed axes or extents are left out, because the translated nodes state them.
     """
     try:
         for node in recording.graph.nodes:
@@ -312,4 +312,4 @@ def _without_dead_nodes(graph: Graph) -> Graph:
 
 
 backend = InterpreterBackend()
-"""The backend object that the table of backends names."""
+"""The backend that `qdebug.backends` loads as "interpreter"."""

@@ -1,4 +1,4 @@
-"""Collect the output of native code on the process's own stdout and stderr."""
+"""Capture what native code writes to the process's stdout and stderr."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["collected"]
 
 @contextmanager
 def collected(lines: list[str], *, quiet: bool = False) -> Iterator[None]:
-    """Collect the output of native code inside the block.
+    """Capture the output of native code inside the block.
 
     Args:
-        lines: Receives the printed lines, if the block ends with an exception.
-        quiet: Whether they are dropped otherwise; else they are written to stderr in the end.
+        lines: Receives the printed lines if the block raises an exception.
+        quiet: Whether to drop the lines if it does not; otherwise they are written to stderr at the end.
     """
     for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError, ValueError, OSError):  # none, closed, or its reader is gone

@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 TAPS = ("faithful", "all", "outputs")
-"""Ways of tapping: every tensor of the executed graph; every tensor of the source graph; outputs only."""
+"""What is tapped: every tensor of the executed graph; every tensor of the source graph; outputs only."""
 
 _Tapped = TypeVar("_Tapped")
 
@@ -52,7 +52,7 @@ class OptionSpec:
     Args:
         name: The option's name.
         default: Its default value.
-        choices: Its allowed values; None if any.
+        choices: Its allowed values; None for any value.
         help: One clause for `--help`.
     """
 
@@ -69,13 +69,13 @@ class RunFacts:
     Args:
         backend: The backend's name.
         model: File name or title of the model.
-        model_sha256: Hash of the model file in hexadecimal; "" if there is none.
-        taps: The way of tapping.
-        versions: Version of each package that takes part.
-        cpu_flags: Instruction sets of the processor that matter to arithmetic.
-        options: Backend options in force, defaults included.
-        extent_names: Names of the dimensions of the model's inputs, by input; "" for one without a name. Dimensions of
-            one name have one extent.
+        model_sha256: Hash of the model file in hexadecimal; "" without a file.
+        taps: What is tapped.
+        versions: Version of each package that is involved.
+        cpu_flags: Instruction sets of the processor that affect arithmetic.
+        options: Backend options in effect, including defaults.
+        extent_names: Names of the dimensions of the model's inputs, by input; "" for a dimension without a name.
+            Dimensions with the same name have the same extent.
     """
 
     backend: str
@@ -89,7 +89,7 @@ class RunFacts:
 
 
 class Feeds(Protocol):
-    """The inputs of a run, sample by sample and step by step, already checked against the model."""
+    """The inputs of a run by sample and step, already checked against the model."""
 
     @property
     def samples(self) -> int:
@@ -97,7 +97,7 @@ class Feeds(Protocol):
 
     @property
     def steps(self) -> int:
-        """Number of steps of a stateful net for each sample; 1 for any other."""
+        """Number of steps per sample of a stateful network; 1 for other networks."""
 
     def feed(self, sample: int, step: int = 0) -> dict[str, np.ndarray]:
         """Return one array per model input."""
@@ -113,7 +113,7 @@ class ModelSource(Protocol):
 
     @property
     def name(self) -> str:
-        """The model's name as it is shown."""
+        """The model's name for display."""
 
     @property
     def sha256(self) -> str:
@@ -121,20 +121,20 @@ class ModelSource(Protocol):
 
     @property
     def graph(self) -> Graph:
-        """The model's graph, with the quantization that its structure states."""
+        """The model's graph, with the quantization that follows from its structure."""
 
     @property
     def constants(self) -> Sequence[str]:
         """Names of the constants, in the model's order."""
 
     def with_shapes(self) -> ModelSource:
-        """Return the model with inferred shapes; the same model if the file states them."""
+        """Return the model with inferred shapes; the model itself if its file states them."""
 
     def constant(self, name: str) -> np.ndarray:
         """Return the elements of one constant, read on demand.
 
         Raises:
-            QdebugError: No constant has this name, or its data cannot be read.
+            QdebugError: The constant does not exist, or its data cannot be read.
         """
 
 
@@ -143,13 +143,13 @@ class ModelReader(Protocol):
 
     @property
     def suffixes(self) -> tuple[str, ...]:
-        """File name endings it reads, with the dot."""
+        """File suffixes that it reads, including the dot."""
 
     def open(self, path: Path) -> ModelSource:
         """Read a model file.
 
         Raises:
-            QdebugError: The file is missing or is no such model.
+            QdebugError: The file is missing or is not a valid model.
         """
 
 
@@ -158,7 +158,7 @@ class BackendRun(Protocol):
 
     @property
     def inputs(self) -> tuple[TensorInfo, ...]:
-        """The inputs to feed: name, shape (None for a free extent), dtype."""
+        """The inputs to feed: name, shape (None for free extents), dtype."""
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -183,7 +183,7 @@ class BackendRun(Protocol):
         """
 
     def restart(self) -> None:
-        """Reset the state that plain runs left in the model: called before the first plain run of each sample."""
+        """Reset the state that plain runs left in the model. Called before the first plain run of each sample."""
 
     def record(self, feeds: Feeds, recorder: Recorder, on_progress: OnProgress | None = None) -> None:
         """Run all samples and steps and record every tapped tensor, in bounded memory.
@@ -193,7 +193,7 @@ class BackendRun(Protocol):
         """
 
     def close(self) -> None:
-        """Free sessions and temporary files; safe to call twice."""
+        """Free sessions and temporary files. Safe to call twice."""
 
 
 class Backend(Protocol):
@@ -205,25 +205,25 @@ class Backend(Protocol):
 
     @property
     def options(self) -> tuple[OptionSpec, ...]:
-        """The options it takes."""
+        """The options that it accepts."""
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Endings of the model files that it runs, with the dot; the preferred one first."""
+        """Suffixes of the model files that it runs, including the dot; the preferred suffix first."""
 
     def open(
         self, model: Path | Recording, *, options: Mapping[str, str], taps: str = "faithful", weights: bool = True
     ) -> BackendRun:
-        """Make a model ready to run.
+        """Prepare a model for running.
 
         Args:
             model: A model file, or a recording whose graph and weights are replayed.
-            options: Values of options by name; the others take their defaults.
+            options: Values of options by name; other options take their defaults.
             taps: One of `TAPS`.
             weights: Whether constants are recorded.
 
         Raises:
-            UsageError: Unknown option or value, or a kind of model that this backend does not run.
+            UsageError: An option or its value is unknown, or the backend cannot run this kind of model.
             BackendError: The framework refused the model.
         """
 
@@ -239,19 +239,19 @@ def open_run(
 ) -> BackendRun:
     """Open a model for a run, optionally with fixed dimensions of its inputs.
 
-    A runtime may choose other kernels for a fixed dimension than for a free one.
+    A runtime may choose different kernels for fixed dimensions and for free ones.
 
     Args:
-        backend: The backend; it fixes shapes if it has the attribute `fixes_shapes`, and then `open` takes them.
+        backend: The backend. If it has the attribute `fixes_shapes`, its `open` takes the shapes.
         model: As in `Backend.open`.
         options: As in `Backend.open`.
         taps: As in `Backend.open`.
         weights: As in `Backend.open`.
-        shapes: Shapes to fix, by input; None to leave all dimensions unchanged.
+        shapes: Shapes to fix, by input; None leaves all dimensions unchanged.
 
     Raises:
         UsageError: The backend cannot fix shapes, or as `Backend.open`.
-        InputError: A name is no input, or a shape does not fit the model.
+        InputError: A name is not an input, or a shape does not match the model.
         BackendError: The framework refused the model.
     """
     if not shapes:
@@ -273,19 +273,19 @@ def fixes_shapes(backend: Backend) -> bool:
 
 
 def shapes_text(shapes: Mapping[str, tuple[int, ...]]) -> str:
-    """Return fixed shapes as the text of a run's options."""
+    """Return fixed shapes as text for a run's options."""
     return ", ".join(f"{name}={'x'.join(map(str, shape))}" for name, shape in shapes.items())
 
 
 def check_shapes(infos: Sequence[TensorInfo], shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Check shapes that were chosen for inputs of a model.
+    """Check the shapes chosen for the inputs of a model.
 
     Args:
-        infos: The inputs: None for a free extent.
+        infos: The inputs, with None for free extents.
         shapes: The shapes, by input.
 
     Raises:
-        InputError: A name is no input, or a shape does not fit the model.
+        InputError: A name is not an input, or a shape does not match the model.
     """
     by_name = {info.name: info for info in infos}
     for name, shape in shapes.items():
@@ -307,10 +307,10 @@ def check_shapes(infos: Sequence[TensorInfo], shapes: Mapping[str, tuple[int, ..
 
 
 def check_taps(taps: str) -> None:
-    """Check a way of tapping.
+    """Check that a value is one of `TAPS`.
 
     Raises:
-        UsageError: It is not in `TAPS`.
+        UsageError: The value is not in `TAPS`.
     """
     if taps not in TAPS:
         raise UsageError(
@@ -319,7 +319,7 @@ def check_taps(taps: str) -> None:
 
 
 def check_options(backend: str, specs: Sequence[OptionSpec], given: Mapping[str, str]) -> dict[str, str]:
-    """Complete given options by their defaults.
+    """Return the given options completed with defaults.
 
     Raises:
         UsageError: An option does not exist, or its value is not allowed.
@@ -345,12 +345,12 @@ def harmless_parts(
     attempt: Callable[[Sequence[str]], _Tapped | None],
     refuse: Callable[[str], None],
 ) -> Iterator[tuple[Sequence[str], _Tapped]]:
-    """Split tensors into parts that can each be tapped in one run without changing the outputs.
+    """Split tensors into parts, each of which can be tapped in one run without changing the outputs.
 
     Args:
         taps: The tensors.
-        attempt: Returns a model with some taps; None if its outputs differ from the plain ones.
-        refuse: Called with a tensor that changes the outputs even if tapped alone.
+        attempt: Returns a model with the given taps; None if its outputs differ from the plain ones.
+        refuse: Called with a tensor that changes the outputs even when tapped alone.
 
     Yields:
         The tensors of a part, and the model that taps them.
@@ -371,14 +371,14 @@ class NodeEdit:
 
     Args:
         tensor: The codes that its result is rounded to, or its result.
-        weight: Real values of a new weight; None to keep the old one.
-        bias: Real values of its bias; None to keep the old one.
+        weight: Real values of a new weight; None keeps the old one.
+        bias: Real values of a new bias; None keeps the old one.
         bias_codes: Codes of the bias; None for float.
         codes: Codes of the weight, with one scale or one for each index along an axis; None for float.
-        quant: Codes of its result; None to keep the old ones.
-        wide_sum: Whether its sums must be exact, where narrow ones may overflow.
-        keep_float: Whether its result is not rounded to codes.
-        clamp: Bounds that the codes imposed on the result, and that it keeps without them; None for no bound.
+        quant: Codes of its result; None keeps the old ones.
+        wide_sum: Whether its sums must be exact even if narrow sums could overflow.
+        keep_float: Whether its result is left unrounded.
+        clamp: Bounds to which the codes clamped the result, which must be kept without the codes; None for no bound.
     """
 
     tensor: str

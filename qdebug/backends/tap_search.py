@@ -1,8 +1,8 @@
 """Find runs that tap tensors without changing them, for runtimes that compute tapped tensors differently.
 
-A tap may keep a later layer from being fused. Layers before it still compute the plain run's values, and so do later
-layers if this layer gave equal bits. So a value is accepted if its layer and all layers before it ran as in the plain
-run, or provably gave equal results.
+A tap may prevent a later layer from being fused. Layers before that layer still compute the plain run's values, and so
+do later layers if that layer gave equal bits. So a value is accepted if its layer and all layers before it ran as in
+the plain run, or are proven to have given equal results.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class PlainLayer:
     Args:
         reads: Indices of the layers whose results it reads.
         results: Its tappable results and outputs.
-        form: Its kind of computation: layers with equal forms give equal results for equal inputs.
+        form: Its kind of computation. Layers with equal forms give equal results for equal inputs.
     """
 
     reads: frozenset[int]
@@ -49,12 +49,12 @@ class TapSearch:
     Args:
         layers: The layers of the plain run, in topological order.
         taps: Tensors to tap, in topological order.
-        outputs: Hash of each output of the plain run over all samples; none for nondeterministic outputs, which prove
-            nothing.
+        outputs: Hash of each output of the plain run over all samples; nondeterministic outputs are left out, since
+            they prove nothing.
 
     Attributes:
         proven: Hash of the plain run's values, by tensor.
-        refused: Tensors that cannot be tapped, even alone, without changing their inputs.
+        refused: Tensors whose tapping, even alone, changes their inputs.
     """
 
     def __init__(self, layers: Sequence[PlainLayer], taps: Sequence[str], outputs: Mapping[str, bytes]) -> None:
@@ -72,14 +72,14 @@ class TapSearch:
 
     @property
     def open(self) -> list[str]:
-        """The tensors that are neither proven nor refused, in topological order."""
+        """The tensors that are not yet proven or refused, in topological order."""
         return [name for name in self._taps if name not in self.proven and name not in self.refused]
 
     def choose(self) -> tuple[str, ...]:
         """Return the taps of the next run; empty if nothing is left to tap.
 
-        Tensors that no known tap disturbs come first. A proven tensor is tapped again together with its disturbers, to
-        show how far they reach.
+        Tensors that are not disturbed by a known tap come first. A proven tensor is tapped again together with the taps
+        that disturb it, to show how far their effect reaches.
         """
         while left := self.open:
             harmless = [name for name in left if name not in self._blamed]
@@ -97,9 +97,9 @@ class TapSearch:
         return name in self.proven and name not in self._blamed
 
     def _independent(self, names: Sequence[str]) -> list[str]:
-        """Return taps of which none is known to disturb the layer of another.
+        """Return taps that are not known to disturb each other's layers.
 
-        Results of disturbed layers come first: once proven, they show in which runs a disturbance was harmless.
+        Results of disturbed layers come first. Once proven, they show in which runs the disturbance was harmless.
         """
         blocks = {name: self._blocks.get(self._maker.get(name, -1), set()) for name in names}
         chosen: list[str] = []
@@ -111,16 +111,16 @@ class TapSearch:
         return chosen
 
     def expected(self, run: TappedRun) -> list[str]:
-        """Return the taps and outputs of a run that equal the plain run's, as far as its layers tell."""
+        """Return the taps and outputs of a run that should equal the plain run's, judging by the layers."""
         good = self._trusted_layers(run)
         return [name for name in (*run.taps, *self.proven) if self._is_good(name, good)]
 
     def trusted(self, run: TappedRun) -> list[bool]:
-        """Return for each layer whether its results in a run equal the plain run's, as far as is known."""
+        """Return for each layer whether its results in a run are known to equal the plain run's."""
         return self._trusted_layers(run)
 
     def take(self, run: TappedRun) -> None:
-        """Learn from a run whose expected outputs all equal the plain ones."""
+        """Learn from a run in which all expected outputs equal the plain ones."""
         blamed_again = {name for name in run.taps if name in self._blamed}
         disturbed = [place for place in range(len(self._layers)) if run.forms[place] not in self._sound[place]]
         for place in disturbed:
@@ -140,7 +140,7 @@ class TapSearch:
                 self.refused += [name for name in self._taps if name in guilty & blamed_again and name in self.open]
 
     def _nearest_results_after(self, place: int) -> set[str]:
-        """Return the nearest results downstream of a layer: taps there may prevent its fusion."""
+        """Return the nearest results downstream of a layer, where taps may prevent its fusion."""
         reached, results = {place}, set[str]()
         for later in range(place + 1, len(self._layers)):
             if not reached.isdisjoint(self._layers[later].reads):
@@ -153,7 +153,7 @@ class TapSearch:
         return {name for place in places for name in self._layers[place].results}
 
     def best_run(self, names: Sequence[str]) -> tuple[TappedRun, list[str]] | None:
-        """Return the run with most of some proven tensors, and these; None if no run has any."""
+        """Return the run that contains the most of the given proven tensors, and these tensors; None without one."""
         candidates = [
             (run, [name for name in names if name in run.taps and run.digests.get(name) == self.proven[name]])
             for run in self._runs
@@ -168,7 +168,7 @@ class TapSearch:
     def _trusted_layers(self, run: TappedRun) -> list[bool]:
         """Return for each layer whether its results in a run equal the plain run's.
 
-        All do until one fails: a state is right at a step if everything was right at the steps before.
+        They do until one fails. A state is correct at a step if everything was correct at the steps before.
         """
         is_shown = [self._is_shown(place, run) for place in range(len(self._layers))]
         good = [True] * len(self._layers)
@@ -192,7 +192,7 @@ class TapSearch:
         )
 
     def _settle(self) -> bool:
-        """Draw conclusions from all runs once; return whether there were any."""
+        """Draw conclusions from all runs once. Return whether there were any."""
         new = False
         for run in self._runs:
             good = self._trusted_layers(run)

@@ -1,1 +1,1 @@
-"""The command line: one verb a file. Nothing heavy is imported before a verb runs."""
+"""The command line: one file per verb. Heavy modules are only imported when a verb runs."""

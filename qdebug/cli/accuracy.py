@@ -186,7 +186,7 @@ def _document_text(document: Document, options: AccuracyArguments) -> str:
 
 
 def _say_next(report: AccuracyReport, options: AccuracyArguments) -> None:
-    """Print on stderr why the exit code is 3, and the next command."""
+    """Print the next command on stderr, and why the exit code is 3."""
     from qdebug.accuracy.report import Decision
 
     if report.shortcomings:

@@ -34,14 +34,14 @@ def open_session(
     Args:
         reference: The reference's file.
         backend: The backend's file.
-        limits: The limits; derived ones if None.
+        limits: The limits; None for derived ones.
         sample: The only sample to compare; None for all.
-        given: Pairs of tensors given by the user.
+        given: Pairs of tensors that the user specified.
 
     Raises:
         RecordingError: A file cannot be read.
         AlignmentError: The recordings are of different networks.
-        UsageError: There is no such sample, or a tensor of the given pairs has no values.
+        UsageError: The sample does not exist, or a tensor of the given pairs does not have values.
     """
     from qdebug.cli.output import stages
     from qdebug.compare.measure.recordings import OneSample
@@ -68,10 +68,10 @@ def compare(
 
     Args:
         session: The two recordings.
-        pair: The two files, as shown in commands.
+        pair: The two files, as they appear in suggested commands.
         sample: The only sample of the session; None for all.
-        quick: Whether to leave out what costs more than the comparison: shares of the outputs' error, and remedies.
-        thorough: Whether to compute those for all nodes.
+        quick: Whether to skip what costs more than the comparison: shares of the outputs' error, and remedies.
+        thorough: Whether to compute shares and remedies for all nodes.
         on_progress: Called after each tensor.
     """
     result = session.result(progress=on_progress, contributors=not quick, thorough=thorough)
@@ -93,11 +93,11 @@ def node_detail(session: DiffSession, result: RunComparison, name: str, *, sampl
         session: The two recordings.
         result: Their comparison.
         name: A backend node, a backend tensor or a reference tensor. For a node that is not compared itself, the part
-            of the network around it is shown.
+            of the network around it is used.
         sample: The only sample of the session; None for all.
 
     Raises:
-        UsageError: Nothing of this name is compared.
+        UsageError: Nothing with this name is compared.
     """
     from qdebug.compare.result.result import Status
     from qdebug.present.detail import NodeDetail
@@ -130,7 +130,7 @@ def node_detail(session: DiffSession, result: RunComparison, name: str, *, sampl
 
 
 def _described_tensor(recording: Recording, tensor: str) -> TensorInfo:
-    """Return the graph's facts on a tensor, with the shape of its stored values if the graph leaves it open."""
+    """Return the graph's facts about a tensor, with the shape of its stored values if the graph leaves it open."""
     from qdebug.present.contents import stored_shape
 
     info = recording.graph.tensors[tensor]

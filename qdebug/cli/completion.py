@@ -1,4 +1,4 @@
-"""qdebug completion: scripts for shell completion of verbs, options and choices, made from the parser."""
+"""qdebug completion: scripts for shell completion of verbs, options and choices, generated from the parser."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ qdebug, and after --node the nodes of the recording on the command line.
 
 
 _NODE = "--node"
-"""Option with a node of a recording as value."""
+"""Option whose value is a node of a recording."""
 _RECORDING = ".h5"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completable:
-    """Words that can follow some words of a command line.
+    """The words that can follow a prefix of a command line.
 
     Args:
         words: The verb, and the action if it has several; () at the start.
-        actions: Verbs or actions, with a line on each.
-        options: Options, with a line on each.
+        actions: Verbs or actions, with one line about each.
+        options: Options, with one line about each.
         choices: Values by option, for options with a fixed set.
-        named: Options with the name of a node as value.
+        named: Options whose value is the name of a node.
         arguments: Values of the positional argument, if it has a fixed set.
     """
 
@@ -50,7 +50,7 @@ class Completable:
 
 
 def completables(parser: Parser, words: tuple[str, ...] = ()) -> list[Completable]:
-    """Return the completions at each level of a command line, the outermost first.
+    """Return the completions at each level of a command line, starting with the outermost level.
 
     Args:
         parser: The parser of a level.
@@ -87,7 +87,7 @@ def completables(parser: Parser, words: tuple[str, ...] = ()) -> list[Completabl
 
 
 def _metavar_values(metavar: str) -> tuple[str, ...]:
-    """Return the possible beginnings of an option's value, for options with an open set of values."""
+    """Return the possible prefixes of an option's value, for options with an open set of values."""
     if metavar == "NAME[:key=value,...]":
         from qdebug.backends import BACKENDS, installed_backends
 
@@ -132,7 +132,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _node_names(path: Path) -> list[str]:
-    """Return the node names that a shell can complete: without blanks, quotes and control characters."""
+    """Return the node names that a shell can complete, which excludes blanks, quotes and control characters."""
     from qdebug.cli.sources import open_source
 
     names = dict.fromkeys(node.name for node in open_source(path).graph.nodes)
@@ -151,7 +151,7 @@ _FIND_WORDS = """\
 
 
 def _verb_cases(levels: list[Completable]) -> str:
-    """Return the cases of a shell's `case` that find verb and action; other words have no effect."""
+    """Return the branches of a shell `case` that detect the verb and the action. Other words have no effect."""
     return "\n".join(
         f"      {shlex.quote(' '.join(('', *level.words)))}) line={shlex.quote(' '.join(('', *level.words)))} ;;"
         for level in levels

@@ -1,4 +1,4 @@
-"""qdebug demo: record, compare and explain the built-in net."""
+"""qdebug demo: record, compare and explain the built-in network."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ examples:
 
 
 _DEFAULT_FOLDER = Path("qdebug-demo")
-"""Folder used only by the demo, which may overwrite its files."""
+"""The demo's own folder, in which it may overwrite files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ def fill_parser(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Record, compare and explain; finding the planted bug is success."""
+    """Record, compare and explain. It succeeds if the planted bug is found."""
     options = typed(DemoOptions, arguments)
     from qdebug.running.demo import run_demo
 

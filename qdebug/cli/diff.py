@@ -145,7 +145,7 @@ class DiffOptions:
 
     @property
     def choice(self) -> RowChoice | None:
-        """The requested rows; None for the usual ones."""
+        """The requested rows; None for the default ones."""
         from qdebug.present.rows import RowChoice
 
         is_requested = self.top is not None or self.only_failing
@@ -153,13 +153,13 @@ class DiffOptions:
 
     @property
     def extent(self) -> ReportExtent:
-        """Extent of the report; of several backends only the verdicts, by default."""
+        """Extent of the report. For several backends, the default is only their verdicts."""
         quiet = self.quiet or (len(self.backends) > 1 and not (self.verbose or self.everything or self.choice))
         return ReportExtent(verbose=self.verbose, everything=self.everything, quiet=quiet, choice=self.choice)
 
 
 _EXCHANGE_FORMATS = ("html", "junit", "csv")
-"""Formats for other programs; all backends are in one document."""
+"""Formats for other programs. All backends are in a single document."""
 
 
 class _ExplainMetrics(argparse.Action):
@@ -322,7 +322,7 @@ def _check_options(options: DiffOptions) -> None:
 def _compare_backend(
     options: DiffOptions, backend: Path, limits: Limits, executor: Executor | None
 ) -> tuple[DiffSession, RunComparison]:
-    """Compare one backend with the reference; with several backends, errors name the file."""
+    """Compare one backend with the reference. With several backends, error messages name the file."""
     try:
         session = open_session(
             options.reference, backend, limits=limits, sample=options.sample, given=given_map(options.map)
@@ -351,7 +351,7 @@ def _budget_document(session: DiffSession) -> Document:
 
 
 def _page_details(session: DiffSession, result: RunComparison, options: DiffOptions) -> Sequence[NodeDetail]:
-    """Collect the details that an HTML page shows: of the requested node, or of all nodes worth it."""
+    """Collect the details that an HTML page shows: for the requested node, or for all nodes of interest."""
     if options.form != "html":
         return ()
     if options.node is not None:
@@ -368,7 +368,7 @@ def _page_details(session: DiffSession, result: RunComparison, options: DiffOpti
 
 
 def _requested_detail(session: DiffSession, result: RunComparison, name: str, options: DiffOptions) -> NodeDetail:
-    """Collect the details of the requested node; say so if another node is shown in its place."""
+    """Collect the details of the requested node. Report if a different node is shown in its place."""
     detail = node_detail(session, result, name, sample=options.sample)
     shown = detail.result
     if name not in (shown.node, shown.tensor, shown.reference_tensor):
@@ -409,7 +409,7 @@ def _joined_text(
     texts: Sequence[str],
     details: Sequence[NodeDetail],
 ) -> str:
-    """Join the reports of all backends, with their common part first."""
+    """Join the reports of all backends, starting with their common part."""
     if options.form == "json":
         return _json_text(options, results, agreement, details)
     if len(results) == 1:
@@ -447,7 +447,7 @@ def _json_text(
 def _say_next(
     options: DiffOptions, results: Sequence[RunComparison], timings: Sequence[Timing], shown: str | None
 ) -> None:
-    """Print why the exit code is 3, the time spent and the next commands; `shown` is the node in detail."""
+    """Print why the exit code is 3, the time spent and the next commands; `shown` is the node shown in detail."""
     for result in results:
         if result.exit_code == INCOMPLETE:
             say(f"qdebug: exit code {INCOMPLETE}: {_incomplete_text(result)}")
@@ -466,7 +466,7 @@ def _say_next(
 
 
 def _next_lines(options: DiffOptions, result: RunComparison, shown: str | None) -> list[str]:
-    """Return the next commands, one a line; `shown` is the node already shown in detail."""
+    """Return the next commands, one per line; `shown` is the node already shown in detail."""
     pair = (options.reference, options.backends[0])
     commands = [] if shown is not None else _fault_commands(pair, result)
     commands.append(["qdebug", "tui", *pair, *(["--node", shown] if shown else [])])

@@ -199,7 +199,7 @@ def _write_arithmetic(explanation: ExplainedRun, target: Path) -> None:
 
 
 def _say_next(explanation: ExplainedRun, options: ExplainOptions) -> None:
-    """Print on stderr why the exit code is 3, and the next command."""
+    """Print the next command on stderr, and why the exit code is 3."""
     if explanation.shortcomings:
         say(f"qdebug: exit code {INCOMPLETE}: {safe_text('; '.join(explanation.shortcomings))}")
     if options.form != "table" or options.output is not None or options.node is not None:

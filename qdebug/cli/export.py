@@ -198,7 +198,7 @@ def run_model_explorer(arguments: argparse.Namespace) -> int:
 
 
 def _check_folder(folder: Path, *, force: bool) -> None:
-    """Refuse a folder before any work is done for it.
+    """Refuse an unusable folder before any work is done.
 
     Raises:
         UsageError: It is a file.
@@ -314,7 +314,7 @@ def _add_repro(forms: Verbs) -> None:
 
 
 def _print_forms(parser: Parser) -> int:
-    """Print the formats, as none was given."""
+    """Print the formats if none was given."""
     import sys
 
     parser.print_help(sys.stderr)
@@ -342,7 +342,7 @@ _PASSING_NOTE = "This proves that the node computes correctly on these inputs; c
 
 
 def _quantized_text(backend: Recording, options: ReproOptions, compared: str) -> tuple[str, str]:
-    """Return the file of a quantized node, and why its test passes; "" if it fails."""
+    """Return the file for a quantized node, and why its test passes; "" if it fails."""
     from qdebug.present.reports.reproducer import reproducer_text
     from qdebug.reproduce.reproducer import make_reproducer
 
@@ -352,7 +352,7 @@ def _quantized_text(backend: Recording, options: ReproOptions, compared: str) ->
 
 
 def _float_text(backend: Recording, options: ReproOptions, compared: str) -> tuple[str, str]:
-    """Return the file of a float node, and why its test passes; "" if it fails."""
+    """Return the file for a float node, and why its test passes; "" if it fails."""
     from qdebug.present.reports.reproducer import float_reproducer_text
     from qdebug.reproduce.reproducer import make_float_reproducer
 
@@ -366,7 +366,7 @@ def _float_text(backend: Recording, options: ReproOptions, compared: str) -> tup
 
 
 def _reference_clause(reference: Recording, backend: Recording, node: str) -> str:
-    """Return how far the node's output is from the reference's, in a clause; "" if it has no partner."""
+    """Return a clause about how far the node's output is from the reference's; "" without a counterpart."""
     from qdebug.api import diff
 
     for entry in diff(reference, backend, quick=True).nodes:

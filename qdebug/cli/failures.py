@@ -1,4 +1,4 @@
-"""Exit codes, and errors on stderr: one sentence and one hint, whose text is made safe to print here."""
+"""Exit codes, and errors on stderr: one sentence and one hint, made safe for the terminal here."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from qdebug.present.text import safe_text
 __all__ = ["CANCELLED", "COULD_NOT_RUN", "INCOMPLETE", "report_failure", "say"]
 
 COULD_NOT_RUN = 2
-"""Exit code of wrong usage, an unreadable file, a missing extra, or a bug of qdebug."""
+"""Exit code for wrong usage, an unreadable file, a missing extra, or a bug in qdebug."""
 
 INCOMPLETE = 3
-"""Exit code of an incomplete comparison, unless that is allowed."""
+"""Exit code for an incomplete comparison, unless incompleteness is allowed."""
 
 CANCELLED = 130
-"""Exit code after Ctrl-C: 128 + SIGINT, as shells count."""
+"""Exit code after Ctrl-C: 128 + SIGINT, as in shells."""
 
 _MESSAGE_LIMIT = 2000
 
@@ -53,7 +53,7 @@ def report_failure(failure: BaseException) -> None:
 
 
 def _unexpected_message(failure: BaseException) -> tuple[str, str]:
-    """Return message and hint of an unexpected error: a package is missing or too old, or it is a bug."""
+    """Return message and hint for an unexpected error: a missing or outdated package, or a bug."""
     from qdebug.requirements import missing_package, outdated_packages
 
     missing = missing_package(failure) if isinstance(failure, ImportError) else None

@@ -1,4 +1,4 @@
-"""qdebug file: look after recordings. Each action has its own parser."""
+"""qdebug file: maintain recordings. Each action has its own parser."""
 
 from __future__ import annotations
 
@@ -231,7 +231,7 @@ def _add_recover(actions: Verbs) -> None:
 
 
 def _verify(arguments: argparse.Namespace) -> int:
-    """Check recordings and describe each; the first bad one raises."""
+    """Check recordings and describe each. The first invalid one raises an error."""
     options = typed(VerifyOptions, arguments)
     from qdebug.present import numbers
     from qdebug.recording.reading.verify import MEMORY_LIMIT, verify

@@ -1,7 +1,7 @@
-"""Run a command on untrusted files in a process of its own, with limits on memory, time and disk space.
+"""Run a command on untrusted files in a separate process, with limits on memory, time and disk space.
 
-The library that reads the files is not hardened against hostile ones. The limits follow from the size that the files
-take on disk.
+The library that reads the files is not hardened against hostile ones. The limits depend on the disk space that the
+files take.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _BASE_SECONDS = 25
 _BYTES_PER_SECOND = 1 << 20
 _MAX_WRITTEN = 1 << 30
 _BLOCK = 512
-"""Bytes of a block, as `st_blocks` counts them (POSIX)."""
+"""Bytes per block in `st_blocks` (POSIX)."""
 _GRACE_SECONDS = 5
-"""Seconds for a process to end by itself when its time is up."""
+"""Seconds that a process has to end by itself when its time is up."""
 # Each thread of such a library allocates memory at its start.
 _CHILD_CODE = """\
 import json, os, sys
@@ -43,10 +43,10 @@ sys.exit(main(sys.argv[3:], guarded=True))"""
 
 
 def run_guarded(arguments: argparse.Namespace, words: Sequence[str]) -> int:
-    """Run a command line in a guarded process; return its exit code.
+    """Run a command line in a guarded process. Return its exit code.
 
     Args:
-        arguments: The parsed command line; the size of its files sets the limits, unless it sets them itself.
+        arguments: The parsed command line. The size of its files determines the limits, unless it sets them itself.
         words: The command line.
 
     Raises:
@@ -78,7 +78,7 @@ def run_guarded(arguments: argparse.Namespace, words: Sequence[str]) -> int:
 
 
 def _wait(process: subprocess.Popen[bytes]) -> int:
-    """Wait for a process, ignoring Ctrl-C here: the process gets it too, and handles it."""
+    """Wait for a process. Ctrl-C is ignored here, since the process receives it too and handles it."""
     previous_handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         return process.wait()
@@ -89,7 +89,7 @@ def _wait(process: subprocess.Popen[bytes]) -> int:
 
 
 def _files(arguments: argparse.Namespace) -> Iterator[Path]:
-    """Yield the files that a command line names, and the files of unfinished runs beside them."""
+    """Yield the files that a command line names, and the files of unfinished runs next to them."""
     for value in vars(arguments).values():
         for path in value if isinstance(value, list | tuple) else [value]:
             if isinstance(path, Path):
@@ -108,7 +108,7 @@ def _manifest_parts(path: Path) -> Sequence[Path]:
 
 
 def _disk_bytes(path: Path) -> int:
-    """Return the bytes that a file takes on disk; a sparse file claims to be far larger."""
+    """Return the bytes that a file takes on disk. A sparse file can claim to be far larger."""
     try:
         status = path.stat()
     except (OSError, ValueError):
@@ -120,9 +120,9 @@ def limit_process(memory: int, seconds: int | None, largest: int) -> None:
     """Set limits for this process.
 
     Args:
-        memory: Bytes of address space.
-        seconds: Processor time; None for no limit.
-        largest: Largest size of a written file in bytes.
+        memory: Maximum bytes of address space.
+        seconds: Maximum processor time; None for no limit.
+        largest: Maximum size of a written file in bytes.
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if sys.platform == "linux":  # has no effect on other systems, or breaks the loader

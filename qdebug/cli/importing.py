@@ -1,4 +1,4 @@
-"""qdebug import: make a recording of tensors that another tool dumped."""
+"""qdebug import: create a recording from tensors that another tool dumped."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["ImportOptions", "fill_parser", "run"]
 
 _MAX_LINES = 8
-"""Largest number of printed lines of one kind; --json has all."""
+"""Maximum number of printed lines of each kind. --json prints all."""
 
 _SOURCE_FORMATS = ("arrays", "description", "litert-debugger")
 

@@ -1,4 +1,4 @@
-"""qdebug info: what a recording holds."""
+"""qdebug info: describe the contents of a recording."""
 
 from __future__ import annotations
 

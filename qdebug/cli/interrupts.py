@@ -1,6 +1,6 @@
-"""Ctrl-C while something is written: handled at the next safe moment, or at once if it is pressed again.
+"""Handle Ctrl-C during writing: at the next safe moment, or immediately if it is pressed again.
 
-Other signals that end a program end it as Ctrl-C does where resources are to be released first.
+Other signals that end a program are treated like Ctrl-C if resources must be released first.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Interrupts:
     """Treats the first Ctrl-C as a request to stop, and the second as an interrupt.
 
     An interrupt raised anywhere in the interpreter can be lost in a library's destructor, or break a write in two.
-    Outside the main thread no handler can be installed, and Ctrl-C keeps its meaning.
+    Outside the main thread, a handler cannot be installed, and Ctrl-C works as usual.
     """
 
     def __init__(self) -> None:
@@ -33,10 +33,10 @@ class Interrupts:
         self._previous: object = None
 
     def check(self) -> None:
-        """Stop here if that was requested.
+        """Stop here if a stop was requested.
 
         Raises:
-            KeyboardInterrupt: Ctrl-C was pressed since the beginning.
+            KeyboardInterrupt: Ctrl-C was pressed since the start.
         """
         if self._requested:
             raise KeyboardInterrupt
@@ -71,7 +71,7 @@ class Interrupts:
 
 @contextmanager
 def interrupts_resent() -> Iterator[None]:
-    """Send Ctrl-C again within the block if it was raised in a destructor, which swallows exceptions."""
+    """Send Ctrl-C again inside the block if it was raised in a destructor, which swallows exceptions."""
     previous_hook = sys.unraisablehook
 
     def resend(unraisable: sys.UnraisableHookArgs) -> None:
@@ -91,9 +91,9 @@ def interrupts_resent() -> Iterator[None]:
 
 @contextmanager
 def signals_as_interrupts() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP interrupt the block as Ctrl-C does, so that the terminal is restored; then end by them.
+    """Let SIGTERM and SIGHUP interrupt the block like Ctrl-C, so that the terminal is restored.
 
-    Signals with another handler, or ignored as under nohup, are left alone.
+    Then end by that signal. Signals that have a different handler, or are ignored as under nohup, are not changed.
     """
     received: list[int] = []
 

@@ -33,11 +33,11 @@ _MAX_UNUSED_LINES = 5
 
 
 class Allowances(Protocol):
-    """The arguments that `add_allowances` adds."""
+    """The values of the arguments that `add_allowances` adds."""
 
     @property
     def allow_partial(self) -> bool:
-        """Whether to accept a recording that did not finish."""
+        """Whether to accept an unfinished recording."""
 
     @property
     def allow_different_inputs(self) -> bool:
@@ -49,11 +49,11 @@ class Allowances(Protocol):
 
     @property
     def allow_uncompared(self) -> Sequence[str]:
-        """Name patterns of lost tensors, or one number."""
+        """Name patterns of lost tensors that are accepted, or their maximum number."""
 
 
 class LimitOptions(Allowances, Protocol):
-    """The arguments that `add_limits`, `add_limits_file` and `add_allowances` add."""
+    """The values of the arguments that `add_limits`, `add_limits_file` and `add_allowances` add."""
 
     @property
     def limits(self) -> Path | None:
@@ -61,23 +61,23 @@ class LimitOptions(Allowances, Protocol):
 
     @property
     def min_sqnr(self) -> float | None:
-        """Least SQNR, in dB."""
+        """Minimum SQNR in dB."""
 
     @property
     def max_lsb(self) -> float | None:
-        """Largest difference, in steps."""
+        """Maximum difference in steps."""
 
     @property
     def atol(self) -> float | None:
-        """Largest absolute difference."""
+        """Maximum absolute difference."""
 
     @property
     def rtol(self) -> float | None:
-        """Largest difference relative to the reference."""
+        """Maximum difference relative to the reference."""
 
     @property
     def min_output_sqnr(self) -> float | None:
-        """Least SQNR of a network output, in dB."""
+        """Minimum SQNR of a network output in dB."""
 
 
 def add_limits_file(parser: TakesArguments) -> None:
@@ -114,7 +114,7 @@ def given_map(path: Path | None) -> PairList | None:
 
 
 def add_limits(parser: TakesArguments) -> None:
-    """Add the limits on the error."""
+    """Add the limits on errors."""
     parser.add_argument(
         "--min-sqnr", type=decibels, metavar="DB", help="smallest allowed signal-to-quantization-noise ratio in dB"
     )
@@ -141,7 +141,7 @@ def add_allowances(parser: TakesArguments, *, uncompared: bool = True) -> None:
 
     Args:
         parser: A group of arguments.
-        uncompared: Whether the verb can lose tensors.
+        uncompared: Whether tensors can be lost with this verb.
     """
     parser.add_argument("--allow-partial", action="store_true", help="a recording that did not finish")
     parser.add_argument("--allow-unfaithful", action="store_true", help="a recording that changed its result")
@@ -158,7 +158,7 @@ def add_allowances(parser: TakesArguments, *, uncompared: bool = True) -> None:
 
 
 def given_limits(options: LimitOptions) -> Limits:
-    """Return the limits in force: those of a file, with bounds of the command line in place of its default ones.
+    """Return the limits in effect: a file's limits, with the default bounds overridden by the command line.
 
     Raises:
         LimitsError: The file cannot be read or has an invalid entry.
@@ -192,10 +192,12 @@ def with_allowances(limits: Limits, options: Allowances) -> Limits:
 
 
 def limits_of(file: Path | None) -> Limits:
-    """Read a limits file, or the limits of the project in the current folder; derived limits if there is neither.
+    """Read a limits file, or else the limits of the project in the current folder.
+
+    Without either, derived limits apply.
 
     Args:
-        file: The given file; None if there is none.
+        file: The given file; None without one.
 
     Raises:
         LimitsError: The file cannot be read or has an invalid entry.
@@ -208,10 +210,10 @@ def limits_of(file: Path | None) -> Limits:
 
 
 def say_unused(limits: Limits, results: Sequence[RunComparison]) -> None:
-    """Report on stderr which entries of a limits file match nothing that was compared: names change.
+    """Report on stderr which entries of a limits file match nothing that was compared, since names may change.
 
     Args:
-        limits: The limits in force.
+        limits: The limits in effect.
         results: The comparisons.
     """
     from qdebug.compare.result.limits import unused_entries

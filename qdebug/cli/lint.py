@@ -1,4 +1,4 @@
-"""qdebug lint: find rewrites of a network that change its numbers, each with an input that shows it."""
+"""qdebug lint: find rewrites of a network that change its numerics, each with an input that demonstrates it."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def _text(report: LintReport, options: LintArguments) -> str:
 
 
 def _write_witness(report: LintReport, path: Path) -> None:
-    """Write the inputs of each finding, an array each, under the number of the finding and the tensor's name."""
+    """Write the inputs of each finding, one array per tensor, named after the finding's number and the tensor."""
     from qdebug.recording.npz import write_arrays
     from qdebug.recording.target import replacing_file
 
@@ -167,7 +167,7 @@ def _write_witness(report: LintReport, path: Path) -> None:
 
 
 def _say_next(report: LintReport, options: LintArguments) -> None:
-    """Print on stderr why the exit code is 3, and the next command."""
+    """Print the next command on stderr, and why the exit code is 3."""
     if report.exit_code == INCOMPLETE:
         say(f"qdebug: exit code {INCOMPLETE}: nothing could be decided")
     if suffix_format(options.format, options.output) != "table" or options.output is not None:

@@ -1,4 +1,4 @@
-"""Entry point: builds the parser, runs one verb, and turns errors into a message and an exit code."""
+"""Entry point: build the parser, run a verb, and turn errors into a message and an exit code."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Verb(NamedTuple):
 
     Args:
         module: Its module in `qdebug.cli`.
-        summary: A line for the list of verbs.
+        summary: One line for the list of verbs.
     """
 
     module: str
@@ -84,11 +84,11 @@ VERBS: Mapping[str, Verb] = MappingProxyType(
         "completion": Verb("completion", "print a completion script for bash, zsh or fish"),
     }
 )
-"""The verbs, in the order of use."""
+"""The verbs, in the order in which they are typically used."""
 
 
 def build_parser() -> Parser:
-    """Make the parser of the command line; the module of a verb is imported when its own parser is needed."""
+    """Create the parser of the command line. A verb's module is imported when its parser is needed."""
     parser = Parser(prog="qdebug", description=_DESCRIPTION, epilog=_EPILOG)
     parser.add_argument("--version", action="version", version=f"qdebug {__version__}")
     parser.set_defaults(run=None, debug=False, color="auto", untrusted=False)
@@ -102,9 +102,9 @@ def main(argv: Sequence[str] | None = None, *, begin: Callable[[], None] | None 
     """Run the command line and return its exit code.
 
     Args:
-        argv: Arguments after the program's name; those of the process if None.
-        begin: Called once Ctrl-C is handled here; ends the handling by the caller.
-        guarded: Whether this is the guarded process of a command with `--untrusted`.
+        argv: Arguments after the program's name; None for the arguments of the process.
+        begin: Called once Ctrl-C is handled here, to end the caller's own handling.
+        guarded: Whether this is the guarded process for a command with `--untrusted`.
     """
     _reopen_closed_streams()
     _enable_crash_tracebacks()
@@ -123,8 +123,8 @@ def main(argv: Sequence[str] | None = None, *, begin: Callable[[], None] | None 
 def _reopen_closed_streams() -> None:
     """Open the null device in place of closed standard streams.
 
-    Otherwise a file opened later would get their numbers, and the output of a library would end up in a recording. A
-    closed standard output is still an error, since results must not vanish.
+    Otherwise, a file opened later would get their descriptors, and a library's output could end up in a recording. A
+    closed standard output is still an error, since results must not be lost.
     """
     for number in range(3):
         try:
@@ -138,7 +138,7 @@ def _reopen_closed_streams() -> None:
 
 
 def _enable_crash_tracebacks() -> None:
-    """Print a Python traceback when a framework crashes; otherwise the program would end silently."""
+    """Print a Python traceback when a framework crashes, since the program would otherwise end silently."""
     if not faulthandler.is_enabled():
         with suppress(OSError, ValueError):  # standard error was replaced by something other than a file
             faulthandler.enable(all_threads=False)

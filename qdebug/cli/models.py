@@ -1,4 +1,4 @@
-"""Model files in place of recordings: record them first, and report that on stderr."""
+"""Model files given in place of recordings: record them first, and report that on stderr."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["ModelOptions", "add_models", "record_models", "record_unoptimized"]
 
 
 class ModelOptions(Protocol):
-    """The arguments that `add_models` adds, and the files."""
+    """The values of the arguments that `add_models` adds, and the files."""
 
     @property
     def reference(self) -> Path:
@@ -62,11 +62,11 @@ class ModelOptions(Protocol):
 
     @property
     def runs_limit(self) -> int | None:
-        """Largest size of the folder of recordings, in bytes."""
+        """Maximum size of the folder of recordings in bytes."""
 
     @property
     def untrusted(self) -> bool:
-        """Whether files may only be read in a guarded process, and models not at all."""
+        """Whether files may only be read in a guarded process, and models may not be read at all."""
 
 
 def add_models(parser: TakesArguments) -> None:
@@ -102,13 +102,13 @@ def add_models(parser: TakesArguments) -> None:
 
 
 def record_models(options: ModelOptions) -> tuple[Path, list[Path]]:
-    """Record the model files among the files of a command; return recordings in place of all.
+    """Record the model files among a command's files. Return recordings for all of the files.
 
     Args:
         options: The arguments.
 
     Raises:
-        UsageError: Options for models without a model, or numbers of backends and models that do not match.
+        UsageError: There are options for models without a model, or the numbers of backends and models do not match.
         QdebugError: A model cannot be recorded.
     """
     models = [path for path in (options.reference, *options.backends) if is_model(path)]
@@ -158,10 +158,10 @@ _GIVEN_VALUES: Mapping[str, Callable[[ModelOptions], object]] = MappingProxyType
 
 
 def record_unoptimized(model: Path, recording: Path) -> Path:
-    """Return a recording whose nodes are those of the model file, as edits of the model need.
+    """Return a recording whose nodes are the model file's nodes, as needed for editing the model.
 
-    A runtime that rewrites the model has other nodes. If possible, it is run again without optimization on the recorded
-    inputs.
+    A runtime that rewrites the model has different nodes. If possible, it is run again without optimization on the
+    recorded inputs.
 
     Args:
         model: The model.
@@ -199,10 +199,10 @@ def _refuse_options(options: ModelOptions, names: Sequence[str], reason: str) ->
 
 
 def _choices_by_path(options: ModelOptions) -> list[tuple[Path, BackendChoice | None]]:
-    """Return each backend's file with its chosen backend, if any.
+    """Return each backend's file with the backend chosen for it, if any.
 
     Raises:
-        UsageError: The number of choices is neither one nor that of the models.
+        UsageError: The number of choices is neither one nor the number of models.
     """
     paths, choices = list(options.backends), list(options.run_on)
     models = [path for path in paths if is_model(path)]
@@ -238,7 +238,7 @@ def _record(run: ModelRun, given: GivenInputs, *, adapt: bool) -> Path:
 
 
 def _prune(limit: int | None) -> None:
-    """Remove older recordings that can be made again if the folder is too large, and report it."""
+    """If the folder is too large, remove older recordings that can be created again, and report it."""
     from qdebug.present import numbers
     from qdebug.running.model_runs import RUNS
     from qdebug.running.runs_folder import RUNS_LIMIT, prune
@@ -251,7 +251,7 @@ def _prune(limit: int | None) -> None:
 
 
 def _report_recording(recorded: RecordedModel, seconds: float, *, own_inputs: bool) -> None:
-    """Print the path and duration of a recording, and a warning about random inputs that no other run had."""
+    """Print the path and duration of a recording, and a warning if it used new random inputs."""
     outcome = "used again" if recorded.reused else f"recorded in {seconds:.1f} s"
     model = recorded.run.model
     say(f"{safe_text(model)} on {safe_text(recorded.run.title)}: {outcome}: {command(recorded.path)}")

@@ -39,30 +39,30 @@ __all__ = [
 
 
 _MIN_WIDTH, _MAX_WIDTH = 80, 400
-"""Least and largest width of a line without a terminal, in characters."""
+"""Minimum and maximum width of a line without a terminal, in characters."""
 _DEFAULT_HEIGHT = 24
-"""Height of an unknown screen, in lines."""
+"""Height assumed for an unknown screen, in lines."""
 _LINE_SECONDS = 10.0
-"""Time between lines of progress without a terminal."""
+"""Interval between progress lines without a terminal."""
 _STATUS_DELAY = 0.5
-"""Work that takes longer gets a status line."""
+"""Seconds after which work gets a status line."""
 
 
 class OnProgress(Protocol):
     """Progress callback."""
 
     def __call__(self, done: int, total: int, label: str = "") -> None:
-        """Note progress.
+        """Report progress.
 
         Args:
-            done: Finished units.
-            total: All units.
+            done: Number of finished units.
+            total: Total number of units.
             label: The current unit; "" for no change.
         """
 
 
 class _ColorChoice:
-    """When text is coloured; one for the process, as it has one command line."""
+    """When text is coloured. One setting per process, since a process has one command line."""
 
     wish = "auto"
 
@@ -96,7 +96,7 @@ def terminal_width() -> int | None:
 
 
 def terminal_height() -> int:
-    """Return the height of the terminal on stdout; a default for a pipe or a file."""
+    """Return the height of the terminal on stdout, or a default for a pipe or file."""
     if sys.stdout is None or not sys.stdout.isatty():
         return _DEFAULT_HEIGHT
     from rich.console import Console
@@ -105,10 +105,10 @@ def terminal_height() -> int:
 
 
 def natural_width(renderable: RenderableType) -> int:
-    """Return the width at which no line is wrapped, within limits: that of a pipe or a file.
+    """Return the width at which no line is wrapped, within limits. It is used for pipes and files.
 
     Args:
-        renderable: What is shown.
+        renderable: The output.
     """
     from rich.console import Console
     from rich.measure import Measurement
@@ -118,11 +118,11 @@ def natural_width(renderable: RenderableType) -> int:
 
 
 def rendered(renderable: RenderableType, *, width: int, plain: bool = False) -> str:
-    """Render a rich renderable as text, with colours if stdout shows them.
+    """Render a rich renderable as text, with colours if stdout supports them.
 
     Args:
-        renderable: What is shown.
-        width: Largest width of a line, in characters.
+        renderable: The output.
+        width: Maximum width of a line in characters.
         plain: Whether to leave out colours, as for a file.
     """
     from rich.console import Console
@@ -142,7 +142,7 @@ def rendered(renderable: RenderableType, *, width: int, plain: bool = False) -> 
 
 
 def emit(text: str) -> None:
-    """Print a result on stdout. A reader that closes the pipe early (`| head`) is no error."""
+    """Print a result on stdout. It is not an error if the reader closes the pipe early (`| head`)."""
     if sys.stdout is None:
         raise UsageError("Standard output is closed.", hint="Open it, or write the result to a file: -o FILE.")
     shown = text if sys.stdout.isatty() else plain_digits(text)
@@ -157,21 +157,21 @@ def emit(text: str) -> None:
 
 
 def emit_verdict(text: str) -> None:
-    """Print the verdict of a result that went to a file; a closed stdout is no error."""
+    """Print the verdict for a result that was written to a file. A closed stdout is not an error."""
     if sys.stdout is not None:
         with suppress(OSError):
             emit(text)
 
 
 def _drop_stdout() -> None:
-    """Discard buffered output, so that the flush at exit does not fail again."""
+    """Discard buffered output, so that flushing at exit does not fail again."""
     null_device = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null_device, sys.stdout.fileno())
     os.close(null_device)
 
 
 def page(text: str) -> None:
-    """Show a text in the pager if it does not fit the terminal on stdout; else print it."""
+    """Show a text in the pager if it does not fit on the terminal; else print it."""
     import shutil
     import subprocess
 
@@ -187,16 +187,16 @@ def page(text: str) -> None:
 
 
 def check_target(output: Path | None, *, force: bool, sources: Sequence[Path] = (), regular: bool = False) -> None:
-    """Refuse an output file before any work is done for it.
+    """Refuse an unusable output file before any work is done.
 
     Args:
         output: The file to write; None for stdout.
         force: Whether it may be overwritten.
         sources: Input files, which must not be overwritten.
-        regular: Whether it must be a regular file, no device and no pipe.
+        regular: Whether it must be a regular file rather than a device or pipe.
 
     Raises:
-        UsageError: It is an input file, or a device or pipe where only a file will do.
+        UsageError: It is an input file, or is a device or pipe although a regular file is required.
         OutputExistsError: It exists and may not be overwritten.
         RecordingError: Its folder does not exist.
     """
@@ -228,7 +228,7 @@ def check_target(output: Path | None, *, force: bool, sources: Sequence[Path] = 
 
 
 def write_result(text: str, output: Path | None) -> None:
-    """Print a result on stdout, or write it to a file atomically; devices and pipes are written directly.
+    """Print a result on stdout, or write it to a file atomically. Devices and pipes are written directly.
 
     Args:
         text: The result.
@@ -255,10 +255,10 @@ def write_result(text: str, output: Path | None) -> None:
 
 @contextmanager
 def progress(title: str) -> Iterator[OnProgress]:
-    """Show progress on stderr within the block: a bar on a terminal, else a line every ten seconds.
+    """Show progress on stderr inside the block: a bar on a terminal, else a line every ten seconds.
 
     Args:
-        title: Name of the work, in a word.
+        title: Name of the work, as one word.
     """
     if not sys.stderr.isatty():
         yield _progress_lines(title)
@@ -284,7 +284,7 @@ def progress(title: str) -> Iterator[OnProgress]:
 
 
 def _progress_lines(title: str) -> OnProgress:
-    """Return a callback that prints progress at most every ten seconds, as fits a log."""
+    """Return a callback that prints progress at most every ten seconds, which suits a log."""
     start = last_shown = monotonic()
 
     def note(done: int, total: int, label: str = "") -> None:
@@ -299,10 +299,10 @@ def _progress_lines(title: str) -> OnProgress:
 
 @contextmanager
 def stages(title: str) -> Iterator[Callable[[str], None]]:
-    """Show the current part of some work on stderr, on a terminal and if it takes long.
+    """Show the current stage of long work on stderr, if that is a terminal.
 
     Args:
-        title: Name of the work, in a word.
+        title: Name of the work, as one word.
     """
     if not sys.stderr.isatty():
         yield lambda stage: None  # noqa: ARG005  not shown

@@ -1,4 +1,4 @@
-"""Common part of `qdebug budget` and `qdebug repair`: one reference and one backend, which are compared first."""
+"""Common part of `qdebug budget` and `qdebug repair`: one reference and one backend, which are first compared."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["PairOptions", "add_files", "add_pair_options", "open_compared"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairOptions:
-    """Arguments for the two runs and for the result."""
+    """Arguments for both runs and for the result."""
 
     reference: Path
     backend: Path
@@ -42,7 +42,7 @@ class PairOptions:
 
     @property
     def backends(self) -> Sequence[Path]:
-        """The backend, as `record_models` takes it."""
+        """The backend, in the form that `record_models` expects."""
         return (self.backend,)
 
     @property
@@ -54,7 +54,8 @@ class PairOptions:
         """Return the options with models recorded and replaced by their recordings.
 
         Raises:
-            UsageError: Options for models without a model, or numbers of backends and models that do not match.
+            UsageError: There are options for models without a model, or the numbers of backends and models do not
+                match.
             QdebugError: A model cannot be recorded.
         """
         reference, (backend,) = record_models(self)
@@ -74,7 +75,7 @@ def add_files(parser: Parser, reference: str, backend: str) -> None:
 
 
 def add_pair_options(parser: Parser) -> None:
-    """Add the other arguments of the two runs."""
+    """Add the other arguments for both runs."""
     add_models(parser.add_argument_group("model files instead of recordings (recorded into qdebug-runs/ first)"))
     add_format(parser)
     add_output(parser, what="the result")
@@ -85,7 +86,7 @@ def add_pair_options(parser: Parser) -> None:
 
 @contextmanager
 def open_compared(options: PairOptions) -> Iterator[DiffSession]:
-    """Yield a session in which two recordings are compared; its workers end with the block."""
+    """Yield a session in which both recordings are compared. Its workers end with the block."""
     from qdebug.running.workers import open_workers
     from qdebug.session import DiffSession
 

@@ -1,4 +1,4 @@
-"""The argument parser, and arguments that several verbs share."""
+"""The argument parser, and arguments shared by several verbs."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _BY_SUFFIX = {
     ".csv": "csv",
 }
 _TABLE_SUFFIXES = ("", ".txt", ".log")
-"""Suffixes of files with the table."""
+"""File suffixes for which the result is written as a table."""
 
 T = TypeVar("T")
 
@@ -64,11 +64,11 @@ class TakesArguments(Protocol):
     """A parser, or a group of its arguments."""
 
     def add_argument(self, *names: Any, **options: Any) -> argparse.Action:
-        """Add an argument, as `argparse.ArgumentParser.add_argument`."""
+        """Add an argument, like `argparse.ArgumentParser.add_argument`."""
 
 
 class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
-    """Keeps line breaks, and leaves out the placeholder line above the list of verbs."""
+    """Keeps line breaks, and omits the placeholder line above the list of verbs."""
 
     def _format_action(self, action: argparse.Action) -> str:
         text = super()._format_action(action)
@@ -76,11 +76,11 @@ class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that keeps line breaks in its texts and prints errors as the rest of qdebug does.
+    """An argument parser that keeps line breaks in its texts, and prints errors in qdebug's style.
 
     Args:
         args: As in `argparse.ArgumentParser`.
-        module: A module whose `fill_parser` adds the arguments when the parser is first used; "" for none.
+        module: A module whose `fill_parser` adds the arguments when the parser is first used; "" without one.
         options: As in `argparse.ArgumentParser`.
     """
 
@@ -91,14 +91,14 @@ class Parser(argparse.ArgumentParser):
         self._module = module
 
     def filled(self) -> Self:
-        """Return this parser with the arguments of its module."""
+        """Return this parser after adding the arguments of its module."""
         module, self._module = self._module, ""
         if module:
             import_module(module).fill_parser(self)
         return self
 
     def parse_known_args(self, *args: Any, **options: Any) -> tuple[Any, list[str]]:
-        """Parse, and report unknown arguments here: so the error names the parser of the verb."""
+        """Parse, and report unknown arguments here, so that the error names the verb's parser."""
         self.filled()
         known, unknown = super().parse_known_args(*args, **options)
         if unknown:
@@ -123,7 +123,7 @@ class Parser(argparse.ArgumentParser):
         return f". Did you mean {near[0]}?" if near else ""
 
     def error(self, message: str) -> NoReturn:
-        """Print an error in the command line and exit with 2."""
+        """Print a command line error and exit with 2."""
         say(f"{self.prog}: {safe_text(message, limit=2000)}")
         say(f"  hint: {self.prog} --help explains it.")
         self.exit(COULD_NOT_RUN)
@@ -145,7 +145,7 @@ def add_output(parser: TakesArguments, *, what: str) -> None:
 
     Args:
         parser: The parser.
-        what: Noun phrase for the result, for the help text.
+        what: Noun phrase that describes the result, for the help text.
     """
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help=f"write {what} to FILE instead of stdout")
     parser.add_argument("--force", action="store_true", help="overwrite FILE if it exists")
@@ -169,7 +169,7 @@ def add_untrusted(parser: argparse.ArgumentParser, *sources: str, endless: bool 
     Args:
         parser: The parser of a verb.
         sources: Names of the arguments with recordings, which are verified first.
-        endless: Whether the verb is interactive, so that its time has no limit.
+        endless: Whether the verb is interactive, so that its time is not limited.
     """
     parser.add_argument(
         "--untrusted", action="store_true", help="verify the recordings first, and do all work in a guarded process"
@@ -205,15 +205,15 @@ def add_workers(parser: TakesArguments) -> None:
 
 
 def suffix_format(chosen: str | None, output: Path | None, *, forms: Sequence[str] = FORMATS) -> str:
-    """Return the format of the result: the chosen one, else by the suffix of the file; the table if it has none.
+    """Return the format of the result: the chosen one, else the one for the file's suffix, else the table.
 
     Args:
-        chosen: The value of `-f`; None without.
+        chosen: The value of `-f`; None if not given.
         output: The file to write; None for stdout.
-        forms: Formats that the result has.
+        forms: Formats that the result supports.
 
     Raises:
-        UsageError: The suffix is that of no format.
+        UsageError: The suffix does not belong to a format.
     """
     if chosen is not None:
         return chosen
@@ -234,7 +234,7 @@ def natural(text: str) -> int:
     """Parse a whole number of at least 0.
 
     Raises:
-        argparse.ArgumentTypeError: The text is no such number.
+        argparse.ArgumentTypeError: The text is not such a number.
     """
     try:
         value = int(text)
@@ -249,7 +249,7 @@ def positive(text: str) -> int:
     """Parse a whole number of at least 1.
 
     Raises:
-        argparse.ArgumentTypeError: The text is no such number.
+        argparse.ArgumentTypeError: The text is not such a number.
     """
     try:
         value = int(text)
@@ -264,10 +264,10 @@ _SIZES = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 
 def size(text: str) -> int:
-    """Parse a number of bytes, as in "500MB" or "5 GB".
+    """Parse a size in bytes, such as "500MB" or "5 GB".
 
     Raises:
-        argparse.ArgumentTypeError: The text is no size.
+        argparse.ArgumentTypeError: The text is not a size.
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMGT]?)i?B?", text.strip(), re.IGNORECASE)
     if match is None:
@@ -279,7 +279,7 @@ def limit(text: str) -> float:
     """Parse a limit: a number of at least 0.
 
     Raises:
-        argparse.ArgumentTypeError: The text is no such number.
+        argparse.ArgumentTypeError: The text is not such a number.
     """
     try:
         value = float(text)
@@ -294,7 +294,7 @@ def decibels(text: str) -> float:
     """Parse a number of decibels, which may be negative.
 
     Raises:
-        argparse.ArgumentTypeError: The text is no number.
+        argparse.ArgumentTypeError: The text is not a number.
     """
     try:
         value = float(text)
@@ -306,11 +306,11 @@ def decibels(text: str) -> float:
 
 
 def typed(kind: Callable[..., T], arguments: argparse.Namespace) -> T:
-    """Return parsed arguments as a verb's options object.
+    """Return parsed arguments as an options object.
 
     Args:
-        kind: A dataclass with the arguments of a verb as fields.
-        arguments: Result of argparse.
+        kind: A dataclass whose fields are the verb's arguments.
+        arguments: The result of argparse.
     """
     from dataclasses import fields
 

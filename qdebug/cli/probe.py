@@ -1,4 +1,4 @@
-"""qdebug probe: find the arithmetic of a backend."""
+"""qdebug probe: find the arithmetic that a backend uses."""
 
 from __future__ import annotations
 

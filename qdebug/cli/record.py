@@ -56,7 +56,7 @@ examples:
 
 @dataclass(frozen=True, slots=True)
 class BackendChoice:
-    """Value of `--backend NAME[:key=value,...]`."""
+    """The value of `--backend NAME[:key=value,...]`."""
 
     name: str
     options: dict[str, str]
@@ -274,7 +274,7 @@ def _missing_options_error(options: RecordOptions) -> UsageError:
 
 
 def _write_example_inputs(options: RecordOptions, target: Path) -> int:
-    """Write random arrays for the inputs of a model, as a template."""
+    """Write random arrays for a model's inputs, as a template."""
     check_target(target, force=options.force, sources=[options.model], regular=True)
     from qdebug.present import numbers
     from qdebug.present.text import safe_text
@@ -309,7 +309,7 @@ def _write_example_inputs(options: RecordOptions, target: Path) -> int:
 
 
 def _file_identity(path: Path) -> tuple[int, int] | None:
-    """Return inode and time of a file, which differ for another file of the same name; None without a file."""
+    """Return inode and time of a file, which differ for a new file with the same name; None without a file."""
     try:
         status = path.stat()
     except OSError:
@@ -318,7 +318,7 @@ def _file_identity(path: Path) -> tuple[int, int] | None:
 
 
 def _interrupted_text(output: Path, before: tuple[int, int] | None) -> str:
-    """Return the state of the recording of an interrupted run; `before` is the identity of an earlier file."""
+    """Return the state of an interrupted run's recording; `before` is the identity of an earlier file."""
     from qdebug.errors import QdebugError
     from qdebug.plural import plural
     from qdebug.recording.target import unfinished
@@ -339,7 +339,7 @@ def _interrupted_text(output: Path, before: tuple[int, int] | None) -> str:
 
 
 def _unrecorded_lines(info: RunInfo) -> list[str]:
-    """Return how many tensors of the run were not recorded, a line for each reason."""
+    """Return how many tensors of the run were not recorded, one line per reason."""
     from qdebug.plural import plural
     from qdebug.present.text import safe_text
 

@@ -1,4 +1,4 @@
-"""qdebug repair: find the fewest changes that restore the outputs, proved by replay."""
+"""qdebug repair: find the fewest changes that restore the outputs, proven by replay."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _minutes(text: str) -> float:
     """Parse a number of minutes.
 
     Raises:
-        ValueError: The text is no such number.
+        ValueError: The text is not such a number.
     """
     value = float(text)
     if not 0 <= value < math.inf:
@@ -216,10 +216,10 @@ def _cost(options: RepairArguments) -> EditCost:
 
 
 def _earlier_edits(path: Path) -> list[str]:
-    """Return the names of the edits of an earlier result.
+    """Return the names of the edits in an earlier result.
 
     Raises:
-        UsageError: The file is no result.
+        UsageError: The file is not such a result.
     """
     from qdebug.regular_file import open_binary
 

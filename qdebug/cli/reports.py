@@ -31,7 +31,7 @@ __all__ = [
 
 _UNBOUNDED = 10_000
 _MIN_ROWS = 5
-"""Rows that a short report keeps while it can leave out other parts."""
+"""Number of rows that a short report keeps as long as other parts can be left out."""
 _DEFAULT_WIDTH = 100
 """Width of a report without a terminal, in characters."""
 
@@ -42,9 +42,9 @@ class ReportExtent:
 
     Args:
         verbose: Add runs, limits, the neighbours of the first divergence, the worst nodes and all remarks.
-        everything: Add every node and every tensor left out.
+        everything: Add every node and every tensor that was left out.
         quiet: Show only the verdict.
-        choice: Requested rows; the usual ones if None.
+        choice: Requested rows; None for the default ones.
     """
 
     verbose: bool = False
@@ -62,15 +62,15 @@ def diff_text(
     below: int = 0,
     again: str = "",
 ) -> str:
-    """Return a comparison as text. It fits the screen unless more was requested.
+    """Return a comparison as text that fits on the screen, unless more was requested.
 
     Args:
         result: The comparison.
-        form: One of the formats but JSON.
-        extent: Extent of the report; what fits the screen if None.
-        plain: Whether it is for a file: no colours, and as wide as the names need.
-        below: Lines of the screen to leave free.
-        again: The command that makes this report, for Markdown; "" for none.
+        form: Any format except JSON.
+        extent: Extent of the report; None for as much as fits on the screen.
+        plain: Whether it is for a file: without colours, and as wide as the names require.
+        below: Number of lines on the screen to leave free.
+        again: The command that creates this report, for Markdown; "" without one.
     """
     from qdebug.present.reports.comparison import diff_markdown, title
     from qdebug.present.reports.short import MOST_ROWS, short_document
@@ -100,7 +100,7 @@ def diff_text(
 
 
 def _fitting_text(result: RunComparison, extent: ReportExtent, *, plain: bool, lines: int) -> str:
-    """Return the short report with as many of the usual rows as fit into `lines`, but at least one."""
+    """Return the short report with as many of the default rows as fit in `lines`, but at least one."""
     from qdebug.present.reports.short import MOST_ROWS, short_document
 
     max_rows, whys, remarks, terse = MOST_ROWS, 3, 3, False
@@ -131,7 +131,7 @@ def exchange_text(
     """Return comparisons in a format for other programs.
 
     Args:
-        results: One comparison for each backend, by its displayed name.
+        results: One comparison per backend, by display name.
         form: "html", "junit" or "csv".
         details: Nodes that a page shows in full, by the same names.
         agreement: Agreement of several backends' errors, by reference tensor, for a page.
@@ -156,10 +156,10 @@ def matrix_text(
     """Return several backends side by side as text.
 
     Args:
-        results: One comparison for each backend, by its displayed name.
+        results: One comparison per backend, by display name.
         agreement: Agreement of the backends' errors, by reference tensor.
         form: "table" or "markdown".
-        plain: Whether it is for a file: no colours.
+        plain: Whether it is for a file, without colours.
     """
     from qdebug.present.reports.matrix import matrix_document
 
@@ -167,12 +167,12 @@ def matrix_text(
 
 
 def node_text(detail: NodeDetail, form: str, *, plain: bool = False) -> str:
-    """Return one compared node in full as text.
+    """Return a compared node in full as text.
 
     Args:
         detail: The node.
         form: "table" or "markdown".
-        plain: Whether it is for a file: no colours.
+        plain: Whether it is for a file, without colours.
     """
     from qdebug.present.reports.node import node_document
 
@@ -186,7 +186,7 @@ def contents_text(contents: Contents, form: str, *, tensors: bool = False, plain
         contents: The contents.
         form: One of the formats.
         tensors: Whether to list every tensor.
-        plain: Whether it is for a file: no colours.
+        plain: Whether it is for a file, without colours.
     """
     if form == "json":
         return replace(contents, listed=tensors).to_json()
@@ -207,8 +207,8 @@ def document_text(document: Document, form: str, *, plain: bool = False, narrow:
 
     Args:
         document: The document.
-        form: "markdown", or any other format for a terminal.
-        plain: Whether it is for a file: no colours, and as wide as its lines.
+        form: "markdown", or any other value for a terminal.
+        plain: Whether it is for a file: without colours, and as wide as its lines.
         narrow: Whether to wrap text without a terminal.
     """
     if form == "markdown":

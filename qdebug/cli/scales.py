@@ -1,4 +1,4 @@
-"""qdebug scales: profile values, choose scales for them, try a scale. Each action has its own parser."""
+"""qdebug scales: profile values, choose scales for them, or try a scale. Each action has its own parser."""
 
 from __future__ import annotations
 
@@ -395,7 +395,7 @@ def _choose_text(chosen: ChosenScales, options: ChooseOptions) -> str:
 
 
 def _say_next(chosen: ChosenScales, options: ChooseOptions) -> None:
-    """Print the next command: the worst tensor in full, or a trial of its best choice."""
+    """Print the next command: to show the worst tensor in full, or to try its best choice."""
     if suffix_format(options.format, options.output) != "table" or options.output is not None:
         return
     activations = [row for row in chosen.rows if not row.weight]

@@ -1,4 +1,4 @@
-"""Open the recordings named on a command line; if a file is something else, the error says what."""
+"""Open the recordings named on a command line. If a file is something else, the error states what it is."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ __all__ = ["command", "forget_caches", "open_source", "sources_closed", "verify_
 
 
 def open_source(path: Path) -> Recording:
-    """Open a recording; it is closed when the command ends.
+    """Open a recording, which is closed when the command ends.
 
     Args:
-        path: As written by the user.
+        path: The path as the user wrote it.
 
     Raises:
-        NotARecordingError: The file is something else; the message says what, and what to do with it.
+        NotARecordingError: The file is not a recording; the message states what it is, and what to do with it.
         RecordingError: The file is missing, damaged, or of a newer format.
     """
     from qdebug.recording.reading.opening import open_recording
@@ -45,13 +45,13 @@ def open_source(path: Path) -> Recording:
 
 @contextmanager
 def sources_closed() -> Iterator[None]:
-    """Close all recordings that `open_source` opens in the block, at its end."""
+    """Close all recordings that `open_source` opens inside the block."""
     with _open_recordings:
         yield
 
 
 _open_recordings = ExitStack()
-"""Closes the recordings of the command, of which a process runs one."""
+"""Closes the recordings of the command. A process runs only one command."""
 
 
 def verify_sources(arguments: argparse.Namespace) -> None:
@@ -61,7 +61,7 @@ def verify_sources(arguments: argparse.Namespace) -> None:
         arguments: Parsed arguments of a verb with `--untrusted`.
 
     Raises:
-        RecordingError: A recording is not sound.
+        RecordingError: A recording is invalid.
     """
     from qdebug.recording.reading.verify import verify
 
@@ -78,14 +78,14 @@ def verify_sources(arguments: argparse.Namespace) -> None:
 
 
 def forget_caches() -> None:
-    """Read and write no cached results beside untrusted files."""
+    """Disable cached results next to untrusted files."""
     from qdebug.recording.cache import ColumnCache
 
     ColumnCache.forget()
 
 
 def _file_kind(path: Path) -> tuple[str, str] | None:
-    """Return what a file is that is no recording, and a hint what to do with it."""
+    """Return what a file that is not a recording is, and a hint about what to do with it."""
     if path.is_dir():
         return "a directory", "Give the path of a recording, usually FILE.h5."
     try:

@@ -1,6 +1,6 @@
-"""The first code of the program that runs: from here on, Ctrl-C ends it without a traceback.
+"""The first code of the program to run. From here on, Ctrl-C ends it without a traceback.
 
-Earlier, while Python and the launcher script of pip are being loaded, no code of this project runs, and Python itself
+Earlier, while Python and pip's launcher script are being loaded, none of this project's code runs, and Python itself
 handles Ctrl-C.
 """
 
@@ -22,7 +22,7 @@ _STDERR = 2
 
 
 def main() -> int:
-    """Load the command line, run it and return its exit code."""
+    """Load the command line and run it. Return its exit code."""
     try:
         if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # another handler is in charge
             from qdebug.cli.main import main as run
@@ -37,10 +37,10 @@ def main() -> int:
 
 
 def _report_missing(error: ImportError) -> int:
-    """Print which package is missing, without importing anything that may need it; return the exit code.
+    """Print which package is missing, without importing anything that may need it. Return the exit code.
 
     Raises:
-        ImportError: No other package is missing, or the traceback was asked for.
+        ImportError: The error is not about a missing third-party package, or the traceback was requested.
     """
     from qdebug.requirements import missing_package
 
@@ -52,7 +52,7 @@ def _report_missing(error: ImportError) -> int:
 
 
 def _exit_cancelled(number: int, frame: FrameType | None) -> None:
-    """Exit: modules are still being loaded, and there is nothing to release or keep."""
+    """Exit immediately. Modules are still being loaded, so there is nothing to release or preserve."""
     del number, frame
     try:
         os.write(_STDERR, b"qdebug: interrupted; nothing was kept.\n")

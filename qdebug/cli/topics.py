@@ -1,4 +1,4 @@
-"""qdebug help: the pages of the guide, rendered for the terminal."""
+"""qdebug help: the pages of the guide, rendered in the terminal."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ TOPICS: Mapping[str, str] = MappingProxyType(
         "changelog": "what changed since the last version",
     }
 )
-"""Every page of the guide, with its subject."""
+"""The pages of the guide and their subjects."""
 
 OTHER_NAMES: Mapping[str, str] = MappingProxyType(
     {
@@ -62,7 +62,7 @@ OTHER_NAMES: Mapping[str, str] = MappingProxyType(
         "changes": "changelog",
     }
 )
-"""Further names of pages."""
+"""Alternative names for pages."""
 
 _DESCRIPTION = "Show a page of the guide, or the help of a verb: qdebug help diff."
 _MIN_WIDTH, _MAX_WIDTH = 40, 100
@@ -115,7 +115,7 @@ def _run(arguments: argparse.Namespace, parser: Parser) -> int:
 
 
 def _verbs() -> Sequence[str]:
-    """Return the verbs; imported late, since the command line imports this module."""
+    """Return the verbs. They are imported late, since the command line imports this module."""
     from qdebug.cli.main import VERBS
 
     return tuple(VERBS)

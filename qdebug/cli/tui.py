@@ -1,4 +1,4 @@
-"""qdebug tui: the comparison in the terminal interface."""
+"""qdebug tui: show the comparison in the terminal interface."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _limits_file(given: Path | None) -> Path | None:
-    """Return the limits file in force; None if there is none."""
+    """Return the limits file in effect; None without one."""
     from qdebug.limits.place import find_limits
 
     return given or find_limits()

@@ -1,1 +1,1 @@
-"""Recordings made of what other tools dumped."""
+"""Create recordings from what other tools dumped."""

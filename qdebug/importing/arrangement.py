@@ -1,4 +1,4 @@
-"""Arrangements of dumped elements, such as channels last or blocks of channels, and their conversion back."""
+"""Arrangements of dumped elements, such as channels last or blocks of channels, and how to undo them."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Arrangement:
 
     Args:
         layout: Its name in the dump.
-        shape: Extents in the dump, by the model's shape; None for an open extent.
-        axes: The dump's dimension for each of the model's; None if channels lie in blocks.
-        restored: Brings an array of these extents into the model's order.
+        shape: Extents in the dump, in terms of the model's shape; None for an open extent.
+        axes: The dump's dimension for each of the model's; None if channels are in blocks.
+        restored: Converts an array with these extents to the model's order.
     """
 
     layout: str
@@ -36,15 +36,16 @@ class Arrangement:
 
 
 def arrangement(layout: str, shape: Sequence[int | None], found: Sequence[int] | None) -> Arrangement | None:
-    """Return the arrangement of a tensor whose model has channels in the second dimension.
+    """Return the arrangement of a tensor whose channels are in the second dimension in the model.
 
     Args:
         layout: Name of the layout: "NHWC", "NC1HWC2", "NCHW16c", "NC4HW4" ...
-        shape: Extents in the model; None for an open one.
-        found: Extents in the dump; None if they are not stated.
+        shape: Extents in the model; None for an open extent.
+        found: Extents in the dump; None if not stated.
 
     Returns:
-        None if the layout is unknown, has another number of dimensions, or the size of the block is unknown.
+        The arrangement; None if the layout is unknown, has a different number of dimensions, or its block size is
+        unknown.
     """
     rank = len(shape)
     if is_channels_last(layout) and len(layout) == rank:
@@ -78,7 +79,7 @@ def arrangement(layout: str, shape: Sequence[int | None], found: Sequence[int] |
 
 
 def rank_of(layout: str) -> int:
-    """Return the number of dimensions of a model's tensor with this layout.
+    """Return the rank of a model's tensor that has this layout in a dump.
 
     Raises:
         UsageError: The layout is unknown.
@@ -94,7 +95,7 @@ def rank_of(layout: str) -> int:
 
 
 def has_channels_second(graph: Graph) -> bool:
-    """Return whether nodes of a graph have channels in the second dimension, as in ONNX; false if no node has channels.
+    """Return whether a graph's nodes have channels in the second dimension, as in ONNX. False if no node has channels.
 
     Args:
         graph: The model.

@@ -1,8 +1,8 @@
-"""Dumps of other tools: lists of their tensors, with values on demand.
+"""Dumps of other tools: their tensors, with values read on demand.
 
-A format of dumps is one row of `SOURCES` and one function that lists its tensors. Listing reads headers only. A stated
-size is checked against the file before anything is allocated, links out of the dump's own folder are not followed, and
-Python objects are never read.
+Each dump format is one row of `SOURCES` and one function that lists its tensors. Listing reads only headers. A stated
+size is checked against the file before anything is allocated, links that lead outside the dump's folder are not
+followed, and Python objects are never read.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ class DumpedTensor:
 
     Args:
         name: The tensor's name in the dump.
-        where: The file, and the array in it.
-        dtype: Dtype of the elements; untyped bytes if a file cannot name it.
+        where: The file, and the array inside it.
+        dtype: Dtype of the elements; untyped bytes if the file cannot name it.
         shape: Its extents.
         load: Reads the values.
         place: Sample and step.
         facts: Facts from the dump, as arguments of `Recorder.put`.
         constant: Whether it is a constant.
-        flat: Whether no shape is stated, so that only the number of elements is known.
-        raw: Whether no type is stated either, so that only the bytes are known.
+        flat: Whether the shape is not stated, so that only the number of elements is known.
+        raw: Whether the type is not stated either, so that only the bytes are known.
     """
 
     name: str
@@ -74,11 +74,11 @@ class Dump:
     """The content of a dump.
 
     Args:
-        tensors: In the order of the run, as far as the dump shows it.
+        tensors: The tensors in the order of the run, as far as the dump shows it.
         ignored: Files that were not read, with the reason.
         facts: Facts of the run: "backend", "model", "outputs", "op_map".
-        graph: The graph of this dump, if its format tells more than the model; None for the model's.
-        said: Further sentences on how the dump was understood.
+        graph: The graph of this dump, if its format provides more than the model; None for the model's graph.
+        said: Further sentences about how the dump was interpreted.
     """
 
     tensors: Sequence[DumpedTensor]
@@ -90,12 +90,12 @@ class Dump:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DumpFormat:
-    """A format of dumps.
+    """A dump format.
 
     Args:
-        read: Lists the tensors, given the files, the source and the model's graph, if there is one.
+        read: Lists the tensors, given the files, the source and the model's graph, if any.
         summary: One line for `--help`.
-        fits: Tells whether a source has this format; formats that cannot be recognized must be named.
+        fits: Returns whether a source has this format. Formats that cannot be recognized must be named.
     """
 
     read: Callable[[Files, Path, Graph | None], Dump]
@@ -111,7 +111,7 @@ def read_dump(
 
     Args:
         source: A folder or a file.
-        form: A name in `SOURCES`; recognized if None.
+        form: A name in `SOURCES`; None to recognize it.
         graph: The graph of the model, which some formats need.
         rename: Changes the names of tensors.
 
@@ -119,7 +119,7 @@ def read_dump(
         The name of the format, and the content of the dump.
 
     Raises:
-        UsageError: The source is missing, damaged, of unknown format, or has no tensor.
+        UsageError: The source is missing, damaged, of unknown format, or does not contain a tensor.
     """
     if not source.exists():
         raise UsageError(f"There is no file or folder {str(source)!r}.", hint="Give the path of the dump.")
@@ -138,10 +138,10 @@ def read_dump(
 
 
 def _check(source: Path, dump: Dump) -> None:
-    """Reject a dump without tensors, or with a tensor twice.
+    """Reject a dump without tensors, or with duplicate tensors.
 
     Raises:
-        UsageError: There is no tensor, or a tensor comes twice.
+        UsageError: There are no tensors, or a tensor occurs twice.
     """
     if not dump.tensors:
         there = f"; not read: {', '.join(repr(name[-60:]) for name in [*dump.ignored][:3])}" if dump.ignored else ""
@@ -197,13 +197,13 @@ def _read_arrays(files: Files, source: Path, graph: Graph | None) -> Dump:
 
 
 _RAW = (".raw", ".bin")
-"""Endings of files that hold elements without a header."""
+"""Suffixes of files that contain elements without a header."""
 
 _UNREAD = dict.fromkeys(_RAW, "a raw file, and no --graph states its type and shape")
 
 
 def _untyped_file(files: Files, path: Path, place: At, prefix: str) -> DumpedTensor:
-    """Describe a file of elements of which only the number of bytes is known."""
+    """Describe a file of elements of which only the total size is known."""
     with files.opened(path) as (_, size):
         extents = (size,)
 
@@ -226,7 +226,7 @@ def _untyped_file(files: Files, path: Path, place: At, prefix: str) -> DumpedTen
 
 
 def _samples_and_steps(source: Path, said: list[str]) -> Iterator[tuple[At, Path]]:
-    """Yield the folder or archive of each sample and step: numbered ones if there is nothing else, else the source."""
+    """Yield the folder or archive of each sample and step: numbered ones if there are only those, else the source."""
     numbered = _numbered(source)
     if numbered is None:
         yield (0, 0), source
@@ -248,7 +248,7 @@ def _samples_and_steps(source: Path, said: list[str]) -> Iterator[tuple[At, Path
 
 
 def _numbered(folder: Path) -> dict[int, Path] | None:
-    """Return folders or archives by their last number; None if the names differ elsewhere."""
+    """Return folders or archives by the last number in their names; None if the names differ elsewhere."""
     with os.scandir(folder) as entries_of_folder:
         entries = [Path(entry.path) for _, entry in zip(range(MOST_FILES), entries_of_folder, strict=False)]
     folders = all(entry.is_dir() and not entry.is_symlink() for entry in entries)
@@ -266,7 +266,7 @@ def _natural(name: str) -> list[Any]:
 
 
 def _arrays_of(files: Files, path: Path, place: At, prefix: str, ignored: dict[str, str]) -> Iterator[DumpedTensor]:
-    """Yield the arrays of an .npy or .npz file; those without a name are added to `ignored`."""
+    """Yield the arrays of an .npy or .npz file. Arrays without a name are added to `ignored`."""
     where = os.path.relpath(path, files.folder)
     if path.suffix.lower() == ".npy":
         yield _array(files, path, None, name=prefix + path.stem, where=where, place=place)
@@ -284,7 +284,7 @@ def _arrays_of(files: Files, path: Path, place: At, prefix: str, ignored: dict[s
 
 
 def _stated_names(files: Files, path: Path) -> dict[str, str]:
-    """Return the tensor of each array if an archive states it, as `qdebug export npz` does."""
+    """Return the tensor of each array if an archive states it, as archives from `qdebug export npz` do."""
     with files.opened(path, TENSOR_NAMES) as (file, size):
         dtype, shape, _ = read_header(file, size, path, TENSOR_NAMES)
         if dtype.kind != "U" or len(shape) != 2 or shape[1] != 2:
@@ -355,10 +355,10 @@ def _read_description(files: Files, source: Path, graph: Graph | None) -> Dump:
 
 
 def _parsed(source: Path) -> dict[str, Any]:
-    """Return the content of a description.
+    """Return the parsed content of a description.
 
     Raises:
-        UsageError: It is not valid, or has unknown keys.
+        UsageError: It is invalid, or has unknown keys.
     """
     try:
         plain = json.loads(read_regular(source, _MOST_DESCRIPTION), parse_constant=_reject_constant)
@@ -484,10 +484,10 @@ _OP_FILE = re.compile(r"op_(\d{1,9})_.*\.raw", re.DOTALL)
 
 
 def _read_litert_debugger(files: Files, source: Path, graph: Graph | None) -> Dump:
-    """List the tensors that the LiteRT accuracy debugger wrote for one accelerator.
+    """List the tensors that the LiteRT accuracy debugger wrote for an accelerator.
 
-    It runs each operator by itself. The input of an operator is a tensor of its own if it differs in any bit from the
-    output of the operator before.
+    The debugger runs each operator separately. An operator's input is a separate tensor if it differs in any bit from
+    the output of the preceding operator.
     """
     if graph is None or not source.is_dir():
         raise UsageError(
@@ -526,7 +526,7 @@ def _read_litert_debugger(files: Files, source: Path, graph: Graph | None) -> Du
 
 
 def _operand_of_file(graph: Graph, path: Path) -> tuple[int, str, str] | None:
-    """Return the operator's number, the direction and the tensor in a file's name; None if none fits."""
+    """Return the operator's number, the direction and the tensor in a file's name; None if none matches."""
     number = _OP_FILE.fullmatch(path.name)
     index = int(number[1]) if number is not None else len(graph.nodes)
     if index >= len(graph.nodes):
@@ -541,7 +541,7 @@ def _operand_of_file(graph: Graph, path: Path) -> tuple[int, str, str] | None:
 
 
 def _raw_file_of_graph(files: Files, path: Path, info: TensorInfo) -> DumpedTensor:
-    """Describe a raw file by the model's facts of its tensor."""
+    """Describe a raw file by the model's facts about its tensor."""
     open_ = info.shape is None or None in info.shape
     entry = {"dtype": info.dtype, "shape": None if open_ else list(info.shape or ())}
     dumped = _raw_file(files, path, f"the model's {info.name!r}", path, entry, graph=True)
@@ -549,7 +549,7 @@ def _raw_file_of_graph(files: Files, path: Path, info: TensorInfo) -> DumpedTens
 
 
 def _with_own_inputs(graph: Graph, own: Mapping[tuple[int, str], str]) -> Graph:
-    """Return the graph in which operators read input tensors of their own."""
+    """Return the graph in which operators read separate input tensors."""
     nodes: list[Node] = [
         replace(node, inputs=tuple(own.get((index, name), name) for name in node.inputs))
         for index, node in enumerate(graph.nodes)
@@ -583,4 +583,4 @@ SOURCES: Mapping[str, DumpFormat] = MappingProxyType(
         ),
     }
 )
-"""Formats of dumps by their name in `--source-format`; the first that fits a source is taken."""
+"""Dump formats by their name for `--source-format`. The first one that matches a source is used."""

@@ -1,4 +1,4 @@
-"""Files of a dump: opened one at a time, only inside their folder, and checked against the size that they state."""
+"""The files of a dump: opened one at a time, only inside the folder, and checked against the size that they state."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from qdebug.running.feeds import UNREADABLE, check_expansion
 __all__ = ["MOST_FILES", "Files", "damaged", "read_elements", "read_header"]
 
 MOST_FILES = 100_000
-"""Largest number of files listed in a folder."""
+"""Maximum number of files listed in a folder."""
 
 
 def read_header(
@@ -29,7 +29,7 @@ def read_header(
     """Read the header of an array in NumPy's format, and check it against the bytes that follow.
 
     Raises:
-        UsageError: It is no such array, holds Python objects, or its stated size is wrong.
+        UsageError: It is not such an array, holds Python objects, or states a wrong size.
     """
     try:
         version = np.lib.format.read_magic(file)
@@ -53,7 +53,7 @@ def read_header(
 def read_elements(
     file: BinaryIO, dtype: np.dtype[Any], shape: Sequence[int], path: Path, member: str | None, *, order: Any = "C"
 ) -> np.ndarray:
-    """Read elements whose bytes are known to exist."""
+    """Read elements after checking that their bytes exist."""
     try:
         content = file.read(math.prod(shape) * dtype.itemsize)
         return np.frombuffer(content, dtype).reshape(shape, order=order)
@@ -62,10 +62,10 @@ def read_elements(
 
 
 class Files:
-    """The files of a dump, each opened for reading once at a time; one archive stays open.
+    """The files of a dump, opened for reading one at a time. One archive stays open.
 
     Args:
-        folder: The folder that they lie in.
+        folder: The folder that contains them.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -74,14 +74,14 @@ class Files:
         self._archive: tuple[Path, zipfile.ZipFile, BinaryIO] | None = None
 
     def inside(self, path: Path) -> bool:
-        """Return whether a path stays below the folder, links resolved."""
+        """Return whether a path stays inside the folder after links are resolved."""
         return os.path.commonpath([self._root, os.path.realpath(path)]) == self._root
 
     def below(self, path: Path) -> list[Path]:
-        """Return the files below a folder; links to folders are not followed.
+        """Return the files below a folder. Links to folders are not followed.
 
         Raises:
-            UsageError: There are too many.
+            UsageError: There are too many files.
         """
         paths: list[Path] = []
         for folder, _, names in os.walk(path):
@@ -133,7 +133,7 @@ class Files:
             raise UsageError(f"{str(path)!r} cannot be read: {cause(error)}.", hint="Check the path.") from None
 
     def close(self) -> None:
-        """Close the open archive, if there is one."""
+        """Close the open archive, if any."""
         if self._archive is not None:
             _, archive, file = self._archive
             archive.close()
@@ -154,7 +154,7 @@ class Files:
 
 
 class _Counted:
-    """A forward-only stream that knows its position."""
+    """A forward-only stream that tracks its position."""
 
     def __init__(self, file: Any) -> None:
         self._file, self._at = file, 0
@@ -173,7 +173,7 @@ def _titled(path: Path, member: str | None) -> str:
 
 
 def damaged(path: Path, member: str | None, why: str) -> UsageError:
-    """Return the error for a file, or an array of an archive, that NumPy did not write."""
+    """Return the error for a file or archive member that NumPy did not write."""
     return UsageError(
         f"{_titled(path, member)} is not a numpy array file, or is damaged: {why[:200]}.",
         hint="Write it again with numpy.save or numpy.savez, or leave it out of the folder.",

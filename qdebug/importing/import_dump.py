@@ -1,6 +1,6 @@
-"""Converts a dump to a recording: finds the tensor of each file, checks it against the model's graph, and writes it.
+"""Convert a dump to a recording: find the tensor of each file, check it against the model's graph, and write it.
 
-A tensor that does not fit the graph is recorded as dumped, with a note. Nothing is transposed, cast or scaled unless
+A tensor that does not match the graph is recorded as dumped, with a note. Nothing is transposed, cast or scaled unless
 the dump itself confirms it bit for bit.
 """
 
@@ -37,14 +37,14 @@ __all__ = ["ImportSummary", "import_dump"]
 
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 _ROUNDINGS = 2
-"""Largest error of scale * (code - zero_point), in units in the last place, however a tool rounds it."""
+"""Maximum error of scale * (code - zero_point) in units in the last place, for any tool's rounding."""
 _EXACT_CODES = 1 << 24
-"""Distance from the zero point up to which float32 distinguishes codes."""
+"""Maximum distance from the zero point at which float32 distinguishes codes."""
 _ABSENT = "the dump has no values for it"
 
 
 Prepare = Callable[[np.ndarray], np.ndarray]
-"""Returns the array to record for a dumped one."""
+"""Returns the array to record for a dumped array."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,17 +54,17 @@ class ImportSummary(JsonObject):
     Args:
         path: The recording.
         form: The format of the dump.
-        tensors: Number of tensors with values, constants included.
+        tensors: Number of tensors with values, including constants.
         files: Number of files or arrays that were read.
         samples: Number of samples.
         steps: Number of steps of each sample.
         matched: The tensor of the graph for each name of the dump.
-        unmatched: Names of the dump without a tensor in the graph, with the reason; recorded without a node.
-        absent: Tensors of the graph without values in the dump, constants excluded.
+        unmatched: Names in the dump that do not match a tensor of the graph, with the reason; recorded without a node.
+        absent: Tensors of the graph without values in the dump, except constants.
         constants: Number of constants that came from the model.
         ignored: Files that were not read, with the reason.
         notes: How tensors differ from the graph, and what was done about it.
-        said: How the dump was understood.
+        said: How the dump was interpreted.
     """
 
     json_format = "import"
@@ -88,7 +88,10 @@ class ImportSummary(JsonObject):
 
 
 class _Model(NamedTuple):
-    """A model file or a recording as a dump needs it; `info` of a recording lists tensors that no run computes."""
+    """A model file or recording, as needed for a dump.
+
+    For a recording, `info` lists tensors that are never computed.
+    """
 
     name: str
     sha256: str
@@ -125,21 +128,21 @@ def import_dump(
     force: bool = False,
     on_progress: OnProgress | None = None,
 ) -> ImportSummary:
-    """Write the recording of a dump. After an error or an interrupt nothing is left behind.
+    """Create a recording from a dump. If an error or interrupt occurs, nothing is left behind.
 
     Args:
         source: A folder or a file, in a format of `qdebug.importing.dumps.SOURCES`.
-        out: The recording to make.
-        graph: A model file or a recording whose graph, constants and quantization apply to tensors of equal names.
-        form: The format of the dump; recognized if None.
-        layout: Order of the dimensions of tensors with as many dimensions, if the dump does not state it: "NHWC".
+        out: The recording to write.
+        graph: A model file or recording whose graph, constants and quantization apply to tensors with the same names.
+        form: The format of the dump; None to recognize it.
+        layout: Order of dimensions, if the dump does not state it, for tensors with that many dimensions: "NHWC".
         rename: Changes the names of the dump, see `qdebug.importing.names.renaming`.
         force: Whether `out` may be replaced.
         on_progress: Called with (done, total, label).
 
     Raises:
-        UsageError: The dump is missing, damaged, of unknown format, or shares no tensor with the graph; or the layout
-            is unknown.
+        UsageError: The dump is missing, damaged, of unknown format, or does not share a tensor with the graph; or the
+            layout is unknown.
         MissingExtraError: A package that reads the model file is not installed.
         OutputExistsError: `out` exists and `force` is not set.
         RecordingError: `out` cannot be written, or the dump contradicts itself.
@@ -212,7 +215,7 @@ def _imported(
 
 
 def _notes(entries: Sequence[DumpedTensor], fits: Mapping[str, _Fit]) -> dict[str, str]:
-    """Return notes on tensors: how they differ from the graph, and where they have no values."""
+    """Return notes about tensors: how they differ from the graph, and where values are missing."""
     places: dict[str, set[tuple[int, int]]] = {}
     for entry in entries:
         if fits[entry.name].info.role is not Role.CONSTANT:
@@ -240,7 +243,7 @@ def _check_paths_differ(source: Path, graph: str | Path | None, out: Path) -> No
 
 @contextmanager
 def _model(graph: str | Path | None) -> Iterator[_Model | None]:
-    """Open a model file or a recording, whose constants can be read inside the block; None for no model."""
+    """Open a model file or recording, whose constants can be read inside the block; None without a model."""
     if graph is None:
         yield None
         return
@@ -263,7 +266,7 @@ def _model(graph: str | Path | None) -> Iterator[_Model | None]:
 
 
 def _facts(source: Path, form: str, dump: Dump, model: _Model | None, *, partly: bool) -> dict[str, Any]:
-    """Return the facts of the run; the machine it ran on is unknown."""
+    """Return the facts of the run. The machine that ran it is unknown."""
     options = {"source": source.name, "source_format": form}
     if model is not None:
         options["graph"] = model.name
@@ -294,10 +297,10 @@ def _fits(entries: Sequence[DumpedTensor], graph: Graph) -> dict[str, _Fit]:
 
 
 def _typed(entry: DumpedTensor, graph: Graph) -> DumpedTensor:
-    """Give untyped bytes the type of the model's tensor, or float32 if their number fits that.
+    """Give untyped bytes the type of the model's tensor, or float32 if their number matches.
 
     Raises:
-        UsageError: The number of bytes fits neither.
+        UsageError: The number of bytes matches neither.
     """
     if not entry.raw:
         return entry
@@ -326,7 +329,7 @@ def _of_type(entry: DumpedTensor, dtype: np.dtype[Any]) -> DumpedTensor:
 
 
 def _with_layout(entry: DumpedTensor, graph: Graph, layout: str | None) -> DumpedTensor:
-    """Apply the layout that the user gave to tensors with that many dimensions."""
+    """Apply the user's layout to tensors with that many dimensions."""
     if layout is None or "layout" in entry.facts or entry.constant:
         return entry
     info = graph.tensors.get(entry.name)
@@ -338,15 +341,15 @@ def _with_layout(entry: DumpedTensor, graph: Graph, layout: str | None) -> Dumpe
 
 
 def _fit(entries: Sequence[DumpedTensor], known: TensorInfo | None, *, turns: bool) -> _Fit:
-    """Check one tensor, at all its samples and steps, against the graph.
+    """Check a tensor, at all its samples and steps, against the graph.
 
     Args:
         entries: Its values at each sample and step.
-        known: The graph's facts; None if there are none.
-        turns: Whether values in another stated order are transposed to the graph's.
+        known: The graph's facts; None without any.
+        turns: Whether values with a different stated order are transposed to the graph's order.
 
     Raises:
-        UsageError: Its files have several types, or none.
+        UsageError: Its files have several types, or no known type.
     """
     first = entries[0]
     differing = next((entry for entry in entries if entry.dtype != first.dtype or entry.facts != first.facts), None)
@@ -384,7 +387,7 @@ def _fit(entries: Sequence[DumpedTensor], known: TensorInfo | None, *, turns: bo
 
 
 def _arrangement_of(entry: DumpedTensor, info: TensorInfo) -> Arrangement | None:
-    """Return the arrangement of dumped values by their stated layout; None if they do not fit it."""
+    """Return the arrangement of dumped values according to their stated layout; None if they do not match it."""
     if info.shape is None:
         return None
     arranged = arrangement(str(entry.facts["layout"]), info.shape, None if entry.flat else entry.shape)
@@ -392,7 +395,7 @@ def _arrangement_of(entry: DumpedTensor, info: TensorInfo) -> Arrangement | None
 
 
 def _layout_conversion(entries: Sequence[DumpedTensor], info: TensorInfo) -> tuple[Prepare, list[str]] | None:
-    """Return the conversion of a stated layout to the model's order; None if a file does not fit the layout."""
+    """Return the conversion from a stated layout to the model's order; None if a file does not match the layout."""
     extents: dict[tuple[int, ...], tuple[int, ...]] = {}
     arrangements = [_arrangement_of(entry, info) for entry in entries]
     for entry, arranged in zip(entries, arrangements, strict=True):
@@ -409,7 +412,7 @@ def _layout_conversion(entries: Sequence[DumpedTensor], info: TensorInfo) -> tup
 
 
 def _facts_in_model_order(facts: Mapping[str, Any], kept: Arrangement | None) -> dict[str, Any]:
-    """Return the facts of a tensor for the model's order of its dimensions."""
+    """Return the facts of a tensor, converted to the model's order of dimensions."""
     ordered = {key: value for key, value in facts.items() if key != "layout"}
     if kept is not None and kept.axes is not None and isinstance(ordered.get("axis"), int):
         axis = ordered["axis"] % len(kept.axes)
@@ -418,7 +421,7 @@ def _facts_in_model_order(facts: Mapping[str, Any], kept: Arrangement | None) ->
 
 
 def _dtype_name(entry: DumpedTensor, info: TensorInfo) -> str:
-    """Return the logical dtype of dumped elements; untyped bytes get the graph's dtype, if it has their size.
+    """Return the logical dtype of dumped elements. Untyped bytes get the graph's dtype if the size matches.
 
     Raises:
         UsageError: Their type is unknown.
@@ -445,10 +448,10 @@ def _cast(name: str, shaped: Prepare, dtype: str | None) -> Prepare:
 
 
 def _as_dtype(name: str, array: np.ndarray, dtype: str | None) -> np.ndarray:
-    """Return elements as a dtype that holds all of them exactly; untyped bytes are reinterpreted.
+    """Return elements in a dtype that holds all of them exactly. Untyped bytes are reinterpreted.
 
     Raises:
-        RecordingError: The dtype does not hold them.
+        RecordingError: The dtype cannot hold them.
     """
     if array.dtype.kind == "V" and dtype is not None:
         target = logical_dtype(dtype)
@@ -460,8 +463,8 @@ def _as_dtype(name: str, array: np.ndarray, dtype: str | None) -> np.ndarray:
 def _retyped(entries: Sequence[DumpedTensor], fit: _Fit, dtype: str) -> _Fit:
     """Choose the type of a tensor whose dumped type differs from the graph's.
 
-    A type that NumPy files cannot name comes from the graph, and so do codes that were dumped as real values, if all
-    values agree with it. Otherwise the dump's type is kept, and its values stand for themselves.
+    A type that NumPy files cannot name is taken from the graph. Codes that were dumped as real values also get the
+    graph's type, if all values agree with it. Otherwise, the dump's type and values are kept.
     """
     info, shaped = fit.info, fit.prepare
     name, graph_dtype, quant = info.name, str(info.dtype), info.quant
@@ -494,7 +497,7 @@ def _can_hold(name: str, entry: DumpedTensor, dtype: str) -> bool:
 
 
 def _codes(values: np.ndarray, quant: QuantParams) -> np.ndarray | None:
-    """Return the codes of real values; None if a value belongs to no code."""
+    """Return the codes of real values; None if a value does not correspond to a code."""
     try:
         codes = quantize(values, quant)
         real = dequantize(codes, quant, double=True)
@@ -507,7 +510,7 @@ def _codes(values: np.ndarray, quant: QuantParams) -> np.ndarray | None:
 
 
 def _along_axis(quant: QuantParams, rank: int) -> np.ndarray:
-    """Return zero points shaped to broadcast along their axis; the largest if they are given for blocks."""
+    """Return zero points shaped to broadcast along their axis; the largest one if they are block-wise."""
     zero = quant.zero_point
     if zero.size == 1 or quant.axis is None or quant.block_size is not None:
         return np.asarray(np.abs(zero).max(initial=0))
@@ -523,7 +526,7 @@ def _certain(codes: np.ndarray | None) -> np.ndarray:
 def _shaped(
     entries: Sequence[DumpedTensor], info: TensorInfo, known: TensorInfo | None
 ) -> tuple[TensorInfo, Prepare, list[str]]:
-    """Check the shape of dumped values against the graph's; only extents of 1 may differ."""
+    """Check the shape of dumped values against the graph's. Only extents of 1 may differ."""
     first, shape = entries[0], None if known is None else known.shape
     if shape is None:
         if first.flat:
@@ -564,7 +567,7 @@ def _as_is(array: np.ndarray) -> np.ndarray:
 
 
 def _resolved(entry: DumpedTensor, shape: tuple[int | None, ...]) -> tuple[int, ...] | None:
-    """Return the graph's shape with its open extents filled in; None if the values do not fit it."""
+    """Return the graph's shape with its open extents filled in; None if the values do not match it."""
     if not entry.flat:
         if len(shape) == len(entry.shape) and all(e in (None, s) for s, e in zip(entry.shape, shape, strict=True)):
             return entry.shape
@@ -585,7 +588,7 @@ def _extents(shape: Sequence[int | None]) -> str:
 
 
 class _ImportJob:
-    """One import: constants of the model, then the dump in its order."""
+    """One import: the constants of the model, then the dump in its order."""
 
     def __init__(
         self,
@@ -615,7 +618,7 @@ class _ImportJob:
         self.absent = [name for name in known.tensors if name not in fits and not known.is_constant(name)]
 
     def write(self, recorder: Recorder, on_progress: OnProgress | None) -> None:
-        """Write everything; after an error, nothing is left."""
+        """Write everything. After an error, nothing is left behind."""
         try:
             if self._model is not None:
                 for name in self.from_model:

@@ -1,4 +1,4 @@
-"""Names in a dump: renamed as the user asks, cleaned as tools do, and matched to the tensors of a graph."""
+"""Names in a dump: rename them as requested, clean them as tools do, and match them to the tensors of a graph."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _ELSEWHERE = re.compile(r"[^A-Za-z0-9]")
 
 @dataclass(frozen=True, slots=True)
 class NameMatch:
-    """The tensor of the graph that a name of the dump stands for.
+    """The tensor of the graph that a name in the dump stands for.
 
     Args:
         name: The name in the dump.
         tensor: The tensor of the graph.
-        how: "exact", "node" (the only output of the node of this name), "cleaned" or "cleaned node" (the same with
-            every character but letters and digits as "_").
+        how: "exact", "node" (the only output of the node with this name), "cleaned" or "cleaned node" (the same, with
+            every character except letters and digits replaced by "_").
     """
 
     name: str
@@ -34,18 +34,18 @@ class NameMatch:
 
 
 def cleaned(name: str) -> str:
-    """Return a name as tools write it in file names: every character but letters and digits is a `_`."""
+    """Return a name as tools write it in file names, with `_` for every character except letters and digits."""
     return _ELSEWHERE.sub("_", name).strip("_")
 
 
 def renaming(rules: Sequence[str]) -> Rename:
-    """Return a function that applies rename rules, one after the other.
+    """Return a function that applies rename rules in order.
 
     Args:
-        rules: Each "REGEX=TEXT", as `re.sub` takes them; the last "=" of a rule separates them.
+        rules: Rules "REGEX=TEXT" for `re.sub`. The last "=" of a rule is the separator.
 
     Raises:
-        UsageError: A rule has no "=", or its expression or text is invalid.
+        UsageError: A rule lacks "=", or its expression or text is invalid.
     """
     compiled: list[tuple[re.Pattern[str], str]] = []
     for rule in rules:
@@ -82,7 +82,7 @@ def match_names(names: Sequence[str], graph: Graph) -> tuple[list[NameMatch], di
         graph: The graph.
 
     Returns:
-        The matches, and the names without a match with the reason. A name that fits several tensors matches none.
+        The matches, and the unmatched names with the reason. A name that matches several tensors counts as unmatched.
     """
     single = {
         node.name: outputs[0] for node in graph.nodes if len(outputs := [name for name in node.outputs if name]) == 1
@@ -125,5 +125,5 @@ def _grouped(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
 
 
 def few(names: Sequence[str]) -> str:
-    """Return the first three of some names, and the number of the others."""
+    """Return the first three names, and how many more there are."""
     return ", ".join(map(repr, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -67,7 +67,7 @@ class LimitsText:
     """The text of a file with limits.
 
     Args:
-        file: Its name, as written by the user.
+        file: Its name, as the user wrote it.
         text: Its content, for the line numbers of errors.
         prefix: Prefix of the name of every table: "" or "tool.qdebug.".
     """
@@ -81,10 +81,10 @@ class LimitsText:
 
         Args:
             tables: The parsed text.
-            today: The day on which acknowledgements must still apply.
+            today: The day used to decide whether acknowledgements have expired.
 
         Raises:
-            LimitsError: A key or a value is not valid.
+            LimitsError: A key or a value is invalid.
         """
         self._check_keys(tables, _TABLES, "")
         default = self._table(tables, "default")
@@ -109,7 +109,7 @@ class LimitsText:
         """Return nodes and their notes, in order.
 
         Raises:
-            LimitsError: A key or a value is not valid.
+            LimitsError: A key or a value is invalid.
         """
         pairs = []
         for entry, at in self._entries(tables, "note"):
@@ -124,7 +124,7 @@ class LimitsText:
         return table
 
     def _entries(self, tables: Mapping[str, Any], name: str) -> Iterable[tuple[dict[str, Any], str]]:
-        """Return the tables of an array, each with its place as in "limit[2]", counted from 1."""
+        """Return the tables of an array, each with its position, such as "limit[2]", counted from 1."""
         entries = tables.get(name, [])
         if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
             raise self._entry_error(name, "", "is not an array of tables", f"Write [[{self._prefix}{name}]].")
@@ -209,7 +209,7 @@ class LimitsText:
         return LimitsError(f"{place}: {self._prefix}{path} {problem}.", hint=hint)
 
     def _line(self, at: str, key: str) -> int | None:
-        """Find the line of a key, counted from 1; None if the text has an unusual layout."""
+        """Return the line of a key, counted from 1; None if the text has an unusual layout."""
         table, _, number = at.rstrip("]").partition("[")
         name = re.escape(f"{self._prefix}{table or key}")
         header = re.compile(rf"\s*\[\[?\s*{name}\s*\]\]?\s*(#.*)?$")
@@ -237,12 +237,12 @@ def _sets_key(line: str, key: str) -> bool:
 
 
 def without_entries(text: str, name: str, gone: Sequence[bool]) -> str:
-    """Return the text of a file without some tables of an array; comments before the next table stay.
+    """Return a file's text without some tables of an array. Comments before the next table are kept.
 
     Args:
         text: The content of the file, one table after another.
-        name: Full name of the array, as in "tool.qdebug.acknowledged".
-        gone: For each of its tables in order, whether to remove it.
+        name: Full name of the array, such as "tool.qdebug.acknowledged".
+        gone: For each table of the array in order, whether to remove it.
     """
     lines = text.splitlines(keepends=True)
     header = re.compile(rf"\s*\[\[\s*{re.escape(name)}\s*\]\]")
@@ -261,14 +261,15 @@ _NEW_FILE_HEAD = "# Limits for qdebug; see qdebug help tolerance for the format.
 
 
 def load_limits(path: str | Path, *, today: dt.date | None = None) -> Limits:
-    r"""Read the limits of a file.
+    r"""Read the limits in a file.
 
     Args:
         path: A limits file, or a pyproject.toml whose table `tool.qdebug` holds limits or names their file.
-        today: The day on which acknowledgements must still apply; the real one if None.
+        today: The day used to decide whether acknowledgements have expired; None for the current date.
 
     Raises:
-        LimitsError: The file cannot be read, is not valid TOML, or has an invalid entry; the message has key and line.
+        LimitsError: The file cannot be read, is not valid TOML, or has an invalid entry; the message names key and
+            line.
 
     Example:
         >>> _ = pathlib.Path("limits.toml").write_text("[default]\nmin_sqnr = 3")
@@ -291,20 +292,20 @@ def acknowledge(
     expires: dt.date | None = None,
     today: dt.date | None = None,
 ) -> Limits:
-    """Acknowledge in a limits file that a node is beyond its limit, and return the file's new limits.
+    """Acknowledge in a limits file that a node exceeds its limit. Return the file's new limits.
 
-    The entry is added at the end; the rest of the file, comments included, stays as it is. A missing file is made.
+    The entry is added at the end. The rest of the file is not changed, including comments. A missing file is created.
     `DiffSession.acknowledge(limits.acknowledged)` updates an open comparison.
 
     Args:
         path: A limits file, or a pyproject.toml.
-        node: Exact name of a backend node; for a graph input, that of the tensor.
-        reason: Why it is acceptable, for the reader when it expires.
-        expires: The last day on which it applies; None for ever.
+        node: Exact name of a backend node; for a graph input, the name of the tensor.
+        reason: Why the error is acceptable, for whoever reads it when it expires.
+        expires: The last day on which it applies; None for no end.
         today: As in `load_limits`.
 
     Raises:
-        LimitsError: The reason is empty, the day is over, or the file cannot be read or written.
+        LimitsError: The reason is empty, the day is in the past, or the file cannot be read or written.
     """
     path = Path(path)
     day = today or dt.date.today()
@@ -327,17 +328,17 @@ def acknowledge(
 
 
 def withdraw(path: str | Path, node: str, *, today: dt.date | None = None) -> Limits:
-    """Remove the acknowledgements of a node from a limits file, and return the file's new limits.
+    """Remove the acknowledgements of a node from a limits file. Return the file's new limits.
 
-    The rest of the file, comments included, stays as it is.
+    The rest of the file is not changed, including comments.
 
     Args:
         path: A limits file, or a pyproject.toml.
-        node: Exact name of a backend node; for a graph input, that of the tensor.
+        node: Exact name of a backend node; for a graph input, the name of the tensor.
         today: As in `load_limits`.
 
     Raises:
-        LimitsError: No entry names the node, the tables of the file do not follow each other plainly, or it cannot be
+        LimitsError: No entry names the node, the layout of the tables in the file is unusual, or the file cannot be
             read or written.
     """
     path = Path(path)
@@ -371,13 +372,13 @@ def withdraw(path: str | Path, node: str, *, today: dt.date | None = None) -> Li
 
 
 def load_notes(path: str | Path) -> dict[str, str]:
-    """Read the notes on nodes, by node; empty if there is no such file.
+    """Read the notes on nodes, by node; empty if the file does not exist.
 
     Args:
         path: A limits file, or a pyproject.toml.
 
     Raises:
-        LimitsError: The file cannot be read, or a note is not valid.
+        LimitsError: The file cannot be read, or a note is invalid.
     """
     path = Path(path)
     if not path.exists():
@@ -390,16 +391,16 @@ def load_notes(path: str | Path) -> dict[str, str]:
 
 
 def write_note(path: str | Path, node: str, text: str) -> None:
-    """Write a note on a node into a limits file, in place of an earlier one; the rest stays as it is.
+    """Write a note on a node to a limits file, replacing an earlier note. The rest of the file is not changed.
 
     Args:
-        path: A limits file, or a pyproject.toml; made if it is missing.
-        node: Exact name of a backend node; for a graph input, that of the tensor.
+        path: A limits file, or a pyproject.toml; created if missing.
+        node: Exact name of a backend node; for a graph input, the name of the tensor.
         text: The note; "" to remove it.
 
     Raises:
-        LimitsError: There is no note to remove, the tables of the file do not follow each other plainly, or it cannot
-            be read or written.
+        LimitsError: There is no note to remove, the layout of the tables in the file is unusual, or the file cannot be
+            read or written.
     """
     path = Path(path)
     text_before = read_text(path) if path.exists() else _NEW_FILE_HEAD
@@ -433,7 +434,7 @@ def _without_notes(path: Path, text: str) -> dict[str, Any]:
 
 
 def _with_block(text: str, block: str) -> str:
-    """Add a table at the end of a file, after an empty line."""
+    """Add a table at the end of a file, after a blank line."""
     gap = "" if not text or text.endswith("\n\n") else "\n" if text.endswith("\n") else "\n\n"
     return text + gap + block
 
@@ -446,10 +447,10 @@ def _block(entry: Acknowledgement, prefix: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """Return a TOML basic string; characters that could hide or reorder text are escaped.
+    """Return a TOML basic string. Characters that could hide or reorder text are escaped.
 
     Raises:
-        LimitsError: The text has a lone surrogate, which TOML cannot hold.
+        LimitsError: The text contains a lone surrogate, which TOML does not allow.
     """
     if not text.isprintable() and any("\ud800" <= character <= "\udfff" for character in text):
         raise LimitsError(
@@ -468,7 +469,7 @@ def _escaped(character: str) -> str:
 
 
 def _replace_file(path: Path, text: str) -> None:
-    """Replace a file atomically, through a link if it is one.
+    """Replace a file atomically. If it is a link, replace its target.
 
     Raises:
         LimitsError: The file cannot be written.

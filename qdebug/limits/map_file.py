@@ -119,18 +119,18 @@ def _map_error(path: Path, found: str, expected: str) -> UsageError:
 
 
 def write_pair(path: str | Path, backend: str, reference: str) -> PairList:
-    """Write a pair into a map, in place of earlier entries for the backend tensor; the rest stays as it is.
+    """Write a pair to a map, replacing earlier entries for the backend tensor. The rest of the file is not changed.
 
     Args:
-        path: A map; made if it is missing.
+        path: A map; created if missing.
         backend: The backend tensor.
-        reference: Its partner; "" if it has none.
+        reference: Its counterpart; "" if it has none.
 
     Returns:
         The new content of the map.
 
     Raises:
-        UsageError: The map cannot be read or written, or its tables do not follow each other plainly.
+        UsageError: The map cannot be read or written, or the layout of its tables is unusual.
         LimitsError: A name cannot be written as TOML.
     """
     path = Path(path)
@@ -149,7 +149,7 @@ def write_pair(path: str | Path, backend: str, reference: str) -> PairList:
 
 
 def map_text(result: RunComparison) -> str:
-    """Return the text of a map of a comparison, to be completed by hand.
+    """Return the text of a map for a comparison, to be completed by hand.
 
     Pairs found by values or by hand are entries, so that they are kept. Pairs found by names and graphs are comments,
     since they are found again without an entry.
@@ -185,7 +185,7 @@ def _match_comment(node: NodeResult) -> str:
 
 
 def _comment(text: str) -> str:
-    """Return a text for a comment, on one line and escaped."""
+    """Return a text escaped for a comment, on one line."""
     return quoted(text.encode("utf-8", "replace").decode("utf-8"))[1:-1]
 
 

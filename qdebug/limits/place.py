@@ -1,4 +1,4 @@
-"""Find and read the file with a project's limits, and the tables in it."""
+"""Find and read the file with a project's limits, and its tables."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def find_limits(folder: str | Path = ".") -> Path | None:
     """Find the limits of a project: the nearest pyproject.toml with a table `tool.qdebug`.
 
     Args:
-        folder: The folder to begin in; its parents follow.
+        folder: The folder to start in; its parents follow.
 
     Returns:
-        A path for `load_limits`; None if no project has the table.
+        A path for `load_limits`; None if no project file has the table.
 
     Raises:
         LimitsError: A pyproject.toml that mentions qdebug is not valid TOML.
@@ -37,7 +37,7 @@ def find_limits(folder: str | Path = ".") -> Path | None:
 
 
 def _read_project(path: Path) -> str:
-    """Return the text of a project file; "" if it is missing or unreadable, which other tools report."""
+    """Return the text of a project file; "" if it is missing or unreadable, which is left to other tools to report."""
     try:
         return read_text(path)
     except (OSError, LimitsError):
@@ -53,7 +53,7 @@ def read_text(path: Path) -> str:
     """Read a file with limits.
 
     Raises:
-        LimitsError: The file is missing, too large, unreadable or no text.
+        LimitsError: The file is missing, too large, unreadable, or not text.
     """
     try:
         return read_regular(path, _MAX_BYTES).decode("utf-8")
@@ -72,10 +72,10 @@ def read_text(path: Path) -> str:
 
 
 def tables_of(path: Path, text: str) -> tuple[dict[str, Any], Path | None]:
-    """Return the tables of limits in a file, or the path of another file that holds them.
+    """Return the tables of limits in a file, or the path of the file that it refers to.
 
     Raises:
-        LimitsError: The file is not valid TOML, or its reference to the other file is not valid.
+        LimitsError: The file is not valid TOML, or its reference to the other file is invalid.
     """
     try:
         tables: Any = parse_toml(text)

@@ -1,8 +1,8 @@
-"""Limits that known-good runs keep with a margin, as the text of a limits file.
+"""Suggest limits that known-good runs meet with a margin, as the text of a limits file.
 
-For each tensor the worst value over all runs counts. The SQNR may be 3 dB lower, and the largest difference half as
-large again but at least one step larger. A tensor that was identical in every run gets no limit of its own: derived
-limits apply to it.
+For each tensor, the worst value over all runs is used. The SQNR may be 3 dB lower. The largest difference may be 50 %
+larger, and at least one step larger. A tensor that was identical in every run does not get a limit, so derived limits
+apply to it.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ __all__ = ["suggested_limits"]
 
 _WILDCARD = re.compile(r"([*?\[])")
 _SURROGATE = re.compile("[\ud800-\udfff]")
-"""Lone surrogates, which names may have and TOML may not."""
+"""Lone surrogates, which names may contain but TOML may not."""
 
 
 def suggested_limits(results: Mapping[str, RunComparison]) -> str:
-    """Return the text of a limits file that all these comparisons keep.
+    """Return the text of a limits file that all of the comparisons meet.
 
     Args:
         results: Comparisons of known-good runs with one reference, by the name of the run.
 
     Raises:
-        LimitsError: No tensor was compared in any of them.
+        LimitsError: No tensor was compared in any run.
     """
     nodes_by_tensor: dict[str, list[NodeResult]] = {}
     for result in results.values():

@@ -1,4 +1,4 @@
-"""Recorded facts as frozen values: graph, tensors, quantization, run facts. No input or output."""
+"""Recorded facts as frozen values: graph, tensors, quantization, run facts. Does not read or write files."""
 
 from qdebug.model.graph import AttrValue, Graph, Node
 from qdebug.model.quant import QuantParams

@@ -1,6 +1,6 @@
-"""Logical dtypes: the names of the element types a recording can hold.
+"""Logical dtypes: the names of the element types that a recording can hold.
 
-A logical dtype is named as numpy or ml_dtypes names it ("float32", "bfloat16", "int4", "float8_e4m3fn", "bool").
+A logical dtype has its name from numpy or ml_dtypes ("float32", "bfloat16", "int4", "float8_e4m3fn", "bool").
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _EXTENSION = (
 )
 
 LOGICAL_DTYPES: tuple[str, ...] = (*_NUMPY.split(), *_EXTENSION.split())
-"""Every logical dtype, in the order that recordings number them: append only."""
+"""Every logical dtype, in the order of its number in recordings. Append only."""
 
 
 @cache
@@ -44,7 +44,7 @@ def logical_name(dtype: np.dtype) -> str:
     """Return the logical name of a numpy dtype of any byte order.
 
     Raises:
-        ValueError: The dtype has no logical name (object, text, structured, longdouble).
+        ValueError: The dtype does not have a logical name (object, text, structured, longdouble).
     """
     if dtype.name not in LOGICAL_DTYPES:
         raise ValueError(f"numpy dtype {dtype} has no logical dtype")
@@ -68,7 +68,7 @@ def is_float(name: str) -> bool:
 
 @cache
 def code_limits(name: str) -> tuple[int, int] | tuple[None, None]:
-    """Return the lowest and highest value of an integer dtype; (None, None) for any other.
+    """Return the lowest and highest value of an integer dtype; (None, None) for other dtypes.
 
     Raises:
         ValueError: The name is not in `LOGICAL_DTYPES`.

@@ -1,4 +1,4 @@
-"""Freeze the values of the model types, so that recorded facts cannot change."""
+"""Freeze the values of model types, so that recorded facts cannot change."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 
 def frozen_mapping(values: Mapping[str, V]) -> Mapping[str, V]:
-    """Copy a mapping into a read-only one, including its arrays; a read-only mapping is returned unchanged."""
+    """Copy a mapping to a read-only one, including its arrays. A read-only mapping is returned unchanged."""
     if not values:
         return _EMPTY
     if isinstance(values, MappingProxyType):
@@ -35,7 +35,7 @@ def frozen_mapping(values: Mapping[str, V]) -> Mapping[str, V]:
 
 
 def same_value(first: Any, second: Any) -> bool:
-    """Return whether two values are equal, arrays by dtype, shape and bytes (so that NaN equals itself)."""
+    """Return whether two values are equal. Arrays are compared by dtype, shape and bytes, so that NaN equals itself."""
     if isinstance(first, np.ndarray) or isinstance(second, np.ndarray):
         return (
             isinstance(first, np.ndarray)
@@ -47,5 +47,5 @@ def same_value(first: Any, second: Any) -> bool:
 
 
 def rebuild(kind: type[T], given: Mapping[str, Any]) -> T:
-    """Make an object from its fields; unpickling calls this to freeze them again."""
+    """Create an object from its fields. Unpickling calls this to freeze the fields again."""
     return kind(**given)

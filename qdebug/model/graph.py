@@ -1,4 +1,4 @@
-"""The graph of a run: nodes in topological order and the tensors between them. Immutable: it is a recorded fact."""
+"""The graph of a run: nodes in topological order and the tensors between them. Immutable, as a recorded fact."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from qdebug.model.tensor import Role, TensorInfo
 __all__ = ["AttrValue", "Graph", "Node"]
 
 AttrValue = int | float | str | bool | tuple[int, ...] | tuple[float, ...] | tuple[str, ...] | np.ndarray
-"""An attribute of a node; arrays appear only where a framework keeps a small tensor as attribute."""
+"""An attribute of a node. Arrays occur only if a framework stores a small tensor as an attribute."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -27,14 +27,15 @@ class Node:
     """One operation of a graph.
 
     Args:
-        name: Unique in its graph.
-        op: Operator type as the framework names it, such as "Conv" or "QLinearConv".
-        inputs: Tensor names in the operator's order; "" where an optional input is left out.
-        outputs: Tensor names in the operator's order; "" where an output is not produced.
+        name: Name, unique in the graph.
+        op: Operator type under the framework's name, such as "Conv" or "QLinearConv".
+        inputs: Tensor names in the operator's order; "" for an omitted optional input.
+        outputs: Tensor names in the operator's order; "" for an output that is not produced.
         attrs: The operator's attributes.
-        domain: Operator set it belongs to; "" is the ONNX standard's.
-        origin: Names of the source model's nodes folded into this one; empty if it is one of them.
-        placement: Where it ran: a device, provider or delegate; after ": " facts of the kernel. "" if unknown.
+        domain: Operator domain; "" is the ONNX standard.
+        origin: Names of the source model's nodes folded into this one; empty if the node is in the source model itself.
+        placement: Where it ran: a device, provider or delegate, optionally followed by ": " and facts about the kernel;
+            "" if unknown.
 
     Example:
         >>> qdebug.Node(name="n", op="Relu", inputs=("x",), outputs=("y",)).outputs
@@ -79,18 +80,18 @@ class Graph:
     """Nodes in topological order, and their tensors.
 
     Args:
-        nodes: In any order; kept in the given order where that is topological, else sorted stably.
-        tensors: Facts of tensors; tensors that only nodes name are added without facts.
+        nodes: Nodes in any order. A topological order is kept; other orders are sorted stably.
+        tensors: Facts about tensors. Tensors that only nodes name are added without facts.
         inputs: Names of the graph's inputs, in order.
         outputs: Names of the graph's outputs, in order.
         name: The model's name.
         opset: Version of each operator set, by domain.
 
     Attributes:
-        producer: Gives the node that produces a tensor; None for inputs, constants and unknown names.
+        producer: Returns the node that produces a tensor; None for inputs, constants and unknown names.
 
     Raises:
-        GraphError: A cycle, a tensor with two producers, or two nodes of one name.
+        GraphError: A cycle, a tensor with two producers, or two nodes with the same name.
 
     Example:
         >>> graph = qdebug.open_recording("int8.h5").graph
@@ -142,7 +143,7 @@ class Graph:
         return rebuild, (Graph, plain | {"tensors": tuple(self.tensors.values()), "opset": dict(self.opset)})
 
     def position(self, tensor: str) -> int | None:
-        """Return the topological position of the node that produces a tensor, or None."""
+        """Return the topological position of the node that produces a tensor; None without one."""
         positions = self._positions
         if positions is None:
             positions = self._positions = _positions(self.nodes)

@@ -1,4 +1,4 @@
-"""Encode results as JSON: the fields of a dataclass become the keys of an object."""
+"""Encode results as JSON: the fields of a dataclass become keys of an object."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ Count = Annotated[int, SchemaPart(minimum=0)]
 
 
 class JsonObject:
-    """A dataclass that is an object of the JSON.
+    """A dataclass that becomes a JSON object.
 
-    A subclass may set `json_keys`: the keys in the order of the JSON, apart by blanks. Without it they are the fields.
-    A key is the name of a field or property, or `key=attribute` where the names differ; the attribute may be a path
-    (`largest=witness.largest`). `key?` is left out where the value is None. `key|null` is null where the value is empty
+    A subclass may set `json_keys`: the keys in the order of the JSON, separated by blanks. By default, the keys are the
+    fields. A key is the name of a field or property, or `key=attribute` if the names differ. The attribute may be a
+    path (`largest=witness.largest`). `key?` is left out if the value is None. `key|null` is null if the value is empty
     or 0. A subclass with a `json_format` is a whole document.
 
     Example:
@@ -50,7 +50,7 @@ class JsonObject:
     json_keys: ClassVar[str] = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the object as JSON has it; non-finite numbers are the strings "NaN", "Infinity", "-Infinity"."""
+        """Return the object as JSON data. Non-finite numbers are the strings "NaN", "Infinity" and "-Infinity"."""
         head = {"format": f"qdebug.{self.json_format}", "version": 1} if self.json_format else {}
         return head | _object(self)
 
@@ -58,17 +58,17 @@ class JsonObject:
         """Return the object as JSON text.
 
         Args:
-            indent: Blanks for each level; None for one line.
+            indent: Spaces per level; None for a single line.
         """
         return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
 
 
 class JsonKey(NamedTuple):
-    """A key of an object.
+    """A key of a JSON object.
 
     Args:
         key: Its name.
-        path: Attribute path to the value; null if an attribute on the way is None.
+        path: Attribute path to the value; null if an attribute along the path is None.
         optional: Whether the key is left out if the value is None.
         nullable: Whether it is null if the value is empty or 0.
     """
@@ -103,7 +103,7 @@ def _object(of: Any) -> dict[str, Any]:
 
 
 def json_safe(value: Any) -> Any:
-    """Return a value as JSON has it, at any depth: non-finite numbers by name, arrays flat, dataclasses as objects."""
+    """Return a value as JSON data, at any depth: non-finite numbers by name, arrays flat, dataclasses as objects."""
     if isinstance(value, float):
         if math.isfinite(value):
             return value

@@ -1,4 +1,4 @@
-"""Partial records of values that are not recorded in full: statistics, and perhaps some elements."""
+"""Partial records of values that are not recorded in full: statistics, and optionally some elements."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ __all__ = ["EXPONENT_BINS", "LOWEST_EXPONENT", "Kept", "Statistics"]
 
 LOWEST_EXPONENT = -40
 EXPONENT_BINS = 64
-"""Bin k of a histogram counts magnitudes from 2**(LOWEST_EXPONENT + k) up to below twice that; the first also smaller
-ones but 0, the last also larger ones but infinity."""
+"""Number of bins of a histogram.
+
+Bin k counts magnitudes from 2**(LOWEST_EXPONENT + k) up to but excluding twice that. The first bin also counts smaller
+magnitudes except 0, and the last bin also counts larger ones except infinity.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -23,11 +26,11 @@ class Statistics:
         nan: Number of NaN elements.
         inf: Number of infinite elements.
         zero: Number of zeros.
-        low: Smallest stored element except NaN; NaN if there is none.
-        high: Largest stored element except NaN; NaN if there is none.
+        low: Smallest stored element except NaN; NaN without one.
+        high: Largest stored element except NaN; NaN without one.
         at_qmin: Codes equal to qmin; 0 without integer codes.
         at_qmax: Codes equal to qmax; 0 without integer codes.
-        absmax: Largest magnitude of the finite real values; like the following, NaN if there are none.
+        absmax: Largest magnitude of the finite real values; NaN without any, like the following.
         mean: Their mean.
         std: Their standard deviation.
         l2: Root of the sum of their squares.
@@ -58,11 +61,11 @@ class Kept:
     Args:
         dtype: Logical dtype of the elements.
         shape: The tensor's shape.
-        digest: Hash of all elements: equal hashes mean equal bits.
+        digest: Hash of all elements. Equal hashes mean equal bits.
         statistics: Statistics of all elements.
-        positions: Positions in C order of the recorded elements, ascending, int64; None if none were recorded.
+        positions: Positions of the recorded elements in C order, ascending, int64; None without recorded elements.
         values: The recorded elements.
-        truncated: Whether fewer elements were recorded than requested, since the recording was full.
+        truncated: Whether fewer elements were recorded than requested, because the recording was full.
     """
 
     dtype: str

@@ -1,4 +1,4 @@
-"""Normalize recorded graphs: layouts become node attributes, and quantizers of any framework ONNX operators."""
+"""Normalize recorded graphs: layouts become node attributes, and quantizers of any framework become ONNX operators."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ __all__ = ["is_channels_last", "normalized"]
 
 
 def is_channels_last(layout: str | None) -> bool:
-    """Return whether a layout has its channels last, such as "NHWC".
+    """Return whether a layout has channels last, such as "NHWC".
 
     Args:
-        layout: One letter for each dimension; None if unknown.
+        layout: One letter per dimension; None if unknown.
     """
     return layout in ("NHWC", "NDHWC", "NWC", "NLC", "NTC")
 
 
 def normalized(graph: Graph) -> Graph:
-    """Return a graph whose nodes state layouts and quantizers as kernels expect; the same graph if they do.
+    """Return a graph whose nodes state layouts and quantizers as kernels expect; the same graph if they already do.
 
     A node gets `channels_last=1` if only the layout of a tensor states it; an attribute of 0 or 1 is kept. A conversion
     between codes and real numbers in any framework becomes an ONNX operator.

@@ -1,4 +1,4 @@
-"""Match typed names: parts of names, patterns, and suggestions for unknown names."""
+"""Match names that users type: parts of names, patterns, and suggestions for unknown names."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def fitting_names(text: str, known: Iterable[str]) -> list[str]:
     """Return the names that match a pattern, or that contain a text.
 
     Args:
-        text: A pattern with `*` or `?` for whole names; else a part of a name, in either case. Brackets are literal:
-            names contain them.
+        text: A pattern with `*` or `?` for whole names; otherwise a part of a name, case-insensitive. Brackets are
+            literal, since names contain them.
         known: All names.
     """
     names = dict.fromkeys(known)
@@ -28,13 +28,13 @@ def fitting_names(text: str, known: Iterable[str]) -> list[str]:
 
 
 def listed_names(names: Iterable[str]) -> str:
-    """List the first names, and the number of further ones."""
+    """Return the first names as text, and how many more there are."""
     quoted = [repr(name) for name in names]
     more = len(quoted) - _LISTED
     return ", ".join(quoted[:_LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
 def near_names(text: str, known: Iterable[str]) -> str:
-    """Return a sentence with the names similar to a text, after a blank; "" if there are none."""
+    """Return a blank and a sentence with the names similar to a text; "" if there are none."""
     near = get_close_matches(text, dict.fromkeys(known), n=3)
     return f" Near names: {listed_names(near)}." if near else ""

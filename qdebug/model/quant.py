@@ -26,7 +26,7 @@ def _whole(values: npt.ArrayLike, title: str) -> np.ndarray:
 
 
 def _in_single(scale: np.ndarray) -> np.ndarray:
-    """Round scales to float32, in float64; a scale that is no normal float32 is left unchanged."""
+    """Round scales to float32, returned as float64. A scale that is not a normal float32 is left unchanged."""
     exact = np.asarray(scale, np.float64)
     if scale.dtype == np.float32:
         return exact
@@ -37,10 +37,10 @@ def _in_single(scale: np.ndarray) -> np.ndarray:
 
 
 def is_same_scale(first: np.ndarray, second: np.ndarray) -> bool:
-    """Return whether two arrays of scales have equal shapes and equal numbers when rounded to float32.
+    """Return whether two arrays of scales have equal shapes, and equal numbers after rounding to float32.
 
-    Runtimes keep scales as float32. Decimals printed from them, or the float64 that they were computed from, are equal
-    scales.
+    Runtimes store scales as float32. Decimals printed from such a scale, or the float64 from which it was computed,
+    count as the same scale.
 
     Example:
         >>> is_same_scale(np.array([0.1]), np.float32([0.1]))
@@ -53,28 +53,28 @@ def is_same_scale(first: np.ndarray, second: np.ndarray) -> bool:
 class QuantParams(JsonObject):
     """Affine quantization of one tensor: real = scale * (code - zero_point).
 
-    A parameter that a backend really uses is a fact and is kept as it is, a zero or NaN scale
-    included; whether it makes sense is judged elsewhere.
+    A parameter that a backend actually uses is a fact and is kept unchanged, even a zero or NaN scale. Whether it makes
+    sense is judged elsewhere.
 
-    Scales are equal if they are when rounded to float32, see `is_same_scale`, and real values are computed with those.
+    Scales are equal if they are equal after rounding to float32 (see `is_same_scale`). Real values are computed with
+    the rounded scales.
 
     Args:
         dtype: Logical dtype of the codes, such as "int8".
-        scale: Real units per code; one value, one per channel along `axis`, or an array of the
-            tensor's rank for blocks. Kept as float32 if given as float32, else float64.
-        zero_point: The code of real 0, same shape as `scale`; 0 if left out. Of either, one value
-            stands for all channels.
-        axis: Channel axis the values go along; None for one value per tensor.
-        block_size: Elements along `axis` that share a scale; None unless block-wise. ONNX writes 0 for that.
-        qmin: Lowest code in use; the dtype's lowest if left out. None for float codes.
-        qmax: Highest code in use; the dtype's highest if left out. None for float codes.
+        scale: Real units per code; one value, one per channel along `axis`, or an array of the tensor's rank for
+            blocks. Stored as float32 if given as float32, else as float64.
+        zero_point: The code of real 0, in the shape of `scale`; 0 by default. For both, a single value applies to all
+            channels.
+        axis: Channel axis of the values; None for one value per tensor.
+        block_size: Elements along `axis` that share a scale; None unless block-wise. ONNX writes 0 in that case.
+        qmin: Lowest code in use; the dtype's lowest by default. None for float codes.
+        qmax: Highest code in use; the dtype's highest by default. None for float codes.
         multiplier: Integer requantization multiplier of a fixed-point backend, if known.
         shift: Its right shift in bits, if known.
 
     Raises:
-        ValueError: The shapes of `scale` and `zero_point` differ, there are several scales
-            and no axis, a block has less than no elements, or a zero point, multiplier or shift is no whole
-            number.
+        ValueError: The shapes of `scale` and `zero_point` differ, there are several scales without an axis, a block
+            size is negative, or a zero point, multiplier or shift is not a whole number.
 
     Example:
         >>> quant = qdebug.QuantParams(dtype="int8", scale=0.5, zero_point=3)
@@ -120,10 +120,10 @@ class QuantParams(JsonObject):
             set_(self, name, None if value is None else _whole(value, name))
 
     def check_zero_point(self) -> None:
-        """Check that all zero points are valid codes; not called for the contents of files.
+        """Check that all zero points are valid codes. Not called for the contents of files.
 
         Raises:
-            ValueError: One lies outside the dtype's range.
+            ValueError: A zero point is outside the dtype's range.
         """
         low, high = code_limits(self.dtype)
         if low is None or high is None:
@@ -134,12 +134,12 @@ class QuantParams(JsonObject):
 
     @property
     def real_scale(self) -> np.ndarray:
-        """The scale that real values are computed with, as float64: rounded to float32, see `is_same_scale`."""
+        """The scale with which real values are computed, as float64: rounded to float32, see `is_same_scale`."""
         return _in_single(self.scale)
 
     @property
     def span(self) -> tuple[float, float] | None:
-        """The lowest and the highest real value of any code, over all channels; None if not integers."""
+        """The lowest and highest real value of any code, over all channels; None for codes that are not integers."""
         if self.qmin is None or self.qmax is None:
             return None
         if self.scale.size == 1:  # as numpy does it, in a tenth of the time
@@ -155,12 +155,12 @@ class QuantParams(JsonObject):
         return self.scale.size > 1
 
     def has_same_scale(self, other: QuantParams) -> bool:
-        """Return whether both have equal scales, along the same axis and in the same blocks."""
+        """Return whether both have equal scales along the same axis and in the same blocks."""
         is_same_axis = (self.axis, self.block_size) == (other.axis, other.block_size)
         return (is_same_axis or self.scale.size == other.scale.size == 1) and is_same_scale(self.scale, other.scale)
 
     def has_same_codes(self, other: QuantParams) -> bool:
-        """Return whether equal codes mean equal real numbers in both, for any type and range of codes."""
+        """Return whether equal codes mean equal real numbers in both, independent of the type and range of codes."""
         return self.has_same_scale(other) and np.array_equal(self.zero_point, other.zero_point)
 
     def _key(self) -> tuple[Any, ...]:

@@ -33,20 +33,20 @@ __all__ = [
 
 
 class SkipCause(StrEnum):
-    """Why a tensor of the run was not recorded; `FUSED`, `FOLDED` and `VIEW` mean that there is nothing to record.
+    """Why a tensor of the run was not recorded. With `FUSED`, `FOLDED` and `VIEW`, there is nothing to record.
 
     Example:
         >>> recorder.skip("relu1", "fused into conv1", because="fused")
     """
 
     FUSED = "fused"
-    """A fused node computes it inside."""
+    """A fused node computes it internally."""
     FOLDED = "folded"
-    """It was computed beforehand, and is part of a constant."""
+    """It was computed in advance and is part of a constant."""
     VIEW = "view"
-    """It is another shape of a tensor that was recorded."""
+    """It is a recorded tensor in a different shape."""
     UNSUPPORTED = "unsupported"
-    """The runtime makes it, and does not give it out."""
+    """The runtime computes it but does not expose it."""
     NOT_DUMPED = "not_dumped"
     """Whoever dumped the run left it out."""
 
@@ -67,7 +67,7 @@ class Fidelity(StrEnum):
     BIT_EQUAL = "bit_equal"
     DIFFERS = "differs"
     NONDETERMINISTIC = "nondeterministic"
-    """Two plain runs on the same inputs differ: recording is not to blame."""
+    """Two plain runs on the same inputs differ, so recording is not the cause."""
     UNKNOWN = "unknown"
 
 
@@ -79,23 +79,24 @@ class RunInfo(JsonObject):
     """Facts of a recorded run.
 
     Args:
-        backend: Name of what ran the network.
+        backend: Name of the software that ran the network.
         model: File name or title of the network; "" if unknown.
-        model_sha256: Hash of the model file in hexadecimal; "" if there was none.
+        model_sha256: Hash of the model file in hexadecimal; "" without a file.
         taps: How tensors were tapped ("faithful", "all", "outputs", "put" for a recorder in a harness).
         fidelity: Whether recording changed the result.
-        fidelity_detail: One clause on how that was established, or how large the change is.
-        complete: False if the run did not finish or the file was rescued.
+        fidelity_detail: One clause about how this was established, or how large the change is.
+        complete: False if the run did not finish or the file was recovered.
         created: UTC time in ISO 8601.
-        versions: Version of each package that took part.
-        cpu_flags: Instruction sets of the processor that matter to arithmetic.
-        options: Backend options in force.
-        skipped: Tensors that exist in the run and were not recorded, with the reason.
-        skip_causes: Why, in one word, for those of them of which it was said.
-        doubts: Implausible facts by tensor, a clause each; they are kept as stated.
-        disturbed: Tensors whose recorded values are not those of a plain run, as recording changed how they are
+        versions: Version of each package that was involved.
+        cpu_flags: Instruction sets of the processor that affect arithmetic.
+        options: Backend options in effect.
+        skipped: Tensors that exist in the run but were not recorded, with the reason.
+        skip_causes: The cause of each skipped tensor for which one was stated.
+        doubts: Implausible facts by tensor, one clause each. The facts are kept as stated.
+        disturbed: Tensors whose recorded values differ from a plain run because recording changed how they are
             computed, with the reason.
-        borrowed_order: Whether the recording states no graph, and order, inputs and outputs are the other run's.
+        borrowed_order: Whether the recording does not state a graph, and uses the other run's order, inputs and
+            outputs.
 
     Example:
         >>> qdebug.open_recording("int8.h5").info.options["arithmetic"]
@@ -135,13 +136,15 @@ class RunInfo(JsonObject):
         return self.skip_causes.get(tensor) is SkipCause.NOT_DUMPED
 
     def never_made(self) -> dict[str, str]:
-        """Return the tensors with nothing to record, with the reason."""
+        """Return the tensors for which there is nothing to record, with the reason."""
         benign = (name for name, cause in self.skip_causes.items() if cause.is_benign)
         return {name: self.skipped[name] for name in benign if name in self.skipped}
 
 
 class Outline(NamedTuple):
-    """Facts of values that a recording has without reading them. Equal outlines in a recording mean equal values.
+    """Facts about recorded values that are known without reading them.
+
+    Within a recording, equal outlines mean equal values.
 
     Args:
         dtype: Logical dtype of the elements.
@@ -155,9 +158,9 @@ class Outline(NamedTuple):
 
 
 class Recording(ABC):
-    """A recorded run, wherever it is kept. Analysis sees this and never a file.
+    """A recorded run, independent of how it is stored. Analyses use this interface and never a file.
 
-    Only what is abstract must be written for a new kind of recording; the other answers have defaults.
+    A new kind of recording must implement only the abstract members. The others have defaults.
 
     Example:
         >>> isinstance(qdebug.open_recording("int8.h5"), qdebug.Recording)
@@ -182,30 +185,33 @@ class Recording(ABC):
     @property
     @abstractmethod
     def steps(self) -> int:
-        """Number of steps of a stateful net for each sample; 1 for any other."""
+        """Number of steps per sample of a stateful network; 1 for other networks."""
 
     @property
     @abstractmethod
     def names(self) -> Sequence[str]:
-        """Names of the tensors with any record, constants included, in the order of their first values."""
+        """Names of the tensors with any record, including constants, in the order of their first values."""
 
     @property
     def event_quants(self) -> Mapping[tuple[str, int, int], QuantParams]:
-        """Quantization of values that differs from their tensor's, by tensor, sample and step. Default: none."""
+        """Quantization of values that differs from their tensor's, by tensor, sample and step. Default: empty."""
         return {}
 
     @abstractmethod
     def has(self, tensor: str, sample: int = 0, step: int = 0) -> bool:
-        """Return whether values of a tensor were recorded for a sample and step; a constant has them for all."""
+        """Return whether values of a tensor were recorded for a sample and step.
+
+        A constant's values apply to all of them.
+        """
 
     @abstractmethod
     def load(self, tensor: str, sample: int = 0, step: int = 0) -> np.ndarray:
         """Return the stored elements (codes, if quantized), read-only, in the logical dtype.
 
-        A very large array may lie in a temporary file that is read as it is touched.
+        A very large array may be backed by a temporary file that is read on access.
 
         Raises:
-            RecordingError: No values are kept under this name, sample and step.
+            RecordingError: No values are recorded under this name, sample and step.
         """
 
     def places(self, tensor: str | None = None) -> Sequence[tuple[int, int]]:
@@ -214,7 +220,7 @@ class Recording(ABC):
         Sample numbers may have gaps of any size, so counting through them could take forever.
 
         Args:
-            tensor: The tensor; None for any. A constant has sample 0 and step 0 only.
+            tensor: The tensor; None for any tensor. A constant has only sample 0 and step 0.
         """
         if tensor is not None and self.graph.is_constant(tensor):
             return ((0, 0),)
@@ -226,13 +232,13 @@ class Recording(ABC):
         return None
 
     def outline(self, tensor: str, sample: int = 0, step: int = 0) -> Outline | None:
-        """Return the outline of values that were recorded in full. Default: None, unknown."""
+        """Return the outline of values that were recorded in full. Default: None, for unknown."""
         del tensor, sample, step
         return None
 
 
 def shape_of(recording: Recording, tensor: str, sample: int = 0, step: int = 0) -> tuple[int, ...]:
-    """Return the shape of values, which are read only if the recording has no outline of them.
+    """Return the shape of values. The values are read only if the recording does not have their outline.
 
     Raises:
         RecordingError: No values are recorded under this name, sample and step.
@@ -242,7 +248,7 @@ def shape_of(recording: Recording, tensor: str, sample: int = 0, step: int = 0) 
 
 
 def quant_of(recording: Recording, tensor: str, sample: int = 0, step: int = 0) -> QuantParams | None:
-    """Return the quantization of values: their own if they have one, else their tensor's."""
+    """Return the quantization of values: their own if stated, else their tensor's."""
     if (own_quant := recording.event_quants.get((tensor, sample, step))) is not None:
         return own_quant
     info = recording.graph.tensors.get(tensor)
@@ -254,7 +260,7 @@ def either_places(
 ) -> Sequence[tuple[int, int]]:
     """Return the samples and steps at which either of two tensors has a record, in order.
 
-    A constant has its values for all samples and steps of the other recording.
+    The values of a constant apply to all samples and steps of the other recording.
 
     Args:
         reference: The reference recording.
@@ -278,7 +284,7 @@ class MemoryRecording(Recording):
         graph: The graph that ran.
         arrays: Values by (tensor, sample, step); constants under sample 0 and step 0. Copied if writable.
         info: Facts of the run.
-        quants: Quantization of values that do not have their tensor's.
+        quants: Quantization of values that differs from their tensor's.
         partly: Partial records of values that were not kept in full.
 
     Example:
@@ -319,11 +325,11 @@ class MemoryRecording(Recording):
 
     @classmethod
     def single(cls, graph: Graph, arrays: Mapping[str, np.ndarray], info: RunInfo | None = None) -> MemoryRecording:
-        """Make a recording of one sample and one step."""
+        """Create a recording with one sample and one step."""
         return cls(graph, {(name, 0, 0): array for name, array in arrays.items()}, info)
 
     def places(self, tensor: str | None = None) -> Sequence[tuple[int, int]]:
-        """Return the samples and steps with a record of a tensor, or of any, in order."""
+        """Return the samples and steps with a record of the tensor (by default of any tensor), in order."""
         if self._by_tensor is None:
             places_of: dict[str | None, set[tuple[int, int]]] = {None: {(0, 0)} if not self._varying else set()}
             for name, *place in self._varying:
@@ -342,7 +348,7 @@ class MemoryRecording(Recording):
         """Return the stored elements, read-only.
 
         Raises:
-            RecordingError: No values are kept under this name, sample and step.
+            RecordingError: No values are recorded under this name, sample and step.
         """
         try:
             return self._arrays[self._key(tensor, sample, step)]
@@ -369,7 +375,7 @@ def _rebuild(
     quants: Mapping[tuple[str, int, int], QuantParams],
     partly: Mapping[tuple[str, int, int], Kept],
 ) -> MemoryRecording:
-    """Make a recording from its parts; called by unpickling."""
+    """Create a recording from its parts. Called by unpickling."""
     return MemoryRecording(graph, arrays, info, quants=quants, partly=partly)
 
 
@@ -383,7 +389,7 @@ def no_values(tensor: str, sample: int, step: int, names: Iterable[str]) -> NotR
 
 
 def not_in_full(tensor: str, sample: int, step: int) -> NotRecordedError:
-    """Return the error for values that a recording has only in part."""
+    """Return the error for values that were recorded only in part."""
     return NotRecordedError(
         f"Only part of the values of tensor {tensor!r}, sample {sample}, step {step} was kept.",
         hint="Record the run again with all values: qdebug record --keep full.",

@@ -1,4 +1,4 @@
-"""Facts of a tensor besides its values."""
+"""Facts about a tensor besides its values."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorInfo(JsonObject):
-    """Describe one named tensor of a graph.
+    """Facts about one named tensor of a graph.
 
     Args:
-        name: Its name, exactly as the framework spells it.
-        shape: Extent of each dimension, None where it varies; None as a whole if unknown.
+        name: Its name, exactly as in the framework.
+        shape: Extent of each dimension, None for extents that vary; None altogether if unknown.
         dtype: Logical dtype of the stored elements (the codes, if quantized); None if unknown.
         role: Its role in the graph.
         layout: Order of its dimensions ("NCHW", "NHWC", "NCHW16c"), or None if unknown.
         quant: Quantization of codes; None if the elements are real numbers.
-        stands_for: Name of the tensor of the source model whose values this one holds in another
-            form (its codes, or these dequantized), where the model's own structure says so.
+        stands_for: Name of the source model's tensor whose values this one holds in a different form (as codes or
+            dequantized), if the model's structure shows it.
 
     Example:
         >>> qdebug.TensorInfo(name="x", shape=(None, 8), dtype="int8").shape

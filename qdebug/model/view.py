@@ -16,7 +16,7 @@ __all__ = ["View"]
 
 
 class View(Recording):
-    """A recording with another graph, further constants, or values in another form; all else is the recording's.
+    """Another recording with a different graph, additional constants, or values in a different form.
 
     Args:
         recording: The recording.
@@ -52,7 +52,7 @@ class View(Recording):
 
     @property
     def steps(self) -> int:
-        """Number of steps of a stateful net."""
+        """Number of steps of a stateful network."""
         return self._recording.steps
 
     @property
@@ -62,22 +62,22 @@ class View(Recording):
 
     @property
     def event_quants(self) -> Mapping[tuple[str, int, int], QuantParams]:
-        """Quantization of values that do not have their tensor's, by tensor, sample and step."""
+        """Quantization of values that differs from their tensor's, by tensor, sample and step."""
         return self._recording.event_quants
 
     def places(self, tensor: str | None = None) -> Sequence[tuple[int, int]]:
-        """Return the samples and steps with a record of a tensor, or of any, in order."""
+        """Return the samples and steps with a record of the tensor (by default of any tensor), in order."""
         return ((0, 0),) if tensor in self._constants else self._recording.places(tensor)
 
     def has(self, tensor: str, sample: int = 0, step: int = 0) -> bool:
-        """Return whether there are values of a tensor for a sample and step."""
+        """Return whether a tensor has values for a sample and step."""
         return tensor in self._constants or self._recording.has(tensor, sample, step)
 
     def load(self, tensor: str, sample: int = 0, step: int = 0) -> np.ndarray:
         """Return the elements, read-only.
 
         Raises:
-            RecordingError: No values are kept under this name, sample and step.
+            RecordingError: No values are recorded under this name, sample and step.
         """
         if tensor in self._constants:
             return self._constants[tensor]

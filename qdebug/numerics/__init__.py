@@ -1,1 +1,4 @@
-"""Arrays in, numbers out: metrics, clipping, quantization and rounding. Total, pure, never mutating."""
+"""Pure functions from arrays to numbers: metrics, clipping, quantization and rounding.
+
+They never modify their inputs.
+"""

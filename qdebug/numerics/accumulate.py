@@ -1,8 +1,7 @@
-"""Compute all error metrics of two tensors in one pass, in cache-sized blocks, as mergeable sums.
+"""Compute all error metrics of two tensors in one pass over cache-sized blocks, as mergeable sums.
 
-A block is 32768 elements, small enough that its float32 copies stay in a core's cache, so that further passes over it
-are nearly free. `block_error` has the arithmetic of a block, `metric_table` the definitions. Begin at
-`ErrorAccumulator`.
+A block has 32768 elements. Its float32 copies stay in a core's cache, so that further passes over it are nearly free.
+`block_error` contains the arithmetic of a block, and `metric_table` the definitions. Begin at `ErrorAccumulator`.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ class ErrorAccumulator:
 
     Args:
         reference_quant: Quantization of the reference's stored elements; None for real numbers.
-        backend_quant: The same for the backend.
-        reference_clamp: Bounds applied to the reference's real values first.
-        backend_clamp: Bounds applied to the backend's real values first.
+        backend_quant: Quantization of the backend's stored elements; None for real numbers.
+        reference_clamp: Bounds to which the reference's real values are clamped first.
+        backend_clamp: Bounds to which the backend's real values are clamped first.
         step: Size of an LSB in real units; by default the backend's own scale.
         tolerance: (atol, rtol), to count the elements that differ by more than atol + rtol * abs(reference).
-        rails: Counter that is shown the backend's codes and the reference's real values on the way.
+        rails: Counter that also receives the backend's codes and the reference's real values.
     """
 
     def __init__(
@@ -61,12 +60,12 @@ class ErrorAccumulator:
 
         Args:
             reference: Stored elements of the reference; may be read-only or mapped.
-            backend: Stored elements of the backend, of the same shape but for dimensions of extent 1.
+            backend: Stored elements of the backend, of the same shape except for dimensions of extent 1.
             sample: Index of the sample, for `worst_sample`.
 
         Raises:
-            UsageError: The shapes differ, a dtype holds no real numbers, or quantization parameters do not
-                fit a shape.
+            UsageError: The shapes differ, a dtype does not hold real numbers, or quantization parameters do not match a
+                shape.
         """
         first, second = settled(
             RealBlocks(reference, self._reference_quant, self._reference_clamp),
@@ -100,7 +99,7 @@ class ErrorAccumulator:
         tally.count += second.size
 
     def apart(self, reference: np.ndarray, backend: np.ndarray, *, sample: int) -> ErrorAccumulator:
-        """Return the error of two tensors in an accumulator of its own, which `merge` can add.
+        """Return the error of two tensors in a separate accumulator, which can be added with `merge`.
 
         Args:
             reference: Stored elements of the reference.
@@ -121,18 +120,18 @@ class ErrorAccumulator:
         return accumulator
 
     def reference_lies_in(self, span: Clamp) -> bool:
-        """Return whether all elements so far are finite, and all reference values lie within bounds."""
+        """Return whether all elements so far are finite, and all reference values are within bounds."""
         low, high = span
         extremes, tally = self._tally.reference, self._tally
         return tally.is_finite and (low is None or low <= extremes.low) and (high is None or extremes.high <= high)
 
     def add_unchanged(self, other: ErrorAccumulator) -> None:
-        """Add the reference of another accumulator, all of it finite, compared with itself."""
+        """Add the reference of another accumulator compared with itself. All its elements must be finite."""
         lsb = self._step is not None and np.isfinite(self._step) and self._step > 0
         self._tally.merge(other._tally.unchanged(lsb=bool(lsb)))
 
     def merge(self, other: ErrorAccumulator) -> None:
-        """Add another accumulator, as if its elements had been added after this one's."""
+        """Add another accumulator, as if its elements had been added after this accumulator's."""
         self._tally.merge(other._tally)
 
     def stats(self) -> ErrorStats:
@@ -141,17 +140,17 @@ class ErrorAccumulator:
 
 
 def same_elements(first: tuple[int, ...], second: tuple[int, ...]) -> bool:
-    """Return whether two shapes differ at most by dimensions of extent 1."""
+    """Return whether two shapes are equal except for dimensions of extent 1."""
     return first == second or [d for d in first if d != 1] == [d for d in second if d != 1]
 
 
 def lsb_of(reference: RealBlocks, backend: RealBlocks, step: float | None = None) -> LsbSizes:
-    """Return the size of an LSB of a pair of tensors: the backend's scale.
+    """Return the size of an LSB for a pair of tensors, which is the backend's scale.
 
     Args:
         reference: The reference's tensor.
-        backend: The backend's.
-        step: One size for all elements instead; None to take the scale.
+        backend: The backend's tensor.
+        step: A size for all elements, used instead of the scale; None uses the scale.
     """
     coded = reference.quantized or backend.quantized
     whole = step is None and _are_on_one_lattice(reference, backend)
@@ -159,7 +158,7 @@ def lsb_of(reference: RealBlocks, backend: RealBlocks, step: float | None = None
 
 
 def _are_on_one_lattice(reference: RealBlocks, backend: RealBlocks) -> bool:
-    """Return whether two tensors are integer codes of equal scales, so that they differ by whole steps."""
+    """Return whether two tensors are integer codes with equal scales, so that they differ by whole steps."""
     reference_quant, backend_quant = reference.quant, backend.quant
     if reference_quant is None or backend_quant is None or reference.clamped or backend.clamped:
         return False

@@ -1,18 +1,17 @@
 """Affine quantization: real = scale * (code - zero_point), per tensor, per channel or per block.
 
-The real value of a code is a float32: the product of the exact code - zero_point and the scale as float32,
-rounded once to float32 (through float64 where the scale or the difference does not fit float32),
-which is what ONNX DequantizeLinear gives for codes of up to 16 bits. Codes kept as float64 give float64.
-A scale that was recorded as float64 is rounded to float32 first: decimals of a float32 scale are that scale.
+The real value of a code is a float32: the product of the exact code - zero_point and the float32 scale, rounded once to
+float32 (computed in float64 if float32 cannot hold the scale or the difference). This equals ONNX DequantizeLinear for
+codes of up to 16 bits. Codes stored as float64 give float64. A scale that was recorded as float64 is rounded to float32
+first, so that a float32 scale printed in decimal is restored.
 
-float32 does not tell neighbouring codes beyond 2**24 apart. Where 32- and 64-bit codes are compared (`blocks.settled`),
-their real value is the product rounded once to float64, `dequantize(double=True)`, and differences are taken before
-that is rounded (`wide_codes`).
+float32 cannot distinguish neighbouring codes beyond 2**24. When 32- and 64-bit codes are compared (`blocks.settled`),
+their real value is the product rounded once to float64, `dequantize(double=True)`, and differences are computed before
+that rounding (`wide_codes`).
 
-Real values of 32- and 64-bit codes: float32 does not tell neighbours beyond 2**24 apart, float64 none beyond 2**53.
-scale * (code - zero_point) is given as an unevaluated sum of two float64, exact for a scale that float32 holds. So
-different codes never become one number, and the difference of two codes of one scale is as many steps as the codes are
-apart.
+float64, in turn, cannot distinguish neighbouring codes beyond 2**53. So for 32- and 64-bit codes, scale * (code -
+zero_point) is represented as an unevaluated sum of two float64, exact for scales that float32 can hold. Different codes
+therefore never become equal numbers, and two codes with the same scale differ by exactly their difference in steps.
 """
 
 from __future__ import annotations
@@ -50,14 +49,14 @@ _EXACT_IN_SINGLE = 2**23
 
 
 class ScaleMap:
-    """Which entry of `QuantParams.scale` belongs to which element of a tensor.
+    """Maps each element of a tensor to its entry of `QuantParams.scale`.
 
     Args:
         quant: The parameters.
         shape: Shape of the tensor.
 
     Raises:
-        UsageError: The parameters do not fit the shape.
+        UsageError: The parameters do not match the shape.
     """
 
     __slots__ = ("_axis", "_block", "_counts", "_shape", "inner", "scalar")
@@ -111,7 +110,7 @@ class ScaleMap:
         return np.repeat(entries, repeats)
 
     def at(self, values: np.ndarray, places: np.ndarray) -> np.ndarray:
-        """Return the entries of a parameter for elements anywhere, by flat index in C order; 0-d if one is for all."""
+        """Return the entries of a parameter for elements at flat indices in C order; 0-d if all elements share one."""
         if self.scalar:
             return values.reshape(())
         if self._block is None:
@@ -124,7 +123,7 @@ class ScaleMap:
 
 
 def _as_single(quant: QuantParams) -> tuple[np.ndarray, bool]:
-    """Return the scale as float32, and whether that is the scale that real values are computed with."""
+    """Return the scale as float32, and whether real values are computed with exactly that scale."""
     if quant.scale.dtype == np.float32:
         return quant.scale, True
     real = quant.real_scale
@@ -134,7 +133,7 @@ def _as_single(quant: QuantParams) -> tuple[np.ndarray, bool]:
 
 
 class Affine:
-    """Dequantizes a tensor, any range of consecutive elements at a time.
+    """Dequantizes any range of consecutive elements of a tensor.
 
     Args:
         quant: The parameters.
@@ -142,7 +141,7 @@ class Affine:
         dtype: Dtype of the stored codes.
 
     Raises:
-        UsageError: The parameters do not fit the shape.
+        UsageError: The parameters do not match the shape.
     """
 
     __slots__ = ("_exact_parts", "_scale", "_scale_single", "_single", "_zero_point", "_zero_point_single", "scales")
@@ -172,7 +171,7 @@ class Affine:
 
         Args:
             codes: 1-D stored codes, beginning at flat element `start`.
-            start: Flat index of the first.
+            start: Flat index of the first code.
             out: 1-D float32 or float64 of the same length.
         """
         stop = start + codes.size
@@ -192,13 +191,13 @@ class Affine:
         np.copyto(out, real, casting="same_kind")
 
     def apply_wide(self, codes: np.ndarray, start: int, high: np.ndarray, low: np.ndarray) -> None:
-        """Dequantize consecutive codes into sums of two float64.
+        """Dequantize consecutive codes to sums of two float64.
 
         Args:
             codes: 1-D stored codes, beginning at flat element `start`.
-            start: Flat index of the first.
-            high: 1-D float64 of the same length.
-            low: The remainder, to be added to `high`.
+            start: Flat index of the first code.
+            high: 1-D float64 of the same length, for the values.
+            low: 1-D float64 for the remainders, to be added to `high`.
         """
         span = start, start + codes.size
         zero_point, scale = (self.scales.expand(each, *span) for each in (self._zero_point, self._scale))
@@ -206,7 +205,7 @@ class Affine:
 
 
 def centred(codes: np.ndarray, zero_point: np.ndarray) -> np.ndarray:
-    """Return code - zero_point in float64, rounded once even for 64-bit codes."""
+    """Return code - zero_point in float64, with a single rounding even for 64-bit codes."""
     if codes.dtype.kind not in "iu" or codes.dtype.itemsize < 8:
         return np.asarray(codes.astype(np.float64) - zero_point)
     # 32-bit halves: neither difference can overflow, and only the sum of the two is rounded.
@@ -217,12 +216,12 @@ def centred(codes: np.ndarray, zero_point: np.ndarray) -> np.ndarray:
 
 @cache
 def _byte_table(dtype: np.dtype) -> np.ndarray | None:
-    """Return the real value of each byte of an 8-bit float; None for a one-byte type that numpy casts fast."""
+    """Return the real value of each byte of an 8-bit float; None for one-byte types that numpy casts quickly."""
     return np.arange(256, dtype=np.uint8).view(dtype).astype(np.float32) if is_float(dtype.name) else None
 
 
 def to_single(values: np.ndarray, out: np.ndarray) -> None:
-    """Cast a 1-D array to float32, by table where numpy has no fast cast (the 8-bit floats)."""
+    """Cast a 1-D array to float32, with a table for types that numpy casts slowly (the 8-bit floats)."""
     table = None if values.dtype.kind in "iub" or values.dtype.itemsize > 1 else _byte_table(values.dtype)
     if table is not None:
         np.take(table, values.view(np.uint8), out=out, mode="clip")
@@ -236,14 +235,14 @@ def dequantize(codes: np.ndarray, quant: QuantParams | None, *, double: bool = F
     Args:
         codes: Stored elements of any shape and dtype.
         quant: Their quantization; None for real numbers.
-        double: Round the product to float64 and not to float32, which does not tell codes of 32 bits apart.
+        double: Whether to round the product to float64 instead of float32, which cannot distinguish all 32-bit codes.
 
     Returns:
-        Quantized: float32 (float64 if asked for, and for codes kept as float64). Not quantized: float16, bfloat16
-        and 8-bit floats widened to float32; everything else as it is.
+        Quantized: float32 (float64 if requested, and for codes stored as float64). Not quantized: float16, bfloat16 and
+        8-bit floats widened to float32; all other types unchanged.
 
     Raises:
-        UsageError: The parameters do not fit the shape.
+        UsageError: The parameters do not match the shape.
     """
     codes = np.asarray(codes)
     if quant is None:
@@ -264,19 +263,20 @@ def quantize(values: np.ndarray, quant: QuantParams, rounding: str = "even") -> 
     """Return the codes of real values: clip(round(value / scale) + zero_point, qmin, qmax).
 
     Float32 values with scales that float32 holds and codes of up to 16 bits are divided in float32, as ONNX
-    QuantizeLinear does; all others in float64. Scales are rounded to float32 first. Infinities go to qmin and qmax. NaN
-    has no code and goes to qmin, where the x86 kernels of ONNX Runtime put it. A scale of 0 puts every value at an end.
+    QuantizeLinear does; all others in float64. Scales are rounded to float32 first. Infinities become qmin and qmax.
+    NaN has no code and becomes qmin, as in ONNX Runtime's x86 kernels. With a scale of 0, every value becomes qmin or
+    qmax.
 
     Args:
         values: Real values of any shape.
         quant: The parameters; `quant.dtype` is the dtype of the result.
-        rounding: A name in `rounding.ROUNDINGS`; float codes round to nearest, ties to even, whatever it is.
+        rounding: A name in `rounding.ROUNDINGS`; ignored for float codes, which round to nearest, ties to even.
 
     Returns:
         Codes in the logical dtype, of the same shape. Float codes saturate at their largest finite value and keep NaN.
 
     Raises:
-        UsageError: The parameters do not fit the shape, or the rounding has no such name.
+        UsageError: The parameters do not match the shape, or the rounding does not exist.
     """
     values = np.asarray(values)
     dtype = logical_dtype(quant.dtype)
@@ -307,14 +307,14 @@ def quantize(values: np.ndarray, quant: QuantParams, rounding: str = "even") -> 
 
 
 def on_grid(values: np.ndarray, quant: QuantParams | None) -> np.ndarray:
-    """Round real values to the codes of a tensor and return their real values; non-finite values are unchanged.
+    """Round real values to a tensor's codes and return the dequantized values. Non-finite values are unchanged.
 
     Args:
         values: Real values of any shape.
-        quant: The quantization of the codes; None rounds nothing.
+        quant: The quantization of the codes; None leaves the values unchanged.
 
     Raises:
-        UsageError: The parameters do not fit the shape.
+        UsageError: The parameters do not match the shape.
     """
     if quant is None:
         return values
@@ -323,18 +323,18 @@ def on_grid(values: np.ndarray, quant: QuantParams | None) -> np.ndarray:
 
 
 _NARROW = 1 << 16
-"""Codes and zero points up to which a sum that float32 rounds is far beyond either end."""
+"""Maximum code and zero point for which any sum that float32 rounds is far outside the range of codes."""
 
 
 def _narrow_codes(rounded: np.ndarray, zero_point: np.ndarray, qmin: int, qmax: int) -> np.ndarray:
-    """Like `_integer_codes`, in float32, which holds these codes and zero points exactly."""
+    """Like `_integer_codes`, but in float32, which holds these codes and zero points exactly."""
     codes = np.add(rounded, zero_point.astype(np.float32))
     np.fmax(codes, np.float32(qmin), out=codes)  # fmax turns NaN into qmin
     return np.asarray(np.minimum(codes, np.float32(qmax), out=codes))
 
 
 def _integer_codes(rounded: np.ndarray, zero_point: np.ndarray, qmin: int, qmax: int) -> np.ndarray:
-    """Add the zero point and clip, without leaving int64 or uint64 on the way."""
+    """Add the zero point and clamp, without intermediate overflow of int64 or uint64."""
     info = np.iinfo(np.uint64 if qmax > np.iinfo(np.int64).max else np.int64)
     # Compared before the cast: a float beyond the integer range has no defined cast.
     real = rounded.astype(np.float64) + zero_point
@@ -352,13 +352,16 @@ def _float_codes(quotient: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 _LOW_BITS = 28
-"""Low bits of a code, multiplied separately: their product with a float32 scale, and its sum, fit float64."""
+"""Low bits of a code that are multiplied separately.
+
+Their product with a float32 scale, and the sum, fit in float64.
+"""
 _SPLIT = 2.0**27 + 1.0
 
 
 @cache
 def is_wide_code(dtype: np.dtype) -> bool:
-    """Return whether a dtype has integers that float32 cannot represent."""
+    """Return whether a dtype has integers that float32 cannot represent exactly."""
     return dtype.kind in "iu" and dtype.itemsize >= 4
 
 
@@ -372,16 +375,16 @@ def wide_parts(
 ) -> None:
     """Dequantize codes into two float64 arrays with an exact sum.
 
-    The error of a product of two floats is Dekker's (A floating-point technique for extending the available precision,
-    Numerische Mathematik 18, 1971).
+    The error of a floating-point product is computed by Dekker's method (A floating-point technique for extending the
+    available precision, Numerische Mathematik 18, 1971).
 
     Args:
-        codes: Codes of any dtype, since codes compared with wide ones are read this way too.
-        zero_point: int64, one for all or one for each.
-        scale: float64, one for all or one for each.
+        codes: Codes of any dtype, since narrow codes are also read this way when compared with wide codes.
+        zero_point: int64, one for all codes or one for each.
+        scale: float64, one for all codes or one for each.
         out: Two float64 arrays: the sums, rounded up to the low bits of the codes, and the remainders.
-        exact: Whether codes of up to 32 bits have zero points below 2**48 and finite float32 scales: float64 then holds
-            the products of both parts of a code.
+        exact: Whether codes have at most 32 bits, zero points below 2**48 and finite float32 scales, so that float64
+            holds the products of both parts of a code exactly.
     """
     high, low = out
     if exact:
@@ -402,7 +405,7 @@ def wide_parts(
 
 
 def _centred_parts(codes: np.ndarray, zero_point: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return code - zero_point as two float64 with an exact sum, independent of the type of the codes."""
+    """Return code - zero_point as two float64 with an exact sum, for codes of any type."""
     if not (is_integer(codes.dtype.name) or codes.dtype == np.bool_):
         lower = np.asarray(codes.astype(np.float64) - zero_point)
         upper = np.empty_like(lower)
@@ -421,7 +424,7 @@ def _centred_parts(codes: np.ndarray, zero_point: np.ndarray) -> tuple[np.ndarra
 
 
 def _split(values: np.ndarray, upper: np.ndarray) -> None:
-    """Subtract the nearest multiples of 2**28 from values, in place; these are 0 for values below 2**27.
+    """Subtract the nearest multiples of 2**28 from values in place. The multiples are 0 for values below 2**27.
 
     Args:
         values: float64.
@@ -435,7 +438,7 @@ def _split(values: np.ndarray, upper: np.ndarray) -> None:
 
 
 def _halves(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Split float64 into two of half as many bits with an exact sum."""
+    """Split float64 values into two halves of the significand with an exact sum."""
     far = values * _SPLIT
     head = np.asarray(far - (far - values))
     return head, np.asarray(values - head)

@@ -1,4 +1,4 @@
-"""Agreement of several backends: where all differ from the reference, are they equal?"""
+"""Agreement of several backends: if all differ from the reference, do they have the same value?"""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Agreement:
     Args:
         elements: Elements compared.
         differ: Elements in which every backend differs from the reference.
-        same: Elements of `differ` in which all backends are equal.
+        same: Elements of `differ` in which all backends have the same value.
     """
 
     elements: int = 0
@@ -32,19 +32,19 @@ class Agreement:
     same: int = 0
 
     def __add__(self, other: Agreement) -> Agreement:
-        """Add the counts of another array of the same tensor."""
+        """Add the counts of another array for the same tensor."""
         return Agreement(
             elements=self.elements + other.elements, differ=self.differ + other.differ, same=self.same + other.same
         )
 
 
 def count_agreement(pairs: Sequence[tuple[RealBlocks, RealBlocks]]) -> Agreement:
-    """Count the elements in which all backends differ from the reference, and those in which they agree.
+    """Count the elements in which all backends differ from the reference, and in how many of them they agree.
 
-    Real values are compared as for error metrics; NaN equals NaN.
+    Real values are compared as in error metrics. NaN equals NaN.
 
     Args:
-        pairs: For each backend the reference's tensor and its own, of equal shapes except for extents of 1.
+        pairs: For each backend, the reference's tensor and the backend's, of equal shapes except for extents of 1.
 
     Raises:
         UsageError: A shape differs.

@@ -1,9 +1,9 @@
-"""Add the error of one block to a tally, in float32 where that suffices, else in float64.
+"""Add the error of one block to a tally, in float32 if that suffices, else in float64.
 
-Products are summed by BLAS in rows of 256 elements, the rows in float64. In float32 a largest difference or quotient is
-searched where rounding cannot change the answer, and decided in float64 among the few candidates; a value that cannot
-exceed that of earlier blocks is not searched. Blocks of wide types, of extreme magnitudes and with non-finite values
-are added in float64.
+Products are summed by BLAS in rows of 256 elements, and the rows are summed in float64. The largest difference or
+quotient is searched in float32, which leaves only a few candidates. The result is decided among them in float64. A
+block that cannot exceed the maximum of earlier blocks is not searched. Blocks of wide types, of extreme magnitudes and
+with non-finite values are added in float64.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class RelativeErrors:
     """abs(difference)/abs(reference) of the elements that are finite on both sides.
 
     Args:
-        quotients: Histogram by binary exponent, for nonzero references: `zeros` are equal elements; a quotient beyond
-            float64 counts as 2**1024.
-        zero_refs: Elements with reference 0, which have no quotient.
-        zero_refs_hit: Those of them whose backend is 0 too.
+        quotients: Histogram by binary exponent, for nonzero references; `zeros` counts equal elements, and a quotient
+            beyond float64 counts as 2**1024.
+        zero_refs: Elements with a reference of 0, which have no quotient.
+        zero_refs_hit: Elements of `zero_refs` whose backend is also 0.
     """
 
     quotients: ExponentHistogram
@@ -51,7 +51,7 @@ class RelativeErrors:
 
 
 class RelativeCounter:
-    """Counts relative errors stretch by stretch."""
+    """Counts relative errors range by range."""
 
     def __init__(self) -> None:
         self._quotients = ExponentCounter()
@@ -70,9 +70,9 @@ class RelativeCounter:
 
         Args:
             magnitudes: Absolute differences, 1-D float64.
-            reference: Reference values, 1-D float64; neither is written to.
-            out: A float64 buffer at least as long, to be overwritten; None for a new one.
-            index: An int64 buffer at least as long, to be overwritten; None for a new one.
+            reference: Reference values, 1-D float64; neither array is modified.
+            out: A float64 buffer at least as long, which is overwritten; None allocates one.
+            index: An int64 buffer at least as long, which is overwritten; None allocates one.
             equal: Number of zero differences; None to count them.
         """
         quotients = np.divide(magnitudes, reference, out=None if out is None else out[: magnitudes.size])
@@ -84,19 +84,19 @@ class RelativeCounter:
         self._settle(quotients, reference, small, equal, undefined=self._quotients.infinite != infinite)
 
     def add_counts(self, counts: np.ndarray, quotients: np.ndarray, reference: np.ndarray, equal: int) -> None:
-        """Count a stretch as `add` does, from how many quotients have each biased exponent.
+        """Count a range like `add`, given the number of quotients with each biased exponent.
 
         Args:
-            counts: These counts.
+            counts: The number of quotients with each biased exponent.
             quotients: Absolute differences over absolute references, float64.
             reference: The references.
-            equal: How many of the differences are 0.
+            equal: Number of differences that are 0.
         """
         small = self._quotients.add_counts(counts)
         self._settle(quotients, reference, small, equal, undefined=counts.item(-1) > 0)
 
     def _settle(self, quotients: np.ndarray, reference: np.ndarray, small: int, equal: int, *, undefined: bool) -> None:
-        """Remove undefined quotients from a range that was counted, and split its `small` ones."""
+        """Remove undefined quotients from a range that was counted, and split its `small` quotients by exponent."""
         undefined_count = 0
         if undefined:
             zeros = int(
@@ -115,23 +115,23 @@ class RelativeCounter:
 
 _QUOTIENT_LOW, _QUOTIENT_HIGH = 2.0**-60, 2.0**100
 _QUOTIENT_SLACK = 2.0**-21
-"""More than twice the relative error of a float32 difference divided in float32."""
+"""More than twice the relative error of the quotient of a float32 difference, computed in float32."""
 _FEW = 256
-"""Elements that are cheaper to check one by one than by a pass over all."""
+"""Number of elements that are cheaper to check one by one than in a pass over all."""
 _ZERO, _ONE = np.float32(0.0), np.uint32(1)
 
 
 def add_quotients(
     tally: Tally, block: Block, magnitudes: tuple[np.ndarray, np.ndarray], largest: float, buffers: Scratch
 ) -> None:
-    """Count zero references, and offer the largest quotient of the other elements.
+    """Count references of 0, and submit the largest quotient of the other elements.
 
     Args:
         tally: The tally.
-        block: Values of which some differ.
-        magnitudes: Absolute differences in float32, and absolute references (-0.0 counts as 0); not written to.
+        block: Values of which at least one pair differs.
+        magnitudes: Absolute differences in float32, and absolute references (-0.0 counts as 0); not modified.
         largest: The largest of these differences.
-        buffers: Scratch; its last float32 buffer and its masks are used.
+        buffers: Scratch buffers; the last float32 buffer and the masks are used.
     """
     error, sizes = magnitudes
     nonzero = None
@@ -149,13 +149,13 @@ def add_quotients(
 
 
 def lowest(values: np.ndarray) -> float:
-    """Return the smallest element; NaN if there is one."""
+    """Return the smallest element; NaN if any element is NaN."""
     return float(values.item(values.argmin()))  # faster than a reduction
 
 
 @dataclass(slots=True)
 class _QuotientSearch:
-    """The search of a block; `nonzero` marks references that are not 0, None if none is."""
+    """The search of a block. `nonzero` marks the references that are not 0, and is None if all are 0."""
 
     tally: Tally
     block: Block
@@ -165,7 +165,7 @@ class _QuotientSearch:
     buffers: Scratch
 
     def near_zero(self, place: int, largest: float) -> bool:
-        """Offer the quotients of the smallest references; return whether no other can be larger.
+        """Submit the quotients of the smallest references. Return whether no other quotient can be larger.
 
         Args:
             place: Position of the smallest reference.
@@ -188,7 +188,7 @@ class _QuotientSearch:
         return self._offer_few(mask)
 
     def everywhere(self) -> None:
-        """Offer the largest quotient of all elements."""
+        """Submit the largest quotient of all elements."""
         error, sizes, nonzero, best = self.error, self.sizes, self.nonzero, self.tally.max_rel
         quotient, mask = self.buffers.singles[4][: error.size], self.buffers.masks[0][: error.size]
         if best is not None and _QUOTIENT_LOW < best < _QUOTIENT_HIGH:
@@ -208,7 +208,10 @@ class _QuotientSearch:
         self._offer_marked(mask)
 
     def _offer_few(self, mask: np.ndarray) -> bool:
-        """Offer the quotients of marked elements whose reference is not 0, unless there are many."""
+        """Submit the quotients of marked elements with nonzero references, unless there are many.
+
+        Return whether it did.
+        """
         if self.nonzero is not None:
             np.logical_and(mask, self.nonzero, out=mask)
         count = np.count_nonzero(mask)
@@ -231,27 +234,27 @@ class _QuotientSearch:
 
 
 def double_error(block: Block, places: np.ndarray) -> np.ndarray:
-    """Return the absolute differences of some elements in float64."""
+    """Return the absolute differences at given places in float64."""
     a, b = block.reference[places], block.backend[places]
     return np.asarray(np.absolute(b.astype(np.float64) - a))
 
 
 _LOW, _HIGH = 2.0**-40, 2.0**55
-"""Block maxima whose float32 squares are safe: their sum is finite, and underflow is negligible."""
+"""Block maxima with safe float32 squares: their sum is finite, and underflow is negligible."""
 _VALUE_SLACK = 2.0**-22
-"""More than the error of a float32 difference and of two real values, relative to the values."""
+"""More than the relative error of a float32 difference, plus the errors of two real values."""
 
 
 def add_single(tally: Tally, block: Block, buffers: Scratch) -> bool:
-    """Add a block of float32 values to a tally, unless float32 is not enough for it.
+    """Add a block of float32 values to a tally, unless it needs more than float32.
 
     Args:
         tally: The tally to add to.
         block: Values of at most `affine.BLOCK` elements.
-        buffers: Scratch; its last three float32 buffers, its masks and its rows are used.
+        buffers: Scratch buffers; the last three float32 buffers, the masks and the rows are used.
 
     Returns:
-        False, with the tally untouched, if the block has a non-finite value or magnitudes that need float64.
+        False, with the tally unchanged, if the block has a non-finite value or magnitudes that need float64.
     """
     a, b = block.reference, block.backend
     n = a.size
@@ -289,24 +292,24 @@ def add_single(tally: Tally, block: Block, buffers: Scratch) -> bool:
 
 
 def _highest(values: np.ndarray) -> float:
-    """Return the largest element; NaN if there is one."""
+    """Return the largest element; NaN if any element is NaN."""
     return float(values.item(values.argmax()))  # faster than a reduction
 
 
 def _is_safe(size: float) -> bool:
-    """Return whether the float32 squares of values up to this magnitude can be summed; False for NaN."""
+    """Return whether float32 squares of values up to this magnitude can be summed safely; False for NaN."""
     return size == 0.0 or _LOW <= size < _HIGH
 
 
 def _is_safe_with_error(values: np.ndarray, most: float, largest: float) -> bool:
-    """Like `_is_safe`, for values that differ by at most `largest` from values of magnitudes up to `most`."""
+    """Like `_is_safe`, for values that differ by at most `largest` from values with magnitudes up to `most`."""
     if most - largest > 2.0 * _LOW and most + largest < 0.5 * _HIGH:
         return True
     return _is_safe(max(_highest(values), -lowest(values)))
 
 
 def _add_extremes(tally: Tally, block: Block, low: float | None, most: float, largest: float) -> None:
-    """Update the extremes of a tally by a block that may exceed them.
+    """Update a tally's extremes with a block that may exceed them.
 
     Args:
         tally: The tally.
@@ -349,7 +352,7 @@ def _add_equal(tally: Tally, block: Block, buffers: Scratch) -> None:
 def _add_sums(
     tally: Tally, block: Block, errors: tuple[np.ndarray, np.ndarray], unequal: int, buffers: Scratch
 ) -> None:
-    """Add sums of absolute differences, and of signed ones if all steps are equal."""
+    """Add the sums of absolute differences and, if all steps are equal, of signed differences."""
     a, b, step = block.reference, block.backend, block.lsb.uniform
     error, difference = errors
     pairs = [(a, a), (b, b), (error, error), (error, buffers.ones)]
@@ -372,7 +375,7 @@ def _add_sums(
 
 
 def _largest_difference(block: Block, mask: np.ndarray) -> tuple[float, int]:
-    """Return the largest difference among marked elements in float64, and its first place."""
+    """Return the largest difference among marked elements in float64, and its first position."""
     if np.count_nonzero(mask) == 1:  # the usual case; scalars are faster than arrays of one element
         place = int(mask.argmax())
         return abs(float(block.backend[place]) - float(block.reference[place])), place
@@ -383,14 +386,14 @@ def _largest_difference(block: Block, mask: np.ndarray) -> tuple[float, int]:
 
 
 def _add_steps(tally: Tally, block: Block, error: np.ndarray, largest: float, slack: float) -> None:
-    """Add the largest difference of a block in LSB, and their bias if steps differ.
+    """Add the largest difference of a block in LSB and, if steps differ, the bias in LSB.
 
     Args:
         tally: The tally.
-        block: Values of which some differ.
+        block: Values of which at least one pair differs.
         error: Their absolute differences in float32.
-        largest: The largest of these, not 0.
-        slack: An upper bound of the error of a float32 difference and of two real values.
+        largest: The largest of these differences, not 0.
+        slack: An upper bound for the error of a float32 difference, plus the errors of two real values.
     """
     a, b, lsb = block.reference, block.backend, block.lsb
     step = lsb.of(block.start, block.start + a.size)
@@ -417,7 +420,7 @@ def _add_steps(tally: Tally, block: Block, error: np.ndarray, largest: float, sl
 
 
 def _add_beyond(tally: Tally, block: Block, errors: tuple[np.ndarray, float], slack: float, buffers: Scratch) -> None:
-    """Count elements beyond the tolerance; `errors` are absolute differences and the largest of them."""
+    """Count elements beyond the tolerance; `errors` are the absolute differences and the largest of them."""
     (error, largest), (atol, rtol) = errors, tally.tolerance or (0.0, 0.0)
     if rtol >= 0.0 and largest + slack <= atol:
         return
@@ -433,11 +436,11 @@ def _add_beyond(tally: Tally, block: Block, errors: tuple[np.ndarray, float], sl
 
 
 _SAFE_EXPONENT = 400
-"""A block whose largest magnitude is beyond 2**400 or below 2**-400 is scaled before squaring."""
+"""Blocks whose largest magnitude exceeds 2**400 or is below 2**-400 are scaled before squaring."""
 
 
 def add_double(tally: Tally, block: Block) -> None:
-    """Add a block of any float64 values to a tally."""
+    """Add a block of arbitrary float64 values to a tally."""
     start, lsb = block.start, block.lsb
     difference = exact_difference(block)
     a = real_values(block.reference, block.reference_rest)
@@ -483,13 +486,13 @@ def add_double(tally: Tally, block: Block) -> None:
 
 
 def read_block(sides: tuple[RealBlocks, RealBlocks], span: tuple[int, int], lsb: LsbSizes, buffers: Scratch) -> Block:
-    """Read a stretch of two tensors as float64.
+    """Read a range of two tensors as float64.
 
     Args:
         sides: Reference and backend.
         span: First flat element, and one past the last.
         lsb: Size of an LSB.
-        buffers: Scratch; its float64 buffers and the first float32 buffer are used.
+        buffers: Scratch buffers; the float64 buffers and the first float32 buffer are used.
     """
     values: list[np.ndarray] = []
     rests: list[np.ndarray | None] = []
@@ -523,7 +526,7 @@ def real_values(values: np.ndarray, rest: np.ndarray | None) -> np.ndarray:
 def exact_difference(block: Block) -> np.ndarray:
     """Return backend - reference, exact for 64-bit integers beyond float64.
 
-    The error-free sum of two floats is Knuth's (The Art of Computer Programming 2, 4.2.2, theorem B).
+    The sum of two floats without error is Knuth's (The Art of Computer Programming 2, 4.2.2, theorem B).
     """
     a, b = block.reference, block.backend
     high: np.ndarray = np.asarray(b - a)
@@ -545,7 +548,7 @@ def exact_difference(block: Block) -> np.ndarray:
 
 
 def real_differences(reference: np.ndarray, backend: np.ndarray) -> np.ndarray:
-    """Return backend - reference of real numbers in float64, of 64-bit integers before these are rounded.
+    """Return backend - reference in float64. 64-bit integers are subtracted before rounding.
 
     Args:
         reference: Real numbers of any type, any shape.

@@ -1,4 +1,4 @@
-"""Read a stored tensor as real values, one block of consecutive elements in C order at a time."""
+"""Read a stored tensor as real values, block by block of consecutive elements in C order."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from qdebug.numerics.row_sums import ROW
 __all__ = ["Clamp", "RealBlocks", "Scratch", "TurnedFlat", "incomparable_reason", "scratch", "settled", "stretches"]
 
 _STRETCH = 1 << 20
-"""Elements of a range: 8 MB in float64, and some milliseconds."""
+"""Elements in a range: 8 MB in float64, and a few milliseconds."""
 
 _CACHED_BYTES = 1 << 16
-"""Bytes of a cached part: codes are read twice, stored and as real values."""
+"""Bytes of a cached part, since codes are read twice: as stored, and as real values."""
 
 
 class TurnedFlat:
-    """The elements of a non-contiguous array in C order; `flat[start:stop]` copies some of them.
+    """The elements of a non-contiguous array in C order; `flat[start:stop]` copies a range.
 
-    Like numpy's flat iterator, but by slices: numpy's seeks its position for each element.
+    Like numpy's flat iterator, but fast for slices: numpy's searches its position for each element.
 
     Args:
         array: Elements of any shape and strides.
@@ -42,10 +42,10 @@ class TurnedFlat:
         self._span, self._last = (0, 0), _part(array, 0, 0)
 
     def __getitem__(self, span: slice) -> np.ndarray:
-        """Return some elements, 1-D, read-only.
+        """Return a range of elements, 1-D and read-only.
 
         Args:
-            span: From a nonnegative start to a stop, without a step.
+            span: A slice with a nonnegative start, a stop and no step.
         """
         bounds = int(span.start), min(int(span.stop), self._array.size)
         if bounds == self._span:
@@ -80,11 +80,11 @@ def _part(array: np.ndarray, start: int, stop: int) -> np.ndarray:
 
 
 Clamp = tuple[float | None, float | None]
-"""Lowest and highest real value; None for no bound."""
+"""Lowest and highest real value; None if unbounded."""
 
 
 class Scratch:
-    """Buffers of one block each: 2.1 MB in all, for tensors of any size."""
+    """Buffers of one block each, 2.1 MB in total for tensors of any size."""
 
     def __init__(self) -> None:
         self.masks = tuple(np.empty(BLOCK, np.bool_) for _ in range(2))
@@ -99,7 +99,7 @@ _LOCAL = threading.local()
 
 
 def scratch() -> Scratch:
-    """Return this thread's buffers; the next caller on this thread may overwrite them."""
+    """Return this thread's buffers. The next caller on this thread may overwrite them."""
     buffers: Scratch | None = getattr(_LOCAL, "buffers", None)
     if buffers is None:
         buffers = _LOCAL.buffers = Scratch()
@@ -129,21 +129,21 @@ def _whole(dtype: np.dtype) -> bool:
 
 
 class RealBlocks:
-    """Reads stretches of a stored tensor as real values.
+    """Reads ranges of a stored tensor as real values.
 
     A tensor is `single` if float32 holds its real values exactly: quantized codes of up to 16 bits and of float types
-    (whose real values are float32 by definition), floats of up to 32 bits, integers of up to 16 bits, bool. Any other
-    is read as float64; 64-bit integers, and codes of 32 and 64 bits, as an unevaluated sum of two float64 (`wide`),
-    which holds the integers exactly and the codes as `wide_codes` says. `integer` says that the real values are the
-    stored integers themselves. What is compared with each other goes through `settled` first.
+    (whose real values are float32 by definition), floats of up to 32 bits, integers of up to 16 bits, bool. Other
+    tensors are read as float64. 64-bit integers, and codes of 32 and 64 bits, are read as an unevaluated sum of two
+    float64 (`wide`). That sum holds integers exactly and codes as described for `wide_codes`. `integer` states that the
+    real values are the stored integers themselves. Tensors to be compared are first passed through `settled`.
 
     Args:
-        array: Stored elements, of any shape; may be read-only, mapped, of foreign byte order or strided.
+        array: Stored elements of any shape; may be read-only, mapped, strided, or in foreign byte order.
         quant: Quantization of codes; None for real numbers.
-        clamp: Bounds applied to the real values; NaN passes through.
+        clamp: Bounds to which the real values are clamped; NaN stays NaN.
 
     Raises:
-        UsageError: The dtype holds no real numbers, or the parameters do not fit the shape.
+        UsageError: The dtype does not hold real numbers, or the parameters do not match the shape.
     """
 
     __slots__ = (
@@ -189,11 +189,11 @@ class RealBlocks:
 
     @property
     def wide_codes(self) -> bool:
-        """Whether the stored elements are codes that float32 does not tell apart."""
+        """Whether the stored elements are codes that float32 cannot distinguish."""
         return self.quant is not None and is_wide_code(self.dtype)
 
     def read_as(self, *, single: bool, wide: bool) -> RealBlocks:
-        """Return the same tensor, read as float32, as sums of two float64, or as float64."""
+        """Return the same tensor with its values read as float32, as sums of two float64, or as float64."""
         blocks = RealBlocks.__new__(RealBlocks)
         for name in RealBlocks.__slots__:
             setattr(blocks, name, getattr(self, name))
@@ -212,7 +212,7 @@ class RealBlocks:
         return np.asarray(self._flat[start:stop])
 
     def read_single(self, start: int, stop: int, out: np.ndarray) -> np.ndarray:
-        """Return real values start to stop as float32, in `out` or in the tensor itself."""
+        """Return real values start to stop as float32, either in `out` or as a view of the tensor."""
         stored = self.stored(start, stop)
         if self._direct == np.float32:
             return stored
@@ -225,13 +225,13 @@ class RealBlocks:
         return out
 
     def read_double(self, start: int, stop: int, out: np.ndarray, single: np.ndarray) -> np.ndarray:
-        """Return real values start to stop as float64, in `out` or in the tensor itself.
+        """Return real values start to stop as float64, either in `out` or as a view of the tensor.
 
         Args:
             start: First flat element.
             stop: One past the last.
             out: A float64 buffer.
-            single: A float32 buffer to pass through, so that both widths give the same values.
+            single: A float32 buffer for an intermediate conversion, so that both widths give the same values.
         """
         if self._direct == np.float64:
             return self.stored(start, stop)
@@ -248,7 +248,7 @@ class RealBlocks:
         return out
 
     def read_wide(self, start: int, stop: int, out: np.ndarray, low: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return 64-bit integers, or codes, start to stop as two float64 arrays with an exact sum."""
+        """Return 64-bit integers or codes start to stop as two float64 arrays with an exact sum."""
         stored = self.stored(start, stop)
         high, low = out[: stop - start], low[: stop - start]
         if self._affine is not None:
@@ -272,10 +272,10 @@ class RealBlocks:
 
 
 def settled(reference: RealBlocks, backend: RealBlocks) -> tuple[RealBlocks, RealBlocks]:
-    """Return two tensors to be compared, read such that equal real values are equal numbers.
+    """Return two tensors to be compared, read so that equal real values become equal numbers.
 
-    If one side has codes of 32 or 64 bits, codes of the other are read the same way. Compared with a float tensor, such
-    codes are rounded to its precision, so that a dequantized tensor equals its codes.
+    If one side has codes of 32 or 64 bits, the other side's codes are read the same way. When such codes are compared
+    with a float tensor, they are rounded to its precision, so that a dequantized tensor equals its codes.
     """
     sides = reference, backend
     if not any(side.wide_codes for side in sides):
@@ -287,10 +287,10 @@ def settled(reference: RealBlocks, backend: RealBlocks) -> tuple[RealBlocks, Rea
 
 
 def stretches(*arrays: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
-    """Yield arrays of one shape in ranges, in C order, which bounds the memory of float64 copies.
+    """Yield ranges of arrays with the same shape in C order, which bounds the memory for float64 copies.
 
     Args:
-        arrays: The arrays; ranges of an array in C order are views of it, and may be written to.
+        arrays: The arrays. Ranges of an array in C order are views of it and can be written to.
     """
     flat = [np.asarray(array).reshape(-1) for array in arrays]
     for start in range(0, flat[0].size, _STRETCH):

@@ -1,7 +1,7 @@
-"""Calibrators: each chooses the range of a histogram that codes represent.
+"""Calibrators: each chooses which range of a histogram the codes represent.
 
-A calibrator takes a histogram and a scheme and returns a range; the scheme computes scale and zero point from it. Any
-object with a `name` and a method `choose` is a calibrator; see `Calibrator`.
+A calibrator takes a histogram and a scheme and returns a range. The scheme then computes scale and zero point from the
+range. Any object with a `name` and a method `choose` is a calibrator; see `Calibrator`.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class CalibratedRange:
     Args:
         low: Lower end in real units.
         high: Upper end.
-        score: The minimized quantity; None if none was.
+        score: The quantity that was minimized; None if the calibrator does not minimize.
         unit: Unit of the score, such as "nats" or "mean squared error".
-        reason: One clause on the choice.
+        reason: One clause about the choice.
     """
 
     low: float
@@ -60,9 +60,9 @@ class CalibratedRange:
 
 
 class Calibrator(Protocol):
-    """Chooses the range that codes shall hold. Subclass it, or write any class with these two members.
+    """Chooses the range that the codes represent. Subclass it, or write any class with these two members.
 
-    A calibrator that always leaves out the largest value of a tensor:
+    Example of a calibrator that always leaves out the bin of a tensor's largest value:
 
         class AllButOne(Calibrator):
             name = "all-but-one"
@@ -73,27 +73,27 @@ class Calibrator(Protocol):
     """
 
     name: str
-    """What reports and the command line call it."""
+    """Its name in reports and on the command line."""
 
     def choose(self, histogram: RangeHistogram, scheme: QuantScheme) -> CalibratedRange:
         """Return the range for the values of a histogram.
 
         Args:
-            histogram: At least one value, all finite: `calibrate` rejects others.
+            histogram: A histogram with at least one value, all finite; `calibrate` rejects others.
             scheme: Computes scale and zero point from the range; `scheme.levels` is the number of codes.
 
         Returns:
-            The range. A pure function of both arguments.
+            The range, a pure function of both arguments.
 
         Raises:
-            UsageError: No range can be chosen; the message tells why.
+            UsageError: No range can be chosen; the message explains why.
         """
 
 
 def calibrate(
     calibrator: Calibrator, histogram: RangeHistogram, scheme: QuantScheme
 ) -> tuple[QuantParams, CalibratedRange]:
-    """Return the parameters that a calibrator and a scheme choose, and the range.
+    """Return the range that a calibrator chooses, and the parameters that a scheme computes from it.
 
     Args:
         calibrator: Chooses the range.
@@ -101,7 +101,7 @@ def calibrate(
         scheme: Computes scale and zero point from the range.
 
     Raises:
-        UsageError: There are no values, some are NaN or infinite, or the calibrator has no answer.
+        UsageError: There are no values, some are NaN or infinite, or the calibrator cannot choose.
     """
     if histogram.nan or histogram.infinite:
         raise UsageError(
@@ -126,7 +126,7 @@ class MinMax(Calibrator):
 
 
 class MovingAverage(Calibrator):
-    """The exponential moving average of the ranges of the samples, in order: low += rate * (sample_low - low).
+    """The exponential moving average of the samples' ranges, in order: low += rate * (sample_low - low).
 
     The formula is PyTorch's `MovingAverageMinMaxObserver`, with a rate of 0.01.
 
@@ -149,9 +149,10 @@ class MovingAverage(Calibrator):
 
 
 class Percentile(Calibrator):
-    """The range that contains a share of the values; its ends are ends of bins.
+    """The range that contains a given share of the values. It begins and ends at the edges of bins.
 
-    Asymmetric schemes cut half of the rest on each side, schemes with one threshold the largest magnitudes.
+    Asymmetric schemes cut half of the remainder on each side. Schemes with a single threshold cut the largest
+    magnitudes.
 
     Args:
         percent: The share to keep, above 0 up to 100.
@@ -162,7 +163,7 @@ class Percentile(Calibrator):
         self.name = f"percentile:{percent:g}"
 
     def choose(self, histogram: RangeHistogram, scheme: QuantScheme) -> CalibratedRange:
-        """Return the smallest range of whole bins that cuts no more than the rest."""
+        """Return the smallest range of whole bins that cuts no more than the remainder."""
         _refuse_coarse(histogram, self.name)
         spare = 1.0 - self.percent / 100.0
         reason = f"{self.percent:g} % of the values"
@@ -184,7 +185,7 @@ class Percentile(Calibrator):
 
 
 def _first_bin_to_keep(counts: np.ndarray, spare: float) -> int:
-    """Return the first bin after which at most a share of all counts remains."""
+    """Return the first bin such that at most a given share of all counts is cut."""
     above = counts.sum() - np.cumsum(counts)
     return int(np.argmax(above <= spare * counts.sum()))
 
@@ -192,15 +193,16 @@ def _first_bin_to_keep(counts: np.ndarray, spare: float) -> int:
 class LeastSquares(Calibrator):
     """The range with the least mean squared error of quantized values: rounding inside, clipping outside.
 
-    Rounding adds scale**2 / 12 on average, except for 0, which has its own code. A clipped value adds the squared
-    distance from its bin's center to the end of the range. Both are prefix sums, so that all ranges of whole bins are
-    compared at once; two free ends are searched on a coarse grid first, then around its best point.
+    Rounding adds scale**2 / 12 on average, except for 0, which has an exact code. A clipped value adds the squared
+    distance from its bin's center to the end of the range. Both are computed from prefix sums, so that all ranges of
+    whole bins are compared at once. If both ends are free, they are searched on a coarse grid first, then around its
+    best point.
     """
 
     name = "mse"
 
     def choose(self, histogram: RangeHistogram, scheme: QuantScheme) -> CalibratedRange:
-        """Return the range of whole bins with the least error; of equal ones the widest."""
+        """Return the range of whole bins with the least error; the widest if several are equal."""
         _refuse_coarse(histogram, self.name)
         if scheme.one_threshold(histogram.low):
             counts, width = histogram.mirrored()
@@ -271,7 +273,7 @@ def _around(place: int, stride: int, size: int) -> np.ndarray:
 
 
 def _overload(counts: np.ndarray, width: float, ends: np.ndarray) -> np.ndarray:
-    """Return the squared error of clipping counts in bins from 0 up at each of several ends."""
+    """Return the squared error of clipping counts in bins from 0 up, for each of several range ends."""
     middles = (np.arange(counts.size) + 0.5) * width
     sums = np.zeros((3, counts.size + 1))
     for row, values in zip(sums, (counts, counts * middles, counts * middles**2), strict=True):
@@ -286,7 +288,7 @@ def _last_least(values: np.ndarray) -> int:
 
 
 class Entropy(Calibrator):
-    """The threshold that loses least information, see `qdebug.numerics.entropy`.
+    """The threshold that loses the least information, see `qdebug.numerics.entropy`.
 
     Args:
         variant: "" for this package's definition, "mxnet" or "ort" for the loops of MXNet and ONNX Runtime.
@@ -359,7 +361,7 @@ def _refuse_coarse(histogram: RangeHistogram, name: str) -> None:
 def _within_values(
     histogram: RangeHistogram, low: float, high: float, *, score: float | None = None, unit: str = "", reason: str
 ) -> CalibratedRange:
-    """Return a range cut to the values: the ends of bins lie beyond them."""
+    """Return a range cut to the values, since the ends of bins lie beyond them."""
     low, high = max(low, min(histogram.low, 0.0)), min(high, max(histogram.high, 0.0))
     return CalibratedRange(low=low, high=high, score=score, unit=unit, reason=reason)
 
@@ -385,10 +387,10 @@ CALIBRATORS: Mapping[str, tuple[Callable[..., Calibrator], str]] = MappingProxyT
 
 
 def calibrator_named(text: str) -> Calibrator:
-    """Return a calibrator by its text, such as "minmax" or "percentile:99.9".
+    """Return a calibrator from its text, such as "minmax" or "percentile:99.9".
 
     Raises:
-        UsageError: There is no such calibrator, or its number is not valid.
+        UsageError: The calibrator does not exist, or its number is invalid.
     """
     if text in CALIBRATORS:
         return CALIBRATORS[text][0]()
@@ -408,7 +410,7 @@ def calibrate_each(
     """Return the range of each histogram, for `QuantScheme.stacked`; (0, 0) for an empty channel.
 
     Raises:
-        UsageError: One has NaN or infinite values, or the calibrator has no answer.
+        UsageError: A histogram has NaN or infinite values, or the calibrator cannot choose.
     """
     ranges = []
     for histogram in histograms:

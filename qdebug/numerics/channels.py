@@ -15,22 +15,23 @@ from qdebug.numerics.affine import BLOCK
 __all__ = ["ChannelCounter", "ChannelErrors", "Stretch", "stretches"]
 
 _SAFE_EXPONENT = 400
-"""Squares of magnitudes between 2**-400 and 2**400 are summed directly, others relative to the largest."""
+"""Squares of magnitudes from 2**-400 to 2**400 are summed directly, others relative to the largest magnitude."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ChannelErrors:
-    """The error along one axis, all arrays read-only with one entry per channel.
+    """The error of each channel along one axis. All arrays are read-only, with one entry per channel.
 
     Args:
         axis: The axis, in the backend's shape, not negative.
-        max_abs: Largest absolute difference, float64; infinite where `nonfinite` is not 0; NaN where no element is
-            finite on both sides.
-        rmse: Root of the mean squared difference, float64; NaN where `nonfinite` is not 0, and likewise.
-        sqnr_db: 10 log10(sum reference^2 / sum difference^2), float64; infinite where identical, -infinite where
-            only the reference is 0, NaN where `rmse` is.
-        nonfinite: Elements with a NaN or infinity on one side that the other does not have there, int64. Those that
-            both have count for nothing.
+        max_abs: Largest absolute difference, float64; infinite if `nonfinite` is not 0; NaN if no element is finite on
+            both sides.
+        rmse: Root of the mean squared difference, float64; NaN if `nonfinite` is not 0, or if no element is finite on
+            both sides.
+        sqnr_db: 10 log10(sum reference^2 / sum difference^2), float64; infinite if identical, -infinite if only the
+            reference is 0, NaN if `rmse` is.
+        nonfinite: Elements that are NaN or infinite on one side and do not agree with the other side, int64. NaN on
+            both sides, or the same infinity, is not counted.
     """
 
     axis: int
@@ -42,7 +43,7 @@ class ChannelErrors:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Consecutive elements: `rows` times all of `channels` channels from `first`, `inner` elements each."""
+    """Consecutive elements: `rows` times `channels` channels starting at `first`, with `inner` elements each."""
 
     start: int
     rows: int
@@ -57,14 +58,14 @@ class Stretch:
 
 
 def stretches(shape: tuple[int, ...], axis: int | None) -> Iterator[Stretch]:
-    """Split a tensor, in C order, into ranges of at most a block with whole rows of channels.
+    """Split a tensor in C order into ranges with whole rows of channels, at most one block each.
 
     Args:
         shape: Its shape.
-        axis: The channel axis; None for one channel.
+        axis: The channel axis; None for a single channel.
 
     Raises:
-        UsageError: The shape has no such axis.
+        UsageError: The shape does not have that axis.
     """
     if axis is None:
         outer, extent, inner = 1, 1, prod(shape)
@@ -88,7 +89,7 @@ def stretches(shape: tuple[int, ...], axis: int | None) -> Iterator[Stretch]:
 
 
 class _Squares:
-    """Sums of squares by channel, each times a power of four of its own."""
+    """Sums of squares per channel, each scaled by its own power of four."""
 
     def __init__(self, extent: int) -> None:
         self.sums = np.zeros(extent)
@@ -98,9 +99,9 @@ class _Squares:
         """Add the squares of a stretch.
 
         Args:
-            values: Rows, channels, inner; where infinite, `halves` holds half the value.
+            values: Values of shape (rows, channels, inner); for infinite values, `halves` holds half the value.
             most: Largest magnitude of each channel.
-            halves: See `values`; read only if there is an infinity.
+            halves: Half the values; read only if a value is infinite.
             where: The channels.
         """
         exponents = np.frexp(most)[1].astype(np.int64)
@@ -127,7 +128,7 @@ class _Squares:
         return np.asarray(np.ldexp(np.sqrt(self.sums / count), self.exponents))
 
     def decibels_over(self, other: _Squares) -> np.ndarray:
-        """Return 10 log10(self / other); infinite where the other is 0."""
+        """Return 10 log10(self / other); infinite if the other is 0."""
         ratio = np.log10(self.sums) - np.log10(other.sums)
         ratio += 2.0 * np.log10(2.0) * (self.exponents - other.exponents)
         return np.where(other.sums == 0.0, np.inf, 10.0 * ratio)
@@ -141,7 +142,7 @@ class ChannelCounter:
         axis: The channel axis.
 
     Raises:
-        UsageError: The shape has no such axis.
+        UsageError: The shape does not have that axis.
     """
 
     def __init__(self, shape: tuple[int, ...], axis: int) -> None:
@@ -167,7 +168,7 @@ class ChannelCounter:
         magnitudes: np.ndarray,
         finite: np.ndarray | None,
     ) -> None:
-        """Add a range of `stretches`."""
+        """Add a range from `stretches`."""
         block = stretch.rows, stretch.channels, stretch.inner
         where = slice(stretch.first, stretch.first + stretch.channels)
         reference, backend = sides

@@ -1,7 +1,7 @@
-"""Checkpoints at which a long computation can be cancelled: its starter sets a callback, and its loops call it.
+"""Checkpoints for cancelling a long computation: its starter sets a callback, and its loops call the callback.
 
-The loops lie several layers below the starter, and most callers cancel nothing. The callback is therefore stored by
-thread (and by task) and not passed from function to function.
+The loops are several layers below the starter, and most callers never cancel. The callback is therefore stored per
+thread (and per task) instead of being passed from function to function.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ _ask: ContextVar[Callable[[], object] | None] = ContextVar("qdebug_checkpoint", 
 
 @contextmanager
 def asking(ask: Callable[[], object]) -> Iterator[None]:
-    """Call a function at every checkpoint inside the block; it raises to cancel the computation.
+    """Call a function at every checkpoint inside the `with` block. It raises an exception to cancel the computation.
 
     Args:
-        ask: Called hundreds of times a second from the computing thread, so it must be quick. Its exception must pass
-            through the computation: no error that qdebug itself raises and catches.
+        ask: Called hundreds of times a second by the computing thread, so it must be fast. Its exception must propagate
+            through the computation, so it must not be an error that qdebug itself raises and catches.
     """
     token = _ask.set(ask)
     try:
@@ -31,7 +31,7 @@ def asking(ask: Callable[[], object]) -> Iterator[None]:
 
 
 def checkpoint() -> None:
-    """Call the callback of `asking`, if there is one."""
+    """Call the callback set by `asking`, if any."""
     ask = _ask.get()
     if ask is not None:
         ask()

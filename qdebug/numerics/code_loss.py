@@ -1,4 +1,4 @@
-"""The loss of rounding values to codes: how many change, and the energies of the error and of the signal."""
+"""The loss from rounding values to codes: how many values change, and the energies of error and signal."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ __all__ = ["CodeLoss"]
 
 @dataclass(slots=True)
 class CodeLoss:
-    """Sums over values and their rounded values; an `ErrorAccumulator` has more, and takes several times as long.
+    """Sums over values and their rounded values.
+
+    An `ErrorAccumulator` has more metrics, and takes several times as long.
 
     Args:
         count: Number of values.
         mismatches: Number of changed values.
-        error: Sum of the squared changes; not finite if a value, or its rounded value, is not.
+        error: Sum of the squared changes; not finite if any value or rounded value is not.
         signal: Sum of the squared values.
     """
 
@@ -56,7 +58,7 @@ class CodeLoss:
 
     @property
     def sqnr_db(self) -> float | None:
-        """10 log10(signal / error); NaN if it is not finite, None without values."""
+        """10 log10(signal / error); NaN if the error is not finite, None without values."""
         if not self.count:
             return None
         if not math.isfinite(self.error) or not math.isfinite(self.signal):

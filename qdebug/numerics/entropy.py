@@ -1,23 +1,24 @@
-"""Entropy calibration: the threshold at which quantization loses the least information, from prefix sums.
+"""Entropy calibration: find the threshold that loses the least information, using prefix sums.
 
-A candidate keeps the bins of a window and adds all counts outside to the bins at its ends (P). Merged into as many
-groups as there are levels, each spread evenly over those of its bins that P fills, the counts of the window are Q. The
-threshold with the least divergence KL(P || Q) wins. Q is constant within a group, so
+A candidate keeps the bins of a window and adds all counts outside to the bins at its ends (P). Q is the counts of the
+window, merged into as many groups as there are levels, with each group spread evenly over its bins that are not empty
+in P. The threshold with the least divergence KL(P || Q) wins. Q is constant within a group, so
 
     KL(P || Q) = (1 / N) [sum p ln p - sum_j P_j ln q_j] - ln N + ln(sum q)
 
-needs only counts, filled bins and sums of h ln h of groups, which are differences of prefix sums: all windows at once
-instead of a loop over bins, groups and windows. The two bins at the ends are corrected for the counts added to them.
+needs only counts, filled bins and sums of h ln h per group, which are differences of prefix sums. All windows are
+computed at once, instead of in a loop over bins, groups and windows. The two bins at the ends are corrected for the
+counts added to them.
 
 Three variants of the definition are in use, and they choose different thresholds:
 
 - `entropy_range`: q is mixed with a uniform distribution, (1 - e) q + e / W over W bins with e = 1e-6, so that the
-divergence of every window is finite; groups are as equal as whole bins allow; of equal ones the wider wins. -
-`mxnet_threshold`: the loop of Apache MXNet (python/mxnet/contrib/quantization.py, `_get_optimal_threshold`). -
-`ort_threshold`: the loop of ONNX Runtime (quantization/calibrate.py, `get_entropy_threshold`), which differs: q is
-cut to whole counts, it is kept where p is 0, and bins after the last whole group have q = 0.
+  divergence of every window is finite. Groups are as equal as whole bins allow. The widest of equal windows wins.
+- `mxnet_threshold`: the loop of Apache MXNet (python/mxnet/contrib/quantization.py, `_get_optimal_threshold`).
+- `ort_threshold`: the loop of ONNX Runtime (quantization/calibrate.py, `get_entropy_threshold`). It differs as
+  follows: q is truncated to whole counts and kept where p is 0, and bins after the last whole group have q = 0.
 
-Both loops replace zeros by 1e-4, compute in float32 and take the first least divergence. Here the closed form ranks all
+Both loops replace zeros by 1e-4, compute in float32 and choose the first minimum. Here the closed form ranks all
 windows, and candidates for the loop's choice are computed as the loop does.
 """
 
@@ -36,9 +37,9 @@ __all__ = ["EntropyChoice", "entropy_range", "mxnet_threshold", "ort_threshold"]
 _MIX = 1e-6
 _SMOOTH = 1e-4
 _CHUNK = 128
-"""Windows of a chunk, whose arrays stay in a core's cache."""
+"""Windows per chunk, so that its arrays stay in a core's cache."""
 _FIRST_EXACT = 12
-"""Windows that are computed as the loop does in any case."""
+"""Number of windows that are always computed exactly as in the loop."""
 _SUM_ROUNDING = 1e-12
 """Rounding error of the sums, in nats."""
 
@@ -64,7 +65,7 @@ class _Sums:
     """Prefix sums of a histogram.
 
     Args:
-        counts: Counts of bins, int64, 1-D, not all 0.
+        counts: Counts of bins, int64, 1-D, not all zero.
     """
 
     def __init__(self, counts: np.ndarray) -> None:
@@ -85,7 +86,7 @@ def _prefix(values: np.ndarray) -> np.ndarray:
 
 
 _Edges = Callable[[np.ndarray], np.ndarray]
-"""Returns how much a prefix sum grows in each group of each window."""
+"""Returns the increase of a prefix sum over each group of each window."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,12 +94,12 @@ class _Windows:
     """Windows of a histogram, and the distribution P of each.
 
     Args:
-        width: Bins of each.
+        width: Number of bins of each window.
         mass: Counts of P in each group, (windows, groups).
-        merged: Counts of the histogram in each group, without those outside.
-        filled: Bins of each group that P fills.
+        merged: Counts of the histogram in each group, without the counts outside the window.
+        filled: Number of bins in each group that are not empty in P.
         plogp: Sum of p ln p over the window.
-        logs: Sum of ln p over its filled bins.
+        logs: Sum of ln p over its bins that are not empty.
     """
 
     width: np.ndarray
@@ -140,7 +141,7 @@ def _check(counts: np.ndarray, groups: int) -> None:
 
 
 def _even_edges(start: np.ndarray, stop: np.ndarray, groups: int) -> _Edges:
-    """Return groups as equal as whole bins allow: group j of G begins at bin floor(j W / G)."""
+    """Return groups that are as equal as whole bins allow: group j of G begins at bin floor(j W / G)."""
     bounds = start[:, np.newaxis] + np.arange(groups + 1) * (stop - start)[:, np.newaxis] // groups
 
     def edges(prefix: np.ndarray) -> np.ndarray:
@@ -151,9 +152,9 @@ def _even_edges(start: np.ndarray, stop: np.ndarray, groups: int) -> _Edges:
 
 
 def _equal_edges(start: np.ndarray, stop: np.ndarray, step: int, whole: int) -> _Edges:
-    """Return `whole` groups of `step` bins each, and a remainder group; each window starts one bin before the previous.
+    """Return `whole` groups of `step` bins and a remainder. Each window starts one bin before the previous one.
 
-    The bounds of a prefix sum are a view of it: nothing is gathered.
+    Group bounds are views of the prefix sum, so that nothing is gathered.
     """
 
     def edges(prefix: np.ndarray) -> np.ndarray:
@@ -173,19 +174,19 @@ def entropy_range(counts: np.ndarray, zero: int, groups: int, *, widest: int | N
     """Find the window around 0 with the least divergence, by this package's definition.
 
     A window reaches as far on both sides of 0 as the histogram allows. All windows with at least as many bins as groups
-    are compared; if there is none, the whole histogram is taken: its bins are finer than the levels.
+    are compared. If there are none, the whole histogram is used.
 
     Args:
         counts: Counts of bins, int64, 1-D.
         zero: Index of the bin that begins at 0.
         groups: Levels that values are quantized to.
-        widest: Bins of the widest window on either side of 0; None for all.
+        widest: Bins of the widest window on either side of 0; None for no limit.
 
     Returns:
-        The widest of the windows whose divergence is within 1e-6 nats of the least. Every divergence is finite.
+        The widest window whose divergence is within 1e-6 nats of the least. Every divergence is finite.
 
     Raises:
-        UsageError: The histogram is empty, or there are less than 2 groups.
+        UsageError: The histogram is empty, or there are fewer than 2 groups.
     """
     _check(counts, groups)
     reach = max(zero, counts.size - zero) if widest is None else widest
@@ -219,17 +220,17 @@ def _mixed(sums: _Sums, windows: _Windows) -> np.ndarray:
 
 
 def mxnet_threshold(counts: np.ndarray, groups: int = 255) -> EntropyChoice:
-    """Find the window of MXNet's loop.
+    """Find the window that MXNet's loop chooses.
 
     Args:
-        counts: Counts of an odd number of bins with 0 in the middle one, int64, 1-D.
+        counts: Counts of an odd number of bins with 0 in the middle bin, int64, 1-D.
         groups: Quantized bins: 255, or 511 if no value is negative and codes are unsigned.
 
     Returns:
         The window. Its upper end is MXNet's threshold.
 
     Raises:
-        UsageError: The histogram is empty, or has an even number of bins or less of them than groups.
+        UsageError: The histogram is empty, has an even number of bins, or has fewer bins than groups.
     """
     _check(counts, groups)
     if counts.size % 2 == 0 or counts.size < groups:
@@ -241,17 +242,17 @@ def mxnet_threshold(counts: np.ndarray, groups: int = 255) -> EntropyChoice:
 
 
 def ort_threshold(counts: np.ndarray, groups: int = 128) -> EntropyChoice:
-    """Find the window that ONNX Runtime's loop finds.
+    """Find the window that ONNX Runtime's loop chooses.
 
     Args:
-        counts: Counts of bins that lie symmetrically around 0, int64, 1-D.
+        counts: Counts of bins that are symmetric around 0, int64, 1-D.
         groups: Quantized bins; 128 is ONNX Runtime's default.
 
     Returns:
         The window.
 
     Raises:
-        UsageError: The histogram is empty, or has less bins than groups.
+        UsageError: The histogram is empty, or has fewer bins than groups.
     """
     _check(counts, groups)
     if counts.size < groups:
@@ -269,12 +270,13 @@ def _as_loop(
     kept: bool,
     exact: Callable[[np.ndarray, int, int, int], float],
 ) -> EntropyChoice:
-    """Find the first of the least divergences as a loop computes them.
+    """Find the first minimum of the divergences as a loop computes them.
 
     Args:
         counts: The histogram.
         groups: Quantized bins.
-        kept: ONNX Runtime's way: q is cut to whole counts and kept where p is 0, and the last group is the rest.
+        kept: Whether to follow ONNX Runtime: q is truncated to whole counts and kept where p is 0, and the last group
+            is the remainder.
         exact: Computes the divergence of one window as the loop does.
     """
     middle = counts.size // 2
@@ -311,7 +313,7 @@ def _as_loop(
 
 
 def _smoothed_divergences(sums: _Sums, windows: _Windows, sizes: np.ndarray | None) -> np.ndarray:
-    """Return the divergences with zeros smoothed, to first order in the share taken from the other bins.
+    """Return the divergences with smoothed zeros, to first order in the share taken from other bins.
 
     Args:
         sums: The histogram.
@@ -379,7 +381,7 @@ def _ort_exact(counts: np.ndarray, start: int, stop: int, groups: int) -> float:
 
 
 def _divergence(p: np.ndarray, q: np.ndarray) -> float:
-    """Return the divergence of two smoothed distributions as in both loops, infinite if one is malformed."""
+    """Return the divergence of two smoothed distributions as in both loops; infinite if either is malformed."""
     smooth_p, smooth_q = _smooth(p), _smooth(q)
     if smooth_p is None or smooth_q is None:
         return np.inf

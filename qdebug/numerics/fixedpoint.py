@@ -1,8 +1,8 @@
-"""Integer arithmetic of requantizers, exact and in int64: rounding shifts, high multiplies, fixed-point multipliers.
+"""Requantizer arithmetic, exact in int64: rounding shifts, high multiplies and fixed-point multipliers.
 
 A rounding is a name in `rounding.ROUNDINGS`. Values may have a magnitude of up to 2**62, which a product of two 32-bit
-integers never exceeds. Real numbers are rounded exactly, except for "plus": none by adding one half and shifting, which
-is wrong for 0.49999999999999994 and every odd integer above 2**52.
+integers never exceeds. Real numbers are rounded exactly, except with "plus". They are not rounded by adding one half
+and rounding down, which is wrong for 0.49999999999999994 and every odd integer above 2**52.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ __all__ = [
 
 
 def round_values(values: np.ndarray, rounding: str = "even") -> np.ndarray:
-    """Round real values to integers and keep their dtype.
+    """Round real values to integers, in their original dtype.
 
     Args:
-        values: Any shape; floating point of at least 16 bits, or integers (returned unchanged).
+        values: Any shape; floating point with at least 16 bits, or integers (returned unchanged).
         rounding: A name in `rounding.ROUNDINGS`.
 
     Returns:
         A new array of the same shape and dtype; 0-d stays 0-d.
 
     Raises:
-        UsageError: The rounding has no such name.
+        UsageError: The rounding does not exist.
     """
     row = ROUNDINGS.get(rounding)
     if row is None or row.real is None:
@@ -65,15 +65,15 @@ def shift_right(
 
     Args:
         values: Integers of any shape.
-        bits: How far to shift, from 0 on; broadcasts to the values.
+        bits: Bits to shift by, at least 0; broadcasts to the values.
         rounding: A name in `rounding.ROUNDINGS`.
-        out: Where to put the result, int64; may be `values` itself. A new array if None.
+        out: int64 array for the result, which may be `values` itself; None allocates one.
 
     Returns:
-        int64 of the common shape.
+        int64 in the broadcast shape.
 
     Raises:
-        UsageError: A shift is negative, or the rounding has no such name.
+        UsageError: A shift is negative, or the rounding does not exist.
     """
     row = ROUNDINGS.get(rounding)
     if row is None or row.nudge is None:
@@ -93,7 +93,10 @@ def shift_right(
 
 
 def _jammed(wide: np.ndarray, shift: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Shift until 61 bits of the shift remain, collecting the lost bits in the lowest; no rounding notices."""
+    """Shift until at most 61 bits of shift remain, and collect the lost bits in the lowest bit.
+
+    No rounding is affected.
+    """
     ahead = np.clip(shift - _JAMMED, 0, _SIGN)
     has_lost_bits = (wide & ~(np.int64(-1) << ahead)) != 0
     return np.asarray((wide >> ahead) | has_lost_bits), np.minimum(shift, _JAMMED)
@@ -102,19 +105,19 @@ def _jammed(wide: np.ndarray, shift: np.ndarray) -> tuple[np.ndarray, np.ndarray
 def shift_left(
     values: np.ndarray, bits: np.ndarray | int, *, width: int = 32, overflow: str = "saturate"
 ) -> np.ndarray:
-    """Multiply integers by powers of two in a register of some width.
+    """Multiply integers by powers of two in a register of a given width.
 
     Args:
         values: Integers of any shape.
-        bits: Bits to shift by, from 0 on; broadcasts to the values.
+        bits: Bits to shift by, at least 0; broadcasts to the values.
         width: Bits of the signed register, up to 32.
-        overflow: "saturate" to the nearest end, or "wrap" by dropping the upper bits.
+        overflow: "saturate" to clamp to the nearest end, or "wrap" to drop the upper bits.
 
     Returns:
-        int64 of the common shape, within the register's range.
+        int64 in the broadcast shape, within the register's range.
 
     Raises:
-        UsageError: A shift is negative, the register too wide, or the overflow is neither of the two.
+        UsageError: A shift is negative, the register is too wide, or the overflow is unknown.
     """
     shift = np.asarray(bits, np.int64)
     if shift.size and int(shift.min()) < 0:
@@ -134,21 +137,21 @@ def saturate_to(values: np.ndarray, width: int, *, out: np.ndarray | None = None
     Args:
         values: Integers of any shape.
         width: Bits of the register.
-        out: Output array, int64; a new one if None.
+        out: int64 array for the result; None allocates one.
     """
     end = 1 << (width - 1)
     return np.asarray(np.clip(_wide(values), -end, end - 1, out=out))
 
 
 def wrap_to(values: np.ndarray, width: int) -> np.ndarray:
-    """Wrap integers around in a signed two's complement register.
+    """Wrap integers to a signed two's complement register.
 
     Args:
         values: Integers of any shape.
         width: Bits of the register, up to 64.
 
     Returns:
-        int64 of the same shape.
+        int64 in the same shape.
     """
     wide = _wide(values)
     if width in (8, 16, 32):
@@ -168,7 +171,7 @@ def multiply_high(
 ) -> np.ndarray:
     """Multiply by a fixed-point fraction: round(value * multiplier / 2**bits).
 
-    With 31 bits, ties up and saturation it is the saturating rounding doubling high multiply of gemmlowp
+    With 31 bits, ties up and saturation, this is the saturating rounding doubling high multiply of gemmlowp
     (fixedpoint/fixedpoint.h) and of ARM's vqrdmulh; with "floor", vqdmulh.
 
     Args:
@@ -176,15 +179,15 @@ def multiply_high(
         multiplier: Integers of up to 32 bits; broadcasts to the values.
         rounding: A name in `rounding.ROUNDINGS`.
         bits: Bits of the fraction.
-        saturating: Whether -2**bits times -2**bits, the only product that does not fit, becomes the largest
-            value instead of 2**bits.
-        out: Where to put the result, int64; may be `values` itself. A new array if None.
+        saturating: Whether -2**bits times -2**bits, the only product that overflows, becomes the largest value instead
+            of 2**bits.
+        out: int64 array for the result, which may be `values` itself; None allocates one.
 
     Returns:
-        int64 of the common shape.
+        int64 in the broadcast shape.
 
     Raises:
-        UsageError: The rounding has no such name.
+        UsageError: The rounding does not exist.
     """
     factor = np.asarray(multiplier, np.int64)
     product = np.asarray(np.multiply(_wide(values), factor, out=out))
@@ -199,14 +202,14 @@ def divide(values: np.ndarray, divisor: np.ndarray | int, rounding: str = "floor
 
     Args:
         values: Integers of any shape.
-        divisor: Integers above 0; broadcasts to the values.
+        divisor: Positive integers; broadcasts to the values.
         rounding: A name in `rounding.ROUNDINGS`.
 
     Returns:
-        int64 of the common shape.
+        int64 in the broadcast shape.
 
     Raises:
-        UsageError: A divisor is not above 0, or the rounding has no such name.
+        UsageError: A divisor is not positive, or the rounding does not exist.
     """
     row = ROUNDINGS.get(rounding)
     if row is None or row.rises is None:
@@ -225,19 +228,20 @@ def quantize_multiplier(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return real multipliers as integers in normal form: real ~ multiplier * 2**(shift - bits).
 
-    The multiplier lies in [2**(bits-1), 2**bits) for a real above 0: TensorFlow Lite's QuantizeMultiplier
-    (kernels/internal/quantization_util.cc) for 31 bits, the multiplier of a 16-bit requantizer for 15.
+    For positive numbers, the multiplier lies in [2**(bits-1), 2**bits). With 31 bits, this is TensorFlow Lite's
+    QuantizeMultiplier (kernels/internal/quantization_util.cc). With 15 bits, it is the multiplier of a 16-bit
+    requantizer.
 
     Args:
-        real: Finite numbers; taken as float64.
+        real: Finite numbers, converted to float64.
         bits: Bits of the fraction.
-        rounding: How the significand is rounded; a name in `rounding.ROUNDINGS`.
+        rounding: How the significand is rounded: a name in `rounding.ROUNDINGS`.
 
     Returns:
-        Multipliers and shifts, both int64 of the shape of `real`; 0 and 0 for 0.
+        Multipliers and shifts, both int64 in the shape of `real`; 0 and 0 for 0.
 
     Raises:
-        UsageError: A number is not finite, or the rounding has no such name.
+        UsageError: A number is not finite, or the rounding does not exist.
     """
     fraction, exponent = np.frexp(_finite(real))
     multiplier = round_values(np.ldexp(fraction, bits), rounding).astype(np.int64)
@@ -248,14 +252,14 @@ def quantize_multiplier(
 def mantissa_multiplier(real: np.ndarray | float, *, bits: int = 24) -> tuple[np.ndarray, np.ndarray]:
     """Return the significand of float32 multipliers as integers: float32(real) == multiplier * 2**(shift - bits).
 
-    QNNPACK (src/qnnpack/requantization.h) reads it so, widened to 31 bits; XNNPACK's rndnu with 24.
+    QNNPACK (src/qnnpack/requantization.h) uses this form widened to 31 bits; XNNPACK's rndnu uses 24 bits.
 
     Args:
         real: Finite numbers; rounded to float32 first.
         bits: Bits of the fraction, at least 24.
 
     Returns:
-        Multipliers and shifts, both int64 of the shape of `real`.
+        Multipliers and shifts, both int64 in the shape of `real`.
 
     Raises:
         UsageError: A number is not finite.
@@ -264,18 +268,18 @@ def mantissa_multiplier(real: np.ndarray | float, *, bits: int = 24) -> tuple[np
 
 
 def power_of_two(real: np.ndarray | float, rounding: str = "even") -> np.ndarray:
-    """Return the exponent of the power of two that stands for a number.
+    """Return the exponent of the power of two that approximates a number.
 
     Args:
-        real: Finite numbers above 0.
-        rounding: "floor" and "trunc" give the largest power not above the number, "up" the smallest not below it;
-            any other name the nearest, measured in exponents.
+        real: Positive finite numbers.
+        rounding: "floor" and "trunc" give the largest power not above the number, "up" the smallest not below it; any
+            other name gives the nearest, measured in exponents.
 
     Returns:
-        Exponents, int64 of the shape of `real`.
+        Exponents, int64 in the shape of `real`.
 
     Raises:
-        UsageError: A number is not finite or not above 0, or the rounding has no such name.
+        UsageError: A number is not finite or not positive, or the rounding does not exist.
     """
     if rounding not in ROUNDINGS:
         raise unknown_rounding(rounding, "words")
@@ -286,19 +290,19 @@ def power_of_two(real: np.ndarray | float, rounding: str = "even") -> np.ndarray
 
 
 def glow_parameters(scale: np.ndarray | float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return shift, multiply, shift of Glow's CPU backend: scale ~ multiplier * 2**-(pre + post).
+    """Return both shifts and the multiplier of Glow's CPU backend: scale ~ multiplier * 2**-(pre + post).
 
-    The multiplier is doubled until it has about 8 bits, first on account of the shift after the product, then of
-    the one before it (quantizeScaleOffset32To8 in glow/lib/Quantization/Base/Base.cpp). Powers of two are exact.
+    The multiplier is doubled until it has about 8 bits, first in exchange for the shift after the product, then for the
+    shift before it (quantizeScaleOffset32To8 in glow/lib/Quantization/Base/Base.cpp). Powers of two are exact.
 
     Args:
-        scale: Finite numbers above 0; rounded to float32 first.
+        scale: Positive finite numbers; rounded to float32 first.
 
     Returns:
-        The shift before the product, the shift after it, and the multiplier, all int64 of the shape of `scale`.
+        The shift before the product, the shift after it, and the multiplier, all int64 in the shape of `scale`.
 
     Raises:
-        UsageError: A number is not finite or not above 0.
+        UsageError: A number is not finite or not positive.
     """
     rest = np.array(_positive(np.asarray(scale, np.float32)))
     pre, post = np.zeros(rest.shape, np.int64), np.zeros(rest.shape, np.int64)

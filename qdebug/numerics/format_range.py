@@ -1,7 +1,7 @@
-"""Results outside the range of the float format that they were rounded to: too large or too small.
+"""Find results that are too large or too small for the float format they were rounded to.
 
-A result too large becomes infinite, or the largest number. A result below the smallest normal number loses digits or
-becomes 0: without subnormal numbers always 0, as on processors that flush these to zero.
+A result that is too large becomes infinite or the largest number. A result below the smallest normal number loses
+digits or becomes 0. Processors that flush subnormal numbers to zero always give 0.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ __all__ = ["OutOfRange", "out_of_range"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lost:
-    """Elements that left the range in one way.
+    """Elements whose results left the range on one side.
 
     Args:
         count: Their number.
-        exact: The exact result of the first.
+        exact: The exact result of the first element.
         given: Its recorded value.
     """
 
@@ -34,7 +34,7 @@ class Lost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutOfRange:
-    """Results outside the range of a format.
+    """Results outside the range of a float format.
 
     Args:
         short: The format.
@@ -47,7 +47,7 @@ class OutOfRange:
     lost: Mapping[str, Lost]
 
     def with_more(self, other: OutOfRange) -> OutOfRange:
-        """Return this merged with the losses of other results."""
+        """Return the losses merged with those of more results."""
         merged = {
             way: Lost(count=first.count + more.count, exact=first.exact, given=first.given)
             for way, first in self.lost.items()
@@ -58,7 +58,7 @@ class OutOfRange:
 
     @property
     def sentence(self) -> str | None:
-        """Clauses on the lost elements; None if there are none."""
+        """Clauses about the lost elements; None if there are none."""
         clauses = []
         for way, words in _LOSS_TEXTS.items():
             if (lost := self.lost.get(way)) is not None:
@@ -81,16 +81,16 @@ _LOSS_TEXTS = MappingProxyType(
 def out_of_range(
     short: ShortFormat, exact: np.ndarray, recorded: np.ndarray, *, noise: float = 0.0
 ) -> tuple[OutOfRange, np.ndarray]:
-    """Find the results that the range of their format explains.
+    """Find results whose recorded values are explained by the range of their format.
 
     Args:
         short: The format that they were rounded to.
         exact: The exact results.
         recorded: The recorded results, of the same shape.
-        noise: Error of the exact results: values as small may be 0 as well.
+        noise: Error of the exact results; results that small may also be 0.
 
     Returns:
-        The losses, and a mask of the elements that rightly are infinite, the largest number or flushed to 0.
+        The losses, and a mask of the elements for which infinity, the largest number or 0 is correct.
     """
     values = np.asarray(recorded)
     values = values if values.dtype in (np.float32, np.float64) else values.astype(np.float64)

@@ -1,4 +1,4 @@
-"""Detect whether real values lie on a grid of few levels, as dequantized codes do."""
+"""Detect whether real values lie on a grid with few levels, as dequantized codes do."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from qdebug.numerics.blocks import stretches
 __all__ = ["Grid", "grid_name", "grid_of", "grid_of_all", "grid_step", "lies_on_no_grid"]
 
 _SAMPLE = 4096
-"""Elements searched for a step; all elements must confirm it."""
+"""Elements searched for a step. All elements must then confirm it."""
 _PLENTY = 512
-"""Different values that leave no doubt."""
+"""Number of distinct values that leave no doubt."""
 _ROUNDING = 2.0**-22
-"""By how much a difference of two values in float32 may be off, relative to the largest."""
+"""Maximum error of a float32 difference of two values, relative to the larger one."""
 _SURE = 16
-"""Steps up to which a first estimate tells the levels of values."""
+"""Maximum number of steps for which a first estimate of the step identifies the level."""
 _CLEAR = 0.125
-"""Share of a step that the rounding of a distance may be, for its rest to tell anything."""
+"""Maximum rounding error of a distance, as a share of a step, for its remainder to be meaningful."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,9 +35,9 @@ class Grid:
     """Multiples of a step.
 
     Args:
-        step: The distance of two neighbours.
-        low: The smallest value on it.
-        high: The largest value on it.
+        step: The distance between neighbouring levels.
+        low: The smallest value.
+        high: The largest value.
     """
 
     step: float
@@ -46,12 +46,12 @@ class Grid:
 
     @property
     def levels(self) -> int:
-        """Number of levels from the smallest value to the largest one."""
+        """Number of levels from the smallest value to the largest value."""
         return int(np.rint((self.high - self.low) / self.step)) + 1
 
     @property
     def whole(self) -> bool:
-        """Whether all its levels are integers, as for counts or indices."""
+        """Whether all its levels are integers, as for counts and indices."""
         return float(self.step).is_integer()
 
 
@@ -59,18 +59,18 @@ _NAMES = {GRID_MAX_LEVELS: "8-bit codes", GRID_MAX_WIDE_LEVELS: "16-bit codes"}
 
 
 def grid_name(grid: Grid) -> str:
-    """Return the name of the data that a grid of this size suggests."""
+    """Return what kind of data a grid of this size suggests."""
     return next(name for most, name in _NAMES.items() if grid.levels <= most)
 
 
 def grid_step(values: np.ndarray) -> float | None:
-    """Return the step of a grid of at most 256 levels, 0 included, that real values lie on; None if there is none."""
+    """Return the step of a grid of at most 256 levels, including 0, that real values lie on; None if there is none."""
     grid = grid_of(values)
     return None if grid is None or grid.levels > GRID_MAX_LEVELS else grid.step
 
 
 def lies_on_no_grid(values: np.ndarray) -> bool:
-    """Return whether a sample of a tensor proves that it lies on no grid, for any other samples."""
+    """Return whether a sample of a tensor proves that the tensor, in all its samples, does not lie on a grid."""
     flat = values.reshape(-1)
     distinct_sample = np.unique(flat[:: max(flat.size // _SAMPLE, 1)].astype(np.float64))
     if distinct_sample.size and not np.isfinite(distinct_sample).all():
@@ -82,21 +82,21 @@ def lies_on_no_grid(values: np.ndarray) -> bool:
 
 
 def grid_of(values: np.ndarray) -> Grid | None:
-    """Return the grid of at most 65,536 levels that real values lie on, see `grid_of_all`."""
+    """Return the grid of at most 65,536 levels that real values lie on. See `grid_of_all`."""
     return grid_of_all(lambda: iter((values,)))
 
 
 def grid_of_all(arrays: Callable[[], Iterator[np.ndarray]]) -> Grid | None:
-    """Return the grid of at most 65,536 levels, 0 included, that all real values of some arrays lie on.
+    """Return the grid of at most 65,536 levels, including 0, that all real values of several arrays lie on.
 
-    The step is the greatest common divisor of distances between some values, by Euclid's algorithm up to float32
-    rounding.
+    The step is the greatest common divisor of distances between values, found by Euclid's algorithm with allowance for
+    float32 rounding.
 
     Args:
         arrays: Yields the arrays, of any shapes; called at most twice.
 
     Returns:
-        None if they lie on no such grid, are too few to tell, or are not all finite.
+        The grid; None if the values do not lie on such a grid, are too few to decide, or are not all finite.
     """
     distinct_sample = np.zeros(0)
     for values in arrays():
@@ -117,7 +117,7 @@ def grid_of_all(arrays: Callable[[], Iterator[np.ndarray]]) -> Grid | None:
 
 
 def _refined(step: float, sizes: np.ndarray) -> float:
-    """Return the step that fits some values best: from small values, whose levels are certain, on to large ones.
+    """Return the step that fits the values best, refined from small values, whose levels are certain, to large ones.
 
     Args:
         step: A first estimate.
@@ -137,7 +137,7 @@ def _refined(step: float, sizes: np.ndarray) -> float:
 
 
 def _verified_grid(step: float, different: int, arrays: Iterator[np.ndarray]) -> Grid | None:
-    """Return the grid of a step, if all values lie on it."""
+    """Return the grid with a given step, if all values lie on it."""
     low, high = np.inf, -np.inf
     for values in arrays:
         if not values.size:
@@ -158,7 +158,7 @@ def _verified_grid(step: float, different: int, arrays: Iterator[np.ndarray]) ->
 def _divisor(distances: np.ndarray, largest: float) -> float | None:
     """Return the number that divides all distances; None if it is too small for a grid.
 
-    Distances of many steps are left out: the multiplied rounding error of the step makes them useless.
+    Distances of many steps are ignored, because they multiply the rounding error of the step.
     """
     error, step = _ROUNDING * largest, float(np.min(distances))
     of_step = error

@@ -1,4 +1,4 @@
-"""Mergeable histograms: over equal bins, and by binary exponent."""
+"""Mergeable histograms: by equal bins, and by binary exponent."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 ENTRIES = 2048
-"""Biased exponents that a float64 can have."""
+"""Number of biased exponents that a float64 can have."""
 
 _LOWEST = -1074
 """Exponent of the smallest denormal float64."""
@@ -39,11 +39,12 @@ class ExponentHistogram:
     """Counts of magnitudes by power of two.
 
     Args:
-        lowest: Exponent of the first entry: entry k counts magnitudes from 2**(lowest + k) up to below
-            2**(lowest + k + 1).
-        counts: Elements in each, int64, read-only; the first and the last are not 0. Empty if all are zero.
+        lowest: Exponent of the first entry: entry k counts magnitudes from 2**(lowest + k) up to below 2**(lowest + k +
+            1).
+        counts: Elements in each entry, int64, read-only; the first and the last are not 0. Empty if all elements are
+            zero.
         zeros: Elements that are 0.
-        nonfinite: Elements left out, for a NaN or infinity on a side.
+        nonfinite: Elements left out because a side is NaN or infinite.
     """
 
     lowest: int
@@ -53,12 +54,12 @@ class ExponentHistogram:
 
     @property
     def total(self) -> int:
-        """Elements in all."""
+        """Total number of elements."""
         return int(self.counts.sum()) + self.zeros + self.nonfinite
 
 
 def count_rows(rows: np.ndarray) -> np.ndarray:
-    """Count the magnitudes of each row by their biased exponent, all rows at once: few elements cost mostly the call.
+    """Count the magnitudes of each row by biased exponent, all rows in one call, since calls dominate the cost.
 
     Args:
         rows: A few rows of few float64, C-contiguous, not negative, of any other kind.
@@ -75,7 +76,7 @@ _OFFSETS = np.arange(4)[:, np.newaxis] * ENTRIES
 
 
 class ExponentCounter:
-    """Counts magnitudes stretch by stretch."""
+    """Counts magnitudes range by range."""
 
     def __init__(self) -> None:
         self._biased = np.zeros(ENTRIES, np.int64)
@@ -83,22 +84,22 @@ class ExponentCounter:
         self._tiny_in_all = self._left_out = 0
 
     def add(self, values: np.ndarray, left_out: int = 0, *, index: np.ndarray | None = None) -> int:
-        """Count a stretch of magnitudes.
+        """Count a range of magnitudes.
 
         Args:
-            values: 1-D contiguous float64, not negative, no NaN; an infinite one is the difference of two finite
+            values: 1-D contiguous float64, not negative, without NaN. An infinite value is the difference of two finite
                 values and counts as 2**1024.
-            left_out: How many more elements have none.
-            index: An int64 buffer at least as long, to be overwritten; None for a new one.
+            left_out: Number of further elements without a magnitude.
+            index: An int64 buffer at least as long, which is overwritten; None allocates one.
 
         Returns:
-            How many are 0.
+            Number of elements that are 0.
         """
         self._left_out += left_out
         return self._split(values, self.count(values, index=index))
 
     def add_few(self, counts: np.ndarray, values: np.ndarray) -> int:
-        """Count a stretch of magnitudes as `add` does, from how many have each biased exponent."""
+        """Count a range like `add`, given the number of magnitudes with each biased exponent."""
         return self._split(values, self.add_counts(counts))
 
     def _split(self, values: np.ndarray, small: int) -> int:
@@ -107,10 +108,10 @@ class ExponentCounter:
         return zeros
 
     def count(self, values: np.ndarray, *, index: np.ndarray | None = None) -> int:
-        """Count a range as `add` does, without `split_small`.
+        """Count a range like `add`, but without `split_small`.
 
         Returns:
-            Number of zeros and denormals, which have equal upper bits.
+            Number of zeros and denormals, which have the same upper bits.
         """
         bits = values.view(np.int64)
         exponents = np.right_shift(bits, 52, out=None if index is None else index[: values.size])
@@ -119,12 +120,12 @@ class ExponentCounter:
         return int(self._biased[0]) - before
 
     def add_counts(self, counts: np.ndarray) -> int:
-        """Count a range as `count` does, from counts by biased exponent; return the number of zeros and denormals."""
+        """Count a range like `count`, given counts by biased exponent. Return the number of zeros and denormals."""
         self._biased += counts
         return int(counts.item(0))
 
     def split_small(self, values: np.ndarray, small: int, zeros: int) -> None:
-        """Count the denormals of a range by their power of two; `small` counts denormals and zeros together."""
+        """Count the denormals of a range by power of two; `small` counts denormals and zeros together."""
         if small > zeros:
             tiny = values[values < 2.0**-1022]
             tiny = tiny[tiny > 0.0]
@@ -133,11 +134,11 @@ class ExponentCounter:
 
     @property
     def infinite(self) -> int:
-        """Number of infinite or NaN magnitudes, less forgotten ones."""
+        """Number of infinite or NaN magnitudes, minus those subtracted by `forget_infinite`."""
         return int(self._biased[-1])
 
     def forget_infinite(self, count: int) -> None:
-        """Subtract a number of elements that were added as infinite or NaN."""
+        """Subtract elements that were added as infinite or NaN."""
         self._biased[-1] -= count
 
     def histogram(self) -> ExponentHistogram:
@@ -161,19 +162,19 @@ class ExponentCounter:
 
 
 _MAX_TABLED = 256
-"""Bins up to which two tensors share one counting table."""
+"""Maximum number of bins for which two tensors share one counting table."""
 _LARGEST_SINGLE = 2.0**100
 _MAX_SLACK = 2.0**-6
-"""Share of a bin by which float32 rounding may move a value; beyond, too many are placed twice."""
+"""Maximum float32 rounding error as a share of a bin; beyond it, too many values must be binned twice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ValueHistogram:
-    """Counts of values in equal bins, and of values outside.
+    """Counts of values in equal bins, and of values outside them.
 
     Args:
         low: Lower end of the first bin, inclusive.
-        high: Upper end of the last bin, inclusive; the upper ends of other bins are exclusive.
+        high: Upper end of the last bin, inclusive; the upper ends of all other bins are exclusive.
         counts: Elements in each bin, int64, read-only.
         below: Finite elements below `low`, and -inf.
         above: Finite elements above `high`, and +inf.
@@ -194,7 +195,7 @@ class ValueHistogram:
 
     @property
     def edges(self) -> np.ndarray:
-        """Ends of the bins, one more than there are bins."""
+        """Edges of the bins, one more than the number of bins."""
         return np.linspace(self.low, self.high, self.counts.size + 1)
 
     def merge(self, other: ValueHistogram) -> ValueHistogram:
@@ -230,14 +231,14 @@ def value_histogram(
     Args:
         values: Stored elements of any shape.
         bins: Number of bins, at least 1.
-        limits: Lower end of the first and upper end of the last bin, finite and in this order.
+        limits: Lower end of the first and upper end of the last bin, finite and in ascending order.
         quant: Quantization of the elements; None for real numbers.
 
     Returns:
-        The same counts as `numpy.histogram` of the real values in float64, with a place for every element.
+        The same counts as `numpy.histogram` for the real values in float64, plus counts of all other elements.
 
     Raises:
-        UsageError: The bins are none, or the elements are no real numbers.
+        UsageError: There are no bins, or the elements are not real numbers.
     """
     low, high = float(limits[0]), float(limits[1])
     blocks = RealBlocks(values, quant)
@@ -259,14 +260,14 @@ def _edges(bins: int, limits: tuple[float, float]) -> np.ndarray:
 
 
 class BinCounter:
-    """Counts values in equal bins, stretch by stretch.
+    """Counts values in equal bins, range by range.
 
     Args:
         bins: Number of bins, at least 1.
-        limits: Lower end of the first and upper end of the last bin, finite and in this order.
+        limits: Lower end of the first and upper end of the last bin, finite and in ascending order.
 
     Raises:
-        UsageError: The bins are none.
+        UsageError: There are no bins.
     """
 
     def __init__(self, bins: int, limits: tuple[float, float]) -> None:
@@ -285,7 +286,7 @@ class BinCounter:
         self._slack = (bins + max(abs(low), abs(high)) * self._per_unit) * 2.0**-49
 
     def add(self, x: np.ndarray) -> None:
-        """Count a stretch of values, 1-D float64 of any kind, not empty."""
+        """Count a range of float64 values, 1-D and not empty; any value is allowed."""
         low, high = self._limits
         if not (x.min() >= low and x.max() <= high):  # true for NaN too
             under, over, is_nan = x < low, x > high, np.isnan(x)
@@ -296,7 +297,7 @@ class BinCounter:
         np.add.at(self._counts, self.indices(x), 1)
 
     def indices(self, x: np.ndarray) -> np.ndarray:
-        """Return the bin of each value; all are within the limits."""
+        """Return the bin of each value. All values must be within the limits."""
         if not self._slack < 0.125:
             return self._exact(x)
         place = x - self._limits[0]
@@ -309,7 +310,7 @@ class BinCounter:
         return index
 
     def beside_edges(self, x: np.ndarray) -> np.ndarray:
-        """Return the bins of values so close to an edge that rounding may move them over it."""
+        """Return the bins of values so close to an edge that rounding may move them across."""
         if not self._slack < 0.125:
             return self._exact(x)
         edge = np.rint((x - self._limits[0]) * self._per_unit).astype(np.intp)
@@ -320,7 +321,7 @@ class BinCounter:
         return np.minimum(np.searchsorted(self._edges, x, side="right") - 1, self._counts.size - 1)
 
     def add_counts(self, counts: np.ndarray) -> None:
-        """Add elements that were counted elsewhere, by bin."""
+        """Add counts per bin of elements that were counted elsewhere."""
         self._counts += counts
 
     def histogram(self) -> ValueHistogram:
@@ -329,17 +330,17 @@ class BinCounter:
 
 
 class PairBinCounter:
-    """Counts the values of two tensors in the same bins, stretch by stretch.
+    """Counts the values of two tensors in the same bins, range by range.
 
-    Values that float32 holds exactly are placed in float32, and where rounding could matter in float64; the two bins of
-    an element are counted at once, as the cell of a table.
+    Values that float32 holds exactly are binned in float32, or in float64 if rounding could matter. Both bins of an
+    element are counted at once, as a cell of a table.
 
     Args:
         bins: Number of bins, at least 1.
-        limits: Lower end of the first and upper end of the last bin, finite and in this order.
+        limits: Lower end of the first and upper end of the last bin, finite and in ascending order.
 
     Raises:
-        UsageError: The bins are none.
+        UsageError: There are no bins.
     """
 
     def __init__(self, bins: int, limits: tuple[float, float]) -> None:
@@ -357,13 +358,13 @@ class PairBinCounter:
         self._table: np.ndarray | None = None
 
     def add(self, reference: np.ndarray, backend: np.ndarray, buffers: Scratch) -> None:
-        """Count a stretch of both tensors.
+        """Count a range of both tensors.
 
         Args:
-            reference: Values of the reference, 1-D float32 or float64 of any kind, not empty.
-            backend: Values of the backend, as many and of the same dtype.
-            buffers: Scratch; its last three float32 buffers, its first mask, its index and its last float64 buffer are
-                used.
+            reference: Values of the reference, 1-D float32 or float64, not empty; any value is allowed.
+            backend: Values of the backend, with the same length and dtype.
+            buffers: Scratch buffers; the last three float32 buffers, the first mask, the index and the last float64
+                buffer are used.
         """
         single = reference.dtype == np.float32
         if not (self._tabled and single and all(map(self._contains, (reference, backend)))):
@@ -386,7 +387,7 @@ class PairBinCounter:
         np.add.at(self._table, cells, 1)
 
     def add_few(self, values: np.ndarray) -> None:
-        """Count a few elements, those of the reference and of the backend as two rows of finite float64."""
+        """Count a few elements, given as two rows of finite float64: reference and backend."""
         flat = values.reshape(-1)
         if not self._contains(flat):
             for side, row in zip(self._sides, values, strict=True):
@@ -419,7 +420,7 @@ class PairBinCounter:
         return out
 
     def histograms(self) -> tuple[ValueHistogram, ValueHistogram]:
-        """Return the counts of the reference and of the backend so far."""
+        """Return the counts of the reference and the backend so far."""
         if self._table is not None:
             table = self._table.reshape(self._bins, self._bins)
             self._sides[0].add_counts(table.sum(axis=1))

@@ -1,8 +1,8 @@
-"""Arrays larger than memory: pages are released once read, and new arrays are written to a file.
+"""Arrays larger than memory: pages are released after reading, and new arrays are written to a file.
 
-A read-only view of a mapped file counts as memory as far as it was read; `passed_pages` and `touched_pages` release
-that. A large array that is unpacked or reordered is written to a nameless temporary file (`Making`), whose disk space
-is freed with the array, however the process ends.
+The parts of a mapped file that were read count as memory. `passed_pages` and `touched_pages` release them. A large
+array that is unpacked or reordered is written to a nameless temporary file (`Making`), whose disk space is freed with
+the array, however the process ends.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ __all__ = [
 ]
 
 STRETCH = 32 << 20
-"""Bytes after which pages are released: some milliseconds of reading, against microseconds for the call."""
+"""Bytes after which pages are released: a few milliseconds of reading, compared with microseconds for the call."""
 
 
 class PassedPages:
-    """The pages of one array that have been read; released pages are read from the file again.
+    """Tracks which pages of an array have been read. Released pages are read from the file again when needed.
 
-    Otherwise everything read of a file counts as this process's memory, up to the size of the file.
+    Without releasing them, everything read from a file counts as this process's memory, up to the size of the file.
 
     Args:
         mapped: The mapped file.
-        offset: Offset of the array in it, in bytes.
+        offset: Offset of the array in the file, in bytes.
         itemsize: Bytes of an element.
     """
 
@@ -58,7 +58,7 @@ class PassedPages:
         self._next = (place + STRETCH - self._offset) // self._itemsize
 
     def read_up_to(self, element: int) -> None:
-        """Release the pages before an element, once there are enough of them."""
+        """Release the pages before an element, if there are enough of them."""
         if element < self._next:
             if element == 0:
                 self._begin(self._first)
@@ -69,11 +69,11 @@ class PassedPages:
 
 
 class TouchedPages:
-    """The pages of an array that is read repeatedly in another order than it is stored.
+    """The pages of an array that is read repeatedly in a different order than it is stored.
 
     Args:
         mapped: The mapped file.
-        offset: Offset of the array in it, in bytes.
+        offset: Offset of the array in the file, in bytes.
         nbytes: Its size.
         step: Bytes from one read element to the next.
     """
@@ -87,7 +87,7 @@ class TouchedPages:
         self._step, self._touched = min(step, mmap.PAGESIZE), 0
 
     def read(self, elements: int) -> None:
-        """Count elements about to be read; release all pages once enough were read."""
+        """Count elements that are about to be read. Release all pages once enough were read."""
         self._touched += elements * self._step
         if self._touched >= STRETCH:
             self._mapped.madvise(mmap.MADV_DONTNEED, *self._span)
@@ -95,7 +95,7 @@ class TouchedPages:
 
 
 def passed_pages(array: np.ndarray) -> PassedPages | None:
-    """Return the pages of an array; None if it is small, in memory, or the system cannot release pages.
+    """Return the pages of an array; None if it is small or in memory, or if the system cannot release pages.
 
     Args:
         array: Contiguous elements, in order.
@@ -105,10 +105,10 @@ def passed_pages(array: np.ndarray) -> PassedPages | None:
 
 
 def touched_pages(array: np.ndarray) -> TouchedPages | None:
-    """Return the pages of an array that is read in C order; None where `passed_pages` returns None.
+    """Return the pages of an array that is read in C order; None if `passed_pages` returns None.
 
     Args:
-        array: Elements in another order, without gaps.
+        array: Elements in a different order, without gaps.
     """
     mapped = _mapped(array)
     if mapped is None or any(stride < 0 for stride in array.strides):
@@ -128,7 +128,7 @@ def _mapped(array: np.ndarray) -> mmap.mmap | None:
 
 
 def mapping_of(array: np.ndarray) -> mmap.mmap | None:
-    """Return the mapped file that an array is a view of; None if it lies in memory."""
+    """Return the mapped file that an array is a view of; None if the array is in memory."""
     owner: object = array
     while isinstance(owner, np.ndarray | memoryview):
         owner = owner.base if isinstance(owner, np.ndarray) else owner.obj
@@ -140,30 +140,30 @@ def _offset(mapped: mmap.mmap, array: np.ndarray) -> int:
 
 
 SPILL_FROM = 64 << 20
-"""Bytes from which an array is written to a file: smaller ones are faster in memory, and soon dropped."""
+"""Size in bytes from which an array is written to a file. Smaller arrays are faster in memory, and soon dropped."""
 _PIECE = 16 << 20
-"""Bytes of a turned array that are written at once."""
+"""Bytes of a reordered array written at a time."""
 _AT_ONCE = 1 << 20
-"""Bytes of it that are read at once."""
+"""Bytes of a reordered array read at a time."""
 _MIN_RUN = 1 << 10
-"""Contiguous bytes below which scattered writes take longer than scattered reads."""
+"""Contiguous bytes below which scattered writes are slower than scattered reads."""
 _ZEROS = 1 << 20
 _MAX_READ = 1 << 30
-"""Bytes read in one call, which may return fewer than requested."""
+"""Maximum bytes read in one call, which may return fewer than requested."""
 _NONE = -1
 
 Place = tuple[slice, ...]
 
 
 class SpillFile(mmap.mmap):
-    """The mapping of a nameless file that holds an array."""
+    """The mapping of an unnamed file that holds an array."""
 
 
 class Making:
-    """An array that is filled part by part: in memory, or in a file if it is large and there is room on the disk.
+    """An array that is filled part by part, in memory or, if it is large and the disk has space, in a file.
 
-    It is written rather than mapped while it is filled: to touch scattered places of a mapping takes in whole stretches
-    of the file around them.
+    While it is filled, the file is written rather than mapped, because touching scattered positions of a mapping loads
+    large surrounding parts of the file.
 
     Args:
         shape: Its extents.
@@ -180,7 +180,7 @@ class Making:
         """Fill a part of the array.
 
         Args:
-            place: A slice along each dimension, with a start and a stop inside it.
+            place: A slice for each dimension, with a start and a stop inside the dimension.
             part: Its elements.
 
         Raises:
@@ -198,7 +198,7 @@ class Making:
         """Fill consecutive elements.
 
         Args:
-            start: The first of them, in C order.
+            start: Index of the first element, in C order.
             part: The elements, 1-D.
 
         Raises:
@@ -211,11 +211,11 @@ class Making:
             _write(self._fd, data, start * self._dtype.itemsize)
 
     def done(self) -> np.ndarray:
-        """Return the array, which must not be filled further; an array in a file is read-only.
+        """Return the array, which must not be filled further. An array in a file is read-only.
 
         Raises:
-            MemoryError: It can neither be mapped nor read back.
-            OSError: It cannot be read back.
+            MemoryError: The file can be neither mapped nor read back.
+            OSError: The file cannot be read back.
         """
         if self._fd == _NONE:
             return self._array
@@ -239,7 +239,7 @@ class Making:
 
 
 def in_c_order(array: np.ndarray) -> np.ndarray:
-    """Return an array in C order: the array itself if it is, else a copy.
+    """Return an array in C order: the array itself if it already is, else a copy.
 
     Args:
         array: Elements of any shape and strides.
@@ -260,9 +260,9 @@ def in_c_order(array: np.ndarray) -> np.ndarray:
 
 
 def _pieces(array: np.ndarray, as_read: Sequence[int]) -> Iterator[Place]:
-    """Split an array along its outermost dimension in memory, so that it is read about once from end to end.
+    """Split an array along its outermost dimension in memory, so that it is read roughly once from end to end.
 
-    The first dimension is used instead if that would leave only short runs to write.
+    If that would leave only short runs to write, the first dimension is used instead.
 
     Args:
         array: The array.
@@ -275,11 +275,11 @@ def _pieces(array: np.ndarray, as_read: Sequence[int]) -> Iterator[Place]:
 
 
 def _split_shape(shape: tuple[int, ...], along: Sequence[int], most: int) -> Iterator[Place]:
-    """Split a shape into small enough parts, along the first sufficient ones of some dimensions.
+    """Split a shape into parts that are small enough, along as few of the given dimensions as needed.
 
     Args:
         shape: Extents.
-        along: Dimensions.
+        along: Dimensions, in order of preference.
         most: Maximum elements of a part.
     """
     steps, left = list(shape), prod(shape)
@@ -298,7 +298,7 @@ def _split_shape(shape: tuple[int, ...], along: Sequence[int], most: int) -> Ite
 
 
 def _run_length(shape: tuple[int, ...], place: Place) -> int:
-    """Return the number of contiguous elements of a part in an array in C order."""
+    """Return the number of contiguous elements of a part within an array in C order."""
     run = 1
     for extent, span in zip(reversed(shape), reversed(place), strict=True):
         run *= span.stop - span.start
@@ -308,7 +308,7 @@ def _run_length(shape: tuple[int, ...], place: Place) -> int:
 
 
 def _starts(shape: tuple[int, ...], place: Place) -> Iterator[int]:
-    """List where the runs of a part begin in an array in C order, in the order of the part's elements."""
+    """Yield the start of each run of a part within an array in C order, in the order of the part's elements."""
     inner = 0  # dimensions that a run goes through
     for extent, span in zip(reversed(shape), reversed(place), strict=True):
         inner += 1
@@ -322,7 +322,7 @@ def _starts(shape: tuple[int, ...], place: Place) -> Iterator[int]:
 
 
 def _create_file(nbytes: int) -> int:
-    """Create a file of a size with allocated disk space; `_NONE` if less than twice as much is free."""
+    """Create a file with allocated disk space; `_NONE` if the disk has less than twice the space free."""
     for folder in _temporary_folders():
         with suppress(OSError):
             free = os.statvfs(folder)
@@ -335,13 +335,13 @@ def _create_file(nbytes: int) -> int:
 
 
 def _temporary_folders() -> tuple[str, ...]:
-    """Return folders for large temporary files: on many systems /tmp is in memory, and /var/tmp is not."""
+    """Return folders for large temporary files. On many systems /tmp is in memory, and /var/tmp is not."""
     usual = tempfile.gettempdir()
     return ("/var/tmp", usual) if usual == "/tmp" else (usual,)  # noqa: S108  files without a name
 
 
 def _reserve(fd: int, nbytes: int) -> None:
-    """Allocate the disk space now, while the array can still be made in memory.
+    """Allocate the disk space now, while the array can still be created in memory instead.
 
     Raises:
         OSError: There is not enough space.

@@ -1,13 +1,13 @@
-"""Differences in LSB, and in units in the last place of a float type (ULP).
+"""Differences in LSB, and in units in the last place (ULP) of a float type.
 
-An LSB is one step of a scale. Differences are exact if both sides lie on its lattice. The position of a real value x on
-the lattice of scale s is the integer k if x is the real value of the code k steps from the zero point, else x / s. So
-two codes of equal quantization differ by exactly their integer difference, although their real values are rounded to
-float32.
+An LSB is one step of a scale. Differences are exact if both sides lie on the lattice of that scale. If a real value x
+is the real value of the code k steps from the zero point, its position on the lattice is the integer k. Otherwise its
+position is x / s for scale s. So two codes with equal quantization differ by exactly their integer difference, although
+their real values are rounded to float32.
 
 A distance in ULP is the number of floats of the type between two floats. The bits of a float, sign and magnitude, are
 mapped to integers in the order of the numbers, with +0 and -0 equal; the distance is the difference of the integers
-(Dawson, "Comparing Floating Point Numbers", 2012). Floats of two types are compared in the coarser one, to which the
+(Dawson, "Comparing Floating Point Numbers", 2012). Floats of two types are compared in the coarser type, to which the
 finer side is rounded first.
 """
 
@@ -43,15 +43,14 @@ class LsbSizes:
     """The size of an LSB for each element of a tensor.
 
     Args:
-        quant: Quantization of the tensor, whose scale is the step; None if it has none.
+        quant: Quantization of the tensor, whose scale is the step; None if it is not quantized.
         shape: Its shape.
-        step: One size for all elements instead; None to take the scale.
-        whole: Whether both sides are integer codes on one lattice, so that every difference is a whole number of
-            steps.
-        coded: Whether a side is codes at all, whose real values are rounded.
+        step: A size for all elements, used instead of the scale; None uses the scale.
+        whole: Whether both sides are integer codes on one lattice, so that every difference is a whole number of steps.
+        coded: Whether any side is codes, whose real values are rounded.
 
     Raises:
-        UsageError: The parameters do not fit the shape.
+        UsageError: The parameters do not match the shape.
     """
 
     __slots__ = ("_map", "_scale", "coded", "uniform", "whole")
@@ -83,13 +82,13 @@ class LsbSizes:
         return self.uniform is not None or self._map is not None
 
     def of(self, start: int, stop: int) -> np.ndarray | float:
-        """Return the step of elements start to stop, or the common one; NaN where there is none."""
+        """Return the step of elements start to stop, or the step they share; NaN where it is undefined."""
         if self._map is None:
             return np.nan if self.uniform is None else self.uniform
         return _positive(self._map.expand(self._scale, start, stop))
 
     def at(self, places: np.ndarray) -> np.ndarray | float:
-        """Return the step of elements by flat index, or the common one; NaN where there is none."""
+        """Return the step of elements by flat index, or the step they share; NaN where it is undefined."""
         if self._map is None:
             return np.nan if self.uniform is None else self.uniform
         return _positive(self._map.at(self._scale, places))
@@ -100,11 +99,11 @@ def _positive(scale: np.ndarray) -> np.ndarray:
 
 
 def whole_lsb(difference: np.ndarray, step: np.ndarray | float) -> np.ndarray:
-    """Return differences of codes on one lattice, in LSB.
+    """Return differences in LSB between codes on one lattice.
 
     Args:
         difference: backend - reference in real units, float64.
-        step: Size of one step for all elements, or for each; where it is NaN so is the result.
+        step: Step for all elements, or for each; where the step is NaN, the result is NaN.
     """
     return np.asarray(np.rint(difference / step))
 
@@ -115,7 +114,7 @@ def difference_in_lsb(reference: np.ndarray, backend: np.ndarray, step: np.ndarr
     Args:
         reference: Real values, float64.
         backend: Real values, float64, same shape.
-        step: Size of one step for all elements, or for each; where it is NaN so is the result.
+        step: Step for all elements, or for each; where the step is NaN, the result is NaN.
 
     Returns:
         Signed differences, float64.
@@ -128,7 +127,7 @@ def difference_in_lsb(reference: np.ndarray, backend: np.ndarray, step: np.ndarr
 
 
 def lsb_between(reference: float, backend: float, step: float) -> float:
-    """Return backend - reference in LSB, as `difference_in_lsb` does, for two finite numbers."""
+    """Return backend - reference in LSB for two finite numbers, as `difference_in_lsb` does."""
     low, high = reference / step, backend / step
     if not math.isfinite(high - low):
         return float(difference_in_lsb(np.array([reference]), np.array([backend]), step)[0])
@@ -142,12 +141,12 @@ def _one_position(value: float, quotient: float, step: float) -> float:
 
 
 def sum_in_lsb(mantissa: np.ndarray, exponent: np.ndarray, step: np.ndarray | float) -> tuple[float, int, int]:
-    """Sum signed differences in LSB of any magnitude.
+    """Sum signed differences of any magnitude in LSB.
 
     Args:
         mantissa: Mantissas of the differences from `numpy.frexp`, float64; finite.
         exponent: Their exponents.
-        step: Size of one step for all elements, or for each; elements with NaN are left out.
+        step: Step for all elements, or for each; elements with a step of NaN are left out.
 
     Returns:
         The sum as a float, the power of two to multiply it by, and the number of nonzero differences.
@@ -176,7 +175,7 @@ _TYPES = tuple(map(np.dtype, _COARSE_TO_FINE))
 _BIAS, _SINGLE_BIAS = 1023, 127
 _EXACT_IN_SINGLE = 2**24
 _FEW = 1024
-"""Elements of two signs up to which they are handled separately."""
+"""Maximum number of elements with opposite signs that are handled separately."""
 _ALL_BUT_SIGN = np.int32(2**31 - 1)
 _BITS = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
 
@@ -199,7 +198,7 @@ class UlpErrors:
 
 @cache
 def shared_type(first: np.dtype, second: np.dtype) -> np.dtype | None:
-    """Return the coarser of two float types; None if one is no float16, bfloat16, float32 or float64."""
+    """Return the coarser of two float types; None unless both are float16, bfloat16, float32 or float64."""
     first, second = first.newbyteorder("="), second.newbyteorder("=")
     if first not in _TYPES or second not in _TYPES:
         return None
@@ -211,13 +210,14 @@ def ulp_distance(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
     Args:
         first: float16, bfloat16, float32 or float64.
-        second: The same dtype, broadcastable to it; infinities are next to the largest floats, NaN has no place.
+        second: The same dtype, with a shape that broadcasts to the first. Infinities are next to the largest floats.
+            NaN is not allowed.
 
     Returns:
         uint32, or uint64 for float64.
 
     Raises:
-        UsageError: The dtypes differ or are no such floats.
+        UsageError: The dtypes differ or are not such floats.
     """
     if first.dtype != second.dtype or first.dtype not in _TYPES:
         raise UsageError(f"ULP distance is between floats of one type, found {first.dtype} and {second.dtype}.")
@@ -237,7 +237,7 @@ def _ordered(values: np.ndarray) -> np.ndarray:
 
 
 def _in_order(bits: np.ndarray) -> np.ndarray:
-    """Turn sign and magnitude into two's complement: (bits xor (sign and all but the top bit)) - sign."""
+    """Convert sign and magnitude to two's complement: (bits xor (sign and all but the top bit)) - sign."""
     sign = bits >> (8 * bits.itemsize - 1)
     ordered = np.bitwise_and(sign, 2 ** (8 * bits.itemsize - 1) - 1)
     np.bitwise_xor(ordered, bits, out=ordered)
@@ -245,7 +245,7 @@ def _in_order(bits: np.ndarray) -> np.ndarray:
 
 
 class UlpCounter:
-    """Counts the distances of the elements of a tensor, stretch by stretch.
+    """Counts the distances of a tensor's elements, range by range.
 
     Args:
         dtype: float16, bfloat16, float32 or float64.
@@ -259,13 +259,13 @@ class UlpCounter:
         self._max: int | None = None
 
     def add(self, reference: np.ndarray, backend: np.ndarray, buffers: Scratch | None = None) -> None:
-        """Count a stretch of finite real values, float64 or of the counted type; 1-D, not empty.
+        """Count a range of finite real values, float64 or of the counted type; 1-D, not empty.
 
         Args:
             reference: Values of the reference.
-            backend: Values of the backend, as many.
-            buffers: Scratch; its last three float32 buffers, its last float64 buffer, its index and its first mask are
-                used. None for new arrays.
+            backend: Values of the backend, of the same length.
+            buffers: Scratch buffers; the last three float32 buffers, the last float64 buffer, the index and the first
+                mask are used. None allocates arrays.
         """
         same = reference.dtype == backend.dtype == self._dtype == np.float32
         if same and buffers is not None and self._add_single(reference, backend, buffers):
@@ -278,7 +278,7 @@ class UlpCounter:
         self._count(distance.astype(np.float64).view(np.int64))
 
     def _add_single(self, reference: np.ndarray, backend: np.ndarray, buffers: Scratch) -> bool:
-        """Count float32 values; return False, with nothing counted, if many have two signs."""
+        """Count float32 values. Return False without counting if many pairs have opposite signs."""
         n = reference.size
         reference_bits, backend_bits = reference.view(np.int32), backend.view(np.int32)
         distance, signs, single = (buffer[:n] for buffer in buffers.singles[2:])
@@ -313,15 +313,15 @@ class UlpCounter:
         """Return the distances of a few elements, for `add_counts`.
 
         Args:
-            values: Finite values of the reference and of the backend as two rows of float32, which holds them exactly.
-            out: As many float64.
+            values: Finite values of the reference and the backend as two rows of float32, which holds them exactly.
+            out: float64 array of the same length.
         """
         ordered = _ordered(_rounded(values, self._dtype))
         np.subtract(ordered[0], ordered[1], out=out, dtype=np.float64)
         np.absolute(out, out=out)
 
     def add_counts(self, counts: np.ndarray, distances: np.ndarray) -> None:
-        """Count a stretch, from how many of its `distances` have each biased exponent of float64."""
+        """Count a range, given the number of `distances` with each biased float64 exponent."""
         self._offer(int(distances.item(distances.argmax())))
         self._exponents += counts[: self._exponents.size]
 
@@ -329,7 +329,7 @@ class UlpCounter:
         self._max = most if self._max is None else max(self._max, most)
 
     def _count(self, bits: np.ndarray) -> None:
-        """Count distances by the bits of their float64, which are overwritten."""
+        """Count distances by the bits of their float64 form. The bits are overwritten."""
         np.right_shift(bits, 52, out=bits)
         np.add.at(self._exponents, bits, 1)
 
@@ -358,10 +358,10 @@ def _rounded(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 def _to_odd(values: np.ndarray) -> np.ndarray:
-    """Round float64 to float32 such that a second rounding, to bfloat16, equals a single one.
+    """Round float64 to float32 so that a second rounding to bfloat16 equals a single rounding.
 
-    Inexact values become the neighbour with an odd last bit (Boldo and Melquiond, "Emulation of FMA and correctly
-    rounded sums", 2008).
+    Inexact values are rounded to the neighbour with an odd last bit (Boldo and Melquiond, "Emulation of FMA and
+    correctly rounded sums", 2008).
     """
     with np.errstate(all="ignore"):
         single = values.astype(np.float32)

@@ -1,4 +1,4 @@
-"""Confidence intervals of a proportion, and of the difference of two proportions over the same samples."""
+"""Confidence intervals of a proportion, and of the difference between two proportions over the same samples."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Callable
 __all__ = ["paired_loss", "proportion", "samples_needed"]
 
 _Z = 1.959963984540054
-"""The 97.5 % point of the normal distribution, for intervals of 95 %."""
+"""The 97.5 % quantile of the normal distribution, for 95 % intervals."""
 _HALVINGS = 60
-"""Steps of a bisection: more than the bits of a float64 between -1 and 1."""
+"""Number of bisection steps: more than the bits of a float64 between -1 and 1."""
 _MOST_SAMPLES = 1 << 40
-"""Where the search for a number of samples ends."""
+"""Largest number of samples that is considered."""
 
 
 def proportion(right: float, count: float) -> tuple[float, float]:
@@ -21,8 +21,8 @@ def proportion(right: float, count: float) -> tuple[float, float]:
     Source: E. B. Wilson, "Probable inference, the law of succession, and statistical inference", JASA 22 (1927).
 
     Args:
-        right: How many are right.
-        count: How many there are, at least 1.
+        right: Number of correct samples.
+        count: Number of samples, at least 1.
     """
     share, spread = right / count, _Z * _Z / count
     middle = (share + spread / 2) / (1 + spread)
@@ -31,17 +31,17 @@ def proportion(right: float, count: float) -> tuple[float, float]:
 
 
 def paired_loss(lost: float, won: float, count: float) -> tuple[float, float]:
-    """Return the 95 % score interval of (lost - won) / count, a difference of two paired proportions.
+    """Return the 95 % score interval of (lost - won) / count, the difference of two paired proportions.
 
-    Its ends are the differences d at which the score statistic of the hypothesis "the difference is d" is +-1.96. It
-    keeps its confidence for few samples, also if no sample differs.
+    Its ends are the differences d at which the score statistic of the hypothesis "the difference is d" is +-1.96. Its
+    coverage stays correct for few samples, and even if no samples differ.
 
     Source: T. Tango, "Equivalence test and confidence interval for the difference in proportions for the paired-sample
     design", Statistics in Medicine 17 (1998), equations 11 to 14.
 
     Args:
-        lost: Samples that only the reference has right.
-        won: Samples that only the other has right.
+        lost: Samples that only the reference gets right.
+        won: Samples that only the other side gets right.
         count: All samples, at least 1.
     """
 
@@ -60,7 +60,7 @@ def paired_loss(lost: float, won: float, count: float) -> tuple[float, float]:
 
 
 def _crossing(holds: Callable[[float], bool], low: float, high: float) -> float:
-    """Return the point where a predicate that holds at the lower end stops holding."""
+    """Return the point where a predicate that is true at the lower end becomes false."""
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         low, high = (middle, high) if holds(middle) else (low, middle)
@@ -68,16 +68,17 @@ def _crossing(holds: Callable[[float], bool], low: float, high: float) -> float:
 
 
 def samples_needed(lost: float, won: float, count: float, margin: float) -> int | None:
-    """Return the number of samples that decides whether a loss exceeds a margin, if all are like these.
+    """Return how many samples, all like these, would decide whether a loss exceeds a margin.
 
     Args:
-        lost: Samples that only the reference has right.
-        won: Samples that only the other has right.
+        lost: Samples that only the reference gets right.
+        won: Samples that only the other side gets right.
         count: All samples, at least 1.
         margin: The largest allowed loss.
 
     Returns:
-        The number of samples from which on the interval of `paired_loss` excludes the margin; None if no number
+        The smallest number of samples for which the interval of `paired_loss` excludes the margin; None if no number
+        suffices because the loss equals the margin.
             suffices:
         the loss equals the margin.
     """

@@ -1,6 +1,7 @@
 """Profile the error of one tensor in a second pass, array by array. Begin at `Profiler`.
 
-A pass shares each block, read as float64, among counters of bounded size: at most 4 MB for any tensors and samples.
+Each block is read once as float64 and passed to all counters. Their size is bounded: at most 4 MB in total, however
+large the tensors and however many the samples.
 """
 
 from __future__ import annotations
@@ -31,21 +32,22 @@ __all__ = ["Profiler", "SmallTensors", "TensorProfile", "profile_tensor"]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TensorProfile(JsonObject):
-    """One backend tensor against its reference in full detail, over one or more samples and steps.
+    """One backend tensor compared with its reference in full detail, over one or more samples and steps.
 
     Args:
-        sample: The one sample it is of; None for several.
-        tensors: How many arrays of each side were compared: one for each sample and step.
-        shape: The backend's shape, into which all indices go; of the first array, should they differ.
+        sample: The sample, if it is only one; None for several.
+        tensors: Number of arrays compared on each side: one per sample and step.
+        shape: The backend's shape, which all indices refer to; the first array's shape if they differ.
         stats: The metrics of the core tier.
-        errors: abs(difference) by binary exponent, of the elements that are finite on both sides.
-        relative: abs(difference)/abs(reference) by binary exponent, with zero references apart.
+        errors: abs(difference) by binary exponent, for the elements that are finite on both sides.
+        relative: abs(difference)/abs(reference) by binary exponent, with zero references counted separately.
         reference: Values of the reference, in the same bins as the backend's; None if no value is finite.
         backend: Values of the backend.
         found: The elements that differ most, as columns.
-        ulp: Distance in units in the last place; None unless both sides are float16, bfloat16, float32 or float64
-            and not quantized.
-        channels: The error of each channel; None if no axis was given, or if arrays differ in their number of channels.
+        ulp: Distance in units in the last place; None unless both sides are float16, bfloat16, float32 or float64 and
+            not quantized.
+        channels: The error of each channel; None if no axis was given, or if the number of channels differs between
+            arrays.
     """
 
     json_keys = (
@@ -70,20 +72,20 @@ class TensorProfile(JsonObject):
 
     @property
     def worst(self) -> tuple[WorstElement, ...]:
-        """The elements that differ most, worst first; built on demand."""
+        """The elements that differ most, worst first, created on demand."""
         return self.found.elements()
 
 
 _FEW = 2048
-"""Elements up to which the overhead of numpy calls exceeds their work."""
+"""Number of elements below which the overhead of numpy calls exceeds their work."""
 
 
 class SmallTensors:
-    """Small tensors of one shape that float32 holds exactly, in the order they were added.
+    """Small tensors with the same shape that float32 holds exactly, in the order they were added.
 
     Args:
-        shape: Shape of each.
-        lsb: Size of an LSB, common to all.
+        shape: Shape of each tensor.
+        lsb: Size of an LSB, shared by all.
     """
 
     def __init__(self, shape: tuple[int, ...], lsb: LsbSizes) -> None:
@@ -93,19 +95,19 @@ class SmallTensors:
         self.places: list[tuple[int, int]] = []
 
     def add(self, sides: tuple[RealBlocks, RealBlocks], sample: int, step: int) -> None:
-        """Add those of the reference and the backend of a sample and step; their arrays are not copied."""
+        """Add the reference's and the backend's tensor for a sample and step. Their arrays are not copied."""
         self.sides.append(sides)
         self.places.append((sample, step))
 
     def takes(self, shape: tuple[int, ...]) -> bool:
-        """Return whether another tensor of a shape fits the block."""
+        """Return whether another tensor of the given shape fits in the block."""
         return shape == self.shape and (len(self.sides) + 1) * self.sides[0][1].size <= BLOCK
 
     def read(self, buffers: Scratch) -> tuple[np.ndarray, np.ndarray]:
         """Return the values of both sides, one tensor after another, as float32.
 
         Args:
-            buffers: Scratch; its first two float32 buffers are used.
+            buffers: Scratch buffers; the first two float32 buffers are used.
         """
         size = self.sides[0][1].size
         if len(self.sides) == 1:
@@ -120,19 +122,19 @@ class SmallTensors:
 
 
 class Profiler:
-    """Takes in the arrays of one tensor, one sample and step after another; memory stays the same.
+    """Profiles the arrays of one tensor, one sample and step after another, in constant memory.
 
-    Small ones are counted many at a time, since most of what one costs is calling numpy.
+    Many small arrays are counted together, since numpy calls dominate the cost of each.
 
     Args:
-        stats: The metrics of the core tier over everything that will be taken in: their extremes are the ends of the
-            histograms of values.
+        stats: The metrics of the core tier over all arrays that will be added. Their extremes become the ends of the
+            value histograms.
         reference_quant: Quantization of the reference's elements; None for real numbers.
-        backend_quant: The same for the backend.
-        clamps: Bounds applied to the real values of the reference and of the backend first.
-        axis: Channel axis in the backend's shape; None for no error by channel.
-        bins: Bins of the histograms of values, which go from the smallest to the largest value of either side.
-        k: How many of the worst elements.
+        backend_quant: Quantization of the backend's elements; None for real numbers.
+        clamps: Bounds to which the real values of the reference and the backend are clamped first.
+        axis: Channel axis in the backend's shape; None to skip the error by channel.
+        bins: Number of bins of the value histograms, which span the smallest to the largest value of both sides.
+        k: Number of worst elements to keep.
 
     Raises:
         UsageError: `bins` is 0.
@@ -174,21 +176,22 @@ class Profiler:
         step: int = 0,
         cancelled: Callable[[], bool] | None = None,
     ) -> bool:
-        """Take in the arrays of one sample and step.
+        """Add the arrays of one sample and step.
 
         Args:
             reference: Stored elements of the reference.
-            backend: Stored elements of the backend, of the same shape but for dimensions of extent 1.
-            sample: Index of the sample, passed on.
-            step: Index of the step of a stateful net, passed on.
-            cancelled: Asked after every block of 32768 elements and every array; once it says yes, the rest is left.
+            backend: Stored elements of the backend, of the same shape except for dimensions of extent 1.
+            sample: Index of the sample, stored with the elements.
+            step: Index of the step of a stateful network, stored with the elements.
+            cancelled: Called after every block of 32768 elements and every array; once it returns True, the rest is
+                skipped.
 
         Returns:
-            Whether all of it was taken in.
+            Whether everything was added.
 
         Raises:
-            UsageError: The shapes differ, a dtype holds no real numbers, quantization does not fit a shape, or the
-                backend has no such axis.
+            UsageError: The shapes differ, a dtype does not hold real numbers, quantization does not match a shape, or
+                the backend does not have that axis.
         """
         reference, backend = np.asarray(reference), np.asarray(backend)
         is_small = 0 < backend.size <= _FEW
@@ -263,7 +266,7 @@ class Profiler:
     def _count(
         self, block: Block, singles: tuple[np.ndarray, np.ndarray] | None, stretch: Stretch, buffers: Scratch
     ) -> None:
-        """Count a stretch; `singles` are its values in float32, if that holds them."""
+        """Count a range; `singles` are its values in float32, if float32 holds them exactly."""
         n = block.reference.size
         if block.reference_rest is None and block.backend_rest is None:  # without low parts, two buffers are free
             magnitudes = np.subtract(block.backend, block.reference, out=buffers.doubles[1][:n])
@@ -298,11 +301,11 @@ class Profiler:
                 self._ulp.add(*(singles or (a, b)), buffers)
 
     def _count_few(self, values: np.ndarray, reference: np.ndarray, magnitudes: np.ndarray) -> None:
-        """Count a few finite elements, with fewer calls of numpy, which dominate the time.
+        """Count a few finite elements with fewer numpy calls, which dominate the time.
 
         Args:
-            values: The reference's and the backend's values, two rows of float32.
-            reference: The reference's as float64.
+            values: The reference's and the backend's values as two rows of float32.
+            reference: The reference's values as float64.
             magnitudes: Absolute differences as float64.
         """
         if self._values is not None:
@@ -347,14 +350,14 @@ def _widened(singles: tuple[np.ndarray, np.ndarray], start: int, buffers: Scratc
 
 
 def _add_remainders(values: np.ndarray, rest: np.ndarray | None) -> np.ndarray:
-    """Add the low-order remainder of int64 values in place: the parts are not needed again."""
+    """Add the low-order remainders of int64 values in place, since the parts are not needed again."""
     return values if rest is None else np.add(values, rest, out=values)
 
 
 def _common_limits(stats: ErrorStats) -> tuple[float, float] | None:
     """Return limits around the finite values of both sides; None if there are none.
 
-    A range wider than float64 is cut at both ends, and values beyond are counted there.
+    A range wider than float64 is cut at both ends, and values beyond it are counted at the ends.
     """
     extremes = (stats.reference_min, stats.reference_max, stats.backend_min, stats.backend_max)
     values = [value for value in extremes if value is not None]
@@ -386,18 +389,18 @@ def profile_tensor(
 
     Args:
         reference: Stored elements of the reference.
-        backend: Stored elements of the backend, of the same shape but for dimensions of extent 1.
+        backend: Stored elements of the backend, of the same shape except for dimensions of extent 1.
         reference_quant: Quantization of the reference's elements; None for real numbers.
-        backend_quant: The same for the backend.
-        clamps: Bounds applied to the real values of the reference and of the backend first.
-        axis: Channel axis in the backend's shape; None for no error by channel.
-        bins: Bins of the histograms of values, which go from the smallest to the largest value of either side.
-        k: How many of the worst elements.
-        sample: Index of the sample, passed on.
+        backend_quant: Quantization of the backend's elements; None for real numbers.
+        clamps: Bounds to which the real values of the reference and the backend are clamped first.
+        axis: Channel axis in the backend's shape; None to skip the error by channel.
+        bins: Number of bins of the value histograms, which span the smallest to the largest value of both sides.
+        k: Number of worst elements to keep.
+        sample: Index of the sample, stored with the elements.
 
     Raises:
-        UsageError: The shapes differ, a dtype holds no real numbers, quantization does not fit a shape, the backend
-            has no such axis, or `bins` is 0.
+        UsageError: The shapes differ, a dtype does not hold real numbers, quantization does not match a shape, the
+            backend does not have that axis, or `bins` is 0.
     """
     accumulator = ErrorAccumulator(
         reference_quant=reference_quant,

@@ -1,4 +1,4 @@
-"""The loss of quantizing real values with a scale and a zero point: exact, or estimated from a histogram."""
+"""The loss from quantizing real values with a scale and zero point: exact, or estimated from a histogram."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class QuantError(JsonObject):
     """The error of quantizing and dequantizing values.
 
     Args:
-        clipped_low: Values whose nearest code would be below qmin: more than half a step beyond it.
+        clipped_low: Values more than half a step below the real value of qmin, whose nearest code would be below qmin.
         clipped_high: Values whose nearest code would be above qmax.
         square_error: Sum of the squared differences.
         square_sum: Sum of the squared values.
         max_abs: Largest difference; None if unknown.
-        total: Finite values; NaN and infinite ones are left out of everything.
-        used_codes: Codes from the lowest to the highest code in use; 0 without values.
-        exact: Whether the values were quantized; False if all was estimated from a histogram.
+        total: Number of finite values; NaN and infinite values are ignored everywhere.
+        used_codes: Number of codes from the lowest to the highest used code; 0 without values.
+        exact: Whether the values were actually quantized; False if the error was estimated from a histogram.
     """
 
     json_keys = "clipped_low clipped_high total used_codes mse sqnr_db max_abs exact"
@@ -47,30 +47,30 @@ class QuantError(JsonObject):
 
     @property
     def clipped(self) -> float:
-        """Share of the values that are clipped, 0 to 1; 0 of none."""
+        """Share of clipped values, 0 to 1; 0 without values."""
         return (self.clipped_low + self.clipped_high) / self.total if self.total else 0.0
 
     @property
     def mse(self) -> float:
-        """Mean squared error; NaN of no values."""
+        """Mean squared error; NaN without values."""
         return self.square_error / self.total if self.total else math.nan
 
     @property
     def sqnr_db(self) -> float:
-        """10 log10(square_sum / square_error); infinite without error."""
+        """10 log10(square_sum / square_error); infinite without an error."""
         if not self.square_error:
             return math.inf
         return 10.0 * math.log10(self.square_sum / self.square_error) if self.square_sum else -math.inf
 
 
 class QuantErrorCounter:
-    """Sums up the error of holding values to codes, sample by sample.
+    """Sums the error of quantizing values, sample by sample.
 
     Args:
         quant: Scale, zero point and codes.
 
     Raises:
-        UsageError: A scale is not above 0 or not finite, or the codes have no ends.
+        UsageError: A scale is not positive and finite, or the codes have no lowest and highest value.
     """
 
     def __init__(self, quant: QuantParams) -> None:
@@ -91,10 +91,10 @@ class QuantErrorCounter:
 
         Args:
             values: Stored elements of any shape.
-            quant: Their own quantization; None for real numbers.
+            quant: The elements' own quantization; None for real numbers.
 
         Raises:
-            UsageError: The elements are no real numbers, or parameters do not fit their shape.
+            UsageError: The elements are not real numbers, or the parameters do not match their shape.
         """
         with np.errstate(all="ignore"):
             if self.quant.scale.size > 1:
@@ -119,7 +119,7 @@ class QuantErrorCounter:
                     self._hold(real, buffers.doubles[1:3])
 
     def _hold(self, real: np.ndarray, buffers: Sequence[np.ndarray]) -> None:
-        """Quantize and dequantize a range, as `quantize` and `dequantize` do for one scale of codes up to 16 bits."""
+        """Quantize and dequantize a range like `quantize` and `dequantize`, for one scale and codes up to 16 bits."""
         work = real.dtype.type
         scale, zero_point = work(self.quant.real_scale.reshape(-1)[0]), int(self.quant.zero_point.reshape(-1)[0])
         low, high = self._low - zero_point, self._high - zero_point
@@ -136,8 +136,8 @@ class QuantErrorCounter:
         Args:
             real: The values.
             back: Their dequantized values.
-            nearest: The nearest unclipped code, less the zero point.
-            zero_point: The zero point, if `nearest` is without it.
+            nearest: The nearest codes before clamping, minus the zero point.
+            zero_point: The zero point, if it is subtracted from `nearest`.
         """
         finite = np.isfinite(real)
         if not finite.all():
@@ -170,7 +170,7 @@ class QuantErrorCounter:
 
 
 def _span(nearest: tuple[float, float], ends: tuple[int, int]) -> int:
-    """Return the number of codes from one to another, both clamped to the ends."""
+    """Return the number of codes between two codes, inclusive, both clamped to the range of codes."""
     low, high = (min(max(each, ends[0]), ends[1]) for each in nearest)
     return int(high - low) + 1
 
@@ -182,15 +182,17 @@ def _codes(histogram: RangeHistogram, scale: float, zero_point: int) -> tuple[fl
 def estimated_error(histogram: RangeHistogram, quant: QuantParams) -> QuantError:
     """Estimate the error from a histogram, without the values.
 
-    A value that is not clipped adds scale**2 / 12, but 0, which has a code, nothing; a clipped one the squared distance
-    from the end of the codes to the middle of its bin. A bin that contains an end is clipped proportionally.
+    A value that is not clipped adds scale**2 / 12, except for 0, which has an exact code. A clipped value adds the
+    squared distance from the end of the range to the middle of its bin. A bin that contains an end is clipped
+    proportionally.
 
     Args:
         histogram: The values.
-        quant: One scale and one zero point.
+        quant: A single scale and zero point.
 
     Raises:
-        UsageError: There are several scales, it is not above 0, the codes have no ends, or the histogram is coarse.
+        UsageError: There are several scales, the scale is not positive, the codes have no lowest and highest value, or
+            the histogram is coarse.
     """
     if quant.scale.size != 1:
         raise UsageError(f"The error of {quant.scale.size} scales cannot be computed from one histogram.")

@@ -1,4 +1,4 @@
-"""Clipping: reference values beyond the range of the codes, and codes at the ends of their range."""
+"""Clipping: reference values beyond the range of the codes, and codes at the ends of the range."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ class CodeRange:
     Args:
         quant: Quantization of the codes.
         shape: Shape of the tensor.
-        double: Whether real values of codes are float64 and not float32.
+        double: Whether real values of codes are float64 instead of float32.
 
     Raises:
-        UsageError: The codes have no ends (float codes), or the parameters do not fit the shape.
+        UsageError: The codes are floats, which have no lowest and highest value, or the parameters do not match the
+            shape.
     """
 
     def __init__(self, quant: QuantParams, shape: tuple[int, ...], *, double: bool) -> None:
@@ -45,16 +46,16 @@ class CodeRange:
 
         Args:
             values: Real values, 1-D, beginning at flat element `start`.
-            start: Flat index of the first.
+            start: Flat index of the first value.
         """
         return np.asarray(values < self.scales.expand(self._lowest, start, start + values.size))
 
     def above(self, values: np.ndarray, start: int) -> np.ndarray:
-        """Return a mask of the values above the range; arguments as for `below`."""
+        """Return a mask of the values above the range. Arguments as for `below`."""
         return np.asarray(values > self.scales.expand(self._highest, start, start + values.size))
 
     def excludes(self, values: np.ndarray, start: int) -> np.ndarray:
-        """Return a mask of the values outside the range; arguments as for `below`."""
+        """Return a mask of the values outside the range. Arguments as for `below`."""
         return np.asarray(self.below(values, start) | self.above(values, start))
 
     def excludes_at(self, values: np.ndarray, places: np.ndarray) -> np.ndarray:
@@ -69,14 +70,14 @@ class CodeRange:
 
 
 class RailsCounter:
-    """Counts clipped values and codes at the ends block by block; `rails()` returns the sums.
+    """Counts clipped values and codes at the ends of the range, block by block; `rails()` returns the sums.
 
     Args:
         quant: Quantization of the codes.
-        relu_floor: Whether a Relu is folded into the tensor, so that codes at qmin whose real value is 0 are its zeros.
+        relu_floor: Whether a Relu is fused into the tensor, so that codes at qmin with a real value of 0 are its zeros.
 
     Raises:
-        UsageError: The codes have no ends (float codes).
+        UsageError: The codes are floats, which have no lowest and highest value.
     """
 
     def __init__(self, quant: QuantParams, *, relu_floor: bool = False) -> None:
@@ -91,30 +92,30 @@ class RailsCounter:
         self._kind: tuple[tuple[int, ...], bool] | None = None
 
     def start(self, shape: tuple[int, ...], *, double: bool) -> None:
-        """Begin with a tensor.
+        """Begin a tensor.
 
         Args:
             shape: Its shape.
-            double: Whether real values of codes are float64 and not float32.
+            double: Whether real values of codes are float64 instead of float32.
 
         Raises:
-            UsageError: The parameters do not fit the shape.
+            UsageError: The parameters do not match the shape.
         """
         if self._kind != (shape, double):
             self._range = CodeRange(self._quant, shape, double=double)
             self._kind = shape, double
 
     def add(self, codes: np.ndarray, reference: np.ndarray | None, start: int) -> None:
-        """Count a stretch of codes.
+        """Count a range of codes.
 
         Args:
             codes: Stored codes, 1-D, beginning at flat element `start`.
             reference: Real values of the reference at the same elements; None if unknown.
-            start: Flat index of the first.
+            start: Flat index of the first code.
 
         Raises:
-            UsageError: `start()` was not called, or codes sit at an end and there is no reference to tell
-                whether values were clipped.
+            UsageError: `start()` was not called, or codes are at an end and no reference is given to decide whether
+                values were clipped.
         """
         if self._range is None:
             raise UsageError("The shape of the tensor is unknown.", hint="Call start() before add().")
@@ -162,18 +163,18 @@ def count_rails(
 
     Args:
         codes: Stored codes of any shape.
-        quant: Their quantization; qmin and qmax are the ends.
-        reference_values: Stored elements of the reference, same shape. If None, clipping is known only (to be 0)
-            where no code is at an end.
+        quant: Their quantization; its qmin and qmax are the ends of the range.
+        reference_values: Stored elements of the reference, same shape. Without them, clipping is known only if no code
+            is at an end, and is then 0.
         reference_quant: Quantization of the reference's elements; None for real numbers.
-        reference_clamp: Bounds applied to the reference's real values first.
-        relu_floor: Whether a Relu is folded into the tensor.
+        reference_clamp: Bounds to which the reference's real values are clamped first.
+        relu_floor: Whether a Relu is fused into the tensor.
 
     Returns:
-        The counts; those of several tensors are added by `merge_rails`.
+        The counts. Use `merge_rails` to add the counts of several tensors.
 
     Raises:
-        UsageError: No reference is given although codes are at an end, the shapes differ, or the codes have no ends.
+        UsageError: Codes are at an end and no reference is given, the shapes differ, or the codes are floats.
     """
     codes = np.asarray(codes)
     counter = RailsCounter(quant, relu_floor=relu_floor)

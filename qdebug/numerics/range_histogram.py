@@ -1,9 +1,8 @@
-"""A mergeable histogram for calibration, independent of the order of its values.
+"""A mergeable histogram for calibration that does not depend on the order of values.
 
-Bin k counts the values from k * w up to below (k + 1) * w. The width w is a power of two, the least with which the
-values and 0 take at most a given number of bins. When the range grows, w is doubled and bin k becomes part of bin
-floor(k / 2): no count is lost or split. The counts depend on the values only, not on the order of samples and
-recordings.
+Bin k counts the values from k * w up to but excluding (k + 1) * w. The width w is the least power of two with which the
+values and 0 fit in a given number of bins. When the range grows, w is doubled and bin k becomes part of bin floor(k /
+2), so that no count is lost or split. The counts depend only on the values, not on the order of samples and recordings.
 """
 
 from __future__ import annotations
@@ -25,35 +24,36 @@ from qdebug.numerics.checkpoint import checkpoint
 __all__ = ["BINS", "MOST_BINS", "RangeCounter", "RangeHistogram", "channel_histograms", "merge_histograms"]
 
 BINS = 2000
-"""Default maximum number of bins."""
+"""Default for the maximum number of bins."""
 MOST_BINS = 1 << 20
-"""Largest maximum number of bins: float32 holds every bin number exactly."""
+"""Upper limit for the maximum number of bins, so that float32 holds every bin number exactly."""
 
 _LOWEST = -1000
-"""Least exponent of a bin: values of float64 divided by its width are still finite."""
+"""Least exponent of a bin width, so that float64 values divided by the width are still finite."""
 _HIGHEST = 1023
 _SINGLE = 126
-"""Largest power of two that a float32 is multiplied by."""
+"""Largest power of two by which a float32 is multiplied."""
 _BLOCK = 1 << 18
-"""Values that are counted together: fewer, and starting each pass takes longer than the values do."""
+"""Values counted together. With fewer, starting each pass takes longer than counting."""
 _ROW = 256
-"""Values in a row of a range; the mapping from bins to counters is common to all rows."""
+"""Values per row of a range. All rows share the mapping from bins to counters."""
 _ALTERNATE = (np.arange(_ROW) % 2).astype(np.int16)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RangeHistogram:
-    """Counts of values in bins anchored at 0, with further facts for calibrators.
+    """Counts of values in bins anchored at 0, with additional facts for calibrators.
 
     Args:
         exponent: The width of a bin is 2**exponent, in real units.
-        first: Number of the first bin in `counts`; it begins at first * width. Bin 0, which `counts` contains, holds 0.
+        first: Number of the first bin in `counts`, which begins at first * width. Bin 0, which begins at 0, is always
+            in `counts`.
         counts: Finite values in each bin, int64, read-only; their sum is the number of finite values.
         low: Smallest finite value; NaN if there is none.
         high: Largest finite value; NaN if there is none.
-        zeros: Number of zeros, which bin 0 counts too.
-        nan: Number of NaN values; in no bin.
-        infinite: Number of infinite values; in no bin.
+        zeros: Number of zeros, which are also counted in bin 0.
+        nan: Number of NaN values, which are not in any bin.
+        infinite: Number of infinite values, which are not in any bin.
         ranges: Smallest and largest finite value of each added array, in order: float64 (arrays, 2), read-only.
         bins: The maximum number of bins.
     """
@@ -76,7 +76,7 @@ class RangeHistogram:
 
     @property
     def coarse(self) -> bool:
-        """Whether some values are known by statistics only: the range is exact, and little else."""
+        """Whether some values are known only from statistics, so that the range is exact but the bins are not."""
         return self.counts.size > 0 and self.exponent > _least_exponent(self.low, self.high, self.bins)
 
     @property
@@ -86,7 +86,7 @@ class RangeHistogram:
 
     @property
     def square_sum(self) -> float:
-        """Sum of the squares of the finite values, assumed evenly spread over their bins; zeros as 0."""
+        """Sum of the squares of the finite values, assuming values evenly spread over their bins and exact zeros."""
         counts = self.counts.astype(np.float64)
         if counts.size:
             counts[-self.first] -= self.zeros
@@ -94,19 +94,19 @@ class RangeHistogram:
 
     @property
     def edges(self) -> np.ndarray:
-        """Ends of the bins in real units, float64, one more than bins."""
+        """Edges of the bins in real units, float64, one more than the number of bins."""
         return np.ldexp(np.arange(self.first, self.first + self.counts.size + 1, dtype=np.float64), self.exponent)
 
     @property
     def centers(self) -> np.ndarray:
-        """Middles of the bins in real units, float64."""
+        """Centers of the bins in real units, float64."""
         return (np.arange(self.first, self.first + self.counts.size) + 0.5) * self.width
 
     def mirrored(self, *, center: bool = False) -> tuple[np.ndarray, float]:
-        """Return the counts in bins symmetric around 0, for calibrators with one threshold.
+        """Return the counts in bins symmetric around 0, for calibrators with a single threshold.
 
         Args:
-            center: Center a bin at 0, for an odd number of bins, twice as wide.
+            center: Whether to center a bin at 0, which gives an odd number of bins, twice as wide.
 
         Returns:
             The counts, int64, and the width of a bin.
@@ -129,7 +129,7 @@ class RangeHistogram:
 
 
 def _coarser(first: int, counts: np.ndarray, times: int) -> tuple[int, np.ndarray]:
-    """Return the first bin and the counts after doubling the width a number of times."""
+    """Return the first bin and the counts after doubling the width `times` times."""
     if not times:
         return first, counts
     times = min(times, 62)  # after 62 shifts every int64 bin is 0 or -1
@@ -145,7 +145,7 @@ def _bin(value: float, exponent: int) -> int:
 
 
 def _least_exponent(low: float, high: float, bins: int) -> int:
-    """Return the least exponent with which low, 0 and high fit a number of bins."""
+    """Return the least exponent with which low, 0 and high fit in a number of bins."""
     low, high = min(low, 0.0), max(high, 0.0)
     largest = max(-low, high)
     if not largest:
@@ -157,7 +157,7 @@ def _least_exponent(low: float, high: float, bins: int) -> int:
 
 
 def _side_exponent(low: float, high: float) -> int:
-    """Return the least exponent with which all negative values lie in one bin, and all others in another."""
+    """Return the least exponent that puts all negative values in one bin and all others in the next."""
     largest = max(-low, high)
     return max(math.frexp(largest)[1], _LOWEST) if largest else _LOWEST
 
@@ -207,7 +207,7 @@ def merge_histograms(histograms: Sequence[RangeHistogram]) -> RangeHistogram:
 
 
 class _Buffers(threading.local):
-    """Buffers of a range of values, once for each thread: fresh memory would cost as much as counting."""
+    """Per-thread buffers for a range of values, since allocating memory would cost as much as counting."""
 
     def __init__(self) -> None:
         self.single, self.real, self.scaled = (np.empty(_BLOCK, kind) for kind in ("f4", "f8", "f8"))
@@ -218,10 +218,10 @@ _buffers = _Buffers()
 
 
 def _lanes(first: int, size: int) -> tuple[int, np.ndarray]:
-    """Return the number of counters of each bin, and the offsets that map bin numbers of a row to counters.
+    """Return the number of counters per bin, and the offsets that map bin numbers of a row to counters.
 
-    There are two counters if no value is negative and 16 bits hold them: many values are 0 there, and a processor
-    stalls on a counter that it has just changed, so neighbours are counted separately.
+    Each bin has two counters if no value is negative and bin numbers fit in 16 bits. Such tensors contain many zeros,
+    and a processor stalls on a counter that it has just changed, so neighbours use different counters.
     """
     most = np.iinfo(np.int16).max
     if not first and 2 * size <= most:
@@ -236,7 +236,7 @@ class RangeCounter:
         bins: Maximum number of bins, from 2 to `MOST_BINS`.
 
     Raises:
-        UsageError: It is out of range.
+        UsageError: The number is out of range.
     """
 
     def __init__(self, bins: int = BINS) -> None:
@@ -255,12 +255,12 @@ class RangeCounter:
         """Count the values of one sample.
 
         Args:
-            values: Stored elements of any shape; or their statistics, without infinities. Statistics determine the
-                range, the zeros and the signs: there is one bin on each side of 0 then.
-            quant: Quantization of the elements; None for real numbers. A single scale for statistics.
+            values: Stored elements of any shape, or their statistics, without infinities. Statistics determine only the
+                range, the zeros and the signs, so that there is one bin on each side of 0.
+            quant: Quantization of the elements; None for real numbers. Statistics need a single scale.
 
         Raises:
-            UsageError: The elements are no real numbers, or the quantization does not fit their shape.
+            UsageError: The elements are not real numbers, or the quantization does not match their shape.
         """
         if isinstance(values, Statistics):
             self._add_statistics(values, quant)
@@ -296,7 +296,7 @@ class RangeCounter:
             self._counts[-self._first - 1] += negative
 
     def _add(self, x: np.ndarray) -> None:
-        """Count a stretch, 1-D float32 or float64, not empty."""
+        """Count a range of values, 1-D float32 or float64, not empty."""
         low, high = float(x.min()), float(x.max())
         if not (math.isfinite(low) and math.isfinite(high)):
             x = self._finite(x)
@@ -372,16 +372,17 @@ def channel_histograms(
         values: Stored elements of any shape with at least one dimension.
         axis: The channel axis, or the axis of blocks.
         quant: Quantization of the elements; None for real numbers.
-        block_size: Elements along the axis that share a scale, with separate scales for other indices; None for
+        block_size: Elements along the axis that share a scale, with separate scales at other indices; None for
             channels.
         bins: Maximum number of bins of each histogram.
 
     Returns:
-        One histogram for each channel in order; for blocks, one for each entry of the tensor of scales in C order: its
-        shape is that of `values` with the extent of the axis divided by the block size, rounded up.
+        For channels, one histogram per channel in order. For blocks, one histogram per entry of the scale tensor in C
+        order. The scale tensor has the shape of `values` with the extent of the axis divided by the block size, rounded
+        up.
 
     Raises:
-        UsageError: The tensor has no such axis.
+        UsageError: The tensor does not have that axis.
     """
     values = np.asarray(values)
     if not -values.ndim <= axis < values.ndim:

@@ -1,7 +1,7 @@
-"""Roundings of numbers: one row each, with formulas and descriptions.
+"""Rounding modes, one row each, with formulas and descriptions.
 
-A row has a name, formulas for real numbers, shifts and divisions, their text in NumPy, a description, and the steps of
-a program that may use it. Missing formulas are None.
+A row has a name, formulas for real numbers, shifts and divisions, the formulas as NumPy text, a description, and the
+program steps that may use it. Missing formulas are None.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ Out = np.ndarray | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rounding:
-    """One way to round.
+    """A rounding mode.
 
     Args:
         words: Its description.
-        steps: Steps of a program that may use it (see `qdebug.replay.steps`).
+        steps: Program steps that may use it (see `qdebug.replay.steps`).
         cuts: Whether it truncates rather than rounds to nearest.
-        real: Rounds real numbers, into a given array if possible; None if it rounds integers only.
-        real_text: The same as NumPy text of the real numbers `v`.
-        nudge: Summand that turns a shift that rounds down into this rounding, as a function of the integers and the
-            bits from 0 to 62; it returns None for 0. None if there is no such shift.
-        ahead: A constant added before that; None for 0.
-        shift_text: NumPy text that divides the integers `v` by 2**bits and rounds, with `half` of that.
-        rises: Mask of divisions that round up, as a function of the integers, the quotient, the remainder and the gap
-            to the divisor. None if there is no such division.
+        real: Rounds real numbers, into a given array if possible; None if it applies only to integers.
+        real_text: The same formula as NumPy text for the real numbers `v`.
+        nudge: Computes the value to add before a shift, which rounds down, to get this rounding. It takes the integers
+            and the number of bits, 0 to 62, and returns None for 0. None if the rounding does not apply to shifts.
+        ahead: A constant that is added before the nudge; None for 0.
+        shift_text: NumPy text that divides the integers `v` by 2**bits and rounds, with `half` as half the divisor.
+        rises: Computes a mask of the divisions that round up, from the integers, the quotient, the remainder and the
+            distance to the divisor. None if the rounding does not apply to divisions.
     """
 
     words: str
@@ -61,7 +61,7 @@ def _away(values: np.ndarray, out: Out = None) -> np.ndarray:
 
 
 def _plus(values: np.ndarray, out: Out = None) -> np.ndarray:
-    """Round by adding one half and rounding down, in the values' own precision."""
+    """Round by adding one half and rounding down, in the precision of the values."""
     shifted = np.add(values, values.dtype.type(0.5), out=out)
     return np.asarray(np.floor(shifted, out=shifted if isinstance(shifted, np.ndarray) else None))
 
@@ -75,7 +75,7 @@ def _below_half(shift: np.ndarray) -> np.ndarray:
 
 
 def _moves(shift: np.ndarray) -> np.ndarray:
-    """Return 1 where there is a tie to nudge: a shift by 0 bits has none."""
+    """Return 1 where a tie is possible and must be nudged, which excludes shifts by 0 bits."""
     return np.asarray(shift > 0, np.int64)
 
 
@@ -156,26 +156,26 @@ ROUNDINGS: Mapping[str, Rounding] = MappingProxyType(
         ),
     }
 )
-"""Roundings by name.
+"""Rounding modes by name.
 
-Of two equally near integers, even takes the even one, away the one farther from 0, up the larger, down the smaller;
-floor and trunc are directed. plus is floor(v + 1/2) as computed. tosa adds 2**30 away from 0 beyond 31 bits, then
-rounds up.
+Of two equally near integers, even chooses the even one, away the one farther from 0, up the larger, down the smaller.
+floor and trunc are directed roundings. plus is floor(v + 1/2) as computed, including its rounding error. tosa adds
+2**30 away from 0 beyond 31 bits, then rounds up.
 """
 
 
 def roundings_of(step: str, *first: str) -> tuple[str, ...]:
-    """Return the possible roundings of a step of a program.
+    """Return the possible roundings of a program step.
 
     Args:
         step: The step.
-        first: Those that come first; the others follow in the order of the table.
+        first: Roundings to list first; the others follow in the order of the table.
     """
     return (*first, *(name for name, row in ROUNDINGS.items() if step in row.steps and name not in first))
 
 
 def unknown_rounding(name: str, formula: str) -> UsageError:
-    """Return the error for a rounding that does not exist, or lacks a formula.
+    """Return the error for a rounding that does not exist, or that lacks a formula.
 
     Args:
         name: The requested name.

@@ -1,6 +1,7 @@
-"""Sums of products in rows of 256 elements, the rows in float64.
+"""Sums of products in rows of 256 elements, with the rows summed in float64.
 
-In longer rows of float32 the rounding errors of a constant tensor accumulate; with these rows a sum is within 4 ULP.
+In longer float32 rows, the rounding errors of a constant tensor would accumulate. With these rows, a sum is within 4
+ULP.
 """
 
 from __future__ import annotations
@@ -12,15 +13,16 @@ import numpy as np
 __all__ = ["ROW", "row_dots"]
 
 ROW = 256
-"""Elements whose products BLAS sums at once."""
+"""Number of products that BLAS sums at a time."""
 
 
 def row_dots(pairs: Sequence[tuple[np.ndarray, np.ndarray]], out: np.ndarray) -> list[float]:
-    """Sum products of pairs of arrays in rows of 256 elements, the rows in float64.
+    """Sum products of pairs of arrays in rows of 256 elements, with the rows summed in float64.
 
     Args:
-        pairs: 1-D contiguous arrays of one length and dtype; a second one of length 256 is paired with every row.
-        out: Scratch of the same dtype, one line per pair, one entry per row.
+        pairs: 1-D contiguous arrays with the same length and dtype. If the second array has length 256, it is paired
+            with every row.
+        out: Scratch of the same dtype, with one line per pair and one entry per row.
     """
     n = pairs[0][0].size
     rows, rest = divmod(n, ROW)

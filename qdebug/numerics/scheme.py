@@ -1,6 +1,6 @@
-"""Schemes: scale and zero point from a range of real values, with code ranges and the rules of other tools.
+"""Schemes: compute scale and zero point from a range of real values, with the code ranges and rules of various tools.
 
-The formulas are those of the tools, read in their source: Glow's `chooseQuantizationParams`
+The formulas were taken from the source of the tools: Glow's `chooseQuantizationParams`
 (lib/Quantization/Base/Base.cpp), TVM Relay's `_set_params` and `_power2_scale` (relay/quantize/_calibrate.py) and ONNX
 Runtime's `compute_scale_zp` (python/tools/quantization/quant_utils.py).
 """
@@ -43,17 +43,17 @@ _GLOW_ZERO_SCALE = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantScheme(JsonObject):
-    """A way to choose scale and zero point for a range.
+    """How scale and zero point are computed from a range.
 
     Args:
         kind: One of `SCHEMES`.
         bits: Size of a code, one of `BITS`.
         signed: Whether codes are signed.
-        narrow: Whether the lowest code is left out, so that the codes are symmetric: -127..127, 1..255.
-        rule: One of `RULES`: the tool whose arithmetic is followed bit for bit.
+        narrow: Whether the lowest code is left out, which makes the codes symmetric: -127..127, 1..255.
+        rule: One of `RULES`: the tool whose arithmetic is reproduced bit for bit.
 
     Raises:
-        UsageError: There is no such scheme, size or rule, or the rule does not support the scheme.
+        UsageError: The scheme, the size or the rule does not exist, or the rule does not support the scheme.
     """
 
     json_keys = "kind bits narrow rule"
@@ -102,10 +102,10 @@ class QuantScheme(JsonObject):
         return 0 if self.signed else 1 << (self.bits - 1)
 
     def one_threshold(self, low: float) -> bool:
-        """Return whether a range is cut at both ends at the same magnitude.
+        """Return whether a range is cut at the same magnitude on both sides.
 
         Args:
-            low: The smallest value; if it is not negative, there is only one end.
+            low: The smallest value. If it is not negative, there is only one side.
         """
         if self.kind == "asymmetric":
             return False
@@ -115,14 +115,14 @@ class QuantScheme(JsonObject):
         """Return scale and zero point for a range of real values.
 
         Args:
-            low: Its lower end, finite.
-            high: Its upper end, finite, not below.
+            low: Lower end of the range, finite.
+            high: Upper end of the range, finite, not below `low`.
 
         Returns:
-            Parameters of one float32 scale, above 0, and a zero point within the codes.
+            Parameters with one positive float32 scale, and a zero point within the codes.
 
         Raises:
-            UsageError: The range is not valid.
+            UsageError: The range is invalid.
         """
         if not (math.isfinite(low) and math.isfinite(high) and low <= high):
             raise UsageError(f"No scale can represent a range from {low} to {high}.")
@@ -136,15 +136,15 @@ class QuantScheme(JsonObject):
         )
 
     def stacked(self, ranges: Sequence[tuple[float, float]], axis: int, block: _Block | None = None) -> QuantParams:
-        """Return scales and zero points of several ranges: of the channels along an axis, or of blocks.
+        """Return scales and zero points for several ranges: for the channels along an axis, or for blocks.
 
         Args:
-            ranges: Lower and upper end of each.
+            ranges: Lower and upper end of each range.
             axis: The axis.
-            block: Elements along the axis that share a scale, and the shape of the tensor of scales; None for channels.
+            block: Elements along the axis that share a scale, and the shape of the scale tensor; None for channels.
 
         Raises:
-            UsageError: A range is not valid.
+            UsageError: A range is invalid.
         """
         chosen = [self.parameters(low, high) for low, high in ranges]
         scale = np.array([each.scale[0] for each in chosen], np.float32)
@@ -179,10 +179,10 @@ class _Rule:
 
 
 def fitted_scale(scheme: QuantScheme, low: float, high: float) -> float:
-    """Return the least scale with which codes reach both ends of a range from the middle.
+    """Return the least scale with which the codes reach both ends of a range from the middle.
 
     Args:
-        scheme: Its codes.
+        scheme: The scheme of the codes.
         low: Lower end, at most 0.
         high: Upper end, at least 0.
     """
@@ -190,7 +190,7 @@ def fitted_scale(scheme: QuantScheme, low: float, high: float) -> float:
 
 
 def _own(scheme: QuantScheme, low: float, high: float) -> _Choice:
-    """Choose: asymmetric as ONNX Runtime does, symmetric as Glow does (narrow: as ONNX Runtime does for int8)."""
+    """Choose asymmetric parameters like ONNX Runtime, symmetric ones like Glow (narrow int8 like ONNX Runtime)."""
     if scheme.kind == "asymmetric":
         return _asymmetric(scheme, low, high)
     if scheme.kind == "symmetric_uint8" and low >= 0.0:
@@ -205,7 +205,7 @@ def _own(scheme: QuantScheme, low: float, high: float) -> _Choice:
 
 
 def _ceil_log2(value: float) -> int:
-    """Return the least power of two that is not below a value above 0; exact, which ceil(log2) is not."""
+    """Return the exponent of the least power of two not below a positive value; exact, unlike ceil(log2)."""
     mantissa, exponent = math.frexp(value)
     return exponent - (mantissa == 0.5)
 
@@ -229,7 +229,7 @@ def _onnxruntime(scheme: QuantScheme, low: float, high: float) -> _Choice:
 
 
 def _glow(scheme: QuantScheme, low: float, high: float) -> _Choice:
-    """Choose as Glow: ends and scale in float32, intermediate values in float64; ties of the zero point away from 0."""
+    """Choose like Glow: ends and scale in float32, intermediate values in float64, zero point with ties away from 0."""
     low, high = float(np.float32(low)), float(np.float32(high))
     qmin, qmax = scheme.qmin, scheme.qmax
     if scheme.kind != "asymmetric" and (scheme.kind != "symmetric_uint8" or low < 0.0):
@@ -252,7 +252,7 @@ def _glow(scheme: QuantScheme, low: float, high: float) -> _Choice:
 
 
 def _tvm(scheme: QuantScheme, low: float, high: float) -> _Choice:
-    """Choose as TVM Relay: the largest magnitude, perhaps rounded up to a power of two, divided by 2**(bits - 1)."""
+    """Choose like TVM Relay: the largest magnitude, optionally rounded up to a power of two, over 2**(bits - 1)."""
     largest = max(-low, high)
     if scheme.kind == "power_of_two":
         largest = math.ldexp(1.0, _ceil_log2(largest)) if largest > 0.0 else 1.0
@@ -279,4 +279,4 @@ RULES: Mapping[str, _Rule] = MappingProxyType(
         ),
     }
 )
-"""Rules by the name of the tool whose arithmetic they follow."""
+"""Rules by the name of the tool whose arithmetic they reproduce."""

@@ -1,6 +1,7 @@
-"""Short float formats, and whether values stored in a longer format were rounded to one of them.
+"""Short float formats, and detection of values that were rounded to one before being stored in a longer format.
 
-Kernels compute in bfloat16, float16, TF32 or 8-bit floats and return the result as float32; the digits reveal it.
+Kernels may compute in bfloat16, float16, TF32 or 8-bit floats and return the result as float32. The digits reveal the
+format.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from qdebug.numerics.checkpoint import checkpoint
 __all__ = ["SHORT_FORMATS", "SINGLE", "ShortFormat", "fits", "format_of", "held_format", "to_tf32"]
 
 _STRETCH = 1 << 20
-"""Elements examined at a time: 4 MB in float32, and some milliseconds."""
+"""Elements examined at a time: 4 MB in float32, and a few milliseconds."""
 _FIRST = 4096
-"""Elements that show of most tensors that they do not fit."""
+"""Elements that suffice to show that most tensors do not fit a short format."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,9 +34,9 @@ class ShortFormat:
 
     Args:
         name: Its usual name.
-        bits: Digits of its significand, the leading one included.
-        largest: Its largest number.
-        normal: Its smallest number with all digits.
+        bits: Bits of its significand, including the leading one.
+        largest: Its largest finite number.
+        normal: Its smallest number with full precision.
         rounded: Rounds values to it, ties to even, and returns float32.
     """
 
@@ -47,7 +48,7 @@ class ShortFormat:
 
     @property
     def unit(self) -> float:
-        """Unit roundoff: half the distance from 1 to the next number."""
+        """Unit roundoff: half the distance from 1 to the next larger number."""
         return float(2.0**-self.bits)
 
     @property
@@ -57,7 +58,7 @@ class ShortFormat:
 
     @property
     def vanishing(self) -> float:
-        """The largest magnitude that it rounds to 0: half its smallest number, as ties go to even."""
+        """The largest magnitude that is rounded to 0: half the smallest number, since ties go to even."""
         return self.subnormal / 2
 
     @property
@@ -74,7 +75,7 @@ def to_tf32(values: np.ndarray) -> np.ndarray:
 
 
 def _through(dtype: Any) -> Callable[[np.ndarray], np.ndarray]:
-    """Return the rounding to a dtype and back to float32."""
+    """Return a function that rounds to a dtype and back to float32."""
     return lambda values: np.asarray(values.astype(dtype).astype(np.float32))
 
 
@@ -109,7 +110,7 @@ SHORT_FORMATS = (
     ),
     ShortFormat(name="TF32", bits=11, largest=(2 - 2.0**-10) * 2.0**127, normal=2.0**-126, rounded=to_tf32),
 )
-"""Ordered by digits, then by range."""
+"""Short formats, ordered by precision, then by range."""
 SINGLE = ShortFormat(
     name="float32",
     bits=24,
@@ -121,7 +122,7 @@ SINGLE = ShortFormat(
 
 
 def fits(values: np.ndarray, short: ShortFormat) -> bool:
-    """Return whether a format holds all of some values; NaN fits any."""
+    """Return whether a format holds all of the values exactly. NaN fits any format."""
     flat = values.reshape(-1)
     with np.errstate(over="ignore", invalid="ignore"):
         for start in range(0, flat.size, _STRETCH):
@@ -133,7 +134,7 @@ def fits(values: np.ndarray, short: ShortFormat) -> bool:
 
 
 def format_of(values: np.ndarray, *, read: Iterable[np.ndarray] = ()) -> ShortFormat | None:
-    """Return the short format of values, or that they were rounded to before storage in a longer one; None if none.
+    """Return the short format that values have, or were rounded to before storage in a longer one; None if neither.
 
     Args:
         values: Elements of any dtype.
@@ -150,19 +151,22 @@ def format_of(values: np.ndarray, *, read: Iterable[np.ndarray] = ()) -> ShortFo
 
 
 def _may_fit(values: np.ndarray) -> bool:
-    """Return whether the first elements fit a short format: the last format includes all others."""
+    """Return whether the first elements fit a short format.
+
+    Only the last format is tested, since it includes all others.
+    """
     return fits(values.reshape(-1)[:_FIRST], SHORT_FORMATS[-1])
 
 
 def held_format(values: np.ndarray, *, known: float | None = None) -> ShortFormat | None:
     """Return the shortest format that values in a longer format were rounded to; None if there is none.
 
-    That all elements fit a format is not sufficient: whole numbers and codes times a power of two do as well. In a
-    float format small elements are as fine, relative to their size, as large ones.
+    It is not sufficient that all elements fit a format, since whole numbers and codes times a power of two do as well.
+    In a float format, small elements have the same relative precision as large ones.
 
     Args:
         values: Elements; None is returned for dtypes other than float32 and float64.
-        known: Unit roundoff of a format that they are known to have been rounded to, if they fit it.
+        known: Unit roundoff of a format that the values are known to have been rounded to, provided that they fit it.
     """
     if values.dtype not in (np.float32, np.float64) or (values.size < SHORT_FORMAT_MIN_ELEMENTS and known is None):
         return None
@@ -177,7 +181,7 @@ def held_format(values: np.ndarray, *, known: float | None = None) -> ShortForma
 
 
 def _uses_all_digits(values: np.ndarray, short: ShortFormat) -> bool:
-    """Return whether the last digit is used at two powers of two; in whole numbers only the largest power uses it."""
+    """Return whether the last digit is used at two powers of two. In whole numbers, only the largest power uses it."""
     first_values = values.reshape(-1)[:_STRETCH]
     significand, exponent = np.frexp(first_values[np.isfinite(first_values) & (first_values != 0)])
     last = np.mod(np.abs(significand) * 2.0**short.bits, 2) != 0

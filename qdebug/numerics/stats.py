@@ -1,4 +1,4 @@
-"""Results of comparing two tensors: plain numbers, one definition each (see `metric_table`)."""
+"""Results of comparing two tensors: plain numbers, each with a single definition (see `metric_table`)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["ErrorStats", "Rails", "WorstElement"]
 class ErrorStats(JsonObject):
     """How far a backend tensor is from its reference, over all elements of one or more samples.
 
-    Means and relative errors are over the elements where both sides are finite. A metric that has no value is None (no
-    elements, no scale); an undefined quotient is NaN or infinite as defined in `metric_table`. Where the sides disagree
-    over a NaN or an infinity, `max_abs` is infinite and `rel_l2`, `sqnr_db` and `cosine` are NaN.
+    Means and relative errors are over the elements that are finite on both sides. A metric without a value (no
+    elements, no scale) is None. An undefined quotient is NaN or infinite as defined in `metric_table`. If the sides
+    disagree about a NaN or an infinity, `max_abs` is infinite, and `rel_l2`, `sqnr_db` and `cosine` are NaN.
 
     Args:
         count: Elements compared.
@@ -28,16 +28,16 @@ class ErrorStats(JsonObject):
         rel_l2: norm(difference) / norm(reference).
         sqnr_db: 10 log10(sum reference^2 / sum difference^2); infinite if identical.
         cosine: Cosine of the angle between the two tensors.
-        max_lsb: Largest absolute difference in steps of the backend's scale; None if it has no scale.
+        max_lsb: Largest absolute difference in steps of the backend's scale; None without a scale.
         mismatches: Elements unequal after dequantization.
         nonfinite: Elements that are NaN or infinite on either side and do not agree.
         matched_nonfinite: Elements that are NaN or the same infinity on both sides.
         worst_index: Index of the largest difference within its sample; None if there are no elements.
-        worst_sample: The sample it is in.
+        worst_sample: The sample that contains it.
         reference_min, reference_max, backend_min, backend_max: Extremes of the finite values.
-        beyond_tolerance: Elements that differ by more than atol + rtol*abs(reference); None if no tolerance was asked.
-        lsb_bias: Mean signed difference, in steps of the backend's scale, of the elements that differ; None if it
-            has no scale.
+        beyond_tolerance: Elements that differ by more than atol + rtol*abs(reference); None without a tolerance.
+        lsb_bias: Mean signed difference of the elements that differ, in steps of the backend's scale; None without a
+            scale.
     """
 
     json_keys = " ".join(spec.name for spec in METRICS if spec.group in (MetricGroup.ERROR, MetricGroup.COUNTS))
@@ -67,10 +67,10 @@ class ErrorStats(JsonObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rails(JsonObject):
-    """Values that the range of the codes clips, and codes at its ends.
+    """Values clipped by the range of the codes, and codes at the ends of the range.
 
-    A code at an end does not prove a clipped value: it may be a small value that was rounded to 0, the zero of a Relu,
-    or exactly the largest value that can be represented.
+    A code at an end is not proof of clipping. It may be a small value that was rounded to 0, the zero of a Relu, or
+    exactly the largest value that can be represented.
 
     Args:
         at_qmin: Codes equal to qmin.
@@ -101,7 +101,10 @@ class Rails(JsonObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorstElement(JsonObject):
-    """One element with a large difference; values of an integer side are int, codes of a side without codes None."""
+    """One element with a large difference.
+
+    Values of integer tensors are int, and codes are None without quantization.
+    """
 
     json_keys = "index sample step reference backend difference lsb reference_code backend_code"
 

@@ -20,7 +20,7 @@ def take_statistics(array: np.ndarray, quant: QuantParams | None) -> Statistics:
     """Return statistics of all elements.
 
     Args:
-        array: Stored elements; complex ones are only counted.
+        array: Stored elements; complex elements are only counted.
         quant: Their quantization; None for real numbers.
     """
     dtype = logical_name(array.dtype)
@@ -38,7 +38,7 @@ def take_statistics(array: np.ndarray, quant: QuantParams | None) -> Statistics:
 
 
 class _Sums:
-    """Statistics under way; mean and spread are merged block by block (Chan, Golub and LeVeque 1983)."""
+    """Statistics in progress. Mean and deviation are merged block by block (Chan, Golub and LeVeque 1983)."""
 
     def __init__(self) -> None:
         self.nan = self.inf = self.zero = self.at_qmin = self.at_qmax = self.finite = 0
@@ -47,7 +47,7 @@ class _Sums:
         self.bins = np.zeros((2, EXPONENT_BINS), np.uint64)
 
     def add(self, stored: np.ndarray, real: np.ndarray, quant: QuantParams | None) -> None:
-        """Add a block: its stored elements, and the real values as float64."""
+        """Add a block: its stored elements, and their real values as float64."""
         plain = stored.astype(np.float64)
         numbers = plain[~np.isnan(plain)]
         self.nan += plain.size - numbers.size

@@ -17,8 +17,8 @@ __all__ = ["Block", "Extremes", "ScaledSum", "Tally", "Worst"]
 class ScaledSum:
     """A sum mantissa * 2**exponent of non-negative or signed terms.
 
-    Nearly every tensor is summed at exponent 0, where adding is one float addition; terms whose
-    squares leave the float64 range come with an exponent.
+    Nearly every tensor is summed at exponent 0, where adding takes a single float addition. Terms whose squares exceed
+    the float64 range come with an exponent.
     """
 
     mantissa: float = 0.0
@@ -42,11 +42,11 @@ class ScaledSum:
         self.add(other.mantissa, other.exponent)
 
     def mean(self, count: int) -> float:
-        """Divide by a count; infinite if the quotient exceeds float64."""
+        """Return the sum divided by a count; infinite if the quotient exceeds float64."""
         return _ldexp(self.mantissa / count, self.exponent)
 
     def root_mean(self, count: int) -> float:
-        """Take the square root of the mean of `count` non-negative terms."""
+        """Return the square root of the mean of `count` non-negative terms."""
         mantissa, exponent = self.normalized()
         parity = exponent & 1
         return _ldexp(math.sqrt(math.ldexp(mantissa, parity) / count), (exponent - parity) // 2)
@@ -57,12 +57,12 @@ class ScaledSum:
         return (mantissa, exponent + self.exponent) if mantissa else (0.0, 0)
 
     def log10_ratio(self, other: ScaledSum) -> float:
-        """Return log10(self / other) of two positive sums."""
+        """Return log10(self / other) for two positive sums."""
         (above, above_exponent), (below, below_exponent) = self.normalized(), other.normalized()
         return math.log10(above / below) + (above_exponent - below_exponent) * math.log10(2.0)
 
     def root_ratio(self, other: ScaledSum) -> float:
-        """Return sqrt(self / other) of a non-negative and a positive sum."""
+        """Return sqrt(self / other) for a non-negative and a positive sum."""
         (above, above_exponent), (below, below_exponent) = self.normalized(), other.normalized()
         shift = above_exponent - below_exponent
         parity = shift & 1
@@ -89,9 +89,9 @@ class Block:
         backend: Backend values of the same length and dtype; read-only.
         start: Flat index of the first element.
         lsb: Size of an LSB.
-        reference_rest: For 64-bit integers and wide codes: remainders to be added to the values (see
+        reference_rest: For 64-bit integers and wide codes: remainders to add to the values (see
             `RealBlocks.read_wide`).
-        backend_rest: The same for the backend.
+        backend_rest: The same remainders for the backend.
     """
 
     reference: np.ndarray
@@ -104,7 +104,7 @@ class Block:
 
 @dataclass(slots=True, frozen=True)
 class Worst:
-    """The element with the largest difference; a non-finite side is worse than any number."""
+    """The element with the largest difference. A disagreement about a non-finite value is worse than any number."""
 
     nonfinite: bool
     difference: float
@@ -123,13 +123,13 @@ class Worst:
 
     @property
     def rank(self) -> tuple[bool, float]:
-        """Sort key; of equal ranks the first seen stays."""
+        """Sort key. The first element seen wins among equal ranks."""
         return self.nonfinite, self.difference
 
 
 @dataclass(slots=True)
 class Extremes:
-    """Smallest and largest finite value seen; infinities of the wrong sign while there is none."""
+    """Smallest and largest finite value seen; infinities of the opposite sign until there is one."""
 
     low: float = math.inf
     high: float = -math.inf
@@ -148,9 +148,9 @@ def _larger(first: float | None, second: float | None) -> float | None:
 
 @dataclass(slots=True)
 class Tally:
-    """Mergeable state of a comparison. Fields are merged by their type: counts and sums add, maxima are compared.
+    """Mergeable state of a comparison. Fields are merged by type: counts and sums are added, maxima are compared.
 
-    `sample` and `shape` are those of the current tensor; `tolerance` is (atol, rtol), to count elements beyond atol +
+    `sample` and `shape` belong to the current tensor. `tolerance` is (atol, rtol), for counting elements beyond atol +
     rtol * abs(reference).
     """
 
@@ -179,7 +179,7 @@ class Tally:
     bias: ScaledSum = field(default_factory=ScaledSum)
 
     def offer_abs(self, difference: float, flat: int) -> None:
-        """Update by the largest finite difference of a range, at its first position."""
+        """Update the maximum with the largest finite difference of a range, at its first position."""
         if self.max_abs is None or difference > self.max_abs:
             self.max_abs = difference
             if self.worst is None or not self.worst.nonfinite:
@@ -189,25 +189,25 @@ class Tally:
         return Worst(nonfinite=nonfinite, difference=difference, flat=flat, sample=self.sample, shape=self.shape)
 
     def offer_nonfinite(self, flat: int) -> None:
-        """Update by the first disagreement of a range over a non-finite value."""
+        """Update the worst element with the first disagreement of a range about a non-finite value."""
         if self.worst is None or not self.worst.nonfinite:
             self.worst = self._place(flat, math.inf, nonfinite=True)
 
     def offer_rel(self, quotient: float) -> None:
-        """Update by the largest relative difference of a range."""
+        """Update the maximum with the largest relative difference of a range."""
         self.max_rel = _larger(self.max_rel, quotient)
 
     def offer_lsb(self, lsb: float) -> None:
-        """Update by the largest difference of a range, in LSB."""
+        """Update the maximum with the largest difference of a range in LSB."""
         self.max_lsb = _larger(self.max_lsb, lsb)
 
     def add_bias(self, total: float, exponent: int, count: int) -> None:
-        """Add the signed differences in LSB, total * 2**exponent in all, of `count` elements that differ."""
+        """Add the signed differences in LSB of `count` elements that differ, total * 2**exponent altogether."""
         self.bias.add(total, exponent)
         self.biased += count
 
     def merge(self, other: Tally) -> None:
-        """Add another tally, as if its elements had been added after this one's."""
+        """Add another tally, as if its elements had been added after this tally's."""
         for name in _COUNTS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in _MAXIMA:
@@ -225,7 +225,7 @@ class Tally:
         return self.finite == self.count
 
     def unchanged(self, *, lsb: bool) -> Tally:
-        """Return the tally of the reference's elements, all finite, compared with themselves.
+        """Return the tally of comparing the reference's elements, all finite, with themselves.
 
         Args:
             lsb: Whether differences are measured in LSB.

@@ -23,7 +23,7 @@ from qdebug.numerics.tally import Block
 __all__ = ["WorstColumns", "WorstPlaces", "worst_elements"]
 
 _WIDTH = 256
-"""Columns whose largest elements set the minimum size of candidates."""
+"""Number of columns whose largest elements set the minimum size of candidates."""
 _NOTHING = np.full(1024, None)
 
 
@@ -39,20 +39,20 @@ def worst_elements(
 ) -> tuple[WorstElement, ...]:
     """Return the elements that differ most, worst first.
 
-    Disagreements over a non-finite value come first, then the largest absolute differences; equals in the order of
-    their index. Elements that agree are not listed.
+    Disagreements about a non-finite value come first, then the largest absolute differences. Ties are ordered by index.
+    Elements that agree are not listed.
 
     Args:
         reference: Stored elements of the reference.
         backend: Stored elements of the backend, of the same shape except for dimensions of extent 1.
         reference_quant: Quantization of the reference's elements; None for real numbers.
         backend_quant: Quantization of the backend's elements; None for real numbers.
-        clamps: Bounds applied first to the real values of the reference and of the backend.
+        clamps: Bounds to which the real values of the reference and the backend are clamped first.
         k: Maximum number of elements.
-        sample: Index of the sample, passed on.
+        sample: Index of the sample, stored with the elements.
 
     Raises:
-        UsageError: The shapes differ, a dtype holds no real numbers, or quantization does not fit a shape.
+        UsageError: The shapes differ, a dtype does not hold real numbers, or quantization does not match a shape.
     """
     first, second = settled(
         RealBlocks(reference, reference_quant, clamps[0]), RealBlocks(backend, backend_quant, clamps[1])
@@ -70,31 +70,31 @@ def worst_elements(
 
 @dataclass(frozen=True, slots=True)
 class _Tensors:
-    """The examined tensors: one of each side, or several stacked ones of one shape."""
+    """The examined tensors: one per side, or several stacked tensors of equal shape."""
 
     number: int
     sides: Sequence[tuple[RealBlocks, RealBlocks]]
     lsb: LsbSizes
 
     def locate(self, flat: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return tensor number and flat index of elements by their index in the stack."""
+        """Return the tensor number and flat index of elements, given their index in the stack."""
         if len(self.sides) == 1:
             return np.full(flat.size, self.number), flat
         numbers, places = np.divmod(flat, self.sides[0][1].size)
         return numbers + self.number, places
 
     def codes(self, position: int, numbers: np.ndarray, places: np.ndarray) -> np.ndarray:
-        """Return codes of a side as Python integers; None on a side without, and for float codes."""
+        """Return a side's codes as Python integers; None if the side has no codes or float codes."""
         if not self.sides[0][position].quantized:
             return _empty_columns(places.size)
         return self._whole(position, numbers, places)
 
     def values(self, position: int, numbers: np.ndarray, places: np.ndarray, real: np.ndarray) -> np.ndarray:
-        """Return values of a side; Python integers for an integer tensor, since float64 does not hold all of these."""
+        """Return a side's values; Python integers for an integer tensor, since float64 cannot hold all of them."""
         return self._whole(position, numbers, places) if self.sides[0][position].integer else real
 
     def _whole(self, position: int, numbers: np.ndarray, places: np.ndarray) -> np.ndarray:
-        """Return stored elements of a side as Python integers; None for other elements."""
+        """Return a side's stored elements as Python integers; None for other types."""
         integers = np.full(places.size, None)
         dtype = self.sides[0][position].dtype
         integer = is_integer(dtype.name) or dtype == np.bool_
@@ -156,18 +156,18 @@ class WorstPlaces:
         self._found: tuple[np.ndarray, ...] = ()
 
     def start(self, sides: tuple[RealBlocks, RealBlocks], lsb: LsbSizes, sample: int, step: int = 0) -> None:
-        """Begin with the tensors of a sample and step of a stateful net; `lsb` is the size of an LSB."""
+        """Begin the tensors of a sample and step of a stateful network; `lsb` is the size of an LSB."""
         self.start_several([sides], lsb, [(sample, step)])
 
     def start_several(
         self, sides: Sequence[tuple[RealBlocks, RealBlocks]], lsb: LsbSizes, places: Sequence[tuple[int, int]]
     ) -> None:
-        """Begin with tensors of one shape, whose elements come as one range.
+        """Begin several tensors of equal shape, whose elements come as one range.
 
         Args:
             sides: The tensors of the reference and the backend.
-            lsb: Size of an LSB, common to all.
-            places: Sample and step of each.
+            lsb: Size of an LSB, shared by all.
+            places: Sample and step of each pair.
         """
         self._tensors = _Tensors(len(self._seen), sides, lsb)
         self._seen += [(*place, sides[0][1].shape) for place in places]
@@ -177,8 +177,8 @@ class WorstPlaces:
 
         Args:
             block: Its float64 values.
-            magnitudes: Absolute differences; not written to.
-            largest: The largest of these, NaN if there is one; None to compute it.
+            magnitudes: Absolute differences; not modified.
+            largest: The largest of these differences, NaN if any is NaN; None to compute it.
 
         Raises:
             UsageError: `start()` was not called.
@@ -196,11 +196,11 @@ class WorstPlaces:
             self._merge(_columns(self._tensors, block, ranks[places], places))
 
     def _order(self, ranks: np.ndarray) -> np.ndarray:
-        """Return the positions of the largest ranks, the largest first; equals in the order of their index."""
+        """Return the positions of the largest ranks, largest first. Ties are ordered by index."""
         return np.asarray((-ranks).argsort(kind="stable")[: self._k])
 
     def _merge(self, fresh: tuple[np.ndarray, ...]) -> None:
-        """Merge elements in their order."""
+        """Merge new elements into the sorted list."""
         if self._found:
             merged = tuple(np.concatenate(columns) for columns in zip(self._found, fresh, strict=True))
             order = self._order(merged[0])
@@ -215,7 +215,7 @@ class WorstPlaces:
 
 
 def _ranks(block: Block, magnitudes: np.ndarray) -> np.ndarray:
-    """Return the absolute differences, infinite over a disagreement on a non-finite value, 0 over agreement."""
+    """Return the absolute differences; infinite for a disagreement about a non-finite value, 0 for a match."""
     a, b = block.reference, block.backend
     finite = np.isfinite(a) & np.isfinite(b)
     agree = (a == b) | (np.isnan(a) & np.isnan(b))
@@ -224,7 +224,7 @@ def _ranks(block: Block, magnitudes: np.ndarray) -> np.ndarray:
 
 
 def _largest(ranks: np.ndarray, k: int, floor: float) -> np.ndarray:
-    """Return places, in order, of the k largest ranks above a floor and above 0, and few more; of equals the first.
+    """Return the positions, in order, of the k largest ranks above a floor and above 0, plus some; ties: the first.
 
     Args:
         ranks: Not negative, no NaN.
@@ -248,7 +248,7 @@ def _largest(ranks: np.ndarray, k: int, floor: float) -> np.ndarray:
 
 
 def _columns(tensors: _Tensors, block: Block, ranks: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Return the columns of some elements of a block."""
+    """Return the columns for the given elements of a block."""
     rests = (block.reference_rest, block.backend_rest)
     picked = Block(
         reference=block.reference[places],

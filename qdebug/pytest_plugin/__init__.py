@@ -35,7 +35,7 @@ _SECTION = "qdebug"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options, each also for the ini file."""
+    """Add the options, each of which is also available in the ini file."""
     add_options(parser)
 
 
@@ -56,9 +56,10 @@ def pytest_configure_node(node: Any) -> None:
 
 @pytest.fixture
 def qdebug_recorder(request: pytest.FixtureRequest) -> Iterator[Recorder]:
-    """Provide a recorder for this test; its file is kept if the test fails.
+    """Provide a recorder for the current test. Its file is kept if the test fails.
 
-    It is closed by the fixture. With the marker `qdebug(reference=...)` it is compared after the test function.
+    The fixture closes the recorder. With the marker `qdebug(reference=...)`, its recording is compared after the test
+    function.
     """
     from qdebug.pytest_plugin.checks import open_recorder
 
@@ -71,7 +72,7 @@ def qdebug_recorder(request: pytest.FixtureRequest) -> Iterator[Recorder]:
 
 @pytest.fixture
 def qdebug_regression(request: pytest.FixtureRequest) -> Regression:
-    """Return a check of recordings against golden ones beside the test."""
+    """Return a check of recordings against golden ones next to the test."""
     from qdebug.pytest_plugin.golden import Regression
 
     return Regression(request.node, settings(request.config), request.config.stash[_LEDGER])
@@ -109,7 +110,7 @@ def pytest_runtest_makereport(
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Write the report of all comparisons if requested; only the controller does, not its workers."""
+    """Write the report of all comparisons if requested. Only the controller writes it, not the workers."""
     options = settings(session.config)
     if options.report is None or hasattr(session.config, "workerinput"):
         return
@@ -134,6 +135,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Remove the folder of the ledger; workers leave it to the controller."""
+    """Remove the folder of the ledger. Workers leave this to the controller."""
     if _LEDGER in config.stash and not hasattr(config, "workerinput"):
         config.stash[_LEDGER].remove()

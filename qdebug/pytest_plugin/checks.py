@@ -22,7 +22,7 @@ from qdebug.testing import ComparisonError
 __all__ = ["check_marker", "open_recorder"]
 
 _SUFFIXES = (".h5", ".journal", ".part", ".lock")
-"""Suffixes of a recording, and of the files of one whose process died."""
+"""Suffixes of a recording, and of the files that a recording leaves if its process dies."""
 
 
 def open_recorder(item: pytest.Item, settings: Settings, ledger: ComparisonLedger) -> tuple[Recorder, Any]:
@@ -31,13 +31,13 @@ def open_recorder(item: pytest.Item, settings: Settings, ledger: ComparisonLedge
     Args:
         item: The test.
         settings: The settings.
-        ledger: The ledger of this run; it knows the worker and the start time.
+        ledger: The ledger of this run, which knows the worker and the start time.
 
     Returns:
         The recorder, and a function to call after the test: `keep(failed=...)`.
 
     Raises:
-        UsageError: The folder for recordings cannot be made.
+        UsageError: The folder for recordings cannot be created.
     """
     __tracebackhide__ = True
     _make_folder(settings.folder)
@@ -71,7 +71,7 @@ def _close_recorder(recorder: Recorder, path: Path, settings: Settings, *, faile
     """Close the recorder of a test, and delete its file unless it is kept.
 
     Raises:
-        RecordingError: The recording of a passed test is to be kept, and cannot be finished.
+        RecordingError: The recording of a passed test should be kept, but cannot be finished.
     """
     if settings.keep == "never" or (settings.keep == "failed" and not failed):
         recorder.discard()
@@ -83,10 +83,10 @@ def _close_recorder(recorder: Recorder, path: Path, settings: Settings, *, faile
 
 
 def check_marker(item: pytest.Item, settings: Settings, ledger: ComparisonLedger, recorder: Recorder | None) -> None:
-    """Compare the recording of a test with the reference of its marker.
+    """Compare the recording of a test with the marker's reference.
 
     Raises:
-        pytest.fail.Exception: They are too far apart, the marker is not valid, or its test has no recorder.
+        pytest.fail.Exception: The recordings differ too much, the marker is invalid, or its test lacks a recorder.
     """
     __tracebackhide__ = True
     marker = item.get_closest_marker("qdebug")
@@ -122,7 +122,7 @@ def _reference(item: pytest.Item, marker: pytest.Mark, settings: Settings) -> Pa
 def _marker_failure(
     item: pytest.Item, ledger: ComparisonLedger, sides: tuple[Path, Recorder | None], settings: Settings
 ) -> ComparisonError | None:
-    """Close the recorder of a marked test and compare its recording; return the failure, if any."""
+    """Close the recorder of a marked test and compare its recording. Return the failure, if any."""
     reference, recorder = sides
     if recorder is None:
         raise UsageError(

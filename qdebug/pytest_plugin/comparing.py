@@ -1,4 +1,4 @@
-"""Comparisons in a test: their limits, and their entries in the ledger, also for comparisons that fail to run."""
+"""Comparisons in a test: limits and ledger entries, including comparisons that could not run."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def path_beside_test(item: pytest.Item, path: Any, argument: str) -> Path | None
 def compare_and_note(
     item: pytest.Item, ledger: ComparisonLedger, sides: tuple[Path, Any], limits: Limits, *, kind: str
 ) -> tuple[RunComparison, ComparisonError | None]:
-    """Compare, note the result in JUnit properties and the ledger, and return it with the failure, if any.
+    """Run a comparison, and note the result in JUnit properties and the ledger. Return it with the failure, if any.
 
     Args:
         item: The test.
@@ -72,7 +72,7 @@ def compare_and_note(
 
 @contextmanager
 def noting_errors(item: pytest.Item, ledger: ComparisonLedger, files: tuple[Path, Any], *, kind: str) -> Iterator[None]:
-    """Note a comparison that fails with an error: the summary must not look as if there had been none."""
+    """Note a comparison that ends with an error, so that the summary shows that it was attempted."""
     __tracebackhide__ = True
     try:
         yield
@@ -82,7 +82,7 @@ def noting_errors(item: pytest.Item, ledger: ComparisonLedger, files: tuple[Path
 
 
 def _worst_sqnr(result: RunComparison) -> float | None:
-    """Return the least SQNR, or NaN if any is NaN."""
+    """Return the lowest SQNR, or NaN if any is NaN."""
     all_sqnr = [node.metrics.sqnr_db for node in result.nodes if node.metrics is not None]
     values = [value for value in all_sqnr if value is not None]
     return next(filter(math.isnan, values), min(values, default=None))
@@ -116,12 +116,12 @@ def entry(
 
 
 def not_compared(item: pytest.Item, reason: str, *, files: tuple[Path, Any], kind: str) -> dict[str, Any]:
-    """Return the ledger entry of a comparison that cannot be made; the other arguments are as in `entry`."""
+    """Return the ledger entry of a comparison that cannot be made. The other arguments are as for `entry`."""
     return entry(item, "not compared", files=files, kind=kind, failed=True) | {"sentence": reason}
 
 
 def limits_of(item: pytest.Item, settings: Settings) -> Limits:
-    """Return the limits of a test: of its marker, else of the command line, the ini file or the project."""
+    """Return the limits of a test: from its marker, else from the command line, the ini file or the project."""
     marker = item.get_closest_marker("qdebug")
     marker_arguments = {} if marker is None else marker.kwargs
     path = (
@@ -137,7 +137,7 @@ def with_bounds(limits: Limits, bounds: dict[str, Any]) -> Limits:
     """Return limits with some bounds replaced.
 
     Raises:
-        UsageError: There is no bound of that name, or its value is not valid.
+        UsageError: A bound with that name does not exist, or its value is invalid.
     """
     for name in bounds:
         if name not in ALL_BOUNDS:

@@ -1,7 +1,7 @@
-"""The ledger of the comparisons in a run of pytest: a JSON file for each, read back by the controller.
+"""The ledger of the comparisons in a pytest run: one JSON file each, read back by the controller.
 
-Workers of pytest-xdist are separate processes. One file per worker and comparison needs no lock, survives a worker that
-dies, and is plain data: reading it executes nothing.
+Workers of pytest-xdist are separate processes. One file per worker and comparison works without a lock, survives if a
+worker dies, and is plain data, which cannot execute anything when read.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class PytestComparison(TypedDict):
     Args:
         test: The node id of the test.
         worker: The worker of pytest-xdist; empty without workers.
-        kind: Compared with the reference of a marker, or with the golden recording of qdebug_regression.
-        outcome: Status of the comparison, or what was done instead.
+        kind: Whether it was compared with the reference of a marker, or with the golden recording of qdebug_regression.
+        outcome: Status of the comparison, or what was done in place of one.
         failed: Whether the comparison fails its test.
         reference: Path of the reference, or of the golden recording.
         backend: Path of the test's recording; None if it was in memory or was written as golden.
-        first_divergence: The first node beyond its limit; None if there is none.
+        first_divergence: The first node that exceeds its limit; None if there is none.
         sentence: The verdict, or why nothing could be compared; None if a golden recording was written.
-        exit_code: Exit code that `qdebug diff` would have; None if nothing was compared.
+        exit_code: Exit code that `qdebug diff` would return; None if nothing was compared.
         compared: Number of compared tensors; None if nothing was compared.
     """
 
@@ -64,7 +64,7 @@ class PytestComparison(TypedDict):
 
 
 class PytestReport(TypedDict):
-    """The comparisons of a run of pytest (--qdebug-report), ordered by the name of the test."""
+    """The comparisons of a pytest run (--qdebug-report), ordered by test name."""
 
     format: str
     version: int
@@ -106,14 +106,14 @@ class ComparisonLedger:
         partial.replace(target)
 
     def entries(self) -> list[PytestComparison]:
-        """Return every comparison of every worker, ordered by the name of the test."""
+        """Return every comparison of every worker, ordered by test name."""
         if self._folder is None:
             return []
         comparisons = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(self._folder.glob("*.json"))]
         return sorted(comparisons, key=lambda entry: (entry["test"], entry["worker"]))
 
     def write_report(self, path: Path) -> None:
-        """Write every comparison into one JSON file, by `qdebug/present/reports/schemas/pytest.schema.json`.
+        """Write all comparisons to one JSON file with the schema `qdebug/present/reports/schemas/pytest.schema.json`.
 
         Raises:
             OSError: The file cannot be written.
@@ -123,7 +123,7 @@ class ComparisonLedger:
         path.write_text(json.dumps(report, indent=2, allow_nan=False) + "\n", encoding="utf-8")
 
     def summary(self, settings: Settings) -> list[str]:
-        """Return the lines of the summary; none if nothing was compared."""
+        """Return the lines of the summary; empty if nothing was compared."""
         entries = self.entries()
         if not entries:
             return []
@@ -145,7 +145,7 @@ class ComparisonLedger:
         return lines
 
     def cut_off(self, settings: Settings) -> list[str]:
-        """Return a line on each recording of this run whose process died, with the command that rebuilds it."""
+        """Return one line per recording of this run whose process died, with the command that rebuilds it."""
         journals = sorted(settings.folder.glob("*.h5.journal"))
         recent = [journal for journal in journals if journal.stat().st_mtime >= self.began]
         from qdebug.present.shell import command

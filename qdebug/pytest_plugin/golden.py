@@ -1,4 +1,4 @@
-"""Golden recordings: written on request beside the tests, and compared with from then on."""
+"""Golden recordings: written on request next to the tests, and compared with from then on."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WRITTEN = "golden recording written"
 
 
 class Regression:
-    """Checks recordings against golden ones, kept in a folder beside the test and named after test file and test.
+    """Checks recordings against golden ones in a folder next to the test, named after the test file and the test.
 
     Args:
         item: The test.
@@ -39,7 +39,7 @@ class Regression:
         """Return the path of a golden recording.
 
         Args:
-            name: Its name among several of one test; "" for a single one.
+            name: Its name, if a test has several; "" for a single one.
         """
         test = self._item.path
         owners = [node.name for node in self._item.listchain() if isinstance(node, pytest.Class)]
@@ -49,11 +49,11 @@ class Regression:
     def check(
         self, recording: str | Path | Recording | Recorder, *, name: str = "", **bounds: float | None
     ) -> RunComparison | None:
-        """Compare a recording with the golden one; with --qdebug-regen, make it the golden one.
+        """Compare a recording with the golden one. With --qdebug-regen, make it the golden one.
 
         Args:
-            recording: A recorder (it is closed), a path, or an open recording.
-            name: Its name among several checks of one test.
+            recording: A recorder (which is then closed), a path, or an open recording.
+            name: Its name, if a test has several checks.
             **bounds: Limits by name, in place of the project's: min_sqnr, max_lsb, atol, rtol, max_saturation,
                 min_output_sqnr.
 
@@ -61,8 +61,9 @@ class Regression:
             The comparison; None if the golden recording was written.
 
         Raises:
-            AssertionError: They are too far apart, or there is no golden recording.
-            UsageError: A limit has an unknown name or an invalid value, a check is made twice, or `recording` is none.
+            AssertionError: The recordings differ too much, or there is no golden recording.
+            UsageError: A limit has an unknown name or invalid value, a check is made twice, or `recording` is not a
+                recording.
             RecordingError: A recording cannot be read, or the golden one cannot be written.
             AlignmentError: The golden recording is of another network.
         """

@@ -16,7 +16,7 @@ MARKER = (
     "min_output_sqnr=None): "
     "compare the recording of qdebug_recorder with a reference recording; paths are relative to the test's folder"
 )
-"""Text of the marker in `pytest --markers`."""
+"""Description of the marker in `pytest --markers`."""
 
 _KEEP = ("failed", "always", "never")
 _OPTIONS = (
@@ -38,8 +38,8 @@ class Settings:
         limits: The limits file; None for the project's limits, if any.
         keep: "failed", "always" or "never".
         folder: Folder of the tests' recordings.
-        report: File for the list of all comparisons; None for none.
-        regen: Whether golden recordings are written instead of compared with.
+        report: File for the list of all comparisons; None without one.
+        regen: Whether golden recordings are written rather than compared with.
         root: The project's folder.
     """
 
@@ -53,7 +53,7 @@ class Settings:
 
 
 def add_options(parser: pytest.Parser) -> None:
-    """Add every option, also for the ini file."""
+    """Add all options, each of which is also available in the ini file."""
     group = parser.getgroup("qdebug", "qdebug: numerics of neural networks")
     for name, metavar, text in _OPTIONS:
         group.addoption(f"--qdebug-{name}", metavar=metavar, default=None, help=f"{text} (ini: qdebug_{name})")
@@ -67,7 +67,7 @@ def settings(config: pytest.Config) -> Settings:
     """Return the options of a run; the command line overrides the ini file.
 
     Raises:
-        pytest.UsageError: A value is not valid.
+        pytest.UsageError: A value is invalid.
     """
     keep = config.getoption("qdebug_keep") or config.getini("qdebug_keep") or "failed"
     if keep not in _KEEP:
@@ -84,7 +84,7 @@ def settings(config: pytest.Config) -> Settings:
 
 
 def _path(config: pytest.Config, name: str) -> Path | None:
-    """Return a path option: relative to the current folder on the command line, to its own folder in the ini file."""
+    """Return a path option: relative to the current folder on the command line, else to the folder of the ini file."""
     from_command_line: str | None = config.getoption(f"qdebug_{name}")
     if from_command_line:
         return config.invocation_params.dir / from_command_line
@@ -98,8 +98,8 @@ def file_name(text: str, *, digest: bool = True) -> str:
 
     Args:
         text: A node id, or the name of a test.
-        digest: Whether to always add a digest of the name. Otherwise it is added only if characters are replaced, or if
-            parameters have capitals: macOS takes `test[a]` and `test[A]` for one file.
+        digest: Whether to always add a digest of the name. Otherwise, it is added only if characters are replaced, or
+            if parameters contain capitals, since macOS treats `test[a]` and `test[A]` as the same file.
     """
     clean = re.sub(r"[^A-Za-z0-9_.\[\]=,+-]+", "-", text).strip("-. ") or "test"
     parameters = text[text.find("[") :] if "[" in text else ""

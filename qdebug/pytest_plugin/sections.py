@@ -11,11 +11,11 @@ __all__ = ["failure_section"]
 
 
 def failure_section(error: BaseException, recorder: Any, settings: Settings, *, shown: str) -> str:
-    """Return the report's section on a failed test's comparison and recording; "" if there is neither.
+    """Return the report's section about a failed test's comparison and recording; "" if there is neither.
 
     Args:
         error: Why the test failed.
-        recorder: The test's recorder; None if it has none.
+        recorder: The test's recorder; None without one.
         settings: The settings.
         shown: The rest of the report, whose lines are not repeated.
     """

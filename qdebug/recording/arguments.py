@@ -1,4 +1,4 @@
-"""Checks the arguments that a harness passes to a recorder: arrays in any form, quantization, and options."""
+"""Check the arguments that a harness passes to a recorder: arrays in any form, quantization, and options."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ _BITS = {"float6": 6, "float4": 4}
 
 
 def as_array(name: str, value: Any, dtype: str | None = None) -> np.ndarray:
-    """Return a tensor as a NumPy array that a recording can hold; without a copy where possible.
+    """Return a tensor as a NumPy array that a recording can hold, without a copy if possible.
 
     Args:
         name: The tensor, for errors.
         value: A NumPy array, a number, a list, a buffer, a torch tensor, anything with `__array__` or `__dlpack__`.
-        dtype: Logical dtype of the elements, where the array's own is less specific: bit patterns of bfloat16 or fp8 in
+        dtype: Logical dtype of the elements, if the array's own is less specific: bit patterns of bfloat16 or fp8 in
             unsigned integers of the same size, int4 values in int8, any values that the dtype holds exactly.
 
     Raises:
-        RecordingError: It is no array, or its elements do not fit that dtype.
+        RecordingError: The value is not an array, or its elements cannot be represented in the dtype.
     """
     if not isinstance(name, str) or not name:
         raise RecordingError(
@@ -84,7 +84,7 @@ def _from_anything(name: str, value: Any) -> np.ndarray:
 
 
 def _from_torch(tensor: Any) -> np.ndarray:
-    """Return a torch tensor's elements; formats that numpy lacks go through their bit patterns."""
+    """Return a torch tensor's elements. Formats that numpy lacks are converted through their bit patterns."""
     tensor = tensor.detach().cpu()
     try:
         return np.asarray(tensor.numpy())
@@ -131,7 +131,7 @@ def _as_dtype(name: str, array: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def _exactly(array: np.ndarray, target: np.dtype[Any], dtype: str) -> np.ndarray | None:
-    """Convert numbers to a dtype that holds all of them; None if it does not."""
+    """Convert numbers to a dtype that holds all of them exactly; None if it cannot."""
     try:
         own_dtype = logical_name(array.dtype)
     except ValueError:
@@ -147,7 +147,7 @@ def _exactly(array: np.ndarray, target: np.dtype[Any], dtype: str) -> np.ndarray
 
 
 class QuantFacts(NamedTuple):
-    """The stated facts of a tensor's quantization; None for missing ones. Arguments as for `Recorder.put`."""
+    """The stated facts of a tensor's quantization, None if not stated. Arguments as for `Recorder.put`."""
 
     scale: npt.ArrayLike | None = None
     zero_point: npt.ArrayLike | None = None
@@ -166,7 +166,7 @@ class QuantFacts(NamedTuple):
             data: Its codes.
 
         Raises:
-            RecordingError: The facts contradict each other, or do not fit the tensor's shape.
+            RecordingError: The facts contradict each other, or do not match the tensor's shape.
         """
         if self.scale is None:
             for value in self:
@@ -199,7 +199,7 @@ class QuantFacts(NamedTuple):
         return quant
 
     def _axis(self, ndim: int) -> int | None:
-        """Return the axis counted from the front, as it is stored."""
+        """Return the axis as it is stored, counted from the front."""
         axis = _whole("axis", self.axis)
         if axis is None:
             return None
@@ -209,7 +209,7 @@ class QuantFacts(NamedTuple):
 
 
 def doubt_of(quant: QuantParams | None) -> str | None:
-    """Return a warning about an unusual quantization, which is kept as stated: a backend may really use it.
+    """Return a warning about an unusual quantization. It is kept as stated, since a backend may really use it.
 
     Args:
         quant: The quantization; None if nothing was stated.
@@ -246,7 +246,7 @@ def _integers(title: str, values: npt.ArrayLike) -> np.ndarray:
 
 
 def _whole(title: str, value: float | None) -> int | None:
-    """Return a whole number as an int, whatever type it has."""
+    """Return a whole number of any type as an int."""
     if value is None:
         return None
     whole = int(value)
@@ -269,7 +269,7 @@ def _check_limits(name: str, quant: QuantParams) -> None:
 
 
 def _check_scale(name: str, data: np.ndarray, quant: QuantParams) -> None:
-    """Refuse a scale of 0, unless all its codes are the zero point: runtimes write it of data that is all zero."""
+    """Refuse a scale of 0, unless all codes equal the zero point: runtimes write that for all-zero data."""
     none = quant.scale == 0
     if not np.any(none):
         return
@@ -304,7 +304,7 @@ def checked_cause(because: str | None) -> SkipCause | None:
     """Return the cause of a skipped tensor; None if none was stated.
 
     Raises:
-        UsageError: There is no such cause.
+        UsageError: The cause is not a known one.
     """
     if because is None or because in tuple(SkipCause):
         return None if because is None else SkipCause(because)
@@ -333,15 +333,15 @@ def tensor_facts(
 
 
 def check_kinds(arguments: Mapping[str, Any], kinds: tuple[type, ...], expected: str) -> None:
-    """Reject arguments of a wrong type before the run.
+    """Reject arguments of a wrong type before the run starts.
 
     Args:
-        arguments: The arguments, by their name in a message.
+        arguments: The arguments, by the name that the message uses.
         kinds: Allowed types.
-        expected: Description of these, for the message.
+        expected: Description of the types, for the message.
 
     Raises:
-        UsageError: One has another type.
+        UsageError: An argument has a different type.
     """
     for title, value in arguments.items():
         if not isinstance(value, kinds):
@@ -349,10 +349,10 @@ def check_kinds(arguments: Mapping[str, Any], kinds: tuple[type, ...], expected:
 
 
 def recording_path(path: str | os.PathLike[str]) -> Path:
-    """Return the path given to a recorder.
+    """Return the path given to a recorder as a Path.
 
     Raises:
-        UsageError: It is no path.
+        UsageError: It is not a path.
     """
     try:
         path = os.fsdecode(path)

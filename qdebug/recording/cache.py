@@ -1,13 +1,14 @@
 """A cache of columns computed from two recordings, valid as long as nothing has changed.
 
-They lie in the folder `BACKEND.qdebug-cache` next to the backend's file, or in the user's cache folder
-(`~/.cache/qdebug`, on macOS `~/Library/Caches/qdebug`) where that cannot be written; one file for each reference and
-each set of circumstances, the oldest dropped when there are too many. All of it can be deleted at any time.
+Cache files are in the folder `BACKEND.qdebug-cache` next to the backend's file or, if that cannot be written, in the
+user's cache folder (`~/.cache/qdebug`, on macOS `~/Library/Caches/qdebug`). There is one file for each reference and
+each set of circumstances, and the oldest files are dropped when there are too many. The cache can be deleted at any
+time.
 
-A file is `_MAGIC`, the xxh3-128 of all that follows, the key, the length of a JSON header as a little-endian uint32,
-the header ([[name, dtype, elements], ...]) and the columns' bytes in the same order. A reader
-trusts nothing: a file of another user, with another key, a wrong checksum or an invalid header is ignored. Reading and
-writing never raise: an unusable cache only costs time.
+A file is `_MAGIC`, the xxh3-128 of everything after it, the key, the length of a JSON header as a little-endian uint32,
+the header ([[name, dtype, elements], ...]) and the columns' bytes in the same order. A reader trusts nothing: a file of
+another user, with another key, a wrong checksum or an invalid header is ignored. Reading and writing never raise: an
+unusable cache only costs time.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _DTYPES = {"<f8", "<i8", "|u1"}
 _MOST_BYTES = 1 << 29
 _OTHER_BYTES = 64
 _ASKED = 8
-"""Bytes of a key that identify the question; the others identify the code as well."""
+"""Bytes of a key that identify the question. The remaining bytes also identify the code."""
 _NAME = re.compile(r"[0-9a-f]{32}(\.\w+)?")
 _KEPT_BESIDE, _KEPT_AT_HOME = 8, 64
 
@@ -63,20 +64,20 @@ class ColumnCache:
 
     @classmethod
     def forget(cls) -> None:
-        """Have no cache in this process from now on."""
+        """Disable the cache in this process from now on."""
         cls._forgotten = True
 
     @classmethod
     def of(
         cls, reference: Recording, backend: Recording, *, facts: Iterable[str], versions: Sequence[str] = ()
     ) -> Self | None:
-        """Return the cache of two recordings; None if one of them is no file, or this process has no cache.
+        """Return the cache of two recordings; None if either is not a file, or if this process has no cache.
 
         Args:
             reference: The reference run.
             backend: The backend run.
             facts: Further dependencies of the columns, besides the recordings and the code.
-            versions: Dependencies that change with the code only.
+            versions: Dependencies that change only with the code.
         """
         if cls._forgotten or not (isinstance(reference, FileRecording) and isinstance(backend, FileRecording)):
             return None
@@ -88,7 +89,7 @@ class ColumnCache:
         return cls(backend.path, question[:_ASKED] + _digest([question.hex(), *_code(), *versions])[_ASKED:])
 
     def read(self) -> dict[str, np.ndarray] | None:
-        """Return the columns that were written for this key; None if there are none that can be used."""
+        """Return the columns that were written for this key; None if no usable ones exist."""
         for folder, _ in self._folders():
             try:
                 return _unpacked(_read_own(folder / self._key.hex()), self._key)
@@ -97,7 +98,7 @@ class ColumnCache:
         return None
 
     def outdated(self) -> bool:
-        """Return whether columns for the same question exist from other code."""
+        """Return whether columns for the same question exist from a different version of the code."""
         question = self._key[:_ASKED].hex()
         for folder, _ in self._folders():
             with contextlib.suppress(OSError):
@@ -131,7 +132,7 @@ class ColumnCache:
 
 
 def user_folder() -> Path | None:
-    """Return the folder for caches that cannot lie next to a recording; None if the user has no home."""
+    """Return the folder for caches that cannot be next to a recording; None if the user has no home folder."""
     try:
         home = Path.home()
     except RuntimeError:
@@ -159,7 +160,7 @@ def _identity(recording: FileRecording) -> str:
 
 
 def _code() -> list[str]:
-    """Identify the state of the code: in a working copy the version does not suffice."""
+    """Return what identifies the state of the code. In a working copy, the version alone is not enough."""
     stamps = [f"qdebug {version.__version__}", f"numpy {np.__version__}", platform.machine()]
     with contextlib.suppress(metadata.PackageNotFoundError):  # the reference evaluator replays some operators
         stamps.append(f"onnx {metadata.version('onnx')}")
@@ -171,10 +172,10 @@ def _code() -> list[str]:
 
 
 def _unpacked(content: bytes, key: bytes) -> dict[str, np.ndarray]:
-    """Parse a file.
+    """Parse a cache file.
 
     Raises:
-        ValueError: It is damaged, or has another key.
+        ValueError: It is damaged, or has a different key.
     """
     start = len(_MAGIC) + 16
     view = memoryview(content)
@@ -212,11 +213,11 @@ def _unpacked(content: bytes, key: bytes) -> dict[str, np.ndarray]:
 
 
 def _read_own(path: Path) -> bytes:
-    """Read a file that this user wrote.
+    """Read a file that belongs to the current user.
 
     Raises:
-        OSError: There is no such file.
-        ValueError: It belongs to another user, is too large, or no regular file.
+        OSError: The file does not exist.
+        ValueError: It belongs to a different user, is too large, or is not a regular file.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe must not block us
     with open(descriptor, "rb") as file:  # noqa: PTH123  a descriptor has no path
@@ -227,10 +228,10 @@ def _read_own(path: Path) -> bytes:
 
 
 def _write_atomically(folder: Path, name: str, content: Sequence[bytes]) -> None:
-    """Write a digest and its content to a temporary file, and rename it when it is complete.
+    """Write a digest and its content to a temporary file, then rename the complete file.
 
     Raises:
-        OSError: The folder cannot be made or written, or is a link.
+        OSError: The folder cannot be created or written, or is a link.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if folder.is_symlink():
@@ -247,7 +248,7 @@ def _write_atomically(folder: Path, name: str, content: Sequence[bytes]) -> None
 
 
 def _drop_oldest(folder: Path, most: int) -> None:
-    """Delete all but the newest files of a folder, including half-written ones from a crash."""
+    """Delete all but the newest files of a folder. This includes half-written files from a crash."""
     with contextlib.suppress(OSError):
         cache_files = [path for path in folder.iterdir() if _NAME.fullmatch(path.name)]
         for path in sorted(cache_files, key=lambda path: path.lstat().st_mtime_ns)[:-most]:

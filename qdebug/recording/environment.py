@@ -1,4 +1,4 @@
-"""Facts of the machine and the packages that a recorded result depends on."""
+"""Facts about the machine and the packages that can affect a recorded result."""
 
 from __future__ import annotations
 
@@ -22,14 +22,17 @@ _ARITHMETIC_FLAGS = (
     *("avx_vnni_int8", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_int8", "amx_bf16", "amx_fp16"),
     *("asimd", "asimdhp", "asimddp", "asimdfhm", "bf16", "i8mm", "sve", "sve2", "sme", "svei8mm", "svebf16"),
 )
-"""Instruction sets that change how sums and products are computed, as Linux spells them."""
+"""Instruction sets that change how sums and products are computed, under their Linux names."""
 
 _OF_A_RUN = ("backend", "model", "model_sha256", "taps", "versions", "options", "cpu_flags")
 _PACKAGES = ("numpy", "h5py", "ml_dtypes")
 
 
 def package_versions(*packages: str) -> dict[str, str]:
-    """Return the versions of Python, qdebug, its numeric packages and the given ones; missing ones are left out."""
+    """Return the versions of Python, qdebug, its numeric packages and the given packages.
+
+    Missing packages are left out.
+    """
     base_versions = {"python": platform.python_version(), "qdebug": __version__}
     versions = {package: _version(package) for package in (*_PACKAGES, *packages)}
     return base_versions | {package: version for package, version in versions.items() if version is not None}
@@ -37,7 +40,7 @@ def package_versions(*packages: str) -> dict[str, str]:
 
 @cache
 def _version(package: str) -> str | None:
-    """Return the version of a package; looking it up reads files, so it is done once."""
+    """Return the version of a package, cached because the look-up reads files."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -47,7 +50,7 @@ def _version(package: str) -> str | None:
 def run_facts(
     versions: Mapping[str, str] | None, options: Mapping[str, Any] | None, flags: Sequence[str] | None
 ) -> dict[str, Any]:
-    """Return the facts of the machine and the time of a run that starts now, as fields of `RunInfo`.
+    """Return the machine and time of a run that starts now, as fields of `RunInfo`.
 
     Args:
         versions: Versions of further packages.
@@ -67,27 +70,27 @@ def recorded_facts(run: object) -> dict[str, Any]:
     """Return the facts of a run as arguments of `Recorder`.
 
     Args:
-        run: An object with these attributes: a `RunInfo`, or an adapter's facts of a run.
+        run: An object with these attributes: a `RunInfo`, or an adapter's facts about a run.
     """
     return {name: getattr(run, name) for name in _OF_A_RUN}
 
 
 @cache
 def machine() -> Mapping[str, str]:
-    """Return the operating system and the processor, which a result may depend on as much as on a version."""
+    """Return the operating system and processor, which can affect a result as much as a version."""
     return MappingProxyType({"platform": f"{platform.system()} {platform.machine()}", "cpu": cpu_model()})
 
 
 @cache
 def cpu_flags() -> tuple[str, ...]:
-    """Return the instruction sets of this processor that matter to arithmetic; empty where they cannot be read."""
+    """Return the instruction sets of this processor that affect arithmetic; empty if they cannot be read."""
     present = set(_linux_flags() if sys.platform == "linux" else _macos_flags())
     return tuple(flag for flag in _ARITHMETIC_FLAGS if flag in present)
 
 
 @cache
 def cpu_model() -> str:
-    """Return the processor's name, or the architecture where it cannot be read."""
+    """Return the processor's name; the architecture if the name cannot be read."""
     for line in _cpuinfo():
         if line.lower().startswith(("model name", "hardware")):
             return line.partition(":")[2].strip()
@@ -109,7 +112,7 @@ def _linux_flags() -> list[str]:
 
 
 def _macos_flags() -> list[str]:
-    """Read the features that sysctl lists and spell them as Linux does."""
+    """Read the features listed by sysctl and return them under their Linux names."""
     names = {
         "hw.optional.avx2_0": "avx2",
         "hw.optional.fma": "fma",

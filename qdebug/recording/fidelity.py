@@ -1,4 +1,4 @@
-"""Check whether recording changed the result: outputs of the recorded run against a plain run, bit for bit.
+"""Check whether recording changed the result, by comparing the outputs with a plain run bit for bit.
 
 If two plain runs have different outputs, the backend itself is nondeterministic.
 """
@@ -18,7 +18,7 @@ __all__ = ["FidelityCheck"]
 
 
 class _Difference(NamedTuple):
-    """How far an output is from its plain run; ordered by size."""
+    """How far an output is from the same output of a plain run; ordered by size."""
 
     size: float
     sentence: str
@@ -38,20 +38,20 @@ class FidelityCheck:
         self._remarks: list[str] = []
 
     def remark(self, sentence: str) -> None:
-        """Add a clause on a further comparison, such as another way to run the model."""
+        """Add a clause about a further comparison, such as a different way to run the model."""
         self._remarks.append(sentence)
 
     def compare(
         self, name: str, recorded: np.ndarray, other: np.ndarray, place: tuple[int, int], *, plain: bool = True
     ) -> None:
-        """Compare one output, NaN payloads and signs of zero included.
+        """Compare one output bit for bit, including NaN payloads and signs of zero.
 
         Args:
             name: The output.
             recorded: The recorded values.
-            other: The values of another run.
+            other: The values of the other run.
             place: Sample and step.
-            plain: Whether that was a run without recorder; two of these on the same inputs should agree.
+            plain: Whether the other run had no recorder; two such runs on the same inputs should agree.
         """
         same = recorded.dtype == other.dtype and recorded.shape == other.shape and _bits_equal(recorded, other)
         if plain and self._is_another((name, *place), _digest(other)):
@@ -64,14 +64,14 @@ class FidelityCheck:
     def compare_hash(
         self, name: str, recorded: bytes, other: bytes, place: tuple[int, int], *, plain: bool = True
     ) -> None:
-        """Compare one output that was not kept in full, by the hash of all its values.
+        """Compare one output that was not kept in full, using the hash of all its values.
 
         Args:
             name: The output.
             recorded: Hash of the recorded values, with dtype and shape.
-            other: Hash of another run's.
+            other: Hash of the other run's values.
             place: Sample and step.
-            plain: Whether that was a run without recorder.
+            plain: Whether the other run had no recorder.
         """
         if plain and self._is_another((name, *place), other):
             self._add_spread((name, *place), 0.0)
@@ -79,16 +79,16 @@ class FidelityCheck:
         self._note(name, place, None if recorded == other else _Difference(0.0, sentence))
 
     def _is_another(self, key: tuple[str, int, int], digest: bytes) -> bool:
-        """Return whether an earlier plain run had another output at the same sample and step."""
+        """Return whether an earlier plain run had a different output at the same sample and step."""
         return self._plain.setdefault(key, digest) != digest
 
     def _add_spread(self, key: tuple[str, int, int], size: float) -> None:
-        """Note the distance of two plain runs; 0 if their values are unavailable, which excuses nothing."""
+        """Note the distance between two plain runs. Use 0 if their values are unavailable, which excuses nothing."""
         self._spread[key] = max(size, self._spread.get(key, 0.0))
 
     @property
     def _is_unsteady(self) -> bool:
-        """Whether plain runs differ from each other by about as much as the recorded run from them."""
+        """Return whether plain runs differ from each other about as much as the recorded run differs from them."""
         spread = max(self._spread.values(), default=0.0)
         return bool(self._spread) and self._worst.size <= UNSTEADY_MAX_RATIO * spread
 
@@ -115,15 +115,15 @@ class FidelityCheck:
 
     @property
     def worst(self) -> str:
-        """A clause on the output that differs most; "" if none does."""
+        """A clause about the output that differs most; "" if none differs."""
         return self._worst.sentence
 
     def detail(self, recorded: int, outputs: Iterable[str] = ()) -> str:
-        """Return a clause on the compared outputs and the size of the change.
+        """Return a clause about the compared outputs and the size of the change.
 
         Args:
             recorded: Number of recorded samples and steps.
-            outputs: Outputs of the network; those never compared are named.
+            outputs: Outputs of the network; outputs that were never compared are named.
         """
         return "; ".join((self._compared(recorded, outputs), *self._remarks))
 
@@ -159,7 +159,7 @@ def _bits_equal(first: np.ndarray, second: np.ndarray) -> bool:
 
 
 def _difference(title: str, recorded: np.ndarray, plain: np.ndarray) -> _Difference:
-    """Return the distance of two outputs, and where it is largest."""
+    """Return the distance between two outputs, and where it is largest."""
     if recorded.shape != plain.shape or recorded.dtype != plain.dtype:
         kinds = [f"{array.dtype}{list(array.shape)}" for array in (recorded, plain)]
         return _Difference(np.inf, f"{title} was recorded as {kinds[0]}, but is {kinds[1]} in a plain run")
@@ -180,7 +180,7 @@ def _difference(title: str, recorded: np.ndarray, plain: np.ndarray) -> _Differe
 
 
 def _distance(recorded: np.ndarray, plain: np.ndarray) -> np.ndarray:
-    """Return the distance of elements whose bits differ; 0 of two NaN or zeros, infinite of a number to a NaN."""
+    """Return the distance of elements whose bits differ: 0 between NaNs or zeros, infinite between number and NaN."""
     kind: Any = np.complex128 if recorded.dtype.kind == "c" else np.float64
     with np.errstate(all="ignore"):
         first, second = recorded.astype(kind), plain.astype(kind)

@@ -1,4 +1,4 @@
-"""Build a graph from the facts stated with tensors. A fact is noted only if all facts agree."""
+"""Build a graph from the facts stated with tensors. Facts that contradict each other are rejected."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _FACTS = ("op", "domain", "inputs", "attrs", "origin", "placement")
 
 @dataclass(slots=True, kw_only=True)
 class NodeFacts:
-    """Stated facts of a tensor's node; empty for missing ones.
+    """Stated facts of a tensor's node; empty if not stated.
 
     Args:
-        name: Its name; None if it is only known by its tensor.
+        name: Its name; None if the node is known only through its tensor.
         op: Its operator.
-        domain: The operator's set.
+        domain: The operator's domain.
         inputs: Its input tensors.
         attrs: The operator's attributes.
         origin: Nodes of the source model folded into it.
@@ -71,7 +71,7 @@ def node_facts(
     origin: Sequence[str] | str,
     placement: str,
 ) -> NodeFacts:
-    """Return a caller's facts of a node in their final form.
+    """Return a caller's facts about a node in their final form.
 
     Raises:
         RecordingError: An attribute has a type that a node cannot hold.
@@ -104,7 +104,7 @@ def node_facts(
 
 
 def check_texts(tensor: str, title: str, values: Iterable[Any]) -> None:
-    """Refuse facts that are no text now rather than at the end of the run.
+    """Refuse facts that are not text immediately rather than at the end of the run.
 
     Raises:
         RecordingError: A fact is neither text nor None.
@@ -118,7 +118,7 @@ def check_texts(tensor: str, title: str, values: Iterable[Any]) -> None:
 
 
 def _merged(known: NodeFacts, added: NodeFacts, title: str) -> NodeFacts:
-    """Return a node's facts with new ones added; the same object if there is nothing new.
+    """Return a node's facts with new ones added; the same object if nothing is new.
 
     Raises:
         RecordingError: A new fact contradicts a known one.
@@ -175,7 +175,7 @@ def _same(first: Any, second: Any) -> bool:
 
 
 def in_short(value: Any) -> str:
-    """Return a value for a message, not longer than a line."""
+    """Return a value as text for a message, at most one line long."""
     if isinstance(value, QuantParams):
         return (
             f"{value.dtype} scale {value.scale.ravel()[:3].tolist()} zero point {value.zero_point.ravel()[:3].tolist()}"
@@ -184,11 +184,11 @@ def in_short(value: Any) -> str:
 
 
 UNKNOWN_OP = "Unknown"
-"""Operator of a tensor that was put without an operator."""
+"""Operator of tensors that were put without an operator."""
 
 
 _Key = tuple[bool, str]
-"""Identifies a node: whether it has a name, and its name or that of its first tensor. Plain for speed."""
+"""Identifies a node: whether it has a name, and its name or its first tensor's name. A plain tuple for speed."""
 
 _DTYPE = {"dtype"}
 _FIELDS = tuple(entry.name for entry in fields(TensorInfo) if entry.name != "name")
@@ -199,7 +199,7 @@ class Noted(NamedTuple):
 
     Args:
         new: Whether any fact is new.
-        quant: The quantization of these values only; None if it is their tensor's.
+        quant: The quantization of these values if it differs from their tensor's; None otherwise.
     """
 
     new: bool
@@ -210,7 +210,7 @@ class GraphBuilder:
     """Collects facts of nodes and tensors; repeated facts must agree.
 
     Args:
-        graph: The graph, if known beforehand; further tensors are added to it.
+        graph: The graph, if known beforehand; more tensors can be added to it.
     """
 
     def __init__(self, graph: Graph | None = None) -> None:
@@ -218,7 +218,10 @@ class GraphBuilder:
         self._name = None if graph is None else graph.name
         self._given_nodes = frozenset(node.name for node in self._given.nodes)
         self._tensors: dict[str, dict[str, Any]] = {}
-        """Known fields of `TensorInfo`. The mappings are never modified, and tensors with a dtype only share one."""
+        """Known fields of `TensorInfo`.
+
+        The mappings are never modified; tensors with only a dtype share one mapping.
+        """
         self._bare: dict[str, dict[str, Any]] = {}
         for name, info in self._given.tensors.items():
             facts = ((key, getattr(info, key)) for key in _FIELDS)
@@ -230,7 +233,7 @@ class GraphBuilder:
         self.output_names: tuple[str, ...] = ()
 
     def is_constant(self, tensor: str) -> bool:
-        """Return whether a tensor is known as a constant."""
+        """Return whether a tensor is known to be a constant."""
         tensor_facts = self._tensors.get(tensor)
         return tensor_facts is not None and tensor_facts.get("role") is Role.CONSTANT
 
@@ -246,12 +249,12 @@ class GraphBuilder:
             name: The tensor.
             shape: Shape of these values.
             facts: Its node.
-            **tensor_facts: Fields of `TensorInfo`, None for missing ones. A quantization that differs from the
-                tensor's applies to these values only.
+            **tensor_facts: Fields of `TensorInfo`, None for missing ones. A quantization that differs from the tensor's
+                applies to these values only.
 
         Raises:
-            RecordingError: A fact contradicts an earlier one; then nothing is noted.
-            GraphError: The node would read its own output; then nothing is noted.
+            RecordingError: A fact contradicts an earlier one. In that case nothing is noted.
+            GraphError: The node would read its own output. In that case nothing is noted.
         """
         earlier = self._tensors.get(name)
         stated = {key: value for key, value in tensor_facts.items() if value is not None}
@@ -272,7 +275,7 @@ class GraphBuilder:
         return Noted(is_new or quant is not None, quant)
 
     def _note_node(self, tensor: str, facts: NodeFacts) -> bool:
-        """Note a node; return whether any fact of it is new."""
+        """Note a node. Return whether any of its facts is new."""
         if tensor in self._given.tensors or facts.name in self._given_nodes:
             self._check_given(tensor, facts)
             return False
@@ -324,7 +327,7 @@ class GraphBuilder:
                 )
 
     def _check_given(self, tensor: str, facts: NodeFacts) -> None:
-        """Compare the facts of a node with the given graph."""
+        """Compare the facts of a node with the graph given beforehand."""
         node = self._given.producer(tensor)
         if node is None:
             raise RecordingError(
@@ -348,14 +351,15 @@ class GraphBuilder:
     def build(self, recorded: Iterable[str], name: str = "") -> Graph:
         """Return the graph.
 
-        A tensor without facts is an input of the graph if some node reads it, else the output of a node of its own.
+        A tensor without facts becomes an input of the graph if a node reads it. Otherwise it becomes the output of a
+        node of its own.
 
         Args:
             recorded: Tensors that were put, in order.
             name: The model's name.
 
         Raises:
-            GraphError: The nodes form no graph.
+            GraphError: The nodes do not form a valid graph.
         """
         given_graph = self._given
         loose = [
@@ -376,7 +380,7 @@ class GraphBuilder:
         )
 
     def _built_nodes(self, recorded: Iterable[str], bare: Mapping[str, NodeFacts]) -> list[Node]:
-        """Return the nodes in the order of their first tensor, with unique names for nameless ones."""
+        """Return the nodes in the order of their first tensor. Nameless nodes get unique names."""
         nodes: dict[_Key, NodeFacts] = {}
         for tensor in recorded:
             if (key := self._owner.get(tensor)) is not None:
@@ -422,7 +426,7 @@ def _unknown(name: str, known: Mapping[str, Any], stated: Mapping[str, Any]) -> 
     """Return the facts of a tensor that are new.
 
     Raises:
-        RecordingError: One contradicts a known fact.
+        RecordingError: A fact contradicts a known one.
     """
     new_facts = {}
     for key, value in stated.items():
@@ -439,14 +443,14 @@ def _unknown(name: str, known: Mapping[str, Any], stated: Mapping[str, Any]) -> 
 
 
 def _common_shape(first: tuple[int | None, ...] | None, second: tuple[int, ...]) -> tuple[int | None, ...] | None:
-    """Return the common part of two shapes: None for an extent that varies, None as a whole if the ranks differ."""
+    """Return the common part of two shapes: None for an extent that varies, None altogether if ranks differ."""
     if first is None or len(first) != len(second):
         return None
     return tuple(extent if extent == other_extent else None for extent, other_extent in zip(first, second, strict=True))
 
 
 def _fits(declared: tuple[int | None, ...] | None, recorded: tuple[int | None, ...] | None) -> bool:
-    """Return whether a declared shape fits the recorded shapes."""
+    """Return whether a declared shape is compatible with the recorded shapes."""
     if declared is None or recorded is None or len(declared) != len(recorded):
         return False
     return all(
@@ -479,11 +483,11 @@ def put_note(name: str, shape: tuple[int, ...], facts: NodeFacts, tensor_facts: 
 
 
 def apply_put(builder: GraphBuilder, note: Mapping[str, Any]) -> Noted:
-    """Add the facts in a note of `put_note` to a builder.
+    """Add the facts of a note from `put_note` to a builder.
 
     Raises:
         RecordingError, GraphError: They contradict earlier ones.
-        ValueError: It is no such note.
+        ValueError: It is not such a note.
     """
     try:
         stated = {key: str(note[key]) for key in ("layout", "stands_for", "dtype") if key in note}

@@ -1,37 +1,36 @@
-r"""The journal: what a recording holds so far, readable while it is written and after its writer has died.
+r"""The journal: the contents of a recording so far, readable while it is written and after its writer has died.
 
-It lies beside the recording as NAME.journal and is removed when the recording is finished. The payloads lie in
-NAME.part at the addresses that the journal gives; NAME.part is an HDF5 file whose own metadata is not to be trusted
-before it is finished. Only its attribute `format` lies in the first 4096 bytes from the beginning: it says whose file
-it is. A frame is written after the payload it tells of and in one piece, so a frame that is whole says
-that its payload is with the operating system: neither is lost when the process is killed.
-A journal may also carry its payloads itself. Then it needs no other file: a program without HDF5 can write it, front to
-back.
+It is stored next to the recording as NAME.journal and removed when the recording is finished. The payloads are in
+NAME.part at the offsets that the journal lists. NAME.part is an HDF5 file whose own metadata must not be trusted before
+it is finished. Only its attribute `format` is in the first 4096 bytes from the start, to identify the file. A frame is
+written after its payload and in one piece. So if a frame is complete, the operating system has received its payload,
+and neither is lost if the process is killed. A journal may also contain its payloads itself. Then it does not need
+another file, and a program without HDF5 can write it from front to back.
 
 All numbers are little-endian. The file begins with the 8 bytes b"QDJ1\r\n\x1a\n"; frames follow without gaps:
 
     magic       u32   0x4D464451, the text "QDFM"
-    kind        u8    of the frame, see `FrameKind`; a reader skips one it does not know
+    kind        u8    kind of the frame, see `FrameKind`; a reader skips unknown kinds
     reserved    u8 u16    0
     length      u32   bytes of the body
-    inline      u64   bytes of the payload behind the body, 0 if none
-    crc         u32   CRC-32 (zlib) of the 20 bytes before and of the body
+    inline      u64   bytes of the payload after the body, 0 without one
+    crc         u32   CRC-32 (zlib) of the preceding 20 bytes and of the body
     body, payload
 
 Bodies
     RUN     the first: JSON {"journal": 1, "created_by": text, "info": facts of the run as in /run of the recording}
     GRAPH   the graph, if it was known beforehand: a u32 length, a JSON object {"tables": {name: bytes}} of that length,
-            then all tables of the recording's layout but /index, one after the other in that order
-    NOTE    JSON, what was said of the run or of a tensor: the recorder's business
-    EVENT   a tensor's values: a row of /index (its fields, without padding; `tensor` and `quant` count nothing),
+            then all tables of the recording's layout except /index, one after another in that order
+    NOTE    JSON, facts stated about the run or a tensor; only the recorder interprets it
+    EVENT   a tensor's values: a row of /index (its fields, without padding; `tensor` and `quant` are ignored),
             offset of the payload in NAME.part u64, then four u8: where the payload is (0 nowhere, 1 in NAME.part,
-            2 behind the body), what `hash` is (0 nothing, 1 xxh3-128, 2 CRC-32 in its first four bytes), 1 for a
+            2 after the body), what `hash` is (0 nothing, 1 xxh3-128, 2 CRC-32 in its first four bytes), 1 for a
             constant, 0; if its flag SAMPLED is set, the offsets of elements and positions in NAME.part u64 u64, then
             `count`, `hash` and `check` of /samples; if its flag HISTOGRAM is set, `counts` of /exponents; the shape as
             u64 each if there are more than 8 dimensions; the name in UTF-8
     END     JSON {"complete": bool, "events": number}: nothing follows, and the recording has been finished
 
-The first frame that is not whole ends the journal: what a killed process left unfinished was never acknowledged.
+The first incomplete frame ends the journal. Whatever a killed process left incomplete was never acknowledged.
 """
 
 from __future__ import annotations
@@ -80,11 +79,11 @@ _SAMPLED = struct.Struct("<QQQ16s16s")
 _BINS = np.zeros((2, EXPONENT_BINS), "<u8")
 _ROW_BYTES = TABLES["index"].itemsize
 MAX_NAME = 1 << 20
-"""Bytes of a tensor's name that a reader accepts."""
+"""Maximum bytes of a tensor's name that a reader accepts."""
 
 
 class PayloadLocation(IntEnum):
-    """Where the payload of an event is."""
+    """Where the payload of an event is stored."""
 
     NOWHERE = 0
     PART = 1
@@ -92,7 +91,7 @@ class PayloadLocation(IntEnum):
 
 
 class HashKind(IntEnum):
-    """Kind of the hash of an event."""
+    """The kind of hash that an event has."""
 
     NONE = 0
     XXH3 = 1
@@ -100,12 +99,12 @@ class HashKind(IntEnum):
 
 
 class Sampled(NamedTuple):
-    """Where the elements of a sampled event are.
+    """Where the elements of a sampled event are stored.
 
     Args:
-        values: Where they begin in NAME.part.
-        positions: Where their positions begin.
-        size: How many there are.
+        values: Offset of the elements in NAME.part.
+        positions: Offset of their positions.
+        size: Number of elements.
         digest: Hash of the elements.
         check: Hash of their positions.
     """
@@ -123,9 +122,9 @@ class JournalEvent:
 
     Args:
         name: The tensor.
-        row: A row of the table /index; `tensor` and `quant` are meaningless.
+        row: A row of the table /index; its `tensor` and `quant` are meaningless.
         shape: The tensor's shape.
-        offset: Offset of the payload; meaningless without one.
+        offset: Offset of the payload; meaningless without a payload.
         sampled: Place of the recorded elements of a sampled tensor.
         bins: Its histogram, as in /exponents.
         where: The file that `offset` refers to.
@@ -150,7 +149,7 @@ class JournalEvent:
 
     @property
     def flags(self) -> Flag:
-        """Bits of the row."""
+        """Flags of the row."""
         return Flag(int(self.row["flags"]))
 
     @property
@@ -168,7 +167,7 @@ def encode_event(
         row: The row of /index.
         shape: The tensor's shape.
         name: The tensor.
-        offset: Offset of the payload in NAME.part; None if it has no bytes, or not all values were recorded.
+        offset: Offset of the payload in NAME.part; None if it has no bytes, or if not all values were recorded.
         constant: Whether the tensor is a constant.
         partly: The partial record, if not all values were recorded.
     """
@@ -189,7 +188,7 @@ def decode_event(body: bytes) -> JournalEvent:
     """Read the body of an event.
 
     Raises:
-        ValueError: The bytes are no event.
+        ValueError: The bytes are not an event.
     """
     rest = BytesIO(body)
 
@@ -236,7 +235,7 @@ def _check_size(event: JournalEvent) -> None:
 
 
 def encode_tables_body(tables: Mapping[str, np.ndarray]) -> bytes:
-    """Return the tables of a graph, without index, as the body of a frame."""
+    """Return the tables of a graph, without the index, as the body of a frame."""
     parts = {name: tables[name].tobytes() for name in TABLES if name in tables and name != "index"}
     head = encode_json({"tables": {name: len(part) for name, part in parts.items()}})
     return b"".join((_LENGTH.pack(len(head)), head, *parts.values()))
@@ -246,7 +245,7 @@ def decode_tables(body: bytes) -> dict[str, np.ndarray]:
     """Read the tables of a graph, without checking them.
 
     Raises:
-        ValueError: The bytes are no tables.
+        ValueError: The bytes are not tables.
     """
     try:
         (length,) = _LENGTH.unpack_from(body)
@@ -264,18 +263,18 @@ def decode_tables(body: bytes) -> dict[str, np.ndarray]:
 
 MAGIC = b"QDJ1\r\n\x1a\n"
 MAX_BODY = 1 << 28
-"""Largest body that a reader accepts: the graph of a large network is the largest there is."""
+"""Maximum body size that a reader accepts. The largest bodies are the graphs of large networks."""
 
 _FRAME = struct.Struct("<IBBHIQ")
 _CRC = struct.Struct("<I")
 _HEAD = _FRAME.size + _CRC.size
 _MAGIC_NUMBER = 0x4D464451
 _JSON = json.JSONEncoder(allow_nan=False, check_circular=False, separators=(",", ":"))
-"""Encoded objects are built here and never circular: the check would take half of the time."""
+"""Encoded objects are built here and never circular, and checking for that would take half the time."""
 
 
 class FrameKind(IntEnum):
-    """Kinds of frames."""
+    """Kinds of journal frame."""
 
     RUN = 1
     GRAPH = 2
@@ -303,10 +302,10 @@ class Frame(NamedTuple):
 
 
 class Journal:
-    """The writing side: whole frames are appended, or nothing.
+    """The writing side of a journal. Frames are appended whole or not at all.
 
     Args:
-        fd: Descriptor of an empty file, open for writing. It is closed with the journal.
+        fd: Descriptor of an empty file, open for writing; closed together with the journal.
 
     Raises:
         OSError: The file cannot be written.
@@ -319,21 +318,21 @@ class Journal:
         self._write(MAGIC)
 
     def add(self, kind: FrameKind, body: bytes) -> None:
-        """Write a frame together with the next `commit`."""
+        """Queue a frame for the next `commit`."""
         self._waiting += _frame(kind, body)
 
     def commit(self) -> None:
-        """Write the frames that were added; when this returns they survive the process.
+        """Write the queued frames. Once this returns, they survive the death of the process.
 
         Raises:
-            OSError: They cannot be written; then none of them is in the journal.
+            OSError: They cannot be written. In that case none of them is in the journal.
         """
         waiting, self._waiting = self._waiting, bytearray()
         if waiting:
             self._write(waiting)
 
     def forget(self) -> None:
-        """Drop the frames that were added and not written."""
+        """Drop the queued frames."""
         self._waiting.clear()
 
     def _write(self, data: bytes | bytearray) -> None:
@@ -353,7 +352,7 @@ class Journal:
             return  # the frame that is not whole ends the journal just as well, and the next one overwrites it
 
     def close(self) -> None:
-        """Close the file; a second call does nothing."""
+        """Close the file. A second call does nothing."""
         if self.fd >= 0:
             fd, self.fd = self.fd, -1
             with contextlib.suppress(OSError):  # the host program may have closed all that was open
@@ -374,7 +373,7 @@ def decode_json(body: bytes) -> dict[str, Any]:
     """Read a JSON object.
 
     Raises:
-        ValueError: The bytes are no JSON object.
+        ValueError: The bytes are not a JSON object.
     """
     try:
         plain = json.loads(body)
@@ -386,14 +385,14 @@ def decode_json(body: bytes) -> dict[str, Any]:
 
 
 def read_frames(fd: int, offset: int = 0) -> Iterator[Frame]:
-    """Yield the complete frames of a journal from an offset on; an incomplete frame ends it.
+    """Yield the complete frames of a journal, starting at an offset. An incomplete frame ends the journal.
 
     Args:
         fd: The journal, open for reading.
         offset: 0, or the `end` of an earlier frame.
 
     Raises:
-        ValueError: The file is no journal.
+        ValueError: The file is not a journal.
         OSError: It cannot be read.
     """
     if offset == 0:

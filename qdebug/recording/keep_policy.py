@@ -1,4 +1,4 @@
-"""How much of each tensor is recorded: rules by name, operator and size, in the syntax of the command line."""
+"""How much of each tensor is recorded: rules by name, operator and size, in the command line's syntax."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _SEED = 20
 
 
 def keep_partly(array: np.ndarray, quant: QuantParams | None, *, elements: int = 0, truncated: bool = False) -> Kept:
-    """Return statistics of a tensor, and some of its elements.
+    """Return the statistics of a tensor and a selection of its elements.
 
     Args:
         array: Its elements.
         quant: Its quantization; None for real numbers.
-        elements: Number of elements to keep, besides the largest ones; 0 for none.
-        truncated: Whether less is kept than was asked for.
+        elements: Number of elements to keep in addition to the largest ones; 0 keeps no elements.
+        truncated: Whether less is kept than requested.
     """
     dtype = logical_name(array.dtype)
     flat = array.reshape(-1)
@@ -47,15 +47,15 @@ def keep_partly(array: np.ndarray, quant: QuantParams | None, *, elements: int =
 
 
 def choose_positions(flat: np.ndarray, quant: QuantParams | None, elements: int) -> np.ndarray:
-    """Choose elements: one at a fixed random place in each of `elements` equal stretches, and the largest ones.
+    """Choose elements: one at a fixed random position in each of `elements` equal ranges, and the largest ones.
 
-    The places depend on the number of elements only, so that two runs keep the same ones, whatever they call the
-    tensor. An eighth as many again are those of the largest magnitude.
+    The positions depend only on the number of elements, so that two runs keep the same elements even if they name the
+    tensor differently. Elements of the largest magnitude are added, one eighth as many.
 
     Args:
         flat: All elements, 1-D.
         quant: Their quantization; None for real numbers.
-        elements: Number of stretches.
+        elements: Number of ranges.
 
     Returns:
         Positions, ascending, int64.
@@ -72,7 +72,10 @@ def choose_positions(flat: np.ndarray, quant: QuantParams | None, elements: int)
 
 
 def _magnitudes(flat: np.ndarray, quant: QuantParams | None) -> np.ndarray:
-    """Return magnitudes to sort by: NaN first of all; of codes their distance from the code of 0."""
+    """Return magnitudes to sort by, with NaN as the largest.
+
+    The magnitude of a code is its distance from the code of 0.
+    """
     middle = 0
     if quant is not None and quant.zero_point.size == 1:
         middle = int(quant.zero_point.reshape(-1)[0])
@@ -92,9 +95,9 @@ class Keep:
     """How much of a tensor is recorded.
 
     Args:
-        values: Whether all values are.
+        values: Whether all values are recorded.
         elements: Number of recorded elements, besides the statistics.
-        anything: Whether anything is.
+        anything: Whether anything is recorded.
     """
 
     values: bool = True
@@ -104,18 +107,18 @@ class Keep:
 
 FULL = Keep()
 _FULL_DISK = Keep(values=False, elements=1024)
-"""Kept of a tensor if the recording has no room left."""
+"""What is kept of a tensor once the recording has reached its maximum size."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeepRule:
-    """How much is kept of some tensors.
+    """How much is kept of the tensors that match.
 
     Args:
         keep: How much.
-        name: Pattern of their names; None for any.
-        op: Operator of their nodes; None for any.
-        above: Minimum size in bytes, exclusive; None for any.
+        name: Pattern of their names; None matches any name.
+        op: Operator of their nodes; None matches any operator.
+        above: Size in bytes that they must exceed; None matches any size.
     """
 
     keep: Keep
@@ -137,8 +140,8 @@ class KeepPolicy:
     """How much is kept of a run.
 
     Args:
-        rules: The last rule that fits a tensor applies; others are kept in full. Only rules with a name apply to
-            constants.
+        rules: The last rule that matches a tensor applies; tensors without a matching rule are kept in full. Only rules
+            with a name apply to constants.
         every: Keep every n-th sample.
         max_bytes: Bytes of values after which only statistics and some elements are kept; None for no limit.
     """
@@ -164,7 +167,7 @@ class KeepPolicy:
         return FULL
 
     def without_room(self, keep: Keep, used: int, nbytes: int) -> Keep:
-        """Return how much is kept of a tensor if there is no room to keep it in full."""
+        """Return how much of a tensor is kept if there is not enough room to keep it in full."""
         full = keep.values and self.max_bytes is not None and used + nbytes > self.max_bytes
         return _FULL_DISK if full else keep
 
@@ -172,11 +175,11 @@ class KeepPolicy:
 def policy_of(
     keep: str | Iterable[str] | KeepPolicy | None, *, every: int = 1, max_bytes: int | str | None = None
 ) -> KeepPolicy:
-    """Return the policy that a caller states.
+    """Return the policy that a caller's arguments describe.
 
     Args:
-        keep: One text or several, later ones take precedence: "full", "stats", "elements:1000", "none" for all tensors,
-            "conv*=stats" by name, "op:Conv=stats" by operator, ">1M=elements:4096" by size.
+        keep: One or more texts, of which later ones take precedence: "full", "stats", "elements:1000", "none" for all
+            tensors, "conv*=stats" by name, "op:Conv=stats" by operator, ">1M=elements:4096" by size.
         every: Keep every n-th sample.
         max_bytes: Bytes of values, as a number or a text such as "2G".
 
@@ -224,7 +227,7 @@ def _keep(how: str, text: str) -> Keep:
 
 
 def parse_size(text: str) -> int:
-    """Return a number of bytes, such as "500M" or "2GB".
+    """Parse a size in bytes, such as "500M" or "2GB".
 
     Raises:
         UsageError: The text is invalid.

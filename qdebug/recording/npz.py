@@ -14,13 +14,13 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 def write_arrays(path: Path, arrays: Iterable[tuple[str, np.ndarray]]) -> None:
-    """Write arrays like numpy.savez, one at a time, under any name; equal values give equal bytes.
+    """Write arrays like numpy.savez, but one at a time, under any name, and with reproducible bytes.
 
-    numpy.savez has keywords of its own, which can collide with names of arrays.
+    numpy.savez has its own keyword parameters, which can collide with the names of arrays.
 
     Args:
         path: The file, overwritten if it exists.
-        arrays: Names and arrays; each is requested after the previous ones were written.
+        arrays: Names and arrays; each pair is requested after the previous one was written.
 
     Raises:
         OSError: It cannot be written.

@@ -1,4 +1,4 @@
-"""A recorder that counts tensors into histograms and stores no values; its result is a profile."""
+"""A recorder that counts tensors into histograms without storing values. Its result is a profile."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["ProfileRecorder", "unprofiled_reason"]
 
 
 def unprofiled_reason(dtype: str, quant: QuantParams | None) -> str | None:
-    """Return why a tensor has no histogram; None if it has one.
+    """Return why a tensor does not get a histogram; None if it gets one.
 
     Args:
         dtype: Logical dtype of its elements.
@@ -61,7 +61,7 @@ class _CountingSink(MemorySink):
         constant: bool = False,
         quant: QuantParams | None = None,
     ) -> None:
-        """Count the values of a tensor; constants are left out."""
+        """Count the values of a tensor. Constants are left out."""
         self._check_open()
         if constant or isinstance(array, Kept):
             return
@@ -85,23 +85,23 @@ class _CountingSink(MemorySink):
 
 
 class ProfileRecorder(Recorder):
-    """Counts the tensors of a run into histograms, and stores no values.
+    """Counts the tensors of a run into histograms, without storing values.
 
-    It is used as a `Recorder`; constants are left out. A tensor of codes needs its scale when it is put. `qdebug scales
-    choose` reads the profile. A tensor takes some 16 kB, however many samples there are.
+    It is used like a `Recorder`. Constants are left out. A quantized tensor must be put with its scale. `qdebug scales
+    choose` reads the profile. A tensor takes about 16 kB, regardless of the number of samples.
 
     Args:
-        path: The profile to make: JSON if it ends in .json, else HDF5; None keeps it in memory, as `profile`.
+        path: The profile to write: JSON if the name ends in .json, else HDF5; None keeps it in memory, as `profile`.
         backend: Name of the backend.
-        bins: Bins that a histogram may take.
+        bins: Maximum number of bins of a histogram.
         per_channel: Whether to count each channel too.
         force: Replace the file if it exists.
-        **facts: Further arguments of `Recorder` on the run: `graph`, `model`, `model_sha256`, `taps`, `versions`,
+        **facts: Further arguments of `Recorder` about the run: `graph`, `model`, `model_sha256`, `taps`, `versions`,
             `options`, `cpu_flags`.
 
     Raises:
         OutputExistsError: The file exists and `force` is not set.
-        UsageError: An argument is of the wrong kind.
+        UsageError: An argument has a wrong type.
 
     Example:
         >>> with qdebug.ProfileRecorder("profile.h5", backend="my-npu") as recorder:
@@ -138,7 +138,7 @@ class ProfileRecorder(Recorder):
         return self._counting.profile
 
     def close(self, *, complete: bool = True) -> None:
-        """Finish, and write the file.
+        """Finish, and write the profile.
 
         Raises:
             RecordingError: Nothing was put, or the file cannot be written.

@@ -1,4 +1,4 @@
-"""The recorder: it takes the tensors of a run from a test harness or an adapter."""
+"""The recorder, which receives the tensors of a run from a test harness or an adapter."""
 
 from __future__ import annotations
 
@@ -47,20 +47,20 @@ from qdebug.recording.writing.write import At, RecordingWriter
 __all__ = ["Recorder"]
 
 _TOLD = frozenset(("dtype", "role"))
-"""Facts of a tensor that the event of its values tells."""
+"""Facts of a tensor that are stored with the event of its values."""
 
 
 class Recorder:
     """Records the tensors of a run.
 
-    Use it as a context manager. If the block raises, the tensors so far are kept and the recording is incomplete.
-    When `put` returns, the tensor is safe: if the process is killed, `qdebug file recover` restores it.
-    If the disk is full or breaks, recording stops with one warning, `failure` says why, and the host program goes on.
-    The same happens if the finished file cannot get its name.
-    Several threads may put tensors, all of the recorder's current sample and step.
+    Use it as a context manager. If the `with` block raises, the tensors so far are kept and the recording is marked
+    incomplete. When `put` returns, the tensor is safe: if the process is killed, `qdebug file recover` restores it. If
+    the disk is full or breaks, recording stops with one warning, `failure` says why, and the host program goes on. The
+    same happens if the finished file cannot get its name. Several threads may put tensors. All of them record the
+    current sample and step.
 
     Args:
-        path: The file to make; None keeps the recording in memory, as `recording`.
+        path: The file to write; None keeps the recording in memory, as `recording`.
         backend: Name of the backend.
         graph: The graph, if it is known beforehand; otherwise it is built from the arguments of `put`.
         force: Replace the file if it exists.
@@ -69,7 +69,7 @@ class Recorder:
         taps: How tensors are tapped; "put" for a recorder in a harness.
         versions: Versions of further packages involved.
         options: Backend options in force.
-        cpu_flags: Relevant instruction sets; those of this machine if None.
+        cpu_flags: Relevant instruction sets; by default those of this machine.
         keep: How much of each tensor is kept: "full", "stats" (statistics and a histogram, no values), "elements:1000"
             (statistics, elements at fixed random places, and the largest ones) or "none"; or several rules, of which
             the last that matches a tensor applies: "conv*=stats" by name, "op:Conv=stats", ">1M=elements:4096" by size.
@@ -79,15 +79,16 @@ class Recorder:
         background: Copy arrays and write them in a thread, so that `put` blocks only when 256 MB are queued. Queued
             arrays are lost if the process is killed or ends abruptly (os._exit, a crash), if the disk is full or
             breaks, and in a power cut.
-        durable: Sync tensors to the disk in a thread, every second or at the given interval in seconds, and on closing
-            the finished file with its name, so that both survive a power cut.
-        op_map: Names in ONNX, TensorFlow Lite or PyTorch of the harness's operators: {"MUL_MAT": "MatMul"}.
+        durable: Sync tensors to the disk in a thread, every second or at the given interval in seconds; on closing,
+            also sync the finished file and its name, so that both survive a power cut.
+        op_map: Operator names of the harness, mapped to names in ONNX, TensorFlow Lite or PyTorch: {"MUL_MAT":
+            "MatMul"}.
         sink: Storage other than a file or memory, see `qdebug.recording.writing.sinks`.
 
     Raises:
         OutputExistsError: The file exists and `force` is not set.
-        UsageError: An argument is of the wrong kind, `durable` is negative or not finite, or `keep` or `max_bytes`
-            is not valid.
+        UsageError: An argument has a wrong type, `durable` is negative or not finite, or `keep` or `max_bytes` is
+            invalid.
         RecordingError: The file cannot be made, another process is writing it, an unfinished run left values there and
             `force` is not set, or an attribute or a tensor of the graph cannot be stored.
 
@@ -149,9 +150,9 @@ class Recorder:
         self._open = True
         self._any = self._discarded = self._warned = False
         self._bare: dict[str, tuple[np.dtype[Any], tuple[int, ...]]] = {}
-        """Dtype and shape of tensors that were last put without saying anything of them."""
+        """Dtype and shape of tensors that were last put without any facts."""
         self._names: dict[str, str | None] = {}
-        """Tensors that were put, with the dtype that the caller gave."""
+        """Tensors that were put, with the dtype that the caller stated."""
         self._places: dict[At, set[str]] = {}
         self._partly: dict[tuple[str, int, int], bytes] = {}
         """Identity of values that were not kept in full."""
@@ -197,22 +198,22 @@ class Recorder:
         layout: str | None = None,
         stands_for: str | None = None,
     ) -> None:
-        """Record a tensor for the current sample and step. The array may be changed as soon as this returns.
+        """Record a tensor for the current sample and step. The caller may change the array once this returns.
 
         Args:
             name: The tensor.
             array: Its elements: codes, if it is quantized.
-            node: The node that makes it; several tensors may name one node.
+            node: The node that produces it; several tensors may name the same node.
             op: That node's operator.
             inputs: The node's inputs, in the operator's order; "" for an omitted one.
             attrs: The operator's attributes.
-            domain: Operator set the operator belongs to.
+            domain: The operator's domain.
             origin: Nodes of the source model that the backend folded into this node.
-            placement: Where it ran: a device or a delegate, and after ": " facts of the kernel.
+            placement: Where it ran: a device or a delegate, optionally followed by ": " and facts about the kernel.
             scale: Real units per code; one, or one per channel along `axis`.
-            zero_point: Code of real 0; 0 if left out.
-            axis: Channel axis of `scale`; negative ones count from the end.
-            block_size: Elements along `axis` that share a scale, if it is given block-wise.
+            zero_point: Code of real 0; 0 by default.
+            axis: Channel axis of `scale`; a negative axis counts from the end.
+            block_size: Elements along `axis` that share a scale, if the scale is block-wise.
             qmin: Lowest code in use, if it is not the dtype's lowest.
             qmax: Highest code in use, if it is not the dtype's highest.
             multiplier: Integer requantization multiplier, if the backend has one.
@@ -222,8 +223,8 @@ class Recorder:
             stands_for: Tensor of the source model whose values this one holds in another form.
 
         Raises:
-            RecordingError: The tensor was put already for this sample and step, facts contradict earlier ones, or
-                the array cannot be stored; then nothing of this call is kept.
+            RecordingError: The tensor was already put for this sample and step, facts contradict earlier ones, or the
+                array cannot be stored. In that case nothing of this call is kept.
             GraphError: The node would read its own output, directly or through others.
         """
         self._check_open()
@@ -256,7 +257,7 @@ class Recorder:
                 self._bare[name] = data.dtype, data.shape
 
     def _check_new(self, name: str, place: tuple[int, int]) -> None:
-        """Refuse a tensor that was put before at a place, or is a constant."""
+        """Refuse a tensor that was already put for this sample and step, or that is a constant."""
         if name in self._places.get(place, ()):
             raise RecordingError(
                 f"Tensor {name!r} was put twice for sample {place[0]}, step {place[1]}.",
@@ -267,12 +268,12 @@ class Recorder:
 
     @property
     def failure(self) -> str | None:
-        """Why recording stopped before the run did: a full or broken disk; None while all is well."""
+        """Why recording stopped before the run did: a full or broken disk; None if it has not stopped."""
         return self._sink.failure
 
     @property
     def kept(self) -> int:
-        """How many arrays are safe so far."""
+        """Number of arrays safely stored so far."""
         return self._sink.events
 
     def constant(
@@ -290,10 +291,10 @@ class Recorder:
         layout: str | None = None,
         stands_for: str | None = None,
     ) -> None:
-        """Record a weight or another constant, once for all samples. Arguments as in `put`.
+        """Record a weight or other constant, once for all samples. Arguments as in `put`.
 
         Raises:
-            RecordingError: The constant was recorded already, or cannot be stored.
+            RecordingError: The constant was already recorded, or cannot be stored.
         """
         self._check_open()
         data = as_array(name, array, dtype)
@@ -306,18 +307,18 @@ class Recorder:
             self._put(name, data, None, facts=NO_FACTS, stated=stated, dtype=dtype)
 
     def next_sample(self) -> None:
-        """Go on to the next sample, step 0."""
+        """Advance to the next sample, step 0."""
         self.at(self._sample + 1)
 
     def next_step(self) -> None:
-        """Go on to the next step of a stateful net."""
+        """Advance to the next step of a stateful network."""
         self.at(self._sample, self._step + 1)
 
     def at(self, sample: int, step: int = 0) -> None:
-        """Go to any sample and step: they may be recorded in any order.
+        """Move to any sample and step. They may be recorded in any order.
 
         Raises:
-            UsageError: The sample or the step is negative, or no whole number.
+            UsageError: The sample or step is negative, or not a whole number.
         """
         self._check_open()
         try:
@@ -329,20 +330,21 @@ class Recorder:
         self._sample, self._step = place
 
     def was_put(self, tensor: str, sample: int = 0, step: int = 0) -> bool:
-        """Return whether values of a varying tensor were put for a sample and step, even if none were recorded."""
+        """Return whether values of a varying tensor were put for a sample and step, even if nothing was recorded."""
         return tensor in self._places.get((sample, step), ())
 
     def skip(self, tensor: str, reason: str, *, because: str | None = None) -> None:
-        """Note that a tensor is not recorded, and why; values put later take it back, and values put before stay.
+        """Note that a tensor is not recorded, and why. Values put later revoke the note, and values put before stay.
 
         Args:
             tensor: Its name.
-            reason: One clause for a person.
+            reason: One clause that explains it to the user.
             because: "fused", "folded" (into a constant) or "view" (of a recorded tensor) if nothing is lost by it;
-                "unsupported" if the runtime does not give it out: then it is lost to a comparison, as without a word.
+                "unsupported" if the runtime does not expose the tensor, which is then missing from a comparison, as it
+                is without a cause.
 
         Raises:
-            UsageError: `because` is another word.
+            UsageError: `because` has a different value.
         """
         self._check_open()
         check_texts(str(tensor), "the name", (tensor,))
@@ -355,11 +357,11 @@ class Recorder:
             self._note({"skip": tensor, "reason": str(reason), **({} if cause is None else {"because": str(cause)})})
 
     def disturbed(self, tensor: str, reason: str) -> None:
-        """Note that recording changed how a tensor is computed: no comparison blames its node for its error.
+        """Note that recording changed how a tensor is computed, so that no comparison blames its node for its error.
 
         Args:
             tensor: Its name.
-            reason: One clause for a person.
+            reason: One clause that explains it to the user.
         """
         self._check_open()
         check_texts(str(tensor), "the name", (tensor,))
@@ -368,10 +370,10 @@ class Recorder:
             self._note({"disturbed": tensor, "reason": str(reason)})
 
     def outputs(self, *names: str) -> None:
-        """State the network's outputs; a further call adds to them.
+        """State the network's outputs. Further calls add outputs.
 
         Raises:
-            UsageError: An output is no name.
+            UsageError: An output is not a name.
         """
         self._check_open()
         for name in names:
@@ -382,13 +384,13 @@ class Recorder:
             self._note({"outputs": list(names)})
 
     def check(self, outputs: Mapping[str, Any], *, plain: bool = True) -> None:
-        """Compare the outputs of a plain run, without recorder, with those recorded for the current sample.
+        """Compare the outputs of a plain run, without a recorder, with the outputs recorded for the current sample.
 
-        Called again with those of a further plain run, it tells a backend that differs from run to run.
+        Further calls with outputs of more plain runs reveal a backend that is nondeterministic.
 
         Args:
             outputs: Arrays by tensor name.
-            plain: False for those of another recorded run, such as one that taps other tensors.
+            plain: False if the outputs come from another recorded run, such as a run that taps different tensors.
 
         Raises:
             UsageError: No outputs are given.
@@ -407,7 +409,7 @@ class Recorder:
             self._note({"fidelity": str(self.fidelity), "detail": self._detail()})
 
     def remark(self, sentence: str) -> None:
-        """Add a clause, without a period, to the recording's statement on its fidelity."""
+        """Add a clause, without a period, to the recording's fidelity statement."""
         self._check_open()
         with self._alone():
             self._checked.remark(str(sentence))
@@ -432,7 +434,7 @@ class Recorder:
 
     @property
     def recording(self) -> MemoryRecording:
-        """The finished recording of a recorder without path.
+        """The finished recording of a recorder without a path.
 
         Raises:
             UsageError: The recorder has a path, or is not closed.
@@ -449,17 +451,17 @@ class Recorder:
 
     @property
     def holds_anything(self) -> bool:
-        """Whether there is a recording, or will be after closing: something was put and not discarded."""
+        """Whether a recording exists, or will exist after closing: something was put and not discarded."""
         return bool(self._places) and not self._discarded
 
     def close(self, *, complete: bool = True) -> None:
         """Finish the recording.
 
-        A second call, or a call after `discard`, does nothing. A full or broken disk only causes a warning; the tensors
-        so far can be recovered.
+        A second call, or a call after `discard`, does nothing. A full or broken disk causes only a warning, and the
+        tensors so far can be recovered.
 
         Args:
-            complete: False marks it as a run that did not finish.
+            complete: False marks the run as not finished.
 
         Raises:
             RecordingError: Nothing was recorded, or the file cannot be finished.
@@ -510,14 +512,14 @@ class Recorder:
         stated: Mapping[str, Any] | None,
         dtype: str | None,
     ) -> None:
-        """Record values and their stated facts; does nothing once recording has stopped.
+        """Record values and their stated facts. Does nothing once recording has stopped.
 
         Args:
             name: The tensor.
             data: Its values.
             place: Sample and step; None for a constant.
-            facts: The node that makes it.
-            stated: Stated fields of `TensorInfo`; None if all of them are known already.
+            facts: The node that produces it.
+            stated: Stated fields of `TensorInfo`; None if all are known already.
             dtype: Logical dtype as the caller stated it.
 
         Raises:
@@ -548,14 +550,14 @@ class Recorder:
     def _note_said(
         self, name: str, shape: tuple[int, ...], facts: NodeFacts, stated: Mapping[str, Any], *, now: bool
     ) -> QuantParams | None:
-        """Note the stated facts of a tensor; return the quantization of these values, if it differs from the tensor's.
+        """Note the stated facts of a tensor. Return the quantization of these values, if it differs from the tensor's.
 
         Args:
             name: The tensor.
             shape: Shape of its values.
-            facts: The node that makes it.
+            facts: The node that produces it.
             stated: Stated fields of `TensorInfo`.
-            now: Whether no values follow.
+            now: Whether the note is written at once, because no values follow.
         """
         new, quant = self._builder.note(name, shape, facts, **stated)
         if new and "quant" in stated and (doubt := doubt_of(stated["quant"])):
@@ -574,7 +576,7 @@ class Recorder:
         *,
         truncated: bool,
     ) -> None:
-        """Write the part of an array that is to be recorded."""
+        """Write the part of an array that should be recorded."""
         where, constant, self._any = place or (0, 0), place is None, True
         if self._sink.counts:
             self._sink.append(name, data, where, constant=constant, quant=quant or self._builder.quant(name))
@@ -598,7 +600,7 @@ class Recorder:
                 self._stop_at(error)
 
     def _stop_at(self, error: RecordingError) -> None:
-        """Raise an error, except a disk error, which is no concern of the recorded program."""
+        """Raise an error, unless it is a disk error, which must not stop the recorded program."""
         if self.failure is None:
             raise error
         if not self._warned:
@@ -612,7 +614,7 @@ class Recorder:
         return self.failure is not None
 
     def _check_output(self, name: str, value: Any, place: At, *, plain: bool) -> bool:
-        """Compare an output of another run with the recorded one; False if recording had stopped before."""
+        """Compare an output of another run with the recorded one. Return False if recording had already stopped."""
         where = (0, 0) if self._builder.is_constant(name) else place
         key, recorded = (name, *where), self._sink.read_back(name, where)
         if recorded is not None:
@@ -670,7 +672,10 @@ class Recorder:
                 self._sink.leave()
 
     def _alone(self) -> RLock:
-        """Lock out other threads. A forked child gets its own lock, as no thread there releases the inherited one."""
+        """Lock out other threads.
+
+        A forked child gets its own lock, since no thread there would release the inherited one.
+        """
         if self._pid != os.getpid():
             self._pid, self._lock = os.getpid(), RLock()
         return self._lock

@@ -1,18 +1,18 @@
-"""A profile: a histogram of each tensor of a run or of several, from which scales are chosen. And its two files.
+"""Profiles: histograms of each tensor over one or more runs, from which scales are chosen, and their two file formats.
 
-A profile is written as HDF5 or as JSON, by the ending of the file's name (.json), and read from either.
+A profile is written as JSON if the file's name ends in .json, else as HDF5. Both can be read.
 
 HDF5, format version 1: fixed-length text attribute `format` = "qdebug.profile", int32 attribute `format_version`, and
 three datasets: `profile` (uint8, the JSON object below in UTF-8, but without "counts" and "ranges"), `counts` (int64)
-and `ranges` (float64, two columns): those of all histograms, in the order of the JSON.
+and `ranges` (float64, two columns): the counts and ranges of all histograms, in the order of the JSON.
 
 JSON: {"format": "qdebug.profile", "version": 1, "bins": most bins of a histogram, "runs": [{"backend", "model",
 "samples"}], "left_out": {tensor: reason}, "tensors": [{"name", "node", "op", "axis", "scale", "offset", "histogram",
 "channels": [histogram, ...]}]}. A histogram is {"exponent", "first", "size", "count", "low", "high", "zeros", "nan",
-"infinite", "percentiles", "arrays", "counts", "ranges"}: bin k of `counts` holds the values from
-(first + k) * 2**exponent up to below one such width more; `ranges` are the smallest and largest value of each array.
-`scale` and `offset` are those of int8 codes for the whole range, for whoever reads the file without this package;
-`percentiles` as well. Non-finite numbers are the texts "NaN", "Infinity" and "-Infinity".
+"infinite", "percentiles", "arrays", "counts", "ranges"}: bin k of `counts` holds the values from (first + k) *
+2**exponent up to but excluding the start of the next bin. `ranges` holds the smallest and largest value of each array.
+`scale` and `offset` are for int8 codes that cover the whole range. Like `percentiles`, they are for readers without
+this package. Non-finite numbers are the texts "NaN", "Infinity" and "-Infinity".
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _VERSION = 1
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 _PERCENTILES = (0.01, 0.1, 1.0, 50.0, 99.0, 99.9, 99.99)
 _MOST_BYTES = 1 << 30
-"""Bytes of a JSON file, or of the header of an HDF5 file, that are read at all."""
+"""Maximum bytes of a JSON file, or of the header of an HDF5 file, that are read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -66,11 +66,11 @@ class ProfiledTensor:
 
     Args:
         name: The tensor.
-        node: The node that makes it; "" for an input.
+        node: The node that produces it; "" for an input.
         op: That node's operator.
-        histogram: All of its values.
-        axis: The channel axis of `channels`; None without.
-        channels: The values of each channel.
+        histogram: The histogram of all its values.
+        axis: The channel axis of `channels`; None without channels.
+        channels: The histogram of each channel.
     """
 
     name: str
@@ -83,13 +83,13 @@ class ProfiledTensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ScaleProfile:
-    """The values of all tensors of a run, or of several.
+    """The values of all tensors of one or more runs.
 
     Args:
         runs: Facts of each run: "backend", "model", "samples".
         bins: Maximum number of bins of a histogram.
         tensors: The tensors by name, in the order of the first run.
-        left_out: Tensors without histogram, with the reason.
+        left_out: Tensors without a histogram, with the reason.
     """
 
     runs: tuple[Mapping[str, Any], ...]
@@ -98,10 +98,10 @@ class ScaleProfile:
     left_out: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     def merge(self, other: ScaleProfile) -> ScaleProfile:
-        """Return the profile of the values of both; their order changes no count.
+        """Return the profile of the values of both, which does not depend on their order.
 
         Raises:
-            UsageError: Their histograms have different numbers of bins, or a tensor has other channels.
+            UsageError: Their histograms have different numbers of bins, or a tensor has different channels.
         """
         tensors = dict(self.tensors)
         for name, other_tensor in other.tensors.items():
@@ -135,14 +135,14 @@ def _merged(first: ProfiledTensor, second: ProfiledTensor) -> ProfiledTensor:
 
 
 def _channel_axis(rank: int) -> int | None:
-    """Return the usual channel axis of a rank: the second, or the last of two or three."""
+    """Return the usual channel axis for a rank: the last for ranks 2 and 3, else the second."""
     if rank < 2:
         return None
     return 1 if rank > 3 else rank - 1
 
 
 class TensorCounter:
-    """Counts the values of one tensor, and optionally of each channel.
+    """Counts the values of one tensor and, optionally, of each channel.
 
     Args:
         bins: Maximum number of bins of a histogram.
@@ -159,11 +159,11 @@ class TensorCounter:
         """Count the values of one sample.
 
         Args:
-            values: Stored elements; or their statistics, which have no channels.
+            values: Stored elements, or their statistics, which have no channels.
             quant: Their quantization.
 
         Raises:
-            UsageError: They are no real numbers, or have another number of channels than before.
+            UsageError: They are not real numbers, or the number of channels changed.
         """
         self._all.add(values, quant)
         if not self._per_channel or isinstance(values, Statistics):
@@ -182,7 +182,7 @@ class TensorCounter:
             counter.add(np.ascontiguousarray(part))
 
     def profiled(self, name: str, graph: Graph) -> ProfiledTensor:
-        """Return the counts of a tensor.
+        """Return the profile of a tensor.
 
         Args:
             name: The tensor.
@@ -227,7 +227,7 @@ def profile_of_run(
 
 
 def is_profile(path: Path) -> bool:
-    """Return whether a file claims to be a profile; False if it cannot be read."""
+    """Return whether a file claims to be a profile. Return False if it cannot be read."""
     try:
         with open_binary(path) as file:
             start = file.read(4096)
@@ -239,7 +239,7 @@ def is_profile(path: Path) -> bool:
 
 
 def write_profile(profile: ScaleProfile, path: Path) -> None:
-    """Write a profile atomically: JSON if the name ends in .json, else HDF5."""
+    """Write a profile atomically, as JSON if the name ends in .json, else as HDF5."""
     as_json = path.suffix.lower() == ".json"
     header, histograms = _plain(profile, arrays=as_json)
     try:
@@ -255,7 +255,7 @@ def write_profile(profile: ScaleProfile, path: Path) -> None:
 
 
 def profile_json(profile: ScaleProfile) -> str:
-    """Return a profile as JSON, as a file that ends in .json holds it."""
+    """Return a profile as JSON, with the same content as a .json file."""
     return _readable(_plain(profile, arrays=True)[0])
 
 
@@ -273,7 +273,7 @@ def _write_hdf5(header: Mapping[str, Any], histograms: Sequence[RangeHistogram],
 
 
 def _readable(header: Mapping[str, Any]) -> str:
-    """Return JSON with one line for each fact, and lists of numbers in one line each."""
+    """Return JSON with one line per fact, and each list of numbers on a single line."""
     encoder = json.JSONEncoder(allow_nan=False)
 
     def written(value: Any, indent: str) -> str:
@@ -289,7 +289,7 @@ def _readable(header: Mapping[str, Any]) -> str:
 
 
 class ProfileHistogram(TypedDict):
-    """A histogram of a tensor or of a channel, as files have it; the arrays are not in the JSON of an HDF5 file.
+    """A histogram of a tensor or channel, as stored in files. The JSON of an HDF5 file lacks the arrays.
 
     Args:
         exponent: A bin is 2**exponent wide.
@@ -313,10 +313,10 @@ class ProfileHistogram(TypedDict):
 
 
 class ProfileTensor(TypedDict):
-    """A tensor of a profile, as files have it.
+    """A tensor of a profile, as stored in files.
 
     Args:
-        scale: Of int8 codes for the whole range.
+        scale: Scale of int8 codes for the whole range.
     """
 
     name: str
@@ -330,7 +330,7 @@ class ProfileTensor(TypedDict):
 
 
 class ProfiledRun(TypedDict):
-    """A run that a profile counts."""
+    """A run that a profile covers."""
 
     backend: str
     model: str
@@ -414,7 +414,7 @@ def _plain_histogram(histogram: RangeHistogram, *, arrays: bool) -> ProfileHisto
 
 
 def _percentiles(histogram: RangeHistogram) -> dict[str, float]:
-    """Return values below which a share of all lies, within the width of a bin."""
+    """Return the values below which given shares of all values lie, accurate to the width of a bin."""
     if not histogram.total:
         return {}
     share = np.cumsum(histogram.counts) / histogram.total
@@ -427,7 +427,7 @@ def read_profile(path: Path) -> ScaleProfile:
     """Read and check a profile.
 
     Raises:
-        NotARecordingError: The file is something else.
+        NotARecordingError: The file is not a profile.
         FormatVersionError: A newer qdebug wrote it.
         RecordingError: It is missing or damaged.
     """
@@ -483,7 +483,7 @@ def _check_version(version: Any) -> None:
 
 
 class _Stock:
-    """Iterates over the counts and the ranges of histograms; in JSON they are in the histogram itself."""
+    """Iterates over the counts and ranges of histograms. In JSON, they are stored in the histogram itself."""
 
     def __init__(self, counts: np.ndarray | None, ranges: np.ndarray | None) -> None:
         self._counts, self._ranges = counts, ranges

@@ -1,6 +1,6 @@
 """Files around a recording that is being written: the writer's lock, overwriting, and syncing to the disk.
 
-`qdebug/guide/file.md` has the order in which files are synced, and why.
+`qdebug/guide/file.md` describes the order in which files are synced, and why.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ __all__ = [
 
 @contextmanager
 def replacing_file(path: Path) -> Iterator[Path]:
-    """Provide an empty file that replaces `path` when the block ends, and is removed on an error.
+    """Provide an empty file that replaces `path` when the `with` block ends, and is removed on an error.
 
-    A link stays: its target is replaced. Permissions are kept; a new file gets the usual ones. A power cut leaves the
-    old file or the complete new one.
+    If `path` is a link, its target is replaced. Permissions are kept, and a new file gets the default ones. A power cut
+    leaves either the old file or the complete new one.
 
     Args:
-        path: The file to write, which need not exist; its folder does.
+        path: The file to write. It need not exist, but its folder must.
 
     Raises:
         OSError: It cannot be written; the error names `path`.
@@ -80,11 +80,11 @@ def replacing_file(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def naming_file(path: Path | str, scratch: Path | None = None) -> Iterator[None]:
-    """Add a file name to an OSError inside the block: a full disk raises one without a name.
+    """Add a file name to an OSError raised inside the block, since a full disk raises one without a name.
 
     Args:
         path: The name that the user knows.
-        scratch: The file that is written instead, whose name means nothing to the user.
+        scratch: The file that is actually written, whose name means nothing to the user.
     """
     try:
         yield
@@ -95,7 +95,7 @@ def naming_file(path: Path | str, scratch: Path | None = None) -> Iterator[None]
 
 
 def mode_of(target: Path) -> int | None:
-    """Return the permissions of a file to be replaced; None if there is none."""
+    """Return the permissions of a file to be replaced; None if it does not exist."""
     try:
         return target.stat().st_mode & 0o777
     except OSError:
@@ -103,10 +103,11 @@ def mode_of(target: Path) -> int | None:
 
 
 def to_disk(fd: int) -> None:
-    """Sync a file: when this returns, it outlives a power cut.
+    """Sync a file. Once this returns, its content survives a power cut.
 
     Raises:
-        OSError: It could not be written. A second call proves nothing: the system may have dropped the data.
+        OSError: It could not be written. A successful second call proves nothing, since the system may have dropped the
+            data.
     """
     if hasattr(fcntl, "F_FULLFSYNC"):  # macOS: fsync leaves it in the drive's cache
         try:
@@ -120,7 +121,7 @@ def to_disk(fd: int) -> None:
 
 
 def folder_to_disk(folder: Path) -> None:
-    """Sync the names in a folder: files that were made, renamed or removed there.
+    """Sync the names in a folder: files that were created, renamed or removed there.
 
     Raises:
         OSError: They could not be written.
@@ -155,13 +156,13 @@ def sync_finished(scratch: Path, target: Path) -> None:
 
 
 def take_name(scratch: Path, target: Path, *, force: bool = True) -> None:
-    """Rename a finished file durably: a power cut leaves the old file or the complete new one.
+    """Rename a finished file durably. A power cut leaves either the old file or the complete new one.
 
-    When this returns, the sources of the new file may be removed.
+    Once this returns, the sources of the new file may be removed.
 
     Args:
         scratch: The finished file.
-        target: Its name.
+        target: Its new name.
         force: Replace an existing file.
 
     Raises:
@@ -177,7 +178,7 @@ def take_name(scratch: Path, target: Path, *, force: bool = True) -> None:
 
 
 def rename_new(scratch: Path, target: Path) -> None:
-    """Rename a file to an unused name: a file made there at the last moment is not replaced.
+    """Rename a file to an unused name. A file created there at the last moment is not replaced.
 
     Raises:
         FileExistsError: The name exists.
@@ -205,7 +206,7 @@ _HERE, _NO_REPLACE, _EXCLUSIVE = -100, 1, 4
 
 
 def _renamed(scratch: Path, target: Path) -> bool:
-    """Rename by the system call that never replaces; return False if the system has none."""
+    """Rename with the system call that never replaces a file. Return False if the system does not have it."""
     library = ctypes.CDLL(None, use_errno=True)
     paths = os.fsencode(scratch), os.fsencode(target)
     if hasattr(library, "renameat2"):
@@ -223,21 +224,24 @@ def _renamed(scratch: Path, target: Path) -> bool:
 
 
 _NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.ENOTTY)
-"""Errors of file systems that cannot sync this."""
+"""Errors of file systems that do not support syncing."""
 
 
 def check_recorder_file(path: Path) -> None:
-    """Refuse a file under a recorder's working name that no recorder made.
+    """Refuse a file that has a recorder's working name but was not made by a recorder.
 
     Raises:
-        RecordingError: Another program made it, or it has a second name.
+        RecordingError: Another program made it, or it has a second hard link.
     """
     if os.path.lexists(path) and not is_recorder_file(path):
         raise _foreign(path)
 
 
 def is_recorder_file(path: Path) -> bool:
-    """Return whether a recorder made a file, by its content; it must have no second name and may be blank."""
+    """Return whether a recorder made a file, judging by its content.
+
+    It may be blank, but must not have a second hard link.
+    """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
     except OSError:
@@ -259,9 +263,9 @@ def _foreign(path: Path) -> RecordingError:
 
 _START, _STRETCH = 4096, 1 << 20
 _BARE = 48
-"""Bytes of an HDF5 file that does not even have a root yet."""
+"""Bytes of an HDF5 file that does not yet have a root group."""
 _MOST_LOCK = 32
-"""Bytes of a lock: a process id."""
+"""Maximum bytes of a lock file, which holds a process id."""
 
 
 def _is_recorder_content(path: Path, fd: int) -> bool:
@@ -281,7 +285,7 @@ def _is_recorder_content(path: Path, fd: int) -> bool:
 
 
 def _is_blank(fd: int) -> bool:
-    """Return whether a file is empty or all zero, as a power cut can leave a new file."""
+    """Return whether a file is empty or all zeros, as a power cut can leave a new file."""
     offset = 0
     while data := os.pread(fd, _STRETCH, offset):
         if data.strip(b"\0"):
@@ -291,7 +295,7 @@ def _is_blank(fd: int) -> bool:
 
 
 def remove_own(path: Path, made: os.stat_result) -> None:
-    """Remove a file if it is still the given one; another file of that name stays.
+    """Remove a file unless its name now belongs to a different file.
 
     Args:
         path: Its name.
@@ -303,11 +307,11 @@ def remove_own(path: Path, made: os.stat_result) -> None:
 
 
 HOW_TO_RECORD = "Record a run first: qdebug record MODEL --backend NAME --inputs FILE.npz -o OUT.h5."
-"""Hint where there is not a recording."""
+"""Hint for a path without a recording."""
 
 
 def open_regular(path: Path, *, flags: int = 0) -> int:
-    """Open a file for reading; return its descriptor.
+    """Open a file for reading. Return its descriptor.
 
     Args:
         path: The file.
@@ -331,7 +335,7 @@ _UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 def lock_holder(target: Path) -> str:
-    """Return the process that writes a recording, as text; "" if there is none."""
+    """Return the process that writes a recording, as text; "" if none does."""
     try:
         fd = os.open(target.parent / (target.name + ".lock"), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
@@ -348,16 +352,16 @@ def lock_holder(target: Path) -> str:
 
 
 class WriterLock:
-    """Hold an exclusive lock on a small file beside the target, which contains the holder's process id.
+    """Hold an exclusive lock on a small file next to the target, which contains the holder's process id.
 
-    The lock is flock's: it belongs to the open file, so it also excludes a second writer of the same process, and the
-    kernel drops it when the process dies in any way. A left-over file without a holder is taken over.
+    The lock is a flock, which belongs to the open file. So it also excludes a second writer in the same process, and
+    the kernel drops it however the process dies. A left-over file without a holder is taken over.
 
     Args:
         target: The file to be written.
 
     Raises:
-        RecordingError: Another writer holds the lock, its name belongs to another file, or the folder cannot be
+        RecordingError: Another writer holds the lock, its name belongs to a different file, or the folder cannot be
             written.
     """
 
@@ -383,7 +387,7 @@ class WriterLock:
             raise cannot_write(target, exc) from None
 
     def _try(self, target: Path) -> int:
-        """Open and lock the file; -1 if it was removed meanwhile and another try is needed."""
+        """Open and lock the file; -1 if it was removed meanwhile and the caller must try again."""
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe must not block us
         fd = os.open(self.path, flags, 0o666)
         try:
@@ -413,7 +417,7 @@ class WriterLock:
         return fd
 
     def _is_current(self, fd: int) -> bool:
-        """Return whether the open file is still the one at the path: its last holder may have removed it."""
+        """Return whether the open file is still the file at the path, since its last holder may have removed it."""
         try:
             return os.path.samestat(os.fstat(fd), self.path.lstat())
         except FileNotFoundError:
@@ -425,14 +429,14 @@ class WriterLock:
         return -1
 
     def release(self) -> None:
-        """Remove the file and drop the lock; a second call does nothing."""
+        """Remove the file and drop the lock. A second call does nothing."""
         if self._fd >= 0:
             with contextlib.suppress(OSError):  # the host program may have closed all that was open
                 remove_own(self.path, os.fstat(self._fd))
             self.abandon()
 
     def abandon(self) -> None:
-        """Only close the file, in a forked child whose parent keeps the lock."""
+        """Only close the file, for a forked child whose parent keeps the lock."""
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             with contextlib.suppress(OSError):  # the host program may have closed all that was open
@@ -440,7 +444,7 @@ class WriterLock:
 
 
 def part_of(path: Path) -> Path:
-    """Return the name of a recording's file while it is written."""
+    """Return the name of a recording's unfinished file."""
     return path.parent / (path.name + ".part")  # a folder such as "." has no name
 
 
@@ -450,7 +454,7 @@ def journal_of(path: Path) -> Path:
 
 
 def target_of(path: Path) -> Path:
-    """Return the recording of NAME.part or NAME.journal; any other path itself."""
+    """Return the recording that NAME.part or NAME.journal belongs to. Any other path is returned unchanged."""
     for ending in (".part", ".journal"):
         if path.name.endswith(ending) and path.name != ending:
             return path.with_name(path.name.removesuffix(ending))
@@ -474,11 +478,11 @@ def unfinished(path: Path) -> bool:
 
 
 _SUPERBLOCK = struct.Struct("<8s3xB16xQ")
-"""Of HDF5's first bytes: magic, whether it is open for writing, and the size of the file."""
+"""Part of HDF5's first bytes: magic, whether the file is open for writing, and its size."""
 
 
 def is_whole(part: Path) -> bool:
-    """Return whether an unfinished file is completely written and only needs renaming."""
+    """Return whether an unfinished file is completely written and needs only renaming."""
     try:
         fd = os.open(part, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
     except OSError:
@@ -496,7 +500,7 @@ def is_whole(part: Path) -> bool:
 
 
 def recover_hint(path: Path) -> str:
-    """Return a hint on how to get the values of an unfinished run."""
+    """Return a hint about how to recover the values of an unfinished run."""
     return f"Rebuild it: {recover_command(path)}."
 
 
@@ -506,10 +510,10 @@ def recover_command(path: Path) -> str:
 
 
 def check_target(path: Path, *, force: bool) -> None:
-    """Refuse a path that cannot be recorded to, or must not be overwritten.
+    """Refuse a path that cannot be recorded to, or that must not be overwritten.
 
     Raises:
-        OutputExistsError: There is a file, and `force` is not set.
+        OutputExistsError: The file exists and `force` is not set.
         RecordingError: It is a folder or a device, its folder is missing, or an unfinished run left values there.
     """
     if path.is_dir():
@@ -542,7 +546,7 @@ def cannot_write(path: Path, exc: Exception) -> RecordingError:
 
 
 def cause(exc: Exception) -> str:
-    """Return the reason of a failure in a few words, without a library's internals."""
+    """Return the reason for a failure in a few words, without a library's internals."""
     if isinstance(exc, NotRegularFileError):
         return str(exc.strerror)
     number = getattr(exc, "errno", None)

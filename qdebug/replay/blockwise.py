@@ -1,4 +1,4 @@
-"""Apply functions of single elements, or of rows, to huge arrays block by block.
+"""Apply element-wise or row-wise functions to huge arrays block by block.
 
 Intermediate results then stay in a core's cache, and each block is a checkpoint for cancellation. The result equals
 that of the function on whole arrays, bit for bit and in memory order, which determines the order of later sums.
@@ -18,11 +18,11 @@ __all__ = ["by_rows", "cut", "elementwise", "part_of"]
 _BLOCK = 1 << 16
 """Elements of a block."""
 _LARGE = 1 << 20
-"""Elements up to which an array is not split: a few milliseconds of work."""
+"""Largest array that is not split: a few milliseconds of work."""
 
 
 def cut(shape: tuple[int, ...], limit: int) -> Iterator[tuple[slice, ...]]:
-    """Yield blocks that partition a shape: slices along one axis, with single indices in the axes before it.
+    """Yield the blocks that partition a shape: slices along one axis, with single indices along the axes before it.
 
     Args:
         shape: The shape.
@@ -53,11 +53,11 @@ def part_of(parameter: np.ndarray, block: tuple[slice, ...]) -> np.ndarray:
 
 
 def elementwise(function: Callable[..., np.ndarray], *arrays: np.ndarray) -> np.ndarray:
-    """Apply a function of single elements to arrays that broadcast.
+    """Apply an element-wise function to arrays that broadcast together.
 
     Args:
-        function: Called with as many arrays; gives one of the shape that they broadcast to. An element of it must
-            depend on nothing but the elements in its place.
+        function: Called with one block of each array; returns an array of their broadcast shape. Each element of the
+            result must depend only on the elements at the same position.
         arrays: The operands.
     """
     try:
@@ -107,7 +107,7 @@ def by_rows(
         function: Called with all dimensions; returns arrays with the same extents along those axes. Each index along
             them must be computed independently.
         array: The array.
-        axes: Number of leading axes that are independent.
+        axes: Number of independent leading axes.
     """
     lead = array.shape[:axes]
     if array.size <= _LARGE or prod(lead) < 2 or not array.flags.c_contiguous:

@@ -1,4 +1,4 @@
-"""Unpack weights of a few bits, packed into bytes, with a scale for each block. Begin at `blockwise_weight`.
+"""Unpack weights of a few bits that are packed into bytes, with one scale per block. Begin at `blockwise_weight`.
 
 The layouts are those of com.microsoft (onnxruntime, docs/ContribOperators.md). MatMulNBits stores columns, each as
 blocks of `block_size` rows packed lowest bits first; zero points are packed likewise, block by block of a column.
@@ -19,12 +19,12 @@ from qdebug.model.dtypes import logical_name
 __all__ = ["blockwise_weight", "codes_in_bytes", "half_steps", "packed_inputs", "rounded_in_blocks", "rounds_data"]
 
 _INT8 = 4
-"""Accuracy level at which data may be rounded to codes of 8 bits."""
+"""Accuracy level at which data may be rounded to 8-bit codes."""
 _LARGEST = 127
 
 
 def rounds_data(node: Node) -> bool:
-    """Return whether a node is a MatMulNBits that may round its data to 8-bit codes, block by block.
+    """Return whether a node is a MatMulNBits that may round its data to 8-bit codes block by block.
 
     Its accuracy level permits it; whether it happens depends on the runtime and the CPU.
     """
@@ -32,7 +32,7 @@ def rounds_data(node: Node) -> bool:
 
 
 def rounded_in_blocks(x: np.ndarray, block: int) -> np.ndarray:
-    """Round data to 8-bit codes, scaled so that the largest magnitude of a block is 127; return real numbers."""
+    """Round data to 8-bit codes, scaled so that each block's largest magnitude is 127. Return real numbers."""
     blocks = -(-x.shape[-1] // block)
     padded = np.zeros((*x.shape[:-1], blocks * block), np.float32)
     padded[..., : x.shape[-1]] = x
@@ -51,18 +51,18 @@ def packed_inputs(node: Node) -> tuple[str, ...]:
 
 
 def blockwise_weight(node: Node, values: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Unpack the weight of a product or of a lookup.
+    """Unpack the weight of a matrix product or of a table lookup.
 
     Args:
         node: A node whose operator packs its weight.
         values: Its constants by name.
 
     Returns:
-        Codes less their zero point, or levels, and the scale of each, both as float32: [K, N] of a product, as its
-        weight is; in the shape of the table of a lookup.
+        Codes minus their zero point, or levels, and their scales, both as float32: shaped [K, N] like the weight for a
+        product, shaped like the table for a lookup.
 
     Raises:
-        KernelError: The constants do not fit the attributes, or columns are grouped by an index.
+        KernelError: The constants do not match the attributes, or columns are grouped by an index.
     """
     if any(name not in values for name in packed_inputs(node)) or len(packed_inputs(node)) < 2:
         raise KernelError(f"Node {node.name!r} has a weight, a scale or a zero point without values.")
@@ -126,7 +126,7 @@ _NF4 = (
     -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
     0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0,
 )  # fmt: skip
-"""Levels of 4 bits by their code. Source: onnxruntime, blockwise_quant_block_bnb4.h; Dettmers et al. 2023, QLoRA."""
+"""The 16 levels of 4-bit codes. Source: onnxruntime, blockwise_quant_block_bnb4.h; Dettmers et al. 2023, QLoRA."""
 _LEVELS = tuple(np.array(each, np.float32) for each in ((*_FP4, *(-level for level in _FP4)), _NF4))
 
 
@@ -138,7 +138,7 @@ def _levels(node: Node) -> np.ndarray:
 
 
 def _unpack_levels(node: Node, values: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Unpack the weight of a MatMulBnb4: 4-bit levels, the first of two in the high bits of a byte.
+    """Unpack the weight of a MatMulBnb4: 4-bit levels, two per byte with the first in the high bits.
 
     Blocks of the transposed weight, each scaled by its largest magnitude, may cross row ends. Source: onnxruntime,
     DequantizeBlockBnb4 (blockwise_quant_block_bnb4.h).
@@ -161,8 +161,8 @@ def _unpack_levels(node: Node, values: Mapping[str, np.ndarray]) -> tuple[np.nda
 def _unpack_table(node: Node, values: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Unpack the table of a GatherBlockQuantized, with blocks along one axis; the last block may be shorter.
 
-    4-bit integers are stored one by one; a byte holds 1, 2 or 4 codes along the last axis, lowest bits first. Source:
-    onnxruntime, gather_block_quantized.cc.
+    Integer tensors of 4 bits are not packed; a byte of other tensors holds 1, 2 or 4 codes along the last axis, lowest
+    bits first. Source: onnxruntime, gather_block_quantized.cc.
     """
     data, scale = values[node.inputs[0]], values[node.inputs[2]].astype(np.float32)
     bits, block, axis = (
@@ -206,7 +206,7 @@ def _extent(node: Node, name: str) -> int:
 
 
 def codes_in_bytes(packed: np.ndarray, bits: int) -> np.ndarray:
-    """Split bytes along the last axis into codes, lowest bits first; ValueError if they are no bytes."""
+    """Split bytes along the last axis into codes, lowest bits first. Raise ValueError for any other dtype."""
     if packed.dtype not in (np.uint8, np.int8):
         raise ValueError(f"packed codes are {packed.dtype}, not bytes")
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
@@ -215,7 +215,7 @@ def codes_in_bytes(packed: np.ndarray, bits: int) -> np.ndarray:
 
 
 def _zero_points(node: Node, zero_points: np.ndarray | None, shape: tuple[int, int], bits: int) -> np.ndarray:
-    """Return the zero point of each block: the middle code by default; floats are returned unchanged."""
+    """Return the zero point of each block: the middle code by default. Float zero points are returned unchanged."""
     columns, blocks = shape
     if zero_points is None:
         return np.full(shape, 2.0 ** (bits - 1), np.float32)

@@ -15,7 +15,7 @@ from qdebug.replay.scaling import Fixed, Scales
 __all__ = ["BLOCK", "Columns", "HeavyPart", "Operation", "Start", "load", "nested"]
 
 BLOCK = 1 << 15
-"""Elements of a block; intermediate results then stay in a core's cache."""
+"""Elements per block, so that intermediate results stay in a core's cache."""
 
 
 _COORDINATES = "coordinates"
@@ -27,8 +27,8 @@ class HeavyPart:
 
     Args:
         columns: Contents of the columns, see `qdebug.replay.variant.FORMS`.
-        accumulate: How products are summed, with order and distance of pairs.
-        bias: Where the bias enters; "float" for any later place.
+        accumulate: How products are summed, with the order and the distance of pairs.
+        bias: Where the bias is added; "float" for any place after the sums.
     """
 
     columns: str = "sum"
@@ -38,18 +38,18 @@ class HeavyPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Columns:
-    """The numbers that programs start from.
+    """The numbers that a program starts from.
 
     Args:
-        sums: Their heavy part.
+        sums: The heavy part that computed them.
         values: One array for each operand of the form: integers in a dtype that holds them exactly, or real numbers. In
             the output's shape with channels first, or flat if `places` is given.
         shape: Shape of the whole output, channels first.
         count: Number of averaged elements, broadcasting to `shape`; None without averages.
         places: Flat positions of the elements in `shape`; None if all are present.
-        member: Index of the operand of each element, broadcasting to `shape`; None unless tensors are joined.
+        member: Operand index of each element, broadcasting to `shape`; None unless tensors are joined.
         bound: Largest possible magnitude of integers; 0 if unknown.
-        memo: Cache for the programs of one unit; shared with selections.
+        memo: Cache for the programs of a unit; shared with selections.
         spreads: Cache of parameters broadcast to these values.
     """
 
@@ -75,7 +75,7 @@ class Columns:
             places: Flat positions in C order of the whole output, channels first.
 
         Raises:
-            ValueError: The columns are a selection already.
+            ValueError: The columns are already a selection.
         """
         if self.places is not None:
             raise ValueError("columns can be selected only once")
@@ -87,7 +87,7 @@ class Columns:
         """Reshape a parameter of the whole output to broadcast to the values.
 
         Raises:
-            KernelError: It does not broadcast to the output.
+            KernelError: The parameter does not broadcast to the output.
         """
         if parameter.size == 1:
             return parameter.reshape(())
@@ -113,10 +113,10 @@ class Operation:
 
     Args:
         apply: Takes the numbers (a tuple of arrays), an output array or None, and the parameters; returns the result,
-            in another array if the dtype changes.
+            in a new array if the dtype changes.
         parameters: Arrays that broadcast to the whole output.
         text: The operation as a numpy expression of the numbers `v`, with `{}` for each parameter, for an exported
-            program; None if there is none.
+            program; None if it cannot be written as one.
     """
 
     apply: Callable[..., np.ndarray]
@@ -132,9 +132,9 @@ class Start:
         operation: Computes the first value from the columns.
         dtype: The type that the program computes in: np.float32, np.float64 or np.int64.
         scales: The scales of the program's multiplier.
-        whole: The integers of the multiplier, if they are no function of `scales`.
+        whole: The integers of the multiplier, if they are not computed from `scales`.
         tag: Identity of the scales; equal for starts with equal scales.
-        zero: The summand of the step `zp`; None for the output's zero point.
+        zero: The value that the step `zp` adds; None for the output's zero point.
         one: The real value of the number 1; None for the scale of the sums.
     """
 
@@ -148,7 +148,7 @@ class Start:
 
 
 def load(dtype: type[np.generic], place: int = 0) -> Operation:
-    """Return an operation that copies numbers into a dtype and never changes them."""
+    """Return an operation that copies numbers into a dtype. The numbers themselves are never modified."""
 
     def apply(numbers: tuple[np.ndarray, ...], out: np.ndarray | None) -> np.ndarray:
         del out
@@ -158,7 +158,7 @@ def load(dtype: type[np.generic], place: int = 0) -> Operation:
 
 
 def nested(operations: Sequence[Operation]) -> Callable[[tuple[np.ndarray, ...], Sequence[np.ndarray]], np.ndarray]:
-    """Compose operations into one function, which takes their parameters in sequence."""
+    """Compose operations into one function that takes all their parameters in sequence."""
 
     def run(numbers: tuple[np.ndarray, ...], parameters: Sequence[np.ndarray]) -> np.ndarray:
         used = 0

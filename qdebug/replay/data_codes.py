@@ -1,9 +1,9 @@
-"""Ways in which products round their data to codes at run time: as the node states, or as a runtime may do instead.
+"""How products round their data to codes at run time: as the node states, or as a runtime may do instead.
 
-ONNX Runtime gives all data of a DynamicQuantizeMatMul one scale. A FULLY_CONNECTED of TensorFlow Lite on real data with
-a quantized weight gives each row a scale. TensorFlow Lite's own kernels round symmetrically unless the node states
+ONNX Runtime uses one scale for all data of a DynamicQuantizeMatMul. A FULLY_CONNECTED of TensorFlow Lite on real data
+with a quantized weight uses one scale per row. TensorFlow Lite's own kernels round symmetrically unless the node states
 otherwise; XNNPACK, which replaces them by default, never does; a delegate may compute with real data. A
-DynamicQuantizeLSTM of ONNX Runtime gives the states of all samples of a thread one scale.
+DynamicQuantizeLSTM of ONNX Runtime uses one scale for the states of all samples of a thread.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ __all__ = [
 ]
 
 BY_ROW = "data_codes"
-"""Attribute of a product with a scale for each row of its data: the rounding."""
+"""Attribute of a product with one scale per row of its data; its value names the rounding."""
 SYMMETRIC, ASYMMETRIC, NO_CODES = "symmetric", "asymmetric", "none"
 ROW_GROUPS = "row_groups"
-"""Attribute of a recurrent layer: number of sample groups, each with a scale for its state."""
+"""Attribute of a recurrent layer: number of sample groups, each with one scale for its state."""
 _GROUPS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128)
 _LOW, _HIGH = -128, 127
 
 
 def roundings(node: Node) -> tuple[Node, ...]:
-    """Return a node for each way in which its data may be rounded to codes, the stated one first."""
+    """Return one node for each possible rounding of its data to codes, the stated rounding first."""
     if rounds_data(node):
         other_attrs = {name: value for name, value in node.attrs.items() if name != "accuracy_level"}
         return node, replace(node, attrs=other_attrs)
@@ -69,14 +69,14 @@ def rounding_assumed(node: Node, stated: Node) -> str | None:
 
 
 def chosen_codes(attrs: Mapping[str, AttrValue], x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Round data to codes by their range.
+    """Quantize data by their range.
 
     Args:
         attrs: Attributes of the product.
         x: float32, (..., K).
 
     Returns:
-        Codes, scale and zero point; real data with a scale of 1 where the node rounds none.
+        Codes, scale and zero point. If the node does not round its data, the real data with a scale of 1.
     """
     how = attrs.get(BY_ROW)
     if how is None:
@@ -101,9 +101,9 @@ def _symmetric(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _asymmetric(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Round each row with the scale and zero point that map its range, widened to hold 0, to all codes.
+    """Round each row with the scale and zero point that map its range, widened to include 0, to all codes.
 
-    Source: PortableAsymmetricQuantizeFloats, in the same file.
+    Source: PortableAsymmetricQuantizeFloats, same file.
     """
     low, high = (extreme(x, axis=-1, keepdims=True, initial=0) for extreme in (np.min, np.max))
     exact = (high - low).astype(np.float64) / (_HIGH - _LOW)  # the width is rounded to float32, as was measured

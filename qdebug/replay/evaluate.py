@@ -1,4 +1,4 @@
-"""Compute a unit by a variant: the heavy part first, then programs on all or some of its columns."""
+"""Compute a unit by a variant: the heavy part first, then the program on all or some of its columns."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def averaged(unit: Unit, sums: HeavyPart) -> Columns:
 
 
 def reduced(unit: Unit, sums: HeavyPart) -> Columns:
-    """Sum over axes: all spatial axes for a global pool, the attribute's for a mean."""
+    """Sum over axes: all spatial axes for a global pool, the axes of the attribute for a mean."""
     operand = unit.operands[0]
     shape = operand.codes.shape
     call = Call(inputs=(), attrs=unit.attrs)
@@ -102,7 +102,7 @@ def paired(unit: Unit, sums: HeavyPart) -> Columns:
 
 
 def coded(unit: Unit, sums: HeavyPart) -> Columns:
-    """Return the operand's codes, or its centered codes; real values unchanged."""
+    """Return the operand's codes or centered codes. Real values are returned unchanged."""
     if unit.function and unit.kind == "requantize":
         return moved(unit, sums)
     operand = unit.operands[0]
@@ -114,7 +114,7 @@ def coded(unit: Unit, sums: HeavyPart) -> Columns:
 
 
 def joined(unit: Unit, sums: HeavyPart) -> Columns:
-    """Join the codes of all operands along an axis, or their centered codes."""
+    """Join the codes or centered codes of all operands along an axis."""
     is_uncentered = sums.columns == "codes"
     if not is_uncentered:
         _only_sums(unit, sums)
@@ -174,7 +174,7 @@ def _inputs_after_data(unit: Unit, other_inputs: tuple[np.ndarray, ...]) -> tupl
 
 
 def softmaxed(unit: Unit, sums: HeavyPart) -> Columns:
-    """Return probabilities, in float32 or float64, or from ONNX Runtime's table of exponentials."""
+    """Return probabilities, computed in float32 or float64 or from ONNX Runtime's table of exponentials."""
     x = unit.operands[0].codes
     if sums.columns == "ort" and x.dtype.itemsize > 1:
         raise ValueError("the table of exponentials is for 8-bit codes")
@@ -259,10 +259,10 @@ def accumulate(unit: Unit, sums: HeavyPart) -> Columns:
         sums: The sums to compute: `Variant.sums` of any variant of the group.
 
     Returns:
-        The columns of every element of the output.
+        The columns, for every element of the output.
 
     Raises:
-        KernelError: The unit cannot be computed so.
+        KernelError: The unit cannot be computed this way.
     """
     try:
         return _HEAVY[unit.kind](unit, sums)
@@ -275,7 +275,7 @@ def finish(unit: Unit, columns: Columns, variant: Variant) -> np.ndarray:
 
     Args:
         unit: The unit that the columns are of.
-        columns: All of them, or those that `Columns.take` selected.
+        columns: All columns, or a selection from `Columns.take`.
         variant: A variant with the same `sums`.
 
     Returns:
@@ -316,7 +316,7 @@ def compute(unit: Unit, variant: Variant) -> np.ndarray:
         Codes in the node's own layout.
 
     Raises:
-        KernelError: The unit cannot be computed so.
+        KernelError: The unit cannot be computed this way.
     """
     columns = accumulate(unit, variant.sums)
     codes = _run(unit, columns, variant).reshape(columns.shape)
@@ -324,7 +324,7 @@ def compute(unit: Unit, variant: Variant) -> np.ndarray:
 
 
 def _run(unit: Unit, columns: Columns, variant: Variant) -> np.ndarray:
-    """Run a program on columns; a function of one code is computed once for each possible code and looked up."""
+    """Run a program on columns. A function of a single code is computed once per possible code and looked up."""
     codes = columns.values[0]
     if unit.kind != "lookup" or unit.per_channel or codes.dtype.kind not in "iu":
         return run_program(unit, columns, variant)

@@ -1,6 +1,6 @@
 """Limit the size of a replay, from shapes and settings, before a kernel runs.
 
-Shapes, attributes and settings come from a recording, which may be damaged or hostile: a Tile of one element can
+Shapes, attributes and settings come from a recording, which may be damaged or hostile: a Tile of a single element can
 request any size. Each kernel whose output can exceed its inputs estimates its cost. A node is refused if it would
 output more elements than were recorded, or if its work is out of proportion to the recorded tensors. Begin at
 `refuse_beyond`.
@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 Shape = tuple[int, ...]
-"""The shape of an array, which need not exist."""
+"""The shape of an array that need not exist."""
 Recorded = Callable[[str], int | None]
 
 
@@ -48,8 +48,8 @@ class Cost(NamedTuple):
     """The cost of computing a node.
 
     Args:
-        elements: Elements of its first output; None if they are no more than its inputs, or unknown.
-        passed: Elements read and written on the way.
+        elements: Elements of its first output; None if unknown, or if not more than in its inputs.
+        passed: Intermediate elements that are read and written.
         turns: Loop iterations.
     """
 
@@ -68,12 +68,12 @@ _LIMITS: ContextVar[_Limits] = ContextVar("room", default=_Limits())  # noqa: B0
 
 @contextmanager
 def room(*, most: int | None = None, recorded: Recorded | None = None) -> Iterator[None]:
-    """Set the size limits of nodes that are computed inside the block.
+    """Set the size limits for nodes computed inside the `with` block.
 
     Args:
         most: Maximum elements of a tensor of unknown size; None keeps the outer limit.
-        recorded: Returns the recorded number of elements of a tensor by its name, None if unknown; None keeps the outer
-            function.
+        recorded: Returns the recorded number of elements of a tensor by its name, or None if unknown; None keeps the
+            outer function.
     """
     outer = _LIMITS.get()
     limits = _Limits(outer.most if most is None else most, outer.recorded if recorded is None else recorded)
@@ -86,10 +86,10 @@ def room(*, most: int | None = None, recorded: Recorded | None = None) -> Iterat
 
 @contextmanager
 def recorded_limits(recording: Recording, place: tuple[int, int], *, times: int = 1) -> Iterator[None]:
-    """Limit the nodes that are computed inside the block to the recorded sizes.
+    """Limit the nodes computed inside the `with` block to the recorded sizes.
 
     Args:
-        recording: The run of the nodes.
+        recording: The recorded run of the nodes.
         place: Sample and step.
         times: Number of samples and steps computed at once.
     """
@@ -98,10 +98,10 @@ def recorded_limits(recording: Recording, place: tuple[int, int], *, times: int 
 
 
 def recorded_sizes(recording: Recording, place: tuple[int, int], *, times: int = 1) -> Recorded:
-    """Return a cached function that gives the recorded number of elements of a tensor.
+    """Return a cached function from a tensor's name to its recorded number of elements.
 
     Args:
-        recording: The run of the tensors.
+        recording: The recorded run of the tensors.
         place: Sample and step.
         times: Number of samples and steps computed at once.
     """
@@ -115,12 +115,12 @@ def recorded_sizes(recording: Recording, place: tuple[int, int], *, times: int =
 
 
 def max_elements(shapes: Sequence[Shape]) -> int:
-    """Return the maximum elements of a tensor that is computed from tensors of these shapes."""
+    """Return the maximum number of elements of a tensor that is computed from tensors of these shapes."""
     return max(REPLAY_MIN_ELEMENTS, REPLAY_MAX_GROWTH * max((math.prod(shape) for shape in shapes), default=1))
 
 
 def broadcast(*shapes: Shape) -> Shape | None:
-    """Return the shape that shapes broadcast to; None if they do not."""
+    """Return the common shape that the given shapes broadcast to; None if they are incompatible."""
     out = [1] * max((len(shape) for shape in shapes), default=0)
     for shape in shapes:
         for axis, extent in enumerate(reversed(shape), 1):
@@ -131,7 +131,7 @@ def broadcast(*shapes: Shape) -> Shape | None:
 
 
 def elementwise(*shapes: Shape) -> Cost:
-    """Return the cost of a node that combines tensors element by element."""
+    """Return the cost of combining tensors element by element."""
     shape = broadcast(*shapes)
     return Cost(None) if shape is None else Cost(math.prod(shape))
 

@@ -1,12 +1,12 @@
-"""Forms of activations that some backends compute in fixed point, with integers only.
+"""Forms for activations that some backends compute in integer-only fixed point.
 
 Sources: TensorFlow Lite, kernels/internal/reference/hard_swish.h and softmax.h and integer_ops/logistic.h,
 kernels/activations.cc and elementwise.cc.
 
-Exponential and reciprocal follow gemmlowp (gemmlowp/fixedpoint/fixedpoint.h, with its constants), and are equal on
-every processor. A number with `bits` integer bits is stored as an integer times 2**-(width - 1 - bits). TensorFlow
-Lite's reference kernels and CMSIS-NN use them with 32 bits for softmax, and with 16 bits for sigmoid and tanh of 16-bit
-codes.
+Exponential and reciprocal follow gemmlowp (gemmlowp/fixedpoint/fixedpoint.h, with its constants), and give equal
+results on every processor. A number with `bits` integer bits is stored as an integer times 2**-(width - 1 - bits).
+TensorFlow Lite's reference kernels and CMSIS-NN use them with 32 bits for softmax, and with 16 bits for sigmoid and
+tanh of 16-bit codes.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _POWERS = (
 """exp(-2**n) for each n, as numbers below 1."""
 
 _GUESS, _SLOPE = 1515870810, -1010580540
-"""48/17 and -32/17 with two integer bits: the best start of Newton's iteration on [1/2, 1]."""
+"""48/17 and -32/17 with two integer bits: the best initial guess for Newton's iteration on [1/2, 1]."""
 
 _ROUNDS = 3
 
@@ -69,7 +69,7 @@ def _one(width: int) -> int:
 
 
 def _exp_series(values: np.ndarray, width: int) -> np.ndarray:
-    """Compute exp on [-1/4, 0) by its series of fourth order around -1/8; no integer bits."""
+    """Compute exp on [-1/4, 0) by its fourth-order series around -1/8, without integer bits."""
     x = values + (1 << (width - 4))
     square = _product(x, x, width)
     cube, fourth = _product(square, x, width), _product(square, square, width)
@@ -79,7 +79,7 @@ def _exp_series(values: np.ndarray, width: int) -> np.ndarray:
 
 
 def exp_of_negative(values: np.ndarray, bits: int, *, width: int = _WIDE) -> np.ndarray:
-    """Compute exp(x) of numbers up to 0.
+    """Compute exp(x) for numbers up to 0.
 
     Args:
         values: Numbers with `bits` integer bits, as integers.
@@ -102,7 +102,7 @@ def exp_of_negative(values: np.ndarray, bits: int, *, width: int = _WIDE) -> np.
 
 
 def reciprocal_of_one_plus(values: np.ndarray, *, width: int = _WIDE) -> np.ndarray:
-    """Compute 1 / (1 + x) of numbers from 0 to 1, without integer bits, by Newton's iteration."""
+    """Compute 1 / (1 + x) for numbers from 0 to 1, without integer bits, by Newton's iteration."""
     total = values + _one(width)
     half = shift_right(total, 1, "away")
     x = _narrow_constant(_GUESS, width) + _product(half, _narrow_constant(_SLOPE, width), width)
@@ -113,14 +113,14 @@ def reciprocal_of_one_plus(values: np.ndarray, *, width: int = _WIDE) -> np.ndar
 
 
 def logistic_of(values: np.ndarray, bits: int, *, width: int) -> np.ndarray:
-    """Compute 1 / (1 + exp(-x)) of numbers with `bits` integer bits; the result has none."""
+    """Compute 1 / (1 + exp(-x)) for numbers with `bits` integer bits. The result has no integer bits."""
     positive = reciprocal_of_one_plus(exp_of_negative(-np.abs(values), bits, width=width), width=width)
     result = np.where(values > 0, positive, _one(width) - positive)
     return np.where(values == 0, 1 << (width - 2), result)
 
 
 def tanh_of(values: np.ndarray, bits: int, *, width: int) -> np.ndarray:
-    """Compute tanh(x), as (1 - e) / (1 + e) of e = exp(-2 |x|), of numbers with `bits` integer bits."""
+    """Compute tanh(x) for numbers with `bits` integer bits, as (1 - e) / (1 + e) with e = exp(-2 |x|)."""
     exponential = exp_of_negative(-np.abs(values), bits + 1, width=width)  # the same integer, read as twice the number
     half = shift_right(exponential + _one(width), 1, "away")
     x = _narrow_constant(_GUESS, width) + _product(half, _narrow_constant(_SLOPE, width), width)
@@ -142,7 +142,7 @@ _WORD = 31
 
 
 def _short_multiplier(real: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return a 16-bit multiplier with its exponent, rounded from the 32-bit multiplier."""
+    """Return a 16-bit multiplier and its exponent, rounded from the 32-bit multiplier."""
     multiplier, exponent = quantize_multiplier(real.astype(np.float64), bits=_WORD, rounding="away")
     return np.minimum(shift_right(multiplier, _SHORT, "up"), _SHORT_END), exponent
 
@@ -184,7 +184,7 @@ _ROOT_ROUNDS, _ROOT_SHIFT, _ROOT_BITS = 5, 11, 20
 
 
 def inverse_root_of(values: np.ndarray) -> np.ndarray:
-    """Compute 1 / sqrt(x) of integers above 0 by Newton's iteration, with 20 fractional bits.
+    """Compute 1 / sqrt(x) for integers above 0 by Newton's iteration, with 20 fractional bits.
 
     Source: GetInvSqrtQuantizedMultiplierExp (tensorflow/lite/kernels/internal/quantization_util.h).
     """
@@ -206,10 +206,10 @@ def inverse_root_of(values: np.ndarray) -> np.ndarray:
 
 
 def inverse_root(unit: Unit, columns: Columns, variant: Variant) -> Start:
-    """Compute 1 / sqrt(x) of centered codes; the program scales it to the output.
+    """Compute 1 / sqrt(x) of centered codes. The program then scales it to the output.
 
-    0 gives the largest code, and negative codes, which the runtime refuses, the lowest. Source: RsqrtEvalQuantized
-    (tensorflow/lite/kernels/elementwise.cc).
+    0 becomes the largest code. Negative codes, which the runtime refuses, become the lowest code. Source:
+    RsqrtEvalQuantized (tensorflow/lite/kernels/elementwise.cc).
     """
     del columns, variant
     operand = unit.operands[0]
@@ -230,7 +230,7 @@ def inverse_root(unit: Unit, columns: Columns, variant: Variant) -> Start:
 
 
 def squashed(unit: Unit, columns: Columns, variant: Variant) -> Start:
-    """Compute Sigmoid or Tanh, of inputs below 8 in 16 bits, or below 16 in 32 bits.
+    """Compute Sigmoid or Tanh: in 16 bits for inputs below 8, in 32 bits for inputs below 16.
 
     The scales are powers of two, and the program shifts right to the output's scale.
     """
@@ -268,7 +268,7 @@ def _power(scale: np.ndarray) -> int:
     """Return the exponent of a scale that is a power of two.
 
     Raises:
-        ValueError: It is no power of two.
+        ValueError: The scale is not a power of two.
     """
     fraction, exponent = np.frexp(scale.astype(np.float64))
     if scale.size != 1 or float(fraction.reshape(-1)[0]) != 0.5:
@@ -277,7 +277,7 @@ def _power(scale: np.ndarray) -> int:
 
 
 def fixed_probabilities(operand: Operand, codes: np.ndarray, bits: int) -> np.ndarray:
-    """Compute a softmax along the last axis in fixed point of 31 bits.
+    """Compute a softmax along the last axis in 31-bit fixed point.
 
     Args:
         operand: The operand of the codes.

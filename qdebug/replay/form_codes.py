@@ -1,4 +1,4 @@
-"""Forms of functions of one code: the first value of a program, computed from the code alone."""
+"""Forms for functions of a single code: the first value of a program depends on that code alone."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def apply_function(unit: Unit, real: np.ndarray) -> np.ndarray:
 
 
 def logistic(real: np.ndarray) -> np.ndarray:
-    """Compute the sigmoid as ONNX Runtime does: a quotient of polynomials, by fused multiply-adds.
+    """Compute the sigmoid as ONNX Runtime does: a quotient of polynomials with fused multiply-adds.
 
     The coefficients are Eigen's (onnxruntime/core/mlas/lib/logistic.cpp).
     """
@@ -61,7 +61,7 @@ def logistic(real: np.ndarray) -> np.ndarray:
 
 
 def hyperbolic_tangent(real: np.ndarray) -> np.ndarray:
-    """Compute tanh as ONNX Runtime does, in the same way as `logistic` (onnxruntime/core/mlas/lib/tanh.cpp)."""
+    """Compute tanh as ONNX Runtime does, like `logistic` (onnxruntime/core/mlas/lib/tanh.cpp)."""
     return _quotient(real, _TANH_END, _TANH_NUMERATOR, _TANH_DENOMINATOR)
 
 
@@ -84,7 +84,7 @@ def _horner(square: np.ndarray, coefficients: tuple[float, ...]) -> np.ndarray:
 def tabled(unit: Unit, columns: Columns, variant: Variant) -> Start:
     """Apply a function to the real value of each code.
 
-    The form `stepped` finds the real values as Glow does: from the lowest code up, adding the scale again and again in
+    The form `stepped` finds the real values as Glow does: it starts at the lowest code and repeatedly adds the scale in
     float32 (lib/Graph/Nodes and createMapping in lib/Quantization/Base/Base.cpp).
     """
     del columns
@@ -118,7 +118,7 @@ def tabled(unit: Unit, columns: Columns, variant: Variant) -> Start:
 
 
 def leaky(unit: Unit, columns: Columns, variant: Variant) -> Start:
-    """Requantize each centered code with the program `operand`, with one multiplier above 0 and another below."""
+    """Requantize each centered code by the program `operand`, with one multiplier per sign."""
     if "leaky" not in operators.of(unit.function).forms:
         raise ValueError("only LeakyRelu takes two multipliers")
     alpha = np.asarray(np.float32(Call(inputs=(), attrs=unit.attrs).real("alpha", 0.01)))
@@ -126,7 +126,7 @@ def leaky(unit: Unit, columns: Columns, variant: Variant) -> Start:
 
 
 def sloped(unit: Unit, columns: Columns, variant: Variant) -> Start:
-    """Requantize a centred code of at least 0 by the program `operand`, else its product with the centred slope.
+    """Requantize centered codes of at least 0 by the program `operand`, and other codes times their centered slope.
 
     Source: TensorFlow Lite (kernels/internal/reference/prelu.h).
     """
@@ -136,7 +136,7 @@ def sloped(unit: Unit, columns: Columns, variant: Variant) -> Start:
 
 
 def _by_sign(unit: Unit, columns: Columns, variant: Variant, slope: np.ndarray) -> Start:
-    """Run the operand program with one multiplier above 0, and below 0 with another, of the slope's scale."""
+    """Run the operand program with one multiplier per sign. The one for negative codes includes the slope's scale."""
     dtype = variant.multiplier.dtype
     runs, parameters = [], [operand.zero_point.astype(np.int64) for operand in unit.operands]
     for tag, factor in (("above", _ONE), ("below", slope)):

@@ -1,4 +1,4 @@
-"""Forms: each computes the first value of a program from the columns.
+"""Forms: functions that compute the first value of a program from the columns.
 
 The columns hold integer sums, averages or interpolated codes, which most forms use unchanged. Forms of element-wise
 operators combine codes, as stored and in the output's shape. Sources of their formulas: ONNX Runtime
@@ -59,7 +59,7 @@ def _combination(unit: Unit) -> Callable[..., Any]:
 
 
 def folded(unit: Unit, columns: Columns, variant: Variant) -> Start:
-    """Compute a ra + (b rb + (zc - (ra za + rb zb))), with ra = sa / sc; of one code, x s - z s, with s = sx (1 / sc).
+    """Compute a ra + (b rb + (zc - (ra za + rb zb))) with ra = sa / sc; for one code, x s - z s with s = sx (1 / sc).
 
     A dequantization has no scale sc. Source of the formula for concatenated codes: TensorFlow Lite
     (kernels/internal/reference/concatenation.h).
@@ -149,7 +149,7 @@ def onto(unit: Unit, columns: Columns, variant: Variant) -> Start:
 
 
 def ratios(unit: Unit, columns: Columns, variant: Variant) -> Start:
-    """Combine (a - za) (sa / sc) and (b - zb) (sb / sc); a quotient is scaled by sa / (sb sc) after."""
+    """Combine (a - za) (sa / sc) and (b - zb) (sb / sc). A quotient is scaled by sa / (sb sc) afterwards."""
     del columns, variant
     combine = _combination(unit)
     (scale_a, zero_a), (scale_b, zero_b) = map(_single, _sides(unit))
@@ -205,7 +205,7 @@ def _pair_of_programs(
 
 
 def shifted(unit: Unit, columns: Columns, variant: Variant) -> Start:
-    """Shift both codes left, rescale them to twice the larger scale, and combine them there.
+    """Shift both codes left, rescale them to twice the larger scale, and combine them at that scale.
 
     Source for squared differences: TensorFlow Lite (kernels/squared_difference.cc).
     """
@@ -221,7 +221,7 @@ def shifted(unit: Unit, columns: Columns, variant: Variant) -> Start:
 
 
 def each(unit: Unit, columns: Columns, variant: Variant) -> Start:
-    """Rescale each code to the output's scale with its own rounding, and combine them there."""
+    """Rescale each code to the output's scale with its own rounding, then combine the results."""
     if unit.kind == "squared_difference":
         raise ValueError("squares have another scale than their operands")
     operand_scales = tuple(Scales(x=o.scale, w=_ONE, y=unit.out.scale, n=_ONE) for o in _sides(unit))
@@ -234,7 +234,7 @@ def each(unit: Unit, columns: Columns, variant: Variant) -> Start:
 
 
 def common(unit: Unit, columns: Columns, variant: Variant) -> Start:
-    """Compute a ma + b mb - (za ma + zb mb): the larger of the integers ma and mb has 21 or 22 bits."""
+    """Compute a ma + b mb - (za ma + zb mb), where the larger of the integers ma and mb has 21 or 22 bits."""
     del columns
     if unit.kind not in ("add", "sub"):
         raise ValueError("multipliers share a shift in sums only")
@@ -303,7 +303,7 @@ def _interpolated_codes(unit: Unit, columns: Columns, variant: Variant) -> Start
 
 
 def _offset(unit: Unit, columns: Columns, variant: Variant) -> Start:
-    """Start from sums of uncentered codes: z s / sc remains to be subtracted, rounded for integers."""
+    """Start from sums of uncentered codes. The offset z s / sc is subtracted later, rounded for integers."""
     start = _unchanged(unit, columns, variant)
     x = unit.operands[0]
     zero_share = x.zero_point.astype(np.float32) * x.scale.astype(np.float32) / unit.out.scale.astype(np.float32)

@@ -1,6 +1,6 @@
 """Groups of a QDQ graph that a backend computes as one node: DequantizeLinear, an operator, QuantizeLinear.
 
-A graph in QDQ form states real arithmetic between quantized tensors. An integer backend folds each operator with the
+A QDQ graph describes real arithmetic between quantized tensors. An integer backend folds each operator with the
 dequantization before it and the quantization after it into one kernel on codes. `fuse` returns the graph of such a
 backend: each group is one node with the operator's own name and codes as inputs and output.
 """
@@ -24,8 +24,9 @@ class Group:
 
     Args:
         node: The node that replaces them: operator, name and attributes of the middle node, with codes as inputs and
-            output. A fused activation is its attribute `activation`, with the bounds of a Clip as `activation_params`.
-        interior: Tensors between the nodes, with no other reader.
+            output. A fused activation is stored in the attribute `activation`, and the bounds of a Clip in
+            `activation_params`.
+        interior: Tensors between the nodes that no other node reads.
         members: The nodes, in topological order.
     """
 
@@ -37,8 +38,8 @@ class Group:
 def find_groups(graph: Graph, constants: Mapping[str, AttrValue] | None = None) -> tuple[Group, ...]:
     """Find the groups that a backend may fold, in topological order.
 
-    A group needs per-tensor or per-channel quantization of all its operands, and interior results without other
-    readers. Operators that only move codes need equal parameters on both sides.
+    All operands of a group have per-tensor or per-channel quantization, and no other node reads its interior results.
+    Operators that only move codes need equal quantization at input and output.
 
     Args:
         graph: The graph.
@@ -48,14 +49,14 @@ def find_groups(graph: Graph, constants: Mapping[str, AttrValue] | None = None) 
 
 
 def fuse(graph: Graph, constants: Mapping[str, AttrValue] | None = None, *, apart: Collection[str] = ()) -> Graph:
-    """Return a graph with each group as one node; unchanged without groups.
+    """Return a graph with each group fused into one node. A graph without groups is returned unchanged.
 
-    Nodes and tensors that are only read within groups are left out.
+    Nodes and tensors that are read only inside groups are dropped.
 
     Args:
         graph: The graph.
         constants: Values of scalar constants by name, for the bounds of a Clip.
-        apart: Tensors that are computed on their own; groups with such a tensor inside are not fused.
+        apart: Tensors that are computed separately; a group with such a tensor in its interior is not fused.
     """
     groups = [group for group in find_groups(graph, constants) if group.interior.isdisjoint(apart)]
     if not groups:
@@ -81,7 +82,7 @@ def fuse(graph: Graph, constants: Mapping[str, AttrValue] | None = None, *, apar
 
 
 def _without_unread(nodes: list[Node], outputs: tuple[str, ...]) -> list[Node]:
-    """Drop dequantizations without readers."""
+    """Drop dequantizations that no node reads."""
     reader_counts = Counter(name for node in nodes for name in node.inputs)
     reader_counts.update(outputs)
     return [
@@ -123,7 +124,7 @@ def _groups(graph: Graph, constants: Mapping[str, AttrValue]) -> Iterator[Group]
 
 
 def _codes_of_inputs(graph: Graph, node: Node) -> tuple[tuple[str, ...] | None, list[Node]]:
-    """Return a node's inputs with dequantized tensors replaced by their codes, and the dequantizing nodes."""
+    """Return a node's inputs with dequantized tensors replaced by their codes, and the nodes that dequantize them."""
     row = operators.of(node.op)
     data = row.data or tuple(range(len(node.inputs)))
     if max(data, default=0) >= len(node.inputs):
@@ -143,7 +144,7 @@ def _codes_of_inputs(graph: Graph, node: Node) -> tuple[tuple[str, ...] | None, 
 
 
 def _nodes_to_quantization(graph: Graph, node: Node) -> list[Node] | None:
-    """Return the nodes after a node up to its QuantizeLinear, with at most one activation between."""
+    """Return the nodes that follow a node up to its QuantizeLinear, with at most one activation in between."""
     following = _only_reader(graph, node)
     chain = [] if following is None else [following]
     if following is not None and operators.of(node.op).takes_clamp and operators.of(following.op).clamps:
@@ -155,7 +156,7 @@ def _nodes_to_quantization(graph: Graph, node: Node) -> list[Node] | None:
 
 
 def _only_reader(graph: Graph, node: Node) -> Node | None:
-    """Return the only reader of a node's only result, if it reads it as its first input."""
+    """Return the only reader of a node's only output, if it reads that output as its first input."""
     results = [name for name in node.outputs if name]
     if len(results) != 1 or results[0] in graph.outputs:
         return None
@@ -167,7 +168,7 @@ def _only_reader(graph: Graph, node: Node) -> Node | None:
 
 
 def _has_codes(graph: Graph, name: str, *, wide: bool = False) -> bool:
-    """Return whether a tensor holds integer codes with stated parameters."""
+    """Return whether a tensor holds integer codes with known quantization parameters."""
     quant = graph.tensors[name].quant
     if quant is None or quant.block_size is not None or not is_integer(quant.dtype):
         return False

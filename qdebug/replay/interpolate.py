@@ -1,6 +1,6 @@
-"""The heavy part of a bilinear resize on codes: four neighbours, weighted by integers or in float32, as in runtimes.
+"""The heavy part of a bilinear resize on codes: four neighbours, weighted by integers or in float32, as runtimes do.
 
-All methods work on stored codes, which is right if input and output have equal quantization. They differ in the
+All methods work on stored codes, which is valid if input and output have equal quantization. They differ in the
 position of outputs and in the precision of weights. Sources: TensorFlow Lite
 (kernels/internal/reference/resize_bilinear.h), XNNPACK (src/indirection.c, src/s8-ibilinear/scalar.c.in), ONNX Runtime
 (core/providers/cpu/tensor/upsample.h), PyTorch (native/quantized/cpu/UpSampleBilinear2d.cpp).
@@ -27,7 +27,7 @@ from qdebug.replay.within import axis_within
 __all__ = ["FRACTION", "interpolated", "interpolated_codes", "is_bilinear", "resized_axes"]
 
 FRACTION: Mapping[str, int] = MappingProxyType({"grid10": 20, "blend10": 20, "blend11": 22})
-"""Columns of integers, and their number of fractional bits."""
+"""Integer columns and their number of fractional bits."""
 
 _HALF = np.float32(0.5)
 _PLANE = 2
@@ -61,12 +61,12 @@ class _ResizedAxis:
 
     @property
     def half(self) -> bool:
-        """Whether outputs lie at pixel centers."""
+        """Whether outputs are placed at pixel centers."""
         return self.mode == "half_pixel" or (self.mode == "pytorch_half_pixel" and self.out > 1)
 
     @property
     def ends(self) -> bool:
-        """Whether the first and last pixels of both sides are aligned."""
+        """Whether the first and last pixels of input and output are aligned."""
         return self.mode == "align_corners" and self.out > 1
 
     def ratio(self) -> np.float32:
@@ -79,7 +79,7 @@ def interpolated(unit: Unit, sums: HeavyPart) -> Columns:
     """Interpolate between codes along up to two axes.
 
     Raises:
-        ValueError: The columns are none of these, or the resize is not a bilinear one.
+        ValueError: The columns are not interpolated ones, or the resize is not bilinear.
     """
     operand = unit.operands[0]
     call = Call(inputs=(operand.codes, *unit.settings), attrs=unit.attrs, opset=unit.opset, op=unit.function)
@@ -96,10 +96,10 @@ def interpolated(unit: Unit, sums: HeavyPart) -> Columns:
 
 
 def interpolated_codes(call: Call, x: np.ndarray) -> np.ndarray | None:
-    """Resize codes as ONNX Runtime does: in float32 in the plane of the last two axes, else with 10 bits; truncated.
+    """Resize codes as ONNX Runtime does: in float32 in the plane of the last two axes, else with 10-bit weights.
 
     Returns:
-        Codes; None if this is no bilinear resize.
+        Codes, truncated; None if the resize is not bilinear.
     """
     try:
         lines = _resized_axes(call, x)
@@ -112,7 +112,7 @@ def interpolated_codes(call: Call, x: np.ndarray) -> np.ndarray | None:
 
 
 def is_bilinear(unit: Unit) -> bool:
-    """Return whether codes are interpolated for a resize."""
+    """Return whether a resize interpolates between codes."""
     x = unit.operands[0].codes
     try:
         _resized_axes(Call(inputs=(x, *unit.settings), attrs=unit.attrs, opset=unit.opset, op=unit.function), x)
@@ -183,9 +183,9 @@ def _blend_neighbours(values: np.ndarray, axis: int, taps: _Taps, *, fma: bool) 
 
 
 def _sum_by_products(values: np.ndarray, lines: Mapping[int, _ResizedAxis]) -> np.ndarray:
-    """Sum the four neighbours, each times the product of its two weights.
+    """Sum the four neighbours, each multiplied by the product of its two weights.
 
-    With fewer than two resized axes, the last other axes complete the plane.
+    If fewer than two axes are resized, the last remaining axes complete the plane.
     """
     other_axes = [axis for axis in reversed(range(values.ndim)) if axis not in lines]
     plane = sorted([*lines, *other_axes][:_PLANE])
@@ -206,7 +206,7 @@ def _sum_by_products(values: np.ndarray, lines: Mapping[int, _ResizedAxis]) -> n
 
 
 def _sum_of_corners(values: np.ndarray, lines: Mapping[int, _ResizedAxis], *, products: bool) -> np.ndarray:
-    """Sum the four neighbours, each times its weights in sequence, or times their product.
+    """Sum the four neighbours, each multiplied by its two weights in sequence or by their product.
 
     Terms are summed vertically first, or horizontally first if weights are multiplied first. Source: ResizeBilinear of
     uint8 in TensorFlow Lite (kernels/internal/reference/reference_ops.h, optimized/optimized_ops.h).
@@ -245,7 +245,7 @@ def _along(weights: np.ndarray, axis: int, ndim: int) -> np.ndarray:
 
 
 def _grid_taps(line: _ResizedAxis) -> _Taps:
-    """Place outputs on a grid of 1024 steps a pixel, with the ratio rounded to whole steps."""
+    """Place outputs on a grid of 1024 steps per pixel, with the ratio rounded to whole steps."""
     shared_end = int(line.ends)
     ratio = (1024 * (line.size - shared_end) + (line.out - shared_end) // 2) // (line.out - shared_end)
     at = np.arange(line.out, dtype=np.int64) * ratio + (ratio // 2 - 512 if line.half else 0)
@@ -269,7 +269,7 @@ def _positions(line: _ResizedAxis) -> np.ndarray:
 
 
 def _distance_taps(line: _ResizedAxis) -> _Taps:
-    """Weigh by the distances to both neighbours, or equally if they are the same pixel."""
+    """Weight both neighbours by their distances, or equally if they are the same pixel."""
     at = np.clip(_positions(line), np.float32(0), np.float32(line.size - 1))
     low = at.astype(np.int64)
     high = np.minimum(low + 1, line.size - 1)
@@ -293,7 +293,7 @@ def _rounded_taps(line: _ResizedAxis) -> _Taps:
 
 
 def _floor_taps(line: _ResizedAxis) -> _Taps:
-    """Multiply by the ratio; an output before the first pixel has that pixel as both neighbours."""
+    """Multiply by the ratio. An output before the first pixel uses that pixel as both neighbours."""
     at = np.arange(line.out, dtype=np.float32)
     at = (at + _HALF) * line.ratio() - _HALF if line.half else at * line.ratio()
     low = np.maximum(np.floor(at).astype(np.int64), 0)

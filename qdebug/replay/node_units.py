@@ -1,4 +1,4 @@
-"""Make units of nodes: the form in which the executor computes a quantized operator.
+"""Build units from nodes: the form in which the executor computes a quantized operator.
 
 A node is either a quantized operator (QLinearConv, QuantizeLinear, ...) with scales and zero points among its inputs,
 or an ordinary operator (Conv, Add, Sigmoid, ...) on codes, as in recordings of accelerators and in fused QDQ groups.
@@ -28,7 +28,7 @@ __all__ = ["Coded", "unit_of_call", "unit_of_codes", "with_recorded_scale", "wit
 
 
 def unit_of_call(call: Call) -> Unit | None:
-    """Return the unit of a call; None if its operator is no quantized one.
+    """Return the unit of a call; None if its operator is not quantized.
 
     Raises:
         KernelError: A required operand or a scale is missing, or an attribute has a wrong type.
@@ -44,7 +44,7 @@ def unit_of_call(call: Call) -> Unit | None:
 def with_recorded_scale(
     node: Node, values: Mapping[str, np.ndarray], tensors: Mapping[str, TensorInfo]
 ) -> tuple[Node, Mapping[str, np.ndarray]]:
-    """Return a QuantizeLinear or DequantizeLinear with the scale of its codes among its inputs, and their values.
+    """Return a QuantizeLinear or DequantizeLinear that reads the scale of its codes as an input, and the input values.
 
     A QuantizeLinear whose input has codes of its output's quantization becomes an Identity: a runtime that folded the
     preceding dequantization into a neighbour leaves such a node.
@@ -79,19 +79,19 @@ def with_recorded_scale(
 
 
 def _filterwise(values: np.ndarray, axes: int) -> np.ndarray:
-    """Reshape one value, or one per filter, to broadcast along axis 0 of `axes` axes."""
+    """Reshape one value, or one value per filter, to broadcast along axis 0 of `axes` axes."""
     return values.reshape(()) if values.size == 1 else values.reshape(-1, *(1,) * (axes - 1))
 
 
 def _by_row(values: np.ndarray) -> np.ndarray:
-    """Reshape one value, or one per row, to broadcast to (..., rows, columns)."""
+    """Reshape one value, or one value per row, to broadcast to (..., rows, columns)."""
     if values.size == 1:
         return values.reshape(())
     return values.reshape(-1, 1) if values.ndim == 1 else values
 
 
 def _by_column(values: np.ndarray) -> np.ndarray:
-    """Reshape one value, or one per column, to broadcast to (..., rows, columns)."""
+    """Reshape one value, or one value per column, to broadcast to (..., rows, columns)."""
     return values.reshape(()) if values.size == 1 else values
 
 
@@ -137,7 +137,7 @@ def _matmul(call: Call) -> Unit:
 
 
 def _gemm(call: Call) -> Unit | None:
-    """Read QGemm; None without an output scale, since its output is real then."""
+    """Read QGemm; None without an output scale, since its output is then real."""
     a, a_scale, a_zero, b, b_scale, b_zero = (call.array(i) for i in range(6))
     y_scale, y_zero = call.optional(7), call.optional(8)
     if y_scale is None or y_zero is None:
@@ -172,7 +172,7 @@ def _scalar(call: Call, position: int) -> np.ndarray:
 
 
 def _operand(call: Call, position: int, codes: np.ndarray) -> Operand:
-    """Read the scale and the zero point that follow codes among the inputs; a zero point left out is 0."""
+    """Read the scale and zero point that follow an operand's codes among the inputs. A missing zero point is 0."""
     return Operand(codes=codes, scale=_scalar(call, position + 1), zero_point=_zero_point(call, position + 2, codes))
 
 
@@ -182,7 +182,7 @@ def _zero_point(call: Call, position: int, codes: np.ndarray) -> np.ndarray:
 
 
 def _simple(call: Call) -> Unit:
-    """Read an operator with a scale and zero point after each operand."""
+    """Read an operator that has a scale and zero point after each operand."""
     real = operators.of(call.op).real
     if real is None or real.out is None:
         raise ValueError("the operator carries no scales")
@@ -231,7 +231,7 @@ def _quantize(call: Call) -> Unit | None:
 
 
 def _dequantize(call: Call) -> Unit | None:
-    """Read DequantizeLinear from codes of at most 16 bits to float32; None for all others."""
+    """Read DequantizeLinear from codes of at most 16 bits to float32; None for any other DequantizeLinear."""
     x, scale, zero_point = call.array(0), call.array(1), call.optional(2)
     if not _narrow(x.dtype) or scale.dtype != np.float32 or call.integer("output_dtype", 1) != 1:
         return None
@@ -250,7 +250,7 @@ _READERS: Mapping[str, Callable[[Call], Unit | None]] = MappingProxyType({"conv"
 
 
 Bounds = tuple[float | None, float | None]
-"""Least and largest real value that a fused activation lets through; None where it has no bound."""
+"""Minimum and maximum real value that a fused activation passes; None where it is unbounded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -273,7 +273,7 @@ class Coded:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Request:
-    """A node with its inputs, its output's quantization and the bounds of a fused activation."""
+    """A node with its inputs, its output quantization and the bounds of a fused activation."""
 
     node: Node
     inputs: tuple[Coded | None, ...]
@@ -292,7 +292,7 @@ class _Request:
         return bool(self.call().integer("channels_last"))
 
     def operand(self, position: int, *, turn: bool = False) -> Operand | None:
-        """Return an input as operand, optionally with channels first; None if it is not quantized."""
+        """Return an input as an operand, optionally with channels first; None if it is not quantized."""
         coded = self.given(position)
         if coded is None or coded.quant is None or not coded.quantized:
             return None
@@ -304,7 +304,7 @@ class _Request:
         return Operand(codes=arrays[0], scale=arrays[1], zero_point=arrays[2])
 
     def target(self, bounds: Bounds) -> Target | None:
-        """Return the output's quantization within further bounds; None if it has several scales, or is no integer."""
+        """Return the output's quantization, further clamped to bounds; None if it has several scales or is real."""
         if self.quant.scale.size != 1 or not is_integer(self.quant.dtype):
             return None
         return target_of(self.quant, clamp=_codes_of_bounds(_narrowed(self.bounds, bounds), self.quant))
@@ -325,7 +325,7 @@ def unit_of_codes(
         inputs: In the operator's order; None where an input is left out.
         quant: Quantization of the node's first output.
         opset: Version of each operator set by domain; the newest by default.
-        bounds: Least and largest real value that a fused activation passes.
+        bounds: Minimum and maximum real value that a fused activation passes.
 
     Returns:
         The unit; None if the operator is not computed on codes, or its inputs are not all codes.
@@ -339,7 +339,7 @@ def unit_of_codes(
 
 
 def _codes_of_bounds(bounds: Bounds, quant: QuantParams) -> tuple[int, int] | None:
-    """Return the codes nearest to real bounds; None without bounds, or if a bound has no code."""
+    """Return the codes nearest to real bounds; None without bounds, or if a bound cannot be represented."""
     low, high = int(quant.qmin or 0), int(quant.qmax or 0)
     scale, zero_point = float(quant.scale.reshape(-1)[0]), int(quant.zero_point.reshape(-1)[0])
     if bounds == (None, None) or not scale > 0:
@@ -352,7 +352,7 @@ def _codes_of_bounds(bounds: Bounds, quant: QuantParams) -> tuple[int, int] | No
 
 
 def _narrowed(first: Bounds, second: Bounds) -> Bounds:
-    """Return the bounds of two activations in a row."""
+    """Return the combined bounds of two consecutive activations."""
     lows = [bound for bound in (first[0], second[0]) if bound is not None]
     highs = [bound for bound in (first[1], second[1]) if bound is not None]
     return (max(lows) if lows else None), (min(highs) if highs else None)
@@ -361,7 +361,7 @@ def _narrowed(first: Bounds, second: Bounds) -> Bounds:
 def _unit_if_coded(
     request: _Request, kind: str, operands: Sequence[Operand | None], *, bounds: Bounds = (None, None), **more: object
 ) -> Unit | None:
-    """Return a unit; None if an operand or the output has no codes."""
+    """Return a unit; None if an operand or the output is not quantized."""
     present = tuple(operand for operand in operands if operand is not None)
     out = request.target(bounds)
     if out is None or not present or len(present) < len(operands):
@@ -373,10 +373,10 @@ def _unit_if_coded(
 
 
 def with_stated_bias(unit: Unit, stated: QuantParams | None) -> Unit:
-    """Return a unit whose bias has the stated scale of its codes, if that differs from the scale of the sums.
+    """Return a unit whose bias uses its own stated scale, if that differs from the scale of the sums.
 
     Args:
-        unit: The unit, with a bias of codes.
+        unit: The unit, with an integer bias.
         stated: The quantization of the bias; None if not stated.
     """
     bias = unit.bias
@@ -429,7 +429,7 @@ def _coded_conv(request: _Request) -> Unit | None:
 
 
 def _activation(request: _Request) -> Bounds | None:
-    """Return the bounds of a fused activation; None if it is more than bounds."""
+    """Return the bounds of a fused activation; None if the activation does more than clamp."""
     call = request.call()
     name = call.text("activation")
     row = operators.of(name)
@@ -460,7 +460,7 @@ def _coded_linear(request: _Request) -> Unit | None:
 
 
 def _flattened(call: Call, a: Operand, b: Operand) -> Operand:
-    """Return the first operand of a Gemm, as a matrix if `flatten` is set; scales apply to all rows."""
+    """Return the first operand of a Gemm, as a matrix if `flatten` is set. Its scale applies to all rows."""
     if not call.integer("flatten") or a.scale.size > 1:
         return a
     width = b.codes.shape[-1 if call.integer("transB") else 0]
@@ -468,7 +468,7 @@ def _flattened(call: Call, a: Operand, b: Operand) -> Operand:
 
 
 def _transposed(operand: Operand) -> Operand:
-    """Return an operand with its last two dimensions exchanged."""
+    """Return an operand with its last two dimensions swapped."""
     arrays = (operand.codes, operand.scale, operand.zero_point)
     codes, scale, zero_point = (array.swapaxes(-1, -2) if array.ndim > 1 else array for array in arrays)
     return Operand(codes=codes, scale=scale, zero_point=zero_point)
@@ -511,7 +511,7 @@ def _mean(request: _Request) -> Unit | None:
 
 
 def _clamp(request: _Request) -> Unit | None:
-    """Read a clamp: a change of scale with bounds."""
+    """Read a clamp: a requantization with bounds."""
     row = operators.of(request.node.op)
     if row.least is not None:
         return _unit_if_coded(request, "requantize", (request.operand(0),), bounds=(row.least, None))
@@ -557,7 +557,10 @@ def _resize(request: _Request) -> Unit | None:
 
 
 def _pad(request: _Request) -> Unit | None:
-    """Read Pad; a real fill value becomes a code of the input, an integer of the input's type is such a code."""
+    """Read Pad.
+
+    A real fill value is converted to a code of the input; an integer of the input's type is a code already.
+    """
     data, value = request.operand(0), request.given(2)
     operands = [data]
     if value is not None and data is not None:
@@ -573,15 +576,15 @@ def _pad(request: _Request) -> Unit | None:
 
 
 def _filling(value: float, data: Operand) -> Operand:
-    """Return a real value as a code of the data's scale."""
+    """Return a real value as a code at the data's scale."""
     code = np.asarray(np.rint(value / data.scale.reshape(-1)[0]), np.int32)
     return Operand(codes=code, scale=data.scale, zero_point=np.zeros((), np.int32))
 
 
 def _fake_quantized(request: _Request) -> Unit | None:
-    """Read FakeQuantize with a result in codes: real numbers quantized by the range of the input.
+    """Read FakeQuantize with a quantized result: real numbers quantized by the input range.
 
-    The quantization of the codes covers the output range, or the codes are that range.
+    The quantization of the codes covers the output range, or the output range is the range of the codes.
     """
     x, ends = request.given(0), [request.given(position) for position in range(1, 5)]
     out, levels = request.target((None, None)), request.call().integer("levels")

@@ -1,4 +1,4 @@
-"""The precision that kernels compute in: float32 for anything narrower, float64 for float64."""
+"""The precision in which kernels compute: float64 for float64, float32 for anything narrower."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def onnx_dtype(number: int) -> np.dtype:
 
 
 def plain_dtype(dtype: np.dtype) -> np.dtype:
-    """Return a dtype of numpy itself that holds all values: int8 for int4, float32 for bfloat16."""
+    """Return a native numpy dtype that holds all values of a dtype: int8 for int4, float32 for bfloat16."""
     name = dtype.name
     if hasattr(np, name):
         return np.dtype(name)
@@ -60,9 +60,9 @@ def float_of(dtype: np.dtype) -> np.dtype:
 
 
 def widen(array: np.ndarray) -> np.ndarray:
-    """Return a float array in the precision it is computed in; the same array if that is its own.
+    """Return a float array in its compute precision; the same array if it already has it.
 
-    Integers, bool and complex numbers come back unchanged.
+    Integers, bool and complex numbers are returned unchanged.
     """
     if array.dtype == np.float32 or not is_real(array.dtype):
         return array
@@ -70,10 +70,10 @@ def widen(array: np.ndarray) -> np.ndarray:
 
 
 def narrow(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Return an array in the dtype of the tensor it is for.
+    """Convert an array to its tensor's dtype.
 
     Raises:
-        ValueError: Its elements cannot be converted.
+        ValueError: The elements cannot be converted.
     """
     if array.dtype == dtype:
         return array
@@ -83,7 +83,7 @@ def narrow(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 def common_dtype(*arrays: np.ndarray) -> np.dtype:
-    """Return the dtype that numpy combines arrays in.
+    """Return the common dtype in which numpy combines arrays.
 
     Raises:
         ValueError: There is no common dtype.
@@ -98,7 +98,7 @@ def limits(dtype: np.dtype) -> tuple[int, int]:
     """Return the lowest and highest value of an integer dtype.
 
     Raises:
-        ValueError: The dtype is no integer.
+        ValueError: The dtype is not an integer.
     """
     low, high = code_limits(logical_name(dtype))
     if low is None or high is None:
@@ -107,7 +107,7 @@ def limits(dtype: np.dtype) -> tuple[int, int]:
 
 
 def fused(factor: np.ndarray, multiplicand: np.ndarray, addend: np.ndarray) -> np.ndarray:
-    """Compute factor * other + addend in float32, rounded once, as a fused multiply-add does.
+    """Compute factor * multiplicand + addend in float32 with a single rounding, like a fused multiply-add.
 
     The product of two float32 is exact in float64. An inexact sum is rounded to odd there, so that a second rounding to
     float32 is correct (Boldo and Melquiond, Emulation of FMA and correctly rounded sums, 2008).

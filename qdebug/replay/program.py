@@ -1,4 +1,4 @@
-"""Run the program of a variant on columns, block by block, or the programs of many variants at once.
+"""Run the program of one variant on columns block by block, or the programs of many variants at once.
 
 A program is compiled to operations, each a function of the numbers and of parameters that broadcast to the output.
 Intermediate values stay in cache; programs share their common prefix. Begin at `run_program`.
@@ -26,7 +26,7 @@ __all__ = ["compile_variant", "run_program", "run_programs"]
 
 
 def compile_variant(unit: Unit, columns: Columns, variant: Variant) -> tuple[Operation, ...]:
-    """Return the operations that turn columns into codes; equal operations of one unit are the same object.
+    """Return the operations that turn columns into codes. Equal operations of one unit are the same object.
 
     Raises:
         KernelError: A step cannot follow the one before it, or the form does not fit the unit.
@@ -54,7 +54,7 @@ def compile_variant(unit: Unit, columns: Columns, variant: Variant) -> tuple[Ope
 
 
 def _with_half_constants(unit: Unit, columns: Columns) -> tuple[Unit, Columns]:
-    """Return a unit with its scales and real bias rounded to float16, and columns of its own."""
+    """Return a unit with its scales and real bias rounded to float16, and separate columns for it."""
     cached = columns.memo.get("half")
     if cached is None:
         operands = tuple(replace(operand, scale=in_half(operand.scale)) for operand in unit.operands)
@@ -84,7 +84,7 @@ def _spread(columns: Columns, operation: Operation) -> tuple[np.ndarray, ...]:
 
 
 def run_program(unit: Unit, columns: Columns, variant: Variant) -> np.ndarray:
-    """Turn columns into codes by one variant; the result has the shape of the columns' values."""
+    """Turn columns into codes by one variant. The result has the shape of the columns' values."""
     operations = compile_variant(unit, columns, variant)
     spread = [_spread(columns, operation) for operation in operations]
     out = np.empty(columns.values[0].shape, dtype=unit.out.dtype)
@@ -104,7 +104,7 @@ def run_program(unit: Unit, columns: Columns, variant: Variant) -> np.ndarray:
 
 
 def _flattened(columns: Columns) -> Columns:
-    """Return the columns flat, which splits them into even blocks for any shape."""
+    """Return the columns flattened, so that any shape splits into even blocks."""
     if columns.values[0].ndim == 1 or not all(array.flags.c_contiguous for array in columns.values):
         return columns
     flat = tuple(array.reshape(-1) for array in columns.values)
@@ -112,11 +112,11 @@ def _flattened(columns: Columns) -> Columns:
 
 
 Spot = tuple[int, int]
-"""Where a value is: the batch that computed it, and its row there."""
+"""Location of a value: the batch that computed it, and its row in that batch."""
 
 _NOWHERE: Spot = (-1, -1)
 _SIDE_BY_SIDE = 1 << 12
-"""Elements of a block when many programs run on it."""
+"""Elements per block when many programs run on it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -135,7 +135,7 @@ class _Batch:
 
 
 def _batches_of_programs(programs: Sequence[tuple[Operation, ...]]) -> list[_Batch]:
-    """Merge common steps of programs: equal steps after equal prefixes run once, and equal operations are batched."""
+    """Merge common steps of programs. Equal steps after equal prefixes run once, and equal operations are batched."""
     batches: list[_Batch] = []
     spots: list[Spot | None] = [None] * len(programs)
     for depth in range(max(map(len, programs), default=0)):
@@ -161,7 +161,7 @@ def _batches_of_programs(programs: Sequence[tuple[Operation, ...]]) -> list[_Bat
 
 
 def run_programs(unit: Unit, columns: Columns, variants: Sequence[Variant]) -> np.ndarray:
-    """Turn columns into codes by many variants: codes (variants, elements)."""
+    """Turn columns into codes by many variants. Return codes (variants, elements)."""
     out = np.empty((len(variants), *columns.values[0].shape), dtype=unit.out.dtype)
     batches = _batches_of_programs([compile_variant(unit, columns, variant) for variant in variants])
     spreads = [_spread(columns, batch.operation) for batch in batches]
@@ -181,7 +181,7 @@ def run_programs(unit: Unit, columns: Columns, variants: Sequence[Variant]) -> n
 
 
 def _gather_rows(values: list[np.ndarray], sources: list[Spot]) -> np.ndarray:
-    """Return rows of several batches as one array."""
+    """Return rows from several batches as one array."""
     number, row = sources[0]
     if len(sources) == 1:
         return values[number][row : row + 1]

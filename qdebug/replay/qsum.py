@@ -6,8 +6,8 @@ accumulator bit for bit, many times faster than numpy's integer product.
 
 Pair sums: processors without an 8-bit dot product multiply an unsigned by a signed byte and add two neighbouring
 products in a 16-bit lane, where vpmaddubsw of x86 saturates and smull, smlal of ARM wrap around. Zero points are
-subtracted from the sums afterwards. The loss in the lanes is computed here, and subtracted from exact sums; most pairs
-lose nothing and cost nothing.
+subtracted from the sums afterwards. The loss in the lanes is computed here and subtracted from exact sums. Most pairs
+lose nothing and are skipped.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ __all__ = [
 
 
 def exact_dtype(bound: float) -> np.dtype:
-    """Return the fastest dtype in which integer sums up to `bound` in magnitude are exact."""
+    """Return the fastest dtype that holds integer sums of magnitude up to `bound` exactly."""
     return np.dtype(np.float32 if bound < 2.0**24 else np.float64 if bound < 2.0**53 else np.int64)
 
 
 def centred(codes: np.ndarray, zero_point: np.ndarray | None) -> np.ndarray:
-    """Subtract a zero point that broadcasts to the codes, in int32; codes of 16 bits or less cannot overflow."""
+    """Subtract a zero point that broadcasts to the codes, in int32. Codes of at most 16 bits cannot overflow."""
     wide = codes.astype(np.int32)
     if zero_point is not None and np.any(zero_point):
         wide -= zero_point.astype(np.int32)
@@ -57,7 +57,7 @@ def sum_bound(left: np.ndarray, right: np.ndarray, axes: tuple[int, ...], extra:
     """Bound the magnitude of every partial sum of products.
 
     Args:
-        left: First factor; its largest magnitude counts.
+        left: First factor; only its largest magnitude is used.
         right: Second factor; its magnitudes are summed over `axes`.
         axes: The summed axes of `right`.
         extra: Added to the sums, such as a bias.
@@ -74,7 +74,7 @@ def as_int32(sums: np.ndarray) -> np.ndarray:
 
 
 def saturate(rounded: np.ndarray, zero_point: np.ndarray) -> np.ndarray:
-    """Add a zero point to whole numbers and clamp them to its dtype; NaN gives the lowest code.
+    """Add a zero point to whole numbers and clamp them to its dtype. NaN becomes the lowest code.
 
     Args:
         rounded: Whole numbers in a float dtype; overwritten.
@@ -95,7 +95,7 @@ _ENDS = (-(2**15), 2**15 - 1)
 
 
 def unsigned(codes: np.ndarray, zero_point: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return int8 codes shifted by 128 to uint8, as x86 needs; uint8 codes unchanged."""
+    """Return int8 codes shifted by 128 to uint8, as x86 needs. uint8 codes are returned unchanged."""
     shift = 128 if codes.dtype == np.int8 else 0
     return codes.astype(np.int32) + shift, zero_point.astype(np.int32) + shift
 
@@ -105,8 +105,8 @@ def lost_in_pairs(columns: np.ndarray, weights: np.ndarray, accumulate: str) -> 
 
     Args:
         columns: Codes (K, P) of one operand, in the order of the pairs.
-        weights: Codes (M, K) of the other.
-        accumulate: `pairsat16:ORDER` or `pairwrap16:ORDER`, with the distance of partners if it is not 1.
+        weights: Codes (M, K) of the other operand.
+        accumulate: `pairsat16:ORDER` or `pairwrap16:ORDER`, followed by the distance of partners unless it is 1.
 
     Returns:
         Exact sums minus limited sums (M, P), int64.
@@ -133,7 +133,7 @@ def lost_in_sums(columns: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
     Args:
         columns: Centered codes (K, P) of one operand, in the order of the products.
-        weights: Centered codes (M, K) of the other.
+        weights: Centered codes (M, K) of the other operand.
 
     Returns:
         Exact sums minus limited sums (M, P), int64.
@@ -149,7 +149,10 @@ def lost_in_sums(columns: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def _pair_indices(depth: int, distance: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the indices of both elements of each pair; `depth` denotes the zero that pads an odd end."""
+    """Return the indices of both elements of each pair.
+
+    The index `depth` stands for the zero that pads an odd depth.
+    """
     padded_depth = -(-depth // (2 * distance)) * 2 * distance
     places = np.minimum(np.arange(padded_depth), depth).reshape(-1, 2, distance)
     return places[:, 0].reshape(-1), places[:, 1].reshape(-1)
@@ -174,8 +177,9 @@ def _window(unit: Unit) -> Window:
 def _bias(unit: Unit, sums: HeavyPart) -> np.ndarray | None:
     """Return the integer bias of the sums, if any.
 
-    A real bias is divided by the scale of the sums and rounded to even. An integer bias with a scale of its own is
-    rescaled to the sums: in float32, half away from zero, as in Glow's interpreter, or with its compiler's integers.
+    A real bias is divided by the scale of the sums and rounded to even. An integer bias with its own scale is rescaled
+    to the scale of the sums: in float32 with ties away from zero, as in Glow's interpreter, or with integers, as in
+    Glow's compiler.
     """
     if unit.bias is None or sums.bias in ("float", "none"):
         return None
@@ -193,7 +197,7 @@ def _bias(unit: Unit, sums: HeavyPart) -> np.ndarray | None:
 
 
 def convolved(unit: Unit, sums: HeavyPart) -> Columns:
-    """Convolve the centered codes of operand 0 (N, C, *extent) with those of operand 1."""
+    """Convolve the centered codes of operand 0 (N, C, *extent) with the centered codes of operand 1."""
     x, weight = unit.operands[0].centred, unit.operands[1].centred
     bias = _bias(unit, sums)
     # A transposed convolution sums over the first axis of its weight, and over no more taps than there are.
@@ -221,16 +225,16 @@ def _summed(
     axes: tuple[int, ...],
     split: tuple[int | None, int | None],
 ) -> tuple[np.ndarray, float]:
-    """Sum products exactly and fast, and bound the sums.
+    """Sum products exactly and fast, and return a bound for the sums.
 
-    Float32 is exact while no sum can reach 2**24. Somewhat deeper sums are split into a few such parts, added in int32:
-    float64 takes twice the time.
+    Float32 is exact while no sum can reach 2**24. Somewhat deeper sums are split into a few such parts and added in
+    int32, since float64 takes twice as long.
 
     Args:
         product: Sums the products of two arrays in their dtype.
-        operands: Both, as whole numbers.
-        axes: The summed axes of the second.
-        split: The axis of each along which the depth may be split; None if it may not be.
+        operands: Both arrays, as whole numbers.
+        axes: The summed axes of the second array.
+        split: The axis of each array along which the depth may be split; None if it may not be split.
     """
     left, right = operands
     bound = sum_bound(left, right, axes)
@@ -246,10 +250,10 @@ def _summed(
 
 
 def _lost_in_convolution(unit: Unit, sums: HeavyPart) -> np.ndarray:
-    """Return the loss of sums in 16 bits (N, M, *out); depth is taps first within a group (chw: channels first).
+    """Return the loss of 16-bit sums (N, M, *out).
 
-    With `tap`, channels are padded with zeros to an even number, and taps in the padding are left out, as in oneDNN's
-    convolutions on AVX2.
+    The depth is ordered by taps first within a group (chw: channels first). With `tap`, channels are padded with zeros
+    to an even number, and taps in the padding are left out, as in oneDNN's convolutions on AVX2.
     """
     if unit.transposed:
         raise ValueError("the order of the products of a transposed convolution is not known")
@@ -278,7 +282,7 @@ def _lost_in_convolution(unit: Unit, sums: HeavyPart) -> np.ndarray:
 
 
 def multiplied(unit: Unit, sums: HeavyPart) -> Columns:
-    """Multiply the centered codes of operand 0 (..., M, K) by those of operand 1 (..., K, N)."""
+    """Multiply the centered codes of operand 0 (..., M, K) by the centered codes of operand 1 (..., K, N)."""
     a, b = unit.operands[0].centred, unit.operands[1].centred
     if not a.ndim or not b.ndim or a.shape[-1] != b.shape[max(b.ndim - 2, 0)]:
         raise ValueError(f"shapes {a.shape} and {b.shape} do not fit one another")
@@ -290,7 +294,7 @@ def multiplied(unit: Unit, sums: HeavyPart) -> Columns:
 
 
 def _lost_in_product(unit: Unit, sums: HeavyPart, shape: tuple[int, ...]) -> np.ndarray:
-    """Return the loss of sums of a matrix product in 16 bits along its depth."""
+    """Return the loss of 16-bit sums along the depth of a matrix product."""
     left = unit.operands[0].codes.astype(np.int32)
     if "wrap" not in sums.accumulate:
         left, _ = unsigned(unit.operands[0].codes, unit.operands[0].zero_point)

@@ -1,7 +1,7 @@
 """The float operator that a quantized operator implements: its data inputs and its kernel.
 
-A quantized operator reads scales and zero points beside its data. Its real form is an ordinary operator on the data
-alone, which a replay in reference arithmetic runs.
+A quantized operator reads scales and zero points besides its data. Its real form is an ordinary operator on the data
+alone. A replay in reference arithmetic runs the real form.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from qdebug.model.dtypes import is_float
 __all__ = ["not_in_codes", "real_form"]
 
 _STANDARD_OPSET = 13
-"""Version of the standard operators that contributed operators are defined after."""
+"""Standard operator version that contributed operators follow."""
 
 
 def real_form(node: Node, opset: Mapping[str, int]) -> tuple[Node, Mapping[str, int]]:
@@ -25,7 +25,7 @@ def real_form(node: Node, opset: Mapping[str, int]) -> tuple[Node, Mapping[str, 
         opset: Version of each operator set by domain.
 
     Returns:
-        The node, with the same name and outputs, and the operator sets of its operator.
+        The node, with the same name and outputs, and the operator set versions that apply to it.
     """
     real = operators.of(node.op).real
     if real is None:
@@ -45,9 +45,9 @@ def _at_least(opset: Mapping[str, int]) -> Mapping[str, int]:
 
 
 def not_in_codes(node: Node, graph: Graph) -> str | None:
-    """Return a clause on a tensor with real values where the operator has codes; None if there is none.
+    """Return a clause about a tensor that holds real values although the operator expects codes; None if there is none.
 
-    Rounding and clamping of such a node are unknown, so it cannot be replayed.
+    How such a node rounds and clamps is unknown, so it cannot be replayed.
 
     Args:
         node: A node.
@@ -64,7 +64,7 @@ def not_in_codes(node: Node, graph: Graph) -> str | None:
 
 
 def _tensors_of_codes(node: Node) -> Iterator[str]:
-    """Yield the tensors that hold codes by the definition of a node's operator."""
+    """Yield the tensors that hold codes by the operator's definition."""
     row = operators.of(node.op)
     if row.dequantizes:
         yield from node.inputs[:1]

@@ -1,6 +1,6 @@
 """Registry of kernels, and the execution of one node. Begin at `kernel` and `run_node`.
 
-A kernel is a pure function of a `Call`: it never changes its inputs, and its results may share memory with them. It is
+A kernel is a pure function of a `Call`. It never changes its inputs, but its results may share memory with them. It is
 registered by domain and operator in the module of its family; families are imported when the first kernel is looked up.
 """
 
@@ -37,10 +37,10 @@ __all__ = [
 ]
 
 REAL = "qdebug.real"
-"""The domain of real-valued kernels of operators on codes, by the same names."""
+"""The domain of real-valued kernels for operators on codes, under the same operator names."""
 
 Kernel = Callable[["Call"], np.ndarray | tuple[np.ndarray, ...]]
-"""A function that computes the outputs of one call; a bare array stands for a single output."""
+"""A function that computes the outputs of a call. A bare array stands for a single output."""
 
 CostOf = Callable[["Call"], extents.Cost]
 """Estimates the cost of a call before it is computed."""
@@ -70,14 +70,17 @@ _FAMILIES = (
 )
 
 Moved = Callable[[str, tuple[int, ...], bool], "np.ndarray | None"]
-"""How far a disturbed replay moves an operand, in codes: called with its name, its shape, and whether it is rounded to
-codes at run time. None leaves it."""
+"""Returns how far a disturbed replay moves an operand, in codes.
+
+It is called with the operand's name, its shape, and whether it is quantized at run time. None leaves the operand
+unmoved.
+"""
 
 _PROVIDER = "qdebug.backends:replay_kernel"
-"""Module and function that return the kernel of a framework for an operator and domain that have none here, or None.
+"""Module and function that return a framework's kernel for an operator and domain without a kernel here, or None.
 
-It is found by name when the first such operator is looked up, so that which operators have a kernel does not depend on
-what else was imported.
+It is found by name when the first such operator is looked up, so that the set of operators with a kernel does not
+depend on other imports.
 """
 _PROVIDED: dict[tuple[str, str], Kernel | None] = {}
 _KERNELS: dict[tuple[str, str], Kernel] = {}
@@ -88,7 +91,7 @@ _KIND_WORDS = {"b": "booleans", "i": "integers", "f": "real numbers", "c": "comp
 _LOADED: set[str] = set()
 _DOMAINS = {"ai.onnx": ""}
 _FAILURES_OF_DATA = (ValueError, ArithmeticError, MemoryError)
-"""Exceptions that shapes and values can cause. Any other exception of a kernel is a bug in it, and propagates."""
+"""Exceptions that shapes and values can cause. Any other exception in a kernel is a bug and propagates."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -98,12 +101,12 @@ class Call:
     Args:
         inputs: Arrays in the operator's order; None where an optional input is left out.
         attrs: The node's attributes.
-        opset: Version of the operator set of the operator.
+        opset: Version of the operator's operator set.
         outputs: Number of requested outputs, skipped ones included.
         op: The operator.
         node: The node's name, for error messages.
         arithmetic: Choices of quantized arithmetic.
-        moved: Distance by which a disturbed replay moves an operand, by position, see `Moved`; None without
+        moved: Distance by which a disturbed replay moves the operand at a position, see `Moved`; None without
             disturbance.
     """
 
@@ -132,7 +135,7 @@ class Call:
         return self.inputs[position] if position < len(self.inputs) else None
 
     def given(self) -> tuple[np.ndarray, ...]:
-        """Return the inputs of an operator that takes any number of them."""
+        """Return the inputs of an operator that takes any number of inputs."""
         return tuple(self.array(position) for position in range(len(self.inputs)))
 
     def integer(self, name: str, default: int = 0) -> int:
@@ -159,7 +162,7 @@ class Call:
         return value if isinstance(value, str) else self._raise_wrong_attribute(name, "a text")
 
     def choice(self, name: str, choices: Collection[str], default: str) -> str:
-        """Return a text attribute with one of several values; an empty text stands for the default."""
+        """Return a text attribute that must be one of several values. An empty text stands for the default."""
         value = self.text(name, default) or default
         return value if value in choices else self._raise_wrong_attribute(name, f"one of {', '.join(choices)}")
 
@@ -167,12 +170,12 @@ class Call:
         """Return the attribute `axis`, counted from the first of `rank` axes.
 
         Raises:
-            ValueError: There is no such axis.
+            ValueError: The axis does not exist.
         """
         return axis_within(self.integer("axis", default), rank)
 
     def integers(self, name: str) -> tuple[int, ...] | None:
-        """Return an attribute that lists integers; None if the node does not have it."""
+        """Return an attribute that lists integers; None if the node lacks it."""
         value = self.attrs.get(name)
         if value is None:
             return None
@@ -185,10 +188,10 @@ class Call:
         return self.array(position).shape
 
     def extents(self, position: int) -> tuple[int, ...]:
-        """Return a required input that lists integers: the sizes of a shape, pads, or axes.
+        """Return a required input that lists integers: the sizes of a shape, pads or axes.
 
         Raises:
-            ValueError: It is no list of integers.
+            ValueError: The input is not a list of integers.
         """
         array = self.array(position)
         if array.ndim != 1 or array.dtype.kind == "c":
@@ -199,7 +202,7 @@ class Call:
         """Return a required input that is a single integer.
 
         Raises:
-            ValueError: It is no number, or has several.
+            ValueError: The input is not an integer, or has several elements.
         """
         array = self.array(position)
         if array.size != 1 or array.dtype.kind == "c":
@@ -207,7 +210,7 @@ class Call:
         return int(array.reshape(()))
 
     def shapes(self) -> list[tuple[int, ...]]:
-        """Return the shapes of the inputs that are not left out."""
+        """Return the shapes of the inputs that are given."""
         return [array.shape for array in self.inputs if array is not None]
 
     def _raise_wrong_attribute(self, name: str, expected: str) -> NoReturn:
@@ -222,15 +225,16 @@ def kernel(
     ranks: tuple[int, ...] = (),
     kinds: tuple[str, ...] = (),
 ) -> Callable[[Kernel], Kernel]:
-    """Register a function as the kernel of some operators of a domain.
+    """Register a function as the kernel of operators of a domain.
 
     Args:
         ops: The operators.
         domain: Their domain.
         extent: Estimates the cost of a call; None if the output is no larger than the broadcast inputs.
         ranks: Minimum rank of each input by position; any rank for positions beyond the list or omitted inputs.
-        kinds: Allowed dtypes of each input by position, in numpy's letters: `f` includes all real types, `V` is
-            integers of less than 8 bits. Any dtype if empty, for positions beyond the list, and for omitted inputs.
+        kinds: Allowed dtypes of each input by position, as numpy's letters: `f` includes all real types, `V` means
+            integers of less than 8 bits. Any dtype is allowed if empty, for positions beyond the list, and for omitted
+            inputs.
     """
 
     def register(function: Kernel) -> Kernel:
@@ -246,13 +250,13 @@ def kernel(
 
 
 def known_kernels() -> tuple[tuple[str, str], ...]:
-    """Return (domain, operator) of every kernel, sorted."""
+    """Return (domain, operator) for every kernel, sorted."""
     _load()
     return tuple(sorted(_KERNELS))
 
 
 def has_kernel(op: str, domain: str = "") -> bool:
-    """Return whether an operator can be replayed."""
+    """Return whether an operator has a kernel and can be replayed."""
     return _kernel_of(op, domain) is not None
 
 
@@ -299,17 +303,17 @@ def run_node(
         values: Arrays by tensor name, at least the node's inputs.
         opset: Version of each operator set by domain; the newest by default.
         arithmetic: Choices of quantized arithmetic; ONNX's own by default.
-        moved: Distance by which kernels of the domain `REAL` move operands; None moves none.
-        asked: Receives the default of each attribute that the node omits and its kernel reads, None for a default
-            without a plain value; filled even if the node cannot be computed.
+        moved: Distance by which kernels of the domain `REAL` move operands; None moves nothing.
+        asked: Receives the default of each attribute that the kernel reads and the node omits, or None for a default
+            that is not a plain value; filled even if the node cannot be computed.
 
     Returns:
-        The node's outputs by tensor name, without unnamed ones.
+        The node's named outputs by tensor name.
 
     Raises:
         NoKernelError: There is no kernel for the operator.
         RefusedSizeError: Memory or work is out of proportion to the recorded tensors, or memory ran out.
-        KernelError: The inputs or attributes do not fit the operator, or an input has no values.
+        KernelError: The inputs or attributes do not match the operator, or an input has no values.
     """
     compute = find_kernel(node)
     missing = [name for name in node.inputs if name and name not in values]
@@ -347,13 +351,13 @@ def refuse_large(node: Node, inputs: Sequence[np.ndarray | None], opset: Mapping
     """Refuse a node whose cost is out of proportion to the recorded tensors.
 
     Args:
-        node: The node; a node without kernel is not refused.
+        node: The node; a node without a kernel is not refused.
         inputs: In the operator's order; None where an input is left out.
         opset: Version of each operator set by domain.
 
     Raises:
         RefusedSizeError: The cost exceeds the limits.
-        KernelError: Its inputs and attributes do not fit its operator.
+        KernelError: Its inputs and attributes do not match its operator.
     """
     try:
         with np.errstate(all="ignore"):
@@ -375,7 +379,7 @@ def _refuse_large(node: Node, call: Call) -> None:
 
 
 def _refuse_kinds(node: Node, call: Call) -> None:
-    """Refuse dtypes that the kernel is not for."""
+    """Refuse dtypes that the kernel does not support."""
     allowed = _KINDS.get((_DOMAINS.get(node.domain, node.domain), node.op), ())
     for position, (array, kinds) in enumerate(zip(call.inputs, allowed, strict=False)):
         if array is None or not kinds or ("f" if is_real(array.dtype) else array.dtype.kind) in kinds:
@@ -385,7 +389,7 @@ def _refuse_kinds(node: Node, call: Call) -> None:
 
 
 def _call(node: Node, inputs: Sequence[np.ndarray | None], opset: Mapping[str, int] | None) -> Call:
-    """Return the call of a node, with channels of its data where its kernel expects them."""
+    """Return the call of a node, with the channels of its data where its kernel expects them."""
     arrays = list(inputs)
     if keeps_channels_last(node) and arrays and arrays[0] is not None and arrays[0].ndim > 2:
         arrays[0] = np.moveaxis(arrays[0], -1, 1)
@@ -408,7 +412,7 @@ def _cannot(node: Node, inputs: Sequence[np.ndarray | None], error: Exception) -
 
 
 class _RecordingAttrs(Mapping[str, AttrValue]):
-    """Attributes that record the default of each missing attribute that is read."""
+    """Attributes that record the default of each missing attribute that a kernel reads."""
 
     def __init__(self, attrs: Mapping[str, AttrValue], asked: dict[str, AttrValue | None]) -> None:
         self._attrs, self._asked = attrs, asked
@@ -428,7 +432,7 @@ class _RecordingAttrs(Mapping[str, AttrValue]):
         return name in self._attrs
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Return an attribute; a missing one is recorded with its default."""
+        """Return an attribute. If it is missing, record its default."""
         if name not in self._attrs:
             self._asked[name] = default
             return default
@@ -436,7 +440,7 @@ class _RecordingAttrs(Mapping[str, AttrValue]):
 
 
 def keeps_channels_last(node: Node) -> bool:
-    """Return whether a node works channels-last and its kernel channels-second, as real-valued kernels do."""
+    """Return whether a node is channels-last but its kernel is channels-second, like all real-valued kernels."""
     if "channels_last" not in node.attrs or not Call(inputs=(), attrs=node.attrs).integer("channels_last"):
         return False
     return operators.of(node.op).real is None and operators.has_channels_second(node.op)

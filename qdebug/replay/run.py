@@ -1,8 +1,8 @@
-"""Run a graph, or some of its nodes, on one feed; each tensor is dropped after its last consumer.
+"""Run a graph, or some of its nodes, on one feed. Each tensor is dropped after its last consumer.
 
-A node computes with the stored values of its tensors, or, if input and output of an ordinary operator hold codes
-(`computes_on_codes`), with the real numbers of the codes, as fused graphs and accelerators do. `one_thread` limits BLAS
-to one thread, so that results do not depend on their number.
+A node normally computes with the stored values of its tensors. If input and output of an ordinary operator hold codes
+(`computes_on_codes`), the node computes with the real numbers that the codes stand for, as fused graphs and
+accelerators do. `one_thread` limits BLAS to one thread, so that results do not depend on their number.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ def computes_on_codes(graph: Graph, node: Node, arithmetic: Arithmetic | None = 
     """Return whether a node is an ordinary operator between codes.
 
     Args:
-        graph: The graph; the quantization of its tensors decides.
+        graph: The graph with the quantization of its tensors.
         node: One of its nodes.
-        arithmetic: Its arithmetic: one that interpolates codes does so between codes of equal scale.
+        arithmetic: The arithmetic. If it interpolates codes, a resize between codes of equal scale counts too.
     """
     if not node.outputs or not node.inputs or not has_kernel(node.op, node.domain):
         return False
@@ -106,10 +106,10 @@ def _quant(info: TensorInfo) -> QuantParams | None:
 
 
 OnTensor = Callable[[str, np.ndarray], None]
-"""Called with the name and the values of each tensor as soon as it is computed."""
+"""Called with the name and values of each tensor as soon as it is computed."""
 
 Fault = Callable[[tuple[np.ndarray, ...]], tuple[np.ndarray, ...]]
-"""Changes the outputs of a node, to plant a bug on purpose."""
+"""Changes the outputs of a node to plant a bug deliberately."""
 
 
 @cache
@@ -121,7 +121,8 @@ def _blas() -> tuple[LibController, ...]:
 def _set_threads(numbers: Sequence[int]) -> None:
     """Set the threads of BLAS from any thread.
 
-    In newer versions of threadpoolctl the thread that sets them silently blocks all others while it lives.
+    In newer versions of threadpoolctl, the thread that sets them blocks changes by all other threads, silently, for as
+    long as it lives.
     """
     for lib, number in zip(_blas(), numbers, strict=True):
         release = getattr(lib, "clear_controlling_thread", _no_operation)
@@ -131,11 +132,11 @@ def _set_threads(numbers: Sequence[int]) -> None:
 
 
 def _no_operation(*, force: bool) -> None:
-    """Do nothing: an older threadpoolctl has no owner thread."""
+    """Do nothing, since an older threadpoolctl has no owner thread."""
 
 
 class _Limit:
-    """The limit of BLAS to one thread, shared by all threads of the process until the last releases it."""
+    """The limit of BLAS to one thread, shared by all threads of the process and lifted by the last to release it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -163,7 +164,7 @@ _limit = _Limit()
 def one_thread() -> Iterator[None]:
     """Limit BLAS to one thread, so that results do not depend on the number of threads.
 
-    Blocks may be nested, and may overlap in several threads: the first sets the limit, the last lifts it.
+    `with` blocks may be nested and may overlap across threads: the first sets the limit, the last lifts it.
     """
     _limit.take()
     try:
@@ -224,10 +225,10 @@ def run_graph(
 def run_as_recorded(
     graph: Graph, node: Node, values: Mapping[str, np.ndarray], arithmetic: Arithmetic
 ) -> dict[str, np.ndarray]:
-    """Compute a node on the values of its graph: on codes if its inputs and outputs are codes.
+    """Compute a node on the recorded values of its graph: on codes if its inputs and outputs are codes.
 
     Args:
-        graph: The graph; the quantization of its tensors decides.
+        graph: The graph with the quantization of its tensors.
         node: One of its nodes.
         values: Arrays by tensor name, at least the node's inputs.
         arithmetic: The arithmetic of quantized nodes.
@@ -256,7 +257,7 @@ def run_nodes(
     Args:
         nodes: The nodes, in topological order.
         outputs: Names of the requested tensors.
-        run: Computes a node: called with it and with the available tensors of earlier nodes.
+        run: Computes a node; called with the node and the available tensors of earlier nodes.
 
     Returns:
         The requested tensors that a node computes, by name.

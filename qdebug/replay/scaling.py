@@ -1,6 +1,6 @@
 """Multipliers of requantizations: the expressions that compute them, and the number formats that store them.
 
-An expression or a number format is one row of `EXPRESSIONS` or `NUMBERS`, with its description and its function.
+Each expression and each number format is one row of `EXPRESSIONS` or `NUMBERS`, with its description and its function.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 GIVEN = "given"
-"""The number format of the recorded multiplier."""
+"""The number format of a recorded multiplier."""
 
 
 def spread(values: np.ndarray, shape: tuple[int, ...], axis: int, block: int = 0) -> np.ndarray:
@@ -54,10 +54,10 @@ def spread(values: np.ndarray, shape: tuple[int, ...], axis: int, block: int = 0
         values: One value, one per element along `axis`, or one per block.
         shape: The tensor's shape.
         axis: Axis of the values.
-        block: Elements along `axis` that share a value; 0 unless block-wise.
+        block: Elements along `axis` that share a value; 0 if not block-wise.
 
     Raises:
-        ValueError: The values do not fit an axis of the tensor.
+        ValueError: The values do not match an axis of the tensor.
     """
     if values.ndim == 0:
         return values
@@ -83,9 +83,9 @@ class Scales:
 
     Args:
         x: Scale of the first operand.
-        w: Scale of the second; 1 without.
+        w: Scale of the second operand; 1 without one.
         y: Scale of the output.
-        n: Number of averaged elements; 1 without.
+        n: Number of averaged elements; 1 without an average.
     """
 
     x: np.ndarray
@@ -108,7 +108,7 @@ def scales_of(unit: Unit, count: np.ndarray | None = None, member: np.ndarray | 
     Args:
         unit: The unit.
         count: Number of averaged elements.
-        member: Index of the operand of each element, where tensors are joined.
+        member: Operand index of each element, for joined tensors.
     """
     operand_scales = [operand.scale for operand in unit.operands]
     n = _ONE if count is None else np.asarray(count)
@@ -138,11 +138,11 @@ def _product_single(s: Scales) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """An order in which the real multiplier is computed.
+    """An order of operations that computes the real multiplier.
 
     Args:
         words: Its description.
-        formula: Computes x w / (y n): float32 or float64; broadcasts to the output.
+        formula: Computes x w / (y n) in float32 or float64, broadcasting to the output.
     """
 
     words: str
@@ -167,10 +167,10 @@ EXPRESSIONS: Mapping[str, Expression] = MappingProxyType(
         "x/n/y": Expression("input scale / count / output scale", _single(lambda x, w, y, n: x * w / n / y)),
     }
 )
-"""Orders in which the real multiplier is computed from the scales of input, weight and output.
+"""Orders of operations that compute the real multiplier from the scales of input, weight and output.
 
-`d:` ones use float64, the second of them on a float32 product; all others round each operation to float32. An average
-over n elements divides by n last, or as the two forms with n say.
+Expressions that begin with `d:` use float64, the second of them on a float32 product. All others round each operation
+to float32. An average over n elements divides by n last, except in the two expressions with n.
 """
 
 
@@ -184,7 +184,7 @@ def real_multiplier(scales: Scales, expression: str) -> np.ndarray:
 
 
 def sum_scale(scales: Scales) -> np.ndarray:
-    """Return the scale of integer sums, the product x w, rounded to float32."""
+    """Return the scale of integer sums: the product x w, rounded to float32."""
     x, w, _, _ = scales.single()
     return np.asarray(x * w, dtype=np.float32)
 
@@ -197,7 +197,7 @@ class Fixed:
         multiplier: The integers; each array broadcasts to the output.
         bits: Fractional bits.
         exponent: Its power of two.
-        pre: Bits to shift right by before the product.
+        pre: Bits by which values are shifted right before the product.
     """
 
     multiplier: np.ndarray
@@ -207,7 +207,7 @@ class Fixed:
 
 
 def _significand(bits: int, rounding: str = "away") -> Callable[[np.ndarray], Fixed]:
-    """Return a function that rounds to a significand of some bits."""
+    """Return a function that rounds to a significand with the given number of bits."""
 
     def kept(real: np.ndarray) -> Fixed:
         multiplier, exponent = quantize_multiplier(real, bits=bits, rounding=rounding)
@@ -217,7 +217,7 @@ def _significand(bits: int, rounding: str = "away") -> Callable[[np.ndarray], Fi
 
 
 def _mantissa(real: np.ndarray, widened: int = 0) -> Fixed:
-    """Return the significand of a float32, shifted left by some bits."""
+    """Return the significand of a float32, shifted left by the given number of bits."""
     multiplier, exponent = mantissa_multiplier(real)
     none = np.zeros(real.shape, np.int64)
     return Fixed(multiplier=multiplier << widened, bits=24 + widened, exponent=exponent, pre=none)
@@ -251,9 +251,9 @@ class Number:
     Args:
         words: Its description.
         integers: Computes the integers of real multipliers; None for floating point.
-        orders: Expressions that a search for unknown programs combines it with: "all", "one" for numbers too short for
-            the order to matter often, or "" to skip it.
-        like: The format that represents it if both give the same integers; empty if none does.
+        orders: Expressions that a search for unknown programs combines with this format: "all", "one" for numbers too
+            short for the order to matter often, or "" to skip the format.
+        like: The format that stands for this one if both give the same integers; empty if none.
         kept: Dtype of a floating-point number; None for integers.
     """
 
@@ -289,20 +289,20 @@ NUMBERS: Mapping[str, Number] = MappingProxyType(
         GIVEN: Number("recorded multiplier and shift", _significand(31), "one"),
     }
 )
-"""Kinds of number that a multiplier is kept as.
+"""Number formats in which a multiplier is stored.
 
 f32, f64: floating point. f16, bf16: a 16-bit float, multiplied in float32. q31, q24, q16, q15, q8, q7: a significand of
-so many bits, rounded half away from zero (q31t, q15t, q8t: cut off, q31e: half to even). m24: the 24 bits of a
-float32's significand; m24s7: the same shifted left by 7. m15: its upper 15 bits, with all of the shift before the
+that many bits, rounded with ties away from zero (q31t, q15t, q8t: truncated, q31e: ties to even). m24: the 24 bits of a
+float32's significand; m24s7: the same shifted left by 7. m15: its upper 15 bits, with the whole shift before the
 product. p8: a whole number of 256ths. glow: the 8 to 9 bits and two shifts that Glow's quantizeScaleOffset32To8 finds.
-pow2: the nearest power of two, as a shift. given: the multiplier and shift that were recorded with the output; like q31
-where none were.
+pow2: the nearest power of two, as a shift. given: the multiplier and shift that were recorded with the output; q31 if
+none were recorded.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Multiplier:
-    """How the real multiplier is computed from scales, and in which format it is stored.
+    """How the real multiplier is computed from scales, and the format in which it is stored.
 
     Args:
         number: One of `NUMBERS`.
@@ -329,7 +329,7 @@ class Multiplier:
 
     @property
     def dtype(self) -> type[np.generic]:
-        """The type that a program computes in: float32, float64, or int64 with an integer multiplier."""
+        """The dtype of a program's numbers: float32, float64, or int64 with an integer multiplier."""
         if not self.real:
             return np.int64
         return np.float64 if self.number == "f64" else np.float32
@@ -343,7 +343,7 @@ def float_multiplier(real: np.ndarray, number: str) -> np.ndarray:
         number: A floating-point format of `NUMBERS`.
 
     Returns:
-        float64 for that format, else float32, which holds the narrower formats exactly.
+        float64 for the format f64, else float32, which holds the narrower formats exactly.
     """
     dtype = NUMBERS[number].kept
     return np.asarray(real.astype(dtype).astype(np.float64 if dtype == np.float64 else np.float32))
@@ -357,7 +357,7 @@ def fixed(real: np.ndarray, number: str) -> Fixed:
         number: An integer format of `NUMBERS`.
 
     Raises:
-        UsageError: A multiplier is not finite, or not above 0 where that is needed.
+        UsageError: A multiplier is not finite, or is not positive although the format requires it.
     """
     integers = NUMBERS[number].integers
     if integers is None:
@@ -366,7 +366,7 @@ def fixed(real: np.ndarray, number: str) -> Fixed:
 
 
 def whole_of(unit: Unit, scales: Scales, multiplier: Multiplier) -> Fixed:
-    """Return the integers of a unit's multiplier; the recorded ones if requested and known.
+    """Return the integers of a unit's multiplier; the recorded integers if requested and known.
 
     Backends record an integer multiplier and its shift in several ways: as one product with a shift of all bits (TOSA,
     CMSIS), or as a fraction of 31 or 15 bits with a further shift, to the right or to the left (gemmlowp, TensorFlow
@@ -378,7 +378,7 @@ def whole_of(unit: Unit, scales: Scales, multiplier: Multiplier) -> Fixed:
         multiplier: An integer multiplier.
 
     Raises:
-        UsageError: A multiplier is not finite, or not above 0 where that is needed.
+        UsageError: A multiplier is not finite, or is not positive although the format requires it.
     """
     if multiplier.number != GIVEN:
         return fixed(real_multiplier(scales, multiplier.expression), multiplier.number)
@@ -387,10 +387,10 @@ def whole_of(unit: Unit, scales: Scales, multiplier: Multiplier) -> Fixed:
 
 
 def recorded_multiplier(unit: Unit, scales: Scales) -> tuple[Fixed, np.ndarray] | None:
-    """Interpret the recorded multiplier and shift such that they are closest to the quotient of the scales.
+    """Interpret the recorded multiplier and shift so that they are closest to the quotient of the scales.
 
     Returns:
-        The integers, and their value over the quotient; None if none were recorded, or none fit.
+        The integers, and the ratio of their value to the quotient; None if none were recorded, or none fit.
     """
     if unit.out.multiplier is None and unit.out.shift is None:
         return None
@@ -403,7 +403,7 @@ def recorded_multiplier(unit: Unit, scales: Scales) -> tuple[Fixed, np.ndarray] 
 
 
 def _interpretations(unit: Unit, multiplier: np.ndarray, real: np.ndarray) -> Iterator[Fixed]:
-    """Yield the possible meanings of the recorded integers."""
+    """Yield the possible interpretations of the recorded integers."""
     zeros = np.zeros((), np.int64)
     widest = int(multiplier.max())
     fraction_bits = next((bits for bits in (0, 8, 15, 16, 24) if widest <= 1 << bits), 31)
@@ -428,7 +428,7 @@ def _value_of_fixed(integers: Fixed) -> np.ndarray:
 
 
 def _by_channel(unit: Unit, values: np.ndarray) -> np.ndarray | None:
-    """Reshape one value, or one per channel, to broadcast to the output, channels first; None if it does not."""
+    """Reshape one value, or one value per channel, to broadcast to the output, channels first; None if it does not."""
     if values.size == 1:
         return values.reshape(()).astype(np.int64)
     flat = values.reshape(-1).astype(np.int64)

@@ -1,7 +1,7 @@
 """Run some nodes on real numbers, undisturbed or with rounded values moved at random.
 
-Where the rounding error has no analytic bound, it is sampled: the result is computed a few times with each rounded
-value moved at random within a few times its rounding error (Parker, "Monte Carlo Arithmetic: exploiting randomness in
+If the rounding error has no analytic bound, it is sampled: the result is computed a few times, with each rounded value
+moved at random within a few times its rounding error (Parker, "Monte Carlo Arithmetic: exploiting randomness in
 floating-point arithmetic", UCLA CSD-970002, 1997).
 """
 
@@ -29,10 +29,10 @@ from qdebug.replay.run import run_nodes
 __all__ = ["Read", "Run", "moved", "offsets", "run_form", "run_real", "run_segment", "spread"]
 
 Read = Callable[[Node, str], np.ndarray]
-"""Returns an input of a node's real form from outside the segment: called with the form and the name."""
+"""Returns an input of a real form from outside the segment; called with the form and the tensor's name."""
 
 Run = Callable[[Node, Node, Mapping[str, int], Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
-"""Computes a node: called with the node, its real form, the operator sets that this is read by, and its inputs."""
+"""Computes a node; called with the node, its real form, the operator set versions of the form, and its inputs."""
 
 
 def run_form(
@@ -47,7 +47,7 @@ def run_form(
         values: Its inputs.
 
     Raises:
-        KernelError: There is no kernel, or the inputs do not fit it.
+        KernelError: The form has no kernel, or the inputs do not match it.
     """
     return run_node(form, values, opset)
 
@@ -60,18 +60,18 @@ def run_real(
     *,
     disturbed: Moved | None = None,
 ) -> Mapping[str, np.ndarray]:
-    """Run a node's real form, and a node that chooses the scale of its codes at run time on real numbers.
+    """Run a node's real form. A node that chooses its scale at run time is run on real numbers.
 
     Args:
         node: The node.
         form: Its real form.
         opset: Version of each operator set of the form.
-        values: Its inputs; for a node on codes: real data, or codes with their scale and zero point, and stored
+        values: Its inputs. For a node on codes: real data, or codes with their scale and zero point, and stored
             constants.
-        disturbed: Distances by which operands of a node on codes are moved; None moves none.
+        disturbed: Distances by which the operands of a node on codes are moved; None moves nothing.
 
     Raises:
-        KernelError: There is no kernel, or the inputs do not fit it.
+        KernelError: The form has no kernel, or the inputs do not match it.
     """
     if operators.of(node.op).takes_codes:
         return run_node(replace(node, domain=REAL), values, opset, moved=disturbed)
@@ -94,7 +94,7 @@ def run_segment(
         The tensor; None if no node computes it.
 
     Raises:
-        KernelError: A node has no kernel, or its inputs do not fit it.
+        KernelError: A node has no kernel, or its inputs do not match it.
     """
     most = 0
 
@@ -111,12 +111,12 @@ def run_segment(
 
 
 def offsets(rng: np.random.Generator, shape: tuple[int, ...], half_steps: np.ndarray | float) -> np.ndarray | None:
-    """Draw random offsets of values, within a few times their rounding error.
+    """Draw random offsets for values, within a few times their rounding error.
 
     Args:
         rng: The random generator.
         shape: Shape of the values.
-        half_steps: Half a step of each, or of all.
+        half_steps: Half a quantization step, per value or for all values.
 
     Returns:
         float64; None if all steps are 0.
@@ -127,7 +127,7 @@ def offsets(rng: np.random.Generator, shape: tuple[int, ...], half_steps: np.nda
 
 
 def moved(rng: np.random.Generator, values: np.ndarray, half_steps: np.ndarray | float) -> np.ndarray:
-    """Return real values moved by `offsets`; the same array if there are none."""
+    """Return real values moved by `offsets`; the same array if all offsets are 0."""
     off = offsets(rng, values.shape, half_steps)
     return values if off is None else np.asarray(values + off.astype(values.dtype))
 
@@ -140,10 +140,10 @@ def spread(plain: np.ndarray, disturbed: Callable[[], np.ndarray]) -> np.ndarray
         disturbed: Computes the result with new disturbances at each call.
 
     Returns:
-        Root mean squares over a few disturbed replays, float64 of the result's shape.
+        The root mean square of the movement over a few disturbed replays, float64 in the result's shape.
 
     Raises:
-        KernelError: A disturbed result has another shape: an extent was disturbed.
+        KernelError: A disturbed result has a different shape, because a size was disturbed.
     """
     runs = DISTURBED_REPLAYS if plain.size > DISTURBED_SMALL_MAX_ELEMENTS else DISTURBED_REPLAYS_OF_SMALL
     squares = np.zeros(plain.shape, np.float64)

@@ -12,26 +12,26 @@ from qdebug.model.operators import Operator, Sums
 __all__ = ["LATEST", "STACKED_ELEMENTS", "STACKED_MOST", "can_stack"]
 
 LATEST = 1000
-"""Version of an operator set that is not stated."""
+"""Version assumed for an operator set whose version is not stated."""
 STACKED_MOST = 16
 """Maximum number of stacked runs."""
 STACKED_ELEMENTS = 1 << 19
-"""Elements that the largest tensor of runs that go through the net together has: they fit into a core's cache."""
+"""Maximum elements of the largest tensor of the runs that are stacked together, so that they fit in a core's cache."""
 
 _AXIS_FROM_THE_END = 13
-"""Version of the standard operators since which the default of `axis` is the last axis; it was 1."""
+"""Version of the standard operators from which `axis` defaults to the last axis; before that, the default is 1."""
 
 
 def can_stack(
     node: Node, version: int, inputs: Sequence[np.ndarray | None], varying: Sequence[bool], out: tuple[int, ...]
 ) -> bool:
-    """Return whether a node computes runs stacked along the first axis of its data as it computes each alone.
+    """Return whether a node gives the same results for stacked runs as for each run alone.
 
     Args:
         node: The node, on real numbers.
         version: Version of its operator set.
-        inputs: Its inputs in one run, in the operator's order; None where one is left out.
-        varying: Which of them differ between runs; these are stacked, the others are common.
+        inputs: Its inputs in one run, in the operator's order; None if one is left out.
+        varying: Which inputs differ between runs. These are stacked, and the others are shared.
         out: The shape of its output in one run.
     """
     moving = [array for array, varies in zip(inputs, varying, strict=True) if varies and array is not None]
@@ -56,7 +56,7 @@ def can_stack(
 def _can_stack_data(
     node: Node, row: Operator, version: int, inputs: Sequence[np.ndarray | None], out: tuple[int, ...]
 ) -> bool:
-    """Like `can_stack`, for a node of which only the first input varies."""
+    """Like `can_stack`, for a node with only its first input varying."""
     data = inputs[0]
     if data is None:
         return False
@@ -88,6 +88,6 @@ def _can_stack_data(
 
 
 def _exclude_first_axis(axes: object, rank: int) -> bool:
-    """Return whether axes are stated and do not include the first one."""
+    """Return whether axes are stated and exclude the first one."""
     flat = np.asarray(axes).reshape(-1)
     return bool(flat.size) and flat.dtype.kind in "iu" and bool(np.all(flat % rank))

@@ -1,7 +1,6 @@
 """Steps of a program: names, their effect on real numbers and on integers, and their text in numpy.
 
-A step is one row of `STEPS`. A program is compiled to operations, which programs of one unit share where they are
-equal.
+A step is one row of `STEPS`. A program is compiled to operations. Programs of one unit share equal operations.
 """
 
 from __future__ import annotations
@@ -31,16 +30,16 @@ _WHOLE_KINDS = frozenset(
 )
 _ONE = np.ones((), np.float32)
 _SPLITTING = frozenset({"shl", "mulhi", "avg"})
-"""Steps that do a part of the integer multiplication."""
+"""Steps that perform a part of the integer multiplication."""
 _BY_UNITS = frozenset({"bias", "lev", "lev-fma", "lev16", "lev16-fma"})
-"""Steps that do otherwise to numbers in real units."""
+"""Steps that act differently on numbers in real units."""
 _MAX_SHIFT = 62
 _LARGEST_SHIFT_LEFT = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _StepContext:
-    """A step of a program with everything that it is compiled from.
+    """A step of a program, with everything needed to compile it.
 
     Args:
         unit: The unit.
@@ -78,7 +77,7 @@ class _StepContext:
         return self.multiplier
 
     def combined(self, function: Callable[..., Any], parameter: np.ndarray, text: str | None = None) -> Operation:
-        """Return the operation that combines the numbers with a parameter, in the program's kind of number."""
+        """Return the operation that combines the numbers with a parameter, in the program's dtype."""
         return _binary(function, parameter.astype(self.start.dtype), text)
 
 
@@ -118,8 +117,8 @@ def _levels(at: _StepContext, *, fma: bool = False, half: bool = False) -> Opera
 
     Args:
         at: The step's context.
-        fma: Whether product and sum are rounded once.
-        half: Whether the ends of the range are stored in float16; with `fma`, factor and offset too.
+        fma: Whether product and sum are rounded only once.
+        half: Whether the ends of the range are stored in float16; with `fma`, also the factor and offset.
 
     Source: FakeQuantize of OpenVINO (common/snippets/src/pass/fq_decomposition.cpp); measured.
     """
@@ -144,7 +143,7 @@ def _levels(at: _StepContext, *, fma: bool = False, half: bool = False) -> Opera
 
 
 def in_half(values: np.ndarray) -> np.ndarray:
-    """Round numbers to float16, and keep them in float32."""
+    """Round numbers to float16, but return them as float32."""
     with np.errstate(over="ignore"):
         return np.asarray(values, np.float32).astype(np.float16).astype(np.float32)
 
@@ -235,7 +234,7 @@ def _remaining_shift(at: _StepContext) -> Operation:
 
 
 def _right_shift(amount: np.ndarray, rounding: str) -> Operation:
-    """Return a shift to the right; negative amounts shift to the left."""
+    """Return a right shift. Negative amounts shift left."""
     if int(amount.min(initial=0)) < 0:
 
         def apply(numbers: Numbers, out: Out, bits: np.ndarray) -> np.ndarray:
@@ -264,8 +263,8 @@ class StepWord:
     """A word of a program.
 
     Args:
-        roundings: Its possible roundings; empty if it has none.
-        words: Its description, with `{}` for that of the rounding; empty if none is needed.
+        roundings: Its possible roundings; empty if it does not round.
+        words: Its description, with `{}` for the rounding's description; empty if none is needed.
         real: Makes its operation on real numbers; None if it needs an integer multiplier.
         whole: Makes its operation on integers; None if it needs a real multiplier.
         multiplies: Whether it depends on the multiplier.
@@ -283,7 +282,7 @@ class StepWord:
 
     @property
     def rounds(self) -> bool:
-        """Whether it rounds the result, with a rounding in its description."""
+        """Whether it rounds the result and its description names the rounding."""
         return "{}" in self.words
 
 
@@ -353,17 +352,17 @@ STEPS: Mapping[str, StepWord] = MappingProxyType(
         "wrap": StepWord(words="codes that wrap around", real=_wrapped, whole=_wrapped, wraps=True),
     }
 )
-"""Steps of a program, each with its roundings (`shr.away`, see `qdebug.numerics.rounding`); `round` is written by its
+"""Steps of a program, each with its roundings (`shr.away`, see `qdebug.numerics.rounding`); `round` is written as its
 rounding alone.
 
-mul: multiply by the multiplier, in its own kind of number. scale: multiply by the scale of the sums, div: divide by
-the output's scale, inv: multiply by its reciprocal (all float32). lev: count steps of the output's range from its low
-end, to which low adds the lowest code; lev-fma: with one rounding; lev16: by scales and ends that are kept in float16,
-and in lev16-fma the steps too. half: round to float16. shl: shift left where the multiplier asks for it.
-mulhi: the high half of the doubled product, as vqrdmulh gives it. pre: shift right before the product. shr: shift right
-by what is left to shift. round: to a whole number. avg: divide by the number of elements. bias: add the bias. zp: add
-the output's zero point. sat16: saturate to 16 bits. wrap32: keep the low 32 bits. sat: to the output's codes, within
-the bounds of a fused activation. wrap: to the output's codes, losing upper bits.
+mul: multiply by the multiplier, in its number format. scale: multiply by the scale of the sums, div: divide by the
+output's scale, inv: multiply by its reciprocal (all float32). lev: count steps of the output's range from its low end,
+to which low adds the lowest code; lev-fma: with one rounding; lev16: with scales and ends stored in float16; lev16-fma:
+with the steps in float16 too. half: round to float16. shl: shift left if the multiplier requires it. mulhi: the high
+half of the doubled product, as vqrdmulh gives it. pre: shift right before the product. shr: shift right by the
+remaining bits. round: to a whole number. avg: divide by the number of elements. bias: add the bias. zp: add the
+output's zero point. sat16: saturate to 16 bits. wrap32: keep the low 32 bits. sat: to the output's codes, within the
+bounds of a fused activation. wrap: to the output's codes, losing upper bits.
 """
 
 
@@ -373,10 +372,10 @@ class Step:
 
     Args:
         op: A name in `STEPS`.
-        rounding: One of the roundings of the step; empty if it has none.
+        rounding: One of the step's roundings; empty if it does not round.
 
     Raises:
-        UsageError: There is no such step.
+        UsageError: The step does not exist.
     """
 
     op: str
@@ -414,9 +413,9 @@ class _PlannedStep:
     Args:
         step: The step.
         key: Identifies its effect on numbers of one kind, except for the multiplier.
-        make: Makes its operation; None if it does not support the kind of number, or for a late bias.
+        make: Makes its operation; None if it does not support the number type, or for a late bias.
         multiplies: Whether it depends on the multiplier.
-        late_bias: Whether it adds the bias after the preceding steps were applied to it.
+        late_bias: Whether it adds the bias after applying the preceding steps to it.
         real_units: Whether its input is in real units.
     """
 
@@ -436,7 +435,7 @@ class Program:
         steps: The steps.
         ops: Their names.
         multiplier: The multiplier.
-        operand: Name of the operand of an operand program; empty otherwise.
+        operand: Name of the operand if this is an operand program; empty otherwise.
     """
 
     steps: tuple[_PlannedStep, ...]
@@ -447,7 +446,7 @@ class Program:
 
 @cache
 def _key(*parts: object) -> object:
-    """Return the same object for equal parts, which hashes faster."""
+    """Return the same object for equal parts, so that it hashes faster."""
     del parts
     return object()
 
@@ -460,14 +459,14 @@ def planned_program(
     operand: str = "",
     late_bias: bool = False,
 ) -> Program:
-    """Return a program to be compiled for many units.
+    """Return a program that can be compiled for many units.
 
     Args:
         steps: The steps.
         multiplier: The multiplier.
         whole: Whether it runs on integers.
-        operand: Name of the operand of an operand program; empty otherwise.
-        late_bias: Whether the step `bias` adds the bias after the preceding steps were applied to it.
+        operand: Name of the operand if this is an operand program; empty otherwise.
+        late_bias: Whether the step `bias` adds the bias after applying the preceding steps to it.
     """
     ops = frozenset(step.op for step in steps)
     split = ops & _SPLITTING if whole else None
@@ -500,7 +499,7 @@ def compile_steps(unit: Unit, start: Start, program: Program, memo: dict[object,
         memo: Cache of the operations of this unit.
 
     Raises:
-        ValueError: A step does not support this kind of number, or has no parameters here.
+        ValueError: A step does not support this number type, or lacks its parameters.
     """
     cache = memo.setdefault(("steps", start.dtype, start.tag), {})
     multiplier: np.ndarray | Fixed | None = None
@@ -541,7 +540,7 @@ def _compiled(
 
 
 def _cached_multiplier(unit: Unit, start: Start, program: Program, memo: dict[object, Any]) -> np.ndarray | Fixed:
-    """Return a program's multiplier; the same object for equal numbers."""
+    """Return a program's multiplier. Equal numbers give the same object."""
     if start.whole is not None and start.dtype is np.int64:
         return start.whole
     averages = "avg" in program.ops  # which divides by the count

@@ -1,7 +1,7 @@
 """A quantized operator between codes: the common input of all arithmetics.
 
 A `Unit` is made from a node with quantized operands, or from a plain operator on codes (see `node_units`). It states
-what is computed; how is stated by a `Variant`.
+what is computed. A `Variant` states how.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from qdebug.replay.blockwise import elementwise
 __all__ = ["KINDS", "PAIRS", "Operand", "Target", "Unit", "target_of"]
 
 PAIRS: tuple[str, ...] = ("add", "sub", "mul", "div", "prelu", "squared_difference")
-"""Kinds that combine two operands element by element."""
+"""Kinds of unit that combine two operands element by element."""
 KINDS: tuple[str, ...] = (
     "conv", "linear", *PAIRS, "average_pool", "global_average_pool", "reduce_mean", "max_pool", "lookup", "softmax",
     "concat", "where", "resize", "pad", "requantize", "quantize", "dequantize",
 )  # fmt: skip
-"""Kinds of unit. `lookup` is any function of one code; `requantize` includes Relu and Clip."""
+"""Kinds of unit. `lookup` is any function of a single code; `requantize` includes Relu and Clip."""
 
 
 _PLANE = 2
-"""Axes that are interpolated along at once."""
+"""Maximum number of axes interpolated at once."""
 _PLACINGS = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
 
 
@@ -48,8 +48,8 @@ class Operand:
 
     Args:
         codes: Stored integers of at most 16 bits; real values for `quantize`.
-        scale: One value, or an array that broadcasts to `codes`; as stored, mostly float32.
-        zero_point: The code of real 0, shaped like `scale`, in a dtype that holds it.
+        scale: One value, or an array that broadcasts to `codes`; as stored, usually float32.
+        zero_point: The code of real 0, shaped like `scale`, in a dtype that can hold it.
     """
 
     codes: np.ndarray
@@ -72,8 +72,8 @@ class Target:
         zero_point: The code of real 0, shaped like `scale`.
         low: Lowest code in use; the dtype's by default.
         high: Highest code in use; the dtype's by default.
-        clamp: Bounds of a fused activation, in codes; None without one.
-        multiplier: Recorded integer multiplier, one or one per channel; None if none was recorded.
+        clamp: Bounds of a fused activation, in codes; None without an activation.
+        multiplier: Recorded integer multiplier, one or one per channel; None if not recorded.
         shift: The shift of the multiplier.
     """
 
@@ -93,7 +93,7 @@ class Target:
 
     @property
     def limits(self) -> tuple[int, int]:
-        """Lowest and highest code that a saturating step can give."""
+        """Lowest and highest code that a saturating step can produce."""
         if self.low is None or self.high is None:
             raise ValueError(f"{self.dtype} has no codes")
         return self.low, self.high
@@ -101,25 +101,25 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Unit:
-    """One quantized operator with its operands. Arrays are shared with the caller, and never written to.
+    """One quantized operator with its operands. Arrays are shared with the caller and never modified.
 
     Args:
         kind: One of `KINDS`.
         operands: Input and weight of a conv (M, C / groups, *kernel) or linear (..., K, N); both sides of an
-            element-wise operator; the tensors that are joined or selected from. Spatial axes follow the channels.
+            element-wise operator; the tensors to join or select from. Spatial axes follow the channels.
         out: Quantization of the output.
         bias: Integers at the scale of the sums, or real numbers; one per filter, or broadcasting to the output of a
-            linear. None without.
+            linear. None without a bias.
         bias_scale: Scale of an integer bias; None for the scale of the sums.
         attrs: Attributes as in ONNX: strides, pads, dilations, group, kernel_shape, axis, ...
-        function: ONNX operator whose kernel a lookup or a move of elements runs: Sigmoid, Resize, ...
+        function: ONNX operator whose kernel computes a lookup or moves elements: Sigmoid, Resize, ...
         condition: The condition of `where`.
-        settings: Inputs without data: widths of a pad, scales and sizes of a resize, in the operator's order.
+        settings: Inputs that are not data: widths of a pad, scales and sizes of a resize, in the operator's order.
         channels_last: Whether the node's own layout is channels-last; operands are converted to channels first, and the
             output back.
         transposed: Whether a conv is transposed, with a weight (C, M / groups, *kernel).
         opset: Version of the operator set of the attributes.
-        op: The node's operator, for messages.
+        op: The node's operator, for error messages.
         domain: Domain of the operator and its function.
     """
 
@@ -149,15 +149,16 @@ class Unit:
 
     @property
     def dtypes(self) -> tuple[str, ...]:
-        """Logical dtypes of the operands, then of the output; evidence is pooled by these and the kind."""
+        """Logical dtypes of the operands, then of the output. Evidence is pooled by these dtypes and the kind."""
         return (*(logical_name(operand.codes.dtype) for operand in self.operands), logical_name(self.out.dtype))
 
     @property
     def branch(self) -> str:
-        """Return the branch of kinds for which backends have several kernels; empty for other kinds.
+        """Return the branch for kinds of unit for which backends have several kernels; empty for other kinds.
 
-        For a lookup its function; for a resize its interpolation and whether channels are last; for an average whether
-        input and output have equal quantization; for a conv whether it is depthwise or transposed.
+        The branch of a lookup is its function. A resize is divided by its interpolation and by whether channels are
+        last, an average by whether input and output have equal quantization, and a conv by whether it is depthwise or
+        transposed.
         """
         if self.kind == "lookup":
             return self.function
@@ -174,7 +175,7 @@ class Unit:
         """Number of groups of a conv.
 
         Raises:
-            KernelError: The attribute is no number.
+            KernelError: The attribute is not an integer.
         """
         value = self.attrs.get("group", 1)
         if not isinstance(value, (int, float, np.integer)):
@@ -183,7 +184,7 @@ class Unit:
 
     @property
     def keeps_scale(self) -> bool:
-        """Whether codes of the first operand and of the output have equal scale and zero point."""
+        """Whether the first operand and the output have equal scale and zero point."""
         source, out = self.operands[0], self.out
         return is_same_scale(source.scale, out.scale) and np.array_equal(source.zero_point, out.zero_point)
 
@@ -194,7 +195,7 @@ class Unit:
 
 
 def _interpolation(unit: Unit) -> str:
-    """Name how a resize interpolates: linear between four neighbours in a plane, or otherwise."""
+    """Return the interpolation of a resize: linear between four neighbours in a plane, or other."""
     mode = str(unit.attrs.get("mode", "nearest"))
     if mode != "linear":
         return mode
@@ -218,7 +219,7 @@ def _resized(unit: Unit) -> list[int]:
 
 
 def target_of(quant: QuantParams, *, clamp: tuple[int, int] | None = None) -> Target:
-    """Return the target of per-tensor quantization parameters."""
+    """Return a target with the given per-tensor quantization parameters."""
     return Target(
         dtype=logical_dtype(quant.dtype),
         scale=quant.scale.reshape(()),

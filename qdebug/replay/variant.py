@@ -1,14 +1,14 @@
-"""The arithmetic of a quantized operator: a value made of stages, with a text form that parses back.
+"""The arithmetic of a quantized operator: a value made of stages, with a text form that can be parsed back.
 
 A unit (see `unit`) is computed in two parts. The `HeavyPart` makes columns of numbers: the integer sums of a
-convolution, the window sums of a pool, or the codes themselves. Then a short program of steps turns each number into a
-code, in any order that a backend uses.
+convolution, the window sums of a pool, or the codes themselves. Then a short program turns each number into a code. Its
+steps can follow the order of any backend.
 
 The text form lists the stages that differ from the default, as `name=value`, separated by blanks:
 
     m=q31 steps=shl,mulhi.up,shr.away,zp,sat
 
-A word is one row of its table, with its description and its function: steps in `STEPS` (see `steps`), numbers and
+Each word is one row of its table, with its description and its function: steps in `STEPS` (see `steps`), numbers and
 expressions of the multiplier in `NUMBERS` and `EXPRESSIONS` (see `scaling`), roundings in `ROUNDINGS` (see
 `qdebug.numerics.rounding`), the others here.
 """
@@ -55,14 +55,14 @@ ACCUMULATES: Mapping[str, str] = MappingProxyType(
         "wrap16": "sums wrapped around in 16 bits",
     }
 )
-"""How products are summed, each in plain words.
+"""How products are summed, each described in plain words.
 
-In int32, without limit, with pairs of neighbours held to 16 bits first, or all in 16 bits. Pair sums are followed by
-the order of the depth they are taken in, `hwc` (taps, then channels) or `chw`, and by the distance of the partners if
-it is not 1: `pairsat16:hwc`, `pairwrap16:hwc:8`. `tap` is `hwc` without pairs across taps, the last of an odd number
-of channels having none, and without taps in the padding. Where every sum saturates in 16 bits the order counts as well:
-`sat16:chw`. A bias is added to what comes out. Of `wrap16`, and of `sat16` without an order, the complete sum is held
-to 16 bits, its bias included.
+In int32, without limit, with pairs of neighbours limited to 16 bits first, or entirely in 16 bits. The name of a pair
+sum is followed by the order of the depth, `hwc` (taps, then channels) or `chw`, and by the distance of the partners if
+it is not 1: `pairsat16:hwc`, `pairwrap16:hwc:8`. `tap` is `hwc` without pairs across taps and without taps in the
+padding; the last of an odd number of channels has no partner. If every partial sum saturates at 16 bits, the order
+matters too: `sat16:chw`. A bias is added to the result. For `wrap16`, and for `sat16` without an order, the complete
+sum including its bias is limited to 16 bits.
 """
 
 _ORDERS: Mapping[str, str] = MappingProxyType(
@@ -78,12 +78,12 @@ BIASES: Mapping[str, str] = MappingProxyType(
         "none": "no bias",
     }
 )
-"""Where a bias enters, each in plain words.
+"""Where a bias is added, each described in plain words.
 
-Into the integer sums, or by the step `bias`: as a real number (float), or as the whole number that the program up to
-this step makes of it on its own (codes); none drops it.
+To the integer sums, or by the step `bias`: as a real number (float), or as the whole number that results from running
+the preceding steps on the bias alone (codes). none drops the bias.
 
-A bias at a scale of its own is brought to that of the sums in float32, or (glow) with Glow's integer multiplier.
+A bias with its own scale is rescaled to the scale of the sums in float32, or (glow) with Glow's integer multiplier.
 """
 
 
@@ -92,13 +92,13 @@ class Form:
     """The start of a program; `qdebug.replay.forms` has its functions.
 
     Args:
-        columns: The columns that it reads; forms may share them.
-        words: Its description, with `{shift}` and `{operand}` for the variant's.
-        interpolates: Whether it interpolates for a bilinear resize, and for nothing else.
-        own_scales: Whether it runs programs of operands first, whose multipliers are not the unit's.
-        multiplier: Whether the program uses the variant's multiplier, not one of the form.
-        double: Whether a variant in float64 differs if its program has no multiplier.
-        real: Whether it gives real values, not codes or scaled sums.
+        columns: The columns that it reads. Forms may share columns.
+        words: Its description, with `{shift}` and `{operand}` for the variant's values.
+        interpolates: Whether it is used only to interpolate a bilinear resize.
+        own_scales: Whether it first runs operand programs, whose multipliers are not the unit's.
+        multiplier: Whether the program uses the variant's multiplier instead of the form's own.
+        double: Whether float64 makes a difference to a variant whose program has no multiplier.
+        real: Whether it gives real values instead of codes or scaled sums.
     """
 
     columns: str
@@ -191,34 +191,34 @@ FORMS: Mapping[str, Form] = MappingProxyType(
         "root31": Form("codes", "reciprocal root in fixed point of 31 bits", multiplier=False),
     }
 )
-"""What a program starts from.
+"""The first values of a program.
 
-sum: centred integers, summed or multiplied. raw: integers summed with their zero point inside. offset: the same, with
-both zero points added by the step `zp`, that of the input in steps of the output, as a whole number beside an integer
-multiplier. counted: centred integers, and a 31-bit multiplier that the count was divided out of. real: real values,
-averaged or interpolated in float32. taps: averages over all taps where padding counts. nines: sums of nine taps at a
-time in pairs, columns first, times the reciprocal of the count. ort, exp31, exp32, exp64: probabilities of a softmax,
-exp31 in fixed point.
+sum: centered integers, summed or multiplied. raw: integers summed with their zero point inside. offset: the same, with
+both zero points added by the step `zp`. The zero point of the input is converted to steps of the output, and rounded to
+a whole number with an integer multiplier. counted: centered integers, and a 31-bit multiplier divided by the count.
+real: real values, averaged or interpolated in float32. taps: averages over all taps including padding. nines: sums of
+nine taps per pass in pairs, columns first, times the reciprocal of the count. ort, exp31, exp32, exp64: probabilities
+of a softmax, exp31 in fixed point.
 
-Codes interpolated between neighbours: by weights of so many bits, grid10 with outputs placed on a grid of 10 bits too,
-blend10 cut off, blend11 rounded; blend32 by weights in float32, all four at once; rows32 along rows first; lerp the
-same, with outputs placed by multiplication, and less the zero point; corners32 all four at once with outputs placed so,
-by one weight after the other, and weights32 by their products. real-lerp: real values, along rows first, each as what
-lies below and a share of the difference.
+Codes interpolated between neighbours. With weights of that many bits: grid10 (outputs also placed on a 10-bit grid),
+blend10 (truncated), blend11 (rounded). With float32 weights: blend32 (all four neighbours at once), rows32 (along rows
+first), lerp (like rows32, but outputs placed by multiplication and the zero point subtracted), corners32 (all four at
+once, outputs placed by multiplication, one weight after the other), weights32 (like corners32, with products of
+weights). real-lerp: real values, along rows first, each as the lower neighbour plus a share of the difference.
 
-levels: real numbers or sums as steps from the low end of the output's range, to which the step `zp` adds the lowest
-code, unless they are fused. levels-raw: averages of codes with their zero point inside, as such steps, fused.
+levels: real numbers or sums, converted to steps from the low end of the output's range. The step `zp` then adds the
+lowest code, unless it is fused. levels-raw: averages of uncentered codes, converted likewise, fused.
 
-The others start from codes. Of two codes: fold: a (sa/sc) + (b (sb/sc) + constant), of one a s + constant. deq: both
-made real, then combined. onto-first, onto-second: one centred and brought to the scale of the other, whose zero point
-is taken off with its own, and combined with the other's codes. ratio: (a - za) (sa/sc) + (b - zb) (sb/sc). ls: shifted
-left by `shift`, brought to one scale by the program `operand`, combined. common20, common21: integer multipliers of so
-many bits with one shift. fixed15: both rounded to multiples of 2**-15. each: both brought to the output's scale by
-`operand`. Of one code: table: a function of its real value. stepped: the same, with real values found by repeated
-addition. mlas: with ONNX Runtime's approximation of Sigmoid, and like table for other functions. leaky: `operand` with
-one multiplier for each sign, slopes: of two codes the same, below zero of their product. hswish16: HardSwish in fixed
-point of 16 bits. fixed16, fixed31: Sigmoid and Tanh in fixed point. root31: 1 / sqrt(x) in fixed point. Forms with
-`-fma` fuse each product with the addition that follows it.
+The others start from codes. Of two codes: fold: a (sa/sc) + (b (sb/sc) + constant), or a s + constant for a single
+code. deq: both dequantized, then combined. onto-first, onto-second: one code is centered and rescaled to the scale of
+the other, both zero points are subtracted from it, and it is combined with the other code. ratio: (a - za) (sa/sc) + (b
+- zb) (sb/sc). ls: both shifted left by `shift`, rescaled to one scale by the program `operand`, and combined. common20,
+common21: integer multipliers of that many bits with one shift. fixed15: both rounded to multiples of 2**-15. each: both
+rescaled to the output's scale by `operand`. Of one code: table: a function of its real value. stepped: the same, with
+real values found by repeated addition. mlas: with ONNX Runtime's approximation of Sigmoid, and like table for other
+functions. leaky: `operand` with one multiplier per sign. slopes: the same for two codes, applied to their product below
+zero. hswish16: HardSwish in fixed point of 16 bits. fixed16, fixed31: Sigmoid and Tanh in fixed point. root31: 1 /
+sqrt(x) in fixed point. Forms with `-fma` fuse each product with the addition that follows it.
 """
 
 
@@ -227,7 +227,7 @@ _DEFAULT_MULTIPLIER, _DEFAULT_STEPS = Multiplier(), steps_of("mul,even,zp,sat")
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Variant:
-    """The arithmetic of one kind of unit; by default float32 multiplication with ties to even.
+    """The arithmetic of one kind of unit. The default is float32 multiplication with ties to even.
 
     Args:
         form: The start of the program; one of `FORMS`.
@@ -235,7 +235,7 @@ class Variant:
         bias: Where the bias enters; one of `BIASES`.
         multiplier: The multiplier.
         requantize: The program that turns numbers into codes.
-        operand: The program that each operand runs first, if the form has one.
+        operand: The program that runs on each operand first, if the form has one.
         shift: Bits by which operands are shifted left, if the form has a shift.
 
     Raises:
@@ -280,7 +280,7 @@ class Variant:
 
     @property
     def limited_sums(self) -> str | None:
-        """A description of sums in fewer than 32 bits; None for full sums."""
+        """A description of sums limited to fewer than 32 bits; None for full sums."""
         kind = self.accumulate.split(":")[0]
         return None if kind in ("wrap32", "exact") else ACCUMULATES[kind]
 
@@ -290,7 +290,7 @@ class Variant:
 
 @lru_cache(maxsize=1 << 12)
 def _text_of(variant: Variant) -> str:
-    """Format a variant, cached, since nodes of a kind share theirs."""
+    """Return the text form of a variant, cached because nodes of a kind share variants."""
     words = []
     for name, (key, default) in _TEXT.items():
         value = getattr(variant, name)
@@ -312,7 +312,7 @@ _TEXT: Mapping[str, tuple[str, Any]] = MappingProxyType(
 
 
 def parse_variant(text: str) -> Variant:
-    """Parse the text form of a variant; missing stages take their defaults.
+    """Parse the text form of a variant. Missing stages take their defaults.
 
     Raises:
         UsageError: A stage or its value is unknown, or a stage is given twice.
@@ -418,11 +418,11 @@ DEFAULTS: Mapping[str, Variant] = MappingProxyType(
 
 
 def keys_of(kind: str, branch: str, dtypes: Sequence[str]) -> tuple[str, ...]:
-    """Return the keys of `Arithmetic.variants` for some units, the most specific first.
+    """Return the keys of `Arithmetic.variants` that apply to units, the most specific first.
 
     Args:
-        kind: Their kind.
-        branch: Their branch; empty if the kind has none.
+        kind: Kind of the units.
+        branch: Branch of the units; empty if the kind has none.
         dtypes: Logical dtypes of operands and output.
     """
     names = (f"{kind}.{branch}", kind) if branch else (kind,)
@@ -436,18 +436,18 @@ def kind_of(key: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arithmetic:
-    """The arithmetic of quantized kernels, where the operator's definition allows several.
+    """The arithmetic of quantized kernels for operators whose definition allows several.
 
     Float kernels ignore it.
 
     Args:
         variants: Variants by kind of unit ("conv"), or by kind and branch ("lookup.HardSwish", see `Unit.branch`),
-            either with the dtypes of operands and output ("conv:uint8,int8,uint8"). The most specific key wins, a
-            branch before dtypes. Missing kinds take `DEFAULTS`.
+            optionally followed by the dtypes of operands and output ("conv:uint8,int8,uint8"). The most specific key
+            wins, and a branch ranks before dtypes. Missing kinds take `DEFAULTS`.
         name: Its name.
 
     Raises:
-        ValueError: A key names no kind.
+        ValueError: A key does not name a kind.
     """
 
     variants: Mapping[str, Variant] = field(default_factory=lambda: MappingProxyType({}))
@@ -464,7 +464,7 @@ class Arithmetic:
 
     @property
     def interpolates(self) -> bool:
-        """Whether it states how codes are interpolated."""
+        """Whether it defines how codes are interpolated."""
         return any(
             kind_of(key) == "resize" and FORMS[variant.form].interpolates for key, variant in self.variants.items()
         )
@@ -472,7 +472,7 @@ class Arithmetic:
     def variant(self, unit: Unit) -> Variant:
         """Return the variant of a unit.
 
-        Variants on stored codes ignore scales: if input and output differ in theirs, the default is used instead.
+        Variants on stored codes ignore scales. If input and output scales differ, the default variant is used instead.
         """
         keys = keys_of(unit.kind, unit.branch, unit.dtypes)
         for key in keys:

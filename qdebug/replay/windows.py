@@ -1,4 +1,4 @@
-"""Sliding windows: the input indices of the taps of a convolution or a pool, and convolution as a matrix product.
+"""Sliding windows: input indices of the taps of a convolution or pool, and convolution as a matrix product.
 
 Float and quantized kernels share the convolution. Its columns are copied, one slice per tap, into a reused scratch
 buffer, in blocks of output rows, so that memory is bounded and the buffer stays in cache (the "im2col" of Chellapilla,
@@ -25,7 +25,7 @@ from qdebug.replay.registry import Call
 __all__ = ["Window", "convolve", "padded", "same_pads", "scratch", "window_of"]
 
 _AT_ONCE = 1 << 20
-"""Elements that are copied without asking whether they are still wanted."""
+"""Elements copied between two checks for cancellation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,16 +60,16 @@ class Window:
 
     @property
     def plain(self) -> bool:
-        """Whether each output reads the one element at its own position."""
+        """Whether each output reads only the element at its own position."""
         is_single_tap = all(k == 1 for k in self.kernel) and all(s == 1 for s in self.strides)
         return is_single_tap and self.out == self.extent and not any(self.begin)
 
     def taps(self, first: int = 0, last: int | None = None) -> Iterator[tuple[Any, ...]]:
-        """Yield, for each tap in C order, the index that it reads of the padded input (..., *covered).
+        """Yield, for each tap in C order, the index of the padded input (..., *covered) that it reads.
 
         Args:
             first: First output along the first axis.
-            last: One past the last output along the first axis; all of them if left out.
+            last: One past the last output along the first axis; all outputs by default.
         """
         bounds = [(0, count) for count in self.out]
         bounds[0] = (first, self.out[0] if last is None else last)
@@ -86,7 +86,7 @@ class Window:
 
 
 def padded(array: np.ndarray, window: Window, fill: float) -> np.ndarray:
-    """Pad and crop an array (..., *extent) to the extent of the taps (..., *covered); unchanged if equal."""
+    """Pad and crop an array (..., *extent) to the extent of the taps (..., *covered). Return it unchanged if equal."""
     if window.covered == window.extent and not any(window.begin):
         return array
     lead = array.shape[: array.ndim - len(window.extent)]
@@ -152,14 +152,14 @@ def window_of(call: Call, extent: Sequence[int], kernel: Sequence[int], *, ceil_
 def same_pads(
     mode: str, extent: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
 ) -> tuple[list[int], list[int]]:
-    """Return the padding before and after each axis that gives one output for each stride of the input.
+    """Return the padding before and after each axis that gives one output per stride of the input.
 
     Args:
-        mode: "SAME_UPPER" to put an odd element after the input, "SAME_LOWER" before it.
+        mode: "SAME_UPPER" to put an odd padding element after the input, "SAME_LOWER" to put it before.
         extent: Spatial sizes of the input.
         kernel: Taps per axis.
         strides: Steps per axis.
-        dilations: Distance of taps per axis.
+        dilations: Distance between taps per axis.
     """
     begin, end = [], []
     for size, taps, stride, dilation in zip(extent, kernel, strides, dilations, strict=True):
@@ -170,7 +170,7 @@ def same_pads(
 
 
 def _listed(call: Call, name: str, default: tuple[int, ...]) -> tuple[int, ...]:
-    """Return an attribute that lists as many integers as its default."""
+    """Return an attribute that lists the same number of integers as its default."""
     values = call.integers(name) or default
     if len(values) != len(default):
         raise ValueError(f"{name} has {len(values)} values; expected {len(default)}")
@@ -194,7 +194,7 @@ _local = threading.local()
 
 
 def scratch(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """Return uninitialized working memory of this thread: it is overwritten by the next call."""
+    """Return uninitialized working memory of the current thread. The next call overwrites it."""
     size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     buffer: np.ndarray | None = getattr(_local, "buffer", None)
     if buffer is None or buffer.nbytes < size:
@@ -204,20 +204,20 @@ def scratch(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
 
 
 def convolve(x: np.ndarray, weight: np.ndarray, window: Window, groups: int) -> np.ndarray:
-    """Cross-correlate, which networks call convolution.
+    """Cross-correlate, which neural networks call convolution.
 
     Args:
         x: Input (N, C, *extent).
-        weight: Filters (M, C / groups, *kernel), of the dtype of `x`.
+        weight: Filters (M, C / groups, *kernel), in the dtype of `x`.
         window: The window.
-        groups: Number of groups of channels.
+        groups: Number of channel groups.
 
     Returns:
         The output (N, M, *out) in the dtype of `x`. Sums are exact if `x` and `weight` hold integers whose sums stay
         within the dtype's exact range.
 
     Raises:
-        ValueError: Channels and groups do not fit, or the dtypes differ.
+        ValueError: Channels and groups do not match, or the dtypes differ.
     """
     if x.dtype != weight.dtype:
         raise ValueError(f"{x.dtype} is not convolved with filters of {weight.dtype}")

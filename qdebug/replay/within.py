@@ -1,4 +1,4 @@
-"""Check axes and indices of a recording against their ranges."""
+"""Check axes and indices of a recording against their valid ranges."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ __all__ = ["axis_within", "indices_within"]
 
 
 def axis_within(axis: int, rank: int) -> int:
-    """Return an axis counted from the first of `rank` axes; a negative one counts from the end.
+    """Return an axis counted from the first of `rank` axes. A negative axis counts from the end.
 
     Raises:
-        ValueError: There is no such axis.
+        ValueError: The axis does not exist.
     """
     if not -rank <= axis < rank:
         raise ValueError(f"axis {axis} is out of range for {rank} axes")
@@ -19,10 +19,10 @@ def axis_within(axis: int, rank: int) -> int:
 
 
 def indices_within(indices: np.ndarray, extent: int) -> np.ndarray:
-    """Return indices as int64, counted from the first of `extent` elements; negative ones count from the end.
+    """Return indices as int64, counted from the first of `extent` elements. Negative indices count from the end.
 
     Raises:
-        ValueError: An index lies outside.
+        ValueError: An index is out of range.
     """
     whole = indices.astype(np.int64, copy=False)
     if whole.size and (int(whole.min()) < -extent or int(whole.max()) >= extent):

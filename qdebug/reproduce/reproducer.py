@@ -40,13 +40,13 @@ __all__ = [
 ]
 
 LARGE_BYTES = 1 << 20
-"""Inputs of more bytes than this are cut."""
+"""Inputs with more bytes than this are cut."""
 
 _ELEMENTWISE = frozenset({*PAIRS, "lookup", "requantize", "quantize", "dequantize"})
 _MAX_ELEMENTS = 64
-"""Largest number of wrong elements in a cut."""
+"""Maximum number of wrong elements in a cut."""
 _MAX_BOX = 16
-"""Largest number of output positions along an axis in a cut of a convolution."""
+"""Maximum number of output positions per axis in a cut of a convolution."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -55,8 +55,8 @@ class Cut:
 
     Args:
         unit: The part.
-        recorded: Its recorded output, in the node's own layout.
-        kept: Which elements it has, in a clause; "" if all.
+        recorded: Its recorded output in the node's own layout.
+        kept: A clause about which elements it has; "" if all.
     """
 
     unit: Unit
@@ -65,7 +65,7 @@ class Cut:
 
 
 def cut(unit: Unit, recorded: np.ndarray, expected: np.ndarray) -> Cut | None:
-    """Cut a unit to the operands of its wrong elements.
+    """Cut a unit down to the operands of its wrong elements.
 
     Args:
         unit: The unit.
@@ -73,7 +73,7 @@ def cut(unit: Unit, recorded: np.ndarray, expected: np.ndarray) -> Cut | None:
         expected: Its expected output.
 
     Returns:
-        The part; None if nothing is wrong, or units of this kind cannot be cut.
+        The part; None if no elements are wrong, or units of this kind cannot be cut.
     """
     wrong = np.argwhere(recorded != expected)
     if not wrong.size:
@@ -90,7 +90,7 @@ def cut(unit: Unit, recorded: np.ndarray, expected: np.ndarray) -> Cut | None:
 
 
 def _cut_conv(unit: Unit, recorded: np.ndarray, wrong: np.ndarray) -> Cut | None:
-    """Keep a box of output positions around the worst element, and the filters of the wrong elements in it."""
+    """Keep a box of output positions around the worst element, and the filters of wrong elements inside the box."""
     if unit.channels_last:
         recorded = np.moveaxis(recorded, -1, 1)
         wrong = wrong[:, [0, -1, *range(1, wrong.shape[1] - 1)]]
@@ -166,7 +166,7 @@ def _cut_linear(unit: Unit, recorded: np.ndarray, wrong: np.ndarray) -> Cut | No
 
 
 def _cut_elementwise(unit: Unit, recorded: np.ndarray, wrong: np.ndarray) -> Cut | None:
-    """Keep only the wrong elements, in a row."""
+    """Keep only the wrong elements, as a 1-D array."""
     if unit.channels_last or any(operand.scale.size > 1 or operand.zero_point.size > 1 for operand in unit.operands):
         return None
     if unit.out.scale.size > 1 or unit.out.zero_point.size > 1:
@@ -200,14 +200,15 @@ class FloatReproducer:
         constant: Whether each input is a constant of the graph.
         opset: Version of the node's operator set.
         real: Whether inputs and output are plain real numbers, without a scale.
-        precision: Precision of the expected output, a name of `Band`.
-        siblings: Number of other nodes of its operator within this precision, if the node itself is within none.
+        precision: Precision of the expected output, as a name of `Band`.
+        siblings: Number of other nodes with its operator that are within this precision, if the node itself is not
+            within any.
         recorded: The backend's output.
         expected: The output of a replay in that precision.
-        allowed: Largest norm of their difference.
-        error: Actual norm of their difference; infinite if only one of them is finite somewhere.
-        reference: The result of the comparison with the reference run, in a clause; "" for none.
-        outside: The effect of the output format's range on results, in a clause; "" for none.
+        allowed: Maximum norm of the difference.
+        error: Actual norm of the difference; infinite if somewhere only one of the outputs is finite.
+        reference: A clause about the comparison with the reference run; "" without one.
+        outside: A clause about the effect of the output format's range on results; "" without one.
     """
 
     node: Node
@@ -234,7 +235,7 @@ class FloatReproducer:
 
 
 def is_float_node(backend: Recording, name: str) -> bool:
-    """Return whether a name is that of a node that computes on real numbers, or of its output.
+    """Return whether a name belongs to a node that computes on real numbers, or to its output.
 
     Args:
         backend: The run.
@@ -255,17 +256,17 @@ def make_float_reproducer(
 ) -> FloatReproducer:
     """Cut a float node out of a recording.
 
-    The expected output is a replay in the precision that accounts for the node. If none does, it is the
-    precision of most other nodes of its operator in the same run.
+    The expected output is a replay in the precision that explains the node. If none does, it is the precision of most
+    other nodes with the same operator in the same run.
 
     Args:
         backend: The run with the node.
         name: Name of the node, or of its output.
-        sample: Sample to take; the one with the largest error if None.
-        reference: The result of the comparison with another run, in a clause.
+        sample: The sample to use; None for the sample with the largest error.
+        reference: A clause about the comparison with another run.
 
     Raises:
-        UsageError: There is no such node or sample, or it cannot be replayed.
+        UsageError: The node or sample does not exist, or the node cannot be replayed.
     """
     backend = with_understood_graph(backend)
     node, tensor = _find_or_fail(backend, name)
@@ -333,7 +334,7 @@ def _relative_error(replay: FloatReplay) -> float:
 
 
 def _expected_precision(backend: Recording, units: Units, node: Node, tensor: str) -> tuple[str, int]:
-    """Return the precision of the expected output, and the number of siblings that have it if the node has none."""
+    """Return the expected output's precision, and the number of siblings that have it if the node has none itself."""
     own_judgement = judge_float(backend, node, tensor, units.places(node, tensor))
     if own_judgement.within:
         return _band_name(own_judgement.band.precision), 0
@@ -359,7 +360,7 @@ def _expected_precision(backend: Recording, units: Units, node: Node, tensor: st
 
 
 def _band_name(precision: str) -> str:
-    """Return the precision for a band: fp32 for exact, since another version of the kernel may round otherwise."""
+    """Return the precision for a band: fp32 for exact, since another version of the kernel may round differently."""
     return "fp32" if precision == "exact" else precision
 
 
@@ -368,22 +369,22 @@ class Reproducer:
     """A run of one quantized node.
 
     Args:
-        node: The node; for a group of a QDQ graph that was computed as one, the operator that stands for it.
+        node: The node. For a QDQ group that was computed as one node, the operator that stands for it.
         run: Facts of the run.
         place: Sample and step of the values.
         inputs: The node's inputs in order; None for an omitted optional input.
         constant: Whether each input is a constant of the graph.
         opset: Version of the node's operator set.
-        unit: The node in integer form, cut to the operands of the wrong elements if it is large.
+        unit: The node in integer form, cut down to the operands of the wrong elements if it is large.
         variant: The arithmetic of the expected output.
-        siblings: Number of other nodes of the run that this arithmetic reproduces; 0 if it is a stated default.
+        siblings: Number of other nodes in the run that this arithmetic reproduces; 0 if it is a stated default.
         recorded: The backend's output, in the node's own layout.
-        expected: The output in that arithmetic.
+        expected: The output according to that arithmetic.
         whole: Whether nothing was cut.
-        elements: Number of elements of the node's whole output.
-        wrong: Number of wrong ones among them.
-        kept: Positions of the elements of a cut in the whole output, as a clause; "" if nothing was cut.
-        reference: The result of the comparison with the reference run, in a clause; "" for none.
+        elements: Number of elements in the node's whole output.
+        wrong: Number of wrong elements among them.
+        kept: A clause about the positions of a cut's elements in the whole output; "" if nothing was cut.
+        reference: A clause about the comparison with the reference run; "" without one.
     """
 
     node: Node
@@ -415,19 +416,19 @@ def make_reproducer(
 ) -> Reproducer:
     """Cut a quantized node out of a recording.
 
-    The arithmetic of the expected output is the first of these: the one that reproduces the node, one that reproduces
-    other nodes of its kind and types in the same run, the one that the fingerprint of this very runtime states, the
-    closest one.
+    The arithmetic of the expected output is the first of the following that exists: arithmetic that reproduces the
+    node; arithmetic that reproduces other nodes of its kind and types in the same run; arithmetic from the fingerprint
+    of exactly this runtime; the closest known arithmetic.
 
     Args:
         backend: The run with the node.
         name: Name of the node, or of its output.
-        sample: Sample to take; the one with most wrong elements if None.
-        whole: Whether to cut nothing, however large the node is.
-        reference: The result of the comparison with another run, in a clause.
+        sample: The sample to use; None for the sample with the most wrong elements.
+        whole: Whether to keep the whole node, however large it is.
+        reference: A clause about the comparison with another run.
 
     Raises:
-        UsageError: There is no such node or sample, or it cannot be computed in integers.
+        UsageError: The node or sample does not exist, or the node cannot be computed in integers.
     """
     backend = with_understood_graph(backend)
     node, tensor = _find_or_fail(backend, name)
@@ -502,7 +503,7 @@ def _expected_arithmetic(units: Units, source: UnitSource) -> tuple[Variant, int
         return own_rates[0][1], 0
 
     def preference(variant: Variant) -> tuple[int, bool, bool, float]:
-        """Prefer variants that reproduce most nodes, then sums without limits, then the runtime's own."""
+        """Prefer variants that reproduce the most nodes, then sums without limits, then the runtime's own variant."""
         return counts[variant], variant.limited_sums is None, variant == stated_variant, rates[variant]
 
     variant = max(counts, key=preference)
@@ -510,7 +511,7 @@ def _expected_arithmetic(units: Units, source: UnitSource) -> tuple[Variant, int
 
 
 def _match_rates(source: UnitSource) -> list[tuple[float, Variant]]:
-    """Return the share of elements that each known variant reproduces, the best and simplest first."""
+    """Return the share of elements that each known variant reproduces, best and simplest first."""
     match_counts: Counter[Variant] = Counter()
     total = 0
     for place in source.places[:REPRODUCER_SAMPLES]:
@@ -537,7 +538,7 @@ def _reproduces(source: UnitSource, variant: Variant) -> bool:
 
 
 def _siblings(units: Units, source: UnitSource, *, any_branch: bool = False) -> Iterator[UnitSource]:
-    """Yield other nodes of the same operator, kind and types, and of the same branch unless `any_branch`."""
+    """Yield other nodes with the same operator, kind and types, and with the same branch unless `any_branch` is set."""
     unit = source.unit(source.places[0])
     sibling_count = 0
     for node in source.recording.graph.nodes:

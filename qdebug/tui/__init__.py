@@ -1,1 +1,1 @@
-"""The terminal interface: verdict, error profile, node list and node detail of two recordings."""
+"""The terminal interface for two recordings: verdict, error profile, node list and node details."""

@@ -1,4 +1,4 @@
-"""Entry of the terminal interface. Textual is imported after the first frame is on the screen."""
+"""Entry point of the terminal interface. Textual is imported only after the first frame is on the screen."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ class TuiChoices:
     """Options of the interface, besides the recordings.
 
     Args:
-        node: Node or tensor to start at: its name, a part of it, or a pattern with `*`.
-        sample: Sample to start with; None for all.
-        screen: Name of the screen to start with; None for the usual one.
+        node: Node or tensor to start at: its name, part of its name, or a pattern with `*`.
+        sample: Sample to start with; None for all samples.
+        screen: Name of the screen to start with; None for the default one.
         filter: Filter of the node list to start with.
         theme: "dark", "light" or "contrast"; None to ask the terminal.
-        mouse: Whether the terminal reports the mouse; without, it selects text as usual.
+        mouse: Whether the interface uses the mouse. Without it, the mouse selects text as usual.
         limits: Returns the limits; None for the defaults.
-        open_recording: Opens a finished recording; the plain way if None.
-        limits_file: Gives where acknowledgements are written; None for a file of its own.
-        map_file: Where pairs made by hand are written; None for a file of its own.
+        open_recording: Opens a finished recording; None for the default function.
+        limits_file: Returns the file to which acknowledgements are written; None for the default file.
+        map_file: The file to which manual pairs are written; None for the default file.
         given: Returns the pairs of a map file; None for no map.
         command: The command that opens the same recordings with the same limits.
         follow: Whether the recordings are still being written.
@@ -62,7 +62,7 @@ class TuiChoices:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Load libraries without looking again and again for garbage among them: all of it is there to stay."""
+    """Load libraries without garbage collection, since everything that they create stays in use."""
     was = gc.isenabled()
     gc.disable()
     try:
@@ -74,7 +74,7 @@ def _uncollected() -> Iterator[None]:
 
 
 def run_tui(reference: Path, backends: Sequence[Path], *, choices: TuiChoices | None = None) -> int:
-    """Walk through the comparison of a recording with one or more others in the terminal.
+    """Show the comparison of a recording with one or more others in the terminal, and return its exit code.
 
     Args:
         reference: Recording of the reference run.
@@ -85,11 +85,11 @@ def run_tui(reference: Path, backends: Sequence[Path], *, choices: TuiChoices | 
         0 after quitting, 130 after Ctrl-C.
 
     Raises:
-        UsageError: There is no terminal, or no such node, sample or screen.
+        UsageError: There is no terminal, or the node, sample or screen does not exist.
         RecordingError: A recording cannot be read.
-        AlignmentError: The two record different networks.
+        AlignmentError: The recordings are of different networks.
         QdebugError: The interface itself failed; the traceback has been printed.
-        KeyboardInterrupt: Not a key but a signal has interrupted it.
+        KeyboardInterrupt: A signal, not a key, interrupted the interface.
     """
     chosen = choices or TuiChoices()
     require_terminal()
@@ -130,13 +130,13 @@ def run_tui(reference: Path, backends: Sequence[Path], *, choices: TuiChoices | 
 
 
 def _opening(reference: Path, backend: Path, choices: TuiChoices, limits_file: Path, *, apart: bool = False) -> Opening:
-    """Tell how to open a comparison; all of it happens on a worker thread.
+    """Return how to open a comparison. All of it runs on a worker thread.
 
     Args:
         reference: The reference run.
         backend: The other run.
         choices: Options of the command line.
-        limits_file: Where acknowledgements and notes are written.
+        limits_file: The file to which acknowledgements and notes are written.
         apart: Whether that file is not in force.
     """
     from qdebug.tui.reading.messages import Opening
@@ -205,7 +205,7 @@ def _opening(reference: Path, backend: Path, choices: TuiChoices, limits_file: P
 
 
 def _unheeded(limits_file: Path) -> str:
-    """Say that a file accepts nodes without being in force, as `qdebug diff` does not know it either; "" if not so."""
+    """Return a remark if a file accepts nodes but is not in force, and so is ignored by `qdebug diff` too; else ""."""
     if not limits_file.exists():
         return ""
     from qdebug.limits.limits_file import load_limits
@@ -216,7 +216,7 @@ def _unheeded(limits_file: Path) -> str:
 
 
 def _looks(path: Path) -> tuple[int, ...]:
-    """Return device, inode, size and time of a file, which change when somebody writes it; () if it is gone."""
+    """Return a file's device, inode, size and time, which change when it is written to; () if it does not exist."""
     try:
         facts = path.stat()
     except OSError:  # opening it will say why

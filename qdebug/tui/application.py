@@ -1,4 +1,4 @@
-"""The Textual application: keys, the terminal's size, the palette, and the end of the program."""
+"""The Textual application: keys, the terminal's size, the command palette, and the end of the program."""
 
 from __future__ import annotations
 
@@ -41,38 +41,38 @@ from qdebug.tui.views.answer import VERDICT
 __all__ = ["LIMITS_FILE", "QdebugApp"]
 
 _SETTLE_SECONDS = 0.1
-"""How long a terminal's size has to stay to count as the one that it has now."""
+"""How long a terminal's size must stay the same to be considered final."""
 
 _THREADS = 16
-"""Maximum number of workers at a time; a job that waits for a long computation keeps its thread."""
+"""Maximum number of simultaneous workers. A job that waits for a long computation keeps its thread."""
 _PATIENCE_SECONDS = 1.0
-"""A wait for the threads at the end that is longer is explained."""
+"""A wait for the threads at the end that takes longer than this is explained to the user."""
 
 _CUT_SECONDS = 0.15
-"""How long an escape is held for the rest of an arrow, beyond the 0.1 s of the driver."""
+"""How long an escape is held back for the rest of an arrow key, in addition to the driver's 0.1 s."""
 _ARROWS = {"A": "up", "B": "down", "C": "right", "D": "left", "H": "home", "F": "end"}
-"""Keys by the letter that ends what a terminal sends for them."""
+"""Keys by the final letter of their escape sequences."""
 
 LIMITS_FILE = Path("qdebug-limits.toml")
-"""Where acknowledgements go if no limits file is given and the project has none."""
+"""File for acknowledgements if no limits file is given and the project has none."""
 
 MAP_FILE = Path("qdebug-map.toml")
-"""Where pairs made by hand go if no map is given."""
+"""File for manual pairs if no map is given."""
 
 
 class QdebugApp(App[int]):
-    """Walks through the comparison of a reference with one or more backends.
+    """Shows the comparison of a reference with one or more backends.
 
     Args:
-        openings: Each opens and aligns the reference and a backend, on a worker thread.
+        openings: For each backend, a function that opens and aligns it and the reference on a worker thread.
         titles: Names of the two recordings of each comparison.
         begin: Where to start.
-        glyphs: Characters to draw with.
-        palette: Colours to begin with.
-        limits_file: Where acknowledgements are written.
-        map_file: Where pairs made by hand are written.
-        limits_apart: Whether that file applies only where it is named on the command line.
-        command_words: The command that opens the same recordings again, without their files.
+        glyphs: Characters for drawing.
+        palette: Initial colours.
+        limits_file: The file to which acknowledgements are written.
+        map_file: The file to which manual pairs are written.
+        limits_apart: Whether that file applies only if it is named on the command line.
+        command_words: The command that opens the same recordings again, without file names.
         files: The reference's file, and each backend's.
     """
 
@@ -128,10 +128,10 @@ class QdebugApp(App[int]):
         self._reader = self._main.loader.reader
 
     async def on_event(self, event: Event) -> None:
-        """Do each key on the screen to its end before the next one is looked at; leave all else to Textual.
+        """Process each key completely before the next key. All other events are left to Textual.
 
-        Textual puts a key into the queue of whoever has the focus when it comes. Of keys that come in one burst, as
-        over a slow line, some would then be done by a line that is about to open or close.
+        Textual queues a key at the widget that has the focus when the key arrives. If keys arrive in a burst, as over a
+        slow line, some would otherwise go to an input line that is about to open or close.
         """
         if not isinstance(event, Key | Paste) or event.is_forwarded:
             if not isinstance(event, MouseMove):
@@ -150,10 +150,10 @@ class QdebugApp(App[int]):
             await self._main.press(event)
 
     def _whole(self, event: Key | Paste) -> Iterator[Key | Paste]:
-        """Yield a key once it is whole: over a slow line the parts of an arrow may come as three keys.
+        """Yield a key once it is complete, since an arrow key may arrive as three keys over a slow line.
 
-        The driver takes an escape that nothing follows for 0.1 s for the key. It is held a little longer here, until it
-        is known that no "[" and letter follow. Where there is no line, as in a test, nothing is held.
+        The driver reports an escape as a key after 0.1 s without further input. It is held back slightly longer here,
+        until it is certain that "[" and a letter do not follow. Without a terminal, as in a test, nothing is held back.
         """
         if self._release is not None:
             self._release.stop()
@@ -172,39 +172,39 @@ class QdebugApp(App[int]):
         yield from keys
 
     async def _release_keys(self) -> None:
-        """Do the keys that were held back: no letter has followed that makes them an arrow."""
+        """Process the keys that were held back, since they did not turn out to be an arrow key."""
         keys, self._pending_keys = self._pending_keys, []
         for key in keys:
             await self._do(key)
 
     def get_default_screen(self) -> Screen[None]:
-        """Start with the only screen there is."""
+        """Start with the only screen."""
         return self._main
 
     def on_mount(self) -> None:
-        """Watch the terminal."""
+        """Start watching the terminal."""
         if not self.is_headless:
             self._watch.start()
         self.app_resume_signal.subscribe(self, self._paint_all)
 
     def _paint_all(self, _: object) -> None:
-        """Repaint the whole screen: after a suspension the terminal is blank."""
+        """Repaint the whole screen, since the terminal is blank after a suspension."""
         with suppress(ScreenStackError):  # at the end there is no screen any more
             for widget in (self.screen, *self.screen.walk_children(Widget)):
                 widget.refresh()
 
     def action_command_palette(self) -> None:
-        """Open the palette; Textual binds its key before any screen can."""
+        """Open the command palette. Textual binds its key before any screen can."""
         if self.size.width < LEAST_WIDTH or self.size.height < LEAST_HEIGHT:
             self._main.say("the terminal is too small for a palette")
         elif not isinstance(self.screen, CommandPalette):
             self.push_screen(CommandScreen(id="--command-palette"))
 
     def on_resize(self, event: Resize) -> None:
-        """Paint everything once sizes stand still; close the palette where there is no room for it.
+        """Repaint everything once the size is stable. Close the command palette if it no longer fits.
 
-        A size that comes back before it was looked at counts as no change, but the terminal has lost what it cut off.
-        The palette's list, never laid out, cannot be moved in.
+        If the size changes and changes back before it is read, Textual sees no change, but the terminal has lost what
+        it cut off. The palette's list cannot be navigated if it was never laid out.
         """
         if self._settling is not None:
             self._settling.stop()
@@ -214,10 +214,10 @@ class QdebugApp(App[int]):
             self.pop_screen()
 
     def _settled(self) -> None:
-        """Paint everything in the size that the terminal has now.
+        """Repaint everything in the terminal's current size.
 
-        Of two signals in a row the handler of the first may be interrupted by that of the second: the older size is
-        then told last, and would stay.
+        If two signals arrive in a row, the second handler may interrupt the first. The older size is then reported
+        last, and would stay.
         """
         now = None if self.is_headless else size_now()
         if now is not None and now != self.size:
@@ -231,7 +231,7 @@ class QdebugApp(App[int]):
         gc.unfreeze()
 
     async def run_async(self, **options: Any) -> int | None:
-        """Run until the screen is closed and all worker threads have ended, which may finish a tensor at hand.
+        """Run until the screen is closed and all worker threads have ended, possibly after their current tensor.
 
         A program that ends while a thread still closes HDF5 files crashes or hangs.
         """
@@ -247,15 +247,15 @@ class QdebugApp(App[int]):
         return code
 
     async def action_quit(self) -> None:
-        """End as the key of the table does; Textual binds a key to this before any screen can."""
+        """Quit like the key in the table. Textual binds a key to this action before any screen can."""
         self.exit(0)
 
     def action_interrupt(self) -> None:
-        """End as Ctrl-C ends a program."""
+        """Quit like a program that is ended by Ctrl-C."""
         self.exit(INTERRUPTED)
 
     def action_theme(self) -> None:
-        """Switch the theme; report the new one, or why it stays."""
+        """Switch the theme. Report the new theme, or why it cannot be changed."""
         if self.no_color:
             return self._main.say("NO_COLOR is set: there are no colours to change")
         at = PALETTES.index(self.look.palette)
@@ -270,7 +270,7 @@ class QdebugApp(App[int]):
         super().action_suspend_process()
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """List the commands of the palette: every key, actions without a key, and each metric."""
+        """List the commands of the palette: every key, actions without a key, and all metrics."""
         if screen is not self._main:
             return
         for views, row in all_key_rows():
@@ -285,7 +285,7 @@ class QdebugApp(App[int]):
             yield SystemCommand(description, "key d walks them", partial(self._main.perform, f"metric('{metric}')"))
 
     async def _perform(self, row: KeyRow) -> None:
-        """Run the action of a key in the view that binds it."""
+        """Run a key's action in the view that binds it."""
         bound = self._main.active_bindings.get(row.keys[0])
         if bound is not None and bound.binding.action == row.action:
             await self._main.perform(row.action, bound)
@@ -298,7 +298,7 @@ class QdebugApp(App[int]):
 
 
 def _apart(event: Key | Paste) -> Iterator[Key | Paste]:
-    """Yield an event, or the two keys that Textual takes for one with alt: escape and another in one burst."""
+    """Yield an event, or two keys if Textual has read escape and another key in one burst as an alt combination."""
     if isinstance(event, Key) and event.key.startswith("alt+") and event.character:
         yield Key("escape", "\x1b")
         yield Key(event.character, event.character)

@@ -1,7 +1,7 @@
-"""How keys are written, and the descriptions of key bindings for help, guide and palette.
+"""How keys are written, and the descriptions of key bindings for help, guide and command palette.
 
-A key is bound only if a plain terminal over ssh can send it: no key that is another one in disguise (ctrl+i is Tab,
-ctrl+m Enter, ctrl+h Backspace, ctrl+[ Escape) and none that needs an extended keyboard protocol.
+A key is bound only if a plain terminal over ssh can send it. This excludes keys that terminals cannot distinguish from
+others (ctrl+i is Tab, ctrl+m Enter, ctrl+h Backspace, ctrl+[ Escape), and keys that need an extended keyboard protocol.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from textual.keys import format_key
 __all__ = ["KeyRow", "key_label", "key_rows"]
 
 _AS_THEY_ARE = frozenset({"up", "down", "left", "right", "enter", "backspace"})
-"""Keys whose sign not every font has."""
+"""Keys that are written as words, because not every font has their symbols."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyRow:
-    """One or more keys with their description.
+    """One or more keys and their description.
 
     Args:
-        keys: Names of the keys as Textual spells them; the first is the one that is shown first.
+        keys: Textual's names of the keys, with the one to show first in front.
         action: The action.
         help: Its effect, in one clause.
     """
@@ -34,17 +34,17 @@ class KeyRow:
 
     @property
     def label(self) -> str:
-        """The keys as people write them."""
+        """The keys as users write them."""
         return " ".join(map(key_label, self.keys))
 
 
 def key_label(key: str) -> str:
-    """Return a key as people write it: "]" for "right_square_bracket"."""
+    """Return a key as users write it: "]" for "right_square_bracket"."""
     return key if key in _AS_THEY_ARE else format_key(key)
 
 
 def key_rows(bindings: Iterable[BindingType]) -> Sequence[KeyRow]:
-    """Return a row for each action of some bindings, in their order; those without help are left out."""
+    """Return one row for each action of the bindings, in order. Bindings without help are left out."""
     rows: dict[str, KeyRow] = {}
     for binding in Binding.make_bindings(bindings):
         if binding.tooltip:

@@ -1,4 +1,4 @@
-"""Messages that no longer hold once more is known, so that the status line takes them back by itself."""
+"""Messages that expire once more is known, so that the status line removes them by itself."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ __all__ = ["Provisional", "Until"]
 
 
 class Until(Flag):
-    """Events that end a message; flags."""
+    """Events that make a message expire."""
 
     OPENED = auto()
     """Both recordings are open."""
     RESULTS = auto()
-    """All is compared."""
+    """All pairs are compared."""
     ELEMENTS = auto()
-    """What was asked of the tensor that is shown has come, or a part of it."""
+    """The requested facts of the shown tensor have arrived, at least in part."""
 
 
 class Provisional(str):
-    """A message that holds until something more is known.
+    """A message that is valid until something more is known.
 
-    Joined with another text it is a plain string, which stays until the next message.
+    Concatenating it with another text gives a plain string, which stays until the next message.
 
     Args:
         text: The message.
-        until: The news that ends it.
+        until: The events that make it expire.
     """
 
     __slots__ = ("until",)
@@ -34,7 +34,7 @@ class Provisional(str):
     until: Until
 
     def __new__(cls, text: str, until: Until) -> Self:
-        """Make a message out of its text."""
+        """Create a message from its text."""
         message = super().__new__(cls, text)
         message.until = until
         return message

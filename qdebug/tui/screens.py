@@ -1,6 +1,6 @@
-"""The table of the screens, and which panels one shows for a terminal's size.
+"""The table of the screens, and the panels that a screen shows for a terminal's size.
 
-The table is the only list of all screens: keys, tabs, command line, guide and captures are made of it.
+The table is the only list of all screens. Keys, tabs, command line, guide and captures are generated from it.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ __all__ = ["LEAST_HEIGHT", "LEAST_WIDTH", "TABS", "VIEWS", "Arrangement", "Scree
 
 LEAST_WIDTH, LEAST_HEIGHT = 40, 10
 _ROOMY_WIDTH, _ROOMY_HEIGHT = 60, 18
-"""From here on there is room for more than one panel."""
+"""Size from which there is room for more than one panel."""
 _SIDE_FROM, _SIDE_LEAST, _SIDE_MOST = 150, 50, 80
-"""Cells of a terminal from which on a panel of facts stands beside the view, and its least and most."""
+"""Terminal width from which a panel of facts is shown beside the view, and the panel's minimum and maximum width."""
 _MAIN = 100
-"""Cells that the view keeps beside it."""
+"""Minimum width of the view beside the panel."""
 _TALL = 22
 _STRIPS_FROM = 30
 _STRIPS = 2
 
 
 class ScreenId(StrEnum):
-    """A screen, or another form of one: a row of the table.
+    """A screen or another form of one: a row of the table.
 
     Args:
         name: Its name.
         about: Its contents, in one clause.
         view: Module and class of its widget, in `qdebug.tui.views`.
-        traits: Words with spaces: `form` if it is another form of the screen before it, `elements` if it shows the
-            elements of one tensor, `whole` if it is of the whole comparison and not of a node, `wide` if no panel
-            stands beside it, `replays` if it loads what replays a network; and the ending of the file that an export
-            suggests, `.svg` if none is given.
+        traits: Words separated by spaces: `form` if it is another form of the screen before it, `elements` if it shows
+            the elements of one tensor, `whole` if it shows the whole comparison rather than a node, `wide` if no panel
+            fits beside it, `replays` if it loads what replays a network; and the suffix of the file that an export
+            suggests, `.svg` by default.
     """
 
     about: str
@@ -41,7 +41,7 @@ class ScreenId(StrEnum):
     traits: frozenset[str]
 
     def __new__(cls, name: str, about: str, view: str, traits: str = "") -> Self:
-        """Make a member of a row."""
+        """Create a member from a row."""
         screen = str.__new__(cls, name)
         screen._value_ = name
         screen.about, screen.view, screen.traits = about, view, frozenset(traits.split())
@@ -54,17 +54,17 @@ class ScreenId(StrEnum):
 
     @property
     def of_all(self) -> bool:
-        """Whether it is of the whole comparison, and not of a node."""
+        """Whether it shows the whole comparison rather than a node."""
         return "whole" in self.traits
 
     @property
     def ending(self) -> str:
-        """The ending of the file that an export of it suggests."""
+        """The suffix of the file that an export of it suggests."""
         return next((trait for trait in self.traits if trait.startswith(".")), ".svg")
 
     @property
     def tab(self) -> ScreenId:
-        """The screen that it is a form of; itself if it is a screen of its own."""
+        """The screen of which it is a form; the screen itself if it is not a form."""
         return next(screen for screen in TABS if self in screen.forms)
 
     @property
@@ -76,7 +76,7 @@ class ScreenId(StrEnum):
 
     @property
     def key(self) -> str:
-        """The key that goes there; that of the screen that it is a form of."""
+        """The key that opens it; a form has the key of its screen."""
         return str(TABS.index(self.tab) + 1)
 
     # fmt: off
@@ -104,10 +104,10 @@ class ScreenId(StrEnum):
 
 
 VIEWS = tuple(ScreenId)
-"""All screens and their forms, in their order."""
+"""All screens and their forms, in order."""
 
 TABS = tuple(each for each in VIEWS if "form" not in each.traits)
-"""The screens."""
+"""The screens without their other forms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,12 +115,12 @@ class Arrangement:
     """The panels around a view.
 
     Args:
-        usable: Whether the terminal is large enough for anything.
-        tabs: Whether the screens are listed in a line.
-        profile: Lines of the error profile with its strips; 0 if it is hidden.
-        strips: How many of these are strips under the profile.
-        side: Cells of the panel of facts beside the view; 0 if it is hidden.
-        verdict: Lines that the verdict may take.
+        usable: Whether the terminal is large enough for any panel.
+        tabs: Whether the tab line is shown.
+        profile: Lines of the error profile including its strips; 0 if it is hidden.
+        strips: Number of those lines that are strips below the profile.
+        side: Width in cells of the panel of facts beside the view; 0 if it is hidden.
+        verdict: Maximum number of lines for the verdict.
     """
 
     usable: bool = True
@@ -132,11 +132,11 @@ class Arrangement:
 
 
 def arrange(width: int, height: int, *, view: ScreenId) -> Arrangement:
-    """Choose the panels; none may halve the view.
+    """Choose the panels. A panel never takes more than half of the view.
 
     Args:
-        width: Cells of the terminal.
-        height: Its lines.
+        width: Width of the terminal in cells.
+        height: Height of the terminal in lines.
         view: The screen.
     """
     if width < LEAST_WIDTH or height < LEAST_HEIGHT:

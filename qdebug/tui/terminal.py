@@ -1,12 +1,13 @@
-"""The terminal before and after Textual has it: a first frame at once, and nothing left behind.
+"""The terminal before and after Textual uses it: an immediate first frame, and a clean terminal at the end.
 
-From the first frame on the terminal does not show what is typed. If no interface comes, that is thrown away: a shell
-would take it for commands.
+From the first frame on, the terminal does not echo typed keys. If the interface does not start, they are discarded,
+because a shell would take them for commands.
 
-Whether the terminal's background is light: asked of the terminal itself before the interface takes it over. OSC 11 asks
-for the background's colour (xterm, "Operating System Commands"); a device attributes query after it makes every
-terminal answer something, so that one that knows no OSC 11 costs no waiting. It is asked before libraries are loaded
-and read after, so that a slow line costs none either. A terminal that answers nothing in time is taken to be dark.
+The terminal itself is queried for whether its background is light, before the interface takes it over. OSC 11 requests
+the background colour (xterm, "Operating System Commands"). A device attributes query follows, which every terminal
+answers, so that terminals without OSC 11 cause no wait. The query is sent before libraries are loaded and the answer
+read afterwards, so that a slow line causes no wait either. If a terminal does not answer in time, its background is
+assumed to be dark.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def require_terminal() -> None:
     """Check that there is a terminal to draw on.
 
     Raises:
-        UsageError: A standard stream is no terminal, or the terminal cannot move its cursor.
+        UsageError: A standard stream is not a terminal, or the terminal cannot move its cursor.
     """
     hint = "For a report without a terminal: qdebug diff REF BACKEND."
     for name, stream in (("input", sys.stdin), ("output", sys.stdout), ("error", sys.stderr)):
@@ -60,13 +61,13 @@ def require_terminal() -> None:
 
 @contextmanager
 def skeleton(reference: Path, backends: Sequence[Path]) -> Iterator[None]:
-    """Show a first frame while the interface is being imported; Textual takes the screen over from it.
+    """Show a first frame while the interface is being imported. Textual then takes over the screen.
 
-    If something fails before Textual runs, the terminal is put back as it was.
+    If something fails before Textual runs, the terminal is restored.
 
     Args:
-        reference: Named in the frame.
-        backends: Named in the frame.
+        reference: File named in the frame.
+        backends: Files named in the frame.
     """
     out = sys.__stderr__  # where Textual draws
     if out is None:
@@ -89,7 +90,7 @@ def skeleton(reference: Path, backends: Sequence[Path]) -> Iterator[None]:
 
 @contextmanager
 def _unshown_keys() -> Iterator[None]:
-    """Let the terminal hand over each key as it is typed, as Textual will, and not show it; Ctrl-C ends the program."""
+    """Make the terminal pass on each key as it is typed, without echo, as Textual will. Ctrl-C ends the program."""
     mode: list[Any] | None = None
     with suppress(OSError, ValueError, termios.error):
         mode = termios.tcgetattr(_keyboard())
@@ -114,20 +115,20 @@ def _keyboard() -> int:
 
 
 INTERRUPTED = 130
-"""What the program ends with where nobody quits it."""
+"""Exit code of the program if it is ended by an interrupt."""
 
 _LOOK_SECONDS = 1.0
-"""How often it is asked whether the terminal is still there."""
+"""Seconds between checks of whether the terminal still exists."""
 _END_SECONDS = 5.0
-"""How long the application may take to end once its terminal is gone; then there is nobody to wait for."""
+"""Maximum seconds for the application to end after its terminal has gone, since nobody can see it."""
 
 
 class TerminalWatch(Thread):
-    """Ends the program once its terminal is gone, as when a connection breaks.
+    """Ends the program once its terminal has gone, as when a connection breaks.
 
-    Most programs then get a signal that ends them. One that does not, because the terminal is not its own or the signal
-    is held off, would read the end of its input again and again, and keep a core busy for good. Textual may then wait
-    for ever for room in a queue of which nobody writes to the terminal any more, so that it is not waited for long.
+    Most programs then receive a signal that ends them. Without that signal, because the terminal is not the program's
+    own or the signal is blocked, the program would read the end of its input again and again and keep a core busy
+    forever. Textual may also wait forever for space in its output queue, so the wait for it is limited.
 
     Args:
         leave: Ends the application; called on this thread.
@@ -139,7 +140,7 @@ class TerminalWatch(Thread):
         self._over = Event()
 
     def run(self) -> None:
-        """Look now and then until told to stop."""
+        """Check at intervals until stopped."""
         while not self._over.wait(_LOOK_SECONDS):
             if _is_gone():
                 self._leave()
@@ -147,12 +148,12 @@ class TerminalWatch(Thread):
                 os._exit(INTERRUPTED)
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop checking."""
         self._over.set()
 
 
 def _is_gone() -> bool:
-    """Tell whether the other end of the terminal was closed."""
+    """Return whether the other end of the terminal was closed."""
     stdin = sys.__stdin__
     if stdin is None or stdin.closed or not hasattr(select, "poll"):
         return False
@@ -162,7 +163,7 @@ def _is_gone() -> bool:
 
 
 def size_now() -> tuple[int, int] | None:
-    """Return the columns and lines that the terminal has now; None if that is not known, or was set by hand."""
+    """Return the terminal's current columns and lines; None if unknown, or if set by hand."""
     if sys.__stdout__ is None:
         return None
     try:
@@ -174,7 +175,7 @@ def size_now() -> tuple[int, int] | None:
 
 
 def say_waiting() -> None:
-    """Say why the program has not ended yet."""
+    """Print why the program has not ended yet."""
     out = sys.__stderr__
     if out is not None:
         out.write("finishing the tensor at hand ..\n")
@@ -182,14 +183,14 @@ def say_waiting() -> None:
 
 
 _SECONDS = 0.5
-"""How long an answer may take; one that comes later would be taken for keys."""
+"""Maximum seconds to wait for an answer. A later answer would be taken for keys."""
 _ASK = b"\x1b]11;?\x1b\\\x1b[c"
 _COLOUR = re.compile(rb"\x1b\]11;rgba?:([0-9a-fA-F]{1,4})/([0-9a-fA-F]{1,4})/([0-9a-fA-F]{1,4})")
 _ATTRIBUTES = re.compile(rb"\x1b\[\?[\d;]*c")
 
 
 class BackgroundQuestion:
-    """Query of the terminal's background colour, sent when it is made; needs raw input."""
+    """Query of the terminal's background colour, sent when the object is created. Requires raw input."""
 
     def __init__(self) -> None:
         self._until = time.monotonic() + _SECONDS
@@ -200,12 +201,12 @@ class BackgroundQuestion:
                 self._keys = sys.__stdin__.fileno()
 
     def is_light(self) -> bool:
-        """Return whether the background is light; keys typed meanwhile are lost."""
+        """Return whether the background is light. Keys typed meanwhile are lost."""
         bright = parse_colour(self._reply())
         return bright is not None and bright > 0.5
 
     def _reply(self) -> bytes:
-        """Return the bytes received before the deadline of the answer."""
+        """Return the bytes received before the deadline."""
         reply = b""
         with suppress(OSError):
             while self._keys >= 0 and not _ATTRIBUTES.search(reply):
@@ -219,7 +220,7 @@ class BackgroundQuestion:
 
 
 def parse_colour(answer: bytes) -> float | None:
-    """Return the brightness, 0 to 1, out of the answer to OSC 11 (weights of Rec. 709); None if there is none in it."""
+    """Return the brightness, 0 to 1, from the answer to OSC 11 (weights of Rec. 709); None if it contains no colour."""
     match = _COLOUR.search(answer)
     if match is None:
         return None

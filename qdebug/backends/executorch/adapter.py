@@ -1,8 +1,8 @@
 """The backend "executorch": ExecuTorch with the delegate XNNPACK, or with its portable kernels.
 
-A program file (.pte) is run unchanged: ETDump contains the results of each instruction. A call of a delegate is one
-instruction. An exported program (.pt2) is lowered here twice: unchanged, and with its tensors as further outputs, which
-shows the inside of a delegate. The outputs of both are compared bit for bit.
+A program file (.pte) is run unchanged, and ETDump contains the results of each instruction. A call to a delegate is a
+single instruction. An exported program (.pt2) is lowered twice: once unchanged, and once with its tensors as additional
+outputs, which exposes the tensors inside a delegate. The outputs of both are compared bit for bit.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class PteRun:
             yield from ((name, self._model.constant(name)) for name in self._model.constants)
 
     def plain(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Run the program once without trace and return its outputs.
+        """Run the program once without tracing and return its outputs.
 
         Raises:
             BackendError: ExecuTorch failed.
@@ -96,7 +96,7 @@ class PteRun:
         """Run all samples and steps and record the tensors of ETDump.
 
         Raises:
-            BackendError: ExecuTorch failed, or its runtime has no tracer.
+            BackendError: ExecuTorch failed, or its runtime lacks a tracer.
         """
         traced = self.facts.taps != "outputs"
         for name, reason in self._model.skipped.items() if traced else ():
@@ -126,7 +126,7 @@ class PteRun:
         return {name: array for name, array in pairs if name and array is not None and not self.graph.is_constant(name)}
 
     def close(self) -> None:
-        """Free the program; safe to call twice."""
+        """Free the program. Safe to call twice."""
         self._loaded = None
 
 
@@ -218,7 +218,7 @@ class ExportedRun:
         return {name: array for name, array in pairs if name and array is not None and not self.graph.is_constant(name)}
 
     def close(self) -> None:
-        """Free the program; safe to call twice."""
+        """Free the program. Safe to call twice."""
         self._loaded = None
 
 
@@ -242,16 +242,16 @@ class ExecuTorchBackend:
     def open(
         self, model: Path | Recording, *, options: Mapping[str, str], taps: str = "faithful", weights: bool = True
     ) -> PteRun | ExportedRun:
-        """Make a program ready to run in ExecuTorch.
+        """Prepare a program for running in ExecuTorch.
 
         Args:
             model: A .pte file, or a .pt2 file that `torch.export.save` wrote.
-            options: Values of options by name; the others take their defaults.
+            options: Values of options by name; other options take their defaults.
             taps: One of `TAPS`.
             weights: Whether constants are recorded.
 
         Raises:
-            UsageError: Unknown option or value, or no such file.
+            UsageError: An option or its value is unknown, or the file does not exist.
             BackendError: ExecuTorch refused the program.
         """
         chosen = check_options(self.name, self.options, options)
@@ -295,7 +295,7 @@ def _exported_program(path: Path) -> Any:
 
     Raises:
         BackendError: ExecuTorch cannot be loaded.
-        UsageError: The file is no exported program.
+        UsageError: The file is not an exported program.
     """
     with errors("ExecuTorch cannot be loaded", "Install it again: pip install executorch."), unlogged():
         import executorch.exir
@@ -306,7 +306,7 @@ def _exported_program(path: Path) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Samples:
-    """Inputs of a run, a mapping for each sample."""
+    """Inputs of a run, one mapping per sample."""
 
     feeds: Sequence[Mapping[str, np.ndarray]]
     steps: int = 1
@@ -331,19 +331,19 @@ def record(
     taps: str = "faithful",
     force: bool = False,
 ) -> Fidelity:
-    """Lower a PyTorch model to ExecuTorch, run it and record it; return whether recording changed the outputs.
+    """Lower a PyTorch model to ExecuTorch, run and record it. Return whether recording changed the outputs.
 
     Args:
         program: A module or an exported program.
-        args: The tensors it is called with, or a list of such tuples: one for each sample.
-        out: The recording to make.
+        args: The tensors it is called with, or a list of such tuples, one per sample.
+        out: The recording to write.
         partitioner: One of `DELEGATES`.
-        quantizer: A quantizer of torchao or ExecuTorch: the program is quantized with it, calibrated on all samples.
+        quantizer: A torchao or ExecuTorch quantizer. The program is quantized with it, calibrated on all samples.
         taps: One of `TAPS`.
         force: Whether `out` may be replaced.
 
     Raises:
-        UsageError: No such partitioner.
+        UsageError: The partitioner does not exist.
         BackendError: PyTorch or ExecuTorch refused the program, or failed.
         RecordingError: `out` cannot be written.
     """
@@ -378,7 +378,7 @@ def record(
 
 
 def _with_regular_strides(tensor: Any) -> Any:
-    """Return a tensor that ExecuTorch accepts: numpy gives a dimension of one element a stride of 0."""
+    """Return a tensor that ExecuTorch accepts, since numpy gives dimensions of one element a stride of 0."""
     import torch
 
     return tensor.clone(memory_format=torch.contiguous_format) if 0 in tensor.stride() else tensor
@@ -396,4 +396,4 @@ def _quantized(program: Any, calls: Sequence[tuple[Any, ...]], quantizer: Any) -
 
 
 backend = ExecuTorchBackend()
-"""What `qdebug.backends` loads under the name "executorch"."""
+"""The backend that `qdebug.backends` loads as "executorch"."""

@@ -1,6 +1,6 @@
-"""Exported programs on ExecuTorch: where each node runs, and a lowered program whose tensors are outputs.
+"""Exported programs on ExecuTorch: the placement of each node, and lowered programs with tensors as extra outputs.
 
-A tapped program has further outputs: `executorch.devtools.intermediate_output_tap` adds them before the program is
+A tapped program has additional outputs. `executorch.devtools.intermediate_output_tap` adds them before the program is
 lowered.
 """
 
@@ -26,7 +26,7 @@ class Lowered:
 
     Args:
         content: The bytes of the .pte file.
-        taps: Names of fx nodes that are further outputs, in their order.
+        taps: Names of the fx nodes that are additional outputs, in order.
         placement: The delegate that runs each fx node, or "portable".
     """
 
@@ -41,7 +41,7 @@ def lowered(program: Any, delegate: str, taps: Sequence[str] = ()) -> Lowered:
     Args:
         program: The program; it is not changed.
         delegate: "xnnpack" or "portable".
-        taps: Names of fx nodes to have as further outputs.
+        taps: Names of fx nodes to add as outputs.
 
     Raises:
         BackendError: ExecuTorch cannot lower it.
@@ -75,7 +75,7 @@ def _partitioners(delegate: str) -> list[Any]:
 
 
 def _placed(program: Any, names: set[str]) -> Iterator[tuple[str, str]]:
-    """Yield the placement of nodes of the exported program; a delegate comes last for a split node."""
+    """Yield the placement of nodes of the exported program. For a split node, a delegate comes last."""
     module = program.graph_module
     delegated: list[tuple[str, str]] = []
     for node in module.graph.nodes:
@@ -89,7 +89,7 @@ def _placed(program: Any, names: set[str]) -> Iterator[tuple[str, str]]:
 
 
 def _ancestors(node: Any) -> Iterator[str]:
-    """Yield the names of the nodes that a node was derived from."""
+    """Yield the names of the nodes from which a node was derived."""
     waiting = list(node.meta.get("from_node") or ())
     while waiting:
         source = waiting.pop()

@@ -1,4 +1,4 @@
-"""ExecuTorch's runtime: its names of dtypes, its errors in one sentence, and programs that are loaded into it."""
+"""ExecuTorch's runtime: its dtype names, its errors as one sentence, and loading of programs."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ SCALAR_TYPES: Mapping[str, str] = MappingProxyType(
         "UINT64": "uint64",
     }
 )
-"""Logical dtype by ExecuTorch's name of a scalar type."""
+"""Logical dtypes by ExecuTorch's names of scalar types."""
 
 
 @contextmanager
 def errors(what: str, hint: str) -> Iterator[None]:
-    """Convert exceptions of ExecuTorch into one sentence, with its native output; drop that output otherwise.
+    """Convert ExecuTorch exceptions to one sentence that includes the native output. Without an error, drop the output.
 
     Args:
         what: The failed action.
-        hint: A remedy.
+        hint: A suggested remedy.
     """
     printed: list[str] = []
     before = logging.root.manager.disable
@@ -71,7 +71,7 @@ class Loaded:
     Args:
         content: The bytes of a .pte file.
         method: The method to run.
-        traced: Bytes of ETDump's buffer for results of instructions; 0 for a run without trace.
+        traced: Size in bytes of ETDump's buffer for instruction results; 0 to run without tracing.
     """
 
     def __init__(self, content: bytes, method: str, *, traced: int = 0) -> None:
@@ -85,7 +85,7 @@ class Loaded:
             self._method = self._program.load_method(method)
 
     def run(self, feed: Sequence[np.ndarray]) -> list[np.ndarray | None]:
-        """Run once and return copies of the outputs; None for one that is no tensor.
+        """Run once and return copies of the outputs; None for outputs that are not tensors.
 
         Args:
             feed: The inputs.
@@ -103,6 +103,6 @@ class Loaded:
             ]
 
     def write_trace(self, etdump: str, buffer: str) -> None:
-        """Write the ETDump of the runs so far into two files; nothing if the runtime has no tracer."""
+        """Write the ETDump of the runs so far to two files. Without a tracer, write nothing."""
         with errors("ExecuTorch failed to write its trace", _RUNS):
             self._program.write_etdump_result_to_file(etdump, buffer)

@@ -1,7 +1,7 @@
-"""Read ExecuTorch program files (.pte): their instructions as a graph, and what ETDump has of a run.
+"""Read ExecuTorch program files (.pte): their instructions as a graph, and the results that ETDump has of a run.
 
-A program is a list of instructions on numbered values: calls of kernels, and calls of delegates, which run a part of
-the network as one. ETDump holds what each instruction wrote, in the order of its output arguments.
+A program is a list of instructions on numbered values: calls to kernels, and calls to delegates, which run a part of
+the network as a unit. ETDump holds the tensors that each instruction wrote, in the order of its output arguments.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from qdebug.model.dtypes import logical_dtype
 __all__ = ["DELEGATE_DOMAIN", "Pte", "trace_of"]
 
 DELEGATE_DOMAIN = "executorch.delegate"
-"""Domain of nodes that call a delegate: their operator is the delegate's name."""
+"""Domain of nodes that call a delegate. Their operator is the delegate's name."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Value:
-    """A value of the program by its number, where a tensor stands."""
+    """A numbered value of the program that stands for a tensor."""
 
     index: int
 
@@ -40,11 +40,11 @@ class Pte:
     Args:
         content: The file's bytes.
         name: Its name.
-        method: The method that is run.
+        method: The method to run.
 
     Raises:
-        UsageError: It is no program, or has no such method.
-        BackendError: It has control flow.
+        UsageError: It is not a program, or does not have that method.
+        BackendError: It contains control flow.
     """
 
     def __init__(self, content: bytes, name: str, method: str) -> None:
@@ -54,10 +54,10 @@ class Pte:
         self._called: dict[int, str] = {}
         self._infos: dict[str, TensorInfo] = {}
         self._constants: dict[str, int | np.ndarray] = {}
-        """Number of a constant in the program, or a plain number that stands in place of a tensor."""
+        """Number of a constant in the program, or a plain number used in place of a tensor."""
         self.skipped: dict[str, str] = {}
         self._writes: list[tuple[tuple[str, ...], ...]] = []
-        """For each instruction the names of the tensors that it writes, one tuple for each output argument."""
+        """The names of the tensors that each instruction writes, one tuple per output argument."""
         inputs = [self._declare(index, f"input_{at}", Role.INPUT) for at, index in enumerate(self._tensor_inputs())]
         nodes = list(self._nodes())
         outputs = list(dict.fromkeys(self._called[index] for index in self._plan.outputs if index in self._called))
@@ -72,7 +72,7 @@ class Pte:
         return tuple(self._constants)
 
     def with_shapes(self) -> Pte:
-        """Return the model: its file states shapes."""
+        """Return the model itself, since its file states shapes."""
         return self
 
     def constant(self, name: str) -> np.ndarray:
@@ -90,12 +90,12 @@ class Pte:
 
     @property
     def output_names(self) -> tuple[str, ...]:
-        """Name of each output in the program's order; "" of one that is no tensor."""
+        """Name of each output in the program's order; "" if the output is not a tensor."""
         return tuple(self._called.get(index, "") for index in self._plan.outputs)
 
     @property
     def delegates(self) -> Mapping[str, int]:
-        """Number of calls of each delegate."""
+        """Number of calls to each delegate."""
         calls: dict[str, int] = {}
         for node in self.graph.nodes:
             if node.domain == DELEGATE_DOMAIN:
@@ -104,7 +104,7 @@ class Pte:
 
     @property
     def traced_bytes(self) -> int:
-        """Bytes that a run may write into the buffer of ETDump."""
+        """Maximum bytes that a run writes to the buffer of ETDump."""
         total = 0
         for instruction in self._plan.chains[0].instructions:
             for index in getattr(instruction.instr_args, "args", ()):
@@ -146,7 +146,7 @@ class Pte:
         return name
 
     def _read(self, index: int) -> str:
-        """Return the name of a tensor that an instruction reads; constants and states are named here."""
+        """Return the name of a tensor that an instruction reads. Constants and states get their names here."""
         if index not in self._called:
             tensor = self._plan.values[index].val
             qualified_name = (
@@ -222,7 +222,10 @@ class Pte:
         return tuple(name for group in names for name in group)
 
     def _delegate(self, call: Any) -> Node:
-        """Translate a delegate call: its arguments are its inputs, then its outputs, unwritten until then."""
+        """Translate a delegate call.
+
+        Its arguments are its inputs, followed by its outputs, which have not been written before.
+        """
         kind = self._plan.delegates[call.delegate_index].id
         title = self._names.unique(kind)
         inputs: list[str] = []
@@ -252,7 +255,7 @@ class Pte:
         )
 
     def _value(self, index: int) -> Any:
-        """Return a value of the program as Python has it, tensors by their numbers."""
+        """Return a value of the program as a Python object, with tensors by number."""
         value = self._plan.values[index].val
         kind = type(value).__name__
         if kind == "Tensor":
@@ -274,7 +277,7 @@ class Pte:
     # -- scales ------------------------------------------------------------------------------------------------------
 
     def _known(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return arguments with constants as arrays."""
+        """Return arguments with arrays in place of constants."""
         resolved = {}
         for name, value in given.items():
             constant_name = self._ref_name(value)
@@ -282,7 +285,7 @@ class Pte:
         return resolved
 
     def _note(self, name: str, op: str, given: Mapping[str, Any]) -> None:
-        """Note the scale of codes that an operator writes or reads."""
+        """Note the scale of codes that an operator reads or writes."""
         info = self._infos[name]
         quant = quant_stated(op, self._known({**given, "input": None}), info.dtype or "", info.shape)
         if quant is not None and info.quant is None:
@@ -318,7 +321,7 @@ def _refs(value: Any) -> list[int]:
 
 
 def _parsed(content: bytes, name: str, method: str) -> tuple[Any, Any]:
-    """Return a program and the plan of one of its methods."""
+    """Return a program and the plan for one of its methods."""
     if content[4:6] != b"ET":
         raise UsageError(
             f"The file {name!r} is not an ExecuTorch program.",
@@ -374,10 +377,10 @@ def _elements(tensor: Any, buffer: bytes) -> np.ndarray | None:
 
 
 def trace_of(loaded: Loaded) -> tuple[list[list[Any]], bytes]:
-    """Return the debug events of each run of a program, and the elements that they point to.
+    """Return the debug events of each run of a program, and the elements that they refer to.
 
     Raises:
-        BackendError: The runtime has no tracer, or traced nothing.
+        BackendError: The runtime lacks a tracer, or traced nothing.
     """
     with tempfile.TemporaryDirectory(prefix="qdebug-") as folder:
         etdump, buffer = Path(folder) / "run.etdp", Path(folder) / "run.bin"

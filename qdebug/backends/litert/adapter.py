@@ -1,12 +1,12 @@
-"""The backend "litert": LiteRT (TensorFlow Lite) with the kernels of XNNPACK, its own or its reference ones.
+"""The backend "litert": LiteRT (TensorFlow Lite) with XNNPACK's kernels, its own kernels or its reference kernels.
 
 XNNPACK runs a part of the graph as one fused plan without intermediate tensors. Faithful taps make a quarter of the
-tensors at a time outputs of the model, never two neighbours, and compare the outputs with a plain run each time: a
-tensor that cannot be tapped without changing the outputs is left out and listed. Without XNNPACK every operator runs by
-itself, and one run preserves all tensors.
+tensors at a time outputs of the model, but never two neighbours, and compare the outputs with a plain run each time. A
+tensor that cannot be tapped without changing the outputs is left out and listed. Without XNNPACK, each operator runs
+separately, and a single run preserves all tensors.
 
-LiteRT places tensors in an arena and reuses it. Three runs tell what changes the outputs: the plain one, one without
-fusion, and one without memory reuse.
+LiteRT places tensors in an arena and reuses it. Three runs determine what changes the outputs: a plain run, a run
+without fusion, and a run without memory reuse.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ KERNELS: Mapping[str, str] = {
     "builtin": "BUILTIN_WITHOUT_DEFAULT_DELEGATES",
     "reference": "BUILTIN_REF",
 }
-"""LiteRT's name of the resolver of each set of kernels."""
+"""LiteRT's resolver names for each set of kernels."""
 
 _OPTIONS = (
     OptionSpec(
@@ -62,16 +62,19 @@ _OPTIONS = (
 )
 
 _COMPARED_SAMPLES = 4
-"""Samples for which all run variants are compared: effects of fusion and memory hardly depend on the values."""
+"""Number of samples for which all run variants are compared.
+
+Effects of fusion and memory hardly depend on the values.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Settings:
-    """Interpreter settings of the user.
+    """The user's interpreter settings.
 
     Args:
         kernels: One of `KERNELS`.
-        threads: Threads inside an operator.
+        threads: Threads within an operator.
     """
 
     kernels: str
@@ -79,12 +82,12 @@ class _Settings:
 
 
 _PATTERNS = (0xA5, 0x5A)
-"""Fill bytes that reveal whether a run writes memory: unwritten memory keeps both."""
+"""Fill bytes that reveal whether a run writes memory: unwritten memory keeps both values."""
 
 _FILLABLE = (np.dtype(np.float32), np.dtype(np.int8), np.dtype(np.uint8), np.dtype(np.int16))
 
 _APART = 4
-"""Runs that the tensors are split over: neighbours that are tapped at once are never fused."""
+"""Number of runs over which the tensors are split, since neighbours that are tapped in the same run are never fused."""
 
 
 class _Interpreter:
@@ -92,10 +95,10 @@ class _Interpreter:
 
     Args:
         model: The model.
-        settings: Settings of the user.
-        content: The bytes of a changed model; the model's own file if None.
+        settings: The user's settings.
+        content: The bytes of a changed model; None for the model's own file.
         fused: Whether a delegate may fuse operators.
-        kept: Whether each tensor has memory of its own.
+        kept: Whether each tensor has its own memory.
     """
 
     def __init__(
@@ -130,7 +133,7 @@ class _Interpreter:
             self._net.invoke()
 
     def prepare(self, feed: Mapping[str, np.ndarray]) -> None:
-        """Load the model once, and allocate inputs of these shapes.
+        """Load the model once, and allocate inputs with these shapes.
 
         Raises:
             BackendError: LiteRT refused the model.
@@ -172,7 +175,7 @@ class _Interpreter:
         ]
 
     def tensor(self, name: str) -> np.ndarray | None:
-        """Return a copy of a tensor's elements; None if LiteRT has none."""
+        """Return a copy of a tensor's elements; None if LiteRT does not have them."""
         try:
             elements: np.ndarray = self._net.get_tensor(self._model.indices[name])
         except (ValueError, RuntimeError):
@@ -180,7 +183,10 @@ class _Interpreter:
         return elements
 
     def fill(self, name: str, pattern: int) -> bool:
-        """Fill the memory of a tensor with a byte; False if it has none, or may hold indices that a run needs."""
+        """Fill the memory of a tensor with a byte.
+
+        Return False if it has no memory, or may hold indices that a run needs.
+        """
         try:
             memory = self._net.tensor(self._model.indices[name])()
         except (ValueError, RuntimeError):
@@ -196,7 +202,7 @@ class _Interpreter:
         return elements is not None and bool(np.all(elements.reshape(-1).view(np.uint8) == pattern))
 
     def tensors(self, names: Sequence[str]) -> dict[str, np.ndarray]:
-        """Return copies of those tensors that LiteRT has elements of."""
+        """Return copies of the tensors whose elements LiteRT has."""
         pairs = ((name, self.tensor(name)) for name in names)
         return {name: array for name, array in pairs if array is not None}
 
@@ -206,7 +212,7 @@ class LiteRTRun:
 
     Args:
         model: The model.
-        settings: Settings of the user.
+        settings: The user's settings.
         facts: Facts of the run.
         weights: Whether constants are recorded.
     """
@@ -243,7 +249,7 @@ class LiteRTRun:
                     yield name, self._model.constant(name)
 
     def plain(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Run the untouched model as in production and return its outputs.
+        """Run the unmodified model as in production and return its outputs.
 
         Raises:
             BackendError: LiteRT refused the model, or failed.
@@ -269,13 +275,13 @@ class LiteRTRun:
     def interpreter(
         self, *, kernels: str = "", taps: Sequence[str] = (), fused: bool = True, kept: bool = False
     ) -> _Interpreter:
-        """Make another interpreter of the model.
+        """Create another interpreter of the model.
 
         Args:
-            kernels: One of `KERNELS`; the chosen ones if empty.
-            taps: Tensors that are outputs as well.
+            kernels: One of `KERNELS`; empty for the chosen ones.
+            taps: Tensors to add as outputs.
             fused: Whether a delegate may fuse operators.
-            kept: Whether each tensor has memory of its own.
+            kept: Whether each tensor has its own memory.
         """
         content = self._model.with_outputs(taps) if taps else None
         settings = replace(self._settings, kernels=kernels or self._settings.kernels)
@@ -283,22 +289,22 @@ class LiteRTRun:
 
     @property
     def variables(self) -> Sequence[str]:
-        """Tensors with the model's state, which a run reads."""
+        """Tensors with the model's state, which runs read."""
         return self.readable(self._model.variables)
 
     @property
     def unpacked(self) -> Sequence[str]:
-        """Constants to record that operators compute from packed ones; none if the run was opened without weights."""
+        """Constants to record that operators unpack; none if the run was opened without weights."""
         return self.readable(self._model.unpacked) if self._weights else []
 
     @property
     def stateful(self) -> bool:
-        """Whether a run depends on the runs before it."""
+        """Whether a run depends on earlier runs."""
         return self._model.stateful
 
     @property
     def fuses(self) -> bool:
-        """Whether a delegate runs, which may fuse operators."""
+        """Whether a delegate is used, which may fuse operators."""
         return self._settings.kernels == "xnnpack"
 
     def readable(self, names: Iterable[str]) -> list[str]:
@@ -306,7 +312,7 @@ class LiteRTRun:
         return [name for name in names if name not in self._model.unreadable and name in self.graph.tensors]
 
     def close(self) -> None:
-        """Free the interpreter; safe to call twice."""
+        """Free the interpreter. Safe to call twice."""
         self._plain = _Interpreter(self._model, self._settings)
 
 
@@ -325,7 +331,7 @@ class _RunVariants:
         self._fusion, self._keeping, self._memory = FidelityCheck(), FidelityCheck(), FidelityCheck()
 
     def prepare(self, feed: Mapping[str, np.ndarray], *, fresh: bool) -> None:
-        """Prepare all variants for a feed; a fresh one has reset all states."""
+        """Prepare all variants for a feed. If `fresh` is set, their states are reset."""
         for interpreter in self._all():
             if fresh:
                 interpreter.restart()
@@ -343,7 +349,7 @@ class _RunVariants:
 
     @property
     def sentence(self) -> str:
-        """A clause on the cause of changed outputs: fusion, or the reuse of memory."""
+        """A clause about the cause of changed outputs: fusion or memory reuse."""
         clauses = []
         if self._fusion.fidelity is Fidelity.DIFFERS:
             clauses.append(f"operator fusion changes the outputs: {self._fusion.worst}")
@@ -357,7 +363,7 @@ class _RunVariants:
 
 
 class _Work:
-    """One recording: a first pass with the tensors of one run, then a few tensors of the fused plan at a time."""
+    """One recording: a first pass with the tensors of one run, then the fused plan's tensors, a few at a time."""
 
     def __init__(self, run: LiteRTRun, feeds: Feeds, recorder: Recorder, on_progress: OnProgress | None) -> None:
         self._run, self._feeds, self._recorder, self._on_progress = run, feeds, recorder, on_progress
@@ -372,7 +378,7 @@ class _Work:
         self._chunks = _spread_out(inner) if faithful else []
         self._first: dict[str, np.ndarray] = {}
         self._digests: dict[tuple[str, int, int], bytes] = {}
-        """Outputs of the first pass, each as a hash."""
+        """Hashes of the outputs in the first pass."""
         self._repeated = 0
         self._done = 0
 
@@ -394,7 +400,7 @@ class _Work:
             )
 
     def _first_pass(self) -> None:
-        """Record inputs, outputs and the tensors that one run preserves, and compare the run variants."""
+        """Record inputs, outputs and the tensors that a single run preserves, and compare the run variants."""
         all_variants = None if self._run.facts.taps == "outputs" else _RunVariants(self._run)
         main = (
             self._run.interpreter()
@@ -428,7 +434,7 @@ class _Work:
             self._recorder.remark(all_variants.sentence + sample_note)
 
     def _put_unpacked(self) -> None:
-        """Record unpacked constants as LiteRT's own kernels unpack them: XNNPACK stores them nowhere."""
+        """Record constants as LiteRT's own kernels unpack them, since XNNPACK does not store them unpacked."""
         if self._run.unpacked:
             builtin_interpreter = self._run.interpreter(kernels="builtin", kept=True)
             builtin_interpreter.run(self._feeds.feed(0, 0))
@@ -436,7 +442,7 @@ class _Work:
                 self._recorder.constant(name, array)
 
     def _leave_out_unwritten(self) -> None:
-        """List tensors that keep the old content of their memory: a delegate computes them elsewhere."""
+        """List tensors whose memory stays unwritten, because a delegate computes them elsewhere."""
         interpreter, doubted, feed = self._run.interpreter(kept=True), self._at_once, self._feeds.feed(0, 0)
         interpreter.run(feed)  # before the first run there is no memory
         for pattern in _PATTERNS:
@@ -460,7 +466,7 @@ class _Work:
         return main.tensors(self._run.variables)
 
     def _try_taps(self, taps: Sequence[str]) -> _Interpreter | None:
-        """Return a model with some taps; None if its outputs differ from the first run."""
+        """Return a model with the given taps; None if its outputs differ from the first pass."""
         tapped = self._run.interpreter(taps=taps)
         tapped.run(self._feeds.feed(0, 0))
         check = FidelityCheck()
@@ -474,9 +480,8 @@ class _Work:
     def _record_taps(self, taps: Sequence[str], tapped: _Interpreter) -> None:
         """Record a few tensors of the fused plan, and count changed outputs against fidelity.
 
-        LiteRT 2.3.0 sometimes gives wrong outputs from the second run of such an interpreter on, in all its runs: about
-        one interpreter in thirty on a net of two hundred tensors. A run with other outputs is repeated by a new
-        interpreter.
+        With LiteRT 2.3.0, about one interpreter in thirty, on a network of two hundred tensors, gives wrong outputs in
+        all runs from the second one on. A run with different outputs is repeated with a new interpreter.
         """
         for number, (sample, step) in enumerate(self._moments):
             if number:  # the first sample ran when the taps were tried
@@ -527,7 +532,7 @@ def _digest(array: np.ndarray) -> bytes:
 
 
 def _between(graph: Graph, inputs: set[str], outputs: Sequence[str]) -> set[str]:
-    """Return the tensors on paths from some tensors to others, these included."""
+    """Return the tensors on paths from the given inputs to the given outputs, including both."""
     tensors: set[str] = set()
     left = list(outputs)
     while left:
@@ -550,7 +555,7 @@ def _placed(graph: Graph, places: Mapping[str, str]) -> Graph:
 
 
 def _spread_out(names: Sequence[str]) -> list[Sequence[str]]:
-    """Split tensors so that those of one run are far apart in the graph."""
+    """Split tensors into groups so that the tensors of a group are far apart in the graph."""
     return [names[start::_APART] for start in range(min(len(names), _APART))]
 
 
@@ -564,7 +569,7 @@ def _compare(
 
 @contextmanager
 def _litert_errors(failure: str) -> Iterator[None]:
-    """Convert LiteRT's exceptions into one sentence."""
+    """Convert LiteRT's exceptions to one sentence."""
     try:
         yield
     except (RuntimeError, ValueError) as error:
@@ -585,16 +590,16 @@ class LiteRTBackend:
     def open(
         self, model: Path | Recording, *, options: Mapping[str, str], taps: str = "faithful", weights: bool = True
     ) -> LiteRTRun:
-        """Make a LiteRT model ready to run.
+        """Prepare a LiteRT model for running.
 
         Args:
             model: A .tflite file.
-            options: Values of options by name; the others take their defaults.
+            options: Values of options by name; other options take their defaults.
             taps: One of `TAPS`.
             weights: Whether constants are recorded.
 
         Raises:
-            UsageError: Unknown option or value, or no LiteRT file.
+            UsageError: An option or its value is unknown, or the file is not a LiteRT model.
         """
         chosen = check_options(self.name, self.options, options)
         check_taps(taps)
@@ -632,4 +637,4 @@ def _threads(text: str) -> int:
 
 
 backend = LiteRTBackend()
-"""What `qdebug.backends` loads under the name "litert"."""
+"""The backend that `qdebug.backends` loads as "litert"."""

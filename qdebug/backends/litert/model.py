@@ -1,6 +1,6 @@
 """Read LiteRT (TensorFlow Lite) model files into graphs with quantization facts.
 
-The main subgraph is the graph. Its constants are views of the file's buffers until they are read.
+The main subgraph becomes the graph. Constants stay views of the file's buffers until they are read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from qdebug.regular_file import open_binary
 __all__ = ["CUSTOM_DOMAIN", "ELEMENT_TYPES", "LiteRTModel", "LiteRTReader", "reader"]
 
 CUSTOM_DOMAIN = "tflite.custom"
-"""Domain of custom operators, whose names are only known to the model's own runtime."""
+"""Domain of custom operators, whose names only the model's own runtime knows."""
 
 ELEMENT_TYPES: Mapping[int, tuple[str, str | None]] = MappingProxyType(
     {
@@ -43,19 +43,19 @@ ELEMENT_TYPES: Mapping[int, tuple[str, str | None]] = MappingProxyType(
         )
     }
 )
-"""Name and logical dtype of each element type by its number in the schema; None where the elements are no numbers."""
+"""Name and logical dtype by the schema's number of an element type; None if the elements are not numbers."""
 
 _BITS: Mapping[str, int] = MappingProxyType({"int4": 4, "uint4": 4, "int2": 2})
-"""Bits of the elements that share a byte; the first one has the lowest bits."""
+"""Bits of elements that share a byte, the first element in the lowest bits."""
 
 _UNPACKING = frozenset(("DEQUANTIZE", "DENSIFY"))
-"""Operators that unpack a constant: half-precision or integer weights of a float operator, and sparse ones."""
+"""Operators that unpack a constant: half-precision or integer weights of a float operator, or sparse weights."""
 
 _PADDINGS = ("SAME", "VALID")
 _MIRRORS = ("REFLECT", "SYMMETRIC")
 _WORD_STARTS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _BROKEN = (struct.error, IndexError, KeyError, TypeError, ValueError, AttributeError, OverflowError, MemoryError)
-"""Exceptions that a damaged flatbuffer raises in the reader that comes with LiteRT."""
+"""Exceptions that a damaged flatbuffer causes in LiteRT's reader."""
 
 
 class LiteRTModel:
@@ -75,9 +75,9 @@ class LiteRTModel:
         self._main = proto.subgraphs[0]
         names = _tensor_names(self._main.tensors)
         self.names: Sequence[str] = names
-        """Names of the tensors by LiteRT's index."""
+        """Names of the tensors, ordered by LiteRT's index."""
         self.indices: Mapping[str, int] = MappingProxyType({name: index for index, name in enumerate(names)})
-        """The index that LiteRT knows each tensor by."""
+        """LiteRT's index of each tensor."""
         produced = {index for operator in self._main.operators for index in _listed(operator.outputs)}
         given = {*_listed(self._main.inputs), *produced}
         self._constants = {
@@ -92,23 +92,23 @@ class LiteRTModel:
         }
         """Tensors that cannot be recorded, with the reason."""
         self.unpacked: Sequence[str] = tuple(self._unpacked())
-        """Constants that an operator makes of packed ones: LiteRT unpacks each of them once."""
+        """Constants that an operator computes from packed ones. LiteRT unpacks each of them once."""
         self.constants: Sequence[str] = tuple(name for name in self._constants if name not in self.unreadable)
         self.variables: Sequence[str] = tuple(
             names[index] for index, tensor in enumerate(self._main.tensors) if tensor.isVariable
         )
-        """State that the runtime keeps from one run to the next, in tensors of its own."""
+        """State that the runtime keeps between runs, in separate tensors."""
         self.graph = self._graph()
 
     @cached_property
     def stateful(self) -> bool:
-        """Whether a run may depend on the runs before it: variables, or resources that outlive a run."""
+        """Whether a run may depend on earlier runs: the model has variables, or resources that outlive a run."""
         tensors = [tensor for graph in self.proto.subgraphs for tensor in graph.tensors or ()]
         return any(tensor.isVariable or ELEMENT_TYPES.get(tensor.type, ("",))[0] == "RESOURCE" for tensor in tensors)
 
     @property
     def inner(self) -> Mapping[str, tuple[int, str]]:
-        """Number of tensors of each further subgraph by its name, and the operator that runs it; "" if none does."""
+        """Number of tensors of each further subgraph by name, and the operator that runs it; "" without one."""
         runners: dict[int, str] = {}
         for graph in self.proto.subgraphs:
             nodes = self._nodes() if graph is self._main else [None] * len(graph.operators or ())
@@ -134,7 +134,7 @@ class LiteRTModel:
 
     @property
     def run_graph(self) -> Graph:
-        """The graph with open shapes where an extent varies: a recording has the shapes of its run."""
+        """The graph with open shapes for extents that vary, since a recording has the shapes of its run."""
         tensors = [
             replace(info, shape=None) if info.shape is not None and None in info.shape else info
             for info in self.graph.tensors.values()
@@ -143,14 +143,14 @@ class LiteRTModel:
         return Graph(graph.nodes, tensors=tensors, inputs=graph.inputs, outputs=graph.outputs, name=graph.name)
 
     def with_shapes(self) -> LiteRTModel:
-        """Return the model: its file states shapes."""
+        """Return the model itself, since its file states shapes."""
         return self
 
     def constant(self, name: str) -> np.ndarray:
         """Return the elements of one constant.
 
         Raises:
-            UsageError: No constant has this name, or its data cannot be read.
+            UsageError: The constant does not exist, or its data cannot be read.
         """
         if name not in self._constants:
             raise UsageError(f"Model {self.name!r} has no constant {name!r}.")
@@ -159,7 +159,7 @@ class LiteRTModel:
         return _array(self._constants[name], self.proto.buffers)
 
     def with_outputs(self, names: Sequence[str]) -> bytes:
-        """Return the bytes of the same model with further tensors as outputs.
+        """Return the bytes of the model with the given tensors added as outputs.
 
         Args:
             names: The tensors.
@@ -265,7 +265,7 @@ class LiteRTModel:
         return QuantParams(dtype=dtype, scale=scale, zero_point=zero, axis=axis)
 
     def _blockwise(self, details: Any, dtype: str, rank: int) -> QuantParams | None:
-        """Return block-wise parameters: scales are a tensor of the weight's rank, blocks go along the last axis."""
+        """Return block-wise parameters: scales have the rank of the weight, and blocks lie along the last axis."""
         scale = self._small(details.scales)
         if scale is None or scale.ndim != rank or details.blockSize <= 0:
             return None
@@ -281,7 +281,7 @@ class LiteRTModel:
         )
 
     def _small(self, index: int) -> np.ndarray | None:
-        """Return the elements of a constant tensor by its index; None if it is none."""
+        """Return the elements of a constant tensor by index; None if the tensor is not constant."""
         if not 0 <= index < len(self._main.tensors):
             return None
         tensor = self._main.tensors[index]
@@ -298,7 +298,7 @@ class LiteRTReader:
 
         Raises:
             UsageError: The file is missing or is not a LiteRT model.
-            GraphError: Its operators form no graph.
+            GraphError: Its operators do not form a valid graph.
         """
         from ai_edge_litert.tools import flatbuffer_utils
 
@@ -325,7 +325,7 @@ class LiteRTReader:
 
 
 reader = LiteRTReader()
-"""What `qdebug.backends` loads for .tflite files."""
+"""The reader that `qdebug.backends` loads for .tflite files."""
 
 
 @cache
@@ -347,8 +347,8 @@ def _array(tensor: Any, buffers: Sequence[Any]) -> np.ndarray:
     """Return the elements of a constant.
 
     Raises:
-        ValueError: Its buffer is too short for its shape, or has no numbers.
-        IndexError: An index of a sparse constant lies outside its shape.
+        ValueError: Its buffer is too short for its shape, or does not contain numbers.
+        IndexError: An index of a sparse constant is outside its shape.
     """
     dtype, shape = ELEMENT_TYPES.get(tensor.type, ("", None))[1], _listed(tensor.shape)
     if dtype is None:
@@ -364,10 +364,10 @@ def _array(tensor: Any, buffers: Sequence[Any]) -> np.ndarray:
 
 
 def _elements(content: np.ndarray, dtype: str, count: int) -> np.ndarray:
-    """Return the first elements of a buffer, in a row.
+    """Return the first elements of a buffer as a 1-D array.
 
     Raises:
-        ValueError: It has fewer.
+        ValueError: The buffer is too short.
     """
     bits = _BITS.get(dtype)
     if bits is None:
@@ -380,10 +380,10 @@ def _elements(content: np.ndarray, dtype: str, count: int) -> np.ndarray:
 
 
 def _sparse_indices(sparsity: Any, shape: Sequence[int]) -> tuple[np.ndarray, ...]:
-    """Return the index arrays of the stored elements of a sparse constant, one for each dimension.
+    """Return the index arrays of the stored elements of a sparse constant, one per dimension.
 
-    Dimensions are traversed in the order of the file, including those of blocks; each is dense, or lists its indices
-    for each index of the dimensions before it. Source: tensorflow/lite/schema/schema.fbs, SparsityParameters.
+    Dimensions, including block dimensions, are traversed in the order of the file. Each is dense, or lists its indices
+    for each index of the preceding dimensions. Source: tensorflow/lite/schema/schema.fbs, SparsityParameters.
     """
     walked = np.zeros(1, np.int64)
     index_arrays: list[np.ndarray] = []
@@ -436,7 +436,7 @@ def _text(name: Any) -> str:
 
 
 def _tensor_names(tensors: Sequence[Any]) -> tuple[str, ...]:
-    """Return a unique name for each tensor: its own, with its index added if the name is empty or repeats."""
+    """Return a unique name for each tensor: its own, with its index appended if the name is empty or repeated."""
     own_names = {_text(tensor.name) for tensor in tensors}
     used: set[str] = set()
     names: list[str] = []
@@ -459,7 +459,7 @@ def _is_constant(tensor: Any, buffers: Sequence[Any]) -> bool:
 
 
 def _attrs(options: Any) -> dict[str, AttrValue]:
-    """Return the options of an operator by the schema's names, with the schema's words for numbered kinds."""
+    """Return an operator's options under the schema's names, with the schema's words for enumerated values."""
     attrs: dict[str, AttrValue] = {}
     for key, value in vars(options).items() if options is not None else ():
         name = _WORD_STARTS.sub("_", key).lower()

@@ -1,4 +1,4 @@
-"""Write a graph with TensorFlow Lite's operators, and its constants, as a LiteRT model file."""
+"""Write a graph of TensorFlow Lite operators and its constants as a LiteRT model file."""
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ _OPTIONS: Mapping[str, str] = MappingProxyType(
         "PRELU": "",
     }
 )
-"""What the schema calls the options of an operator, where its name does not say: "FULLY_CONNECTED" says it."""
+"""The schema's name for the options of an operator, if it cannot be derived from the operator's name."""
 
 _VERSIONS: Mapping[str, int] = MappingProxyType({"HARD_SWISH": 1, "PRELU": 1, "QUANTIZE": 2, "DEPTHWISE_CONV_2D": 3})
 _INT8_VERSION = 2
-"""Version of an operator from which on it takes int8 codes, for most."""
+"""For most operators, the version that introduced int8 codes."""
 
 _WORDS: Mapping[str, str] = MappingProxyType(
     {"padding": "Padding", "fused_activation_function": "ActivationFunctionType"}
 )
-"""Attributes whose values are words of the schema."""
+"""Attributes whose values are enumeration words of the schema."""
 
 
 def write(graph: Graph, constants: Mapping[str, np.ndarray], path: Path) -> None:
     """Write a model file.
 
     Args:
-        graph: The graph, in TensorFlow Lite's operators and attributes, with dtype, shape and quantization of each
+        graph: The graph with TensorFlow Lite's operators and attributes, with dtype, shape and quantization for each
             tensor.
         constants: Its constants by name.
         path: The file to write.
 
     Raises:
-        BackendError: A part of the graph has no form in TensorFlow Lite, or the file cannot be written.
+        BackendError: A part of the graph cannot be represented in TensorFlow Lite, or the file cannot be written.
     """
     import flatbuffers
     from ai_edge_litert import schema_py_generated as schema
@@ -121,5 +121,5 @@ def _operator(schema: Any, node: Node, code: int, index: Mapping[str, int]) -> A
 
 
 def _joined(name: str) -> str:
-    """Return a name of words with underscores as the schema's code writes it: RESIZE_BILINEAR as ResizeBilinear."""
+    """Return a name in capitals with underscores in camel case, as in the schema: RESIZE_BILINEAR as ResizeBilinear."""
     return "".join(word.capitalize() for word in name.split("_"))

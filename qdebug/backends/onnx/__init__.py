@@ -1,1 +1,1 @@
-"""ONNX model files: read, written, changed, and computed by the reference implementation."""
+"""ONNX model files: read, write, edit, and compute with the reference implementation."""

@@ -1,6 +1,6 @@
-"""Change nodes of a quantized ONNX model: float weights or more scales, wider codes, a corrected bias.
+"""Edit nodes of a quantized ONNX model: float weights, more scales, wider codes, a corrected bias.
 
-It edits models of QDQ quantizers: QuantizeLinear and DequantizeLinear around nodes of the float net.
+It edits QDQ models, which have QuantizeLinear and DequantizeLinear around the nodes of the float network.
 """
 
 from __future__ import annotations
@@ -25,11 +25,14 @@ _Q, _DQ = "QuantizeLinear", "DequantizeLinear"
 _WITH_BIAS = ("Conv", "ConvTranspose", "Gemm")
 _CONTRIB = "com.microsoft"
 _WIDE_OPSET, _AXIS_OPSET = 21, 13
-"""The standard's QuantizeLinear knows 16 bits, and several scales, from here on; ONNX Runtime's own does before."""
+"""Operator sets from which the standard QuantizeLinear supports 16 bits, and several scales.
+
+ONNX Runtime's own always does.
+"""
 
 
 def edit(model: Path, edits: Sequence[NodeEdit], out: Path) -> None:
-    """Write a copy of a model with some changed nodes.
+    """Write a copy of a model with the given nodes changed.
 
     Args:
         model: The quantized model.
@@ -37,7 +40,7 @@ def edit(model: Path, edits: Sequence[NodeEdit], out: Path) -> None:
         out: The file to write.
 
     Raises:
-        BackendError: The model cannot be read or written, or has no such node in the format QDQ.
+        BackendError: The model cannot be read or written, or does not have such a node in QDQ form.
     """
     import onnx
 
@@ -54,7 +57,7 @@ def edit(model: Path, edits: Sequence[NodeEdit], out: Path) -> None:
 
 
 def tensors(model: Path) -> frozenset[str]:
-    """Return the names of the tensors that the nodes of a model compute; edits refer to these.
+    """Return the names of the tensors that a model's nodes compute, which edits refer to.
 
     Args:
         model: The quantized model.
@@ -102,7 +105,7 @@ class _Editor:
             self._bypass(quantizer, self._clamped(quantizer, node_edit.clamp))
 
     def clean(self) -> None:
-        """Drop nodes and constants without readers."""
+        """Drop nodes and constants that are not read."""
         read_names = {each.name for each in self._graph.output}
         for node in reversed(list(self._graph.node)):
             if read_names.isdisjoint(node.output):
@@ -121,7 +124,7 @@ class _Editor:
         return [node for node in self._graph.node if tensor in node.input]
 
     def _find(self, node_edit: NodeEdit) -> tuple[Any, Any]:
-        """Return the node, and the quantizer of its result or None."""
+        """Return the node, and the quantizer of its result (None without one)."""
         quantizer = self._maker(node_edit.tensor)
         if quantizer is None:
             raise BackendError(
@@ -218,7 +221,7 @@ class _Editor:
         main.input[1] = self._dequantized(main, names, axis if scales.size > 1 else None)
 
     def _dequantized(self, before: Any, names: Sequence[str], axis: int | None) -> str:
-        """Insert a DequantizeLinear of constants before a node, and return its result."""
+        """Insert a DequantizeLinear for constants before a node, and return its result."""
         from onnx import helper
 
         output = f"{names[0]}/real"
@@ -230,7 +233,7 @@ class _Editor:
         return output
 
     def _require_opset(self, node: Any, *, since: int) -> None:
-        """Move a node to ONNX Runtime's domain if the model's operator set is older than a version."""
+        """Move a node to ONNX Runtime's domain if the model's operator set is older than the given version."""
         if self._opset >= since:
             return
         node.domain = _CONTRIB
@@ -238,7 +241,7 @@ class _Editor:
             self._proto.opset_import.add(domain=_CONTRIB, version=1)
 
     def _requantize(self, quantizer: Any, quant: QuantParams) -> None:
-        """Change the codes of a quantizer, and of all its readers."""
+        """Change the codes of a quantizer, and adapt all its readers."""
         scale = self._constant(np.asarray(quant.scale[0], np.float32), "scale")
         zero = self._constant(np.asarray(quant.zero_point[0], quant.dtype), "zero")
         wide = np.dtype(quant.dtype).itemsize > 1
@@ -254,7 +257,7 @@ class _Editor:
                 self._require_opset(node, since=_WIDE_OPSET)
 
     def _clamped(self, quantizer: Any, clamp: tuple[float | None, float | None]) -> str:
-        """Return a result without its codes: a quantizer may have absorbed a Relu or Clip into them."""
+        """Return a result without quantization, clamped as by the Relu or Clip that the quantizer may have absorbed."""
         from onnx import helper
 
         if clamp == (None, None):

@@ -1,4 +1,4 @@
-"""Read ONNX model files into graphs with quantization facts; constants stay in their file until they are read."""
+"""Read ONNX model files into graphs with quantization facts. Constants stay in the file until they are read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from qdebug.model.operators.known_scales import Facts, quant_facts
 __all__ = ["OnnxModel", "OnnxReader", "node_names", "read_proto", "reader"]
 
 _MOST_INFERRED = 1 << 30
-"""Bytes of a model whose shapes are inferred: the library serializes it, and 2 GB is the end of that."""
+"""Maximum bytes of a model for shape inference. The library serializes the model, which is limited to 2 GB."""
 _SMALL = 1 << 20  # maximum elements of a constant that may be a scale
 
 
@@ -31,7 +31,7 @@ class OnnxModel:
     Args:
         path: The file.
         proto: Its `onnx.ModelProto`, without external data.
-        name: Name to show; the file's name by default.
+        name: Display name; the file's name by default.
         changed: Whether the model differs from the file.
     """
 
@@ -47,13 +47,13 @@ class OnnxModel:
         self.graph = self._graph()
 
     def fixed(self, shapes: Mapping[str, tuple[int, ...]]) -> OnnxModel:
-        """Return the model with free dimensions of its inputs fixed, and all dimensions of the same names.
+        """Return the model with the free dimensions of its inputs fixed, along with all dimensions of the same name.
 
         Args:
             shapes: The shapes, by input.
 
         Raises:
-            InputError: A name is no input, or a shape does not fit the model.
+            InputError: A name is not an input, or a shape does not match the model.
         """
         check_shapes([self.graph.tensors[name] for name in self.graph.inputs], shapes)
         proto = type(self.proto)()
@@ -73,7 +73,7 @@ class OnnxModel:
 
     @property
     def sha256(self) -> str:
-        """Hash of the model file in hexadecimal; external data is not part of it."""
+        """Hash of the model file in hexadecimal, without external data."""
         if not self._sha256:
             with self.path.open("rb") as file:
                 self._sha256 = hashlib.file_digest(file, "sha256").hexdigest()
@@ -81,7 +81,7 @@ class OnnxModel:
 
     @property
     def inner(self) -> Mapping[str, int]:
-        """Number of nodes of each graph that a node runs inside: branches and loops."""
+        """Number of nodes of each inner graph that a node runs: branches and loops."""
         return {
             f"{attr.name} of {node.op_type} {name!r}": len(graph.node)
             for node, name in zip(self.proto.graph.node, self.node_names, strict=True)
@@ -90,7 +90,7 @@ class OnnxModel:
         }
 
     def with_shapes(self) -> OnnxModel:
-        """Return the model with the shapes of ONNX's shape inference; the same model if that fails."""
+        """Return the model with shapes from ONNX's shape inference; the model itself if that fails."""
         import onnx
 
         if self.proto.ByteSize() > _MOST_INFERRED:
@@ -105,7 +105,7 @@ class OnnxModel:
         """Return the elements of one constant.
 
         Raises:
-            UsageError: No constant has this name, it holds no numbers, or its data cannot be read.
+            UsageError: The constant does not exist, does not hold numbers, or cannot be read.
         """
         if name not in self._protos:
             raise UsageError(f"Model {self.name!r} has no constant {name!r}.")
@@ -116,9 +116,9 @@ class OnnxModel:
 
     @property
     def extent_names(self) -> dict[str, tuple[str, ...]]:
-        """Names of the dimensions of each input; "" for one without a name.
+        """Names of the dimensions of each input; "" for a dimension without a name.
 
-        Exporters write "?" or "None" for unknown dimensions, which are no names.
+        Exporters write "?" or "None" for unknown dimensions. These are not treated as names.
         """
         inputs = [value for value in self.proto.graph.input if value.name not in self._protos]
         return {
@@ -193,17 +193,17 @@ class OnnxReader:
 
         Raises:
             UsageError: The file is missing or is not an ONNX model.
-            GraphError: Its nodes form no graph.
+            GraphError: Its nodes do not form a valid graph.
         """
         return OnnxModel(path, read_proto(path))
 
 
 reader = OnnxReader()
-"""What `qdebug.backends` loads for .onnx files."""
+"""The reader that `qdebug.backends` loads for .onnx files."""
 
 
 def read_proto(path: Path) -> Any:
-    """Parse an ONNX file, external data left where it is.
+    """Parse an ONNX file without loading its external data.
 
     Raises:
         UsageError: The file is missing or is not an ONNX model.
@@ -232,7 +232,7 @@ def _no_model(path: Path) -> UsageError:
 
 
 def replace_tensors(graph: Graph, changed: Mapping[str, TensorInfo]) -> Graph:
-    """Return the same graph with other descriptions of some tensors."""
+    """Return the graph with the descriptions of some tensors replaced."""
     return Graph(
         graph.nodes,
         tensors=[changed.get(name, info) for name, info in graph.tensors.items()],
@@ -273,7 +273,7 @@ def _node(node: Any, name: str) -> Node:
 
 
 def _attr(attr: Any) -> AttrValue | None:
-    """Return the plain value of an attribute; None for kinds that have none (subgraphs, types, text tensors)."""
+    """Return the plain value of an attribute; None for kinds without one (subgraphs, types, text tensors)."""
     kind = attr.type
     if kind == attr.INT:
         return int(attr.i)
@@ -308,7 +308,7 @@ def _is_constant(node: Any) -> bool:
 
 
 def _constant_protos(graph: Any) -> dict[str, Any]:
-    """Return each constant's TensorProto, or the plain number or list of a Constant node."""
+    """Return each constant's TensorProto, or the number or list of a Constant node."""
     protos: dict[str, Any] = {proto.name: proto for proto in graph.initializer}
     protos.update({proto.values.name: proto for proto in graph.sparse_initializer})
     for node in graph.node:

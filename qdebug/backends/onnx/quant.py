@@ -1,4 +1,4 @@
-"""Find the tensors of an ONNX graph that are the codes of another tensor, or these dequantized."""
+"""Find tensors of an ONNX graph that are the codes of another tensor, or its dequantized values."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ __all__ = ["stands_for"]
 
 
 def stands_for(nodes: Sequence[Node], outputs: Sequence[str] = ()) -> dict[str, str]:
-    """Return, for each tensor with another tensor's values as codes or dequantized, that tensor's name.
+    """Return, for each tensor that holds another tensor's values as codes or dequantized, the other tensor's name.
 
-    For q = QuantizeLinear(x) and d = DequantizeLinear(q) both stand for x; codes from an integer operator stand for the
-    result of their DequantizeLinear. An output of the graph represents the others: its name is part of the model's
-    interface, theirs are not.
+    With q = QuantizeLinear(x) and d = DequantizeLinear(q), both q and d stand for x. Codes from an integer operator
+    stand for the result of their DequantizeLinear. If one of these tensors is an output of the graph, the others stand
+    for it, since its name is part of the model's interface.
 
     Args:
         nodes: In topological order.

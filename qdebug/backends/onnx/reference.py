@@ -1,4 +1,4 @@
-"""Kernels for rarer ONNX operators, computed by the reference implementation of the onnx package."""
+"""Kernels for rare ONNX operators, computed by the onnx package's reference implementation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["kernel_of"]
 _RANDOM = frozenset(
     {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 )
-"""Random operators, whose replay proves nothing."""
+"""Random operators, whose replay is meaningless."""
 _WHOLE = frozenset(
     {
         "AffineGrid",
@@ -42,14 +42,16 @@ _WHOLE = frozenset(
         "Unique",
     }
 )
-"""Operators that the reference implementation computes with whole arrays. It loops over the elements for others: with
-onnx 1.23, 3 us each for RoiAlign, MaxUnpool, Col2Im and TfIdfVectorizer."""
+"""Operators that the reference implementation computes with whole arrays.
+
+For others, it loops over the elements: with onnx 1.23, 3 us each for RoiAlign, MaxUnpool, Col2Im and TfIdfVectorizer.
+"""
 _MAX_SETTINGS = 16
 """Maximum values of an input that determines the output size."""
 
 
 def kernel_of(op: str, domain: str) -> Kernel | None:
-    """Return a kernel for an ONNX operator; None if the reference implementation has none for tensors."""
+    """Return a kernel for an ONNX operator; None if the reference implementation cannot compute it on tensors."""
     if domain or op in _RANDOM or not _implemented(op):
         return None
     return _compute
@@ -83,7 +85,7 @@ def _takes_tensors(formal: Any) -> bool:
 
 
 def _compute(call: Call) -> tuple[np.ndarray, ...]:
-    """Run one node as a model of its own.
+    """Run one node as a separate model.
 
     Raises:
         RefusedSizeError: It would take too much memory, or too many iterations of a Python loop.
@@ -117,9 +119,9 @@ def _compute(call: Call) -> tuple[np.ndarray, ...]:
 
 
 def _extent(call: Call, node: Any, feed: dict[str, np.ndarray]) -> Cost:
-    """Estimate the cost of a node by ONNX's shape inference, and by its settings if that fails.
+    """Estimate the cost of a node from ONNX's shape inference or, if that fails, from its settings.
 
-    Attributes may request further loops for each element, such as the samples of a RoiAlign.
+    Attributes may cause additional loops for each element, such as the samples of a RoiAlign.
     """
     from onnx import defs, helper, numpy_helper
     from onnx.shape_inference import infer_node_outputs
@@ -156,7 +158,7 @@ def _is_setting(array: np.ndarray) -> bool:
 
 
 def _elements(kind: Any) -> int | None:
-    """Return the elements of an inferred type; None if an extent is unknown."""
+    """Return the number of elements of an inferred type; None if an extent is unknown."""
     dims = kind.tensor_type.shape.dim
     is_known = kind.tensor_type.HasField("shape") and all(dim.HasField("dim_value") for dim in dims)
     return prod(dim.dim_value for dim in dims) if is_known else None

@@ -41,7 +41,7 @@ ELEMENT_TYPES: Mapping[int, str] = {
     25: "uint2",
     26: "int2",
 }
-"""Logical dtype by TensorProto.DataType; text (8) has none."""
+"""Logical dtypes by TensorProto.DataType; text (8) does not have one."""
 
 RUNTIME_TYPES: Mapping[str, str] = {
     "tensor(float)": "float32",
@@ -52,18 +52,18 @@ RUNTIME_TYPES: Mapping[str, str] = {
         if name not in ("float32", "float64")
     },
 }
-"""Logical dtype by ONNX Runtime's name of a type."""
+"""Logical dtypes by ONNX Runtime's type names."""
 
 _BITS = {"uint4": 4, "int4": 4, "float4_e2m1fn": 4, "uint2": 2, "int2": 2}
 
 
 def packed_bytes(dtype: str, shape: tuple[int, ...]) -> int:
-    """Return the size of a tensor in ONNX's byte form."""
+    """Return the size of a tensor as ONNX raw bytes."""
     return -(-math.prod(shape) * _BITS.get(dtype, 8 * logical_dtype(dtype).itemsize) // 8)
 
 
 def unpack(data: Any, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Return the elements that a buffer holds in ONNX's byte form.
+    """Return the elements that a buffer holds as ONNX raw bytes.
 
     Args:
         data: Little-endian elements; types below 8 bits packed from the low bits up.
@@ -90,7 +90,7 @@ def unpack(data: Any, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def attr_array(proto: Any) -> np.ndarray:
-    """Return the elements of a small tensor kept inside the model, such as an attribute.
+    """Return the elements of a small tensor stored inside the model, such as an attribute.
 
     Raises:
         UsageError: The element type has no logical dtype.
@@ -103,11 +103,10 @@ def tensor_array(proto: Any, folder: Path) -> np.ndarray:
 
     Args:
         proto: An `onnx.TensorProto`.
-        folder: Folder of the model file, which external data lives under.
+        folder: Folder of the model file, which must contain external data.
 
     Raises:
-        UsageError: The element type has no logical dtype, or external data is missing, too short
-            or outside the folder.
+        UsageError: The element type has no logical dtype, or external data is missing, too short or outside the folder.
     """
     dtype = ELEMENT_TYPES.get(proto.data_type)
     if dtype is None:
@@ -154,7 +153,7 @@ def _external(proto: Any, dtype: str, shape: tuple[int, ...], folder: Path) -> n
 
 
 def _typed_fields(proto: Any, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Read the older form, where each kind of number has a repeated field (onnx.proto, TensorProto)."""
+    """Read the older form with a repeated field for each kind of number (onnx.proto, TensorProto)."""
     target = logical_dtype(dtype)
     if dtype in ("complex64", "complex128"):
         parts = np.array(proto.float_data if dtype == "complex64" else proto.double_data)

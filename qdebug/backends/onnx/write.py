@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["write"]
 
 _IR_VERSION = 8
-"""Read by every version of ONNX Runtime since 1.10."""
+"""IR version that every ONNX Runtime since 1.10 can read."""
 
 
 def write(graph: Graph, constants: Mapping[str, np.ndarray], path: Path) -> None:
@@ -29,7 +29,7 @@ def write(graph: Graph, constants: Mapping[str, np.ndarray], path: Path) -> None
         path: The file to write.
 
     Raises:
-        BackendError: A part of the graph has no equivalent in ONNX, or the file cannot be written.
+        BackendError: A part of the graph does not have an ONNX equivalent, or the file cannot be written.
     """
     import onnx
     from onnx import helper, numpy_helper

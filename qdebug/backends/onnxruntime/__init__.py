@@ -1,1 +1,1 @@
-"""ONNX Runtime, recorded in the graph that it really runs."""
+"""ONNX Runtime, recorded with the graph that it actually runs."""

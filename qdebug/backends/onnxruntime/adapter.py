@@ -1,8 +1,9 @@
-"""The backend "onnxruntime": ONNX Runtime, recorded in the graph it really runs.
+"""The backend "onnxruntime": ONNX Runtime, recorded with the graph that it actually runs.
 
 Making every tensor of a model an output changes what the optimizer may fuse, and so changes the result under
-examination. Faithful taps avoid this in two steps: the graph is optimized as in production and saved; the saved graph
-is tapped and run with optimization disabled. The recorder checks whether the outputs equal those of a plain run.
+examination. Faithful taps avoid this in two steps. First, the graph is optimized as in production and saved. Then the
+saved graph is tapped and run with optimization disabled. The recorder checks whether the outputs equal those of a plain
+run.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class OnnxRuntimeRun:
 
     Args:
         source: The model.
-        settings: Session settings of the user.
+        settings: The user's session settings.
         facts: Facts of the run.
         weights: Whether constants are recorded.
 
@@ -89,7 +90,7 @@ class OnnxRuntimeRun:
         self.outputs: tuple[str, ...] = source.graph.outputs
 
     def _prepare(self) -> tuple[OnnxModel, TappedGraph | None, Graph]:
-        """Save, tap and describe the graph to run, by the kind of taps."""
+        """Save, tap and describe the graph to run, according to the kind of taps."""
         source, taps = self._source, self.facts.taps
         if taps == "outputs":
             self._plain_session()
@@ -106,13 +107,13 @@ class OnnxRuntimeRun:
         return executed, tapped, graph
 
     def _named(self) -> Graph | None:
-        """Return the graph of the highest level that keeps names, if the chosen level does not."""
+        """Return the graph at the highest optimization level that keeps names, if the chosen level does not."""
         if self._settings.level != "all" or self._settings.provider != "CPUExecutionProvider":
             return None
         return self._optimized(SessionSettings(level="extended", threads=self._settings.threads)).graph
 
     def _optimized(self, settings: SessionSettings, exposed: Sequence[str] = ()) -> OnnxModel:
-        """Save the optimized graph of the source, optionally with more tensors as outputs."""
+        """Save the optimized graph of the source, optionally with additional tensors as outputs."""
         target = self._folder / f"{settings.level}.onnx"
         options = settings.saving(target)
         if exposed:
@@ -133,7 +134,7 @@ class OnnxRuntimeRun:
                     yield name, self._executed.constant(name)
 
     def plain(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Run the untouched model as in production and return its outputs.
+        """Run the unmodified model as in production and return its outputs.
 
         Raises:
             BackendError: ONNX Runtime failed.
@@ -155,10 +156,10 @@ class OnnxRuntimeRun:
         return Session(source.proto.SerializeToString(), settings, options, data_folder=source.path.parent)
 
     def restart(self) -> None:
-        """Do nothing: no run leaves state behind."""
+        """Do nothing, since runs do not leave state behind."""
 
     def record(self, feeds: Feeds, recorder: Recorder, on_progress: OnProgress | None = None) -> None:
-        """Run all samples and steps, a chunk of tensors at a time, and record every tapped tensor.
+        """Run all samples and steps and record every tapped tensor, one chunk of tensors at a time.
 
         Raises:
             BackendError: ONNX Runtime failed.
@@ -186,13 +187,13 @@ class OnnxRuntimeRun:
                 on_progress(finished, len(moments), f"sample {sample}")
 
     def close(self) -> None:
-        """Free sessions and temporary files; safe to call twice."""
+        """Free sessions and temporary files. Safe to call twice."""
         self._plain = None
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
 class _Work:
-    """One recording: chunk by chunk, and in each chunk sample by sample."""
+    """One recording, chunk by chunk, and within each chunk sample by sample."""
 
     def __init__(
         self,
@@ -241,7 +242,7 @@ class _Work:
             self._recorder.constant(name, array)
 
     def _compare(self, name: str, array: np.ndarray, sample: int, step: int) -> None:
-        """Count a final output that differs from the one recorded with the first chunk against fidelity."""
+        """Count an output that differs from its recording with the first chunk against fidelity."""
         digest = blake2b(np.ascontiguousarray(array).view(np.uint8).data, digest_size=16).digest()
         if self._digests.setdefault((name, sample, step), digest) != digest:
             self._recorder.check({name: array}, plain=False)
@@ -256,7 +257,7 @@ class _Work:
 def _placed(graph: Graph, placements: Mapping[str, str]) -> Graph:
     """Return a graph with the placements of its nodes.
 
-    Providers take nodes before their own fusions: a fused node runs where its source nodes were placed.
+    Providers claim nodes before fusing them, so a fused node runs where its source nodes were placed.
     """
     everywhere = set(placements.values())
     nodes = []
@@ -303,18 +304,19 @@ class OnnxRuntimeBackend:
         weights: bool = True,
         shapes: Mapping[str, tuple[int, ...]] | None = None,
     ) -> OnnxRuntimeRun:
-        """Make an ONNX model ready to run.
+        """Prepare an ONNX model for running.
 
         Args:
             model: An ONNX file.
-            options: Values of options by name; the others take their defaults.
+            options: Values of options by name; other options take their defaults.
             taps: One of `TAPS`.
             weights: Whether constants are recorded.
-            shapes: Shapes that free dimensions of inputs are fixed to, by input.
+            shapes: Shapes for inputs with free dimensions, by input.
 
         Raises:
-            UsageError: Unknown option or value, no ONNX file, or a provider that is not there.
-            InputError: A shape does not fit the model.
+            UsageError: An option or its value is unknown, the file is not an ONNX model, or a provider is not
+                available.
+            InputError: A shape does not match the model.
             BackendError: ONNX Runtime refused the model.
         """
         chosen = check_options(self.name, self.options, options)
@@ -337,9 +339,9 @@ class OnnxRuntimeBackend:
 def _run_at_level(
     source: OnnxModel, settings: SessionSettings, chosen: Mapping[str, str], taps: str, *, weights: bool
 ) -> OnnxRuntimeRun:
-    """Return a run at the chosen level, or at the highest lower one whose graph ONNX Runtime itself accepts.
+    """Return a run at the chosen level, or at the highest lower level whose graph ONNX Runtime itself accepts.
 
-    Its optimizer may write nodes that the model's operator set does not have.
+    Its optimizer may write nodes that do not exist in the model's operator set.
     """
     levels = tuple(LEVELS)
     refused: BackendError | None = None
@@ -396,4 +398,4 @@ def _facts(source: OnnxModel, settings: SessionSettings, chosen: Mapping[str, st
 
 
 backend = OnnxRuntimeBackend()
-"""What `qdebug.backends` loads under the name "onnxruntime"."""
+"""The backend that `qdebug.backends` loads as "onnxruntime"."""

@@ -1,8 +1,8 @@
-"""Describe the graph that ONNX Runtime really runs in terms of its source model. Begin at `describe`.
+"""Describe the graph that ONNX Runtime actually runs in terms of its source model. Begin at `describe`.
 
 Tensors of an optimized graph that lost their names are mapped to tensors of the source model. Fusions keep tensor
 names; the layout optimizer, which runs last, names tensors after nodes, or "reorder". The graph of the next lower level
-still has the names, and differs only by inserted layout changes: both are walked together.
+still has the names, and differs only by inserted layout changes. So both graphs are walked together.
 """
 
 from __future__ import annotations
@@ -26,27 +26,28 @@ LAYOUT_CHANGES = frozenset({"ReorderInput", "ReorderOutput", "Reshape", "Squeeze
 """Operators that the layout optimizer inserts."""
 
 _FLOAT_COPY = "InsertedPrecisionFreeCast_"
-"""What the name begins with of a float32 tensor that ONNX Runtime computes in place of one of float16
-(insert_cast_transformer.cc): its processor kernels know no float16."""
+"""Name prefix of a float32 tensor that ONNX Runtime computes in place of a float16 tensor (insert_cast_transformer.cc),
+because its CPU kernels do not support float16."""
 
 _WINDOW = ("kernel_shape", "strides", "dilations")
-"""Attributes that the layout optimizer takes over as they are.
+"""Attributes that the layout optimizer copies unchanged.
 
-An axis is none: it turns with the tensor. Nor are the groups of a depthwise Conv: as many as channels are padded to.
+Axes are not among them, since they change with the layout. Neither are the groups of a depthwise Conv, since channels
+may be padded.
 """
 
 _ADDED = re.compile(r"(_nchwc)?(_token_\d+)?$")
 _ADDED_BIAS = "/MatMulAddFusion"
-"""What a Gemm is called after the product that a bias was added to (matmul_add_fusion.cc)."""
+"""Suffix that a Gemm gets after the name of the product whose bias it absorbs (matmul_add_fusion.cc)."""
 
 
 def source_tensors(source: Graph, executed: Graph, named: Graph | None = None) -> dict[str, str]:
-    """Map tensors of the executed graph to source tensors with their values, perhaps in another layout.
+    """Map tensors of the executed graph to source tensors with the same values, possibly in a different layout.
 
     Args:
         source: The graph of the source model.
         executed: The graph after optimization.
-        named: The graph after the same optimizations except those that lose names; None if there are none.
+        named: The graph after the same optimizations except those that lose names; None without one.
     """
     mapped = _through_reshapes(executed, source, _by_name(executed, source))
     mapped = {**_moved_codes(executed, source, mapped), **mapped}
@@ -63,7 +64,7 @@ def source_tensors(source: Graph, executed: Graph, named: Graph | None = None) -
 
 
 def _by_name(graph: Graph, source: Graph) -> dict[str, str]:
-    """Map tensors to the source tensors that they are named after."""
+    """Map tensors to the source tensors after which they are named."""
     mapped: dict[str, str] = {}
     for name, info in graph.tensors.items():
         plain = name.removeprefix(_FLOAT_COPY)
@@ -76,9 +77,9 @@ def _by_name(graph: Graph, source: Graph) -> dict[str, str]:
 
 
 def _through_reshapes(graph: Graph, source: Graph, mapped: dict[str, str]) -> dict[str, str]:
-    """Add tensors that are reshaped to or from a mapped one where the source has no Reshape.
+    """Add tensors that are reshaped to or from a mapped one if the source has no such Reshape.
 
-    ONNX Runtime inserts them around a Gemm that replaces a product of more dimensions (matmul_add_fusion.cc).
+    ONNX Runtime inserts a Reshape around a Gemm that replaces a product with more dimensions (matmul_add_fusion.cc).
     """
     extended = dict(mapped)
     source_reshapes = {node.name for node in source.nodes if node.op in LAYOUT_CHANGES}
@@ -115,7 +116,7 @@ def _moved_codes(graph: Graph, source: Graph, mapped: Mapping[str, str]) -> dict
 
 
 def _codes_of(tensor: str, source: Graph) -> str | None:
-    """Return the codes of a source tensor, after the nodes that are fused into its producer."""
+    """Return the codes of a source tensor, taken after the nodes that are fused into its producer."""
     for _ in range(FUSED_CHAIN_MAX_NODES):
         if source.tensors[tensor].quant is not None:
             return tensor
@@ -137,9 +138,9 @@ def _is_moved(quant: QuantParams | None, source_quant: QuantParams | None) -> bo
 
 
 def _is_read_by_products_only(tensor: str, graph: Graph) -> bool:
-    """Return whether only two-dimensional products read a tensor, directly or as codes.
+    """Return whether only two-dimensional products read a tensor, either directly or as codes.
 
-    ONNX Runtime reshapes it for them, or for nodes that prepare codes for them.
+    ONNX Runtime reshapes the tensor for these products, or for nodes that prepare their codes.
     """
     waiting, has_product = [tensor], False
     while waiting:
@@ -155,7 +156,7 @@ def _is_read_by_products_only(tensor: str, graph: Graph) -> bool:
 
 
 def _computed(tensor: str, source: Graph) -> bool:
-    """Return whether a source tensor, seen through its codes, is computed and not just rearranged."""
+    """Return whether a source tensor, looking through its codes, is computed rather than only rearranged."""
     node = source.producer(tensor)
     while node is not None and (operators.of(node.op).keeps_values or operators.of(node.op).casts):
         node = source.producer(node.inputs[0])
@@ -163,20 +164,20 @@ def _computed(tensor: str, source: Graph) -> bool:
 
 
 def _is_same_tensor(info: TensorInfo, source_info: TensorInfo | None) -> bool:
-    """Return whether two tensors of one name are the same: a lost name may be reused, for codes for instance."""
+    """Return whether two tensors with the same name are the same. A lost name may be reused, for example for codes."""
     if source_info is None or (info.quant is None) != (source_info.quant is None):
         return False
     return None in (info.dtype, source_info.dtype) or info.dtype == source_info.dtype
 
 
 def _twins(executed: Graph, named: Graph, by_name: Iterable[str], made: Collection[str]) -> dict[str, str]:
-    """Walk the executed graph and map each tensor to the equally computed tensor of the other graph.
+    """Walk the executed graph, and map each tensor to the equivalent tensor of the other graph.
 
     Args:
         executed: The executed graph, without fused activations.
         named: The other graph, without fused activations.
         by_name: Tensors that are known by their names.
-        made: Tensors of the other graph that are really computed, not those within a fused node.
+        made: Tensors of the other graph that are actually computed, without those inside a fused node.
     """
     twins = {name: name for name in by_name if name in named.tensors}
     readers: dict[tuple[str, tuple[str, ...]], list[Node]] = {}
@@ -202,7 +203,7 @@ def _twins(executed: Graph, named: Graph, by_name: Iterable[str], made: Collecti
 
 
 def _match_key(node: Node, data: Iterable[str]) -> tuple[str, tuple[str, ...]]:
-    """Return (operator, inputs) with inputs sorted for fused sums, whose operands the optimizer may swap."""
+    """Return (operator, inputs) with sorted inputs for fused sums, whose operands the optimizer may swap."""
     return _operator(node), tuple(sorted(data) if operators.plain(node).commutes else data)
 
 
@@ -213,7 +214,10 @@ def _operator(node: Node) -> str:
 
 
 def _has_equal_windows(first: Node, second: Node) -> bool:
-    """Return whether two nodes agree in all stated window attributes; pools of one input differ in nothing else."""
+    """Return whether two nodes agree in all stated window attributes.
+
+    Pools with the same input differ only in these.
+    """
     return all(
         first.attrs[name] == second.attrs[name] for name in _WINDOW if name in first.attrs and name in second.attrs
     )
@@ -224,7 +228,7 @@ def _data(node: Node, graph: Graph) -> tuple[str, ...]:
 
 
 def _possible_names(node: Node, graph: Graph, made: Collection[str]) -> set[str]:
-    """Return the names that a node may have: its own, its outputs', and those of the whole fused node."""
+    """Return the names that a node may have: its own, those of its outputs, and those of the whole fused node."""
     names, output = {node.name, *node.outputs}, node.outputs[0]
     while output not in made:
         output = graph.consumers(output)[0].outputs[0]
@@ -233,7 +237,7 @@ def _possible_names(node: Node, graph: Graph, made: Collection[str]) -> set[str]
 
 
 def _is_named_after_other(node: Node, twin: Node, called: Mapping[str, Node]) -> bool:
-    """Return whether a node is named after another node than its twin with the same operation.
+    """Return whether a node is named after a different node than its twin with the same operation.
 
     Copies of one DequantizeLinear are equal, and the reader of one copy may be confused with the reader of another.
     """
@@ -242,7 +246,7 @@ def _is_named_after_other(node: Node, twin: Node, called: Mapping[str, Node]) ->
 
 
 def _choose(node: Node, candidates: Mapping[Node, Collection[str]]) -> Node | None:
-    """Return the only candidate, or the candidate that the node is named after."""
+    """Return the only candidate, or else the candidate after which the node is named."""
     if len(candidates) <= 1:
         return next(iter(candidates), None)
     stem = _ADDED.sub("", node.name)
@@ -256,7 +260,7 @@ _RANDOM = frozenset(
 )
 
 _MOVES_CODES = frozenset({"Flatten", "Gather", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"})
-"""Operators through which ONNX Runtime takes quantizing nodes."""
+"""Operators through which ONNX Runtime moves quantizing nodes."""
 
 
 def describe(
@@ -267,17 +271,17 @@ def describe(
     dtypes: Mapping[str, str] | None = None,
     block: int = 16,
 ) -> Graph:
-    """Add the source model's facts of nodes and tensors to an optimized graph.
+    """Add the source model's facts about nodes and tensors to an optimized graph.
 
     Nodes get their origin. Tensors get `stands_for`, a layout if it differs from the source's, and their dtype. Tensors
-    that depend on no input of the graph become constants: dequantized weights, for instance.
+    that do not depend on an input of the graph become constants, for example dequantized weights.
 
     Args:
         source: The graph of the source model.
         executed: The graph after optimization.
-        named: The graph after optimizations that keep tensor names, if the executed one lost some.
+        named: The graph after optimizations that keep tensor names, if the executed graph lost some.
         dtypes: Logical dtypes of tensors of the executed graph, as far as the runtime knows them.
-        block: Channels in a block of blocked tensors, depending on the processor's kernels.
+        block: Channels per block of blocked tensors, which depends on the processor's kernels.
     """
     holds = source_tensors(source, executed, named)
     layouts = _layouts(executed, block)
@@ -301,10 +305,11 @@ def describe(
 
 
 def _quant(info: TensorInfo, source: Graph, executed: Graph, holds: Mapping[str, str]) -> QuantParams | None:
-    """Return the scale that the source writes a tensor's codes with; the executed graph may only state a reader's.
+    """Return the scale with which the source writes a tensor's codes.
 
-    The optimizer drops the quantizing nodes around a node that moves codes, and with them the scale of writing. It
-    merges two successive quantizations into one, which then has neither's scale.
+    The executed graph may only state a reader's scale. The optimizer drops the quantizing nodes around a node that
+    moves codes, and with them the scale of writing. It also merges two successive quantizations into one, which has
+    neither scale.
     """
     writer = executed.producer(info.name)
     if writer is not None and states_scale(writer):
@@ -327,14 +332,14 @@ def _stands_for(info: TensorInfo, source: Graph, holds: Mapping[str, str]) -> st
 
 
 def channel_block(cpu_flags: Iterable[str]) -> int:
-    """Return the block of channels of the NCHWc operators: 16 with AVX-512 and on ARM, else 8 (MLAS, platform.cpp)."""
+    """Return the channel block size of the NCHWc operators: 16 with AVX-512 and on ARM, else 8 (MLAS, platform.cpp)."""
     return 16 if not {"avx512f", "asimd", "asimddp"}.isdisjoint(cpu_flags) else 8
 
 
 def _layouts(executed: Graph, block: int) -> dict[str, str]:
     """Return the layouts of tensors in blocks of channels, as in NCHWc operators, and of channels-last tensors.
 
-    The file does not state the block length. Padded weights can refute the processor's default.
+    The file does not state the block size. Padded weights can show that it is not the processor's default.
     """
     counts = [
         shape[0]
@@ -366,7 +371,7 @@ def _depend_on_constants(executed: Graph) -> set[str]:
 
 
 def _with_originals_first(nodes: list[Node]) -> list[Node]:
-    """Put nodes before their copies, so that a wrong one is reported under the model's name."""
+    """Put nodes before their copies, so that a wrong node is reported under the model's name."""
     by_name = {node.name: node for node in nodes}
     placed: dict[str, Node] = {}
     for node in nodes:
@@ -378,7 +383,7 @@ def _with_originals_first(nodes: list[Node]) -> list[Node]:
 
 
 def _has_equal_attributes(first: Node, second: Node) -> bool:
-    """Return whether two nodes have one operator and agree in all common attributes: defaults may be stated."""
+    """Return whether two nodes have the same operator and agree in all common attributes. Defaults may be omitted."""
     if (first.op, first.domain) != (second.op, second.domain):
         return False
     return all(
@@ -407,7 +412,7 @@ class _FoldedNodes:
         return () if len(names) == 1 and self._unchanged(names[0], node) else tuple(names)
 
     def _copied(self, node: Node) -> tuple[str, ...]:
-        """Return the source nodes that equal a node whose result has no name in the source.
+        """Return the source nodes that equal a node whose result does not have a source name.
 
         The optimizer gives each reader of a DequantizeLinear its own copy (ensure_unique_dq_for_node_unit.cc), and may
         remove the original; the copy has equal inputs, though equal constants may be merged.
@@ -427,10 +432,10 @@ class _FoldedNodes:
         return tuple(other.name for other in readers if other.inputs == inputs and _has_equal_attributes(other, node))
 
     def _moved(self, node: Node, data: str) -> tuple[str, ...]:
-        """Return the source node that dequantizes codes, if the optimizer moved it behind nodes that move them.
+        """Return the source node that dequantizes codes, if the optimizer moved it past nodes that move the codes.
 
-        It moves a DequantizeLinear through nodes that only select and arrange elements (qdq_propagation.cc), so that
-        the source has the other order.
+        The optimizer moves a DequantizeLinear through nodes that only select or arrange elements (qdq_propagation.cc),
+        so the order in the source is reversed.
         """
         if node.op != "DequantizeLinear":
             return ()
@@ -454,7 +459,7 @@ class _FoldedNodes:
         return (source.op, source.domain, source.outputs) == (node.op, node.domain, node.outputs)
 
     def _starts(self, tensor: str) -> Iterable[str]:
-        """Yield the nearest mapped source tensors at or above a tensor of the executed graph."""
+        """Yield the nearest mapped source tensors at or upstream of a tensor of the executed graph."""
         stack, visited = [tensor], {tensor}
         while stack:
             name = stack.pop()
@@ -467,7 +472,7 @@ class _FoldedNodes:
             visited.update(above)
 
     def _between(self, starts: set[str], ends: Iterable[str]) -> set[int]:
-        """Return positions of the source nodes on paths between two sets of tensors."""
+        """Return the positions of the source nodes on paths between two sets of tensors."""
         above: set[int] = set()
         stack = list(ends)
         while stack:

@@ -1,8 +1,8 @@
-"""ONNX Runtime sessions: settings, errors in one sentence, values of every element type.
+"""ONNX Runtime sessions: settings, errors as one sentence, and values of every element type.
 
-Tensors are read out of a running graph in chunks, so that memory holds only a few. The graph is run unoptimized, once
-for each chunk of tensors. Making a tensor of an already optimized graph an output only changes its storage; as a check,
-each run also returns the final outputs.
+Tensors are read out of a running graph in chunks, so that memory holds only a few. The saved graph is run without
+further optimization, once per chunk of tensors. Making a tensor of an already optimized graph an output only changes
+its storage. As a check, each run also returns the final outputs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LEVELS: Mapping[str, str] = {
     "extended": "ORT_ENABLE_EXTENDED",
     "all": "ORT_ENABLE_ALL",
 }
-"""ONNX Runtime's name of each optimization level."""
+"""ONNX Runtime's name for each optimization level."""
 
 _SILENT = 4  # log severity "fatal": what matters comes back as an exception
 _ELEMENT_NUMBERS = {name: number for number, name in ELEMENT_TYPES.items()}
@@ -37,11 +37,11 @@ _ELEMENT_NUMBERS = {name: number for number, name in ELEMENT_TYPES.items()}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionSettings:
-    """Session settings of the user.
+    """The user's session settings.
 
     Args:
         level: One of `LEVELS`.
-        threads: Threads inside an operator; 0 for ONNX Runtime's own choice.
+        threads: Threads within an operator; 0 leaves the choice to ONNX Runtime.
         provider: Execution provider.
     """
 
@@ -50,7 +50,7 @@ class SessionSettings:
     provider: str = "CPUExecutionProvider"
 
     def options(self, level: str = "") -> Any:
-        """Return session options as in production, at the chosen or another level."""
+        """Return session options as in production, at the chosen level or another one."""
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
@@ -73,9 +73,9 @@ class SessionSettings:
         return options
 
     def lean(self) -> Any:
-        """Return session options that run a graph unoptimized, free memory at once and never spin threads.
+        """Return session options that run a graph unoptimized, free memory immediately and never spin threads.
 
-        A spinning thread takes time from the consumer of the tensors, which dominates the time of a recording.
+        A spinning thread would take time from the consumer of the tensors, which dominates the time of a recording.
         """
         options = self.options("none")
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
@@ -84,10 +84,10 @@ class SessionSettings:
         return options
 
     def check_provider(self) -> None:
-        """Check that the provider is part of this ONNX Runtime.
+        """Check that this build of ONNX Runtime has the provider.
 
         Raises:
-            UsageError: It is no part of it.
+            UsageError: The provider is missing.
         """
         import onnxruntime
 
@@ -104,7 +104,7 @@ class Session:
 
     Args:
         model: Path of a model file, or a serialized model.
-        settings: Settings of the user.
+        settings: The user's settings.
         options: Session options made from them.
         data_folder: Folder of external data, for a serialized model.
 
@@ -128,7 +128,7 @@ class Session:
         self.types: Mapping[str, str] = {value.name: value.type for value in self._session.get_outputs()}
 
     def placements(self) -> dict[str, str]:
-        """Return the provider of each node; empty if this ONNX Runtime does not report it."""
+        """Return the provider of each node; empty if this version of ONNX Runtime does not report it."""
         ask = getattr(self._session, "get_provider_graph_assignment_info", None)
         try:
             return {node.name: part.ep_name for part in (ask() if ask else ()) for node in part.get_nodes()}
@@ -174,7 +174,7 @@ def _value(array: np.ndarray) -> Any:
 
 
 def _array(value: Any) -> np.ndarray:
-    """View a value's memory; numpy's own conversion lacks the short float and packed types."""
+    """Return a view of a value's memory, since numpy's own conversion lacks short float and packed types."""
     dtype = RUNTIME_TYPES[value.data_type()]
     shape = tuple(value.shape())
     size = packed_bytes(dtype, shape)  # ONNX Runtime itself reports it only since 1.23
@@ -190,7 +190,7 @@ _ERRORS_FROM = "onnxruntime.capi.onnxruntime_pybind11_state"
 
 @contextmanager
 def _session_errors(failure: str) -> Iterator[None]:
-    """Convert ONNX Runtime's exceptions, which have no common base class, into one sentence."""
+    """Convert ONNX Runtime's exceptions, which do not have a common base class, to one sentence."""
     try:
         yield
     except Exception as error:
@@ -210,7 +210,7 @@ def _hint() -> str:
 
 
 BUDGET = 64 << 20
-"""Maximum bytes of tapped tensors of one run."""
+"""Maximum bytes of tapped tensors per run."""
 
 _UNKNOWN_SIZE = BUDGET // 8
 
@@ -219,9 +219,9 @@ class TappedGraph:
     """A saved graph with readable tensors.
 
     Args:
-        path: The graph, with external data beside it.
+        path: The graph, with external data next to it.
         proto: Its `onnx.ModelProto`, without external data; changed by use.
-        settings: Settings of the user.
+        settings: The user's settings.
         taps: Tensors to read, in topological order.
 
     Raises:
@@ -256,7 +256,7 @@ class TappedGraph:
         return Session(tapped, self._settings, options)
 
     def plan(self, feed: Mapping[str, np.ndarray]) -> list[list[str]]:
-        """Split the taps into chunks of bounded size, by the sizes that a profiled run reports; outputs come first."""
+        """Split the taps into chunks of bounded size, based on the sizes in a profiled run. Outputs come first."""
         first = [name for name in self.finals if name in self.taps]
         return chunks([*first, *(name for name in self.taps if name not in first)], self._sizes(feed))
 
@@ -283,7 +283,7 @@ class TappedGraph:
 
 
 class TapRun:
-    """A session that returns one chunk of tensors and the final outputs; `close` it before making the next one."""
+    """A session that returns one chunk of tensors and the final outputs. Call `close` before creating the next one."""
 
     def __init__(self, session: Session, names: Sequence[str]) -> None:
         self._session: Session | None = session
@@ -303,29 +303,29 @@ class TapRun:
             _return_freed_memory()
 
     def close(self) -> None:
-        """Free the session, and return its memory to the system."""
+        """Free the session, and return its memory to the operating system."""
         self._session = None
         _return_freed_memory()
 
 
 def _return_freed_memory() -> None:
-    """Make glibc return freed memory: otherwise it keeps large blocks, and each run adds its own."""
+    """Make glibc return freed memory, since it would keep large blocks and each run would add more."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
 
 
 def expose(proto: Any, names: Sequence[str]) -> None:
-    """Make tensors outputs of a model; the runtime infers their types."""
+    """Make tensors outputs of a model. The runtime infers their types."""
     for name in names:
         proto.graph.output.add().name = name
 
 
 def mend_subgraphs(graph: Any, outer: frozenset[str] = frozenset()) -> None:
-    """Repair a model with subgraphs that ONNX Runtime wrote and does not accept.
+    """Repair a model with subgraphs that ONNX Runtime wrote but does not accept.
 
-    It duplicates a constant of an inner Constant node if large constants go to a separate file; and it gives an inner
-    added Cast the name of an outer added Cast.
+    ONNX Runtime duplicates the constant of an inner Constant node if large constants go to a separate file, and gives
+    an inserted inner Cast the name of an outer one.
 
     Args:
         graph: A `GraphProto`, changed in place.
@@ -369,7 +369,7 @@ def unreadable(kind: str) -> str | None:
 
 
 def chunks(names: Sequence[str], sizes: Mapping[str, int], budget: int = BUDGET) -> list[list[str]]:
-    """Split names into consecutive chunks within a budget; a larger one is alone."""
+    """Split names into consecutive chunks within a budget. A name that exceeds the budget gets its own chunk."""
     result: list[list[str]] = []
     filled = 0
     for name in names:

@@ -1,8 +1,8 @@
-"""The backend "openvino": OpenVINO, recorded in the graph it really runs.
+"""The backend "openvino": OpenVINO, recorded with the graph that it actually runs.
 
 OpenVINO fuses operations when it compiles a model. Faithful taps make the results of executed layers outputs of the
-model, all at once if that changes nothing, else in parts, until a budget of time and runs is spent. A tensor that
-cannot be tapped without changing it, or that the budget does not cover, is left out and listed.
+model. They are tapped all at once if that changes nothing, else in parts, until a budget of time and runs is spent. A
+tensor that cannot be tapped without changing it, or that the budget does not cover, is left out and listed.
 """
 
 from __future__ import annotations
@@ -61,19 +61,19 @@ _OPTIONS = (
 )
 
 _GRID = 1e-3
-"""Tolerance, in steps, of real values that OpenVINO dequantizes: it multiplies in float32."""
+"""Tolerance, in quantization steps, for real values that OpenVINO dequantizes, since it multiplies in float32."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Settings:
-    """Settings of the user.
+    """The user's settings.
 
     Args:
         device: The device.
-        precision: One of the choices of the option.
-        threads: Threads; 0 for OpenVINO's own choice.
+        precision: One of the option's choices.
+        threads: Number of threads; 0 leaves the choice to OpenVINO.
         tap_seconds: Processor time for the search for harmless taps.
-        tap_runs: Maximum number of compiled models in it.
+        tap_runs: Maximum number of compiled models during the search.
     """
 
     device: str
@@ -84,7 +84,7 @@ class _Settings:
 
     @property
     def properties(self) -> dict[str, Any]:
-        """Properties to compile a model with."""
+        """Properties for compiling a model."""
         chosen: dict[str, Any] = {"PERFORMANCE_HINT": "LATENCY"}
         if self.precision != "default":
             chosen["INFERENCE_PRECISION_HINT"] = self.precision
@@ -98,8 +98,8 @@ class _Compiled:
 
     Args:
         source: The model.
-        settings: Settings of the user.
-        taps: Tensors that are outputs as well, with their results in the model.
+        settings: The user's settings.
+        taps: Tensors to add as outputs, with the operation results that hold them.
     """
 
     def __init__(self, source: OpenVINOModel, settings: _Settings, taps: Mapping[str, Port]) -> None:
@@ -148,7 +148,7 @@ class OpenVINORun:
 
     Args:
         source: The model.
-        settings: Settings of the user.
+        settings: The user's settings.
         facts: Facts of the run.
         weights: Whether constants are recorded.
 
@@ -199,7 +199,7 @@ class OpenVINORun:
         return {**options, **({"note": "; ".join(notes)} if notes else {})}
 
     def compile(self, taps: Mapping[str, Port]) -> _Compiled:
-        """Compile the model with further outputs."""
+        """Compile the model with additional outputs."""
         return _Compiled(self.source, self.settings, taps)
 
     def _ready(self) -> _Compiled:
@@ -232,9 +232,9 @@ class OpenVINORun:
     def forms(self, layers: Sequence[Layer]) -> list[tuple[Layer, ...]]:
         """Return, for each layer of the plain run in order, the compiled layers that do its work.
 
-        A layer that equals the plain run's stands alone: others of its name compute real values or another type of its
-        result, for an output. A tapped result may stay in float32, which its readers round as in the plain run: it
-        counts as the plain run's, once it is rounded.
+        If one compiled layer equals the plain run's layer, only that one is returned. Others with its name compute real
+        values or a different type of its result, for an output. A tapped result may stay in float32 and be rounded by
+        its readers as in the plain run. It is treated as equal to the plain run's result, once rounded.
         """
         computing: dict[str, list[Layer]] = {}
         for layer in map(_computation_form, layers):
@@ -252,7 +252,7 @@ class OpenVINORun:
         return result
 
     def short_types(self) -> dict[str, str]:
-        """Return the tapped tensors that the plain run passes on in a short float type, with the type."""
+        """Return the tapped tensors that the plain run passes on in a short float type, with that type."""
         ends = {layer.operations[-1]: _computation_form(layer).result for layer in self.layers if layer.operations}
         return {
             tensor: DTYPES[ends[name]] for tensor, (name, _) in self.taps().items() if ends.get(name) in _SHORT_TYPES
@@ -268,7 +268,7 @@ class OpenVINORun:
             yield from self.executed.constants.items()
 
     def plain(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Run the untouched model as in production and return its outputs.
+        """Run the unmodified model as in production and return its outputs.
 
         Raises:
             BackendError: OpenVINO failed.
@@ -280,7 +280,7 @@ class OpenVINORun:
         self._ready().restart()
 
     def taps(self) -> dict[str, Port]:
-        """Return the tensors to tap besides the outputs, in topological order."""
+        """Return the tensors to tap in addition to the outputs, in topological order."""
         if self.facts.taps == "outputs":
             return {}
         if self.executed is not None:
@@ -309,7 +309,7 @@ class OpenVINORun:
         _Work(self, feeds, recorder, on_progress).run()
 
     def close(self) -> None:
-        """Free the compiled model; safe to call twice."""
+        """Free the compiled model. Safe to call twice."""
         self._plain = None
 
 
@@ -318,10 +318,10 @@ _SHORT_TYPES = ("bf16", "f16")
 
 
 def _computation_form(layer: Layer) -> Layer:
-    """Return how a layer computes: without its name, and each element type once for any number of readers.
+    """Return how a layer computes: without its name, and with each element type once for any number of readers.
 
-    A layer that computes codes gives equal whole numbers, as integers or not. A layer that only moves elements gives
-    equal results in any precision, once they are rounded to that of the plain run.
+    A layer that computes codes gives equal whole numbers in any element type. A layer that only moves elements gives
+    equal results in any precision, once they are rounded to the precision of the plain run.
     """
     kinds = set(layer.result.split(","))
     if layer.kind == "FakeQuantize" and kinds <= {"f32", "u8", "i8"}:
@@ -332,13 +332,13 @@ def _computation_form(layer: Layer) -> Layer:
 
 
 _MOVES = frozenset(("Concatenation", "Gather", "Pad", "Reshape", "Split", "StridedSlice", "Tile", "Transpose"))
-"""Types of layers that move elements and change none."""
+"""Types of layers that only move elements."""
 
 
 def _layers_read(source: OpenVINOModel, places: Mapping[str, Sequence[int]]) -> Mapping[str, frozenset[int]]:
-    """Return the layers that each operation reads from, through operations that end no layer.
+    """Return the layers that each operation reads from, looking through operations that do not end a layer.
 
-    An operation within a layer may be computed by another layer as well, which reads its inputs.
+    An operation inside a layer may also be computed by another layer, which then reads its inputs.
 
     Args:
         source: The model.
@@ -361,7 +361,7 @@ def _layers_read(source: OpenVINOModel, places: Mapping[str, Sequence[int]]) -> 
 
 
 class _Work:
-    """One recording: the outputs first, then taps, in the fewest runs without changes of recorded values."""
+    """One recording: first the outputs, then the taps, in as few runs as possible without changing recorded values."""
 
     def __init__(self, run: OpenVINORun, feeds: Feeds, recorder: Recorder, on_progress: OnProgress | None) -> None:
         self._run, self._feeds, self._recorder, self._on_progress = run, feeds, recorder, on_progress
@@ -370,9 +370,9 @@ class _Work:
         self._codes = {} if run.executed is None else run.executed.codes
         self._narrow = run.short_types()
         self._finals: dict[str, bytes] = {}
-        """Values of the outputs at the first moment, by their hashes."""
+        """Hashes of the outputs at the first sample and step."""
         self._outputs: dict[str, bytes] = {}
-        """Their values at all moments."""
+        """Hashes of the outputs over all samples and steps."""
         self._kept: set[str] = set()
         self._tried = 0
 
@@ -399,7 +399,7 @@ class _Work:
         self._recorder.remark(f"{plural(len(self._taps), 'tap')} in {plural(runs, 'run')}{left}")
 
     def _record_all(self) -> None:
-        """Record all tensors of the model in one run, and mark those changed by the taps."""
+        """Record all tensors of the model in one run, and mark the ones that the taps changed."""
         tapped, layers = self._run.compile(self._taps), self._run.plain_layers()
         forms = self._run.forms(layers_of(tapped.compiled, self._run.source))
         digests = self._record_pass(list(self._taps), tapped, watched=list(self._taps), outputs=True)
@@ -424,13 +424,13 @@ class _Work:
             self._try(taps, search, budget, record=record)
 
     def _is_deterministic(self) -> bool:
-        """Return whether the plain model gives equal outputs again for the same inputs."""
+        """Return whether the plain model gives the same outputs again for the same inputs."""
         self._run.restart()
         outputs = self._run.plain(self._feeds.feed(0, 0))
         return all(_digest(outputs[name]) == digest for name, digest in self._finals.items())
 
     def _try(self, taps: Sequence[str], search: TapSearch, budget: _Budget, *, record: bool) -> None:
-        """Run the model with some taps, and record the values that provably equal the plain run's."""
+        """Run the model with some taps, and record the values that are proven equal to the plain run's."""
         self._tried += 1
         self._report_progress(search, budget)
         tapped = self._run.compile({name: self._taps[name] for name in taps})
@@ -451,7 +451,7 @@ class _Work:
             self._kept.update(recorded)
 
     def _write_proven(self, search: TapSearch, budget: _Budget) -> int:
-        """Record the taps that were proven after their run; return the total number of runs."""
+        """Record the taps that were proven only after their run. Return the total number of runs."""
         runs = self._tried
         while left := [name for name in self._taps if name in search.proven and name not in self._kept]:
             best = search.best_run(left)
@@ -511,7 +511,7 @@ class _Work:
         return {name: each.digest() for name, each in hashes.items()}
 
     def _handed_on(self, name: str, array: np.ndarray) -> np.ndarray:
-        """Return a tensor as its readers in the plain run get it."""
+        """Return a tensor as its readers in the plain run receive it."""
         short_types = self._narrow.get(name)
         if short_types is None or array.dtype != np.float32:
             return array
@@ -526,7 +526,7 @@ class _Work:
             self._recorder.put(name, stored)
 
     def _stored(self, name: str, array: np.ndarray) -> np.ndarray | None:
-        """Return the codes of a tensor that OpenVINO returns as real values; other tensors unchanged."""
+        """Return the codes of a tensor that OpenVINO returns as real values. Other tensors are returned unchanged."""
         quant = self._codes.get(name)
         return array if quant is None else _as_codes(array, quant)
 
@@ -547,7 +547,7 @@ class _Budget:
 
     @property
     def seconds_spent(self) -> float:
-        """Processor time since the search began."""
+        """Processor time in seconds since the search began."""
         return process_time() - self._begun
 
     @property
@@ -563,7 +563,7 @@ class _Budget:
         return tried < self.runs and self.seconds_spent < self.seconds
 
     def lasts_to_write(self) -> bool:
-        """Return whether there is time to record the proven taps: half of the budget on top."""
+        """Return whether there is time to record the proven taps, for which half of the budget is added."""
         return self.seconds_spent < 1.5 * self.seconds
 
 
@@ -572,12 +572,12 @@ def _digest(array: np.ndarray) -> bytes:
 
 
 def _final_names(source: OpenVINOModel) -> list[str]:
-    """Return the tensor of each output of a model, in its order."""
+    """Return the tensor of each output of a model, in order."""
     return [source.named(result.input_value(0)) for result in source.model.get_results()]
 
 
 def _tensor(array: np.ndarray, kind: Any) -> Any:
-    """Return a tensor of OpenVINO with the elements of an array."""
+    """Return an OpenVINO tensor with the elements of an array."""
     import openvino
 
     tensor = openvino.Tensor(kind, array.shape)
@@ -587,7 +587,7 @@ def _tensor(array: np.ndarray, kind: Any) -> Any:
 
 
 def _as_codes(array: np.ndarray, quant: QuantParams) -> np.ndarray | None:
-    """Return the codes of real values; None if they are no values of codes."""
+    """Return the codes of real values; None if the values are not dequantized codes."""
     if not np.isfinite(array).all():
         return None
     steps = array.astype(np.float64) / float(quant.scale.reshape(-1)[0])
@@ -616,18 +616,18 @@ class OpenVINOBackend:
         weights: bool = True,
         shapes: Mapping[str, tuple[int, ...]] | None = None,
     ) -> OpenVINORun:
-        """Make a model ready to run.
+        """Prepare a model for running.
 
         Args:
             model: An IR (.xml), ONNX or LiteRT file.
-            options: Values of options by name; the others take their defaults.
+            options: Values of options by name; other options take their defaults.
             taps: One of `TAPS`.
             weights: Whether constants are recorded.
-            shapes: Shapes that free dimensions of inputs are fixed to, by input.
+            shapes: Shapes for inputs with free dimensions, by input.
 
         Raises:
-            UsageError: Unknown option or value, or a kind of file that OpenVINO does not read.
-            InputError: A shape does not fit the model.
+            UsageError: An option or its value is unknown, or OpenVINO cannot read this kind of file.
+            InputError: A shape does not match the model.
             BackendError: OpenVINO refused the model.
         """
         chosen = check_options(self.name, self.options, options)
@@ -682,4 +682,4 @@ def _whole_number(option: str, text: str) -> int:
 
 
 backend = OpenVINOBackend()
-"""What `qdebug.backends` loads under the name "openvino"."""
+"""The backend that `qdebug.backends` loads as "openvino"."""

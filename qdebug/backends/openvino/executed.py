@@ -1,8 +1,8 @@
-"""Describe the graph that OpenVINO really runs in terms of its source model. Begin at `describe`.
+"""Describe the graph that OpenVINO actually runs in terms of its source model. Begin at `describe`.
 
-An executed layer names the model's operations that were fused into it; only the result of the last one exists. The part
-between two such results is shown as one node if a single operator describes it (a convolution with its bias, its
-activation and its codes), else as the model's operations, with tensors without values between them.
+An executed layer names the model's operations that were fused into it. Only the result of the last operation exists.
+The part between two such results becomes one node if a single operator can describe it (a convolution with its bias,
+activation and codes). Otherwise it is described by the model's operations, with tensors without values between them.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ _ON_CODES = frozenset(
         *("Elu", "Mish", "Exp", "Sqrt"),
     )
 )
-"""Operations that are shown with the quantizing of their result as one node, if they read codes."""
+"""Operations that form one node with the quantization of their result, if they read codes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Executed:
-    """The executed graph, with its taps.
+    """The executed graph and its taps.
 
     Args:
         graph: The graph.
-        taps: Tensors that executed layers compute, in order, with the result of the model's operation.
-        constants: Constants of the graph that are not in the model: those that OpenVINO folds.
+        taps: Tensors that executed layers compute, in order, with the results of the model's operations.
+        constants: Constants of the graph that are not in the model, because OpenVINO folds them.
         fused: The layer that computes each tensor without values.
-        views: Tensors with recorded codes as real numbers, and their producers.
+        views: Tensors whose recorded codes are read as real numbers, and their producers.
         codes: Tensors that OpenVINO computes as codes and returns as real values, and their quantization.
         inserted: Number of layers of each type that OpenVINO added.
     """
@@ -76,8 +76,8 @@ class _Describer:
 
     Args:
         source: The model.
-        ends: The layer that ends with each operation.
-        begins: The layer that begins with each operation.
+        ends: The layer that ends at each operation.
+        begins: The layer that begins at each operation.
         device: The device of the layers.
         half: Whether they compute in float16.
     """
@@ -135,7 +135,7 @@ class _Describer:
         )
 
     def _casts_codes(self, operation: Any) -> bool:
-        """Return whether an operation casts codes to real numbers unscaled, and is no output."""
+        """Return whether an operation casts codes to real numbers without a scale, and is not an output."""
         if operation.get_type_name() != "Convert" or self._source.named(operation.output(0)) in self._source.outputs:
             return False
         info = self._infos.get(self._source.named(operation.input_value(0)))
@@ -181,7 +181,7 @@ class _Describer:
         return bool(varying) and all(map(self._is_read_as_codes, varying))
 
     def _is_read_as_codes(self, value: Any) -> bool:
-        """Return whether an operation reads codes instead of the model's real values."""
+        """Return whether an operation reads codes in place of the model's real values."""
         while _keeps_shape(value.get_node()) and not self._has_result(value):
             value = value.get_node().input_value(0)
         if value.get_node().get_type_name() != "Parameter" and not self._has_result(value):
@@ -196,7 +196,7 @@ class _Describer:
             end: The last operation of the layer.
             operation: The last one before the quantizing operations.
             name: The tensor.
-            quantized: Whether it is in codes.
+            quantized: Whether it holds codes.
         """
         product, activation = operation, _activation(operation)
         inner = operation.input_value(0)
@@ -219,12 +219,12 @@ class _Describer:
             self._add(end, Node(name="", op="QuantizeLinear", inputs=(inner,), outputs=(name,)))
 
     def _add(self, operation: Any, node: Node) -> None:
-        """Add a node for a whole layer."""
+        """Add a node that stands for a whole layer."""
         name = operation.get_friendly_name()
         self._nodes[name] = replace(node, name=name, placement=self._placed, origin=self._origin)
 
     def _plain(self, operation: Any, *, end: Any = None, outputs: tuple[str, ...] | None = None) -> None:
-        """Add an operation as in the model."""
+        """Add an operation in its form in the model."""
         node = self._source.node(operation)
         values = operation.input_values()
         if node.op in _ARRANGES:  # the output shape determines the operation
@@ -276,7 +276,10 @@ class _Describer:
         return _inner_name(name)
 
     def _arranged_constant(self, value: Any) -> bool:
-        """Add a node that rearranges a constant, and its result as a constant; False if it is none."""
+        """Add a node that rearranges a constant, and its result as a constant.
+
+        Return False if the value is not constant.
+        """
         operation, name = value.get_node(), self._source.named(value)
         if operation.get_type_name() not in _ARRANGES:
             return False
@@ -303,9 +306,9 @@ class _Describer:
         return True
 
     def _arranged_codes(self, value: Any) -> bool:
-        """Add a constant of codes that is rearranged after its dequantization; False if it is none.
+        """Add a constant of codes that is rearranged after dequantization. Return False if the value is not one.
 
-        Scales are rearranged like the codes. They must lie along one dimension in the end.
+        Scales are rearranged like the codes, and must end up along a single dimension.
         """
         chain, source = [], value
         while source.get_node().get_type_name() in (*_ARRANGES, "Transpose"):
@@ -346,7 +349,7 @@ class _Describer:
         return operation.get_type_name() in ("Constant", "Parameter") or operation.get_friendly_name() in self._ends
 
     def _is_inner(self, value: Any) -> bool:
-        """Return whether a result is inside a layer, and has no other reader except of its shape."""
+        """Return whether a result is inside a layer, and has no other readers except of its shape."""
         title = value.get_node().get_friendly_name()
         readers = [each.get_node().get_type_name() for each in value.get_target_inputs()]
         is_inside = not self._has_result(value) and not self._folded.has(title)
@@ -355,7 +358,7 @@ class _Describer:
     # Biases
 
     def _bias(self, operation: Any) -> tuple[Any, str] | None:
-        """Return the product that an addition adds a bias to, and the bias; None for other additions."""
+        """Return the product to which an addition adds a bias, and the bias; None for other additions."""
         if operation.get_type_name() != "Add":
             return None
         for scaled, summand in (operation.input_values(), operation.input_values()[::-1]):
@@ -369,7 +372,7 @@ class _Describer:
         return None
 
     def _without_factor(self, value: Any) -> Any:
-        """Return the operand of multiplications by 1."""
+        """Return the operand, looking through multiplications by 1."""
         operation = value.get_node()
         if operation.get_type_name() != "Multiply" or operation.get_friendly_name() in self._ends:
             return value
@@ -380,7 +383,7 @@ class _Describer:
         return value
 
     def _flat_constant(self, value: Any, size: int | None) -> str | None:
-        """Return the one-dimensional constant of a bias, through operations that only rearrange it."""
+        """Return the one-dimensional constant of a bias, looking through operations that only rearrange it."""
         value = self._without_factor(value)
         while value.get_node().get_type_name() in _ARRANGES:
             coded = self._coded_constant(value)
@@ -408,7 +411,7 @@ class _Describer:
     # Quantization
 
     def _coded_constant(self, value: Any) -> str | None:
-        """Return the constant of codes that is dequantized to a result; its scale is noted."""
+        """Return the constant of codes that is dequantized to a result, and note its scale."""
         dequantized = self._dequantized(value)
         if dequantized is None or dequantized[0].get_node().get_type_name() != "Constant":
             return None
@@ -483,7 +486,7 @@ class _Describer:
         return self._folded.values(name) if self._folded.has(name) else None
 
     def _read_scale(self, operation: Any, layer: Layer | None) -> None:
-        """Note the scale of a layer's result in codes: from its reader, else from its quantizer."""
+        """Note the scale of a layer's quantized result: from its reader, else from its quantizer."""
         value = operation.output(0)
         name = self._source.named(value)
         dtype = DTYPES.get(value.get_element_type().get_type_name(), "")
@@ -498,7 +501,7 @@ class _Describer:
             self._infos[name] = replace(self._source.described(name, value), quant=quant)
 
     def _note_codes_handed_out(self, operation: Any, layer: Layer | None) -> None:
-        """Note the scale of a result that a layer computes as codes, though the model has real values there."""
+        """Note the scale of a result that a layer computes as codes, although it holds real values in the model."""
         value = operation.output(0)
         dtype = DTYPES.get(layer.result, "") if layer is not None else ""
         real = None if is_integer(dtype) else self._dequantized(value)
@@ -520,13 +523,13 @@ class _Describer:
             self._infos[name] = replace(self._source.described(name, value), dtype=dtype, quant=quant)
 
     def _dtype_read(self, value: Any) -> str:
-        """Return the dtype of codes in which a layer reads real values: OpenVINO passes the codes themselves."""
+        """Return the dtype of the codes, if OpenVINO passes codes to a layer that reads real values in the model."""
         titles = [reader.get_node().get_friendly_name() for reader in value.get_target_inputs()]
         dtypes = [DTYPES.get(self._begins[title].precision, "") for title in titles if title in self._begins]
         return next((dtype for dtype in dtypes if is_integer(dtype)), "")
 
     def _grid(self, operation: Any, dtype: str, *, same: bool = True) -> QuantParams | None:
-        """Return the codes of a FakeQuantize's results; None if it has several ranges.
+        """Return the codes of a FakeQuantize's result; None if it has several ranges.
 
         Args:
             operation: The FakeQuantize.
@@ -578,7 +581,7 @@ class _Describer:
         return QuantParams(dtype=dtype, scale=scale, zero_point=np.array(zero), qmin=round(first), qmax=round(last))
 
     def _quantized_data(self, operation: Any) -> Any:
-        """Return the data that a FakeQuantize and a Convert quantize; None if there is none."""
+        """Return the data that a FakeQuantize and a Convert quantize; None if they do not quantize."""
         if operation.get_type_name() == "FakeQuantize":
             info = self._infos.get(self._source.named(operation.output(0)))
             quant = None if info is None else info.quant
@@ -593,10 +596,10 @@ class _Describer:
 
 
 _KEEPS_CODES = frozenset(("MaxPool", "Reshape", "Squeeze", "Unsqueeze", "Transpose"))
-"""Operations whose result has the codes of what they read."""
+"""Operations whose result has the same codes as their input."""
 
 _CHAIN = 4
-"""Most operations from codes to their real values."""
+"""Maximum number of operations from codes to their real values."""
 
 
 def _quant_of(codes: Any, dtype: str, scale: np.ndarray, zero: np.ndarray | None) -> tuple[Any, QuantParams] | None:
@@ -620,23 +623,23 @@ def _quant_of(codes: Any, dtype: str, scale: np.ndarray, zero: np.ndarray | None
 
 
 _GIVES_WHOLE = frozenset(("FakeQuantize", "Round", "Floor", "Ceiling", "Clamp", "Minimum", "Maximum"))
-"""Operations before a Convert that makes codes: what is rounded or held to the range of codes."""
+"""Operations that may precede a Convert to codes, since they round or clamp to the range of codes."""
 
 
 def _is_cast(operation: Any) -> bool:
-    """Return whether an operation truncates real numbers: a cast of the model, which makes no codes."""
+    """Return whether an operation is a cast of the model that truncates real numbers, rather than producing codes."""
     if operation.get_type_name() != "Convert" or not operation.get_input_element_type(0).is_real():
         return False
     return operation.input_value(0).get_node().get_type_name() not in _GIVES_WHOLE
 
 
 def _inner_name(name: str) -> str:
-    """Return a name for a tensor without values: a recording could have values under the model's name."""
+    """Return a name for a tensor without values, since a recording could have values under the model's name."""
     return f"{name} (fused)"
 
 
 def _keeps_shape(operation: Any) -> bool:
-    """Return whether an operation that arranges elements leaves them unchanged."""
+    """Return whether an operation that arranges elements leaves the shape unchanged."""
     if operation.get_type_name() not in _ARRANGES:
         return False
     before, after = extents(operation.input_value(0)), extents(operation.output(0))
@@ -644,7 +647,7 @@ def _keeps_shape(operation: Any) -> bool:
 
 
 def _activation(operation: Any) -> dict[str, AttrValue]:
-    """Return an activation as an attribute of the product before it; empty for other operations."""
+    """Return an activation as an attribute of the preceding product; empty for other operations."""
     if operation.get_type_name() == "Relu":
         return {"activation": "Relu", "activation_params": ()}
     if operation.get_type_name() == "Clamp":

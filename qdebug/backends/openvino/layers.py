@@ -1,4 +1,4 @@
-"""The layers that a compiled OpenVINO model executes, as its runtime model lists them."""
+"""The layers that a compiled OpenVINO model executes, from its runtime model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Layer:
         operations: The model's operations fused into it, in order; empty if OpenVINO added it.
         kind: Its type, such as "FullyConnected".
         kernel: The implementation, such as "brgconv_avx2_f32".
-        precision: Its precision of computation.
+        precision: Precision in which it computes.
         layout: Order of the dimensions of its results in memory, such as "acdb".
         result: Element type of its results.
     """
@@ -66,11 +66,11 @@ _FACTS = ("originalLayersNames", "layerType", "primitiveType", "runtimePrecision
 
 
 _MOVED = re.compile(r"(_original|\.\d+)$")
-"""Suffix that OpenVINO gives an operation when it inserts a dequantization or an output cast behind it."""
+"""Suffix that OpenVINO adds to an operation's name when it inserts a dequantization or an output cast after it."""
 
 
 def _originals(text: str, source: OpenVINOModel) -> list[str]:
-    """Split names at commas, which may also be part of a name."""
+    """Split a list of names at commas. Names may contain commas themselves."""
     parts, names, start = text.split(","), [], 0
     while start < len(parts):
         for stop in range(len(parts), start, -1):

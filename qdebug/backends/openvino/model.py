@@ -1,4 +1,4 @@
-"""Read model files with OpenVINO: its own IR, and ONNX and LiteRT files as OpenVINO converts them."""
+"""Read model files with OpenVINO: its IR, and ONNX and LiteRT files that OpenVINO converts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 SUFFIXES = (".xml", ".onnx", ".tflite")
-"""File name endings that OpenVINO reads."""
+"""File suffixes that OpenVINO reads."""
 
 DTYPES: Mapping[str, str] = MappingProxyType(
     {
@@ -53,7 +53,7 @@ DTYPES: Mapping[str, str] = MappingProxyType(
         "f4e2m1": "float4_e2m1fn",
     }
 )
-"""Logical dtype by OpenVINO's name of an element type; those that are left out hold no numbers that are known."""
+"""Logical dtypes by OpenVINO's name of an element type. Types without a known numeric format are left out."""
 
 _NO_NODES = frozenset(("Parameter", "Constant"))
 _BODIES = frozenset(("If", "Loop", "TensorIterator"))
@@ -63,12 +63,12 @@ Port = tuple[str, int]
 
 
 class OpenVINOModel:
-    """A model as OpenVINO reads it.
+    """A model that OpenVINO has read.
 
     Args:
         path: The file.
         model: The `openvino.Model`.
-        sha256: Hash of the file in hexadecimal; of an IR also of its weights.
+        sha256: Hash of the file in hexadecimal; for an IR, it includes the weights.
     """
 
     def __init__(self, path: Path, model: Any, sha256: str) -> None:
@@ -77,7 +77,7 @@ class OpenVINOModel:
         self.sha256 = sha256
         self.model = model
         self.operations: Mapping[str, Any] = MappingProxyType(_by_name(model))
-        """Operations by their names, in topological order, without those that only mark outputs."""
+        """Operations by name, in topological order, without operations that only mark outputs."""
         self.names: Mapping[Port, str] = MappingProxyType(_tensor_names(self.operations.values()))
         """Names of tensors."""
         self.inputs: Sequence[str] = tuple(self.names[port(each)] for each in model.inputs)
@@ -103,7 +103,7 @@ class OpenVINOModel:
 
     @cached_property
     def graph(self) -> Graph:
-        """The model's graph, as it is before anything is fused."""
+        """The model's graph before anything is fused."""
         return self.as_graph([self.node(each) for each in self.operations.values() if _is_node(each)])
 
     @cached_property
@@ -122,7 +122,7 @@ class OpenVINOModel:
             shapes: The shapes, by input.
 
         Raises:
-            InputError: A name is no input, or a shape does not fit the model.
+            InputError: A name is not an input, or a shape does not match the model.
             BackendError: OpenVINO refuses the resulting shapes.
         """
         check_shapes([self.input_info(self.names[port(value)], value) for value in self.model.inputs], shapes)
@@ -132,14 +132,14 @@ class OpenVINOModel:
             return OpenVINOModel(self.path, self.model, self.sha256)
 
     def with_shapes(self) -> OpenVINOModel:
-        """Return the model: its file states shapes."""
+        """Return the model itself, since its file states shapes."""
         return self
 
     def constant(self, name: str) -> np.ndarray:
         """Return the elements of one constant.
 
         Raises:
-            UsageError: No constant has this name, or its element type is unknown.
+            UsageError: The constant does not exist, or its element type is unknown.
         """
         if name not in self._constants or name in self.unreadable:
             why = f": {self.unreadable[name]}" if name in self.unreadable else ""
@@ -148,16 +148,16 @@ class OpenVINOModel:
 
     @property
     def stateful(self) -> bool:
-        """Whether a run may depend on the runs before it."""
+        """Whether a run may depend on earlier runs."""
         return any(each.get_type_name() in ("ReadValue", "Assign") for each in self.operations.values())
 
     @property
     def bodies(self) -> Sequence[str]:
-        """Operations that run further graphs, which are not examined."""
+        """Operations that run inner graphs, which are not examined."""
         return [name for name, operation in self.operations.items() if operation.get_type_name() in _BODIES]
 
     def named(self, value: Any) -> str:
-        """Return the name of a result of an operation."""
+        """Return the name of an operation's result."""
         return self.names[port(value)]
 
     def node(self, operation: Any) -> Node:
@@ -193,12 +193,12 @@ class OpenVINOModel:
         )
 
     def input_info(self, name: str, value: Any) -> TensorInfo:
-        """Describe an input: None for a free extent."""
+        """Describe an input. Free extents are None."""
         dtype = DTYPES.get(value.get_element_type().get_type_name())
         return TensorInfo(name=name, shape=extents(value), dtype=dtype, role=Role.INPUT)
 
     def described(self, name: str, value: Any) -> TensorInfo:
-        """Describe a result of an operation; a shape with varying extents is left open."""
+        """Describe an operation's result. A shape with varying extents is left open."""
         constant = value.get_node().get_type_name() == "Constant"
         roles = ((name in self.inputs, Role.INPUT), (name in self.outputs, Role.OUTPUT), (constant, Role.CONSTANT))
         shape = extents(value)
@@ -211,7 +211,7 @@ class OpenVINOModel:
 
 
 class OpenVINOReader:
-    """Reader of OpenVINO's IR."""
+    """Reader of OpenVINO IR files."""
 
     suffixes = SUFFIXES
 
@@ -219,7 +219,7 @@ class OpenVINOReader:
         """Read a model file.
 
         Raises:
-            UsageError: The file is missing, or OpenVINO reads no files of its kind.
+            UsageError: The file is missing, or OpenVINO cannot read files of this kind.
             BackendError: OpenVINO refused it.
         """
         import openvino
@@ -246,7 +246,7 @@ class OpenVINOReader:
 
 
 reader = OpenVINOReader()
-"""What `qdebug.backends` loads for .xml files."""
+"""The reader that `qdebug.backends` loads for .xml files."""
 
 
 def elements(constant: Any) -> np.ndarray:
@@ -257,7 +257,7 @@ def elements(constant: Any) -> np.ndarray:
 
 
 def extents(value: Any) -> tuple[int | None, ...] | None:
-    """Return the shape of a result: None where an extent varies, or as a whole if the rank does."""
+    """Return the shape of a result: None for an extent that varies, or None altogether if the rank varies."""
     shape = value.get_partial_shape()
     if shape.rank.is_dynamic:
         return None
@@ -271,7 +271,7 @@ def used(value: Any) -> bool:
 
 @contextmanager
 def errors(failure: str) -> Iterator[None]:
-    """Convert OpenVINO's exceptions into one sentence."""
+    """Convert OpenVINO's exceptions to one sentence."""
     try:
         yield
     except (RuntimeError, ValueError, TypeError) as error:
@@ -298,7 +298,7 @@ def port(value: Any) -> Port:
 
 
 def _by_name(model: Any) -> dict[str, Any]:
-    """Return the operations by their names, without Result nodes; repeated names are changed."""
+    """Return the operations by name, without Result nodes. Repeated names are made unique."""
     operations_by_name: dict[str, Any] = {}
     for operation in model.get_ordered_ops():
         if operation.get_type_name() == "Result":
@@ -319,7 +319,7 @@ def _is_node(operation: Any) -> bool:
 
 
 def _tensor_names(operations: Any) -> dict[Port, str]:
-    """Name every result: as in the model, else by its operation. A repeated name gets a number."""
+    """Name every result: as in the model, else after its operation. Repeated names are numbered."""
     names: dict[Port, str] = {}
     bare: list[Any] = []
     used_names: set[str] = set()
@@ -345,7 +345,7 @@ def _tensor_names(operations: Any) -> dict[Port, str]:
 
 
 def _attrs(operation: Any) -> dict[str, AttrValue]:
-    """Return the attributes that are numbers, texts, or lists of either."""
+    """Return the attributes that are numbers, texts, or lists of these."""
     try:
         given = operation.get_attributes()
     except (RuntimeError, ValueError, TypeError):  # some operations have attributes that Python has no form for
@@ -363,11 +363,11 @@ def _attrs(operation: Any) -> dict[str, AttrValue]:
 
 
 class Folded:
-    """Values of operations with one result that depend on no input of the model, computed on demand.
+    """Values of single-result operations that do not depend on an input of the model, computed on demand.
 
     Args:
         source: The model.
-        half: Whether OpenVINO computes in float16: it then rounds constants to that before folding.
+        half: Whether OpenVINO computes in float16, in which case it rounds constants before folding.
     """
 
     def __init__(self, source: OpenVINOModel, *, half: bool = False) -> None:
@@ -388,7 +388,7 @@ class Folded:
                 self._names.add(name)
 
     def has(self, name: str) -> bool:
-        """Return whether an operation depends on no input."""
+        """Return whether an operation is independent of all inputs."""
         return name in self._names
 
     def values(self, name: str) -> np.ndarray:

@@ -1,1 +1,1 @@
-"""TensorFlow Lite Micro: the kernels of microcontrollers."""
+"""TensorFlow Lite Micro, with its kernels for microcontrollers."""

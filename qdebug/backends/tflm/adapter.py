@@ -1,8 +1,8 @@
 """The backend "tflm": TensorFlow Lite Micro, whose reference kernels run on microcontrollers.
 
-TFLM runs every operator of the file by itself, in one arena that is reused. A recorded run gives each tensor memory of
-its own, and its outputs are compared with those of a run in a reused arena. Names, graph and quantization come from the
-model file.
+TFLM runs each operator of the file separately, in one arena whose memory is reused. A recorded run gives each tensor
+its own memory, and its outputs are compared with the outputs of a run with reused memory. Names, graph and quantization
+come from the model file.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ _OPTIONS = (
 )
 
 _OWN_ARENA = 1024
-"""Bytes that TFLM needs for itself: with a few hundred it kills the process instead of raising an error."""
+"""Bytes that TFLM needs for itself. With only a few hundred, it kills the process instead of raising an error."""
 _LEAST_ARENA = 1 << 16
 _MAX_ARENA = 1 << 31
-"""Bytes of the first arena that is tried, and of the last: it doubles as long as TFLM says that some are missing."""
+"""Maximum arena size in bytes. The size is doubled as long as TFLM reports missing bytes."""
 
 _MISSING = re.compile(r"Requested: \d+, available:? \d+, missing: (\d+)")
-"""Message of TFLM when its arena is too small."""
+"""TFLM's message if the arena is too small."""
 
 _NO_KERNEL = "Failed to get registration"
-"""Message of TFLM when it has no kernel for an operator."""
+"""TFLM's message if it lacks a kernel for an operator."""
 
 
 class _Interpreter:
@@ -61,8 +61,8 @@ class _Interpreter:
 
     Args:
         model: The model.
-        kept: Whether each tensor has memory of its own.
-        arena: Bytes of the arena; 0 to determine them.
+        kept: Whether each tensor has its own memory.
+        arena: Size of the arena in bytes; 0 to determine it.
     """
 
     def __init__(self, model: LiteRTModel, *, kept: bool, arena: int = 0) -> None:
@@ -73,12 +73,12 @@ class _Interpreter:
         self._grows = not arena
 
     def restart(self) -> None:
-        """Reset state that the model keeps from one run to the next; custom operators may have some."""
+        """Reset state that the model keeps between runs, as custom operators may do."""
         if self._stateful:
             self._net = None
 
     def load(self) -> None:
-        """Load the model if it is not.
+        """Load the model unless it is loaded.
 
         Raises:
             BackendError: TFLM refused the model, or the arena is too small.
@@ -140,7 +140,7 @@ class _Interpreter:
             raise _failed("TFLM failed", error, printed) from error
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Return the shape of an input: it is fixed."""
+        """Return the shape of an input, which is fixed."""
         self.load()
         details = self._net.get_input_details(self._model.graph.inputs.index(name))
         return tuple(int(extent) for extent in details["shape"])
@@ -150,7 +150,7 @@ class _Interpreter:
         return np.asarray(self._net.get_output(self._model.graph.outputs.index(name)))
 
     def tensor(self, name: str) -> np.ndarray:
-        """Return a copy of the elements of a tensor; requires an arena in which no two tensors share memory.
+        """Return a copy of a tensor's elements. Requires an arena in which tensors do not share memory.
 
         Raises:
             BackendError: TFLM cannot return it.
@@ -166,7 +166,7 @@ class TFLMRun:
 
     Args:
         model: The model.
-        plain: Its interpreter as in production, loaded.
+        plain: Its loaded interpreter, configured as in production.
         facts: Facts of the run.
         weights: Whether constants are recorded.
     """
@@ -188,7 +188,7 @@ class TFLMRun:
                     yield name, self._model.constant(name)
 
     def plain(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Run the model once in a reused arena, as in production, and return its outputs.
+        """Run the model once with reused memory, as in production, and return its outputs.
 
         Raises:
             BackendError: TFLM failed.
@@ -249,7 +249,7 @@ class TFLMRun:
         return [name for name in dict.fromkeys(names) if name not in unreadable and name in tensors]
 
     def close(self) -> None:
-        """Free the interpreter; safe to call twice."""
+        """Free the interpreter. Safe to call twice."""
         self._plain = _Interpreter(self._model, kept=False)
 
 
@@ -272,16 +272,16 @@ class TFLMBackend:
     def open(
         self, model: Path | Recording, *, options: Mapping[str, str], taps: str = "faithful", weights: bool = True
     ) -> TFLMRun:
-        """Make a TensorFlow Lite model ready to run in TFLM.
+        """Prepare a TensorFlow Lite model for running in TFLM.
 
         Args:
             model: A .tflite file.
-            options: Values of options by name; the others take their defaults.
-            taps: One of `TAPS`; TFLM fuses nothing, so "faithful" and "all" are the same.
+            options: Values of options by name; other options take their defaults.
+            taps: One of `TAPS`. TFLM does not fuse operators, so "faithful" and "all" are equivalent.
             weights: Whether constants are recorded.
 
         Raises:
-            UsageError: Unknown option or value, or no TensorFlow Lite file.
+            UsageError: An option or its value is unknown, or the file is not a TensorFlow Lite model.
             BackendError: TFLM refused the model.
         """
         chosen = check_options(self.name, self.options, options)
@@ -307,7 +307,7 @@ class TFLMBackend:
 
 
 def _arena(text: str) -> int:
-    """Return the bytes of the arena; 0 if TFLM determines them."""
+    """Return the size of the arena in bytes; 0 if TFLM determines it."""
     if text == "auto":
         return 0
     if not text.isdecimal() or not _OWN_ARENA <= int(text) <= _MAX_ARENA:
@@ -320,4 +320,4 @@ def _arena(text: str) -> int:
 
 
 backend = TFLMBackend()
-"""What `qdebug.backends` loads under the name "tflm"."""
+"""The backend that `qdebug.backends` loads as "tflm"."""

@@ -1,4 +1,4 @@
-"""PyTorch: programs that torch.export made, compiled ones, and modules while they are called."""
+"""PyTorch: exported programs, compiled programs, and modules recorded while they are called."""
 
 from __future__ import annotations
 

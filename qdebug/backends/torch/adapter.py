@@ -1,7 +1,7 @@
-"""The backend "torch": PyTorch, an exported program of torch.export, or any module while it is called.
+"""The backend "torch": PyTorch, for an exported program of torch.export or any module while it is called.
 
-A program is run node by node, with the names, attributes and source lines of torch.export. The plain run is the
-program's own module, or the call of the user's module.
+A program is run node by node, with the names, attributes and source lines of torch.export. The plain run calls the
+program's own module or, for a user's module, is the user's call.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class TorchRun:
                     on_progress(sample * feeds.steps + step + 1, total, f"sample {sample}")
 
     def close(self) -> None:
-        """Free the module; safe to call twice."""
+        """Free the module. Safe to call twice."""
         self._module = None
 
 
@@ -139,16 +139,16 @@ class TorchBackend:
     def open(
         self, model: Path | Recording, *, options: Mapping[str, str], taps: str = "faithful", weights: bool = True
     ) -> TorchRun | CompiledRun:
-        """Make an exported program ready to run.
+        """Prepare an exported program for running.
 
         Args:
             model: A .pt2 file that `torch.export.save` wrote.
-            options: Values of options by name; the others take their defaults.
-            taps: One of `TAPS`. Faithful and all are the same here: each operator runs by itself.
+            options: Values of options by name; other options take their defaults.
+            taps: One of `TAPS`. "faithful" and "all" are equivalent, since each operator runs separately.
             weights: Whether constants are recorded.
 
         Raises:
-            UsageError: Unknown option or value, or no such file.
+            UsageError: An option or its value is unknown, or the file does not exist.
             BackendError: PyTorch refused the program.
         """
         chosen = check_options(self.name, self.options, options)
@@ -180,15 +180,15 @@ class TorchBackend:
 
 
 _OPERATORS = (b"torch.ops.quantized_decomposed.", b"torch.ops.torchao.")
-"""How a program names the operators that torchao registers."""
+"""Prefixes of the operators that torchao registers, as they appear in a program."""
 
 
 def _loaded(path: Path) -> Any:
-    """Load an exported program, with the operators of torchao if it has any.
+    """Load an exported program, with torchao's operators if it uses any.
 
     Raises:
-        UsageError: The file is no exported program.
-        MissingExtraError: It has operators of torchao, which is not installed.
+        UsageError: The file is not an exported program.
+        MissingExtraError: It uses torchao's operators, and torchao is not installed.
     """
     if _names_operators(path):
         with unlogged():
@@ -197,7 +197,7 @@ def _loaded(path: Path) -> Any:
 
 
 def _names_operators(path: Path) -> bool:
-    """Return whether a program has operators of torchao; False if it is no archive."""
+    """Return whether a program uses torchao's operators. Return False if it is not an archive."""
     try:
         with open_binary(path) as file, zipfile.ZipFile(file) as archive:
             texts = [archive.read(name) for name in archive.namelist() if name.endswith(".json")]
@@ -230,4 +230,4 @@ def _set_threads(text: str) -> None:
 
 
 backend = TorchBackend()
-"""What `qdebug.backends` loads under the name "torch"."""
+"""The backend that `qdebug.backends` loads as "torch"."""

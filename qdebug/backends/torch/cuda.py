@@ -1,6 +1,6 @@
 """Copy tensors of a GPU to the host, on the stream of their producer.
 
-The copy goes into page-locked ("pinned") memory, which a GPU writes without the host's help, and an event of the stream
+The copy goes to page-locked ("pinned") memory, which a GPU writes without help from the host. An event of the stream
 signals completion: https://docs.pytorch.org/docs/stable/notes/cuda.html, "Use pinned memory buffers". One buffer is
 reused, which bounds the memory in use.
 """
@@ -16,7 +16,7 @@ from qdebug.errors import UsageError
 __all__ = ["check_not_captured", "gpu_facts", "on_host", "random_states", "restore_random_states"]
 
 _MOST_BYTES = 256 * 2**20
-"""Size of the buffer; larger tensors are copied into memory of their own."""
+"""Maximum size of the buffer. Larger tensors are copied to separate memory."""
 _held = threading.local()
 
 
@@ -27,7 +27,7 @@ def on_host(tensor: Any) -> Any:
         tensor: A tensor of any device.
 
     Returns:
-        A host tensor itself; the copy of a GPU tensor is valid until the thread's next call.
+        The tensor itself if it is on the host, else a copy that is valid until the thread's next call.
     """
     import torch
 
@@ -44,7 +44,7 @@ def on_host(tensor: Any) -> Any:
 
 
 def _buffer(size: int) -> Any:
-    """Return the thread's page-locked buffer with a minimum number of bytes."""
+    """Return the thread's page-locked buffer, with at least the given number of bytes."""
     import torch
 
     buffer = getattr(_held, "buffer", None)
@@ -55,7 +55,7 @@ def _buffer(size: int) -> Any:
 
 
 def check_not_captured() -> None:
-    """Refuse a call that is captured into a CUDA graph: nothing runs then, so that tensors have no values.
+    """Refuse a call that is captured in a CUDA graph, since nothing runs then and tensors do not have values.
 
     Raises:
         UsageError: The call is captured.
@@ -70,7 +70,7 @@ def check_not_captured() -> None:
 
 
 def gpu_facts(devices: Iterable[Any]) -> dict[str, Any]:
-    """Return the GPUs among some devices, their libraries, and the switches that decide their arithmetic.
+    """Return the GPUs among the devices, their libraries, and the switches that affect their arithmetic.
 
     The switches: https://docs.pytorch.org/docs/stable/notes/cuda.html, "TensorFloat-32" and "Reduced precision".
 
@@ -78,7 +78,7 @@ def gpu_facts(devices: Iterable[Any]) -> dict[str, Any]:
         devices: Devices of tensors.
 
     Returns:
-        Empty without a GPU. Facts that PyTorch does not report are left out.
+        The facts; empty without a GPU. Facts that PyTorch does not report are left out.
     """
     import torch
 
@@ -101,7 +101,7 @@ def gpu_facts(devices: Iterable[Any]) -> dict[str, Any]:
 
 
 def _allows_tf32(switches: Any, newer: Any) -> bool:
-    """Read a switch; PyTorch refuses the older form once the newer one was set."""
+    """Read a switch. PyTorch refuses to read the older form once the newer one was set."""
     try:
         return bool(switches.allow_tf32)
     except RuntimeError:
@@ -109,7 +109,7 @@ def _allows_tf32(switches: Any, newer: Any) -> bool:
 
 
 def _told(fact: Callable[[], Any]) -> Any:
-    """Return a fact; None if PyTorch does not report it, which must not end a recording."""
+    """Return a fact; None if PyTorch does not report it, which must not abort a recording."""
     try:
         return fact()
     except (RuntimeError, AttributeError):
@@ -117,14 +117,14 @@ def _told(fact: Callable[[], Any]) -> Any:
 
 
 def random_states() -> list[Any]:
-    """Return the states of the GPUs' random numbers; none without a GPU in use."""
+    """Return the states of the GPUs' random number generators; empty if no GPU is in use."""
     import torch
 
     return list(torch.cuda.get_rng_state_all()) if torch.cuda.is_initialized() else []
 
 
 def restore_random_states(states: list[Any]) -> None:
-    """Restore the result of `random_states`."""
+    """Restore the states from `random_states`."""
     import torch
 
     if states:

@@ -1,7 +1,7 @@
-"""The graph of an exported program as a folding runtime runs it: an accelerator's delegate, or a compiler.
+"""The graph of an exported program as a runtime that folds nodes executes it: an accelerator's delegate, or a compiler.
 
 If it computes with integers, a convolution with the DequantizeLinear before and the QuantizeLinear after it is one
-operator, and only its codes exist: these can be tapped, and the node is described as that one operator.
+operator. Only its codes exist and can be tapped, and it is described as a single node.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from qdebug.errors import BackendError
 __all__ = ["PORTABLE", "DelegatedGraph"]
 
 PORTABLE = "portable"
-"""Placement of unfolded nodes: a kernel of the runtime runs each."""
+"""Placement of unfolded nodes, each of which a kernel of the runtime runs."""
 _ACTIVATIONS = frozenset(("aten.relu.default", "aten.hardtanh.default", "aten.clamp.default", "aten.relu6.default"))
-"""Operators that are folded into an integer operator before them."""
+"""Operators that are folded into a preceding integer operator."""
 
 _SPLITS_FUSION = "{} computes it inside an integer operator, and no tensor holds it (see --taps all)"
 _DEQUANTIZED = "a tap on dequantized values keeps {} from running the operators around it"
 _LAID_OUT = "{} returns outputs of dequantized values with more than two dimensions in a wrong order of dimensions"
 _NO_LAYOUT = 2
-"""Dimensions up to which channels have no place of their own to be mixed up."""
+"""Maximum number of dimensions for which the position of the channels is unambiguous."""
 _DYNAMIC = "{} chooses the scale inside its operator, and a tap would prevent this"
 
 
@@ -36,7 +36,7 @@ class _Fold:
 
     Args:
         node: The fx node that is computed.
-        activation: Its fused activation, in TensorFlow Lite's word; "" for none.
+        activation: Its fused activation under TensorFlow Lite's name; "" without one.
         gone: Names of the fx nodes folded into it.
     """
 
@@ -51,14 +51,14 @@ class DelegatedGraph(ExportedGraph):
     Args:
         program: The program, a `torch.export.ExportedProgram`, without in-place operators.
         placement: The delegate that runs each fx node, or "portable".
-        every: Whether each tensor is tapped, and so no operators are folded.
-        fused: Whether readers of dequantized values dequantize them, so that they never exist.
+        every: Whether each tensor is tapped, so that no operators are folded.
+        fused: Whether readers dequantize codes themselves, so that dequantized values never exist.
 
     Attributes:
-        taps: Fx nodes to have as outputs, with the names of their tensors.
+        taps: Fx nodes to add as outputs, with the names of their tensors.
 
     Raises:
-        BackendError: It has control flow, or an input that is no tensor.
+        BackendError: It has control flow, or an input that is not a tensor.
     """
 
     def __init__(self, program: Any, placement: Mapping[str, str], *, every: bool, fused: bool = False) -> None:
@@ -89,7 +89,7 @@ class DelegatedGraph(ExportedGraph):
     # -- nodes -------------------------------------------------------------------------------------------------------
 
     def _declare_node(self, node: Any) -> None:
-        """Declare a node as it runs: an integer operator reads and writes codes, and comes from several nodes."""
+        """Declare a node as it runs. An integer operator reads and writes codes, and is folded from several nodes."""
         if node.name in self._gone:
             if _is_dequantizer(node):
                 self._called[node.name] = self._called.get(node.args[0].name, "")
@@ -131,7 +131,7 @@ class DelegatedGraph(ExportedGraph):
     # -- taps --------------------------------------------------------------------------------------------------------
 
     def _untapped(self, node: Any) -> str:
-        """Return why a tensor is not tapped; "" if it is."""
+        """Return why a tensor is not tapped; "" if it is tapped."""
         source = node.args[0] if node.target is operator.getitem else node
         delegate = self._placement.get(source.name, PORTABLE)
         if delegate == PORTABLE:
@@ -148,7 +148,7 @@ class DelegatedGraph(ExportedGraph):
         return _SPLITS_FUSION.format(delegate) if self._is_inner(node) else ""
 
     def _is_inner(self, node: Any) -> bool:
-        """Return whether a node reads dequantized codes and its result is quantized: one operator in a delegate."""
+        """Return whether a node reads dequantized codes and its result is quantized, so that a delegate folds it."""
         if _is_dequantizer(node) or _is_quantizer(node) or not node.users:
             return False
         source = node.args[0] if _is_fused(node) else node
@@ -158,7 +158,7 @@ class DelegatedGraph(ExportedGraph):
         )
 
     def without_dequantized(self) -> bool:
-        """Drop taps on dequantized values, which may change a delegate's folding; False if there are none."""
+        """Drop taps on dequantized values, which may change how a delegate folds. Return False if there are none."""
         given_up = [name for name in self.taps if _is_dequantizer(self._fx[name]) and not self._every]
         for name in given_up:
             tensor = self.taps.pop(name)
@@ -168,7 +168,7 @@ class DelegatedGraph(ExportedGraph):
     # -- integer operators -------------------------------------------------------------------------------------------
 
     def _folds(self) -> Iterator[tuple[str, _Fold]]:
-        """Yield the integer operators that a delegate computes, by the fx node that quantizes the result."""
+        """Yield the integer operators that a delegate computes, keyed by the fx node that quantizes the result."""
         for node in self._fx.values():
             if _is_quantizer(node) and (fold := self._fold(node)) is not None:
                 yield node.name, fold
@@ -213,12 +213,12 @@ def _is_activation(node: Any) -> bool:
 
 
 def _is_fused(node: Any) -> bool:
-    """Return whether a node is an activation of an operator's result, not of dequantized values."""
+    """Return whether a node is an activation applied to an operator's result rather than to dequantized values."""
     return _is_activation(node) and not _is_dequantizer(node.args[0])
 
 
 def _activation_word(node: Any) -> str | None:
-    """Return TensorFlow Lite's word for an activation; None if it has none."""
+    """Return TensorFlow Lite's name for an activation; None without one."""
     if str(node.target) == "aten.relu.default":
         return "RELU"
     limits: tuple[float, ...] = tuple(float(each) for each in node.args[1:3] if isinstance(each, int | float))

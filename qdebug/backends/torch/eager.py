@@ -1,10 +1,10 @@
 """Record a PyTorch module while it is called: `with record(model, "x.h5"): model(x)`.
 
-The call itself is the plain run. After it the module is run once more, on copies of the inputs and from the same state
-of buffers and random numbers, and that run is recorded; the outputs of the two are compared bit for bit.
+The call itself is the plain run. Afterwards, the module is run once more, on copies of the inputs and from the same
+state of buffers and random numbers. That run is recorded, and the outputs of both runs are compared bit for bit.
 
-There are two methods: torch.export gives a graph with attributes and source lines. If it fails, or would decompose
-tensor subclasses, a dispatch mode sees each operator while it runs, and hooks tell which module runs it.
+There are two methods. torch.export gives a graph with attributes and source lines. If it fails, or would decompose
+tensor subclasses, a dispatch mode sees each operator while it runs, and hooks identify the module that runs it.
 """
 
 from __future__ import annotations
@@ -38,25 +38,26 @@ from qdebug.recording.recorder import Recorder
 __all__ = ["WAYS", "record"]
 
 WAYS = ("auto", "export", "dispatch")
-"""Methods: torch.export where possible, only torch.export, or only the dispatch mode."""
+"""Recording methods: torch.export if possible, only torch.export, or only the dispatch mode."""
 
 _HINT = "Call the model once without recording; if that works, try way='dispatch'."
 
 
 class record:  # noqa: N801  it is used as a function: with record(model, path): ...
-    """Record the calls of a module inside a `with` block; each call is a sample.
+    """Record the calls of a module inside a `with` block. Each call is a sample.
 
     Args:
         model: The module, a `torch.nn.Module`.
-        path: The file to make; None keeps the recording in memory, as `recording` of what the block is given.
+        path: The file to write; None keeps the recording in memory, as `recording` of the object that the block
+            receives.
         way: One of `WAYS`.
         taps: "faithful" or "all" for every tensor, "outputs" for only the inputs and outputs of the module.
         weights: Whether constants are recorded.
         steps: Whether each call is a step of one sample, as in decoding.
-        **options: As of `qdebug.Recorder`: `force`, `keep` and the like.
+        **options: Options of `qdebug.Recorder`: `force`, `keep` and so on.
 
     Raises:
-        UsageError: The model is no module, or is compiled: its operators do not run one by one.
+        UsageError: The model is not a module, or is compiled, in which case its operators do not run one by one.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class record:  # noqa: N801  it is used as a function: with record(model, path):
 
     @property
     def recording(self) -> Any:
-        """The finished recording of a block without path."""
+        """The finished recording of a block without a path."""
         if self._recorder is None:
             raise UsageError("The model was not called.", hint="Call it inside the with block.")
         return self._recorder.recording
@@ -116,13 +117,13 @@ class record:  # noqa: N801  it is used as a function: with record(model, path):
         self._recorder.__exit__(kind, error, trace)
 
     def _prepare(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Save everything that the call may change: its inputs, buffers, and the state of random numbers."""
+        """Save everything that the call may change: inputs, buffers, and the state of random numbers."""
         if not self._busy:
             check_not_captured()
             self._before = _Before(module, args, kwargs)
 
     def _record(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-        """Run the module once more and record that; compare its outputs with the call's."""
+        """Run the module again and record that run. Compare its outputs with the call's."""
         del args, kwargs  # the call may have changed them
         before, self._before = self._before, None
         if self._busy or before is None:
@@ -155,7 +156,7 @@ class record:  # noqa: N801  it is used as a function: with record(model, path):
             recorder.check(checked)
 
     def _choose_method(self, before: _Before) -> _Exported | _Dispatched | _Outputs:
-        """Choose how to record, with the reason."""
+        """Choose the recording method, and note the reason."""
         if self._taps == "outputs":
             return _Outputs(self._model)
         reason = "" if self._way == "dispatch" else _unfit_reason(self._model)
@@ -195,7 +196,7 @@ def _check_model(model: Any, taps: str) -> None:
 
 
 def _unfit_reason(model: Any) -> str:
-    """Return why torch.export would not show the executed operators; "" if it would."""
+    """Return why torch.export would not show the operators that are executed; "" if it would."""
     import torch
 
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
@@ -207,7 +208,7 @@ def _unfit_reason(model: Any) -> str:
 
 
 class _Before:
-    """The state before a call: inputs, buffers, random numbers, and switches that decide the kernels.
+    """The state before a call: inputs, buffers, random numbers, and switches that affect the choice of kernels.
 
     Args:
         module: The module.
@@ -227,18 +228,18 @@ class _Before:
         self.changed: frozenset[str] = frozenset()
 
     def call(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the arguments of the call, copied since a run may change them."""
+        """Return the arguments of the call, copied because a run may change them."""
         return _copied(self._args[0]), _copied(self._args[1])
 
     def gradients(self) -> Any:
-        """Return a block that enables gradients if the call did: some kernels depend on it."""
+        """Return a context that enables gradients if the call did, since some kernels depend on it."""
         import torch
 
         return torch.set_grad_enabled(self._grad)
 
     @contextmanager
     def again(self, module: Any) -> Iterator[None]:
-        """Restore the state before the call, and afterwards the state after it."""
+        """Restore the state before the call for a block, and afterwards the state after the call."""
         import torch
 
         buffers = dict(module.named_buffers())
@@ -279,7 +280,7 @@ def _copied(value: Any) -> Any:
 
 
 def _tensors(value: Any) -> list[Any]:
-    """Return the leaves of an output; None for leaves that are no tensors."""
+    """Return the leaves of an output; None for leaves that are not tensors."""
     import torch
     from torch.export import pytree
 
@@ -294,7 +295,7 @@ def _is_plain(tensor: Any) -> bool:
 
 
 class _Exported:
-    """A module recorded by way of torch.export.
+    """A module recorded with torch.export.
 
     Args:
         model: The module.
@@ -347,7 +348,7 @@ class _Exported:
         return self._exported.output_names
 
     def _check_shapes(self, feed: Mapping[str, Any]) -> None:
-        """Refuse inputs with other shapes than the first call's, which the graph was made for.
+        """Refuse inputs whose shapes differ from the first call's, for which the graph was made.
 
         Raises:
             BackendError: A shape differs.
@@ -363,7 +364,7 @@ class _Exported:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Suppress output of torch.export on failures, which its exception repeats."""
+    """Suppress what torch.export prints on failures, since its exception repeats it."""
     before = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:
@@ -378,12 +379,12 @@ def _quiet() -> Iterator[None]:
 
 
 def _versions(model: Any) -> list[tuple[int, int]]:
-    """Return a value that changes with a weight."""
+    """Return a value that changes whenever a weight changes."""
     return [(id(held), held._version) for held in model.parameters() if not held.is_inference()]  # noqa: SLF001
 
 
 class _Outputs:
-    """A module of which only inputs and outputs are recorded.
+    """A module of which only the inputs and outputs are recorded.
 
     Args:
         model: The module.
@@ -464,7 +465,7 @@ class _Dispatched:
 
 
 def _input_names(model: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[str]:
-    """Return a name for each leaf of the arguments, as torch.export does: that of the parameter of `forward`."""
+    """Return a name for each leaf of the arguments, based on the parameters of `forward` like in torch.export."""
     from inspect import signature
 
     from torch.export import pytree

@@ -1,4 +1,4 @@
-"""An exported program of torch.export: its graph with PyTorch's operators, and a run of it node by node.
+"""An exported program of torch.export: its graph with PyTorch's operators, and its execution node by node.
 
 Programs with in-place operators are functionalized (`run_decompositions` without decompositions), so that a tensor
 keeps its recorded values.
@@ -43,12 +43,12 @@ if TYPE_CHECKING:
 __all__ = ["ExportedGraph", "load_program", "place_of", "unlogged", "without_mutation"]
 
 _OnTensor = Callable[[str, Any, QuantParams | None], None]
-"""Called with the name of a tensor, its elements, and the scale of these elements alone."""
+"""Called with the name of a tensor, its elements, and the scale if it applies only to these elements."""
 
 
 @contextmanager
 def unlogged() -> Iterator[None]:
-    """Suppress PyTorch's logging and warnings inside the block: missing accelerators, or repeated errors."""
+    """Suppress PyTorch's logging and warnings inside the block, such as missing accelerators or repeated errors."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -63,7 +63,7 @@ def load_program(path: Path) -> Any:
     """Load an exported program.
 
     Raises:
-        UsageError: The file is no exported program.
+        UsageError: The file is not an exported program.
     """
     import torch
 
@@ -87,11 +87,11 @@ class ExportedGraph:
     Attributes:
         original: The given program.
         program: The program that is run node by node.
-        graph: Its graph; varying shapes are left open, since those of the run are recorded.
+        graph: Its graph. Varying shapes are left open, since the shapes of the run are recorded.
         inputs: The inputs to feed, with their fixed extents.
         constants: Elements of its constants by name.
-        states: Names of the buffers that it changes, with the tensor of the new value.
-        notes: Remarks on the recording: parts that run differently, or are not recorded.
+        states: Names of the buffers that it changes, with the tensor that holds the new value.
+        notes: Remarks about the recording: parts that run differently, or are not recorded.
     """
 
     def __init__(self, program: Any) -> None:
@@ -103,7 +103,7 @@ class ExportedGraph:
         self._called: dict[str, str] = {}
         """Name of each tensor by the name of its fx node."""
         self._devices: dict[str, Any] = {}
-        """Where each input, state and constant is."""
+        """The device of each input, state and constant."""
         self._outputs: dict[str, tuple[str, ...]] = {}
         self._quants: dict[str, QuantParams] = {}
         self._nodes: dict[str, Node] = {}
@@ -141,7 +141,7 @@ class ExportedGraph:
     # -- contents of the program --------------------------------------------------------------------------------------
 
     def _declare_inputs(self, mutated: set[str]) -> None:
-        """Declare parameters, buffers, constants and inputs; the user's inputs come first and keep their names."""
+        """Declare parameters, buffers, constants and inputs. The user's inputs come first and keep their names."""
         specs = self.program.graph_signature.input_specs
         placeholders = {node.name: node for node in self._module.graph.nodes if node.op == "placeholder"}
         for spec in sorted(specs, key=lambda each: each.kind.name != "USER_INPUT"):
@@ -173,7 +173,7 @@ class ExportedGraph:
             self._infos[name] = _with_quant(self._infos[name], weight.quant)
 
     def value(self, target: str) -> Any:
-        """Return a parameter, buffer or constant of the program by its own name; None if there is none."""
+        """Return a parameter, buffer or constant of the program by its original name; None if it does not exist."""
         state = self.program.state_dict.get(target)
         return self.program.constants.get(target) if state is None else state
 
@@ -234,7 +234,7 @@ class ExportedGraph:
         self._note_scale(node, title)
 
     def _left_out(self, node: Any) -> bool:
-        """Return whether a node is left out: its results are recorded as scale and zero point of codes."""
+        """Return whether a node is left out because its results are recorded as scale and zero point of codes."""
         return _only_scales(node)
 
     def _title(self, node: Any) -> str:
@@ -256,7 +256,7 @@ class ExportedGraph:
         return arguments(schema_of(node.target), given, node=title, name_of=name_of)
 
     def _note_scale(self, node: Any, title: str) -> None:
-        """Note the scale argument of a node: of the codes it writes, or of those it reads."""
+        """Note the scale in a node's arguments, for the codes that it writes or reads."""
         if schema_of(node.target) is None:
             return
         op, given = str(node.target), self._known(node)
@@ -289,11 +289,11 @@ class ExportedGraph:
 
     @property
     def output_names(self) -> tuple[str, ...]:
-        """Name of each output in the order of the program's own, "" where that is no tensor."""
+        """Name of each output in the program's order; "" if the output is not a tensor."""
         return tuple(self._called.get(str(name), "") for name in self.program.graph_signature.user_outputs)
 
     def call_of(self, feed: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the arguments by position and by name that a program is called with.
+        """Return the arguments for calling a program, by position and by name.
 
         Args:
             feed: A value for each input.
@@ -329,10 +329,10 @@ class ExportedGraph:
         """Run the program once node by node, record it, and return the new value of each state.
 
         Args:
-            feed: A tensor for each input; a run may change it.
+            feed: A tensor for each input; the run may change it.
             states: A tensor for each buffer that the program changes.
             recorder: The recorder.
-            taps: "outputs" for only inputs and outputs.
+            taps: "outputs" to record only inputs and outputs.
         """
         output_names = frozenset(self.graph.outputs) if taps == "outputs" else None
         first = feed if output_names is not None else {**feed, **states}
@@ -350,7 +350,7 @@ class ExportedGraph:
 
         Args:
             values: A tensor for each input and state.
-            on_tensor: Called with each tensor that a node makes, as soon as it is made.
+            on_tensor: Called with each tensor as soon as a node computes it.
         """
         import torch
         from torch.fx import Interpreter
@@ -384,7 +384,7 @@ class ExportedGraph:
         return getattr(spec.get(placeholder), "value", None)
 
     def _scale_of(self, node: Any, name: str, tensor: Any, run: Any) -> QuantParams | None:
-        """Return the scale of codes that the run itself chose; None if the graph states it, or without codes."""
+        """Return the scale of codes that was chosen during the run; None if the graph states it, or without codes."""
         if self._infos[name].quant is not None or schema_of(node.target) is None or not is_quantizer(node.target):
             return None
         args, kwargs = run.fetch_args_kwargs_from_env(node)
@@ -424,18 +424,18 @@ def _only_scales(node: Any) -> bool:
 
 
 def _module_of(node: Any) -> tuple[str, str]:
-    """Return path and class of the module that a node belongs to; "" if unknown."""
+    """Return the path and class of the module that a node belongs to; "" if unknown."""
     stack = node.meta.get("nn_module_stack") or {}
     path, kind = next(reversed(stack.values()), ("", ""))
     return str(path), kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}"
 
 
 _INSIDE = re.compile(r"(site|dist)-packages/torch/")
-"""Where PyTorch's own code lies: what calls it is the model's."""
+"""Path pattern of PyTorch's own code. Code that calls it belongs to the model."""
 
 
 def place_of(path: str, trace: str | None = None) -> tuple[str, ...]:
-    """Return the origin of a node: its module, and the line of the model's own code that called it.
+    """Return the origin of a node: its module, and the line of the model's code that called it.
 
     Args:
         path: Path of the module.

@@ -1,8 +1,8 @@
 """Exported programs compiled by inductor: the codes between its kernels, recorded without changing the kernels.
 
 Inductor compiles a program quantized by PT2E for x86 into integer operators of oneDNN, and fuses the rest into its own
-kernels, with codes between them. A second program has these as further outputs. It must be compiled to the same
-operators and give equal outputs, bit for bit: other tensors are left out.
+kernels, with codes between them. A second program has these codes as additional outputs. It must be compiled to the
+same operators and give bit-identical outputs. Tensors for which it does not are left out.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 __all__ = ["INDUCTOR", "CompiledRun"]
 
 INDUCTOR = "inductor"
-"""Where the nodes of a compiled program run."""
+"""Placement of the nodes of a compiled program."""
 _COMPILES = "Check that torch.compile(torch.export.load(FILE).module()) runs here. It needs a C++ compiler."
 _OF_OUTPUTS = "inductor_force_stride_order.default"
-"""What inductor adds for each output."""
+"""Operator that inductor adds for each output."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -39,7 +39,7 @@ class _Compiled:
 
     Args:
         call: Takes a tensor for each input, and returns the outputs and the taps.
-        operators: Number of calls of each operator, after all of inductor's rewrites.
+        operators: Number of calls to each operator after all of inductor's rewrites.
     """
 
     call: Callable[..., Sequence[Any]]
@@ -55,7 +55,7 @@ class CompiledRun:
         weights: Whether constants are recorded.
 
     Raises:
-        BackendError: The program changes tensors in place, has control flow, or an input that is no tensor.
+        BackendError: The program changes tensors in place, has control flow, or has an input that is not a tensor.
     """
 
     def __init__(self, program: Any, facts: RunFacts, *, weights: bool) -> None:
@@ -89,7 +89,7 @@ class CompiledRun:
         return self._run(self._ready(feed), feed)
 
     def restart(self) -> None:
-        """Do nothing: a compiled program has no state."""
+        """Do nothing, since a compiled program does not have state."""
 
     def record(self, feeds: Feeds, recorder: Recorder, on_progress: OnProgress | None = None) -> None:
         """Run all samples and record inputs, outputs and the tensors between kernels.
@@ -147,7 +147,7 @@ class CompiledRun:
         return self._plain
 
     def _compiled(self, feed: Mapping[str, np.ndarray], taps: Sequence[str]) -> _Compiled:
-        """Compile the program with further outputs, for inputs of the shapes of a feed.
+        """Compile the program with additional outputs, for the input shapes of a feed.
 
         Args:
             feed: The feed.
@@ -171,7 +171,7 @@ class CompiledRun:
         return _Compiled(call=call, operators=operators)
 
     def _module(self, taps: Sequence[str]) -> Any:
-        """Return the program as a module on plain tensors, with some fx nodes as further results."""
+        """Return the program as a module on plain tensors, with the given fx nodes as additional results."""
         from torch import fx
         from torch.export import pytree
 
@@ -183,12 +183,12 @@ class CompiledRun:
         return fx.GraphModule(module, module.graph)
 
     def close(self) -> None:
-        """Free the compiled program; safe to call twice."""
+        """Free the compiled program. Safe to call twice."""
         self._plain = None
 
 
 def _raise_first_error(work: Callable[[], Any]) -> Any:
-    """Call a function, and raise the first error: PyTorch's compiler reports errors of kernels as its own."""
+    """Call a function, and raise its first error, since PyTorch's compiler reports kernel errors as its own."""
     try:
         return work()
     except Exception as error:

@@ -1,4 +1,4 @@
-"""PyTorch's operators and tensors in a recording: names, inputs, attributes, codes and their scales.
+"""PyTorch's operators and tensors in a recording: names, inputs, attributes, and codes with their scales.
 
 A node has the operator's own name ("aten.conv2d.default"). Tensors among its arguments are its inputs, in the order of
 the operator's schema; all other arguments are its attributes, including default values.
@@ -55,9 +55,9 @@ __all__ = [
 ]
 
 _NUMBERS = frozenset(("other", "exponent", "value", "index"))
-"""Arguments that are tensors in ONNX: a plain number is recorded as a constant."""
+"""Arguments that are tensors in ONNX. A plain number in their place is recorded as a constant."""
 _INDEX_OPERATORS = ("aten::select",)
-"""Operators of which an `index` is such an argument."""
+"""Operators whose `index` is such an argument."""
 _RESHAPES = ("aten::view", "aten::reshape", "aten::_unsafe_view", "aten::unflatten")
 
 
@@ -66,7 +66,7 @@ class Arguments:
     """Arguments of an operator.
 
     Args:
-        inputs: Names of its input tensors; "" for a missing one.
+        inputs: Names of its input tensors; "" for an omitted one.
         attrs: All other arguments that are numbers, text, or lists of these.
         numbers: Plain numbers in place of a tensor, by their name in `inputs`.
     """
@@ -82,7 +82,7 @@ def schema_of(op: Any) -> Any:
 
 
 def bound(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a call by name, in the order of the operator's schema, defaults included."""
+    """Return the arguments of a call by name, in the order of the operator's schema, including defaults."""
     values: dict[str, Any] = {}
     for position, argument in enumerate(schema_of(op).arguments):
         if position < len(args) and not argument.kwarg_only:
@@ -95,7 +95,7 @@ def bound(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, 
 
 
 def arguments(schema: Any, given: Mapping[str, Any], *, node: str, name_of: Callable[[Any], str | None]) -> Arguments:
-    """Return the arguments of a call as a node has them.
+    """Return the arguments of a call in the form that a node stores.
 
     Args:
         schema: The operator's schema.
@@ -142,13 +142,13 @@ def _attr(value: Any) -> AttrValue | None:
 
 
 def dtype_of(dtype: Any) -> str | None:
-    """Return the logical name of a torch dtype; None if a recording cannot store it."""
+    """Return the logical name of a torch dtype; None if recordings cannot store it."""
     name = str(dtype).removeprefix("torch.")
     return name if name in LOGICAL_DTYPES else None
 
 
 def holds_others(tensor: Any) -> bool:
-    """Return whether a tensor is a subclass that wraps others, as in torchao: codes and scales."""
+    """Return whether a tensor is a wrapper around other tensors, such as torchao's codes and scales."""
     return hasattr(tensor, "__tensor_flatten__")
 
 
@@ -166,7 +166,7 @@ def unreadable(tensor: Any) -> str | None:
 
 
 def array_of(tensor: Any) -> np.ndarray:
-    """Return the elements of a plain tensor, in their own dtype; they may share its memory."""
+    """Return the elements of a plain tensor in their own dtype. They may share its memory."""
     import torch
 
     plain = tensor.detach().resolve_conj().resolve_neg().cpu()
@@ -191,7 +191,7 @@ def tensor_of(array: np.ndarray) -> Any:
 
 
 def dtype_beside(beside: Sequence[str], number: np.ndarray) -> str:
-    """Return the dtype of a plain number among tensors: narrow floats compute with it in float32.
+    """Return the dtype of a plain number combined with tensors. Narrow floats are computed with it in float32.
 
     Args:
         beside: Dtypes of the tensors.
@@ -209,7 +209,7 @@ def dtype_beside(beside: Sequence[str], number: np.ndarray) -> str:
 
 
 class Names:
-    """Unique names: a repeated name gets a number."""
+    """Unique names. A repeated name gets a number."""
 
     def __init__(self) -> None:
         self._taken: set[str] = set()
@@ -251,8 +251,8 @@ class Codes:
 
     Args:
         array: Its codes; its dequantized elements if `quant` is None.
-        quant: Quantization of the codes.
-        note: A clause if the codes themselves are not recorded.
+        quant: Quantization of the codes; None for real numbers.
+        note: A clause if the codes themselves are not recorded; else "".
     """
 
     array: np.ndarray
@@ -281,8 +281,8 @@ def quant_of_codes(
         dtype: Logical dtype of the codes.
         shape: Their shape.
         block: Extents of a block, -1 for the whole extent.
-        scale: One scale a block, in the order of blocks.
-        zero_point: One zero point a block.
+        scale: One scale per block, in the order of blocks.
+        zero_point: One zero point per block.
         limits: Lowest and highest code in use.
     """
     if len(block) != len(shape):
@@ -350,10 +350,10 @@ def _within(codes: str, limit: Any) -> int | None:
 
 
 def codes_of(tensor: Any) -> Codes:
-    """Return the record of a torchao tensor: its codes if they are elements in order, else its real numbers.
+    """Return the record of a torchao tensor: its codes if they are in element order, else its real numbers.
 
     Classes of torchao list their data and attributes, see `TorchAOBaseTensor`. Codes are recorded if they reproduce the
-    tensor's dequantized elements bit for bit; swizzled ones do not.
+    tensor's dequantized elements bit for bit, which swizzled codes do not.
     """
     real = array_of(tensor.dequantize())
     parts = {name: getattr(tensor, name, None) for name in _data_names(tensor)}
@@ -372,7 +372,7 @@ def codes_of(tensor: Any) -> Codes:
 
 
 _NIBBLES = ("float4_e2m1fn", "int4", "uint4")
-"""Kinds of codes of which two may lie in a byte, the first in its low bits."""
+"""Types of codes that may be packed two to a byte, the first one in the low bits."""
 
 
 def _unpacked(tensor: Any, data: Any, shape: tuple[int, ...]) -> Iterator[np.ndarray]:
@@ -391,7 +391,7 @@ def _unpacked(tensor: Any, data: Any, shape: tuple[int, ...]) -> Iterator[np.nda
 
 
 def _gives(codes: np.ndarray, quant: QuantParams, real: np.ndarray) -> bool:
-    """Return whether codes dequantize to these numbers, to the last bit of a float32."""
+    """Return whether codes dequantize exactly to the given float32 numbers."""
     with np.errstate(all="ignore"):
         dequantized = dequantize(codes, quant)
         return bool(np.array_equal(np.asarray(dequantized).astype(real.dtype), real))
@@ -403,7 +403,7 @@ def _data_names(tensor: Any) -> Iterator[str]:
 
 
 def quantizes_data(tensor: Any) -> bool:
-    """Return whether a torchao weight states that its data are quantized at run time."""
+    """Return whether a torchao weight states that its data is quantized at run time."""
     names = [*(getattr(tensor, "tensor_attribute_names", None) or ())]
     names += getattr(tensor, "optional_tensor_attribute_names", None) or ()
     activation_names = [name for name in names if name in ("act_quant_kwargs", "activation_quantization")]
@@ -427,8 +427,8 @@ def put_tensor(recorder: Recorder, name: str, tensor: Any, quant: QuantParams | 
         recorder: The recorder.
         name: The tensor's name.
         tensor: The tensor.
-        quant: The scale of its codes, if it has codes.
-        **facts: Further facts as for `Recorder.put`; the device of a node's result is its placement.
+        quant: The scale of its codes, if it is quantized.
+        **facts: Further facts as for `Recorder.put`. The device of a node's result is recorded as its placement.
     """
     if "node" in facts:
         facts = {"placement": str(tensor.device), **facts}
@@ -465,8 +465,8 @@ def facts_of(way: str, notes: Iterable[str], *, taps: str, devices: Iterable[Any
 
     Args:
         way: The recording method.
-        notes: Remarks on the recording.
-        taps: The way of tapping.
+        notes: Remarks about the recording.
+        taps: What is tapped.
         devices: Devices of inputs and parameters.
     """
     import torch
@@ -497,11 +497,11 @@ def facts_of(way: str, notes: Iterable[str], *, taps: str, devices: Iterable[Any
 
 @contextmanager
 def torch_errors(what: str, hint: str) -> Iterator[None]:
-    """Convert PyTorch's exceptions into one sentence.
+    """Convert PyTorch's exceptions to one sentence.
 
     Args:
         what: The failed action.
-        hint: A remedy.
+        hint: A suggested remedy.
     """
     try:
         yield

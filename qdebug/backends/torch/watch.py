@@ -1,7 +1,7 @@
 """Watch each operator of a PyTorch module while it runs: a dispatch mode, a function mode, and hooks of modules.
 
-A tensor is identified by its Python object. In-place operators make a tensor of a new name, and every other tensor of
-the same memory is recorded again when it is next read: no node is described by outdated values.
+A tensor is identified by its Python object. In-place operators create a tensor with a new name, and every other tensor
+with the same memory is recorded again when it is next read. So nodes are never described with outdated values.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ CHANGED = "changed in place"
 
 @dataclass(slots=True)
 class _Composite:
-    """A PyTorch function on a torchao tensor, which runs operators of its own.
+    """A PyTorch function on a torchao tensor, which internally runs other operators.
 
     Args:
         title: Name of its node.
-        codes: Names of codes that were quantized from a tensor inside, by the tensor's name.
+        codes: Names of codes that were quantized from a tensor inside the function, by the tensor's name.
     """
 
     title: str
@@ -60,7 +60,7 @@ class Watch:
     Args:
         recorder: The recorder.
         constants: Parameters and buffers by name.
-        changed: Those of them that the call changes.
+        changed: The constants among these that the call changes.
         recorded: Names of the constants that earlier calls recorded; updated.
         weights: Whether constants are recorded.
     """
@@ -86,7 +86,7 @@ class Watch:
         self._modules: list[tuple[str, str]] = [("", "")]
         self._composite: _Composite | None = None
         self._busy = False
-        """Whether a function is being recorded, which runs operators of no account."""
+        """Whether a function is being recorded, whose inner operators are ignored."""
 
     # -- modes -------------------------------------------------------------------------------------------------------
 
@@ -127,7 +127,7 @@ class Watch:
         self._modules.pop()
 
     def called(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Run a function; a function on a torchao tensor is recorded as one node."""
+        """Run a function. A function on a torchao tensor is recorded as one node."""
         op = None if self._busy or self._composite is not None else _operator_of(function, args, kwargs)
         if op is None:
             return function(*args, **kwargs)
@@ -189,7 +189,7 @@ class Watch:
         return result
 
     def _run_control_flow(self, op: Any, args: Sequence[Any], kwargs: Mapping[str, Any], title: str) -> Any:
-        """Run control flow, whose bodies are not watched, and record its results."""
+        """Run control flow and record its results. Operators inside are not watched."""
         inputs = [name for each in _flat(args, kwargs) if (name := self.name_of(each))]
         result = op(*args, **kwargs)
         self._put_results(title, result, {"op": str(op), "inputs": inputs})
@@ -205,7 +205,7 @@ class Watch:
         self._register(tensor, name)
 
     def name_of(self, value: Any) -> str | None:
-        """Return the name of a tensor, and record it if its producer was not watched; None for anything else."""
+        """Return the name of a tensor, and record it if its producer was not watched; None for other values."""
         if not _is_tensor(value):
             return None
         if value in self._known:
@@ -222,7 +222,7 @@ class Watch:
         return name
 
     def _record_again(self, old: str, tensor: Any) -> str:
-        """Record a tensor again whose memory was overwritten."""
+        """Record a tensor again after its memory was overwritten."""
         name = self._names.unique(f"{old}.changed")
         input_names = tuple(dict.fromkeys((old, self._writer.get(_memory(tensor), old))))
         put_tensor(self._recorder, name, tensor, node=name, op=CHANGED, inputs=input_names)
@@ -230,7 +230,7 @@ class Watch:
         return name
 
     def _put_constant(self, name: str, tensor: Any) -> None:
-        """Record a parameter or buffer, or a tensor of the code itself, once for all calls."""
+        """Record a parameter or buffer, or a tensor created by the model's code, once for all calls."""
         if name in self._changed:
             put_tensor(self._recorder, name, tensor)
         elif self._weights and name not in self._recorded:
@@ -242,7 +242,7 @@ class Watch:
         self._dtypes[name] = dtype_of(tensor.dtype) or ""
 
     def _note_writes(self, op: Any, given: Mapping[str, Any], title: str) -> None:
-        """Note the memory that an operator wrote."""
+        """Note the memory that an operator has written."""
         if not schema_of(op).is_mutable:
             return
         for argument in schema_of(op).arguments:
@@ -268,7 +268,7 @@ class Watch:
                 self._register(part, name)
 
     def _put_numbers(self, numbers: Mapping[str, np.ndarray], inputs: Sequence[str]) -> None:
-        """Record plain numbers in place of tensors."""
+        """Record plain numbers that take the place of tensors."""
         for name, number in numbers.items():
             if name not in self._recorded and self._weights:
                 input_dtypes = [self._dtypes[each] for each in inputs if each in self._dtypes]
@@ -278,7 +278,7 @@ class Watch:
     def _put_codes(
         self, op: Any, args: Sequence[Any], kwargs: Mapping[str, Any], codes: Any, composite: _Composite
     ) -> None:
-        """Record codes that are quantized from a tensor inside a function, as inputs of the function's node."""
+        """Record codes that a function quantizes from a tensor internally, as inputs of the function's node."""
         given = bound(op, args, kwargs)
         source: Any = args[0] if args else None
         if not _is_tensor(codes) or not _is_tensor(source) or codes.shape != source.shape or source not in self._known:
@@ -294,7 +294,7 @@ class Watch:
 
 
 def _operator_of(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Return the operator of a function that was called with torchao tensors; None if there is none."""
+    """Return the operator of a function that was called with torchao tensors; None without one."""
     import torch
 
     if not _class_of(args, kwargs):
@@ -309,7 +309,7 @@ def _operator_of(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) 
 
 
 def _class_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    """Return the class of the first wrapper tensor among arguments, as in torchao; "" for none."""
+    """Return the class of the first wrapper tensor (as in torchao) among the arguments; "" without one."""
     class_names = (type(each).__name__ for each in _flat(args, kwargs) if holds_others(each))
     return next(class_names, "")
 

@@ -1,4 +1,4 @@
-"""Write a graph with PyTorch's operators, and its constants, as an exported program of torch.export.
+"""Write a graph of PyTorch operators and its constants as an exported program of torch.export.
 
 A node has the operator's own name ("aten.conv2d.default"). Its inputs are the tensors among the operator's arguments,
 in the order of the schema, and its attributes are all other arguments, as in programs that are read.
@@ -25,12 +25,12 @@ def write(graph: Graph, constants: Mapping[str, np.ndarray], path: Path) -> None
     """Write a model file.
 
     Args:
-        graph: The graph, in PyTorch's operators and attributes, with dtype and shape of each input.
+        graph: The graph with PyTorch's operators and attributes, with dtype and shape of each input.
         constants: Its constants by name.
         path: The file to write.
 
     Raises:
-        BackendError: A part of the graph has no form in PyTorch, or the file cannot be written.
+        BackendError: A part of the graph cannot be represented in PyTorch, or the file cannot be written.
     """
     import torch
 
@@ -47,7 +47,7 @@ def write(graph: Graph, constants: Mapping[str, np.ndarray], path: Path) -> None
 
 
 def _module(graph: Graph, constants: Mapping[str, np.ndarray]) -> Any:
-    """Return a module that calls the operators of a graph one after the other."""
+    """Return a module that calls the operators of a graph in order."""
     import torch
     from torch import fx
 
@@ -120,7 +120,7 @@ def _value(value: Any, kind: str) -> Any:
 
 
 def _example(graph: Graph, name: str) -> Any:
-    """Return a tensor like an input."""
+    """Return an example tensor for an input."""
     info = graph.tensors[name]
     if info.dtype is None or info.shape is None or None in info.shape:
         raise ValueError(f"the input {name!r} has no dtype or no shape")

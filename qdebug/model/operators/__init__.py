@@ -1,8 +1,8 @@
-"""Facts of operators: a table with a row each, found by name (`of`), by the effect of a node (`plain`) or by a word.
+"""Operator traits: a table of operators, looked up by name (`of`), by a node's effect (`plain`) or by a word (`named`).
 
-`operators.of(node.op).moves` asks the recorded operator, `operators.plain(node).product` the operation behind a
-quantized or fused operator, `operators.named(node.op)` the operator that a word of any framework means. Unknown names
-have no traits. A new operator is a row of `qdebug.model.operators.table` and a kernel.
+`operators.of(node.op).moves` looks at the recorded operator, and `operators.plain(node).product` at the operation
+behind a quantized or fused operator. `operators.named(node.op)` finds the operator for a name in any framework. Unknown
+names do not have traits. A new operator is a row of `qdebug.model.operators.table` and a kernel.
 """
 
 from qdebug.model.operators.operator import Count, Domain, Gate, Move, Operator, PackedWeight, RealForm, Sums

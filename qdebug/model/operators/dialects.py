@@ -1,7 +1,7 @@
-"""Translate nodes of TensorFlow Lite, PyTorch and OpenVINO into ONNX, attributes included. Begin at `translated`.
+"""Translate nodes of TensorFlow Lite, PyTorch and OpenVINO to ONNX, including attributes. Begin at `translated`.
 
 A node is translated only if everything that its result depends on was recorded; nothing is assumed. The rules for
-PyTorch are in `torch_rules`, those for OpenVINO in `openvino_rules`. Source of TensorFlow Lite's definitions:
+PyTorch are in `torch_rules`, the rules for OpenVINO in `openvino_rules`. Source of TensorFlow Lite's definitions:
 tensorflow/lite/schema/schema.fbs.
 """
 
@@ -44,12 +44,12 @@ __all__ = ["Translated", "translated"]
 
 
 def translated(node: Node, graph: Graph, constants: Constants = no_constants) -> Translated | None:
-    """Translate a node of another framework into ONNX; None if it is ONNX's, or its record is incomplete.
+    """Translate a node of another framework to ONNX; None if it is an ONNX node, or if its record is incomplete.
 
     Args:
         node: The node.
-        graph: Its graph, for ranks and extents of tensors.
-        constants: Values of its constants: axes and widths may be inputs where ONNX has attributes.
+        graph: Its graph, for the ranks and extents of tensors.
+        constants: Values of its constants, since axes and widths may be inputs that are attributes in ONNX.
     """
     open_vino = is_openvino(node, graph)
     if not (open_vino or is_foreign(node)) or not node.outputs:
@@ -72,7 +72,7 @@ _NO_ACTIVATION = ("NONE", "none", "", 0, None)
 
 
 def _activation(foreign: ForeignNode) -> dict[str, AttrValue]:
-    """Return the fused activation of TensorFlow Lite as attributes of ONNX Runtime."""
+    """Return TensorFlow Lite's fused activation as attributes of ONNX Runtime."""
     name = foreign.stated("fused_activation_function", "fused_activation")
     if name in _NO_ACTIVATION:
         return {}
@@ -83,7 +83,7 @@ def _activation(foreign: ForeignNode) -> dict[str, AttrValue]:
 
 
 def _with_activation(foreign: ForeignNode, translation: Translated) -> Translated:
-    """Return a node of PyTorch with its fused activation, from a delegate or from its name."""
+    """Return a PyTorch node with its fused activation, from a delegate or from the node's name."""
     is_stated = any(name in foreign.node.attrs for name in ("fused_activation_function", "fused_activation"))
     plain = foreign.plain.attrs
     fused = _activation(foreign) if is_stated else {name: plain[name] for name in _ACTIVATION if name in plain}
@@ -112,7 +112,7 @@ def _lite_window(foreign: ForeignNode) -> dict[str, AttrValue]:
 
 
 def _is_hybrid(foreign: ForeignNode) -> bool:
-    """Return whether real data meet a quantized weight; TensorFlow Lite then quantizes the data at run time."""
+    """Return whether real data is combined with a quantized weight, for which TensorFlow Lite quantizes at run time."""
     data, weight = (foreign.graph.tensors.get(name) for name in foreign.node.inputs[:2])
     return weight is not None and weight.quant is not None and (data is None or data.quant is None)
 
@@ -138,7 +138,7 @@ def _lite_conv(foreign: ForeignNode) -> Translated:
 
 
 def _lite_fully_connected(foreign: ForeignNode) -> Translated:
-    """Data of any rank are rows of the weight's width; the result keeps their dimensions, or is a matrix."""
+    """Treat data of any rank as rows of the weight's width. The result keeps their dimensions, or is a matrix."""
     if foreign.optional(0, "weights_format"):  # the weight is in a shuffled format
         raise UntranslatableError
     data_extents, weight, output_extents = (
@@ -159,7 +159,7 @@ def _lite_fully_connected(foreign: ForeignNode) -> Translated:
 
 
 def _hybrid_weight(foreign: ForeignNode, axis: int | None) -> QuantParams:
-    """Return the scales of a quantized weight, one or one along an axis, with a zero point of 0."""
+    """Return the scales of a quantized weight, one or one per index along an axis, with a zero point of 0."""
     quant = foreign.graph.tensors[foreign.node.inputs[1]].quant
     if quant is None or np.any(quant.zero_point) or (quant.per_channel and quant.axis != axis):
         raise UntranslatableError
@@ -169,7 +169,7 @@ def _hybrid_weight(foreign: ForeignNode, axis: int | None) -> QuantParams:
 def _lite_hybrid(
     foreign: ForeignNode, op: str, attrs: dict[str, AttrValue], turns: Mapping[str, tuple[int, ...]], *, symmetric: bool
 ) -> Translated:
-    """Translate real data times a quantized weight: data are rounded to codes by the range of each row or sample."""
+    """Translate real data times a quantized weight. The data is quantized by the range of each row or sample."""
     data, weight, *bias = foreign.node.inputs
     quant = foreign.graph.tensors[weight].quant
     if quant is None:
@@ -194,7 +194,10 @@ def _lite_pool(foreign: ForeignNode) -> Translated:
 
 
 def _lite_transposed_conv(foreign: ForeignNode) -> Translated:
-    """The output extents are the first input; the remainder is padding, more of it at the end."""
+    """Translate a transposed convolution, whose output extents are its first input.
+
+    An odd padding is larger at the end.
+    """
     _, weight, data, *bias = foreign.node.inputs
     extents, data_extents, output_extents = (
         foreign.extents(name)[1:3] for name in (weight, data, foreign.node.outputs[0])
@@ -227,7 +230,7 @@ def _lite_matmul(foreign: ForeignNode) -> Translated:
 
 
 def _lite_resize(foreign: ForeignNode) -> Translated:
-    """Resize two of four dimensions; the nearest element at pixel centers is rounded down."""
+    """Translate a resize of two of four dimensions. At pixel centers, the nearest element is rounded down."""
     aligned, centred = (flag(foreign.optional(0, name)) for name in ("align_corners", "half_pixel_centers"))
     placing = "align_corners" if aligned else "half_pixel" if centred else "asymmetric"
     attrs: dict[str, AttrValue] = {"mode": "linear", "axes": (1, 2)}
@@ -255,7 +258,7 @@ def _lite_concat(foreign: ForeignNode) -> Translated:
 
 
 def _lite_pad(foreign: ForeignNode) -> Translated:
-    """The widths are a constant (dimensions, 2)."""
+    """Translate a padding whose widths are a constant (dimensions, 2)."""
     pairs = foreign.numbers(1)
     mode = foreign.stated("mode") if "MIRROR" in foreign.node.op else "constant"
     value = foreign.node.inputs[2] if len(foreign.node.inputs) > 2 else ""
@@ -280,7 +283,7 @@ def _lite_slice(foreign: ForeignNode) -> Translated:
 
 
 def _lite_split(foreign: ForeignNode) -> Translated:
-    """A SPLIT reads its axis before the data, a SPLIT_V the sizes and the axis after it."""
+    """Translate SPLIT, whose axis comes before the data, and SPLIT_V, whose sizes and axis come after."""
     sized = len(foreign.node.inputs) == 3
     (axis,) = foreign.numbers(2 if sized else 0)
     data = foreign.node.inputs[0 if sized else 1]
@@ -290,7 +293,7 @@ def _lite_split(foreign: ForeignNode) -> Translated:
 
 
 def _lite_select(foreign: ForeignNode) -> Translated:
-    """Translate SELECT: the older version selects rows by a one-dimensional condition, the newer broadcasts it."""
+    """Translate SELECT. The older version selects rows by a one-dimensional condition, the newer one broadcasts it."""
     ranks = {len(foreign.extents(name)) for name in foreign.node.inputs}
     if len(ranks) > 1 and not foreign.node.op.endswith("V2"):
         raise UntranslatableError
@@ -298,7 +301,7 @@ def _lite_select(foreign: ForeignNode) -> Translated:
 
 
 def _lite_quantize(foreign: ForeignNode) -> Translated:
-    """Translate QUANTIZE of codes, which rescales them; QUANTIZE of real numbers is left unchanged."""
+    """Translate a QUANTIZE that rescales codes. A QUANTIZE of real numbers is left unchanged."""
     info = foreign.graph.tensors.get(foreign.node.inputs[0])
     if info is None or info.quant is None:
         raise UntranslatableError

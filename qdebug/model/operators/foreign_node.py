@@ -1,4 +1,4 @@
-"""A node of another framework as recorded, and translation rules that several frameworks share."""
+"""A recorded node of another framework, and translation rules shared by several frameworks."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ CONTRIBUTED = "com.microsoft"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Translated:
-    """A node translated into ONNX.
+    """A node translated to ONNX.
 
     Args:
         node: The node.
-        turns: Permutations of constants whose dimensions have another order in ONNX.
-        merged: Constants whose first two dimensions are one in ONNX.
-        constants: New constants, by name: the framework states them otherwise.
+        turns: Permutations for constants whose dimensions have a different order in ONNX.
+        merged: Constants whose first two dimensions are a single dimension in ONNX.
+        constants: New constants by name, for values that the framework states in a different form.
     """
 
     node: Node
@@ -57,20 +57,20 @@ class Translated:
 
 
 Constants = Callable[[str], np.ndarray | None]
-"""Returns the values of a constant by its name; None if it is no constant, or not recorded."""
+"""Returns the values of a constant by name; None if it is not a constant, or not recorded."""
 
 
 def no_constants(name: str) -> None:
-    """Return None for any name, if no constants are known."""
+    """Return None for any name, for use if constants are unknown."""
 
 
 class UntranslatableError(Exception):
-    """Something that the result depends on was not recorded, or has no equal in ONNX."""
+    """Something that determines the result was not recorded, or does not have an ONNX equivalent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignNode:
-    """A node of another framework with access to its recorded attributes, extents and constants."""
+    """A node of another framework, with access to its recorded attributes, extents and constants."""
 
     node: Node
     plain: Node
@@ -78,18 +78,18 @@ class ForeignNode:
     constants: Constants
 
     def stated(self, *names: str) -> Any:
-        """Return the first stated attribute of some names."""
+        """Return the first of the named attributes that is stated."""
         for name in names:
             if name in self.node.attrs:
                 return self.node.attrs[name]
         raise UntranslatableError
 
     def optional(self, default: Any, *names: str) -> Any:
-        """Return the first stated attribute of some names, or the framework's default."""
+        """Return the first of the named attributes that is stated, or the framework's default."""
         return next((self.node.attrs[name] for name in names if name in self.node.attrs), default)
 
     def sizes(self, count: int, *names: str, default: Any = None) -> tuple[int, ...]:
-        """Return an attribute of one number, or of one for each dimension, as one for each."""
+        """Return an attribute that holds a single number or one per dimension, as one per dimension."""
         value = self.stated(*names) if default is None else self.optional(default, *names)
         numbers = tuple(int(each) for each in value) if isinstance(value, tuple | list) else (int(value),)
         if len(numbers) not in (1, count):
@@ -105,12 +105,12 @@ class ForeignNode:
         return tuple(extent for extent in shape if extent is not None)
 
     def known(self, position: int) -> tuple[int, ...] | None:
-        """Return the integers of a constant input, flat; None if unknown."""
+        """Return the integers of a constant input as a flat tuple; None if unknown."""
         values = self.constants(self.node.inputs[position])
         return None if values is None else tuple(int(each) for each in values.reshape(-1))
 
     def numbers(self, position: int) -> tuple[int, ...]:
-        """Return the integers of a constant input, flat."""
+        """Return the integers of a constant input as a flat tuple."""
         values = self.known(position)
         if values is None:
             raise UntranslatableError
@@ -138,7 +138,7 @@ class ForeignNode:
         merged: frozenset[str] = frozenset(),
         constants: Mapping[str, np.ndarray] | None = None,
     ) -> Translated:
-        """Return the node with an operator and attributes of ONNX; `constants` have the keys passed to `new`."""
+        """Return the node with an ONNX operator and attributes; `constants` have the keys passed to `new`."""
         kept_attrs = {name: self.node.attrs[name] for name in ("channels_last",) if name in self.node.attrs}
         node = replace(
             self.node,
@@ -157,26 +157,26 @@ class ForeignNode:
 
 
 Rule = Callable[[ForeignNode], Translated]
-"""Translates a node into ONNX; raises `UntranslatableError` if it cannot."""
+"""Translates a node to ONNX, or raises `UntranslatableError`."""
 
 
 def flag(value: object) -> int:
-    """Return 1 for a true value: a boolean, a number or a word."""
+    """Return 1 for a true value, which may be a boolean, a number or a word; else 0."""
     return int(str(value).lower() in ("true", "1"))
 
 
 def reshape(foreign: ForeignNode) -> Translated:
-    """Translate a reshape; the output extents define it completely."""
+    """Translate a reshape, which is completely defined by the output extents."""
     shape = foreign.extents(foreign.node.outputs[0])
     return foreign.as_onnx("Reshape", {"shape": shape, "allowzero": 1}, inputs=foreign.node.inputs[:1])
 
 
 def reduced(foreign: ForeignNode, axes: tuple[int, ...] | None) -> Translated:
-    """Translate a reduction; the output extents tell whether dimensions are kept, and must fit the axes.
+    """Translate a reduction. The output extents determine whether dimensions are kept, and must match the axes.
 
     Args:
         foreign: The node.
-        axes: The axes; None if a second input states them and its values are unknown.
+        axes: The axes; None if they are a second input with unknown values.
     """
     input_extents, output_extents = (
         foreign.extents(name) for name in (foreign.node.inputs[0], foreign.node.outputs[0])
@@ -196,7 +196,7 @@ def reduced(foreign: ForeignNode, axes: tuple[int, ...] | None) -> Translated:
 
 
 def by_channel(foreign: ForeignNode) -> Translated:
-    """Translate a PRelu; a one-dimensional slope is per channel, in ONNX (channels, 1, ...)."""
+    """Translate a PRelu. A one-dimensional slope is per channel, which is (channels, 1, ...) in ONNX."""
     data, slope = foreign.node.inputs
     rank, extents = len(foreign.extents(data)), foreign.extents(slope)
     if len(extents) != 1 or extents == (1,) or rank < 3:
@@ -215,7 +215,7 @@ def reduced_by_input(foreign: ForeignNode) -> Translated:
 
 
 def turned_by_input(foreign: ForeignNode) -> Translated:
-    """Translate a transposition whose order is its second input; an empty one reverses all dimensions."""
+    """Translate a transposition whose order is its second input. An empty order reverses all dimensions."""
     rank = len(foreign.extents(foreign.node.inputs[0]))
     order = foreign.numbers(1) or tuple(reversed(range(rank)))
     return foreign.as_onnx("Transpose", {"perm": order}, inputs=foreign.node.inputs[:1])
@@ -235,10 +235,10 @@ def sliced(
     Args:
         foreign: The node.
         starts: First index along each axis.
-        ends: End index (exclusive); beyond the array for its end.
-        steps: Steps; negative to go backwards.
+        ends: End index (exclusive) along each axis; an index beyond the array means its end.
+        steps: Steps along each axis; negative steps go backwards.
         axes: The axes; the first dimensions if None.
-        free: For starts and ends, 1 for each axis that begins or ends at the array's own end instead.
+        free: For starts and for ends, 1 for each axis on which the index is ignored and the array's own end is used.
     """
     firsts, lasts = list(starts), list(ends)
     for at, step in enumerate(steps):
@@ -256,7 +256,7 @@ def sliced(
 
 
 _FAR = int(np.iinfo(np.int64).max)
-"""A place beyond every array."""
+"""An index beyond the end of any array."""
 
 
 BORDERS: Mapping[object, str] = MappingProxyType(
@@ -270,17 +270,17 @@ BORDERS: Mapping[object, str] = MappingProxyType(
         "circular": "wrap",
     }
 )
-"""Padding modes by the words of each framework; modes that repeat the border too are missing in ONNX."""
+"""Padding modes by the words of each framework. ONNX lacks modes that also repeat the border."""
 
 
 def padded(foreign: ForeignNode, pads: tuple[int, ...], mode: object, *, value: str = "") -> Translated:
-    """Translate a padding by widths before all dimensions, then after all dimensions.
+    """Translate a padding, given the widths before all dimensions and then after all dimensions.
 
     Args:
         foreign: The node.
         pads: The widths.
-        mode: The padding mode, in the framework's word.
-        value: The input with the fill value, if there is one.
+        mode: The padding mode, as the framework names it.
+        value: The input with the fill value; "" without one.
     """
     if mode not in BORDERS or len(pads) != 2 * len(foreign.extents(foreign.node.inputs[0])):
         raise UntranslatableError
@@ -289,7 +289,7 @@ def padded(foreign: ForeignNode, pads: tuple[int, ...], mode: object, *, value: 
 
 
 def unary(foreign: ForeignNode) -> Translated:
-    """Translate a function of one input; attributes that its name implies are kept."""
+    """Translate a function of one input. Attributes that its name implies are kept."""
     if len(foreign.node.inputs) != 1:
         raise UntranslatableError
     return foreign.as_onnx(
@@ -305,7 +305,7 @@ def binary(foreign: ForeignNode) -> Translated:
 
 
 REDUCTIONS = ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd")
-"""Reductions over axes, as ONNX names them."""
+"""Reductions over axes, under their ONNX names."""
 SIMPLE = (
     "Relu",
     "Clip",
@@ -327,4 +327,4 @@ SIMPLE = (
     "Softsign",
     "Mish",
 )
-"""Functions of one input without attributes, or with attributes that their names imply."""
+"""Functions of one input that do not have attributes, or whose attributes their names imply."""

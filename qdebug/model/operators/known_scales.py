@@ -1,9 +1,9 @@
-"""Derive quantization parameters from the structure of a graph: which tensors are codes, and their scales.
+"""Derive quantization parameters from the structure of a graph: which tensors hold codes, and their scales.
 
 Facts come from the inputs of quantizing operators and from stated parameters of other tensors, never from names. If the
 scale of the data is computed at run time (DynamicQuantizeLinear, ConvInteger, MatMulInteger), the graph states only the
-scale of the weight: the sums are multiplied by the product of two scales, one chosen with the data's codes, and a
-constant, the weight's. Begin at `quant_facts`.
+scale of the weight. The sums are multiplied by the product of two scales: the data's, chosen together with its codes,
+and the weight's, which is a constant. Begin at `quant_facts`.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class WeightScale:
     Args:
         tensor: The weight's codes.
         zero_point: Name of its zero point; "" for 0.
-        scale: One scale, or one for each channel.
-        axis: Dimension of the channels; counted from the last if negative.
+        scale: One scale, or one per channel.
+        axis: Channel dimension; a negative one counts from the end.
     """
 
     tensor: str
@@ -44,7 +44,7 @@ def weight_scales(nodes: Sequence[Node], constant: Callable[[str], np.ndarray | 
 
     Args:
         nodes: In topological order.
-        constant: Returns the elements of a small constant by name; None if it is none.
+        constant: Returns the elements of a small constant by name; None for other tensors.
     """
     producers = {name: node for node in nodes for name in node.outputs if name}
     readers: dict[str, list[Node]] = {}
@@ -68,7 +68,7 @@ def _scale(
     readers: Mapping[str, Sequence[Node]],
     constant: Callable[[str], np.ndarray | None],
 ) -> np.ndarray | None:
-    """Return the constant factor of a node's sums beside the scale of the data."""
+    """Return the constant factor of a node's sums, apart from the scale of the data."""
     for _, name in _factors(node, producers, readers):
         factor = constant(name)
         if factor is not None:
@@ -79,10 +79,10 @@ def _scale(
 def _factors(
     node: Node, producers: Mapping[str, Node], readers: Mapping[str, Sequence[Node]]
 ) -> Iterator[tuple[Node, str]]:
-    """Yield the products of scales that multiply a node's sums, each with the factor that is not the data's.
+    """Yield the products of scales that multiply a node's sums, each with the factor that is not the data's scale.
 
     Args:
-        node: A node that outputs sums of codes.
+        node: A node that outputs integer sums.
         producers: The producer of each tensor.
         readers: The consumers of each tensor.
     """
@@ -103,11 +103,11 @@ def _factors(
 
 
 def scale_of_codes(graph: Graph, codes: str) -> tuple[Node, str] | None:
-    """Find the node that reads the scale of some codes, and the name of that scale; None if there is none.
+    """Find the node that reads the scale of codes, and the name of that scale; None if there is none.
 
     Args:
         graph: The graph.
-        codes: The tensor.
+        codes: The tensor of codes.
     """
     producers = {name: node for node in graph.nodes for name in node.outputs if name}
     for node in graph.consumers(codes):
@@ -121,7 +121,7 @@ def scale_of_codes(graph: Graph, codes: str) -> tuple[Node, str] | None:
 
 
 def _runtime_scale(codes: str, producers: Mapping[str, Node]) -> str | None:
-    """Return the scale that was chosen at run time with some codes; None if none was."""
+    """Return the scale that was chosen at run time together with codes; None without one."""
     node = producers.get(codes)
     while node is not None and (operators.of(node.op).arranges or operators.of(node.op).keeps_values):
         node = producers.get(node.inputs[0])
@@ -130,10 +130,10 @@ def _runtime_scale(codes: str, producers: Mapping[str, Node]) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """Access to facts of the graph around quantizing operators.
+    """Access to facts about the graph around quantizing operators.
 
     Args:
-        constant: Returns the elements of a small constant by name; None if it is none.
+        constant: Returns the elements of a small constant by name; None for other tensors.
         dtype: Returns the logical dtype of a tensor; None if unknown.
         rank: Returns the number of dimensions of a tensor; None if unknown.
     """
@@ -164,7 +164,7 @@ _SLOTS: dict[str, tuple[_Slot, ...]] = {
 
 
 def _slots(node: Node) -> tuple[_Slot, ...]:
-    """Return the quantized operands of a node, each followed by a scale and a zero point, and its output."""
+    """Return a node's quantized operands, each followed by a scale and a zero point, and its output."""
     row = operators.of(node.op)
     if row.real is None:
         return _SLOTS.get(node.op, ())
@@ -187,7 +187,7 @@ def _name(names: Sequence[str], position: int) -> str:
 
 
 def states_scale(node: Node) -> bool:
-    """Return whether a node carries the scale of the codes that it writes."""
+    """Return whether a node states the scale of the codes that it writes."""
     return any(slot.output for slot in _slots(node))
 
 
@@ -196,7 +196,8 @@ def quant_facts(
 ) -> dict[str, QuantParams]:
     """Return the quantization parameters of every tensor that holds codes.
 
-    Stated parameters win over a producer's, and these over a consumer's; nodes that only pass codes on may lie between.
+    Stated parameters take precedence over a producer's, and a producer's over a consumer's. There may be nodes in
+    between that only pass codes on.
 
     Args:
         nodes: In topological order.
@@ -251,7 +252,7 @@ def _params(node: Node, slot: _Slot, tensor: str, facts: Facts) -> QuantParams |
 
 
 def _weight(weight: WeightScale, facts: Facts) -> QuantParams | None:
-    """Return the parameters of a weight whose data have a scale chosen at run time."""
+    """Return the parameters of a weight that is combined with data whose scale is chosen at run time."""
     zero = facts.constant(weight.zero_point) if weight.zero_point else np.zeros(1, np.int64)
     dtype = facts.dtype(weight.zero_point or weight.tensor)
     axis = _axis(weight.axis, facts.rank(weight.tensor)) if weight.scale.size > 1 else None

@@ -1,6 +1,6 @@
-"""Translate nodes of OpenVINO into ONNX. Source: OpenVINO's operation sets 1 to 16.
+"""Translate nodes of OpenVINO to ONNX. Source: OpenVINO's operation sets 1 to 16.
 
-If ONNX has an operator of the same name, an attribute, the number of inputs, or the rest of the graph decide.
+If ONNX has an operator with the same name, an attribute, the number of inputs, or the rest of the graph decides.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _conv(foreign: ForeignNode) -> Translated:
 
 
 def _activation(foreign: ForeignNode) -> dict[str, AttrValue]:
-    """Return the fused activation of a runtime, as ONNX Runtime states it."""
+    """Return the fused activation of a runtime in ONNX Runtime's form."""
     fused_attrs = {
         name: foreign.node.attrs[name] for name in ("activation", "activation_params") if name in foreign.node.attrs
     }
@@ -82,7 +82,7 @@ def _activation(foreign: ForeignNode) -> dict[str, AttrValue]:
 
 
 def _without_groups(foreign: ForeignNode, weight: str) -> tuple[str, bool]:
-    """Return the constant weight of a grouped convolution, and whether it has a dimension for groups.
+    """Return the constant weight of a grouped convolution, and whether it has a separate group dimension.
 
     OpenVINO's weight is (groups, out, in, ...), or (groups, in, out, ...) for a transposed one. If it is a reshape of a
     constant with merged first dimensions, that constant is ONNX's weight.
@@ -139,7 +139,7 @@ def _pad(foreign: ForeignNode) -> Translated:
 
 
 def _bounded_slope(foreign: ForeignNode) -> Translated:
-    """Translate gates that are linear between two ends; HSigmoid is (x + 3) / 6, other parameters are inputs."""
+    """Translate gates that are linear between two bounds. HSigmoid is (x + 3) / 6; other parameters are inputs."""
     if len(foreign.node.inputs) == 1:
         return foreign.as_onnx(attrs={"alpha": 1 / 6, "beta": 0.5})
     alpha, beta = (float(foreign.values(name).reshape(())) for name in foreign.node.inputs[1:])
@@ -166,7 +166,7 @@ _TYPES: Mapping[str, int] = MappingProxyType(
     {"f32": 1, "u8": 2, "i8": 3, "u16": 4, "i16": 5, "i32": 6, "i64": 7, "boolean": 9, "f16": 10, "f64": 11}
     | {"u32": 12, "u64": 13, "bf16": 16}
 )
-"""ONNX's number of an element type (TensorProto.DataType)."""
+"""ONNX's numbers of element types (TensorProto.DataType)."""
 
 
 def _cast(foreign: ForeignNode) -> Translated:
@@ -177,14 +177,17 @@ def _cast(foreign: ForeignNode) -> Translated:
 
 
 def _split(foreign: ForeignNode) -> Translated:
-    """The axis is an input; the output extents are the sizes of the parts."""
+    """Translate a split. Its axis is an input, and the output extents are the sizes of the parts."""
     axis = foreign.numbers(1)[0] % len(foreign.extents(foreign.node.inputs[0]))
     parts = tuple(foreign.extents(name)[axis] for name in foreign.node.outputs)
     return foreign.as_onnx(attrs={"axis": axis, "split": parts}, inputs=foreign.node.inputs[:1])
 
 
 def _slice(foreign: ForeignNode) -> Translated:
-    """StridedSlice has masks with a number for each dimension; Slice has its steps before its axes."""
+    """Translate a slice.
+
+    StridedSlice has masks with one number per dimension, and Slice has its steps before its axes.
+    """
     if "Strided" not in foreign.node.op:
         data, start, stop, step, *axes = foreign.node.inputs
         return foreign.as_onnx(inputs=(data, start, stop, *(axes or ("",)), step))
@@ -198,7 +201,7 @@ def _slice(foreign: ForeignNode) -> Translated:
 
 
 def _gather(foreign: ForeignNode) -> Translated:
-    """The axis is an input."""
+    """Translate a gather, whose axis is an input."""
     if flag(foreign.optional(0, "batch_dims")):
         raise UntranslatableError
     return foreign.as_onnx(attrs={"axis": foreign.numbers(2)[0]}, inputs=foreign.node.inputs[:2])
@@ -242,7 +245,7 @@ _MODES = MappingProxyType({"nearest": "nearest", "linear": "linear", "linear_onn
 
 
 def _interpolate(foreign: ForeignNode) -> Translated:
-    """Translate extents or scales of some axes; both are inputs in the older operation, one in the newer."""
+    """Translate extents or scales for some axes. The older operation has both as inputs, the newer only one."""
     mode, placing = (str(foreign.stated(name)).lower() for name in ("mode", "coordinate_transformation_mode"))
     padded_first = any(int(each) for name in ("pads_begin", "pads_end") for each in foreign.optional((), name))
     if mode not in _MODES or placing not in _PLACINGS or padded_first or flag(foreign.optional(0, "antialias")):
@@ -272,7 +275,7 @@ _NAMES = frozenset(
         *("Interpolate", "StridedSlice", "VariadicSplit", "BatchNormInference", "FakeQuantize"),
     )
 )
-"""Operator names that only OpenVINO spells this way."""
+"""Operator names whose spelling is unique to OpenVINO."""
 _ATTRS = frozenset(
     (
         *("transpose_a", "transpose_b", "pads_begin", "pads_end", "exclude-pad", "exclude_pad", "rounding_type"),
@@ -287,19 +290,19 @@ _ATTRS = frozenset(
         ),
     )
 )
-"""Attributes that only OpenVINO has; they distinguish operators of equal names."""
+"""Attributes that only OpenVINO uses, which distinguish operators with equal names."""
 _INPUTS: Mapping[str, int] = MappingProxyType({"Transpose": 2, "Gather": 3, "HardSigmoid": 3, "Swish": 2})
-"""Operators of which OpenVINO has so many inputs, and ONNX fewer and attributes."""
+"""Operators and their number of inputs in OpenVINO, for which ONNX has fewer inputs and uses attributes."""
 _EITHER = frozenset(("PRelu", "Slice"))
-"""Operators that read their inputs in another way under the same name."""
+"""Operators with the same name whose inputs have a different meaning."""
 
 
 def is_openvino(node: Node, graph: Graph) -> bool:
-    """Return whether a node is OpenVINO's, where ONNX has another or no operator of its name.
+    """Return whether a node is OpenVINO's, if ONNX has a different operator with its name, or none.
 
     Args:
         node: The node.
-        graph: Its graph, whose other nodes decide ambiguous cases.
+        graph: Its graph. In ambiguous cases, its other nodes decide.
     """
     if _is_plainly(node) or len(node.inputs) == _INPUTS.get(node.op):
         return True
@@ -351,4 +354,4 @@ OPENVINO: Mapping[str, Rule] = MappingProxyType(
         **dict.fromkeys(SIMPLE, unary),
     }
 )
-"""The rule for each operator, as ONNX names it."""
+"""The rule for each operator, under its ONNX name."""

@@ -1,4 +1,4 @@
-"""The traits of an operator: one row of the table, and the rules that follow from them."""
+"""The traits of an operator: one row of the table, and the rules derived from them."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ class Move(Enum):
     """How an operator picks, repeats and arranges the elements of its inputs."""
 
     TRANSPOSE = auto()
-    """Turns dimensions."""
+    """Permutes dimensions."""
     TO_BLOCKS = auto()
     """Arranges channels in blocks."""
     FROM_BLOCKS = auto()
-    """Undoes that."""
+    """Undoes an arrangement in blocks."""
     RESHAPE = auto()
-    """Gives the elements in the same order in dimensions of its own."""
+    """Keeps the order of elements but changes the dimensions."""
     UNSQUEEZE = auto()
-    """Puts dimensions of extent 1 in."""
+    """Inserts dimensions of extent 1."""
     SQUEEZE = auto()
-    """Takes dimensions of extent 1 out."""
+    """Removes dimensions of extent 1."""
     SLICE = auto()
-    """Takes a range of places along axes."""
+    """Selects a range of positions along axes."""
     GATHER = auto()
-    """Picks places along an axis by indices, whose dimensions take the place of the axis."""
+    """Selects positions along an axis by indices, whose dimensions replace the axis."""
     JOIN = auto()
-    """Puts its inputs one after the other along an axis."""
+    """Concatenates its inputs along an axis."""
     OTHER = auto()
-    """Repeats, splits or passes them."""
+    """Repeats, splits or passes elements."""
 
 
 class Count(Enum):
-    """The kind of a result that is never in codes, even where the inputs are."""
+    """The kind of a result that is never quantized, even if the inputs are."""
 
     COMPARISON = auto()
     """Which of two elements is the larger, or whether they are equal."""
@@ -50,12 +50,12 @@ class Count(Enum):
 
 
 class Sums(Enum):
-    """The terms that each element of a result sums, which determines their number."""
+    """The terms that are summed for each element of a result, which determine their number."""
 
     FILTER = auto()
     """Products of the data in a window and a filter."""
     SCATTER = auto()
-    """Products that a filter spreads over the result; how many meet in one element depends on its place."""
+    """Products that a filter spreads over the result. The number of terms per element depends on its position."""
     MATRIX = auto()
     """Products of a row and a column."""
     WINDOW = auto()
@@ -72,9 +72,9 @@ class RealForm:
 
     Args:
         op: The float operator.
-        data: Positions of its inputs among those of the quantized operator.
-        out: Position of the scale of its output; the zero point follows it.
-        step: For any number of inputs: the distance between them, from the position in `data` on.
+        data: Positions of its inputs among the inputs of the quantized operator.
+        out: Position of the scale of its output, which the zero point follows.
+        step: For any number of inputs: the distance between them, starting at the position in `data`.
     """
 
     op: str
@@ -83,7 +83,7 @@ class RealForm:
     step: int = 0
 
     def positions(self, count: int) -> tuple[int, ...]:
-        """Return the positions of the data of a node with a number of inputs."""
+        """Return the positions of the data of a node with the given number of inputs."""
         return tuple(range(self.data[0], count, self.step)) if self.step else self.data
 
 
@@ -104,7 +104,7 @@ class Domain:
     ends: bool = True
 
     def holds(self, value: float) -> bool:
-        """Return whether the function is finite at a finite value, overflow aside."""
+        """Return whether the function is finite at a finite value, disregarding overflow."""
         return self.low <= value <= self.high if self.ends else self.low < value < self.high
 
 
@@ -115,8 +115,8 @@ class Gate:
     Args:
         op: The operator that computes the gate.
         attrs: Its attributes.
-        factor: Attribute of the activation that its input is multiplied by before the gate; empty for none.
-        usual: That factor where the attribute is left out.
+        factor: Attribute of the activation by which its input is multiplied before the gate; empty without one.
+        usual: Default of that factor.
     """
 
     op: str
@@ -127,7 +127,7 @@ class Gate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedWeight:
-    """A weight that is packed codes of a few bits, with a scale for each block.
+    """A weight stored as packed codes of a few bits, with one scale per block.
 
     Args:
         layout: "columns", "levels" or "table", see `qdebug.replay.blockwise_weight`.
@@ -140,7 +140,7 @@ class PackedWeight:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
-    """One operator and its traits; an operator that is not in the table has none."""
+    """One operator and its traits. An operator that is not in the table does not have any."""
 
     name: str  # as ONNX or ONNX Runtime names it
     plain: str = ""  # the operator without how it is computed: Conv for QLinearConv
@@ -235,7 +235,7 @@ class Operator:
 
     @property
     def arranges(self) -> bool:
-        """Whether it returns each element once, in another order or other dimensions."""
+        """Whether it returns each element exactly once, in a different order or shape."""
         return self.transposes or self.reshapes
 
     @property
@@ -245,17 +245,17 @@ class Operator:
 
     @property
     def clamps(self) -> bool:
-        """Whether it clamps its input to an interval, and changes nothing inside."""
+        """Whether it clamps its input to an interval, and leaves values inside unchanged."""
         return self.least is not None or self.bounded
 
     @property
     def extreme(self) -> bool:
-        """Whether it returns the largest or the smallest of its operands, element by element."""
+        """Whether it returns the largest or smallest of its operands, element by element."""
         return self.selects and self.commutes
 
     @property
     def goes_into_weights(self) -> bool:
-        """Whether backends fold it, with a constant, into the weight and the bias of the preceding node."""
+        """Whether backends fold it, together with a constant, into the weight and bias of the preceding node."""
         return self.scales_channels or self.neutral is not None
 
     @property
@@ -280,17 +280,17 @@ class Operator:
 
     @property
     def leaves_scale(self) -> bool:
-        """Whether an input error has the same size in its result, whatever its constants."""
+        """Whether an error of the input has the same size in the result, independent of constants."""
         return self.adds or self.clamps or self.extreme or self.converts_codes
 
     @property
     def reads_by_place(self) -> bool:
-        """Whether its result depends on the order of dimensions, which no framework changes for it."""
+        """Whether its result depends on the order of dimensions, which frameworks therefore do not change."""
         return self.moves is Move.RESHAPE or self.recurrent or (self.ordered and self.sums is Sums.MATRIX)
 
     @property
     def rounds_by_element(self) -> bool:
-        """Whether each element is rounded in proportion to the input elements that it is computed from."""
+        """Whether each element is rounded in proportion to the input elements from which it is computed."""
         is_simple = self.exact or self.adds or self.casts or self.moves is not None
         return is_simple or self.neutral is not None or self.least is not None
 
@@ -301,7 +301,7 @@ class Operator:
 
     @property
     def own_dimensions(self) -> bool:
-        """Whether the layout of its input implies nothing for its result."""
+        """Whether the layout of its input implies nothing about its result."""
         return self.moves in (Move.RESHAPE, Move.UNSQUEEZE) or self.sums is Sums.MATRIX
 
     @property
@@ -322,18 +322,18 @@ class Operator:
 
     @property
     def rescales(self) -> bool:
-        """Whether it needs scales between codes: it does more than move or select codes."""
+        """Whether it needs scales between codes, since it does more than move or select codes."""
         return self.unit in _RESCALES
 
     @property
     def passes_codes(self) -> bool:
-        """Whether its output has the scale of its first input, if that is in codes."""
+        """Whether its output has the scale of its first input, if that input is quantized."""
         selected = self.selects and self.data == (0,) and not self.picks_index
         return self.moves is not None or self.resizes or selected
 
     @property
     def takes_clamp(self) -> bool:
-        """Whether it can absorb a following clamp, which on codes only changes the ends of the range."""
+        """Whether it can absorb a following clamp, which for codes only changes the ends of the range."""
         return self.unit in _CLAMPED
 
     @property

@@ -1,6 +1,6 @@
-"""Queries on operators: the row of a name, and the effect of a node by the row of its operator.
+"""Operator queries: the row for a name, and the effect of a node according to its operator's row.
 
-They run for every node of graphs of a hundred thousand nodes, so each is a look-up by name.
+They run for every node of graphs with a hundred thousand nodes, so each is a look-up by name.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _SECOND = (
     *("Conv", "Pool", "BatchNorm", "InstanceNorm", "GroupNorm", "LRN", "PRelu"),
     *("Resize", "Upsample", "DepthToSpace", "SpaceToDepth"),
 )
-"""Parts of the names of operators that have channels second, however many dimensions they have."""
+"""Name parts of operators that have channels second for any number of dimensions."""
 _LAST = (
     *("MatMul", "Gemm", "FullyConnected", "InnerProduct", "Attention", "LSTM", "GRU", "RNN"),
     *("LayerNorm", "RMSNorm", "Embed"),
 )
-"""Parts of the names of operators that have features last."""
+"""Name parts of operators that have features last."""
 
 
 def _completed(row: Operator) -> Operator:
@@ -69,16 +69,16 @@ def _unknown(op: str) -> Operator:
 
 
 def of(op: str) -> Operator:
-    """Return the row of an operator; a row without traits for a name that is not in the table.
+    """Return the row of an operator; a row without traits if the name is not in the table.
 
     Args:
-        op: The operator as ONNX or ONNX Runtime names it.
+        op: The operator's name in ONNX or ONNX Runtime.
     """
     return _ROWS.get(op) or _unknown(op)
 
 
 def plain(node: Node) -> Operator:
-    """Return the row of the operation of a node, such as Conv for QLinearConv and FusedConv.
+    """Return the row for the operation that a node performs, such as Conv for QLinearConv and FusedConv.
 
     Args:
         node: The node; a Transpose if it arranges channels in blocks and also permutes dimensions.
@@ -97,7 +97,7 @@ def same_family(first: Node, second: Node) -> bool:
 
 
 def alike_functions(op: str) -> frozenset[str]:
-    """Return the functions that an activation may be confused with: foldable functions of one element, and gates."""
+    """Return the functions that an activation may be confused with: foldable element-wise functions, and gates."""
     if not of(op).activation and of(op).gate is None and op not in _gates():
         return frozenset()
     return names_where(lambda row: row.activation and row.elementwise and row.least is None and not row.bounded) - {op}
@@ -122,12 +122,12 @@ def turns_channels(node: Node) -> bool:
 
 
 def operands(node: Node) -> tuple[str, ...]:
-    """Return the inputs of a node whose elements enter its result: no axes, extents, pads or bounds."""
+    """Return the inputs of a node whose elements enter its result, which excludes axes, extents, pads and bounds."""
     return node.inputs[:1] if of(node.op).data == (0,) else node.inputs
 
 
 def valued_inputs(node: Node) -> tuple[str, ...]:
-    """Return the inputs of a node that are rounded like data: also bounds and fill values, no extents or scales."""
+    """Return the inputs of a node that are rounded like data, including bounds and fill values but no extents."""
     row = of(node.op)
     if row.data != (0,):
         return node.inputs
@@ -135,11 +135,11 @@ def valued_inputs(node: Node) -> tuple[str, ...]:
 
 
 def coded_inputs(op: str, count: int) -> tuple[int, ...]:
-    """Return the positions of the codes that an operator carries scales for; scale and zero point follow each.
+    """Return the positions of an operator's quantized inputs, each of which is followed by a scale and zero point.
 
     Args:
         op: The operator.
-        count: The number of inputs that a node of it has.
+        count: The number of inputs of a node.
     """
     real = of(op).real
     if real is None:
@@ -149,7 +149,7 @@ def coded_inputs(op: str, count: int) -> tuple[int, ...]:
 
 
 def titled_input(node: Node, title: int) -> str:
-    """Return an input of a node by its index in the titles of its plain operator; "" if the node has none.
+    """Return an input of a node by its index in the titles of its plain operator; "" if the node lacks it.
 
     Args:
         node: The node.
@@ -161,7 +161,7 @@ def titled_input(node: Node, title: int) -> str:
 
 
 def output_axis(product: Node) -> int | None:
-    """Return the dimension of a product's weight that counts its output channels; None if there is no single one.
+    """Return the dimension of a product's weight that counts its output channels; None unless there is exactly one.
 
     Args:
         product: The node; None is returned for other nodes. A negative dimension counts from the last.
@@ -177,7 +177,7 @@ def output_axis(product: Node) -> int | None:
 
 
 def fused_activation(node: Node) -> str | None:
-    """Return the activation that is computed inside a node, or None."""
+    """Return the activation that is fused into a node; None without one."""
     activation = node.attrs.get("activation")
     return activation if isinstance(activation, str) and activation else None
 
@@ -222,10 +222,10 @@ def has_channels_second(op: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def channels_of(op: str) -> Literal["second", "last"] | None:
-    """Return the position of an operator's channels or features; None if its name does not imply it.
+    """Return the position of an operator's channels or features; None if its name does not imply one.
 
     Args:
-        op: The plain name in any framework; parts of it decide.
+        op: The plain name in any framework, which is matched by its parts.
     """
     if any(part in op for part in _SECOND):
         return "second"

@@ -1,8 +1,8 @@
-"""The known operators, a row each, with all their traits.
+"""The known operators, one row each, with all their traits.
 
-Operators are those of ONNX (https://onnx.ai/onnx/operators) and of ONNX Runtime (docs/ContribOperators.md); words of
-other frameworks are those of PyTorch (functions of torch.nn.functional and aten, classes of torch.nn), TensorFlow Lite
-(BuiltinOperator) and OpenVINO (opset16), from their documentation. Only equivalent operators are listed.
+Operators are from ONNX (https://onnx.ai/onnx/operators) and ONNX Runtime (docs/ContribOperators.md). Names in other
+frameworks are from the documentation of PyTorch (functions of torch.nn.functional and aten, classes of torch.nn),
+TensorFlow Lite (BuiltinOperator) and OpenVINO (opset16). Only equivalent operators are listed.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _SCALE = ("input", "scale", "bias")
 
 
 def _like(row: Operator, names: str) -> Iterator[Operator]:
-    """Return a row of the same traits for each of some names."""
+    """Yield a row with the same traits for each of the names."""
     return (replace(row, name=name) for name in names.split())
 
 
 def _products() -> Iterator[Operator]:
-    """Convolutions and matrix products, of real numbers and of codes."""
+    """Convolutions and matrix products of real numbers and of codes."""
     yield Operator(
         name="Conv", words="conv conv1d conv2d conv3d convolution groupconvolution depthwiseconv2d",
         sums=Sums.FILTER, windowed=True, ordered=True, unit="conv", folds=True,
@@ -203,7 +203,7 @@ def _whole() -> Iterator[Operator]:
 
 
 def _elementwise() -> Iterator[Operator]:
-    """Arithmetic on one element of each operand."""
+    """Arithmetic on corresponding elements of the operands."""
     pair = Operator(name="", folds=True, data=_BOTH, elementwise=True)
     yield replace(pair, name="Add", words="add", unit="add", sums=Sums.OPERANDS, adds=True, neutral=0.0, commutes=True)
     yield replace(pair, name="Sub", words="sub subtract", unit="sub", adds=True, neutral=0.0)

@@ -1,4 +1,4 @@
-"""Translate nodes of PyTorch into ONNX. Source: the documentation of torch.nn.functional and aten."""
+"""Translate nodes of PyTorch to ONNX. Source: the documentation of torch.nn.functional and aten."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _window(foreign: ForeignNode, count: int) -> dict[str, AttrValue]:
 
 
 def _conv(foreign: ForeignNode) -> Translated:
-    """Any convolution may state whether it is transposed."""
+    """Translate a convolution, any of which may state that it is transposed."""
     kernel = foreign.extents(foreign.node.inputs[1])[2:]
     attrs: dict[str, AttrValue] = {
         **_window(foreign, len(kernel)),
@@ -57,7 +57,7 @@ def _conv(foreign: ForeignNode) -> Translated:
 
 
 def _linear(foreign: ForeignNode) -> Translated:
-    """The weight is (out, in); the data may have any number of dimensions, as in the Gemm kernel."""
+    """Translate a linear layer with a weight (out, in). The data may have any rank, as in the Gemm kernel."""
     if "addmm" in foreign.node.op:  # the bias comes first, and the weight is (in, out)
         bias, data, weight = foreign.node.inputs
         factors: dict[str, AttrValue] = {name: float(foreign.optional(1, name)) for name in ("alpha", "beta")}
@@ -92,7 +92,7 @@ def _axis(foreign: ForeignNode) -> Translated:
 
 
 def _sum(foreign: ForeignNode) -> Translated:
-    """The second operand may have a factor."""
+    """Translate a sum or difference, whose second operand may have a factor."""
     factor = float(foreign.optional(1, "alpha"))
     if len(foreign.node.inputs) != 2:
         raise UntranslatableError
@@ -100,7 +100,7 @@ def _sum(foreign: ForeignNode) -> Translated:
 
 
 _TURNING = ("aten.t.default", "aten.numpy_T.default")
-"""Operators that turn all dimensions, or the two of a matrix."""
+"""Operators that reverse all dimensions, or swap the two of a matrix."""
 
 
 def _permute(foreign: ForeignNode) -> Translated:
@@ -117,7 +117,7 @@ def _permute(foreign: ForeignNode) -> Translated:
 
 
 def _reduced(foreign: ForeignNode) -> Translated:
-    """Without dimensions all are reduced; a dtype to sum in is missing in ONNX."""
+    """Translate a reduction, over all dimensions by default. ONNX lacks a dtype for the sum."""
     if len(foreign.node.inputs) != 1 or foreign.optional(None, "dtype") is not None:
         raise UntranslatableError
     axes = foreign.optional((), "dim", "axis")
@@ -125,7 +125,7 @@ def _reduced(foreign: ForeignNode) -> Translated:
 
 
 def _pad(foreign: ForeignNode) -> Translated:
-    """The widths are pairs, of the last dimension first; dimensions without a pair are not padded."""
+    """Translate a padding. The widths are pairs, last dimension first; dimensions without a pair are not padded."""
     widths = [int(each) for each in foreign.stated("pad")]
     rank = len(foreign.extents(foreign.node.inputs[0]))
     widths += [0] * (2 * rank - len(widths))
@@ -150,7 +150,7 @@ def _norm(foreign: ForeignNode) -> Translated:
 
 
 def _axes_at_the_end(foreign: ForeignNode) -> int:
-    """Return the first axis of a normalization: it normalizes as many axes as it states extents."""
+    """Return the first axis of a normalization, which covers as many trailing axes as it states extents."""
     return -len(tuple(foreign.stated("normalized_shape")))
 
 
@@ -167,7 +167,7 @@ def _rms_norm(foreign: ForeignNode) -> Translated:
 
 
 def _attention(foreign: ForeignNode) -> Translated:
-    """Dimensions are in ONNX's order: samples, heads, positions, elements."""
+    """Translate an attention, whose dimensions are in ONNX's order: samples, heads, positions, elements."""
     if float(foreign.optional(0.0, "dropout_p")) or any(
         len(foreign.extents(name)) != 4 for name in foreign.node.inputs[:3]
     ):
@@ -190,7 +190,7 @@ def _silu(foreign: ForeignNode) -> Translated:
 
 
 def _clip(foreign: ForeignNode) -> Translated:
-    """A clamp states its bounds, a hardtanh has defaults, a relu6 implies them."""
+    """Translate a clamp. clamp states its bounds, hardtanh has defaults, and relu6 implies them."""
     if len(foreign.node.inputs) != 1:
         raise UntranslatableError
     if "hardtanh" in foreign.node.op:
@@ -202,7 +202,7 @@ def _clip(foreign: ForeignNode) -> Translated:
 
 
 def _gather(foreign: ForeignNode) -> Translated:
-    """An embedding selects rows, a select one index, dropping its dimension; a gather selects element by element."""
+    """Translate a gather. embedding selects rows, select one index without its dimension, gather single elements."""
     word = foreign.node.op.split(".")[-2] if foreign.node.op.count(".") > 1 else foreign.node.op
     if "embedding" in word:
         return foreign.as_onnx("Gather", {"axis": 0}, inputs=foreign.node.inputs[:2])
@@ -215,7 +215,7 @@ def _gather(foreign: ForeignNode) -> Translated:
 
 
 def _indexed(foreign: ForeignNode) -> Translated:
-    """Indices along one dimension, given by their position; more than one is missing in ONNX."""
+    """Translate indexing along one dimension, given by the position of the indices. ONNX lacks more than one."""
     data, *indices = foreign.node.inputs
     given = [axis for axis, name in enumerate(indices) if name]
     if len(given) != 1:
@@ -245,7 +245,7 @@ def _summed(foreign: ForeignNode) -> Translated:
 
 
 def _logical(foreign: ForeignNode) -> Translated:
-    """Logical for booleans, bitwise for integers."""
+    """Translate a logical operator: logical for booleans, bitwise for integers."""
     dtypes = {foreign.graph.tensors[name].dtype for name in foreign.node.inputs}
     if len(foreign.node.inputs) != 2 or None in dtypes:
         raise UntranslatableError
@@ -265,7 +265,10 @@ def _dtype(foreign: ForeignNode) -> np.dtype:
 
 
 def _filled(foreign: ForeignNode) -> Translated:
-    """Extents and element type come from the output; the number from the name, or an argument."""
+    """Translate a filled tensor.
+
+    Extents and element type come from the output, the number from the name or an argument.
+    """
     number = foreign.stated("fill_value") if "full" in foreign.node.op else int("ones" in foreign.node.op)
     extents = np.array(foreign.extents(foreign.node.outputs[0]), np.int64)
     value = np.full(1, number).astype(_dtype(foreign))
@@ -282,7 +285,7 @@ def _range(foreign: ForeignNode) -> Translated:
 
 
 def _slice(foreign: ForeignNode) -> Translated:
-    """Slice one dimension from `start` to `end`; both may be left out."""
+    """Translate a slice of one dimension from `start` to `end`, both optional."""
     extents = foreign.extents(foreign.node.inputs[0])
     axis = int(foreign.optional(0, "dim")) % len(extents)
     start, end = (int(foreign.optional(usual, name)) for name, usual in (("start", 0), ("end", extents[axis])))
@@ -290,7 +293,7 @@ def _slice(foreign: ForeignNode) -> Translated:
 
 
 def _split(foreign: ForeignNode) -> Translated:
-    """The output extents are the sizes of the parts."""
+    """Translate a split. The output extents are the sizes of the parts."""
     axis = int(foreign.optional(0, "dim")) % len(foreign.extents(foreign.node.inputs[0]))
     return foreign.as_onnx(
         "Split", {"axis": axis, "split": tuple(foreign.extents(name)[axis] for name in foreign.node.outputs)}
@@ -302,14 +305,14 @@ def _unbind(foreign: ForeignNode) -> Translated:
 
 
 def _where(foreign: ForeignNode) -> Translated:
-    """A masked_fill has the data first, then the mask, then the replacement."""
+    """Translate a selection. masked_fill takes the data first, then the mask, then the replacement."""
     first, second, third = foreign.node.inputs
     filled = "masked" in foreign.node.op
     return foreign.as_onnx("Where", inputs=(second, third, first) if filled else (first, second, third))
 
 
 def _adaptive_pool(foreign: ForeignNode) -> Translated:
-    """The output extents determine the windows, if all have one size."""
+    """Translate an adaptive pool. The output extents determine the windows, if all have the same size."""
     before, after = (foreign.extents(name)[2:] for name in (foreign.node.inputs[0], foreign.node.outputs[0]))
     if set(after) == {1}:
         return foreign.as_onnx("GlobalAveragePool")
@@ -320,7 +323,10 @@ def _adaptive_pool(foreign: ForeignNode) -> Translated:
 
 
 def _resize(foreign: ForeignNode) -> Translated:
-    """The output extents determine the scale, unless factors are stated: these then place the outputs."""
+    """Translate a resize.
+
+    The output extents determine the scale, unless factors are stated, which place the outputs.
+    """
     extents = foreign.extents(foreign.node.outputs[0])[2:]
     axes = tuple(range(2, 2 + len(extents)))
     attrs: dict[str, AttrValue] = {"mode": "linear", "axes": axes, "coordinate_transformation_mode": "half_pixel"}
@@ -390,11 +396,11 @@ _TYPES = MappingProxyType(
         "float8_e5m2fnuz": 20,
     }
 )
-"""ONNX's number of an element type (TensorProto.DataType)."""
+"""ONNX's numbers of element types (TensorProto.DataType)."""
 _SATURATING = "float8_e4m3fn"
-"""The format of 8 bits in which PyTorch 2.14 makes the largest number of one that is too large.
+"""The 8-bit float format in which PyTorch 2.14 converts numbers that are too large to the largest number.
 
-In the others it makes an infinity or a NaN of it, as it did in this one before.
+In other formats, and in this one before 2.14, such numbers become infinity or NaN.
 """
 
 
@@ -458,4 +464,4 @@ TORCH: Mapping[str, Rule] = MappingProxyType(
         "Expand": _expand,
     }
 )
-"""The rule for each operator, as ONNX names it."""
+"""The rule for each operator, under its ONNX name."""

@@ -1,6 +1,6 @@
 """Names of operators in other frameworks.
 
-Attributes are not translated, except for those that a name implies.
+Attributes are not translated, except for attributes that a name implies.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _WITH_ATTRS: Mapping[str, tuple[str, Mapping[str, AttrValue]]] = MappingProxyTyp
     }
 )
 _AS_WRITTEN: Mapping[str, str] = MappingProxyType(dict.fromkeys(("Select", "SELECT", "SELECT_V2"), "Where"))
-"""Names that differ from those of other operators only in case or underscores."""
+"""Names that differ from other operators' names only in case or underscores."""
 _FUSED = ("fused_activation_function", "fused_activation")
 _RELU = "relu"
 _FUSED_WORDS = {_RELU: ("Relu", ()), "relu6": ("Clip", (0.0, 6.0)), "relun1to1": ("Clip", (-1.0, 1.0))}
@@ -38,9 +38,9 @@ _OVERLOAD = re.compile(r"[._](?:default|new|tensor|scalar|int|intlist|dim|self|i
 
 
 def kinds_of(nodes: Iterable[Node]) -> Iterator[Node]:
-    """Yield one of the nodes with equal operator and identical attributes object.
+    """Yield one node of each set with equal operator and identical attributes object.
 
-    For queries that depend on these two only: most nodes of a large graph share both with many others.
+    For queries that depend only on these two, since most nodes of a large graph share both with many others.
     """
     attrs_of_kind: dict[tuple[str, int], Mapping[str, AttrValue]] = {}
     for node in nodes:
@@ -51,22 +51,22 @@ def kinds_of(nodes: Iterable[Node]) -> Iterator[Node]:
 
 
 def named(op: str) -> Operator:
-    """Return the row of an operator by its name in ONNX or another framework; without traits for other names."""
+    """Return the row of an operator by its name in ONNX or another framework; a row without traits for other names."""
     return of(_operator_of_word(op)[0])
 
 
 def is_foreign(node: Node) -> bool:
-    """Return whether a node has an operator of another framework that has a name in ONNX."""
+    """Return whether a node has another framework's operator with an ONNX name."""
     return _operator_of_word(node.op)[0] != node.op or any(name in node.attrs for name in _FUSED)
 
 
 def is_unknown(node: Node) -> bool:
-    """Return whether the operator of a node, in any domain and framework, is in no row of the table."""
+    """Return whether a node's operator, in any domain and framework, is missing from the table."""
     return _operator_of_word(node.op)[0] not in _LISTED
 
 
 def in_words_of_onnx(node: Node) -> Node:
-    """Return a node with the operator of ONNX and its fused activation; the same node if it is ONNX's."""
+    """Return a node with its ONNX operator and fused activation; the node itself if it already is an ONNX node."""
     op, attrs = _operator_of_word(node.op)
     fused = next((str(node.attrs[name]) for name in _FUSED if name in node.attrs), "")
     activation = _FUSED_WORDS.get(_word(fused))
@@ -80,7 +80,7 @@ def in_words_of_onnx(node: Node) -> Node:
 
 @lru_cache(maxsize=4096)
 def _operator_of_word(op: str) -> tuple[str, Mapping[str, AttrValue]]:
-    """Return the ONNX operator for a name of another framework, with the attributes that the name implies."""
+    """Return the ONNX operator for a name in another framework, with the attributes that the name implies."""
     if op in _LISTED:
         return op, _NOTHING
     if op in _AS_WRITTEN:
@@ -96,7 +96,7 @@ def _operator_of_word(op: str) -> tuple[str, Mapping[str, AttrValue]]:
 
 
 def _word(op: str) -> str:
-    """Return the letters and digits of an operator's name without its framework and overload, in lower case."""
+    """Return the letters and digits of an operator's name in lower case, without framework prefix and overload."""
     name = op.rpartition("::")[2].lower()
     for framework in _FRAMEWORKS:
         name = name.removeprefix(framework)

@@ -1,6 +1,7 @@
 """Every number that can change a status, a pair, a cause or a variant, in one table.
 
-Sizes of blocks and caches, timings, seeds and limits of what is shown stand with their code: they change no result.
+Sizes of blocks and caches, timings, seeds and display limits are defined next to their code, since they do not change
+results.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Thresholds of `qdebug accuracy`: which loss is too large, and what a history calls worse."""
+"""Thresholds of `qdebug accuracy`: which loss is too large, and which change of a history counts as worse."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ ACCURACY_MAX_LOSS = threshold(
     "ACCURACY_MAX_LOSS",
     0.005,
     unit="share of the samples",
-    why="The interval of a loss in top-1 or top-5 must lie below it. Of another metric it is a share of the "
-    "reference's value.",
+    why="The whole interval of a loss in top-1 or top-5 must be below this. For other metrics, it is a share "
+    "of the reference's value.",
     source="chosen: the gate of quantized classifiers that is in common use, half a percent",
 )
 HISTORY_MAX_SQNR_DROP = threshold(
     "HISTORY_MAX_SQNR_DROP",
     1.0,
     unit="dB",
-    why="A node is worse than in a history if its SQNR fell by more below its best good run.",
+    why="A node is worse than in its history if its SQNR is lower than in its best good run by more than this.",
     source="chosen: a quarter more noise power; the same build gives the same dB to the last digit",
 )
 HISTORY_SQNR_CEILING = threshold(
     "HISTORY_SQNR_CEILING",
     100.0,
     unit="dB",
-    why="Above it a change counts for nothing: float32 itself is good for 120 to 144 dB.",
+    why="Changes above this SQNR are ignored, since float32 itself is accurate to 120 to 144 dB.",
     source="derived: an error of 1e-5 of the signal, a hundred times the rounding of float32",
 )

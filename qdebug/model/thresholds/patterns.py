@@ -10,7 +10,7 @@ PATTERN_MAX_ELEMENTS = threshold(
     "PATTERN_MAX_ELEMENTS",
     1 << 24,
     unit="elements",
-    why="Samples beyond this many elements are left out of the pattern.",
+    why="Samples beyond this many elements are not used for the pattern.",
 )
 TIE_DISTANCE_PARTS = threshold(
     "TIE_DISTANCE_PARTS",
@@ -22,93 +22,98 @@ TIE_MAX_DISTANCE = threshold(
     "TIE_MAX_DISTANCE",
     1 / 32,
     unit="LSB",
-    why="Within this distance from a tie another rounding may choose the other code.",
+    why="Within this distance from a tie, a different rounding may choose the other code.",
 )
 SLIGHT_ERROR_CODES = threshold(
     "SLIGHT_ERROR_CODES",
     1,
     unit="codes",
-    why="Errors up to this many codes may come from rounding.",
+    why="Errors of up to this many codes may come from rounding.",
     source="derived: the code beside the right one",
 )
 TRAIT_MIN_SHARE = threshold(
     "TRAIT_MIN_SHARE",
     0.9,
     unit="share of the wrong elements",
-    why="This share of the wrong elements must have a trait for it to be named, as the sign that a factor gives them.",
+    why="Minimum share of the wrong elements that must have a trait for it to be reported, such as the sign "
+    "resulting from a factor.",
 )
 PLACE_MAX_PROBABILITY = threshold(
     "PLACE_MAX_PROBABILITY",
     1e-4,
     unit="probability",
-    why="Wrong elements that would lie in one place, or share a trait, with a larger probability do so by chance.",
+    why="If the probability that wrong elements share a location or trait by chance is larger, it is "
+    "considered chance.",
 )
 BLOCK_PART_MAX_PROBABILITY = threshold(
     "BLOCK_PART_MAX_PROBABILITY",
     0.1,
     unit="probability",
-    why="Indices that would lie in the same part of each block with a larger probability do so by chance.",
+    why="If the probability that indices lie in the same part of each block by chance is larger, it is "
+    "considered chance.",
 )
 KERNEL_BLOCKS = threshold(
     "KERNEL_BLOCKS",
     (4, 8, 16, 32, 64, 128),
     unit="elements",
-    why="Sizes of the blocks that kernels work in, and whose parts are looked at.",
+    why="Block sizes that kernels work with, whose parts are examined.",
 )
 FEW_ARE_ONE_IN = threshold(
     "FEW_ARE_ONE_IN",
     4,
     unit="samples, or indices of a block",
-    why="Few samples, or a part of a block, are at most one in so many.",
+    why="Samples, or parts of a block, count as few if they are at most one in this many.",
 )
 MEMORY_PART_MAX_SHARE = threshold(
     "MEMORY_PART_MAX_SHARE",
     0.75,
     unit="times the smallest part along an axis",
-    why="The first or the last part of a tensor in memory is named only where it is clearly smaller than any other "
-    "part with all wrong elements.",
+    why="The first or last part of a tensor in memory is reported only if it is clearly smaller than any "
+    "other part that contains all wrong elements.",
 )
 OTHER_ROUNDING_LEAST = threshold(
     "OTHER_ROUNDING_LEAST",
     0.25,
     unit="share of the codes that do not saturate",
-    why="Rounding down, up or to zero moves half of the codes by one; ties and last bits of a float sum move few.",
+    why="Rounding down, up or to zero changes half of the codes by one. Ties and the last bits of a float sum "
+    "change few.",
 )
 BORDER_MAX_WIDTH = threshold(
     "BORDER_MAX_WIDTH",
     3,
     unit="elements",
-    why="Widest border that is looked at.",
+    why="Maximum width of a border that is examined.",
 )
 FLOAT64_COMPARISON_SLACK = threshold(
     "FLOAT64_COMPARISON_SLACK",
     1e-9,
     unit="codes, or share of the tensor",
-    why="Two mean errors, or two shares, that differ by less are equal but for rounding in float64.",
+    why="Two mean errors, or two shares, that differ by less are equal except for rounding in float64.",
 )
 INTERIOR_MIN_EXTENT = threshold(
     "INTERIOR_MIN_EXTENT",
     5,
     unit="elements",
-    why="With a smaller extent there are hardly any elements away from the borders.",
+    why="With a smaller extent, hardly any elements are away from the borders.",
 )
 CONSTANT_ERROR_MIN_FLATNESS = threshold(
     "CONSTANT_ERROR_MIN_FLATNESS",
     0.75,
     unit="ratio of errors",
-    why="Mean error of small numbers over that of large ones: above it for a constant, below it for a factor.",
+    why="Mean error of small numbers relative to that of large numbers. A higher ratio indicates a constant, "
+    "a lower one a factor.",
 )
 CONSTANT_ERROR_MAX_SPREAD = threshold(
     "CONSTANT_ERROR_MAX_SPREAD",
     0.1,
     unit="codes",
-    why="Errors of all channels within this spread are one constant.",
+    why="Errors of all channels within this range are a single constant.",
 )
 CONSTANT_ERROR_MIN_ELEMENTS = threshold(
     "CONSTANT_ERROR_MIN_ELEMENTS",
     4,
     unit="elements",
-    why="A channel with fewer elements that are not saturated is no evidence of a constant.",
+    why="A channel with fewer unsaturated elements is not evidence of a constant.",
 )
 CONSTANT_ERROR_MIN_WRONG_SHARE = threshold(
     "CONSTANT_ERROR_MIN_WRONG_SHARE",
@@ -120,7 +125,7 @@ SCALED_MIN_FACTOR = threshold(
     "SCALED_MIN_FACTOR",
     0.02,
     unit="factor",
-    why="Below this factor nothing is left of the values: they are not scaled but missing.",
+    why="With a smaller factor, almost nothing is left of the values. They are missing rather than scaled.",
 )
 SCALED_MIN_DEVIATION = threshold(
     "SCALED_MIN_DEVIATION",
@@ -132,38 +137,38 @@ SCALED_ROUNDING_SLACK = threshold(
     "SCALED_ROUNDING_SLACK",
     0.01,
     unit="codes",
-    why="Added to the half codes that rounding makes before an element counts as not scaled.",
+    why="Added to the half codes of rounding before an element is considered not scaled.",
 )
 SCALED_MIN_FITTING_SHARE = threshold(
     "SCALED_MIN_FITTING_SHARE",
     0.99,
     unit="share of the elements",
-    why="A factor must account for this share. What saturates on the way may differ.",
+    why="Minimum share of elements that a factor must explain. Elements that saturate may differ.",
 )
 SCALED_MIN_CODES = threshold(
     "SCALED_MIN_CODES",
     4,
     unit="elements, and codes",
-    why="A factor cannot be determined from fewer elements, or from smaller codes alone.",
+    why="A factor cannot be determined from fewer elements, or only from smaller codes.",
 )
 SCALED_CHANNEL_MIN_WRONG = threshold(
     "SCALED_CHANNEL_MIN_WRONG",
     3,
     unit="elements",
-    why="Average number of wrong elements in a channel from which channels may be scaled. One wrong code is a factor "
-    "too.",
+    why="Average number of wrong elements per channel from which channels may be scaled. A single wrong code "
+    "can always be described by a factor.",
 )
 ONE_CODE_MIN_EXPECTED = threshold(
     "ONE_CODE_MIN_EXPECTED",
     3,
     unit="codes",
-    why="An output of one code is remarkable if at least so many were expected.",
+    why="An output with a single code is remarkable if at least this many codes were expected.",
 )
 COINCIDENCE_MIN_SHARE = threshold(
     "COINCIDENCE_MIN_SHARE",
     0.1,
     unit="share of the tensor",
-    why="Least share with which an element is assumed to hold a value by chance.",
+    why="Minimum probability with which an element is assumed to hold a value by chance.",
 )
 STALE_DISTANCES = threshold(
     "STALE_DISTANCES",
@@ -181,49 +186,50 @@ LARGE_SUMS_MIN_RANK_SHARE = threshold(
     "LARGE_SUMS_MIN_RANK_SHARE",
     0.75,
     unit="share of the pairs",
-    why="Wrong elements lie where sums are large if their sums outrank those of right elements this often.",
+    why="Wrong elements are associated with large sums if their sums outrank the sums of correct elements this often.",
 )
 LARGE_SUMS_MIN_ELEMENTS = threshold(
     "LARGE_SUMS_MIN_ELEMENTS",
     8,
     unit="elements",
-    why="Fewer wrong, or right, elements do not tell whether errors grow with the sums.",
+    why="With fewer wrong or correct elements, it cannot be decided whether errors grow with the sums.",
 )
 RANKED_MAX_ELEMENTS = threshold(
     "RANKED_MAX_ELEMENTS",
     1 << 18,
     unit="elements",
-    why="Elements on either side that are ranked. To sort 16 million takes many seconds, and these tell a share to "
-    "0.2 %.",
+    why="Maximum number of elements on each side that are ranked. Sorting 16 million takes many seconds, and "
+    "this number determines a share to 0.2 %.",
     source="derived: 1 / sqrt(2^18) is 0.002",
 )
 JUMP_MIN_CODES = threshold(
     "JUMP_MIN_CODES",
     16,
     unit="codes",
-    why="An error of more codes that changes the sign is a jump, as wrapped sums make it.",
+    why="An error of more codes that changes the sign is a jump, as caused by wrapped sums.",
 )
 JUMP_MIN_SHARE = threshold(
     "JUMP_MIN_SHARE",
     0.3,
     unit="share of the wrong elements",
-    why="With more jumps the sums are said to be often of the other sign.",
+    why="With more jumps, the sums are reported to have the opposite sign often.",
 )
 NO_ROUNDING_SPARED_RATIO = threshold(
     "NO_ROUNDING_SPARED_RATIO",
     20,
     unit="right elements for each wrong one",
-    why="A rounding would have changed elements nearer to a tie first. With so many of them right it was no rounding.",
+    why="A different rounding would have changed elements closer to a tie first. If this many of them are "
+    "correct, rounding is not the cause.",
 )
 REFIT_MIN_DEVIATIONS = threshold(
     "REFIT_MIN_DEVIATIONS",
     6,
     unit="standard deviations",
-    why="An operand acts by another scale where the fitted one is further than this from the recorded one.",
+    why="An operand acts with a different scale if the fitted scale is further than this from the recorded one.",
 )
 REFIT_MIN_SHARE = threshold(
     "REFIT_MIN_SHARE",
     0.98,
     unit="share of the elements",
-    why="A scale that is fitted to the elements must reproduce this share of them, the others within one code.",
+    why="A scale that is fitted to the elements must reproduce this share of them, and the others within one code.",
 )

@@ -1,4 +1,4 @@
-"""Thresholds of `qdebug lint`: from which difference on a rewrite changes numerics."""
+"""Thresholds of `qdebug lint`: the difference from which a rewrite changes numerics."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ REWRITE_FLOAT_MAX_REL = threshold(
     "REWRITE_FLOAT_MAX_REL",
     1e-5,
     unit="share of the largest value",
-    why="Two forms of a part of a network that differ by more do not compute the same. Values that so little moves to "
-    "another code are ties.",
+    why="Two forms of a part of a network that differ by more do not compute the same result. Values that "
+    "such a small difference moves to another code are ties.",
     source="derived: constants that a rewrite folds are rounded to float32, 6e-8, and errors of a sum's terms may be a "
     "hundred times the result's",
 )

@@ -8,11 +8,11 @@ from typing import Literal, TypeVar
 __all__ = ["UNMEASURED", "Decides", "Threshold", "ThresholdGroup"]
 
 Decides = Literal["status", "pair", "cause", "variant", "limit", "flag"]
-"""What a threshold can change: the status of a tensor, the pair it is in, the cause that is named, the arithmetic that
-explains it, a limit that is suggested, or what is said of a scale."""
+"""The kind of result that a threshold can change: the status of a tensor, its pair, the cause that is named, the
+arithmetic that explains it, a suggested limit, or a remark about a scale."""
 
 UNMEASURED = "chosen: no measurement recorded"
-"""The source of a chosen threshold."""
+"""The source of a threshold that was chosen without a recorded measurement."""
 
 Value = TypeVar("Value", int, float, tuple[int, ...])
 
@@ -44,7 +44,7 @@ class ThresholdGroup:
     """The thresholds of one part of a comparison.
 
     Args:
-        title: A title of that part.
+        title: Title of that part.
         decides: The kind of result that its thresholds change by default.
     """
 

@@ -1,4 +1,4 @@
-"""Thresholds of the status of a tensor, of the verdict, and of limits that are suggested."""
+"""Thresholds of the status of a tensor, of the verdict, and of suggested limits."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ DERIVED_LSB = threshold(
     1.5,
     unit="LSB",
     decides="status",
-    why="Error that a quantized node may introduce where no limit is given. The nearest code is half a step away at "
-    "most. The code beside it comes from requantizers of few bits and from rounding twice.",
+    why="Maximum error that a quantized node may introduce without a given limit. The nearest code is at most "
+    "half a step away. Requantizers with few bits and double rounding may choose the code next to it.",
     source="derived: half a step and one code",
 )
 DEFAULT_MIN_SQNR = threshold(
@@ -20,8 +20,8 @@ DEFAULT_MIN_SQNR = threshold(
     20.0,
     unit="dB",
     decides="status",
-    why="Least SQNR of a tensor where no limit is given and its node cannot be replayed. Where clipping leaves less, "
-    "it is said, and the outputs decide.",
+    why="Minimum SQNR of a tensor without a given limit whose node cannot be replayed. If clipping leaves "
+    "less, that is reported, and the outputs decide.",
     source="derived: a tenth of the signal is error",
 )
 EQUAL_INPUTS_MIN_SQNR = threshold(
@@ -29,8 +29,9 @@ EQUAL_INPUTS_MIN_SQNR = threshold(
     60.0,
     unit="dB",
     decides="status",
-    why="Least SQNR of a float32 tensor whose node has no kernel and reads what the reference's reads, bit for bit. "
-    "Its error is its own, so the limit for errors that may have come with the inputs says nothing.",
+    why="Minimum SQNR of a float32 tensor whose node does not have a kernel and reads the same inputs as the "
+    "reference, bit for bit. All its error is its own, so the limit for errors that may be inherited does "
+    "not apply.",
     source="derived: a thousandth, or 2**14 roundings of float32; a product of 19 bits (TF32) leaves about 66 dB",
 )
 EQUAL_INPUTS_MIN_SQNR_OF_16_BITS = threshold(
@@ -38,8 +39,8 @@ EQUAL_INPUTS_MIN_SQNR_OF_16_BITS = threshold(
     30.0,
     unit="dB",
     decides="status",
-    why="The same where values or constants of either run were rounded to a float format of 16 bits, or are too few to "
-    "tell.",
+    why="The same limit if values or constants of either run were rounded to a 16-bit float format, or are "
+    "too few to decide.",
     source="derived: 3 %, or 8 roundings of bfloat16",
 )
 CODES_MIN_SQNR = threshold(
@@ -47,16 +48,16 @@ CODES_MIN_SQNR = threshold(
     10.0,
     unit="dB",
     decides="status",
-    why="Where rounding to a tensor's codes leaves less SQNR of the reference's values, its scale is too large. It is "
-    "said, and the outputs decide.",
+    why="If rounding the reference's values to a tensor's codes leaves a lower SQNR, the tensor's scale is "
+    "too large. That is reported, and the outputs decide.",
 )
 OUTPUT_MIN_SQNR = threshold(
     "OUTPUT_MIN_SQNR",
     20.0,
     unit="dB",
     decides="status",
-    why="Least SQNR of a network output where no limit is given. Below, the comparison fails even if every node is "
-    "within its limit.",
+    why="Minimum SQNR of a network output without a given limit. Below it, the comparison fails even if every "
+    "node is within its limit.",
     source="derived: a tenth of the signal is error",
 )
 UNJUDGED_MAX_SHARE = threshold(
@@ -64,107 +65,111 @@ UNJUDGED_MAX_SHARE = threshold(
     0.1,
     unit="share of the compared tensors",
     decides="status",
-    why="Where no node is beyond its limit, the comparison is incomplete if more tensors were not judged.",
+    why="If no node exceeds its limit, the comparison is incomplete if a larger share of the tensors was not judged.",
 )
 FAILED_REPLAYS_MAX_SHARE = threshold(
     "FAILED_REPLAYS_MAX_SHARE",
     0.1,
     unit="share of the tensors that could be replayed",
     decides="status",
-    why="If more replays failed though a kernel and recorded inputs are there, the comparison is incomplete.",
+    why="If a larger share of replays failed although kernels and recorded inputs exist, the comparison is incomplete.",
     source="chosen: a few odd nodes are no reason to doubt the rest, a tenth is",
 )
 CONTRIBUTORS_NAMED = threshold(
     "CONTRIBUTORS_NAMED",
     3,
     unit="nodes",
-    why="The verdict names as many nodes that contribute most to an output. The JSON has all.",
+    why="Number of nodes that the verdict names as the largest contributors to an output. The JSON contains all.",
 )
 CONTRIBUTORS_REPLAYED = threshold(
     "CONTRIBUTORS_REPLAYED",
     16,
     unit="nodes",
-    why="As many nodes are replayed to an output, those with the largest estimated shares; --thorough replays all.",
+    why="Number of nodes that are replayed to an output, chosen by their estimated shares; --thorough replays all.",
     source="measured: of a text classifier with 8 samples the three costliest are those of the whole budget",
 )
 CONTRIBUTION_MIN_SHARE = threshold(
     "CONTRIBUTION_MIN_SHARE",
     1e-3,
     unit="share of power",
-    why="A node with a smaller estimated share of an output's error is not replayed to it, unless few others are.",
+    why="A node with a smaller estimated share of an output's error is not replayed to the output, unless "
+    "there are few others.",
     source="derived: a thousandth of the power moves the SQNR by 0.004 dB",
 )
 CAUSES_SOUGHT = threshold(
     "CAUSES_SOUGHT",
     3,
     unit="nodes",
-    why="The diagnosis looks for the cause of wrong codes at as many nodes; `qdebug explain` does so at all.",
+    why="Number of nodes for which the diagnosis searches for the cause of wrong codes; `qdebug explain` "
+    "examines all nodes.",
 )
 DIAGNOSED_NODES = threshold(
     "DIAGNOSED_NODES",
     10,
     unit="nodes",
-    why="Where no node is beyond its limit, the diagnosis names as many of the nodes that cost an output most.",
+    why="If no node exceeds its limit, the diagnosis names this many of the nodes that cost an output most.",
 )
 WEIGHTS_MIN_SHARE = threshold(
     "WEIGHTS_MIN_SHARE",
     0.5,
     unit="share of power",
-    why="Where weights in codes make this share of a node's own error, the diagnosis says what is wrong with them.",
+    why="If quantized weights cause this share of a node's own error, the diagnosis describes what is wrong with them.",
     source="derived: nothing else makes as much",
 )
 REMEDY_NODES = threshold(
     "REMEDY_NODES",
     2,
     unit="nodes",
-    why="Edits are tried on as many nodes of the diagnosis; --thorough tries them on all.",
+    why="Number of nodes of the diagnosis on which edits are tried; --thorough tries them on all.",
 )
 REMEDY_SAMPLES = threshold(
     "REMEDY_SAMPLES",
     16,
     unit="samples",
-    why="What an edit gains is measured in as many samples, the worst among them; --thorough takes all.",
+    why="Number of samples, including the worst, in which the gain of an edit is measured; --thorough uses all.",
 )
 REMEDY_MIN_GAIN = threshold(
     "REMEDY_MIN_GAIN",
     0.5,
     unit="dB",
-    why="An edit that raises no output by this much more than a cheaper one does is not offered.",
+    why="An edit is not suggested unless it improves an output by at least this much more than a cheaper edit.",
 )
 CONTRIBUTOR_MAX_DISTANCE = threshold(
     "CONTRIBUTOR_MAX_DISTANCE",
     20.0,
     unit="dB",
-    why="The verdict names no node whose error alone leaves the output this much more SQNR than that of the costliest "
-    "one: it makes a hundredth of the power.",
+    why="The verdict does not name a node whose error alone leaves the output an SQNR this much higher than "
+    "the costliest node's does. Such a node causes a hundredth of the power.",
     source="derived: a hundredth of the power",
 )
 SOLE_CONTRIBUTOR_MIN_SHARE = threshold(
     "SOLE_CONTRIBUTOR_MIN_SHARE",
     0.9,
     unit="share of power",
-    why="The verdict is about a node that makes nearly all of an output's loss: its error alone makes this share of "
-    "the power that all nodes' errors make one by one, and leaves the output the SQNR it has, to within a decibel.",
+    why="The verdict focuses on one node if it causes nearly all of an output's loss. Its error alone then "
+    "causes this share of the summed power of all nodes' individual errors, and leaves the output with "
+    "its actual SQNR to within a decibel.",
     source="chosen: without the node, a tenth of the power is left, and the output has 10 dB more",
 )
 SOLE_CONTRIBUTOR_MAX_DISTANCE = threshold(
     "SOLE_CONTRIBUTOR_MAX_DISTANCE",
     1.0,
     unit="dB",
-    why="How far the SQNR that a node's error alone leaves may be from the output's, if it makes nearly all the loss.",
+    why="Maximum difference between the SQNR that a node's error alone leaves and the output's actual SQNR, "
+    "if the node causes nearly all of the loss.",
     source="derived: a tenth of the power, and half of what its correlation with the rest may add",
 )
 NONFINITE_PATH_ENDS = threshold(
     "NONFINITE_PATH_ENDS",
     4,
     unit="nodes",
-    why="Of a long path of a NaN or an infinity, as many nodes are named at either end.",
+    why="Number of nodes that are named at each end of a long path of a NaN or an infinity.",
 )
 COMPOUNDING_MIN_NODES = threshold(
     "COMPOUNDING_MIN_NODES",
     5,
     unit="nodes",
-    why="With fewer nodes of one operator, their usual gain is not known well enough to call one unusual.",
+    why="With fewer nodes of an operator, their usual gain is not known well enough to call a gain unusual.",
 )
 COMPOUNDING_SPREADS = threshold(
     "COMPOUNDING_SPREADS",
@@ -177,49 +182,52 @@ MEDIAN_DISTANCE_TO_SPREAD = threshold(
     "MEDIAN_DISTANCE_TO_SPREAD",
     1.4826,
     unit="ratio",
-    why="Times the median distance from the median, it is the standard deviation of normally distributed gains.",
+    why="Factor that converts the median distance from the median to the standard deviation of normally "
+    "distributed gains.",
     source='cited: Hampel, "The influence curve and its role in robust estimation", 1974',
 )
 COMPOUNDING_MIN_GAIN = threshold(
     "COMPOUNDING_MIN_GAIN",
     2.0,
     unit="ratio of errors",
-    why="An unusual gain is at least this large, and this many times the median. Less is no compounding, however "
-    "little the other nodes amplify.",
+    why="An unusual gain is at least this large, and at least this many times the median. A smaller gain does "
+    "not compound, however little the other nodes amplify.",
 )
 COMPOUNDING_MIN_ERROR_SHARE = threshold(
     "COMPOUNDING_MIN_ERROR_SHARE",
     0.01,
     unit="share of the output's error",
-    why="A node whose relative error is below this share of the worst output's does not matter there.",
+    why="A node whose relative error is below this share of the worst output's error is irrelevant to that output.",
 )
 CONTRIBUTION_MAX_WORK = threshold(
     "CONTRIBUTION_MAX_WORK",
     2e11,
     unit="multiplications",
-    why="Work of the replays that find what nodes contribute to an output, where the net is not so large that "
-    "CONTRIBUTION_REPLAYS allow more. It is counted and not timed: results do not depend on the machine's load.",
+    why="Maximum work of the replays that determine how much nodes contribute to an output, unless "
+    "CONTRIBUTION_REPLAYS allows more for a large network. Work is counted rather than timed, so that "
+    "results do not depend on the machine's load.",
     source="measured: about ten seconds of one core",
 )
 CONTRIBUTION_REPLAYS = threshold(
     "CONTRIBUTION_REPLAYS",
     10,
     unit="times the work of the whole net",
-    why="Work of these replays in nets that take longer, for each sample: a third of what the comparison itself takes.",
+    why="Maximum work of these replays per sample in networks that take longer. It takes a third as long as "
+    "the comparison itself.",
     source="measured: a text net of 464 tensors and 8 samples is compared in 70 s, and replayed once in 2 s",
 )
 CONTRIBUTION_ELEMENT_WORK = threshold(
     "CONTRIBUTION_ELEMENT_WORK",
     256,
     unit="multiplications",
-    why="What an element of a replayed tensor costs beside the terms of its sum.",
+    why="Cost of an element of a replayed tensor, in addition to the terms of its sum.",
     source="measured: ten nanoseconds, where a multiplication of a matrix product takes 0.04",
 )
 CONTRIBUTION_NODE_WORK = threshold(
     "CONTRIBUTION_NODE_WORK",
     2e6,
     unit="multiplications",
-    why="What the replay of a node costs however small its tensors are.",
+    why="Cost of replaying a node, however small its tensors are.",
     source="measured: a tenth of a millisecond",
 )
 SUGGESTED_SQNR_MARGIN = threshold(
@@ -227,7 +235,7 @@ SUGGESTED_SQNR_MARGIN = threshold(
     3.0,
     unit="dB",
     decides="limit",
-    why="A suggested limit lies this far below the worst SQNR of the good runs.",
+    why="A suggested limit is this far below the lowest SQNR of the good runs.",
 )
 SUGGESTED_ERROR_RATIO = threshold(
     "SUGGESTED_ERROR_RATIO",
@@ -241,5 +249,5 @@ SUGGESTED_LSB_MARGIN = threshold(
     1.0,
     unit="LSB",
     decides="limit",
-    why="A suggested limit allows at least this much more than the largest difference of the good runs.",
+    why="A suggested limit exceeds the largest difference of the good runs by at least this much.",
 )

@@ -1,4 +1,4 @@
-"""Encode attributes and facts of a run as JSON, and decode them."""
+"""Encode attributes and run facts as JSON, and decode them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def encode_attrs(attrs: Mapping[str, AttrValue], node: str) -> bytes:
     """Return attributes as JSON in UTF-8; empty bytes for no attributes.
 
     Raises:
-        RecordingError: An attribute's type cannot be stored; the message names node and attribute.
+        RecordingError: An attribute's type cannot be stored; the message names the node and the attribute.
     """
     if not attrs:
         return b""
@@ -38,10 +38,10 @@ def encode_attrs(attrs: Mapping[str, AttrValue], node: str) -> bytes:
 
 
 def decode_attrs(text: bytes) -> dict[str, AttrValue]:
-    """Decode the attributes of `encode_attrs`.
+    """Decode the attributes written by `encode_attrs`.
 
     Raises:
-        ValueError: The text is no such JSON object.
+        ValueError: The text is not such a JSON object.
     """
     if not text:
         return {}
@@ -118,7 +118,7 @@ def plain_facts(info: RunInfo) -> dict[str, Any]:
 
 
 def _plain_option(value: Any) -> Any:
-    """Return an option's value as JSON; a value that JSON cannot hold becomes its text."""
+    """Return an option's value as JSON. A value that JSON cannot hold becomes text."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, bool | int | str) or value is None:
@@ -133,11 +133,11 @@ def _plain_option(value: Any) -> Any:
 
 
 _OLD_FUSED = "it is never made: "
-"""How the reason began, in files without causes, of a tensor that a fused node computes inside."""
+"""How the skip reason of a tensor inside a fused node begins, in files without causes."""
 
 
 def _skips(plain: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, SkipCause]]:
-    """Return the reasons and causes of skipped tensors; files without causes imply them by the reasons."""
+    """Return the reasons and causes of skipped tensors. In files without causes, the reasons imply them."""
     skipped = {str(name): str(reason) for name, reason in plain["skipped"].items()}
     if "skip_causes" in plain:
         return skipped, {
@@ -148,7 +148,7 @@ def _skips(plain: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, SkipCaus
 
 
 def decode_info(run: Mapping[str, Any], *, complete: bool) -> RunInfo:
-    """Return the run facts; unknown keys are ignored.
+    """Return the run facts. Unknown keys are ignored.
 
     Raises:
         ValueError: A fact has a wrong type.

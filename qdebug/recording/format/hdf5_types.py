@@ -1,6 +1,6 @@
 """Encoded HDF5 types: a table of our own, so that no private encoding of the library is needed.
 
-Source: HDF5 File Format Specification Version 3.0 (The HDF Group), "The Datatype Message". The numbers are those of the
+Source: HDF5 File Format Specification Version 3.0 (The HDF Group), "The Datatype Message". The numbers equal the
 library's predefined types H5T_STD_I8LE ... H5T_IEEE_F64LE. Integers, floats and text have version 1 of the message,
 enums, compounds and arrays version 3, which HDF5 1.8 and later read.
 """
@@ -23,7 +23,7 @@ _INTEGER_BITS, _FLOAT_BITS = struct.Struct("<HH"), struct.Struct("<HHBBBBI")
 _FIXED_POINT, _FLOATING_POINT, _STRING, _COMPOUND, _ENUM, _ARRAY = 0x10, 0x11, 0x13, 0x36, 0x38, 0x3A
 """Version (upper half) and class of a type."""
 _SIGNED, _IMPLIED_ONE, _PADDED_UTF8 = 0x08, 0x20, 0x11
-"""Bits of a type: a signed integer; a mantissa whose first bit is left out; text in UTF-8 filled up with zeros."""
+"""Type bits: a signed integer; a mantissa with an implied leading 1; UTF-8 text padded with zeros."""
 
 _FLOATS: dict[str, tuple[int, int, int, int]] = {
     "bfloat16": (2, 8, 7, 127),
@@ -31,19 +31,19 @@ _FLOATS: dict[str, tuple[int, int, int, int]] = {
     "float32": (4, 8, 23, 127),
     "float64": (8, 11, 52, 1023),
 }
-"""Bytes, bits of exponent and mantissa, and bias of the exponent of each float that has a type of its own."""
+"""Bytes, exponent bits, mantissa bits and exponent bias of each float that has its own type."""
 _NUMPY_BOOL = {"FALSE": 0, "TRUE": 1}
 """Members of h5py's enum of booleans."""
 
 
 def encode_text(size: int) -> bytes:
-    """Return the type of a UTF-8 text of a number of bytes, at least one."""
+    """Return the type of a UTF-8 text with a given number of bytes, at least one."""
     return _HEAD.pack(_STRING, bytes((_PADDED_UTF8, 0, 0)), size)
 
 
 @cache
 def encode_logical(logical: str) -> bytes:
-    """Return the type of a logical dtype's elements in the file.
+    """Return the file type of the elements of a logical dtype.
 
     Raises:
         ValueError: The name is not in `LOGICAL_DTYPES`.
@@ -54,13 +54,13 @@ def encode_logical(logical: str) -> bytes:
 def encode_dtype(dtype: np.dtype[Any]) -> bytes:
     """Return the type of a numpy dtype: integers, floats, bool, enums, complex numbers, compounds.
 
-    Not cached: for numpy an enum equals its integer.
+    Not cached, because numpy considers an enum equal to its integer type.
 
     Args:
         dtype: The dtype, in any byte order: the file is little-endian.
 
     Raises:
-        ValueError: It contains another type.
+        ValueError: It contains an unsupported type.
     """
     if (members := h5py.check_enum_dtype(dtype)) is not None:
         return _encode_enum(members, np.dtype(dtype.str))

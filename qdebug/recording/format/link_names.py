@@ -1,7 +1,7 @@
-"""Names of tensors as links of HDF5: one path component each, whatever the tensor is called, and back.
+"""Convert tensor names to HDF5 link names and back. Any tensor name becomes a single path component.
 
-Bytes of the name in UTF-8 that HDF5, a shell or a terminal would take for something else are written as `%` and two
-hexadecimal digits, as in a URL. So `urllib.parse.unquote` makes the name of a link.
+UTF-8 bytes of the name that have a special meaning in HDF5, a shell or a terminal are written as `%` and two
+hexadecimal digits, as in a URL. `urllib.parse.unquote` turns a link back into the name.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import xxhash
 __all__ = ["MAX_LINK", "link_of", "link_of_bytes", "name_of"]
 
 MAX_LINK = 1024
-"""Bytes of the longest link that is a whole name; a longer one is cut and ends with the hash of the name."""
+"""Maximum bytes of a link that holds the whole name. A longer one is cut and ends with the hash of the name."""
 _KEPT = MAX_LINK // 2
 _EMPTY, _CUT = b"%", b"%~"
-"""The link of the tensor without a name, and what stands before the hash: no escape looks like that."""
+"""The link of the tensor without a name, and the prefix of the hash in a cut link: escapes never look like either."""
 _WHOLE = {b"": _EMPTY, b".": b"%2E", b"..": b"%2E%2E"}
-"""Links of names that are none by themselves."""
+"""Links of names that cannot be links themselves."""
 _CONTROL = re.compile(
     rb"[\x00-\x1f\x7f]"  # NUL ends a text, other characters control a terminal
     rb"|\xc2[\x80-\x9f]"  # further control characters
@@ -28,12 +28,12 @@ _ESCAPE = re.compile(rb"%([0-9A-F]{2})")
 
 
 def link_of(name: str) -> bytes:
-    """Return the link that stands for a tensor; no two names have the same one."""
+    """Return the link for a tensor name. Different names have different links."""
     return link_of_bytes(name.encode("utf-8", "surrogatepass"))
 
 
 def link_of_bytes(name: bytes) -> bytes:
-    """Return the link that stands for a tensor, from its name in UTF-8 (lone surrogates encoded as such)."""
+    """Return the link for a tensor name given in UTF-8 (lone surrogates encoded as such)."""
     link = _CONTROL.sub(_escaped, name.replace(b"%", b"%25").replace(b"/", b"%2F"))
     link = _WHOLE.get(link, link)
     if len(link) <= MAX_LINK:
@@ -43,7 +43,7 @@ def link_of_bytes(name: bytes) -> bytes:
 
 
 def name_of(link: bytes) -> str | None:
-    """Return the name that a link stands for; None if the link was cut, or stands for none."""
+    """Return the name that a link stands for; None if the link was cut or does not stand for a name."""
     if _CUT in link:
         return None
     name = b"" if link == _EMPTY else _ESCAPE.sub(lambda found: bytes.fromhex(found[1].decode()), link)

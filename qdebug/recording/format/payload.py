@@ -1,8 +1,8 @@
-"""Arrays in a file, contiguous or in compressed chunks; every element keeps its bits.
+"""Arrays in a file, contiguous or in compressed chunks. Every element is preserved bit for bit.
 
 Compressed payloads are split into chunks, shuffled and compressed by this module, in the form of HDF5's own filters.
-They are read the same way, so that no filter plugin is ever loaded for a file, and the size of a chunk is known before
-it is decompressed.
+They are also read by this module, so that no filter plugin is ever loaded for a file, and a chunk's size is known
+before it is decompressed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 _STRETCH = 1 << 20
-"""Bytes of a large array that are read at once."""
+"""Bytes of a large array read at a time."""
 
 _SMALL_INTEGERS = ("int4", "uint4", "int2", "uint2")
 _SMALL_FLOAT_BITS = {"float6_e2m3fn": 0x3F, "float6_e3m2fn": 0x3F, "float4_e2m1fn": 0x0F}
@@ -54,7 +54,7 @@ class Stored(NamedTuple):
 
     Args:
         payload: Number of its dataset.
-        offset: Offset of its bytes in the file; None if it has none.
+        offset: Offset of its bytes in the file; None if it has no bytes.
         digest: Hash of its bytes.
         dtype: Its logical dtype.
         shape: Its shape.
@@ -72,7 +72,7 @@ class Partly(NamedTuple):
 
     Args:
         kept: Its partial record.
-        values: The place of the stored elements; None if none were.
+        values: The place of the stored elements; None if no elements were stored.
         positions: The place of their positions.
     """
 
@@ -107,7 +107,7 @@ def storable_dtype(name: str, array: np.ndarray) -> str:
 
 
 def to_bytes(array: np.ndarray, logical: str) -> memoryview:
-    """Return an array's elements in file order: C order, little-endian; a view where possible."""
+    """Return an array's elements in file order (C order, little-endian), as a view if possible."""
     physical = physical_dtype(logical)
     if array.dtype == physical:
         stored = np.ascontiguousarray(array)
@@ -126,7 +126,7 @@ def to_bytes(array: np.ndarray, logical: str) -> memoryview:
 
 
 def _exact_order(array: np.ndarray, physical: np.dtype[Any]) -> np.ndarray:
-    """Bring an array into the file's byte order without passing through a float, so that NaN payloads stay."""
+    """Convert an array to the file's byte order without passing through a float, so that NaN payloads are preserved."""
     if array.dtype.byteorder == physical.byteorder or array.dtype == physical:
         return array
     return array.byteswap().view(physical)
@@ -135,8 +135,9 @@ def _exact_order(array: np.ndarray, physical: np.dtype[Any]) -> np.ndarray:
 def from_physical(raw: np.ndarray, logical: str) -> np.ndarray:
     """Return stored elements as an array of their logical dtype.
 
-    A view on little-endian machines, except for elements of less than a byte: their high bits are cleared, so that an
-    element has one representation in memory. Copies are made as in `qdebug.numerics.large_arrays`.
+    The result is a view on little-endian machines, except for elements smaller than a byte. Their high bits are
+    cleared, so that each element has only one representation in memory. Copies are made as in
+    `qdebug.numerics.large_arrays`.
 
     Args:
         raw: Elements in C order.
@@ -156,7 +157,7 @@ def from_physical(raw: np.ndarray, logical: str) -> np.ndarray:
 
 
 def _converted(raw: np.ndarray, dtype: np.dtype[Any], turned: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """Convert elements to another dtype, a range at a time."""
+    """Convert elements to a different dtype, a range at a time."""
     making = Making(raw.shape, dtype)
     start = 0
     for part in stretches(raw):
@@ -166,7 +167,7 @@ def _converted(raw: np.ndarray, dtype: np.dtype[Any], turned: Callable[[np.ndarr
 
 
 def stretches(array: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield consecutive elements, 1-D; elements in a file are in memory only briefly.
+    """Yield consecutive elements as 1-D arrays. Elements that are in a file are in memory only briefly.
 
     Args:
         array: Elements in C order, of any shape.
@@ -184,11 +185,11 @@ def read_bytes(fd: int, offset: int, out: np.ndarray) -> None:
 
     Args:
         fd: Open file.
-        offset: Where to begin.
+        offset: Offset of the first byte.
         out: Contiguous uint8 array to fill.
 
     Raises:
-        ValueError: The file ends before.
+        ValueError: The file is too short.
     """
     view = out.data
     while view:
@@ -200,7 +201,7 @@ def read_bytes(fd: int, offset: int, out: np.ndarray) -> None:
 
 
 def array_hash(stored: np.ndarray) -> bytes:
-    """Return the xxh3-128 digest of elements in file order, 16 bytes."""
+    """Return the 16-byte xxh3-128 digest of elements in file order."""
     digest = xxhash.xxh3_128()
     for part in stretches(stored):
         digest.update(part.view(np.uint8).data)
@@ -208,12 +209,12 @@ def array_hash(stored: np.ndarray) -> bytes:
 
 
 def payload_hash(stored: memoryview | bytes) -> bytes:
-    """Return the xxh3-128 digest of a payload's bytes, 16 bytes."""
+    """Return the 16-byte xxh3-128 digest of a payload's bytes."""
     return xxhash.xxh3_128_digest(stored)
 
 
 ZSTD = 32015
-"""The number under which the HDF Group has registered the filter."""
+"""Filter number registered with the HDF Group."""
 
 _CHUNK_BYTES = 1 << 20
 _CHECKSUM_BYTES = 4
@@ -229,7 +230,7 @@ def zstd_module() -> ModuleType:
 
 
 def chunk_shape(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    """Return the shape of chunks of about a megabyte that are runs of elements where possible."""
+    """Return a chunk shape of about a megabyte, consecutive elements if possible."""
     left = max(1, _CHUNK_BYTES // itemsize)
     chunk = []
     for extent in reversed(shape):
@@ -240,18 +241,18 @@ def chunk_shape(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
 
 
 def chunks_of(shape: tuple[int, ...], chunk: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    """List the offsets of the chunks of an array."""
+    """Yield the offsets of the chunks of an array."""
     return product(*(range(0, extent, size) for extent, size in zip(shape, chunk, strict=True)))
 
 
 def compress(array: np.ndarray, *, codec: int, shuffle: bool, level: int) -> bytes:
-    """Return a whole chunk as HDF5 stores it.
+    """Return a whole chunk in the form that HDF5 stores.
 
     Args:
         array: The chunk, contiguous.
         codec: `h5py.h5z.FILTER_DEFLATE` or `ZSTD`.
-        shuffle: Whether the bytes of the elements are sorted by their place within the element first.
-        level: How hard to try.
+        shuffle: Whether the bytes of the elements are first sorted by their position within the element.
+        level: Compression level.
     """
     data = array.reshape(-1).view(np.uint8)
     if shuffle:
@@ -266,8 +267,8 @@ def decompress(stored: bytes, filters: tuple[int, ...], *, nbytes: int, itemsize
     """Return the bytes of a chunk, uint8.
 
     Args:
-        stored: The chunk as it lies in the file.
-        filters: Numbers of the filters in the order in which they were applied.
+        stored: The chunk as stored in the file.
+        filters: Numbers of the filters, in the order in which they were applied.
         nbytes: Size of the chunk.
         itemsize: Size of an element.
 

@@ -1,65 +1,65 @@
 """The recording file, format version 2. This page is its specification.
 
-A recording is one HDF5 file that plain h5py, h5dump and HDFView read (HDF5 1.10 and later): one dataset a tensor,
-named as the tensor is, with attributes that explain it. It holds integers, IEEE floats, enums of them, compounds of
-fixed fields, and fixed-length text in attributes, and nothing else: no variable-length data, no object, reference or
-opaque types, no soft or external links, no external storage, no virtual datasets. All numbers are little-endian. A
-payload is the elements of one array in C order; equal ones (same dtype, shape and xxh3-128 hash) are stored once, so
-chunks of several datasets may lie at one place: nobody may write into a recording.
+A recording is an HDF5 file that plain h5py, h5dump and HDFView can read (HDF5 1.10 and later). It has one dataset per
+tensor, named after the tensor, with attributes that explain it. It holds only integers, IEEE floats, enums of these,
+compounds of fixed fields, and fixed-length text in attributes. It never contains variable-length data, object,
+reference or opaque types, soft or external links, external storage, or virtual datasets. All numbers are little-endian.
+A payload is the elements of one array in C order. Equal payloads (same dtype, shape and xxh3-128 hash) are stored once,
+so chunks of several datasets may share storage. Therefore, a recording must never be written to.
 
 Root attributes
     format           fixed-length text "qdebug.recording"
     format_version   int32, 2; a reader refuses a higher one and reads every lower one
     complete         uint8, 0 if the run did not finish
     created_by       fixed-length text, such as "qdebug 0.2.0"
-    backend, model, fidelity, taps, created     texts of /graph/run, for people; left out where empty
+    backend, model, fidelity, taps, created     texts of /graph/run, for human readers; left out if empty
     samples, steps   uint64, the extents
-    tables_hash      fixed-length text, hexadecimal xxh3-128 over all tables: for each of those below that the file
-                     has, in that order, its name in ASCII, a zero byte, and its bytes; files may lack it
-    graph_hash       the same over those tables alone that `GRAPH_TABLES` names: of files that are read together, those
-                     with one hash have one graph, which is read once; files may lack it
-    file_end         int64, the end of the file as it was finished. Where the superblock says another one, a program
-                     has written the file anew, /graph/payloads does not hold, and payloads are found through datasets
+    tables_hash      fixed-length text, hexadecimal xxh3-128 over all tables: for each table below that the file has,
+                     in that order, its name in ASCII, a zero byte, and its bytes; files may lack it
+    graph_hash       the same over only the tables that `GRAPH_TABLES` names. Files that are read together and have the
+                     same hash have the same graph, which is read once; files may lack it
+    file_end         int64, the end of the finished file. If the superblock states a different end, a program has
+                     rewritten the file, /graph/payloads is invalid, and payloads are found through datasets
 
-/tensors/NAME        the values of a tensor, in one of these forms; samples of which nothing was kept are no part of it
+/tensors/NAME        the values of a tensor, in one of these forms, without the samples of which nothing was kept
     one dataset      (samples, ...) and the tensor's shape, or (samples, steps, ...) if there are several steps; a
-                     scalar tensor is (samples,). The extents are those of the recording. With several samples or steps
-                     each of them is one chunk, or several runs of the leading axes above 2 GiB; with one the dataset is
-                     contiguous. Where there are no values there is no chunk: readers give NaN, or 0 for what is no
-                     float, and `missing` and `recorded` tell. Compressed files have the filters shuffle, deflate,
+                     scalar tensor is (samples,). The extents are the recording's. With several samples or steps, each
+                     is one chunk, or several runs of the leading axes above 2 GiB. With only one, the dataset is
+                     contiguous. Missing values have no chunk: readers return NaN, or 0 if the type is not a float.
+                     `missing` and `recorded` list them. Compressed files use the filters shuffle, deflate,
                      fletcher32 and Zstandard (32015); a chunk may lack some of them.
-    a group          of a tensor whose dtype or shape differs from sample to sample, which has more than 32 dimensions
-                     with those before its own, or whose extents are beyond HDF5: a dataset "SAMPLE", or
-                     "SAMPLE,STEP" if there are several steps, for each. The attributes are the group's.
+    a group          for a tensor whose dtype or shape differs between samples, which has more than 32 dimensions
+                     including the leading ones, or whose extents exceed HDF5's limits: one dataset "SAMPLE", or
+                     "SAMPLE,STEP" if there are several steps, for each. The group has the attributes.
     no elements      a dataset whose first extent is 0, if not all values of any sample were kept, or (samples, ...) and
-                     the tensor's shape, if that has no elements: contiguous, and nowhere
+                     the tensor's shape, if that has no elements: contiguous, without storage
 /constants/NAME      the values of a constant, in its own shape, contiguous or in compressed chunks
-/elements/NAME       only in files that have such tensors: the group of elements that were kept of a tensor:
+/elements/NAME       only in files with such tensors: the group of the elements that were kept of a tensor:
                      "SAMPLE.values" (or "SAMPLE,STEP.values") and "SAMPLE.positions", their positions in the tensor in
                      C order, ascending, int64
-/quant/...           only in files that have them: arrays too large for an attribute (16 KiB), which an attribute names
+/quant/...           only in files with such arrays: arrays too large for an attribute (16 KiB), which names them
 /graph/...           the tables below
 
 NAME is the tensor's name in UTF-8, in which `%`, `/` and control characters are written as `%` and two hexadecimal
 digits, as in a URL, and so are the bytes of lone surrogates and the names "." and "..". A tensor without a name is
-"%". A name that takes more than 1024 bytes so is cut to 512 at most, and ends with "%~" and its xxh3-128 in
+"%". A name that takes more than 1024 bytes in this form is cut to at most 512, and ends with "%~" and its xxh3-128 in
 hexadecimal (`qdebug.recording.format.link_names`).
 
-Attributes of a tensor: fixed-length text or numbers; left out where they are unknown, or above 16 KiB
+Attributes of a tensor: fixed-length text or numbers; left out if unknown, or above 16 KiB
     name             the exact name in UTF-8
-    row              row of /graph/tensors, which /graph/index counts
-    node, op         the node that makes it, and its operator
+    row              row of /graph/tensors, to which /graph/index refers
+    node, op         the node that produces it, and its operator
     role             activation, input, output or constant
     dtype            its logical dtype
-    kept             full, elements, statistics, or mixed, if it differs from sample to sample
+    kept             full, elements, statistics, or mixed if it differs between samples
     layout, stands_for   as in /graph/tensors
-    missing          number of samples (and steps) without values in full, if there are any
-    recorded         those that have values in full: [n] samples, or [n, 2] samples and steps
+    missing          number of samples (and steps) not recorded in full, if there are any
+    recorded         those recorded in full: [n] samples, or [n, 2] samples and steps
     scale, zero_point, axis, block_size, qmin, qmax, multiplier, shift, quant_dtype     its quantization:
-                     real = scale * (code - zero_point). A zero_point that all channels share is one number, qmin and
-                     qmax are those of the dtype if none were said, quant_dtype is the dtype of the codes. For an array
-                     above 16 KiB NAME_at has the path of its dataset.
-    quant_varies     1 if single samples have another quantization, which /graph/index tells; scale_by_sample and
+                     real = scale * (code - zero_point). A zero_point shared by all channels is one number. qmin and
+                     qmax default to the dtype's limits, and quant_dtype is the dtype of the codes. For an array above
+                     16 KiB, NAME_at has the path of its dataset.
+    quant_varies     1 if some samples have a different quantization, which /graph/index states. scale_by_sample and
                      zero_point_by_sample are then [samples] or [samples, steps], if each is one number
 
     logical dtype                        element in the file
@@ -72,7 +72,7 @@ Attributes of a tensor: fixed-length text or numbers; left out where they are un
     int4, int2                           int8, the value, one element a byte
     uint4, uint2                         uint8, the value, one element a byte
 
-Tables: one-dimensional, contiguous, unfiltered datasets in /graph, named here as if that were the root. "Text" is a
+Tables: one-dimensional, contiguous, unfiltered datasets in /graph, named here relative to it. "Text" is a
 row of /strings, or -1 for none; "run of X" is an offset and a length in X.
 
 /index      one row per event: a tensor's values at one sample and step
@@ -83,8 +83,8 @@ row of /strings, or -1 for none; "run of X" is an offset and a length in X.
     quant       row of /quants if this event has a quantization other than its tensor's, else -1
     flags       bits, see `Flag`
     dtype       logical dtype, an enum in the order of `qdebug.model.dtypes.LOGICAL_DTYPES` (append only)
-    ndim, shape shape; beyond 8 dimensions that of /shapes counts
-    nbytes      size of the values, whether they are kept or not
+    ndim, shape shape; beyond 8 dimensions, /shapes has the shape
+    nbytes      size of the values, even if they are not kept
     hash        xxh3-128 of their bytes in C order, big-endian digest
     count       number of elements
     nan, inf, zero, sat_lo, sat_hi      counts of elements; valid if their flag is set
@@ -92,7 +92,7 @@ row of /strings, or -1 for none; "run of X" is an offset and a length in X.
     absmax, mean, std, l2       largest magnitude, mean, standard deviation and root of the sum of squares of the finite
                 real values, scale * (element - zero_point) where it is quantized; valid if their flag is set
     t_start, duration       seconds since the start of the run; NaN if not measured
-                A file lacks those columns from `nan` on, and `duration`, that are valid in none of its rows
+                A file lacks the columns from `nan` on, and `duration`, if they are not valid in any row
 /tensors    one row per tensor of the graph or of the index
     name, stands_for, layout    text; names are unique
     quant       row of /quants or -1
@@ -116,13 +116,13 @@ row of /strings, or -1 for none; "run of X" is an offset and a length in X.
     qmin, qmax  two's complement; unsigned if dtype is uint64
     multiplier, shift       runs of /integers, with shape in /dims
 /strings    offset and length of each text in /names
-/names      uint8: the texts in UTF-8 (lone surrogates encoded as such), one after the other
+/names      uint8: the texts in UTF-8 (lone surrogates encoded as such), one after another
 /dims       int64    /operands int32    /origins int32    /integers int64
 /scales32   float32  /scales64 float64  /attributes uint8
 /samples    only in files that have such events: one row per event with the flag SAMPLED: the elements kept
     event       row of /index
     values      number of the payload with the elements, one-dimensional
-    positions   number of the one with their positions in the tensor in C order, ascending, int64
+    positions   number of the payload with their positions in the tensor in C order, ascending, int64
     count       number of elements
     hash, check     xxh3-128 of the elements, and of the positions
 /exponents  only in files that have such events: one row per event with the flag HISTOGRAM
@@ -134,23 +134,23 @@ row of /strings, or -1 for none; "run of X" is an offset and a length in X.
             "graph": {"name", "opset": {domain: version}, "inputs": rows of /tensors, "outputs": same,
                       "placements": {where nodes ran: rows of /nodes}; files may lack it}
             "samples", "steps": extents
-/payloads   uint64, by number: where the payload begins in the file; 2^64 - 1 if it has no bytes, or is in chunks
-/packed     only in files that have compressed payloads: one row for each
+/payloads   uint64, by number: offset of the payload in the file; 2^64 - 1 if it has no bytes, or is in chunks
+/packed     only in files with compressed payloads: one row for each
     payload     its number
     first, count    run of /chunks, in C order of the chunks
-    chunk       extents of a chunk, of which those at the edges are filled up
+    chunk       extents of a chunk; chunks at the edges are padded
     filters     numbers of the HDF5 filters in the order in which they were applied, 0 for none
-/chunks     offset and size in the file of each chunk, and in `mask` the filters that it lacks, a bit each
-/shapes     only in files that have payloads of more than 8 dimensions: number of the `payload`, and its `shape`
+/chunks     offset and size in the file of each chunk, and in `mask` the filters that it lacks, one bit each
+/shapes     only in files with payloads of more than 8 dimensions: number of the `payload`, and its `shape`
 
 Later versions of qdebug may add attributes, groups, tables, table fields and JSON keys without raising
-format_version; a reader ignores those it does not know. It refuses a file that lacks a table listed here without
+format_version; a reader ignores unknown ones. It refuses a file that lacks a table listed here without
 "only".
 
-Format version 1 has no groups of tensors: /t/00000000 ... are the payloads by number, each a dataset in its real shape,
-contiguous, or chunked with the filters above. The tables are in the root, without /payloads and those after it, and
-beyond 8 dimensions the shape of the dataset counts. The root has the attributes format, format_version 1, complete,
-created_by, tables_hash and graph_hash.
+Format version 1 has no groups of tensors: /t/00000000 ... are the payloads by number, each a dataset in its actual
+shape, contiguous, or chunked with the filters above. The tables are in the root, without /payloads and the tables after
+it. Beyond 8 dimensions, the shape of the dataset applies. The root has the attributes format, format_version 1,
+complete, created_by, tables_hash and graph_hash.
 """
 
 from __future__ import annotations
@@ -217,18 +217,18 @@ NUMBERED = "t"
 NOWHERE = (1 << 64) - 1
 """Offset of a payload that has no bytes, or lies in compressed chunks."""
 MAX_ATTRIBUTE = 16 << 10
-"""Bytes of the largest attribute; what is larger is a dataset that an attribute names."""
+"""Maximum bytes of an attribute. A larger array is a dataset that an attribute names."""
 MAX_PIECE = 1 << 31
-"""Bytes of the largest chunk of values that are not compressed."""
+"""Maximum bytes of a chunk of uncompressed values."""
 NO_PAYLOAD = 0xFFFFFFFF
 UNKNOWN = 255
 """Number of an unknown dtype, and the ndim of an unknown shape."""
 INDEX_DIMS = 8
-"""Extents that an index row has room for."""
+"""Number of extents that an index row can hold."""
 MAX_NDIM = 32
-"""The largest number of dimensions HDF5 can store."""
+"""Maximum number of dimensions that HDF5 can store."""
 MAX_FILTERS = 4
-"""Filters that a compressed payload may have."""
+"""Maximum number of filters of a compressed payload."""
 
 # Numbers in the file are positions here: append only.
 ROLES: tuple[Role, ...] = (Role.ACTIVATION, Role.INPUT, Role.OUTPUT, Role.CONSTANT)
@@ -265,7 +265,7 @@ class Has(IntFlag):
 
 
 OPTIONAL_FACTS = {bit: str(bit.name).lower() for bit in Has if bit is not Has.SCALE64}
-"""Fields of a quantization that it may lack, by their bit."""
+"""Optional fields of a quantization, by their bit."""
 STATISTICS = {
     **{name: (name, Flag.COUNTS) for name in ("nan", "inf", "zero")},
     "sat_lo": ("at_qmin", Flag.RAILS),
@@ -276,9 +276,9 @@ STATISTICS = {
 }
 """Field of `qdebug.model.kept.Statistics` by column of the index, in its order, and the flag if it is valid."""
 TIMES = ("t_start", "duration")
-"""Columns of the index that say when and how long, NaN where it was not measured."""
+"""Columns of the index with start and duration, NaN if not measured."""
 PARTLY = int(Flag.SAMPLED | Flag.STATS_ONLY)
-"""Flags of events of which not all values were kept."""
+"""Flags of events that were not kept in full."""
 
 _DTYPE = h5py.enum_dtype({**DTYPE_CODES, "unknown": UNKNOWN}, basetype="u1")
 _ROLE = h5py.enum_dtype({str(role): code for code, role in enumerate(ROLES)}, basetype="u1")
@@ -352,7 +352,7 @@ TABLES: dict[str, np.dtype[Any]] = {
 """Row type of every table, by its name in the root group."""
 
 GRAPH_TABLES = tuple(name for name in TABLES if name not in ("index", "run"))
-"""Tables that are the same in all files of one net, whatever was recorded of it."""
+"""Tables that are the same in all files of one network, whatever was recorded."""
 
 OPTIONAL_TABLES: dict[str, np.dtype[Any]] = {
     "samples": np.dtype(
@@ -364,7 +364,7 @@ OPTIONAL_TABLES: dict[str, np.dtype[Any]] = {
     ),
     "exponents": np.dtype([("event", "<u4"), ("counts", "<u8", (2, EXPONENT_BINS))]),
 }
-"""Row type of the tables that only some recordings have."""
+"""Row types of the optional tables."""
 
 PLACE_TABLES: dict[str, np.dtype[Any]] = {
     "payloads": np.dtype("<u8"),
@@ -378,7 +378,7 @@ PLACE_TABLES: dict[str, np.dtype[Any]] = {
     "chunks": np.dtype([("offset", "<u8"), ("size", "<u4"), ("mask", "<u4")]),
     "shapes": np.dtype([("payload", "<u4"), ("shape", "<u8", (MAX_NDIM,))]),
 }
-"""Row type of the tables that say where payloads lie: all recordings of format 2 have the first, some the others."""
+"""Row types of the tables of payload locations. All recordings of format 2 have the first, and some have the others."""
 
 
 def hash_of_tables(tables: Iterable[tuple[str, np.ndarray]]) -> str:
@@ -396,7 +396,7 @@ def row_type(table: str) -> np.dtype[Any]:
 
 
 def columns_of_index(index: np.ndarray) -> tuple[str, ...]:
-    """Return the columns of /index that a file needs: statistics and times only if they are valid in some row."""
+    """Return the columns of /index that a file needs, without statistics and times that are not valid in any row."""
     flags = int(np.bitwise_or.reduce(index["flags"], initial=0))
     empty = {column for column, (_, flag) in STATISTICS.items() if not flags & flag}
     empty |= {column for column in TIMES if np.isnan(index[column]).all()}
@@ -409,13 +409,13 @@ def payload_key(number: int) -> bytes:
 
 
 def place_key(sample: int, step: int, *, steps: int) -> bytes:
-    """Return the name of a dataset of one sample, or of one step of it where there are several."""
+    """Return the name of a sample's dataset, or of a step's dataset if there are several steps."""
     return b"%d,%d" % (sample, step) if steps > 1 else b"%d" % sample
 
 
 @cache
 def physical_dtype(logical: str) -> np.dtype[Any]:
-    """Return the numpy dtype of the elements that stand for a logical dtype in the file.
+    """Return the numpy dtype of elements in the file, for a logical dtype.
 
     Raises:
         ValueError: The name is not in `LOGICAL_DTYPES`.
@@ -432,7 +432,7 @@ def physical_dtype(logical: str) -> np.dtype[Any]:
 
 @cache
 def hdf5_type(logical: str) -> Any:
-    """Return the HDF5 type of the elements that stand for a logical dtype in the file (an h5py TypeID)."""
+    """Return the HDF5 type of elements in the file, for a logical dtype (an h5py TypeID)."""
     if logical == "bfloat16":
         return _bfloat16()
     if logical.startswith("complex"):
@@ -441,7 +441,7 @@ def hdf5_type(logical: str) -> Any:
 
 
 def _bfloat16() -> Any:
-    """Make the 16-bit float type that HDF5 1.10 and later convert rightly, infinities and NaN included."""
+    """Return the 16-bit float type, which HDF5 1.10 and later convert correctly, including infinities and NaN."""
     kind = h5py.h5t.IEEE_F16LE.copy()
     kind.set_fields(15, 7, 8, 0, 7)  # sign at bit 15, exponent at 7 (8 bits), mantissa at 0 (7 bits)
     kind.set_ebias(127)
@@ -449,7 +449,7 @@ def _bfloat16() -> Any:
 
 
 def _complex(dtype: np.dtype[Any]) -> Any:
-    """Make a compound (r, i): readers before HDF5 2.0 do not know its native complex class."""
+    """Return a compound (r, i), since readers before HDF5 2.0 do not know the native complex class."""
     part = h5py.h5t.py_create(np.dtype(f"<f{dtype.itemsize // 2}"))
     kind = h5py.h5t.create(h5py.h5t.COMPOUND, dtype.itemsize)
     kind.insert(b"r", 0, part)

@@ -1,1 +1,1 @@
-"""Read recordings: finished ones, unfinished ones, and untrusted ones."""
+"""Read recordings, whether finished, unfinished or untrusted."""

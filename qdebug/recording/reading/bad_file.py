@@ -1,4 +1,4 @@
-"""Errors of a damaged file, or of a file that this process lacks the resources to read."""
+"""Errors for a damaged file, or for a file that this process lacks the resources to read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from qdebug.errors import RecordingError
 __all__ = ["BAD_FILE", "damaged"]
 
 BAD_FILE = (OSError, RuntimeError, ValueError, EOFError, OverflowError, MemoryError, zlib.error, struct.error)
-"""Exceptions raised by corrupt files. KeyError, TypeError and AttributeError are bugs of this package: not caught."""
+"""Exceptions raised by corrupt files.
+
+KeyError, TypeError and AttributeError are bugs in this package and not caught.
+"""
 
 _CUT = re.compile(r"truncated file: eof = (\d+).*stored_eof = (\d+)")
 """HDF5's message for a file that is shorter than its header states."""
@@ -25,7 +28,7 @@ def damaged(path: Path, fault: Exception | str, *, at: str = "") -> RecordingErr
 
     Args:
         path: The file.
-        fault: The fault, or the exception.
+        fault: The description of the fault, or the exception.
         at: A prefix of the message.
     """
     shortage = next((said for said in _SHORTAGES if said.causes(fault)), None) if isinstance(fault, Exception) else None
@@ -45,7 +48,7 @@ def damaged(path: Path, fault: Exception | str, *, at: str = "") -> RecordingErr
 
 
 class _Shortage(NamedTuple):
-    """A resource that a process may lack while it reads a sound file."""
+    """A resource that a process may run out of while it reads an intact file."""
 
     what: str
     hint: str

@@ -1,4 +1,4 @@
-"""The HDF5 file of a recording: opened and checked, with its tables and payloads. Their meaning is unknown here.
+"""The HDF5 file of a recording: opens and checks it, and provides tables and payloads without interpreting them.
 
 The HDF5 library locates data, and every object is checked. Contiguous data is read by this package, never by the
 library. Refusals are ValueErrors; the caller adds the name of the file.
@@ -57,28 +57,28 @@ from qdebug.recording.target import (
 __all__ = ["MAX_ROWS", "Container"]
 
 MAX_ROWS = 10_000_000
-"""Most rows that a table may have."""
+"""Maximum number of rows of a table."""
 _POOL_ITEMS = 64 * MAX_ROWS
 MAX_TABLE_RATIO = 32
-"""Largest ratio of a table's bytes to the room that the file takes on the disk: a file system may compress it."""
+"""Maximum ratio of a table's bytes to the file's disk space. File systems may compress a file."""
 _LEAST_ROOM = 1 << 20
 _SUPERBLOCK, _SUPERBLOCK_VERSION = struct.Struct("<8xB19xQ"), 3
-"""Of HDF5's first bytes: version of the superblock, and the end of the file."""
+"""Part of HDF5's first bytes: version of the superblock, and the end of the file."""
 _BLOCK = 512
-"""Bytes of a block, as `st_blocks` counts them (POSIX)."""
+"""Bytes per block in `st_blocks` (POSIX)."""
 
 
 class Container:
-    """An open recording file whose format, links, storage, types and sizes are those of the layout.
+    """An open recording file whose format, links, storage, types and sizes match the layout.
 
     Args:
         path: The file.
-        graphs: Tables of graphs that are known, by their hash. Those of a file with such a hash are not read.
+        graphs: Tables of known graphs, by their hash. If a file's graph has a known hash, its tables are not read.
 
     Raises:
-        NotARecordingError: The file is missing or is something else.
+        NotARecordingError: The file is missing or is not a recording.
         FormatVersionError: A newer qdebug wrote it.
-        RecordingError: It is damaged, or holds what a recording never does.
+        RecordingError: It is damaged, or contains something that a recording never contains.
     """
 
     def __init__(self, path: Path, *, graphs: Mapping[str, Mapping[str, np.ndarray]] | None = None) -> None:
@@ -116,20 +116,20 @@ class Container:
 
     @property
     def library(self) -> Any:
-        """The file as the library of HDF5 has it (h5py FileID), opened when it is first needed."""
+        """The file as opened by the HDF5 library (h5py FileID), opened when first needed."""
         if self._file is None:
             self._file = open_hdf5(self.path, self.fd)
         return self._file
 
     @property
     def _tables_group(self) -> Any:
-        """The group that has the tables (h5py GroupID, or FileID)."""
+        """The group that contains the tables (h5py GroupID, or FileID)."""
         if self._opened_group is None:
             self._opened_group = self.library if self.version == 1 else open_group(self.library, GRAPH.encode())
         return self._opened_group
 
     def _optional(self, names: Iterable[str]) -> dict[str, np.ndarray]:
-        """Read the tables that the file has, of some names."""
+        """Read those of the named tables that the file has."""
         return {name: self._table(name) for name in names if self._tables_group.links.exists(name.encode())}
 
     def _place_tables(self) -> dict[str, np.ndarray]:
@@ -146,7 +146,7 @@ class Container:
         return PlacedPayloads(self.places, self.fd, size=self.size, room=self.room)
 
     def _is_rewritten(self) -> bool:
-        """Return whether the superblock states another end of the file than when it was finished."""
+        """Return whether the superblock states a different end of the file than the finished file had."""
         version, end = _SUPERBLOCK.unpack_from(os.pread(self.fd, _SUPERBLOCK.size, 0))
         return bool(version != _SUPERBLOCK_VERSION or end != read_integer_attribute(self.library, b"file_end"))
 
@@ -154,7 +154,7 @@ class Container:
         """Read the tables that every recording has.
 
         Args:
-            known: Tables that are known already, and not read.
+            known: Tables that are known already and are not read again.
 
         Raises:
             ValueError, OSError: A table is missing or is something that a recording never contains.
@@ -162,12 +162,12 @@ class Container:
         return {name: known[name] if name in known else self._table(name) for name in TABLES}
 
     def take_tables(self) -> dict[str, np.ndarray]:
-        """Hand over the tables and drop our own reference: they are large, and needed only while a file is opened."""
+        """Return the tables and drop our own reference: they are large, and needed only while a file is opened."""
         tables, self.tables = self.tables, {}
         return tables
 
     def _check_format(self) -> bool:
-        """Check format and version before anything else; return whether the run finished."""
+        """Check format and version before anything else. Return whether the run finished."""
         if read_text_attribute(self.library, b"format") != FORMAT_NAME:
             raise NotARecordingError(
                 f"{str(self.path)!r} is an HDF5 file but not a qdebug recording.", hint=HOW_TO_RECORD
@@ -186,7 +186,7 @@ class Container:
         return bool(read_integer_attribute(self.library, b"complete"))
 
     def _table(self, name: str) -> np.ndarray:
-        """Read a whole table; fields that this version does not know are dropped."""
+        """Read a whole table. Fields unknown to this version are dropped."""
         dtype = row_type(name)
         raw, stored = self._raw(name)
         table: np.ndarray = raw.view(stored)
@@ -212,18 +212,18 @@ class Container:
 
     @property
     def tables_hash(self) -> str | None:
-        """The hash that the tables were written with, in hexadecimal; None if the file has none."""
+        """The recorded hash of the tables in hexadecimal; None if the file has none."""
         return read_text_attribute(self.library, b"tables_hash")
 
     def hash_tables(self, names: Iterable[str] = ()) -> str:
-        """Return the hash of some tables as they lie in the file, in hexadecimal; of all if none is named."""
+        """Return the hash of the named tables as stored in the file, in hexadecimal; by default of all tables."""
         return hash_of_tables((name, self._raw(name)[0]) for name in names or (*TABLES, *self.optional, *self.places))
 
     def reopen(self) -> None:
-        """Open a closed file again, to read payloads. An open file stays open.
+        """Reopen a closed file to read payloads. An open file stays open.
 
         Raises:
-            NotARecordingError: It is gone.
+            NotARecordingError: The file no longer exists.
             RecordingError: It was changed, or cannot be opened.
         """
         if self.fd >= 0:
@@ -240,7 +240,7 @@ class Container:
             raise
 
     def check_unchanged(self) -> None:
-        """Check that the open file is as it was when it was opened first.
+        """Check that the open file has not changed since it was first opened.
 
         Raises:
             RecordingError: It was written to.
@@ -249,7 +249,7 @@ class Container:
             raise _changed(self.path)
 
     def close(self) -> None:
-        """Close the file; a second call does nothing."""
+        """Close the file. A second call does nothing."""
         # HDF5 closes a file when nothing of it is held any more. FileID.close looks through all that is open.
         self._opened_group = self._file = None
         if self.version == 1 and hasattr(self, "payloads"):
@@ -272,7 +272,7 @@ def _identity(status: os.stat_result) -> tuple[int, ...]:
 
 
 def _open_recording(path: Path) -> int:
-    """Open a file for reading if it can be a recording at all."""
+    """Open a file for reading, if it can be a recording at all."""
     try:
         fd = open_regular(path)
     except NotARecordingError:
@@ -294,7 +294,7 @@ def _open_recording(path: Path) -> int:
 
 
 def _lone_journal(path: Path) -> RecordingError:
-    """Return the error for a journal without values beside it, or whose run its name does not tell."""
+    """Return the error for a journal without its values, or with a name that does not identify its run."""
     has_suffix = path.name.endswith(".journal")
     part = part_of(target_of(path))
     if has_suffix and not part.exists():
@@ -331,7 +331,10 @@ def _check_finished(path: Path) -> None:
 
 
 def _known_fields(name: str, table: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
-    """Return a table with this version's fields, in any order in the file and without further fields."""
+    """Return a table with the fields of this version.
+
+    The file may order them differently and have additional fields.
+    """
     if table.dtype == dtype:
         return table
     result = np.zeros(len(table), dtype=dtype)

@@ -1,7 +1,7 @@
-"""Payloads found through the datasets of format 2, one a tensor, as other programs do.
+"""Find payloads through the datasets of format 2, one per tensor, as other programs do.
 
-This reads files that another program rewrote, such as h5repack, since their table of payloads is outdated. It also
-verifies that other programs see the values that this package sees.
+This is needed for files that another program, such as h5repack, has rewritten, since their table of payloads is
+outdated. It also verifies that other programs see the same values as this package.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = ["DatasetPayloads"]
 
 
 _Chunks = Mapping[tuple[int, ...], tuple[int, int, int]]
-"""Where each chunk lies, its bytes and the filters that it lacks, by its place."""
+"""Offset, size and missing filters of each chunk, by its coordinates."""
 
 
 class DatasetPayloads:
@@ -46,11 +46,11 @@ class DatasetPayloads:
 
     Args:
         file: The file (h5py FileID).
-        payloads: Its payloads as its own table has them.
+        payloads: Its payloads according to its own table.
         index: The table of events, checked.
-        samples: The table of kept elements, if it has one.
+        samples: The table of kept elements, if the file has one.
         names: The names of tensors by row.
-        constant: Whether each row is a constant, a byte each.
+        constant: For each row of /tensors, whether it is a constant, as bytes.
         steps: Number of steps of a sample.
     """
 
@@ -85,7 +85,7 @@ class DatasetPayloads:
         return self.locate_event(*self._users[expected.number], expected)
 
     def _find_users(self) -> dict[int, tuple[int, str]]:
-        """Return for each payload an event that has it, and its role in the event."""
+        """Return for each payload an event that uses it, and its role in the event."""
         users: dict[int, tuple[int, str]] = {}
         for number, row in enumerate(self._samples if self._samples is not None else ()):
             for what in ("values", "positions"):
@@ -100,7 +100,7 @@ class DatasetPayloads:
         Args:
             row: Row of the table of events, or of the table of recorded elements.
             what: "", or "values" or "positions" of recorded elements.
-            expected: Facts of the index.
+            expected: Expected facts, from the index.
 
         Raises:
             ValueError: They are missing, contradict the index, or are something that a recording never contains.
@@ -129,7 +129,7 @@ class DatasetPayloads:
         return self._groups[path]
 
     def _open(self, path: tuple[bytes, ...]) -> tuple[Extent, _Chunks]:
-        """Open a dataset, unless it was the last one opened."""
+        """Open a dataset, or return the last one if it is the same."""
         last = self._last
         if last is None or last[0] != path:
             dataset, extent = open_dataset(self._group(path[:-1]), path[-1], file_size=self.size, sparse=True)
@@ -137,16 +137,16 @@ class DatasetPayloads:
         return last[1]
 
     def agrees(self, payloads: Payloads, row: int, what: str, expected: Expected) -> bool:
-        """Return whether the dataset of an event shows the payload of the file's table.
+        """Return whether the dataset of an event shows the same payload as the file's table.
 
         Args:
-            payloads: The payloads by the table.
+            payloads: The payloads according to the table.
             row: As for `locate_event`.
             what: As for `locate_event`.
-            expected: Facts of the index.
+            expected: Expected facts, from the index.
 
         Raises:
-            ValueError: It is missing, or something that a recording never contains.
+            ValueError: It is missing, or is something that a recording never contains.
         """
         shown, placed = self.locate_event(row, what, expected), payloads.locate(expected)
         if shown.shape != placed.shape:

@@ -1,4 +1,4 @@
-"""The index of a recording: events by row, and their rows by place."""
+"""The index of a recording: events by row, and rows by place."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _ROW = np.dtype([(name, TABLES["index"][name]) for name in _COLUMNS])
 
 
 class _ByPlace(NamedTuple):
-    """Columns of the index as buffers: reading one number is several times as fast as from an array.
+    """Columns of the index as buffers: reading a single number is several times as fast as from an array.
 
     Args:
         order: The rows by tensor, sample and step.
-        starts: Where the rows of each tensor start in that order, and where the last ones end.
+        starts: Where the rows of each tensor start in that order, followed by the end.
         samples: The sample of each row.
         steps: The step of each row.
         flags: The flags of each row.
@@ -46,7 +46,7 @@ class OtherElementsError(Exception):
 
 
 class EventIndex:
-    """Events by row, and their rows by place.
+    """Events by row, and rows by place.
 
     Args:
         index: The table /index, checked. Its statistics are dropped, except for events not kept in full.
@@ -74,7 +74,7 @@ class EventIndex:
         return len(self.rows)
 
     def find(self, tensor: int, sample: int, step: int) -> int | None:
-        """Return the row of the event of a tensor at a sample and step; None if there is none.
+        """Return the row of a tensor's event at a sample and step; None if there is none.
 
         Args:
             tensor: Row of /tensors.
@@ -99,7 +99,7 @@ class EventIndex:
         return bool(self._by_place.flags[row] & PARTLY)
 
     def expected(self, row: int) -> Expected:
-        """Return the expected facts of an event's payload."""
+        """Return the expected facts of an event's payload, from the index."""
         return Expected.of_event(self.rows[row])
 
     def digest(self, row: int) -> bytes:
@@ -107,7 +107,7 @@ class EventIndex:
         return bytes(self.rows["hash"][row])
 
     def outline(self, row: int) -> Outline | None:
-        """Return dtype, shape and hash of an event's values; None if the row has no room for the shape."""
+        """Return dtype, shape and hash of an event's values; None if the shape does not fit in the row."""
         event = self.rows[row]
         if (ndim := event["ndim"]) > INDEX_DIMS:
             return None
@@ -142,14 +142,14 @@ class EventIndex:
         )
 
     def elements(self) -> Iterator[tuple[int, str, Expected]]:
-        """Yield the kept elements: row of their table, "values" or "positions", and the expected facts."""
+        """Yield the kept elements: their row of the table, "values" or "positions", and the expected facts."""
         for number, row in enumerate(self.optional.get("samples", ())):
             dtype = LOGICAL_DTYPES[self.rows["dtype"][row["event"]]]
             for part, logical in (("values", dtype), ("positions", "int64")):
                 yield number, part, Expected.of_elements(int(row[part]), logical, int(row["count"]))
 
     def _optional_row(self, table: str, event: int) -> Any:
-        """Return the row of an event in a table that only some events have a row in; None if it has none."""
+        """Return an event's row in a table that has rows only for some events; None without a row."""
         if table not in self.optional:
             return None
         rows = self.optional[table]

@@ -25,22 +25,22 @@ _ANEW, _TRUNCATED, _REMOVED = "was rewritten", "was truncated", "was removed"
 
 
 class FollowState(StrEnum):
-    """The state of a recording that is followed."""
+    """The state of a followed recording."""
 
     WRITING = "writing"
-    """A process has it open; more may come."""
+    """A process has it open, and more values may follow."""
     FINISHED = "finished"
-    """The recorder closed it; nothing more comes."""
+    """The recorder closed it, and nothing more follows."""
     STOPPED = "stopped"
-    """Its process is gone without closing it; what it recorded is here and can be recovered."""
+    """Its process ended without closing it. What it recorded can be read and recovered."""
 
 
 class FollowedRecording(Recording, Closable):
     """A recording that may still grow, as it was at the last `refresh`.
 
-    Nothing changes but in `refresh`: between two calls `graph`, `names`, `samples`, `steps` and `info` are as fixed as
-    those of a finished file, so that a program can poll, look whether anything is new, and draw. Any number of
-    processes may follow a recording; the writer does not notice. Not for use by several threads at once.
+    Only `refresh` changes anything. Between two calls, `graph`, `names`, `samples`, `steps` and `info` stay fixed as in
+    a finished file, so that a program can poll, check whether anything is new, and draw. Any number of processes may
+    follow a recording; the writer does not notice. Not for use by several threads at once.
 
         recording = qdebug.open_recording("npu.h5", follow=True)
         going = True
@@ -50,14 +50,14 @@ class FollowedRecording(Recording, Closable):
                 print(name, recording.samples)
             time.sleep(0.02)
 
-    A recording that is finished already can be opened too: `refresh` has nothing new then. `changed` is set when
-    another run records to the same path, or the file is replaced or truncated.
+    A finished recording can be opened too; `refresh` then returns nothing new. `changed` is set when another run
+    records to the same path, or when the file is replaced or truncated.
 
     Args:
         path: The path given to the recorder.
 
     Raises:
-        NotARecordingError: There is no recording, finished or under way.
+        NotARecordingError: There is no recording at the path, finished or unfinished.
         RecordingError: The file or its journal is damaged.
     """
 
@@ -83,14 +83,14 @@ class FollowedRecording(Recording, Closable):
     def refresh(self) -> tuple[str, ...]:
         """Read the values recorded since the last call.
 
-        It costs as much as there is new: microseconds for nothing. Values are not read. Ask for `graph` only when
-        something is new, since it is rebuilt then.
+        The cost is proportional to what is new: microseconds if nothing is. Values are not read. Use `graph` only when
+        something is new, since it is then rebuilt.
 
         Returns:
-            Tensors with values for a new sample and step, each once, in the order of recording.
+            Tensors with values for a new sample and step, each listed once, in the order of recording.
 
         Raises:
-            RecordingError: The journal is damaged; earlier results stay.
+            RecordingError: The journal is damaged. Earlier results remain valid.
         """
         if self._reader is None:
             return ()
@@ -107,7 +107,7 @@ class FollowedRecording(Recording, Closable):
 
     @property
     def state(self) -> FollowState:
-        """Whether more may come; asks the operating system whether the writer lives."""
+        """Whether more values may follow. Asks the operating system whether the writer is still alive."""
         if self._reader is None or self._reader.end is not None:
             return FollowState.FINISHED
         if self._reader.replaced() or not lock_holder(self._target):
@@ -116,9 +116,9 @@ class FollowedRecording(Recording, Closable):
         return FollowState.WRITING
 
     def changed(self) -> str:
-        """Return how the files were changed by something other than the followed recorder; "" if they were not.
+        """Return how the files were changed by anything other than the followed recorder; "" if they were not.
 
-        This object then shows the past; opening the path again shows the present.
+        This object then still shows the old recording. Open the path again to see the new one.
 
         Returns:
             "was rewritten", "was truncated", "was removed" or "".
@@ -143,7 +143,7 @@ class FollowedRecording(Recording, Closable):
 
     @property
     def info(self) -> RunInfo:
-        """Facts of the run so far; complete only when the recorder has closed it."""
+        """Facts of the run so far, complete only once the recorder has closed it."""
         if self._reader is None:
             return self._whole().info
         return self._account.info()
@@ -178,18 +178,21 @@ class FollowedRecording(Recording, Closable):
         return self._whole().event_quants if self._reader is None else self._account.quants
 
     def places(self, tensor: str | None = None) -> Sequence[tuple[int, int]]:
-        """Return the samples and steps with a record of a tensor, or of any, in order."""
+        """Return the samples and steps with a record of the tensor (by default of any tensor), in order."""
         return self._whole().places(tensor) if self._reader is None else self._account.places(tensor)
 
     def has(self, tensor: str, sample: int = 0, step: int = 0) -> bool:
-        """Return whether values of a tensor were recorded for a sample and step; a constant has them for all."""
+        """Return whether values of a tensor were recorded for a sample and step.
+
+        A constant's values apply to all of them.
+        """
         if self._reader is None:
             return self._whole().has(tensor, sample, step)
         event = self._event(tensor, sample, step)
         return event is not None and not event.partly
 
     def load(self, tensor: str, sample: int = 0, step: int = 0) -> np.ndarray:
-        """Return the stored elements (codes, if quantized), read-only, in the logical dtype, checked by their hash.
+        """Return the stored elements (codes, if quantized), read-only, in the logical dtype, verified by their hash.
 
         Raises:
             RecordingError: No values are recorded under this name, sample and step, or they are damaged.
@@ -233,7 +236,7 @@ class FollowedRecording(Recording, Closable):
     # -- lifetime
 
     def close(self) -> None:
-        """Close the files; a second call does nothing."""
+        """Close the files. A second call does nothing."""
         if self._reader is not None:
             self._reader.close()
         if self._file is not None:
@@ -253,7 +256,7 @@ def _identity(path: Path) -> tuple[int, ...] | None:
 
 
 def _reader_of(journal: Path) -> JournalReader | None:
-    """Open a journal; None if its recording has been finished and it only has not been removed yet."""
+    """Open a journal; None if its recording is finished and only the journal's removal is pending."""
     target = target_of(journal)
     reader = JournalReader(journal)
     if target == journal or reader.has_part or not target.is_file():

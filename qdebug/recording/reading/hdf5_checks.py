@@ -1,9 +1,9 @@
-"""Open a recording's HDF5 file with the library, safely for any content.
+"""Open a recording's HDF5 file with the library, safely whatever the file contains.
 
 HDF5 follows external storage, external links and virtual datasets to other files without asking, and its own
-documentation excludes hostile files. So every path component must be a hard link, a dataset must lie in the file
-itself, its types must be of fixed size, and its declared size must fit the file; all of this is checked before it is
-opened or read. Refusals are ValueErrors.
+documentation excludes hostile files. So every path component must be a hard link, a dataset must be stored in the file
+itself, its types must have a fixed size, and its declared size must be plausible for the file. All of this is checked
+before it is opened or read. Refusals are ValueErrors.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ __all__ = [
 ]
 
 MAX_CHUNK_BYTES = 64 << 20
-"""Largest chunk of a compressed payload, uncompressed."""
+"""Maximum size of a chunk of a compressed payload after decompression."""
 MAX_RATIO = 1100
-"""Largest ratio of declared to stored bytes: deflate cannot exceed 1032."""
+"""Maximum ratio of declared to stored bytes: deflate cannot exceed 1032."""
 
 _ALLOWED_FILTERS = {h5z.FILTER_SHUFFLE, h5z.FILTER_DEFLATE, h5z.FILTER_FLETCHER32, ZSTD}
 _PLAIN = {h5t.INTEGER, h5t.FLOAT}
@@ -47,13 +47,13 @@ _MAX_DEPTH = 4
 
 
 class Extent(NamedTuple):
-    """Where a checked dataset lies.
+    """The checked extent and storage of a dataset.
 
     Args:
         shape: Its shape.
-        dtype: Type of its elements, as numpy has it.
+        dtype: Type of its elements in numpy.
         itemsize: Bytes of an element in the file.
-        offset: Byte offset in the file of contiguous data; None if it is chunked or empty.
+        offset: File offset of contiguous data; None if the data is chunked or empty.
         chunk: Shape of a chunk; None if it is contiguous.
         filters: Numbers of the filters of a chunk, in the order in which they were applied.
         kind: The type (h5py TypeID).
@@ -69,14 +69,14 @@ class Extent(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Its size."""
+        """Size in bytes."""
         return math.prod(self.shape) * self.itemsize
 
 
 def open_hdf5(path: Path, fd: int) -> Any:
-    """Open the container as h5py does: a process may open a file twice only with equal access properties.
+    """Open the container as h5py does, because a process may open a file twice only with equal access properties.
 
-    If the lock cannot be had, it is opened without: a finished file is never written to.
+    If the lock is not available, the file is opened without it, since a finished file is never written to.
     """
     same = f"/proc/self/fd/{fd}"  # this name refers to the opened file, even if its path was replaced
     name = os.fsencode(same if os.path.exists(same) else path)  # noqa: PTH110  a Path costs as much as the question
@@ -94,7 +94,7 @@ def open_hdf5(path: Path, fd: int) -> Any:
 
 @cache
 def _file_access(*, locking: bool) -> Any:
-    """Return how files are opened (h5py PropFAID), with a lock or without."""
+    """Return the access properties for opening files (h5py PropFAID), with or without a lock."""
     access = h5p.create(h5p.FILE_ACCESS)
     access.set_fapl_sec2()
     if not locking:
@@ -103,7 +103,7 @@ def _file_access(*, locking: bool) -> Any:
 
 
 _TYPES: dict[bytes, np.dtype[Any]] = {}
-"""Checked numpy types by their encoded form; most files share them."""
+"""Checked numpy types by their encoded form. Most files share them."""
 _MOST_TYPES = 256
 
 
@@ -111,7 +111,7 @@ def open_group(parent: Any, name: bytes) -> Any:
     """Open a group through a hard link (h5py GroupID).
 
     Raises:
-        ValueError: There is no such group, or it is reached through another kind of link.
+        ValueError: The group does not exist, or is not reached through a hard link.
     """
     _check_link(parent, name)
     try:
@@ -124,20 +124,20 @@ def is_group(parent: Any, name: bytes) -> bool:
     """Return whether a hard link leads to a group.
 
     Raises:
-        ValueError: There is no such link, or it is of another kind.
+        ValueError: The link does not exist, or is not a hard link.
     """
     _check_link(parent, name)
     return bool(h5g.get_objinfo(parent, name).type == h5g.GROUP)
 
 
 def open_dataset(parent: Any, name: bytes, *, file_size: int, sparse: bool = False) -> tuple[Any, Extent]:
-    """Open a dataset through a hard link and check all of it.
+    """Open a dataset through a hard link, and check it completely.
 
     Args:
         parent: The group that must hold it.
         name: Its name, one path component.
         file_size: Size of the file in bytes.
-        sparse: Whether chunks may be missing: then its declared size is not compared with the stored size.
+        sparse: Whether chunks may be missing. If so, the declared size is not compared with the stored size.
 
     Returns:
         The open dataset (h5py DatasetID) and its extent.
@@ -157,7 +157,7 @@ def open_dataset(parent: Any, name: bytes, *, file_size: int, sparse: bool = Fal
 
 
 def chunk_table(dataset: Any) -> dict[tuple[int, ...], tuple[int, int, int]]:
-    """Return for each chunk of a dataset its offset in the file, its bytes and the filters that it lacks."""
+    """Return each chunk's offset in the file, its size, and the filters that it lacks."""
     chunks: dict[tuple[int, ...], tuple[int, int, int]] = {}
 
     def add(info: Any) -> None:
@@ -181,7 +181,7 @@ def _check_link(parent: Any, name: bytes) -> None:
 
 
 def _check_dataset(dataset: Any, name: bytes, *, file_size: int, sparse: bool) -> Extent:
-    """Check storage, filters, type and size of an open dataset before anything is read of it.
+    """Check the storage, filters, type and size of an open dataset before reading any of it.
 
     Raises:
         ValueError: It is something that a recording never contains.
@@ -211,10 +211,10 @@ def _check_dataset(dataset: Any, name: bytes, *, file_size: int, sparse: bool) -
 
 
 def _check_storage(dataset: Any, name: bytes) -> tuple[tuple[int, ...] | None, tuple[int, ...]]:
-    """Check where the values of a dataset are, and how they are stored; return the shape of a chunk, and its filters.
+    """Check where and how the values of a dataset are stored. Return the shape of a chunk, and its filters.
 
     Raises:
-        ValueError: They are in another file, or stored as no recording does it.
+        ValueError: They are in a different file, or stored in a form that a recording never uses.
     """
     plist = dataset.get_create_plist()
     layout = plist.get_layout()
@@ -229,12 +229,12 @@ def _check_storage(dataset: Any, name: bytes) -> tuple[tuple[int, ...] | None, t
 
 
 def refused_filters(filters: Sequence[int]) -> list[int]:
-    """Return the filters that no recording has; all of them if one is repeated."""
+    """Return the filters that a recording never uses; all filters if one is repeated."""
     return sorted(set(filters) - _ALLOWED_FILTERS) or (sorted(filters) if len(set(filters)) < len(filters) else [])
 
 
 def _checked_type(kind: Any, name: bytes) -> np.dtype[Any]:
-    """Return a type as numpy dtype, checked once.
+    """Return a type as a numpy dtype. Each type is checked only once.
 
     Raises:
         ValueError: It contains anything but integers, floats, enums, arrays and compounds.
@@ -253,7 +253,7 @@ def _checked_type(kind: Any, name: bytes) -> np.dtype[Any]:
 
 
 def _check_members(kind: Any, name: bytes, depth: int = 0) -> None:
-    """Check that a type consists of integers, floats, enums, arrays and compounds only.
+    """Check that a type consists only of integers, floats, enums, arrays and compounds.
 
     Raises:
         ValueError: It does not.
@@ -291,7 +291,7 @@ def read_integer_attribute(holder: Any, name: bytes) -> int:
     """Read a scalar attribute that is an integer.
 
     Raises:
-        ValueError: It is missing, or no integer.
+        ValueError: The attribute is missing or is not an integer.
     """
     try:
         attribute = h5a.open(holder, name)

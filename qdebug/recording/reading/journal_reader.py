@@ -1,7 +1,7 @@
-"""Read a journal and its payloads, while it is written or after its writer died.
+"""Read a journal and its payloads, either while it is written or after its writer died.
 
-The HDF5 metadata of an unfinished file is never read: payloads are read at the offsets of the journal, and checked
-against the file's size and their hash.
+The HDF5 metadata of an unfinished file is never read: payloads are read at the offsets that the journal gives, and
+checked against the file's size and their hash.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ Entry = JournalEvent | Mapping[str, Any]
 
 _MAX_NOTES_BYTES = 1 << 30
 _STRETCH = 1 << 18
-"""Elements that are read at once."""
+"""Elements read at a time."""
 
 
 def journal_at(path: Path) -> Path | None:
-    """Find the journal of a path: itself, or that of a recording or of its unfinished file.
+    """Find the journal for a path: the path itself, or the journal of a recording or of its unfinished file.
 
     Args:
         path: NAME, NAME.part, NAME.journal, or a journal of any name.
@@ -82,8 +82,8 @@ class JournalReader:
         journal: The journal.
 
     Raises:
-        NotARecordingError: It is missing, or is something else.
-        RecordingError: It is damaged, or holds what a journal never does.
+        NotARecordingError: It is missing or is not a journal.
+        RecordingError: It is damaged, or contains something that a journal never contains.
     """
 
     def __init__(self, journal: Path) -> None:
@@ -93,11 +93,11 @@ class JournalReader:
         self._end = self._payloads = 0
         self._rows = self._noted = 0
         self.head: Mapping[str, Any] = {}
-        """The frame that begins the journal: facts of the run as JSON has them."""
+        """The first frame: facts of the run as JSON."""
         self.graph: Graph | None = None
         """The graph, if it was known beforehand."""
         self.end: Mapping[str, Any] | None = None
-        """The frame that ends the journal; None while nobody has finished the recording."""
+        """The frame that ends the journal; None while the recording is unfinished."""
         if journal.name.endswith(".journal"):
             self._part = _open_part(part_of(target_of(journal)))
 
@@ -105,7 +105,7 @@ class JournalReader:
         """Return the entries added since the last call, in order.
 
         Raises:
-            RecordingError: It contains something that a journal never does.
+            RecordingError: It contains something that a journal never contains.
         """
         entries: list[Entry] = []
         try:
@@ -147,7 +147,7 @@ class JournalReader:
 
     @property
     def has_part(self) -> bool:
-        """Whether the file with the payloads is there."""
+        """Whether the file with the payloads exists."""
         return self._part >= 0
 
     def ends(self) -> bool:
@@ -158,29 +158,29 @@ class JournalReader:
             return False
 
     def replaced(self) -> bool:
-        """Return whether the journal's name is gone or belongs to another journal."""
+        """Return whether the journal's path no longer exists or now belongs to a different journal."""
         try:
             return not os.path.samestat(os.fstat(self._fd), self.path.stat())
         except OSError:
             return True
 
     def shortened(self) -> bool:
-        """Return whether the files were truncated below the entries of `refresh`."""
+        """Return whether the files were truncated below the entries that `refresh` returned."""
         part = self._payloads if self._part < 0 else os.fstat(self._part).st_size
         return os.fstat(self._fd).st_size < self._end or part < self._payloads
 
     def is_named(self, path: Path) -> bool:
-        """Return whether the file with the payloads has this name by now, as after finishing the recording."""
+        """Return whether the file with the payloads now has this name, as it does once the recording is finished."""
         try:
             return self._part >= 0 and os.path.samestat(os.fstat(self._part), path.stat())
         except OSError:
             return False
 
     def read(self, event: JournalEvent) -> np.ndarray | Kept:
-        """Return the values of an event in their logical dtype, read-only; or their partial record.
+        """Return the values of an event, read-only and in their logical dtype, or their partial record.
 
         Raises:
-            RecordingError: They are missing, or not those that were written.
+            RecordingError: They are missing, or differ from the values that were written.
         """
         try:
             return self._kept(event) if event.partly else self._values(event)
@@ -230,7 +230,7 @@ class JournalReader:
         return making.done()
 
     def close(self) -> None:
-        """Close the files; a second call does nothing."""
+        """Close the files. A second call does nothing."""
         for name in ("_fd", "_part"):
             if getattr(self, name, -1) >= 0:
                 os.close(getattr(self, name))
@@ -241,13 +241,13 @@ class JournalReader:
 
 
 class Account:
-    """The state of a run by its journal so far: values, graph and facts.
+    """The state of a run according to its journal so far: values, graph and facts.
 
     Args:
         reader: The journal.
 
     Attributes:
-        events: Events by tensor, sample and step; the latest come last.
+        events: Events by tensor, sample and step, the latest last.
         quants: Quantization of values that differs from their tensor's.
         extent: The last sample and the last step.
         names: Tensors with values, in the order of recording.
@@ -272,13 +272,13 @@ class Account:
 
     @property
     def builder(self) -> GraphBuilder:
-        """The builder of the graph; the journal has been read at least up to its first tensor."""
+        """The builder of the graph. The journal has been read at least up to its first tensor."""
         if self._builder is None:
             self._builder = GraphBuilder(self._reader.graph)
         return self._builder
 
     def places(self, tensor: str | None = None) -> Sequence[tuple[int, int]]:
-        """Return the samples and steps with a record of a tensor, or of any that varies, in order."""
+        """Return the samples and steps with a record of the tensor (by default of any tensor that varies), in order."""
         tensor_places = self._places.get(tensor, {})
         return tuple(sorted(tensor_places)) if tensor_places or tensor is not None else ((0, 0),)
 
@@ -290,7 +290,7 @@ class Account:
         """Add an entry.
 
         Raises:
-            RecordingError: It contradicts earlier ones, or is something else.
+            RecordingError: It contradicts earlier entries, or is not a valid entry.
         """
         try:
             if isinstance(entry, JournalEvent):
@@ -338,10 +338,10 @@ class Account:
             self._skip_causes[name] = SkipCause(cause)
 
     def info(self) -> RunInfo:
-        """Return the facts of the run, complete if the journal ends so.
+        """Return the facts of the run, complete if the end of the journal says so.
 
         Raises:
-            RecordingError: They make no sense.
+            RecordingError: The facts are invalid.
         """
         try:
             plain = self._reader.head.get("info", {})
@@ -362,7 +362,7 @@ class Account:
 
 
 def _has_hash(event: JournalEvent, raw: np.ndarray) -> bool:
-    """Return whether values have the hash of their event, if it has one."""
+    """Return whether values match the hash of their event, if it has one."""
     recorded = bytes(event.row["hash"].tobytes())
     if event.hash_kind is HashKind.XXH3:
         return array_hash(raw) == recorded
@@ -375,5 +375,5 @@ def _has_hash(event: JournalEvent, raw: np.ndarray) -> bool:
 
 
 def _open_part(path: Path) -> int:
-    """Open the file with the payloads; -1 if there is none, as for a journal with inline payloads."""
+    """Open the file with the payloads; -1 if there is none because the journal has inline payloads."""
     return -1 if path.is_symlink() or not path.is_file() else open_regular(path, flags=os.O_NOFOLLOW)

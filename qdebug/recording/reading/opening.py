@@ -1,4 +1,4 @@
-"""Open a recording: a file, one that is still being written, or several files as one.
+"""Open a recording: a finished file, a file that is still being written, or several files as one.
 
 For several files, the graphs are joined, and each tensor comes from the file that has it.
 
@@ -7,9 +7,10 @@ A manifest is a small JSON file that names the files of the processes, ranks or 
     {"format": "qdebug.manifest", "version": 1,
      "parts": [{"path": "rank0.h5", "prefix": "", "first_sample": 0}, ...]}
 
-A path is relative to the manifest and stays below its folder. `prefix` is put before the names of a part's tensors and
-nodes, for ranks with equal names of different tensors; `first_sample` is the number of a part's first sample in the
-whole, for workers that each ran some of the samples. Recordings contain no links, which the reader refuses.
+A path is relative to the manifest and must not lead outside its folder. `prefix` is put before the names of a part's
+tensors and nodes, for ranks that use the same name for different tensors. `first_sample` is the number of a part's
+first sample in the whole, for workers that each ran some of the samples. Recordings do not contain links, which the
+reader refuses.
 """
 
 from __future__ import annotations
@@ -44,12 +45,12 @@ VERSION = 1
 _MOST_BYTES = 16 << 20
 _MOST_PARTS = 100_000
 _MOST_OPEN = 64
-"""Files that are open at once: each takes two descriptors, and half a megabyte in HDF5."""
+"""Maximum number of files open at once: each takes two descriptors, and half a megabyte in HDF5."""
 _SHARED_EVENT = np.dtype([*((name, np.int64) for name in ("tensor", "sample", "step", "part")), ("hash", "u1", (16,))])
 
 
 def is_manifest(path: Path) -> bool:
-    """Return whether a file is JSON and not HDF5, by its first character."""
+    """Return whether a file is JSON rather than HDF5, judging by its first character."""
     try:
         with open_binary(path) as file:
             return file.read(64).lstrip()[:1] == b"{"
@@ -61,8 +62,8 @@ def read_manifest(path: Path) -> tuple[Part, ...]:
     """Read the parts of a manifest.
 
     Raises:
-        NotARecordingError: It is no manifest.
-        RecordingError: It names a file outside its folder, or is of a newer version.
+        NotARecordingError: It is not a manifest.
+        RecordingError: It names a file outside its folder, or has a newer version.
     """
     try:
         text = read_regular(path, _MOST_BYTES)
@@ -113,17 +114,18 @@ def _part(path: Path, entry: Mapping[str, Any]) -> Part:
 def join(
     paths: Sequence[Path], out: Path, *, by: str = "tensors", force: bool = False, prefixes: Sequence[str] | None = None
 ) -> None:
-    """Write a manifest of recordings, and check that they can be read as one.
+    """Write a manifest of recordings, after checking that they can be read as one.
 
     Args:
         paths: The recordings, below the folder of the manifest.
         out: The manifest.
-        by: "tensors" if each holds other tensors of the same samples, "samples" if each holds further samples.
+        by: "tensors" if each file holds different tensors of the same samples, "samples" if each file holds further
+            samples.
         force: Replace `out` if it exists.
-        prefixes: A prefix for the names in each; none if None.
+        prefixes: A prefix for the names of each recording; None adds no prefixes.
 
     Raises:
-        UsageError: A recording is not below the manifest's folder, is the file to write, or comes twice.
+        UsageError: A recording is not below the manifest's folder, is the manifest itself, or is listed twice.
         OutputExistsError: The manifest exists and `force` is not set.
         RecordingError: Its folder is missing, it is a folder or a device, it cannot be written, a recording cannot be
             read, or they contradict each other.
@@ -173,11 +175,11 @@ def _relative(path: Path, out: Path) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One of the recordings.
+    """One recording of a joined recording.
 
     Args:
         path: Its file.
-        prefix: Put before the names of its tensors and nodes.
+        prefix: Added before the names of its tensors and nodes.
         first_sample: The number of its first sample in the whole.
     """
 
@@ -190,12 +192,12 @@ class JoinedRecording(Recording, Closable):
     """Several recordings as one.
 
     Args:
-        parts: The recordings.
-        path: The path of the whole.
+        parts: The joined recordings.
+        path: The path of the joined recording.
 
     Raises:
-        RecordingError: A recording cannot be read, or two of them state different facts of one node or tensor, or have
-            different values of it for one sample and step.
+        RecordingError: A recording cannot be read, or two of them state contradictory facts about a node or tensor, or
+            have different values for the same sample and step.
     """
 
     graph: Graph = Graph()
@@ -204,7 +206,7 @@ class JoinedRecording(Recording, Closable):
         self.path = path
         self._parts: list[tuple[Part, FileRecording]] = []
         self._open: dict[FileRecording, None] | None = {}
-        """The files that are open, that which was read last at the end; None once all are closed."""
+        """The open files, the most recently read last; None once all are closed."""
         self._opening = RLock()
         opened: dict[Path, FileRecording] = {}
         graphs = KnownGraphs()
@@ -222,7 +224,7 @@ class JoinedRecording(Recording, Closable):
 
     @cached_property
     def info(self) -> RunInfo:
-        """Facts of the run: those of the first part, complete and faithful only if every part is."""
+        """Facts of the run, taken from the first part; complete and faithful only if every part is."""
         infos = [file.info for _, file in self._parts]
         order = (Fidelity.DIFFERS, Fidelity.NONDETERMINISTIC, Fidelity.UNKNOWN, Fidelity.BIT_EQUAL)
         worst = min(infos, key=lambda info: order.index(info.fidelity))
@@ -237,7 +239,7 @@ class JoinedRecording(Recording, Closable):
         )
 
     def _by_tensor(self, fact: str) -> dict[str, Any]:
-        """Return a fact of the run that is stated by tensor, under the joined names."""
+        """Return a fact of the run that is stated per tensor, under the joined names."""
         return {
             part.prefix + name: value for part, file in self._parts for name, value in getattr(file.info, fact).items()
         }
@@ -259,7 +261,7 @@ class JoinedRecording(Recording, Closable):
 
     @cached_property
     def _holders(self) -> dict[str, list[tuple[Part, FileRecording, str]]]:
-        """The parts that have a tensor, and its name there."""
+        """The parts that have a tensor, and its name in each."""
         holders: dict[str, list[tuple[Part, FileRecording, str]]] = {}
         for part, file in self._parts:
             for name in file.names:
@@ -267,7 +269,7 @@ class JoinedRecording(Recording, Closable):
         return holders
 
     def _check_overlaps(self) -> None:
-        """Refuse parts with different values of a tensor at one place, since the right ones are unknown."""
+        """Refuse parts with different values of a tensor at the same place, since the correct ones are unknown."""
         shared = [tensor for tensor, holders in self._holders.items() if len(holders) > 1]
         parts_by_names: dict[tuple[int, str], list[int]] = {}  # parts with the same graph and prefix share tensor names
         for number, (part, file) in enumerate(self._parts if shared else ()):
@@ -289,7 +291,7 @@ class JoinedRecording(Recording, Closable):
             )
 
     def _shared_events(self, numbers: Sequence[int], shared: Sequence[str]) -> np.ndarray:
-        """Return tensor, sample, step, part and hash of the values of some tensors in parts with equal names.
+        """Return tensor, sample, step, part and hash of values for tensors that several parts share by name.
 
         Args:
             numbers: The parts.
@@ -310,7 +312,7 @@ class JoinedRecording(Recording, Closable):
         return events[events["tensor"] >= 0]
 
     def _keep_open(self, file: FileRecording) -> None:
-        """Open a file if it is closed, and close the least recently read if too many are open."""
+        """Open a file if it is closed. If too many files are open, close the least recently read one."""
         with self._opening:
             if self._open is None:
                 raise RecordingError(f"The recording {str(self.path)!r} is closed.", hint="Open it again.")
@@ -330,7 +332,7 @@ class JoinedRecording(Recording, Closable):
                 yield file, name, number
 
     def places(self, tensor: str | None = None) -> Sequence[tuple[int, int]]:
-        """Return the samples and steps with a record of a tensor, or of any, in order."""
+        """Return the samples and steps with a record of the tensor (by default of any tensor), in order."""
         if tensor is not None and self.graph.is_constant(tensor):
             return ((0, 0),) if tensor in self._holders else ()
         if tensor is None:
@@ -342,7 +344,10 @@ class JoinedRecording(Recording, Closable):
         )
 
     def has(self, tensor: str, sample: int = 0, step: int = 0) -> bool:
-        """Return whether values of a tensor were recorded for a sample and step; a constant has them for all."""
+        """Return whether values of a tensor were recorded for a sample and step.
+
+        A constant's values apply to all of them.
+        """
         return any(file.has(name, number, step) for file, name, number in self._place(tensor, sample))
 
     def load(self, tensor: str, sample: int = 0, step: int = 0) -> np.ndarray:
@@ -386,7 +391,7 @@ class JoinedRecording(Recording, Closable):
         }
 
     def close(self) -> None:
-        """Close the files; a second call does nothing."""
+        """Close the files. A second call does nothing."""
         with self._opening:
             for file in self._open or ():
                 file.close()
@@ -490,7 +495,7 @@ def _add_tensor(tensors: dict[str, TensorInfo], info: TensorInfo, part: Part) ->
 
 @contextmanager
 def opened_recording(side: str | Path | Recording) -> Iterator[Recording]:
-    """Open a recording for a block, and close it at the end; an open recording stays open.
+    """Open a recording for a `with` block, and close it at the end. A recording that is already open stays open.
 
     Args:
         side: A path, or an open recording.
@@ -516,11 +521,11 @@ def open_recording(path: str | Path, *, follow: bool = False) -> Recording:
     """Open a recording file for reading.
 
     Args:
-        path: A file that a recorder wrote, or the manifest of several.
+        path: A file that a recorder wrote, or a manifest of several files.
         follow: Read it while another process still writes it; `refresh()` reads new tensors.
 
     Raises:
-        RecordingError: The file is missing, no recording, damaged, of a newer format, or not finished.
+        RecordingError: The file is missing, not a recording, damaged, of a newer format, or not finished.
 
     Example:
         >>> recording = qdebug.open_recording("int8.h5")

@@ -1,4 +1,4 @@
-"""The locations of a recording's payloads: format 2 has a table of them, in format 1 each is a numbered dataset.
+"""The locations of a recording's payloads: listed in a table in format 2, numbered datasets in format 1.
 
 Values are read by this package, never by the HDF5 library. Refusals are ValueErrors.
 """
@@ -43,14 +43,14 @@ __all__ = [
 
 
 class Expected(NamedTuple):
-    """Facts of a payload by the index.
+    """Expected facts of a payload, from the index.
 
     Args:
         number: Its number.
         dtype: Logical dtype of its elements.
         nbytes: Its size.
         ndim: Number of its dimensions.
-        shape: Its first extents, as many as the index has room for.
+        shape: Its first extents, as many as the index can hold.
     """
 
     number: int
@@ -68,7 +68,7 @@ class Expected(NamedTuple):
 
     @classmethod
     def of_elements(cls, number: int, dtype: str, count: int) -> Self:
-        """Return the facts of a number of recorded elements of a tensor."""
+        """Return the expected facts of recorded elements of a tensor, from their number."""
         return cls(number, dtype, count * physical_dtype(dtype).itemsize, 1, (count,))
 
 
@@ -78,12 +78,12 @@ class Location(NamedTuple):
     Args:
         shape: Its shape.
         itemsize: Bytes of an element.
-        offset: Offset of its bytes, if contiguous; None if there are none, or in chunks.
+        offset: Offset of its bytes if contiguous; None if it has no bytes or is chunked.
         chunk: Shape of a chunk; None without chunks.
         filters: Numbers of the filters of a chunk, in the order of application.
-        find: Returns the chunk at coordinates: its offset in the file, its bytes, and the filters that it lacks.
+        find: Returns the chunk at given coordinates: its offset in the file, its size, and the filters that it lacks.
         outer: Leading extents of a chunk that holds values of several payloads.
-        inside: The payload's coordinates in these.
+        inside: The payload's coordinates within the leading extents.
     """
 
     shape: tuple[int, ...]
@@ -97,7 +97,7 @@ class Location(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Its size."""
+        """Size in bytes."""
         return math.prod(self.shape) * self.itemsize
 
 
@@ -105,14 +105,14 @@ class Payloads(Protocol):
     """The payloads of an open file."""
 
     fd: int
-    """The file."""
+    """Descriptor of the file."""
     size: int
-    """Its size."""
+    """Size of the file."""
     room: int
-    """Bytes that it takes on the disk."""
+    """Bytes that the file takes on the disk."""
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of payloads."""
 
     def locate(self, expected: Expected) -> Location:
         """Find a payload.
@@ -140,7 +140,7 @@ class NumberedPayloads:
         return self._count
 
     def locate(self, expected: Expected) -> Location:
-        """Find a payload; errors as of `Payloads.locate`."""
+        """Find a payload. Errors as for `Payloads.locate`."""
         dataset, extent = open_dataset(self._group, payload_key(expected.number), file_size=self.size)
         check_room(extent.nbytes, self.room)
         check_extent(extent, extent.shape, expected)
@@ -159,10 +159,10 @@ def check_extent(extent: Extent, shape: tuple[int, ...], expected: Expected) -> 
     Args:
         extent: The dataset.
         shape: Shape of the payload, which may share the dataset with others.
-        expected: Facts of the index.
+        expected: Expected facts, from the index.
 
     Raises:
-        ValueError: It has another shape or type.
+        ValueError: It has a different shape or type.
     """
     is_same_shape = len(shape) == expected.ndim and shape[:INDEX_DIMS] == expected.shape
     itemsize = physical_dtype(expected.dtype).itemsize
@@ -184,7 +184,7 @@ def find_chunk(chunks: Mapping[tuple[int, ...], tuple[int, int, int]], place: tu
 
 
 def check_room(nbytes: int, room: int) -> None:
-    """Refuse a payload that is far larger than the room that the file takes on the disk.
+    """Refuse a payload that is far larger than the file's disk space.
 
     Raises:
         ValueError: The payload is too large.
@@ -197,7 +197,7 @@ class PlacedPayloads:
     """The payloads of a file of format 2.
 
     Args:
-        tables: Its tables that say where payloads lie.
+        tables: Its tables of payload locations.
         fd: The file.
         size: Its size.
         room: Bytes that it takes on the disk.
@@ -216,7 +216,7 @@ class PlacedPayloads:
         return len(self._offsets)
 
     def locate(self, expected: Expected) -> Location:
-        """Find a payload; errors as of `Payloads.locate`."""
+        """Find a payload. Errors as for `Payloads.locate`."""
         number, itemsize = expected.number, physical_dtype(expected.dtype).itemsize
         if number >= len(self._offsets):
             raise ValueError("it is missing")
@@ -282,7 +282,7 @@ def _by_payload(rows: np.ndarray | None) -> dict[int, Any]:
 
 
 def read_payload(payloads: Payloads, expected: Expected) -> np.ndarray:
-    """Return a payload's elements as stored. A very large one is a temporary file.
+    """Return a payload's elements as stored. A very large payload is backed by a temporary file.
 
     Raises:
         ValueError, OSError: It contradicts the index, or is damaged.
@@ -314,13 +314,13 @@ def load_payload(
 
     Args:
         payloads: The payloads of the file.
-        expected: Facts of the index.
+        expected: Expected facts, from the index.
         digest: Its recorded hash.
-        done: Called once it was read and has that hash.
-        wrong: Makes the error for another hash.
+        done: Called once the payload was read and its hash verified.
+        wrong: Creates the error for a hash mismatch.
 
     Raises:
-        PayloadMismatchError: It has another hash.
+        PayloadMismatchError: The hash differs.
         ValueError, OSError: It contradicts the index, or is damaged.
         MissingExtraError: It is compressed with Zstandard, and the package is not installed.
     """
@@ -332,11 +332,11 @@ def load_payload(
 
 
 _PIECE = 1 << 20
-"""Bytes of a payload that are read at a time."""
+"""Bytes of a payload read at a time."""
 
 
 def payload_digest(payloads: Payloads, expected: Expected) -> bytes:
-    """Return the xxh3-128 digest of a payload of any size, with little memory.
+    """Return the xxh3-128 digest of a payload of any size, using little memory.
 
     Raises:
         ValueError, OSError: It contradicts the index, or is damaged.
@@ -354,7 +354,7 @@ def payload_digest(payloads: Payloads, expected: Expected) -> bytes:
 
 
 def _chunks(fd: int, where: Location) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
-    """List the place and the elements of each chunk, as raw bytes."""
+    """Yield the coordinates of each chunk, and its elements as raw bytes."""
     chunk, find = where.chunk, where.find
     if chunk is None or find is None:
         raise ValueError("it has no location")
@@ -373,7 +373,7 @@ def _chunks(fd: int, where: Location) -> Iterator[tuple[tuple[int, ...], np.ndar
 def _read_contiguous(fd: int, where: Location, offset: int, physical: np.dtype[Any]) -> np.ndarray:
     """Copy contiguous elements.
 
-    They are never mapped: a mapped file that is truncated meanwhile kills the process (SIGBUS).
+    They are never mapped, because truncating a mapped file kills the process (SIGBUS).
     """
     if where.nbytes < SPILL_FROM:
         out = np.empty(where.shape, physical)

@@ -1,4 +1,4 @@
-"""Read a recording: opening reads the tables only, payloads are read on demand, straight from the file."""
+"""Read a recording: opening reads only the tables, and payloads are read on demand, directly from the file."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Closable:
     """A context manager that is closed when its block ends."""
 
     def close(self) -> None:
-        """Release all resources; a second call does nothing."""
+        """Release all resources. A second call does nothing."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:
@@ -57,7 +57,7 @@ class Closable:
 
 
 _AT_ONCE = 8192
-"""Rows of the index that are hashed at once."""
+"""Rows of the index hashed at a time."""
 
 
 class Event(NamedTuple):
@@ -70,7 +70,7 @@ class Event(NamedTuple):
         dtype: Logical dtype of the elements.
         nbytes: Size of the values.
         digest: xxh3-128 of the values' bytes, in hexadecimal.
-        payload: Number of the dataset that holds them; events with equal values share one.
+        payload: Number of the payload; events with equal values share one.
     """
 
     tensor: str
@@ -83,19 +83,19 @@ class Event(NamedTuple):
 
 
 class RecordedGraph:
-    """The graph in the tables, decoded on first use.
+    """The graph from the tables, decoded on first use.
 
     Args:
-        tables: The tables; dropped once the objects are made.
-        run: Facts of the run, of `decode_run`.
+        tables: The tables; dropped once they are decoded.
+        run: Facts of the run, from `decode_run`.
 
     Attributes:
         names: The name of each row of /tensors.
         rows: The row of each name.
-        constant: Whether each row is a constant, a byte each.
+        constant: For each row of /tensors, whether it is a constant, as bytes.
 
     Raises:
-        ValueError: A reference between the tables is dangling, or two tensors have one name.
+        ValueError: A reference between the tables is dangling, or two tensors have the same name.
     """
 
     def __init__(self, tables: Tables, run: Mapping[str, Any]) -> None:
@@ -112,8 +112,8 @@ class RecordedGraph:
         """Return the graph, and the quantizations by their row.
 
         Raises:
-            ValueError: A text, quantization, shape or attribute makes no sense.
-            GraphError: The nodes form no graph.
+            ValueError: A text, quantization, shape or attribute is invalid.
+            GraphError: The nodes do not form a valid graph.
         """
         if self._undecoded is not None:  # called for every tensor: the lock is only needed the first time
             with self._decoding:
@@ -125,11 +125,11 @@ class RecordedGraph:
 
 
 class KnownGraphs:
-    """Graphs of files that are read together.
+    """Graphs shared by files that are read together.
 
     Attributes:
         tables: The tables of each, by their hash.
-        graphs: Their graphs, by that hash and the run's facts of the graph.
+        graphs: The graphs, by that hash and the run's facts about the graph.
     """
 
     def __init__(self) -> None:
@@ -137,15 +137,15 @@ class KnownGraphs:
         self.graphs: dict[tuple[str, str], RecordedGraph] = {}
 
     def graph(self, tables: Tables, run: Mapping[str, Any], digest: str) -> RecordedGraph:
-        """Return the graph of some tables.
+        """Return the graph of the given tables.
 
         Args:
             tables: The tables.
-            run: Facts of the run, of `decode_run`.
-            digest: The hash that the file gives for the tables.
+            run: Facts of the run, from `decode_run`.
+            digest: The hash of the tables, as stated in the file.
 
         Raises:
-            ValueError: The tables are no graph.
+            ValueError: The tables do not form a valid graph.
         """
         key = (digest, repr(run["graph"]))
         if key not in self.graphs:
@@ -155,13 +155,16 @@ class KnownGraphs:
 
 
 _HELD_BYTES = 64 << 20
-"""Bytes of arrays in memory that a recording holds on to: a comparison asks for the same few several times in a row."""
+"""Maximum bytes of arrays that a recording caches in memory.
+
+A comparison requests the same few several times in a row.
+"""
 _HELD_SPILLED = 2
-"""Cached arrays in temporary files."""
+"""Maximum number of cached arrays in temporary files."""
 
 
 class _ArrayCache:
-    """Loaded arrays: those still referenced by callers, and the most recent ones."""
+    """Loaded arrays: those that callers still reference, and the most recent ones."""
 
     def __init__(self) -> None:
         self._known: WeakValueDictionary[int, np.ndarray] = WeakValueDictionary()
@@ -171,7 +174,7 @@ class _ArrayCache:
         self._lock = Lock()
 
     def get(self, row: int) -> np.ndarray | None:
-        """Return the array of an event; None if it has to be read."""
+        """Return the array of an event; None if it must be read."""
         with self._lock:
             array = self._known.get(row)
             if row in self._last:
@@ -179,7 +182,7 @@ class _ArrayCache:
         return None if array is None else array.view()
 
     def add(self, row: int, array: np.ndarray) -> np.ndarray:
-        """Cache a read-only array, and return a view of it, which cannot be made writable."""
+        """Cache a read-only array. Return a view of it that cannot be made writable."""
         with self._lock:
             self._known[row] = array
             if mapping_of(array) is not None:
@@ -202,16 +205,17 @@ class _ArrayCache:
 class FileRecording(Recording, Closable):
     """A recording file, open for reading.
 
-    It can be handed to another process, which opens the file anew.
+    It can be sent to another process, which then reopens the file.
 
     Args:
         path: The file.
-        graphs: Graphs of the files that are read together with it: one with the same hash is taken, or its own added.
+        graphs: Graphs of files that are read together. A graph with the same hash is reused; otherwise this file's
+            graph is added.
 
     Raises:
-        NotARecordingError: The file is missing or is something else.
+        NotARecordingError: The file is missing or is not a recording.
         FormatVersionError: A newer qdebug wrote it.
-        RecordingError: It is damaged, or holds what a recording never does.
+        RecordingError: It is damaged, or contains something that a recording never contains.
     """
 
     info: RunInfo = RunInfo(backend="")
@@ -251,7 +255,7 @@ class FileRecording(Recording, Closable):
         """The graph that ran.
 
         Raises:
-            RecordingError: The tables are no graph.
+            RecordingError: The tables do not form a valid graph.
         """
         return self._decoded[0]
 
@@ -260,7 +264,7 @@ class FileRecording(Recording, Closable):
         """Quantization of values that differs from their tensor's, by tensor, sample and step.
 
         Raises:
-            RecordingError: The tables are no quantization.
+            RecordingError: The quantization tables are invalid.
         """
         rows = self._index.rows[self._index.rows["quant"] >= 0]
         quants = self._decoded[1]
@@ -274,7 +278,7 @@ class FileRecording(Recording, Closable):
             raise damaged(self.path, exc) from None
 
     def _places(self, rows: np.ndarray) -> Iterator[tuple[str, int, int]]:
-        """List tensor, sample and step of rows of the index."""
+        """Yield the tensor, sample and step of rows of the index."""
         columns = (rows[name].tolist() for name in ("tensor", "sample", "step"))
         return ((self._names[tensor], sample, step) for tensor, sample, step in zip(*columns, strict=True))
 
@@ -284,9 +288,9 @@ class FileRecording(Recording, Closable):
         return tuple([self._names[row] for row in dict.fromkeys(self._index.rows["tensor"].tolist())])
 
     def index_rows(self) -> tuple[Sequence[str], np.ndarray]:
-        """Return the names of all tensors, and the rows of the index, whose `tensor` indexes these names.
+        """Return the names of all tensors, and the rows of the index, whose `tensor` column indexes the names.
 
-        The names are the same object for files of one graph that are read together.
+        Files with the same graph that are read together share one object of names.
         """
         return self._names, self._index.rows
 
@@ -310,7 +314,7 @@ class FileRecording(Recording, Closable):
 
     @cached_property
     def tensor_bytes(self) -> int:
-        """Bytes of all values in the file, shared payloads counted for each tensor that has them."""
+        """Bytes of all values in the file. Shared payloads are counted for each tensor that uses them."""
         rows = self._index.rows
         return int(rows["nbytes"][rows["payload"] != NO_PAYLOAD].sum(dtype=np.uint64))
 
@@ -324,7 +328,7 @@ class FileRecording(Recording, Closable):
     # -- values
 
     def places(self, tensor: str | None = None) -> Sequence[tuple[int, int]]:
-        """Return the samples and steps with a record of a tensor, or of any, in order.
+        """Return the samples and steps with a record of the tensor (by default of any tensor), in order.
 
         A constant has only sample 0 and step 0.
         """
@@ -341,7 +345,10 @@ class FileRecording(Recording, Closable):
         return tuple(sorted(places)) or ((0, 0),)
 
     def has(self, tensor: str, sample: int = 0, step: int = 0) -> bool:
-        """Return whether values of a tensor were recorded for a sample and step; a constant has them for all."""
+        """Return whether values of a tensor were recorded for a sample and step.
+
+        A constant's values apply to all of them.
+        """
         return self._row(tensor, sample, step) is not None
 
     def has_part(self, tensor: str, sample: int = 0, step: int = 0) -> bool:
@@ -352,11 +359,11 @@ class FileRecording(Recording, Closable):
     def load(self, tensor: str, sample: int = 0, step: int = 0) -> np.ndarray:
         """Return the stored elements (codes, if quantized), read-only, in the logical dtype.
 
-        Values are checked by their hash, and stay valid after `close`. Very large ones lie in a temporary file. An
-        array that is still referenced is shared with other callers.
+        Values are verified by their hash, and stay valid after `close`. Very large arrays are backed by a temporary
+        file. An array that is still referenced is shared with other callers.
 
         Raises:
-            PayloadMismatchError: The values have another hash.
+            PayloadMismatchError: The values do not match their hash.
             RecordingError: No values are recorded under this name, sample and step, or the file is damaged or closed.
         """
         row = self._row(tensor, sample, step)
@@ -377,10 +384,10 @@ class FileRecording(Recording, Closable):
         return self._held.add(row, array)
 
     def _read(self, container: Container, expected: Expected, row: int) -> np.ndarray:
-        """Read the payload of an event, and check its hash if that was not done before.
+        """Read the payload of an event, and verify its hash unless that was done before.
 
         Raises:
-            PayloadMismatchError: It has another hash.
+            PayloadMismatchError: The hash differs.
             ValueError, OSError: It contradicts the index, or is damaged.
         """
         if row in self._verified:
@@ -396,7 +403,7 @@ class FileRecording(Recording, Closable):
     def outline(self, tensor: str, sample: int = 0, step: int = 0) -> Outline | None:
         """Return dtype, shape and hash of recorded values without reading them.
 
-        None if they were not recorded in full, or have more dimensions than the index has room for.
+        Returns None if they were not recorded in full, or have more dimensions than the index can hold.
         """
         row = self._row(tensor, sample, step)
         return None if row is None else self._index.outline(row)
@@ -416,7 +423,7 @@ class FileRecording(Recording, Closable):
         """Read the partial record of an event.
 
         Raises:
-            PayloadMismatchError: It has another hash.
+            PayloadMismatchError: The hash differs.
             RecordingError: The file is damaged or closed.
         """
         try:
@@ -427,7 +434,7 @@ class FileRecording(Recording, Closable):
             raise damaged(self.path, exc) from None
 
     def check_payload(self, event: int) -> None:
-        """Check the values of one row of the index by their recorded hash.
+        """Check the values of one row of the index against their recorded hash.
 
         Raises:
             PayloadMismatchError: They differ.
@@ -445,7 +452,7 @@ class FileRecording(Recording, Closable):
             raise mismatch(self.path, [self._names[self._index.rows["tensor"][event]]])
 
     def check_tables(self) -> bool:
-        """Compare the tables with the hash they were written with; False if the file has none.
+        """Compare the tables with their recorded hash. Return False if the file has none.
 
         Raises:
             RecordingError: They differ.
@@ -460,7 +467,7 @@ class FileRecording(Recording, Closable):
         """Check that the datasets that other programs read agree with the index.
 
         Raises:
-            RecordingError: One is missing, or has other values; the file is damaged or closed.
+            RecordingError: A dataset is missing or has different values, or the file is damaged or closed.
         """
         container = self._open_container()
         if container.version == 1 or container.rewritten:
@@ -496,7 +503,7 @@ class FileRecording(Recording, Closable):
         )
 
     def _row(self, tensor: str, sample: int, step: int) -> int | None:
-        """Return the row of the index with all values recorded; None if there is none."""
+        """Return the row of the index for values recorded in full; None if there is none."""
         event = self._event(tensor, sample, step)
         return None if event is None or self._index.is_partly(event) else event
 
@@ -514,7 +521,7 @@ class FileRecording(Recording, Closable):
     # -- life
 
     def reopen(self) -> None:
-        """Open a closed file again. An open file stays open.
+        """Reopen a closed file. An open file stays open.
 
         Raises:
             RecordingError: The file was changed since it was closed.
@@ -522,7 +529,7 @@ class FileRecording(Recording, Closable):
         self._container.reopen()
 
     def close(self) -> None:
-        """Close the file; loaded arrays stay valid. A second call does nothing."""
+        """Close the file. Loaded arrays stay valid. A second call does nothing."""
         if hasattr(self, "_held"):
             self._held.clear()
             self._datasets = None
@@ -553,7 +560,7 @@ def mismatch(path: Path, tensors: Sequence[str]) -> PayloadMismatchError:
 
 
 _SHOWN = 5
-"""Tensors that an error names."""
+"""Maximum number of tensors that an error names."""
 
 
 def _content_hash(tables: Tables) -> str:

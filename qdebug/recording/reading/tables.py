@@ -55,16 +55,16 @@ _REFERENCES = (
     ("operands", "", "tensors", -1),
     ("origins", "", "strings", 0),
 )
-"""Columns that index rows of other tables, and their lowest valid number."""
+"""Columns that index rows of other tables, and the lowest valid row number of each."""
 
 
 def check_runs(title: str, offsets: np.ndarray, lengths: np.ndarray, size: int) -> None:
-    """Check that runs lie inside a pool, without overflow, and are no more than the pool together.
+    """Check that runs lie inside a pool, without overflow, and are together not longer than the pool.
 
-    Written runs do not overlap; overlapping runs would let a small file grow without bound in memory.
+    A writer's runs do not overlap. Overlapping runs would let a small file grow without bound in memory.
 
     Raises:
-        ValueError: A run is invalid, or they are too many.
+        ValueError: A run is invalid, or the runs are too long together.
     """
     lengths = lengths.astype(np.uint64)
     # lengths above `size` fail the check of the sum below
@@ -78,7 +78,7 @@ def check_rows(title: str, rows: np.ndarray, size: int, *, lowest: int = 0) -> N
     """Check that row numbers exist in a table of `size` rows.
 
     Raises:
-        ValueError: One does not.
+        ValueError: A row does not exist.
     """
     if len(rows) and not (int(np.minimum.reduce(rows)) >= lowest and int(np.maximum.reduce(rows)) < size):
         raise ValueError(f"{title} point outside their table")
@@ -89,12 +89,12 @@ def check_index(tables: Tables, optional: Tables, run: Mapping[str, Any], payloa
 
     Args:
         tables: The tables.
-        optional: The tables that only some files have.
-        run: Facts of the run, of `decode_run`.
+        optional: The optional tables that the file has.
+        run: Facts of the run, from `decode_run`.
         payloads: Number of datasets that hold payloads.
 
     Raises:
-        ValueError: A row points nowhere or contradicts itself, or two rows are for one place.
+        ValueError: A row has a dangling reference or contradicts itself, or two rows have the same place.
     """
     index, tensors = tables["index"], tables["tensors"]
     if not len(index):
@@ -112,7 +112,7 @@ def check_index(tables: Tables, optional: Tables, run: Mapping[str, Any], payloa
 
 
 def _check_sizes(index: np.ndarray) -> None:
-    """Check that shape, dtype and size of each row agree; float64 is exact for all sizes that a file can have."""
+    """Check that the shape, dtype and size of each row agree. float64 is exact for all sizes that a file can have."""
     ndim, shape = index["ndim"], index["shape"]
     counts = np.multiply.reduce(np.where(np.arange(INDEX_DIMS) < ndim[:, None], shape, 1), axis=1, dtype=np.float64)
     if bool(((counts * _itemsizes(index["dtype"]) != index["nbytes"]) & (ndim <= INDEX_DIMS)).any()):
@@ -129,7 +129,7 @@ def _itemsizes(codes: np.ndarray) -> np.ndarray:
 
 
 def _check_places(index: np.ndarray, constant: np.ndarray, run: Mapping[str, Any]) -> None:
-    """Check that no two values are at one place; `constant` tells for each tensor whether it is one."""
+    """Check that no two rows have the same place. `constant` marks the tensors that are constants."""
     tensor, sample, step = (np.ascontiguousarray(index[column]) for column in ("tensor", "sample", "step"))
     if (int(np.maximum.reduce(sample)) + 1, int(np.maximum.reduce(step)) + 1) != (run["samples"], run["steps"]):
         raise ValueError("the samples or steps of the index are not those of the run")
@@ -143,7 +143,7 @@ def _check_places(index: np.ndarray, constant: np.ndarray, run: Mapping[str, Any
 
 
 def constant_tensors(tables: Tables) -> np.ndarray:
-    """Return a mask of the constants among the rows of the tensor table."""
+    """Return a mask of the rows of the tensor table that are constants."""
     constant: np.ndarray = tables["tensors"]["role"] == ROLES.index(Role.CONSTANT)
     return constant
 
@@ -152,7 +152,7 @@ def check_graph(tables: Tables) -> None:
     """Check every reference between the tables of the graph, column by column.
 
     Raises:
-        ValueError: One points nowhere.
+        ValueError: A reference is dangling.
     """
     tensors, nodes, quants = tables["tensors"], tables["nodes"], tables["quants"]
     for table, column, target, lowest in _REFERENCES:
@@ -170,10 +170,10 @@ def check_graph(tables: Tables) -> None:
 
 
 def check_positions(positions: np.ndarray, count: int) -> None:
-    """Check positions of a file: ascending, and inside the tensor.
+    """Check the positions from a file: ascending, and inside the tensor.
 
     Raises:
-        ValueError: They are not ascending, or outside.
+        ValueError: The positions are not ascending, or are out of range.
     """
     if positions.size and not (int(positions[0]) >= 0 and int(positions[-1]) < count):
         raise ValueError("kept elements lie outside their tensor")
@@ -182,10 +182,10 @@ def check_positions(positions: np.ndarray, count: int) -> None:
 
 
 def _check_optional(tables: Mapping[str, np.ndarray], index: np.ndarray) -> None:
-    """Check the tables that only some files have against the index.
+    """Check the optional tables against the index.
 
     Raises:
-        ValueError: A row is of no event that needs it, or an event lacks its row.
+        ValueError: A row belongs to an event that does not need it, or an event lacks its row.
     """
     flags = index["flags"]
     if bool((((flags & PARTLY) != 0) != (index["payload"] == NO_PAYLOAD)).any()):
@@ -201,7 +201,7 @@ def statistics_of(row: Any, bins: np.ndarray | None) -> Statistics:
 
     Args:
         row: Its row of /index.
-        bins: Its histogram; None if it has none.
+        bins: Its histogram; None without a histogram.
     """
     values: dict[str, Any] = {}
     for column, (name, flag) in STATISTICS.items():
@@ -212,14 +212,14 @@ def statistics_of(row: Any, bins: np.ndarray | None) -> Statistics:
 
 
 def decode_texts(tables: Tables, rows: np.ndarray | None = None) -> list[str]:
-    """Return strings of a recording or a journal; recordings of one net share equal strings.
+    """Return strings of a recording or journal. Recordings of the same network share equal strings.
 
     Args:
         tables: The tables.
         rows: Rows of /strings; None for all of them in order.
 
     Raises:
-        ValueError: A row lies outside the text, or is no UTF-8.
+        ValueError: A row is out of range, or is not valid UTF-8.
     """
     data = tables["names"].tobytes()
     starts, lengths = (np.ascontiguousarray(tables["strings"][field]) for field in ("offset", "length"))
@@ -240,7 +240,7 @@ def decode_run(tables: Tables) -> dict[str, Any]:
     """Return the JSON object of the run.
 
     Raises:
-        ValueError: The text is no such object, or lacks a key.
+        ValueError: The text is not such an object, or lacks a key.
     """
     try:
         run = json.loads(tables["run"].tobytes())
@@ -260,8 +260,8 @@ def decode_graph(tables: Tables, run: Mapping[str, Any]) -> Graph:
     """Decode checked tables into a graph.
 
     Raises:
-        ValueError: A text, quantization, shape or attribute makes no sense.
-        GraphError: The nodes form no graph.
+        ValueError: A text, quantization, shape or attribute is invalid.
+        GraphError: The nodes do not form a valid graph.
     """
     texts = decode_texts(tables)
     tensors = _decode_tensors(tables, texts)
@@ -278,7 +278,7 @@ def decode_graph(tables: Tables, run: Mapping[str, Any]) -> Graph:
 
 
 def rows_of(table: np.ndarray) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of a table as tuples, in batches: all at once blocks other threads for 60 ms."""
+    """Yield the rows of a table as tuples, in batches, since converting all at once blocks other threads for 60 ms."""
     for start in range(0, len(table), _ROWS_AT_ONCE):
         yield from table[start : start + _ROWS_AT_ONCE].tolist()
 
@@ -308,14 +308,14 @@ def _decode_tensors(tables: Tables, texts: Sequence[str]) -> list[TensorInfo]:
 
 
 def _placements(run: Mapping[str, Any], count: int) -> dict[int, str]:
-    """Return the placements of nodes by their rows; older files have none.
+    """Return the placements of nodes by their rows; empty for older files.
 
     Args:
         run: The JSON object of the run.
         count: Number of nodes.
 
     Raises:
-        ValueError: It makes no sense.
+        ValueError: The placements are invalid.
     """
     places = run["graph"].get("placements", {})
     if not isinstance(places, dict) or not all(isinstance(rows, list) for rows in places.values()):
@@ -359,7 +359,7 @@ def decode_quants(tables: Tables) -> list[QuantParams]:
     """Decode the quantizations of checked tables.
 
     Raises:
-        ValueError: One makes no sense.
+        ValueError: A quantization is invalid.
     """
     used, quants = 0, []
     for row in rows_of(tables["quants"]):
@@ -375,7 +375,7 @@ def _decode_quant(row: tuple[Any, ...], tables: Tables) -> QuantParams:
     """Decode a quantization from its row in checked tables.
 
     Raises:
-        ValueError: It makes no sense.
+        ValueError: The quantization is invalid.
     """
     fields = dict(zip(TABLES["quants"].names or (), row, strict=True))
     has, dtype = fields["has"], LOGICAL_DTYPES[fields["dtype"]]
@@ -398,7 +398,7 @@ def _decode_quant(row: tuple[Any, ...], tables: Tables) -> QuantParams:
 
 
 def _slice(pool: np.ndarray, offset: int, dims: np.ndarray) -> np.ndarray:
-    """Return an array of a pool; the extents come from an untrusted file."""
+    """Return an array from a pool. The extents come from an untrusted file."""
     shape = [int(extent) for extent in dims]
     count = 1
     for extent in shape:

@@ -1,7 +1,7 @@
-"""Read a whole recording in a separate process, and report its faults.
+"""Read a whole recording in a separate process, and report any faults.
 
-The HDF5 library may not survive hostile files. So a child process with limits on memory and time reads the file: it may
-crash, hang or grow, and the parent reports the result.
+The HDF5 library may not survive hostile files. So a child process with limits on memory and time reads the file. The
+child may crash, hang or grow, and the parent reports the result.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from qdebug.recording.reading.opening import is_manifest, read_manifest
 __all__ = ["Verified", "main", "verify"]
 
 MEMORY_LIMIT = 2 << 30
-"""Maximum bytes of address space of the child, which really uses a small part of it."""
+"""Maximum address space of the child in bytes. It actually uses a small part of it."""
 
 _KINDS = (NotARecordingError, PayloadMismatchError)
-"""Errors that the child may raise, apart from their base."""
+"""Errors that the child may raise, besides their base class."""
 _LEAST_MEMORY = 256 << 20
 _LEAST_SECONDS = 20
 _BYTES_A_SECOND = 20 << 20
 _WAITING = 10
 """Maximum ratio of the child's wall time to its processor time."""
 _GRACE = 5
-"""Extra seconds of processor time in which it may end by itself."""
+"""Extra seconds of processor time in which the child can end by itself."""
 _START = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from qdebug.recording.reading.verify import main; main()"
 )
@@ -46,10 +46,10 @@ class Verified:
 
     Args:
         path: The file.
-        tensors: Number of arrays, all with their recorded hash.
+        tensors: Number of arrays, all of which match their recorded hash.
         bytes: Their total size, as recorded.
         complete: Whether the run finished.
-        tables: Whether graph and index have their recorded hash; False if the file has none.
+        tables: Whether graph and index match their recorded hash; False if the file has no such hash.
     """
 
     path: Path
@@ -60,17 +60,17 @@ class Verified:
 
 
 def verify(path: Path, *, memory: int = MEMORY_LIMIT, timeout: float | None = None) -> Verified:
-    """Check all of a recording in a guarded process: structure, graph, and the hash of every array.
+    """Check a whole recording in a guarded process: structure, graph, and the hash of every array.
 
     Args:
         path: The file.
         memory: Maximum bytes of address space of the process.
-        timeout: Maximum seconds of processor time; by default 20 plus the time to read the file from a slow disk. Wall
-            time may be ten times as much, since a busy machine delays a valid file.
+        timeout: Maximum seconds of processor time; by default 20 plus the time to read the file from a slow disk. The
+            wall time may be ten times as long, since a busy machine can delay even a valid file.
 
     Raises:
-        UsageError: `memory` is too little for any file.
-        NotARecordingError: The file is something else.
+        UsageError: `memory` is too small for any file.
+        NotARecordingError: The file is not a recording.
         RecordingError: The file is faulty, or reading it crashes, hangs, or needs too much memory.
     """
     if memory < _LEAST_MEMORY:
@@ -83,11 +83,11 @@ def verify(path: Path, *, memory: int = MEMORY_LIMIT, timeout: float | None = No
 
 
 def _verify_files(path: Path, parts: Sequence[Path], memory: int, timeout: float | None) -> Verified:
-    """Check files one after the other in one process, with common limits.
+    """Check files one after another in a single process, with common limits.
 
     Args:
-        path: The whole that they are parts of.
-        parts: The files, each once.
+        path: The recording that the files are parts of.
+        parts: The files, without repetition.
         memory: Bytes of address space.
         timeout: Seconds of processor time.
     """
@@ -123,7 +123,7 @@ def _refused(path: Path, why: str) -> RecordingError:
 
 
 def _end_of(code: int) -> str:
-    """Describe how a process without a result ended."""
+    """Describe how a process that returned nothing ended."""
     if code < 0:
         return f"the process that read it was ended by {signal.Signals(-code).name}"
     return f"the process that read it ended with code {code}"

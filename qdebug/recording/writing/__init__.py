@@ -1,1 +1,1 @@
-"""Write recordings: payloads, tables, sinks; pack finished ones and rebuild interrupted ones."""
+"""Write recordings: payloads, tables and sinks. Also pack finished recordings and rebuild interrupted ones."""

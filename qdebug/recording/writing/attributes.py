@@ -25,16 +25,16 @@ __all__ = ["Attributes", "LargeArray"]
 
 _ROW = number_frame("row", "<u4")
 _MAX_PLACES = 1 << 20
-"""Maximum samples and steps with individually listed scales."""
+"""Maximum number of samples and steps for which scales are listed individually."""
 
 
 class LargeArray(NamedTuple):
-    """An array that is too large for an attribute.
+    """An array too large for an attribute.
 
     Args:
         link: Name of its dataset.
-        pool: The table that holds its elements; "" if none does.
-        start: Its first element there.
+        pool: The table that holds its elements; "" without one.
+        start: Its first element in the table.
         array: The array.
     """
 
@@ -60,7 +60,7 @@ class Attributes:
         ends = strings["offset"] + strings["length"]
         self._texts = [texts[start:end] for start, end in zip(strings["offset"].tolist(), ends.tolist(), strict=True)]
         self._values = [(text or b"\0") if len(text) <= MAX_ATTRIBUTE else b"" for text in self._texts] + [b""]
-        """What attributes say for each text: nothing for a text that is too long, nor for the last, which is none."""
+        """Attribute value for each text: empty if the text is too long, and for the last entry, which means no text."""
         tensors, makers = tables["tensors"], _makers(tables)
         maker = [np.append(tables["nodes"][name].astype(np.int64), -1)[makers] for name in ("name", "op")]
         columns = [tensors[name] for name in ("name", "stands_for", "layout", "quant", "role")]
@@ -75,21 +75,21 @@ class Attributes:
         self.large: list[LargeArray] = []
 
     def link(self, row: int) -> bytes:
-        """Return the link of a tensor."""
+        """Return the link name of a tensor."""
         return link_of_bytes(self._texts[self._names[row]])
 
     def name(self, row: int) -> tuple[bytes, int]:
-        """Return the attributes that identify a tensor, and their number."""
+        """Return the attributes that identify a tensor, and their count."""
         text = self._values[self._names[row]]
         return _joined([_row_attribute(row), *([text_attribute("name", text)] if text else [])])
 
     def of_tensor(self, row: int, dtype: str, kept: str) -> tuple[bytes, int]:
-        """Return the attributes of a tensor, concatenated, and their number.
+        """Return the attributes of a tensor, concatenated, and their count.
 
         Args:
             row: Row of /graph/tensors.
             dtype: Logical dtype of its elements.
-            kept: How much of them was recorded.
+            kept: How much of it was recorded.
         """
         values = self._values
         stands_for, layout, quant, role, node, op = [column[row] for column in self._others]
@@ -107,11 +107,11 @@ class Attributes:
     def _frame(self, key: tuple[Any, ...]) -> tuple[bytes, bytes, bytes, bytes, int]:
         """Return the bytes before, between and after the texts of a tensor, and its number of attributes.
 
-        Tensors that differ only in texts of equal lengths share it.
+        Tensors that differ only in texts of equal length share these bytes.
 
         Args:
             key: Bytes of its name, of its node's name and of `stands_for`, 0 for none; number of its role; its dtype;
-                how much was recorded; rows of its operator's name and its layout, -1 for none.
+                how much was recorded; rows of its operator's name and of its layout, -1 for none.
         """
         name, node, stands_for, role, dtype, kept, op, layout = key
         sizes = {"name": name, "node": node, "stands_for": stands_for}
@@ -125,7 +125,7 @@ class Attributes:
     # -- quantizations
 
     def _of_quant(self, row: int) -> tuple[bytes, int]:
-        """Return the attributes of a quantization, and their number."""
+        """Return the attributes of a quantization, and their count."""
         if (cached := self._quants.get(row)) is not None:
             return cached
         fields = dict(zip(TABLES["quants"].names or (), self._quant_rows[row], strict=True))
@@ -144,7 +144,10 @@ class Attributes:
         return scales if name == "scale" else "integers", fields[f"{name}_off"], tuple(self._dims[dims : dims + ndim])
 
     def _array(self, name: str, row: int, fields: Mapping[str, int]) -> Message:
-        """Return the attribute of an array, or of the name of its dataset; equal numbers are stored once."""
+        """Return the attribute for an array or for the name of its dataset.
+
+        If all numbers are equal, only one is stored.
+        """
         pool, start, shape = self._place(fields, name)
         kind, size = _POOLS[pool]
         count = math.prod(shape)
@@ -197,14 +200,14 @@ class Attributes:
 
 
 _ARRAYS = {"scale": 0, "zero_point": 0, "multiplier": int(Has.MULTIPLIER), "shift": int(Has.SHIFT)}
-"""Arrays of a quantization, and the flag of optional ones."""
+"""Arrays of a quantization, with the flag that marks an optional one as present."""
 _SCALE64 = int(Has.SCALE64)
 _POOLS = {"scales32": ("<f4", 4), "scales64": ("<f8", 8), "integers": ("<i8", 8)}
 """Type and bytes of the elements of each table that holds arrays."""
 
 
 def _makers(tables: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Return the row of the producer of each tensor, -1 for none."""
+    """Return the row of the node that produces each tensor, -1 for none."""
     nodes, makers = tables["nodes"], np.full(len(tables["tensors"]), -1)
     counts = nodes["outputs_len"].astype(np.int64)
     numbers = np.repeat(np.arange(len(nodes)), counts)
@@ -223,7 +226,7 @@ def _joined(messages: Sequence[Message]) -> tuple[bytes, int]:
 
 
 def _of_codes(fields: Mapping[str, int]) -> list[Message]:
-    """Return the attributes of a quantization's codes."""
+    """Return the attributes that describe a quantization's codes."""
     has, dtype = Has(fields["has"]), LOGICAL_DTYPES[fields["dtype"]]
     messages = [array_attribute("axis", np.int32(fields["axis"]))] if has & Has.AXIS else []
     messages += [array_attribute("block_size", np.int64(fields["block_size"]))] if has & Has.BLOCK_SIZE else []

@@ -1,7 +1,7 @@
-"""The datasets of a recording for other programs: one a tensor, with attributes that explain it.
+"""The datasets of a recording for other programs: one per tensor, with attributes that explain it.
 
-They only refer to payloads, which stay where they were appended. Their content comes from the tables, so that a
-finished, recovered or packed recording gets equal ones.
+Datasets only refer to payloads, which stay where they were appended. Their content comes from the tables, so that
+finished, recovered and packed recordings get equal datasets.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ __all__ = ["Chunks", "Datasets", "Placed"]
 
 _TENSORS, _CONSTANTS = (TENSORS.encode(),), (CONSTANTS.encode(),)
 _MAX_ELEMENTS = 1 << 60
-"""Elements of the largest dataset: HDF5 counts their bytes in 64 bits."""
+"""Maximum elements of a dataset: HDF5 counts their bytes in 64 bits."""
 _NAN = {
     "bfloat16": b"\xc0\x7f",
     **{name: np.dtype(name).type(np.nan).tobytes() for name in ("float16", "float32", "float64")},
@@ -61,12 +61,12 @@ _NAN |= {f"complex{2 * bits}": 2 * _NAN[f"float{bits}"] for bits in (32, 64)}
 
 
 class Chunks(NamedTuple):
-    """How a payload is stored that is cut into compressed chunks.
+    """How a payload is stored in compressed chunks.
 
     Args:
         shape: Shape of a chunk.
-        filters: Number and values of each filter, in the order in which they were applied.
-        stored: Where each chunk lies in the file, its bytes, and the filters that it lacks, a bit each; in C order.
+        filters: Number and parameters of each filter, in the order in which they were applied.
+        stored: File offset, size and missing filters (one bit each) of each chunk, in C order.
     """
 
     shape: tuple[int, ...]
@@ -81,8 +81,8 @@ class Placed(NamedTuple):
         number: Its number.
         dtype: Its logical dtype.
         shape: Its shape.
-        offset: Where its bytes begin; None if it has none, or lies in chunks.
-        chunks: How it is cut, if it is.
+        offset: Offset of its bytes; None if it has no bytes or is chunked.
+        chunks: How it is stored in chunks, if it is.
     """
 
     number: int
@@ -93,7 +93,7 @@ class Placed(NamedTuple):
 
 
 Path = tuple[bytes, ...]
-"""Names of the groups in which something is, from the root on."""
+"""Names of the groups that lead to an object, starting at the root."""
 
 
 class _Dataset(NamedTuple):
@@ -101,8 +101,8 @@ class _Dataset(NamedTuple):
 
     Args:
         group: Its group.
-        link: Its name there.
-        messages: Messages of its header, except those on its chunks.
+        link: Its name in the group.
+        messages: Messages of its header, except those about its chunks.
         message_count: Their number.
         pieces: Its chunks, if any.
     """
@@ -120,10 +120,10 @@ class _Pieces(NamedTuple):
     Args:
         chunk: Their shape.
         itemsize: Bytes of an element.
-        places: First element of each, [chunks, dimensions].
-        stored: Where each lies.
-        sizes: Bytes of each.
-        masks: Filters that each lacks.
+        places: First element of each chunk, [chunks, dimensions].
+        stored: File offset of each chunk.
+        sizes: Size of each chunk in bytes.
+        masks: Filters that each chunk lacks.
         filters: The filters.
     """
 
@@ -137,7 +137,7 @@ class _Pieces(NamedTuple):
 
 
 class _RegularForm(NamedTuple):
-    """Common parts of the datasets of complete tensors of one dtype and shape.
+    """Common parts of the datasets of complete tensors with the same dtype and shape.
 
     Args:
         constant: Whether the tensors are constants.
@@ -161,11 +161,11 @@ class Datasets:
         add: Appends bytes at a multiple of 8, and returns their offset.
         payloads: All payloads.
         tables: All tables.
-        pools: Offset of the values of each table in the file.
+        pools: File offset of the values of each table.
 
     Attributes:
         chunks_in_node: Children of a node of an index of chunks.
-        spare: Bytes that readers may read after the last payload, since the last piece of a large one is padded.
+        spare: Bytes that readers may read beyond the last payload, because the last piece of a large payload is padded.
     """
 
     def __init__(
@@ -182,7 +182,7 @@ class Datasets:
         self._pools = pools
         self._datasets: list[_Dataset] = []
         self._groups: dict[Path, tuple[bytes, int]] = {}
-        """Attributes of groups that stand for a tensor, and how many they are."""
+        """Attributes of groups that stand for a tensor, and their count."""
         self._described: dict[Any, bytes] = {}
         self._regular: dict[tuple[int, bool], _RegularForm | None] = {}
         self._is_constant = tables["tensors"]["role"] == ROLES.index(Role.CONSTANT)
@@ -193,7 +193,7 @@ class Datasets:
         self.spare = self.chunks_in_node = 0
 
     def write(self) -> dict[str, int]:
-        """Write all datasets and their groups; return where the header of each group in the root is."""
+        """Write all datasets and their groups. Return the header offset of each group in the root."""
         self._list_tensors()
         self._list_elements()
         self._list_quantizations()
@@ -217,7 +217,7 @@ class Datasets:
     # -- tensors and constants
 
     def _list_tensors(self) -> None:
-        """List the datasets of all tensors with values."""
+        """Add the datasets of all tensors with values to the list."""
         index = self._index
         order = np.lexsort((index["step"], index["sample"], index["tensor"]))
         if not len(order):
@@ -254,7 +254,10 @@ class Datasets:
             self._list_tensor(row, values, places, kept, tensor_events if varies[at] else None)
 
     def _number_forms(self, count: int) -> tuple[np.ndarray, list[tuple[str, tuple[int, ...]]]]:
-        """Return the number of each payload's dtype and shape, [count], and these dtypes and shapes."""
+        """Number the distinct dtypes and shapes.
+
+        Return the number of each payload, [count], and the dtypes and shapes.
+        """
         forms: dict[tuple[str, tuple[int, ...]], int] = {}
         numbers = np.zeros(count, np.int64)
         numbers[list(self._payloads)] = [
@@ -263,7 +266,7 @@ class Datasets:
         return numbers, list(forms)
 
     def _regular_form(self, dtype: str, shape: tuple[int, ...], *, constant: bool) -> _RegularForm | None:
-        """Return the common parts of complete tensors' datasets; None if `_list_tensor` is needed."""
+        """Return the common parts of complete tensors' datasets; None if they need `_list_tensor`."""
         lead = () if constant else self._lead
         itemsize = physical_dtype(dtype).itemsize
         nbytes, single = math.prod(shape) * itemsize, constant or self._places == 1
@@ -278,14 +281,14 @@ class Datasets:
         return _RegularForm(constant, dtype, description, nbytes, pieces)
 
     def _list_regular(self, row: int, form: _RegularForm, offsets: Any) -> None:
-        """List the dataset of a complete, uncompressed tensor of one dtype and shape.
+        """Add the dataset of a complete, uncompressed tensor with a single dtype and shape to the list.
 
-        A recording has thousands of these: this equals `_list_tensor` in a third of the time.
+        A recording has thousands of these. The result is the same as from `_list_tensor`, in a third of the time.
 
         Args:
             row: Row of /graph/tensors.
             form: Its common parts.
-            offsets: Offset of its payload; an array for all samples and steps, if it has chunks.
+            offsets: Offset of its payload; an array for all samples and steps if the dataset is chunked.
         """
         constant, dtype, description, nbytes, pieces = form
         group, link = _CONSTANTS if constant else _TENSORS, self._attributes.link(row)
@@ -301,7 +304,7 @@ class Datasets:
         self._datasets.append(dataset)
 
     def _kept_extent(self, events: np.ndarray) -> str:
-        """Return how much of a partially recorded tensor was recorded."""
+        """Return how much was recorded of a tensor that was not recorded in full."""
         kinds = {
             "elements" if flag & Flag.SAMPLED else "statistics" if flag & Flag.STATS_ONLY else "full"
             for flag in self._index["flags"][events].tolist()
@@ -311,14 +314,14 @@ class Datasets:
     def _list_tensor(
         self, row: int, payloads: Sequence[Placed], places: np.ndarray, kept: str, varies: np.ndarray | None
     ) -> None:
-        """List the dataset of a tensor, or the group of its datasets.
+        """Add the dataset of a tensor, or the group of its datasets, to the list.
 
         Args:
             row: Row of /graph/tensors.
             payloads: Payloads of the fully recorded values.
-            places: Sample and step of each of them.
+            places: Sample and step of each payload.
             kept: How much was recorded.
-            varies: Rows of /graph/index of its events, if some have a quantization of their own.
+            varies: Rows of /graph/index of its events, if some have their own quantization.
         """
         constant = bool(self._is_constant[row])
         group, lead = (_CONSTANTS, ()) if constant else (_TENSORS, self._lead)
@@ -347,7 +350,7 @@ class Datasets:
             self._datasets.append(self._make_dataset(path, key, [placed]))
 
     def _stated_form(self, row: int) -> tuple[str, tuple[int, ...]]:
-        """Return dtype and shape of a tensor without fully recorded values."""
+        """Return the stated dtype and shape of a tensor without fully recorded values."""
         event = self._index[(self._index["tensor"] == row).argmax()]
         return LOGICAL_DTYPES[event["dtype"]], tuple(event["shape"][: event["ndim"]].tolist())
 
@@ -361,15 +364,15 @@ class Datasets:
         places: np.ndarray | None = None,
         attributes: tuple[bytes, int] = (b"", 0),
     ) -> _Dataset:
-        """Return the dataset of payloads of one dtype and shape.
+        """Return the dataset of payloads with the same dtype and shape.
 
         Args:
             group: Its group.
-            link: Its name there.
+            link: Its name in the group.
             payloads: The payloads.
             lead: Its leading axes: number of samples, and of steps if there are several.
             places: Sample and step of each payload; None without leading axes.
-            attributes: Messages of its attributes, and their number.
+            attributes: Messages of its attributes, and their count.
         """
         first = payloads[0]
         shape, dtype = (*lead, *first.shape), first.dtype
@@ -394,11 +397,11 @@ class Datasets:
         return description
 
     def _pieces_of(self, payloads: Sequence[Placed], places: np.ndarray | None) -> _Pieces:
-        """Return the chunks of payloads of one shape.
+        """Return the chunks of payloads with the same shape.
 
         Args:
             payloads: The payloads.
-            places: Leading coordinates of each, [payloads, axes]; None for a dataset without leading axes.
+            places: Leading coordinates of each payload, [payloads, axes]; None for a dataset without leading axes.
         """
         shape, itemsize = payloads[0].shape, physical_dtype(payloads[0].dtype).itemsize
         leading_places = np.zeros((len(payloads), 0), np.uint64) if places is None else places
@@ -431,7 +434,7 @@ class Datasets:
         return _Pieces((*ones, *chunk), itemsize, starts.astype(np.uint64), stored, sizes, masks, filters)
 
     def _place_attributes(self, places: np.ndarray) -> list[Message]:
-        """Return the attributes of a tensor without values at some places: their number, and the others."""
+        """Return the attributes of a tensor that lacks values at some places: their number, and the other places."""
         missing = min(self._places - len(places), 2**64 - 1)
         recorded = places if len(self._lead) > 1 else places[:, 0]
         fits = 0 < recorded.nbytes <= MAX_ATTRIBUTE
@@ -440,7 +443,7 @@ class Datasets:
     # -- elements, scales
 
     def _list_elements(self) -> None:
-        """List the datasets of recorded elements, and of their positions."""
+        """Add the datasets of recorded elements and of their positions to the list."""
         for row in self._tables.get("samples", ()):
             event = self._index[row["event"]]
             tensor = int(event["tensor"])
@@ -464,7 +467,7 @@ class Datasets:
     # -- headers
 
     def _choose_node_size(self) -> int:
-        """Return the number of children of a node of chunks that takes the least space in the whole file."""
+        """Return the number of children per chunk node that minimizes the size of the file."""
         counts: dict[tuple[int, int], int] = {}
         for dataset in self._datasets:
             if dataset.pieces is not None:
@@ -482,7 +485,7 @@ class Datasets:
         return min(sorted(candidates, reverse=True), key=size)
 
     def _write_headers(self) -> list[int]:
-        """Write the header of each dataset, and the index of its chunks; return the offset of each header."""
+        """Write the header and chunk index of each dataset. Return the offset of each header."""
         roots = self._write_trees()
         places: list[int] = []
         for first in range(0, len(self._datasets), _HEADERS_AT_ONCE):
@@ -501,7 +504,7 @@ class Datasets:
         return places
 
     def _write_trees(self) -> dict[int, int]:
-        """Write the indexes of chunks, datasets with equal places together; return the offset of each root."""
+        """Write the chunk indexes, grouping datasets with equal places. Return the offset of each root."""
         numbers_by_places: dict[tuple[int, bool, bytes], list[int]] = {}
         for number, dataset in enumerate(self._datasets):
             if (pieces := dataset.pieces) is not None:
@@ -528,7 +531,7 @@ _DESCRIBING = 3
 """Number of messages in `described`."""
 _HEADERS_AT_ONCE = 1000
 _NODE_CHILDREN = (2, 4, 8, 16, 32, 64)
-"""Candidate numbers of children of a node of chunks, besides the numbers that fit the recording."""
+"""Candidate numbers of children per chunk node, besides the numbers that fit the recording exactly."""
 
 
 def _more(attributes: tuple[bytes, int], messages: Sequence[Message]) -> tuple[bytes, int]:
@@ -536,10 +539,10 @@ def _more(attributes: tuple[bytes, int], messages: Sequence[Message]) -> tuple[b
 
 
 def piece_shape(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    """Return the shape of contiguous chunks that a large payload is split into.
+    """Return the shape of the contiguous chunks that a large payload is split into.
 
-    HDF5 reads complete chunks, so the last one may extend beyond the payload, slightly if an extent has no divisor that
-    fits.
+    HDF5 reads complete chunks. If an extent lacks a suitable divisor, the last chunk extends slightly beyond the
+    payload.
 
     Args:
         shape: Shape of the payload.
@@ -555,7 +558,7 @@ def piece_shape(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
 
 
 def _divided(extent: int, most: int) -> int:
-    """Return the size of parts of an extent: its largest divisor up to `most`, if there is a good one."""
+    """Return the size of the parts that an extent is divided into: its largest good divisor up to `most`, if any."""
     parts = -(-extent // most)
     even = next((number for number in range(parts, min(8 * parts, extent) + 1) if extent % number == 0), None)
     return extent // even if even else -(-extent // parts)

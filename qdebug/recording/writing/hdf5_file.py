@@ -1,13 +1,13 @@
 """The HDF5 file of a recording: payloads are written as they come, the metadata at the end.
 
-This writer exists since the HDF5 library kills the process when it cannot write its buffers: with a limit of the file's
-size or a full disk, closing a file is a segmentation fault (h5py 3.16 with HDF5 2.0). This one warns once, and loses
-nothing that was put before. It is also as fast as the disk: the library takes longer to create a dataset than all other
-costs of a small tensor.
+This writer exists because the HDF5 library kills the process when it cannot write its buffers: with a file size limit
+or a full disk, closing a file is a segmentation fault (h5py 3.16 with HDF5 2.0). This writer warns once, and keeps
+everything that was put before. It is also as fast as the disk. With the library, creating the dataset of a small tensor
+takes longer than everything else together.
 
-A recording needs little of the library: datasets that are created once, in a few groups. Their values are in the file
-before any metadata, at offsets in the journal. The metadata are encoded here and in `hdf5_objects.py`. The superblock
-is of version 3, with a flag for a file that is being written.
+A recording needs only a small part of HDF5: datasets that are created once, in a few groups. Their values are in the
+file before any metadata, at offsets listed in the journal. The metadata is encoded here and in `hdf5_objects.py`. The
+superblock has version 3, with a flag for a file that is being written.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ from qdebug.version import __version__
 __all__ = ["PayloadFile", "write_all"]
 
 _HEAD_BYTES = 1024
-"""Space at the beginning for the superblock, and for the root's header with the attributes that readers check first."""
+"""Space at the start for the superblock, and for the root header with the attributes that readers check first."""
 _ALIGNMENT = 16
-"""Alignment of payloads in bytes, sufficient for a mapped array of any dtype."""
+"""Alignment of payloads in bytes, sufficient to map an array of any dtype."""
 _STRETCH = 1 << 18
 _MOST_AT_ONCE = 1 << 30
 _SUPERBLOCK = struct.Struct("<8s4B4Q")
@@ -73,21 +73,21 @@ _SUPERBLOCK = struct.Struct("<8s4B4Q")
 class PayloadFile:
     """An HDF5 file under construction.
 
-    Its first bytes mark it as an unfinished file of a recorder from the beginning.
+    From the start, its first bytes mark it as a recorder's unfinished file.
 
     Args:
         path: The file to create, which must not exist.
-        mode: Its permissions; the default ones if None.
+        mode: Its permissions; None for the default ones.
 
     Raises:
-        OSError: It cannot be created; then nothing is there.
+        OSError: It cannot be created. In that case no file is left.
     """
 
     def __init__(self, path: Path, *, mode: int | None = None) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
         self.fd = os.open(path, flags, 0o666)
         self.made = os.fstat(self.fd)
-        """What the file is, whatever name it gets."""
+        """Identity of the file, independent of its name."""
         self._end = _HEAD_BYTES
         self._waiting = bytearray()
         try:
@@ -100,17 +100,17 @@ class PayloadFile:
             raise
 
     def write(self, data: memoryview, digest: Any = None) -> int:
-        """Append values, and optionally hash them on the way.
+        """Append values, and optionally hash them at the same time.
 
         Args:
             data: The bytes.
-            digest: Updated by each range while it is in the processor's cache.
+            digest: Hash object, updated with each range while the range is in the processor's cache.
 
         Returns:
             Their offset.
 
         Raises:
-            OSError: They could not be written; then the next ones take their place.
+            OSError: They could not be written. The next values then take their place.
         """
         offset = self._end
         if digest is None:
@@ -134,7 +134,7 @@ class PayloadFile:
 
         Args:
             payloads: The written payloads.
-            tables: The tables by name, without those on payloads.
+            tables: The tables by name, without the payload tables.
             complete: Whether the run finished.
 
         Raises:
@@ -170,7 +170,7 @@ class PayloadFile:
     def _write_tables(
         self, tables: Mapping[str, np.ndarray]
     ) -> tuple[dict[str, np.ndarray], dict[str, int], dict[str, int]]:
-        """Write all tables; return the bytes of each, the offset of its header, and that of its values."""
+        """Write all tables. Return each table's bytes, header offset and value offset."""
         written, members, pools = {}, {}, {}
         tables = {**tables, "index": _narrow_index(tables["index"])}
         for name in (*TABLES, *OPTIONAL_TABLES, *PLACE_TABLES):
@@ -182,17 +182,17 @@ class PayloadFile:
         return written, members, pools
 
     def _group(self, members: Mapping[str, int]) -> Message:
-        """Write a group's names; return its symbol table message."""
+        """Write a group's names. Return its symbol table message."""
         data, symbols = group_bytes(sorted((name.encode(), place) for name, place in members.items()), self._end)
         self._add(data)
         return symbols
 
     def _add_group(self, members: Mapping[str, int]) -> int:
-        """Write a group; return where its header is."""
+        """Write a group. Return the offset of its header."""
         return self._add(header(self._group(members), 1))
 
     def _add(self, data: bytes | bytearray | memoryview) -> int:
-        """Queue a block of metadata at a multiple of 8 bytes; return where it begins in the file."""
+        """Queue a block of metadata at a multiple of 8 bytes. Return its offset in the file."""
         offset = self._end
         self._waiting += data
         self._waiting += bytes(-len(data) % 8)
@@ -209,20 +209,20 @@ class PayloadFile:
         """Close the file.
 
         Raises:
-            OSError: The disk broke.
+            OSError: The disk failed.
         """
         fd, self.fd = self.fd, -1
         os.close(fd)
 
     def abandon(self) -> None:
-        """Close the file and ignore errors; a second call does nothing."""
+        """Close the file and ignore errors. A second call does nothing."""
         if self.fd >= 0:
             with contextlib.suppress(OSError):  # the host program may have closed all that was open
                 self.close()
 
 
 def write_all(fd: int, data: memoryview, offset: int) -> None:
-    """Write all bytes at an offset: a nearly full disk writes short."""
+    """Write all bytes at an offset, repeating short writes, which a nearly full disk causes."""
     size = len(data)
     written = os.pwrite(fd, data[:_MOST_AT_ONCE], offset)
     while written < size:
@@ -230,7 +230,7 @@ def write_all(fd: int, data: memoryview, offset: int) -> None:
 
 
 def _facts(run: bytes) -> list[Message]:
-    """Return attributes of the root with the most requested facts of the run."""
+    """Return root attributes with the run facts that users need most."""
     plain = json.loads(run) if run else {}
     info = plain.get("info", {})
     texts = ((name, str(info.get(name, "")).encode("utf-8", "surrogatepass")) for name in _FACTS)
@@ -273,10 +273,10 @@ def _head(messages: list[Message], end: int, extension: int = UNDEFINED, *, furt
     """Return the first bytes of a file: the superblock and the root's header.
 
     Args:
-        messages: Of the root; its symbol table only when the file is whole.
+        messages: Messages of the root; its symbol table is only included once the file is complete.
         end: Size of the file.
-        extension: Where the superblock's extension is.
-        further: Messages of the root that are elsewhere.
+        extension: Offset of the superblock's extension.
+        further: Number of root messages stored elsewhere.
     """
     writing = extension == UNDEFINED
     front = _SUPERBLOCK.pack(HDF5_MAGIC, 3, 8, 8, writing, 0, extension, end, _SUPERBLOCK.size + 4)
@@ -285,7 +285,7 @@ def _head(messages: list[Message], end: int, extension: int = UNDEFINED, *, furt
 
 
 def _narrow_index(index: np.ndarray) -> np.ndarray:
-    """Return the index without the columns that say nothing: half of its bytes, where all values are kept."""
+    """Return the index without uninformative columns, which halves its size if all values are kept."""
     columns = columns_of_index(index)
     return index[list(columns)].astype(_fields(row_type("index"), columns))
 

@@ -1,9 +1,9 @@
-"""The parts of an HDF5 file, as bytes: headers, attributes, groups and indexes of chunks.
+"""The parts of an HDF5 file as bytes: headers, attributes, groups and chunk indexes.
 
-The oldest forms are taken, which every reader knows: object headers of version 1, groups that are B-trees of version 1
-with a local heap, and chunks that are found through a B-tree of version 1. Attributes have version 3 of their message,
-which HDF5 1.8 and later read and which takes half the room. Source: HDF5 File Format Specification Version 3.0 (The
-HDF Group); names in capitals are signatures there.
+The oldest forms are used, because every reader supports them: object headers of version 1, groups that are B-trees of
+version 1 with a local heap, and chunks that are found through a B-tree of version 1. Attributes have version 3 of their
+message, which HDF5 1.8 and later read and which takes half the space. Source: HDF5 File Format Specification Version
+3.0 (The HDF Group); names in capitals are signatures there.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ _NODE_HEAD = np.dtype(
     [("signature", "S4"), ("kind", "u1"), ("level", "u1"), ("count", "<u2"), ("left", "<u8"), ("right", "<u8")]
 )
 _IN_LEAF = 8
-"""Names in a SNOD: twice the default of HDF5's leaf K."""
+"""Names per SNOD: twice the default of HDF5's leaf K."""
 _LEAF = np.dtype([("signature", "S4"), ("version", "<u2"), ("count", "<u2"), ("entries", "<u8", (_IN_LEAF, 5))])
 _IN_GROUP = 32
-"""Children of a node of a group's B-tree: twice HDF5's default."""
+"""Children per node of a group's B-tree: twice HDF5's default."""
 _DATASPACE, _DATATYPE, _FILL, _LAYOUT, _FILTERS, _ATTRIBUTE_KIND, _CONTINUATION = 1, 3, 5, 8, 11, 12, 16
 _SYMBOLS, _NODE_SIZES = 17, 19
 _UTF8 = 1
@@ -61,7 +61,7 @@ _FILTER_NAMES = {1: b"deflate", 2: b"shuffle", 32015: b"zstd"}
 """Names of filters by number, less than 8 bytes each."""
 
 Message = bytes
-"""A message of an object header, with its own head."""
+"""A message of an object header, including the message's own header."""
 
 
 def message(kind: int, body: bytes) -> Message:
@@ -76,7 +76,7 @@ def header(messages: bytes, count: int) -> bytes:
 
 
 def continuation(offset: int, size: int) -> Message:
-    """Return the message with the offset of further messages of a header."""
+    """Return the message with the offset of further messages of the same header."""
     return message(_CONTINUATION, struct.pack("<QQ", offset, size))
 
 
@@ -84,13 +84,13 @@ def node_sizes_message(chunks: int) -> Message:
     """Return the message of a superblock with the sizes of B-tree nodes.
 
     Args:
-        chunks: Children of a node of chunks, an even number; groups have HDF5's defaults.
+        chunks: Children per chunk node, an even number; groups use HDF5's defaults.
     """
     return message(_NODE_SIZES, struct.pack("<BHHH", 0, chunks // 2, _IN_GROUP // 2, _IN_LEAF // 2))
 
 
 def text_attribute(name: str, value: bytes) -> Message:
-    """Return an attribute that is a text in UTF-8."""
+    """Return an attribute with a UTF-8 text."""
     value = value or b"\0"
     front, behind = text_frame(name, len(value))
     return front + value + behind
@@ -109,7 +109,7 @@ def number_attribute(name: str, kind: str, value: bytes) -> Message:
 
 
 def array_attribute(name: str, value: np.ndarray | np.generic) -> Message:
-    """Return an attribute that is a number or an array of numbers."""
+    """Return an attribute with a number or an array of numbers."""
     array = np.asarray(value)
     dtype = array.dtype.newbyteorder("<")
     front, behind = _frame(name, encode_dtype(dtype), array.shape, array.nbytes)
@@ -118,7 +118,7 @@ def array_attribute(name: str, value: np.ndarray | np.generic) -> Message:
 
 @lru_cache(maxsize=4096)
 def text_frame(name: str, size: int) -> tuple[bytes, bytes]:
-    """Return the bytes before and after the value of a text attribute of a number of bytes."""
+    """Return the bytes before and after the value of a text attribute of the given size."""
     return _frame(name, encode_text(size), (), size)
 
 
@@ -130,7 +130,7 @@ def number_frame(name: str, kind: str) -> tuple[bytes, bytes]:
 
 
 def _frame(name: str, kind: bytes, shape: tuple[int, ...], size: int) -> tuple[bytes, bytes]:
-    """Return the bytes before and after the value of an attribute of a number of bytes."""
+    """Return the bytes before and after the value of an attribute of the given size."""
     title = name.encode() + b"\0"
     space = struct.pack(f"<BBBB{len(shape)}Q", 2, len(shape), 0, bool(shape), *shape)
     head = _ATTRIBUTE.pack(3, 0, len(title), len(kind), len(space), _UTF8) + title + kind + space
@@ -152,7 +152,7 @@ def described(kind: bytes, shape: tuple[int, ...], fill: bytes = b"", *, chunked
 
 
 def _fill_message(fill: bytes, *, chunked: bool) -> Message:
-    """Return the fill value (version 2): space is allocated chunk by chunk, or at once and never filled.
+    """Return the fill value message (version 2): chunks are allocated one by one, contiguous space all at once.
 
     For chunks it is written if set: otherwise readers give zeros for missing chunks.
     """
@@ -161,7 +161,7 @@ def _fill_message(fill: bytes, *, chunked: bool) -> Message:
 
 
 def contiguous_layout(offset: int, nbytes: int) -> Message:
-    """Return the layout message of contiguous values."""
+    """Return the layout message for contiguous values."""
     return _CONTIGUOUS.pack(_LAYOUT, _CONTIGUOUS.size - _MESSAGE.size, 0, 3, 1, offset, nbytes)
 
 
@@ -172,9 +172,10 @@ def chunked_layout(tree: int, chunk: Sequence[int], itemsize: int) -> Message:
 
 
 def filters_message(filters: Iterable[tuple[int, tuple[int, ...]]]) -> Message:
-    """Return the filters of a dataset: number and values of each, in the order in which they were applied.
+    """Return the filters of a dataset: number and parameters of each, in the order in which they were applied.
 
-    Each has its name: without, HDF5 (up to 2.0 at least) corrupts its memory when it copies several filters.
+    Each filter includes its name. Without names, HDF5 (up to at least 2.0) corrupts its memory when it copies several
+    filters.
     """
     parts = []
     for number, values in filters:
@@ -185,11 +186,11 @@ def filters_message(filters: Iterable[tuple[int, tuple[int, ...]]]) -> Message:
 
 
 def group_bytes(members: Sequence[tuple[bytes, int]], at: int) -> tuple[bytes, Message]:
-    """Return a group as it is written, and its symbol table message.
+    """Return the bytes of a group, and its symbol table message.
 
     Args:
-        members: The name of each member, and where its header is; sorted by name.
-        at: Where in the file it will begin, a multiple of 8.
+        members: Name and header offset of each member, sorted by name.
+        at: File offset at which the group will be written, a multiple of 8.
     """
     names = [name + bytes(8 - len(name) % 8) for name, _ in members]
     lengths = np.fromiter(map(len, names), "<u8", len(names))
@@ -212,23 +213,23 @@ def group_bytes(members: Sequence[tuple[bytes, int]], at: int) -> tuple[bytes, M
 
 
 def no_group() -> Message:
-    """Return the symbol table message of a group that is nowhere yet."""
+    """Return the symbol table message for a group that is not written yet."""
     return message(_SYMBOLS, struct.pack("<QQ", UNDEFINED, UNDEFINED))
 
 
 def key_type(rank: int) -> np.dtype[Any]:
-    """Return the keys of chunks: bytes of a chunk, filters that it lacks, and where it is (elements, then bytes)."""
+    """Return the dtype of chunk keys: size of a chunk, filters that it lacks, and its position in elements."""
     return np.dtype([("size", "<u4"), ("mask", "<u4"), ("at", "<u8", (rank + 1,))])
 
 
 def tree_bytes(kind: int, keys: np.ndarray, children: np.ndarray, at: int, *, most: int) -> tuple[bytes, np.ndarray]:
-    """Return concatenated B-trees with equal numbers of leaves, and the offsets of their roots.
+    """Return concatenated B-trees with the same number of leaves, and the offsets of their roots.
 
     Args:
-        kind: Their type: 0 of groups, 1 of chunks.
+        kind: Their type: 0 for groups, 1 for chunks.
         keys: The keys before each leaf and after the last one, [leaves + 1] or [trees, leaves + 1].
         children: Offsets of the leaves, [trees, leaves].
-        at: Their own offset in the file.
+        at: File offset of the trees.
         most: Maximum children of a node.
     """
     trees, count = children.shape
@@ -272,7 +273,7 @@ def node_children(count: int, most: int) -> list[list[int]]:
 
 
 def superblock_checksum(data: bytes) -> int:
-    """Return the checksum of a superblock: Bob Jenkins' lookup3 (2006), of 44 bytes, as little-endian words."""
+    """Return the checksum of a superblock: Bob Jenkins' lookup3 (2006) over 44 bytes, read as little-endian words."""
     words: tuple[int, ...] = struct.unpack("<11I", data)
     x = y = z = (0xDEADBEEF + len(data)) & 0xFFFFFFFF
 

@@ -1,4 +1,4 @@
-"""Rewrite a finished recording with compressed payloads: smaller, and still readable by plain HDF5 programs."""
+"""Rewrite a finished recording with compressed payloads: smaller, and still readable by ordinary HDF5 programs."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ from qdebug.recording.writing.hdf5_file import PayloadFile
 __all__ = ["CODECS", "Packed", "pack"]
 
 CODECS = {"gzip": h5z.FILTER_DEFLATE, "zstd": ZSTD}
-"""Codecs by name: gzip is read by every HDF5 program, zstd needs a package here and a plugin elsewhere."""
+"""Codecs by name. Every HDF5 program reads gzip; zstd needs a package here and a plugin elsewhere."""
 
 _SMALL = 1024
-"""Payloads up to this size are left as they are: a chunk index costs more than compression gains."""
+"""Payloads up to this size stay uncompressed: a chunk index costs more than compression gains."""
 _MOST_RATIO = 1000
-"""Zeros shrink further than that with zstd, further than a reader believes."""
+"""Maximum compression ratio. zstd compresses zeros even more, beyond the ratio that a reader accepts."""
 _MOST_LEVEL = 9
 
 
@@ -69,21 +69,21 @@ def pack(
     force: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Packed:
-    """Rewrite a recording with compressed payloads, and check every value of the result against its hash.
+    """Rewrite a recording with compressed payloads, and verify every value of the result by its hash.
 
     Args:
         path: A finished recording.
-        out: The file to make; None packs in place.
+        out: The file to write; None packs in place.
         codec: One of `CODECS`.
-        level: How hard to try, 1 to 9.
+        level: Compression level, 1 to 9.
         force: Replace `out` if it exists.
         progress: Called with the number of payloads done and their total.
 
     Raises:
-        UsageError: There is no such codec or level.
+        UsageError: The codec or the level does not exist.
         MissingExtraError: The codec's package is not installed.
         OutputExistsError: `out` exists and `force` is not set.
-        RecordingError: The recording is damaged, or the file cannot be written; then everything is as it was.
+        RecordingError: The recording is damaged, or the file cannot be written. In that case nothing is changed.
     """
     if codec not in CODECS:
         raise UsageError(f"Unknown codec {codec!r}; known codecs are {', '.join(CODECS)}.", hint="Use gzip.")
@@ -162,10 +162,10 @@ def _read(container: Container, expected: Expected) -> np.ndarray:
 
 
 def _payloads(container: Container) -> list[tuple[Expected, int]]:
-    """List all payloads, including recorded elements and their positions, with the number of their family.
+    """List all payloads with the number of their family, including recorded elements and positions.
 
-    All payloads of one tensor, dtype and shape are compressed alike: they are chunks of one dataset, and a payload may
-    belong to several tensors.
+    All payloads with the same tensor, dtype and shape are compressed the same way, since they are chunks of one
+    dataset. A payload may belong to several tensors.
     """
     index = container.tables["index"]
     by_number: dict[int, Expected] = {}
@@ -194,7 +194,7 @@ class _Compression(NamedTuple):
     Args:
         chunk: Shape of a chunk.
         shuffle: Whether bytes are first sorted by their position within the element.
-        codecs: The possible codecs of a chunk, the requested one first.
+        codecs: The possible codecs of a chunk, with the requested one first.
     """
 
     chunk: tuple[int, ...]
@@ -202,19 +202,19 @@ class _Compression(NamedTuple):
     codecs: tuple[int, ...]
 
     def filters(self, itemsize: int, level: int) -> tuple[tuple[int, tuple[int, ...]], ...]:
-        """Return the filters of the dataset: each chunk has one of the codecs, or none."""
+        """Return the filters of the dataset. Each chunk uses one of the codecs, or none."""
         shuffle = ((h5z.FILTER_SHUFFLE, (itemsize,)),) if self.shuffle else ()
         return (*shuffle, *((codec, (level,)) for codec in self.codecs))
 
     def mask(self, codec: int | None) -> int:
-        """Return the filters that a chunk with a codec lacks, a bit each; all of them if it has none."""
+        """Return a bit mask of the filters that a chunk with the given codec lacks; all filters without a codec."""
         if codec is None:
             return (1 << self.shuffle + len(self.codecs)) - 1
         return sum(1 << at for at, other in enumerate(self.codecs, start=self.shuffle) if other != codec)
 
 
 def _choose_compression(array: np.ndarray, codec: int, level: int) -> _Compression | None:
-    """Choose the compression of a family by its first payload; None if it does not get smaller."""
+    """Choose the compression of a family from its first payload; None if that does not get smaller."""
     if array.nbytes <= _SMALL or not array.ndim or array.ndim > INDEX_DIMS:
         return None
     chunk = chunk_shape(array.shape, array.itemsize)
@@ -225,7 +225,7 @@ def _choose_compression(array: np.ndarray, codec: int, level: int) -> _Compressi
 
 
 def _compressed(array: np.ndarray, compression: _Compression, level: int) -> list[tuple[memoryview, int]]:
-    """Return the chunks of an array, and the mask of each: one that would grow is stored uncompressed."""
+    """Return the chunks of an array, and the mask of each. A chunk that would grow is stored uncompressed."""
     chunks: list[tuple[memoryview, int]] = []
     for codec in compression.codecs:
         chunks = []
@@ -242,7 +242,7 @@ def _compressed(array: np.ndarray, compression: _Compression, level: int) -> lis
 def _add(
     file: PayloadFile, expected: Expected, array: np.ndarray, compression: _Compression | None, level: int
 ) -> Placed:
-    """Write a payload into a file, compressed as its family is."""
+    """Write a payload to a file, compressed like its family."""
     number, dtype = expected.number, expected.dtype
     if compression is None:
         data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
@@ -254,7 +254,10 @@ def _add(
 
 
 def _shuffles(array: np.ndarray, chunk: tuple[int, ...], codec: int, level: int) -> bool:
-    """Return whether shuffling helps, by the first chunk; it does not for real values on a coarse grid."""
+    """Return whether shuffling improves compression, judging by the first chunk.
+
+    It does not for reals on a coarse grid.
+    """
     if array.itemsize == 1:
         return False
     _, first = next(_cut(array, chunk))
@@ -263,7 +266,7 @@ def _shuffles(array: np.ndarray, chunk: tuple[int, ...], codec: int, level: int)
 
 
 def _cut(array: np.ndarray, chunk: tuple[int, ...]) -> Any:
-    """Yield the chunks of an array, each with its offset and padded with zeros at the edges."""
+    """Yield the chunks of an array with their offsets, padded with zeros at the edges."""
     for place in chunks_of(array.shape, chunk):
         part = array[tuple(slice(start, start + size) for start, size in zip(place, chunk, strict=True))]
         if part.shape != chunk:

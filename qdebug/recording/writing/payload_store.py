@@ -1,7 +1,7 @@
-"""Payloads of a recording that is being written: equal ones are stored once, each is hashed on the way.
+"""Payloads of a recording that is being written. Equal payloads are stored once, and each is hashed as it is written.
 
-Their bytes are with the operating system when `store` returns. Until the file is finished, only the journal knows their
-offsets.
+When `store` returns, the operating system has received the bytes. Until the file is finished, only the journal knows
+their offsets.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["PayloadStore"]
 
 _NO_FLAGS = Flag(0)
 _HEAD_BYTES = 1 << 12
-"""First bytes of a payload, which tell whether an equal one may have been stored."""
+"""Number of leading payload bytes that are hashed to decide whether an equal payload may have been stored."""
 
 
 class PayloadStore:
@@ -30,27 +30,27 @@ class PayloadStore:
 
     Args:
         path: The HDF5 file to make.
-        mode: Its permissions; those of a new file if None.
+        mode: Its permissions; None for the default ones.
 
     Raises:
-        OSError: It cannot be made.
+        OSError: It cannot be created.
     """
 
     def __init__(self, path: Path, *, mode: int | None = None) -> None:
         self.file = PayloadFile(path, mode=mode)
         self._known: dict[tuple[bytes, str, tuple[int, ...]], tuple[int, int | None]] = {}
-        """Number and offset by digest, dtype and shape: plain tuples, which the garbage collector need not visit."""
+        """Number and offset by digest, dtype and shape, in plain tuples, which the garbage collector need not visit."""
         self._heads: set[tuple[bytes, str, tuple[int, ...]]] = set()
 
     def store(self, array: np.ndarray, logical: str) -> tuple[Stored, Flag]:
-        """Write an array's values, unless equal ones are stored.
+        """Write an array's values, unless equal values are already stored.
 
         Args:
             array: The values.
             logical: Their logical dtype.
 
         Returns:
-            Their place, and `Flag.DEDUP` if they were stored before.
+            Their place, and `Flag.DEDUP` if they were already stored.
 
         Raises:
             OSError: The disk is full or failed.
@@ -73,12 +73,12 @@ class PayloadStore:
         return Stored(number, offset, key[0], logical, shape), _NO_FLAGS
 
     def finish(self, tables: Mapping[str, np.ndarray], *, complete: bool) -> None:
-        """Write the metadata; arguments and errors as for `PayloadFile.finish`."""
+        """Write the metadata. Arguments and errors as for `PayloadFile.finish`."""
         payloads = (Placed(number, dtype, shape, at) for (_, dtype, shape), (number, at) in self._known.items())
         self.file.finish(payloads, tables, complete=complete)
 
     def read_back(self, stored: Stored) -> np.ndarray:
-        """Return the values of an array that was stored.
+        """Return the values of a stored array.
 
         Raises:
             OSError, ValueError: They cannot be read.

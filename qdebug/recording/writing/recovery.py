@@ -1,4 +1,4 @@
-"""Rebuild the recording of an unfinished run from its journal and its payloads."""
+"""Rebuild the recording of an unfinished run from its journal and payloads."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Recovered:
     Args:
         path: The recording.
         tensors: Number of its arrays.
-        complete: Whether the run had finished, and only the recording had not.
+        complete: Whether the run had finished, and only the recording was unfinished.
         lost: Damaged or missing arrays of the journal, by tensor, sample and step.
     """
 
@@ -54,22 +54,22 @@ def recover(
     force: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Recovered:
-    """Rebuild the recording of a run that did not finish.
+    """Rebuild the recording of an unfinished run.
 
-    Only values whose hash is right are taken over. The recording is marked as incomplete. When it is finished, is where
-    the run would have put it and outlives a power cut, journal and unfinished file are removed. An unfinished file that
-    is whole needs no journal: it only gets its name.
+    Only values that match their hash are recovered. The recording is marked as incomplete. Once the recording is
+    finished, durable, and at the path where the run would have put it, the journal and the unfinished file are removed.
+    An unfinished file that is complete does not need its journal and is only renamed.
 
     Args:
-        path: The recording as the run was told to name it, its unfinished file, or its journal.
-        out: The recording to make; where the run would have put it if None.
+        path: The path that the run was told to record to, its unfinished file, or its journal.
+        out: The recording to write; by default at the path where the run would have put it.
         force: Replace that file if it exists.
-        progress: Called with the number of arrays that were taken over and their total.
+        progress: Called with the number of recovered arrays and their total.
 
     Raises:
-        NotARecordingError: There is no run to recover.
+        NotARecordingError: There is nothing to recover.
         OutputExistsError: The file exists and `force` is not set.
-        RecordingError: The run still goes on, the journal is damaged, or the recording cannot be written.
+        RecordingError: The run is still going on, the journal is damaged, or the recording cannot be written.
     """
     journal, whole = journal_at(path), _whole_part(path)
     if whole is not None:
@@ -98,7 +98,7 @@ def recover(
 
 
 def _in_place(journal: Path, target: Path, *, force: bool, progress: Callable[[int, int], None] | None) -> Recovered:
-    """Make the recording where the run would have put it, and remove its sources."""
+    """Write the recording at the path where the run would have put it, and remove its sources."""
     lock = WriterLock(target)  # refuses while the run goes on
     try:
         if target.exists() and not force:
@@ -120,7 +120,7 @@ def _exists(target: Path) -> RecordingError:
 
 
 def _whole_part(path: Path) -> Path | None:
-    """Return the unfinished file of a path, if it is completely written."""
+    """Return the unfinished file for a path, if it is completely written."""
     if not path.name:
         return None  # a folder, or the root
     part = part_of(target_of(path))
@@ -132,7 +132,7 @@ def _named(whole: Verified, out: Path | None, *, force: bool) -> Recovered:
 
     Args:
         whole: Its contents.
-        out: The recording to make; where the run would have put it if None.
+        out: The new name; by default the path where the run would have put the recording.
         force: Replace that file if it exists.
 
     Raises:
@@ -189,7 +189,7 @@ def _rebuilt(
     progress: Callable[[int, int], None] | None,
     source: Path | None = None,
 ) -> tuple[Recovered, list[Path]]:
-    """Make the recording of a journal; return the result, and the files that it replaces."""
+    """Build the recording of a journal. Return the result, and the files that it replaces."""
     reader = JournalReader(journal)
     try:
         account = Account(reader)
@@ -228,7 +228,7 @@ def _rebuilt(
 def _take_over(
     reader: JournalReader, account: Account, writer: RecordingWriter, progress: Callable[[int, int], None] | None
 ) -> tuple[tuple[str, int, int], ...]:
-    """Write all values with the right hash; return the places of the others."""
+    """Write all values that match their hash. Return the places of the others."""
     lost_places = []
     for done, (place, event) in enumerate(account.events.items(), start=1):
         try:

@@ -30,7 +30,7 @@ __all__ = [
 
 
 class RecordingStopped(UserWarning):
-    """Recording stopped since the disk is full or failed; the recorded program goes on."""
+    """Recording stopped because the disk is full or failed. The recorded program continues."""
 
 
 def warn_stopped(error: QdebugError) -> None:
@@ -52,19 +52,19 @@ def _host_level() -> int:
 
 
 class Sink(Protocol):
-    """The destination of a recorder; `RecordingWriter` is one, with the same arguments."""
+    """The destination of a recorder, such as `RecordingWriter`, which has the same methods."""
 
     @property
     def counts(self) -> bool:
-        """Whether it only counts values: it gets complete arrays with their full quantization."""
+        """Whether the sink only counts values. If so, it receives complete arrays with their full quantization."""
 
     @property
     def failure(self) -> str | None:
-        """Why nothing can be written any more; None if there is no failure."""
+        """Why nothing can be written any more; None if writing has not failed."""
 
     @property
     def events(self) -> int:
-        """Number of arrays stored safely."""
+        """Number of arrays that are safely stored."""
 
     def note(self, plain: Mapping[str, Any], *, now: bool = True) -> None:
         """Store stated facts for readers of the unfinished recording."""
@@ -72,16 +72,16 @@ class Sink(Protocol):
     def append(
         self, name: str, array: Values, place: At = (0, 0), *, constant: bool = False, quant: QuantParams | None = None
     ) -> None:
-        """Store the values of a tensor, or their partial record; the caller may change the array afterwards."""
+        """Store the values of a tensor, or their partial record. The caller may change the array afterwards."""
 
     def read_back(self, name: str, place: At = (0, 0)) -> np.ndarray | None:
-        """Return values that were stored in full, or None."""
+        """Return values that were stored in full; None for others."""
 
     def close(self, graph: Graph, info: RunInfo) -> object:
         """Finish."""
 
     def leave(self) -> None:
-        """Stop without finishing, and lose nothing that can be preserved."""
+        """Stop without finishing, and preserve everything that can be recovered."""
 
     def discard(self) -> None:
         """Leave nothing behind."""
@@ -106,7 +106,7 @@ class MemorySink:
         return len(self._arrays) + len(self._partly)
 
     def note(self, plain: Mapping[str, Any], *, now: bool = True) -> None:
-        """Do nothing: there is no reader before the end."""
+        """Do nothing, since there is no reader before the end."""
 
     def append(
         self, name: str, array: Values, place: At = (0, 0), *, constant: bool = False, quant: QuantParams | None = None
@@ -125,7 +125,7 @@ class MemorySink:
             self._quants[name, *place] = quant
 
     def read_back(self, name: str, place: At = (0, 0)) -> np.ndarray | None:
-        """Return values that were stored in full, or None."""
+        """Return values that were stored in full; None for others."""
         return self._arrays.get((name, *place))
 
     def close(self, graph: Graph, info: RunInfo) -> None:
@@ -135,11 +135,11 @@ class MemorySink:
         self.recording = MemoryRecording(graph, self._arrays, info, quants=self._quants, partly=self._partly)
 
     def leave(self) -> None:
-        """Forget everything: memory cannot be recovered."""
+        """Drop everything, since memory cannot be recovered."""
         self.discard()
 
     def discard(self) -> None:
-        """Forget everything."""
+        """Drop everything."""
         self._open = False
         self._arrays = {}
 
@@ -149,19 +149,19 @@ class MemorySink:
 
 
 MOST_WAITING = 256 << 20
-"""Maximum bytes of queued arrays; a larger array is queued alone."""
+"""Maximum total size of queued arrays in bytes. A larger array is queued alone."""
 
 
 class BackgroundSink:
-    """Forwards everything to another sink, in order, from a thread.
+    """Forwards everything to another sink, in order, in a thread.
 
     The recorded program waits only if too much is queued. Queued data is lost if the process is killed; written data
     survives. A program that ends or drops its recorder without closing it loses nothing: the recorder then calls
     `leave`.
 
     Args:
-        sink: The other sink; not used elsewhere.
-        most: Maximum bytes of queued arrays.
+        sink: The other sink, which must not be used elsewhere.
+        most: Maximum total size of queued arrays in bytes.
     """
 
     def __init__(self, sink: Sink, *, most: int = MOST_WAITING) -> None:
@@ -183,12 +183,12 @@ class BackgroundSink:
 
     @property
     def failure(self) -> str | None:
-        """Why nothing can be written any more; None if there is no failure."""
+        """Why nothing can be written any more; None if writing has not failed."""
         return self.inner.failure
 
     @property
     def events(self) -> int:
-        """How many arrays have been written."""
+        """Number of arrays written so far."""
         return self.inner.events
 
     def note(self, plain: Mapping[str, Any], *, now: bool = True) -> None:
@@ -206,7 +206,7 @@ class BackgroundSink:
         self._enqueue(size, partial(self.inner.append, name, array, place, constant=constant, quant=quant))
 
     def read_back(self, name: str, place: At = (0, 0)) -> np.ndarray | None:
-        """Return values that were stored in full, or None; waits until all is written."""
+        """Return values that were stored in full, or None. Waits until everything is written."""
         self._drain()
         return self.inner.read_back(name, place)
 

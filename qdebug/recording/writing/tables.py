@@ -1,4 +1,4 @@
-"""The tables of a recording that is being written: one row an event, and the tables of graph and facts at the end."""
+"""The tables of a recording that is being written: one row per event, and tables of the graph and facts at the end."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ __all__ = ["EventPlace", "IndexRows", "check_quants", "encode_tables", "pack_kep
 # One row of TABLES["index"]: before and after the hash.
 _EVENT, _VALUES, _NUMBERS = struct.Struct("<5IiH"), struct.Struct("<BBf8QQ"), struct.Struct("<6Q7d")
 _UNKNOWN = math.nan
-"""Start and duration of an event, which are not measured."""
+"""Start and duration of an event, which the recorder does not measure."""
 _ZEROS = (0,) * INDEX_DIMS
 _SCALE64, _FACT_BITS = int(Has.SCALE64), [(int(bit), name) for bit, name in OPTIONAL_FACTS.items()]
 
 
 class EventPlace(NamedTuple):
-    """Where an event belongs: row of its tensor, sample and step."""
+    """The place of an event: row of its tensor, sample and step."""
 
     tensor: int
     sample: int
@@ -58,7 +58,7 @@ def pack_row(seq: int, place: EventPlace, stored: Stored, flags: Flag) -> bytes:
 
 @lru_cache(maxsize=1024)
 def _described(dtype: str, shape: tuple[int, ...]) -> tuple[bytes, bytes]:
-    """Return the bytes before the hash in the row of values, and after it if they are stored in full."""
+    """Return the bytes before the hash in the row of an event, and the bytes after it if values are stored in full."""
     extents, count = shape[:INDEX_DIMS], math.prod(shape)
     nbytes = count * physical_dtype(dtype).itemsize
     values = _VALUES.pack(DTYPE_CODES[dtype], len(shape), _UNKNOWN, *extents, *_ZEROS[len(extents) :], nbytes)
@@ -97,7 +97,7 @@ class IndexRows:
         """Number of rows."""
 
     def place(self, name: str, sample: int, step: int, *, constant: bool) -> EventPlace:
-        """Return the place of the next event; a tensor becomes known when its first row is added."""
+        """Return the place of the next event. A tensor becomes known when its first row is added."""
         entry = self._tensors.get(name)
         tensor = len(self._tensors) if entry is None else entry[0]
         return EventPlace(tensor, 0, 0) if constant else EventPlace(tensor, sample, step)
@@ -121,7 +121,7 @@ class IndexRows:
             place: Where it belongs.
             dtype: Logical dtype of the tensor.
             constant: Whether the tensor is a constant.
-            quant: The quantization of these values, where it is not their tensor's.
+            quant: The quantization of these values, if it differs from their tensor's.
             partly: The partial record; None if all values were kept.
         """
         number, (tensor, sample, step) = self.count, place
@@ -144,7 +144,7 @@ class IndexRows:
         self.count += 1
 
     def tables(self, graph: Graph, info: RunInfo) -> dict[str, np.ndarray]:
-        """Make all tables.
+        """Create all tables.
 
         Raises:
             RecordingError: The graph cannot be stored.
@@ -188,15 +188,15 @@ def encode_tables(
     steps: int,
     quants: Iterable[QuantParams] = (),
 ) -> tuple[dict[str, np.ndarray], dict[str, int], list[int]]:
-    """Make every table but the index.
+    """Create every table except the index.
 
     Args:
         graph: The graph that ran.
         info: Facts of the run.
-        recorded: Tensors that have values; those the graph does not know are added to the tensor table.
+        recorded: Tensors that have values; tensors that are not in the graph are added to the tensor table.
         samples: Number of samples.
         steps: Number of steps of each sample.
-        quants: Quantizations of single events.
+        quants: Quantizations of individual events.
 
     Returns:
         The tables by name, the row of each tensor by its name, and the row of each of `quants`.
@@ -237,7 +237,7 @@ def _placements(graph: Graph) -> dict[str, list[int]]:
 
 
 def check_quants(graph: Graph) -> None:
-    """Refuse a graph whose zero points are no valid codes, before a run rather than after it."""
+    """Refuse a graph with invalid zero points before a run rather than after it."""
     for tensor in graph.tensors.values():
         try:
             if tensor.quant is not None:
@@ -251,9 +251,9 @@ class _Encoder:
 
     def __init__(self) -> None:
         self._strings: defaultdict[str, int] = defaultdict(itertools.count().__next__)
-        """Number of each text, given when it is first asked for."""
+        """Number of each text, assigned when it is first requested."""
         self._shapes: dict[tuple[int | None, ...], list[int]] = {}
-        """Shapes as they lie in the pool of extents."""
+        """Shapes as stored in the pool of extents."""
         self._quants: dict[QuantParams, int] = {}
         self._rows: dict[str, list[tuple[Any, ...]]] = {"tensors": [], "nodes": [], "quants": []}
         self._pools: dict[str, list[Any]] = {name: [] for name in ("dims", "operands", "origins")}
@@ -284,7 +284,7 @@ class _Encoder:
             self._rows["tensors"].append(row)
 
     def _add_shape(self, shape: tuple[int | None, ...], tensor: str) -> int:
-        """Append a shape to the pool of extents; return its offset."""
+        """Append a shape to the pool of extents. Return its offset."""
         if (extents := self._shapes.get(shape)) is None:
             if len(shape) >= UNKNOWN or not all(map(_is_extent, shape)):
                 raise RecordingError(
@@ -317,7 +317,7 @@ class _Encoder:
             self._attributes += attrs
 
     def add_quant(self, quant: QuantParams) -> int:
-        """Append the row of a quantization, unless it exists; return its number."""
+        """Append the row of a quantization, unless it exists. Return its number."""
         return self._quant(quant, "of one sample")
 
     def _quant(self, quant: QuantParams, tensor: str) -> int:
@@ -347,7 +347,7 @@ class _Encoder:
         return DTYPE_CODES[quant.dtype], has, *ndims, *axis_and_block, *limits, *places
 
     def _add_numbers(self, pool: str, values: np.ndarray) -> int:
-        """Append an array to a pool of numbers; return its offset."""
+        """Append an array to a pool of numbers. Return its offset."""
         data, dtype = self._numbers[pool], TABLES[pool]
         start = len(data) // dtype.itemsize
         data += values.astype(dtype, copy=False).tobytes()

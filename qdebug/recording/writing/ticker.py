@@ -1,4 +1,4 @@
-"""Sync at intervals: a thread forces written data to the disk, whether or not anything is appended."""
+"""Sync at regular intervals: a thread forces written data to the disk, even if nothing is appended."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["Ticker"]
 
 
 class _Syncing(Protocol):
-    """The protocol of a ticker's writer."""
+    """The interface of a writer that a ticker syncs."""
 
     failure: str | None
-    """Why nothing is written any more; None while all is well."""
+    """Why nothing is written any more; None if writing has not failed."""
 
     def sync(self) -> None:
         """Force written data to the disk.
@@ -29,11 +29,11 @@ class _Syncing(Protocol):
 class Ticker:
     """Syncs a writer at intervals.
 
-    Its thread ends when it is stopped, or when the writer is gone or has failed.
+    Its thread ends when the ticker is stopped, or when the writer no longer exists or has failed.
 
     Args:
         writer: The writer.
-        seconds: From the end of one sync to the next.
+        seconds: Time from the end of one sync to the start of the next.
     """
 
     def __init__(self, writer: _Syncing, seconds: float) -> None:
@@ -53,7 +53,7 @@ class Ticker:
             del writer  # a reference here would keep the writer alive while the thread waits
 
     def stop(self) -> None:
-        """Stop for good; returns when no sync is running."""
+        """Stop permanently. Returns once no sync is running."""
         self._stopped.set()
         # this thread itself may drop the last reference to the writer
         if self._thread is not threading.current_thread():

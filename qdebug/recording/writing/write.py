@@ -1,4 +1,4 @@
-"""Write a recording: events are appended one by one, the tables come last, and only a finished file gets its name.
+"""Write a recording: events are appended one by one, tables come last, and only a finished file gets its final name.
 
 While it is written the file is called NAME.part, and NAME.journal lists its contents (`qdebug.recording.journal`). When
 `append` returns, payload and frame are with the operating system and survive any death of the process. The HDF5 library
@@ -62,15 +62,15 @@ def begin(
     mode: int | None,
     durable: bool,
 ) -> tuple[PayloadStore, Journal]:
-    """Create the two files of an unfinished recording, or none if that fails.
+    """Create both files of an unfinished recording, or none if that fails.
 
     Args:
         part: The file for the payloads, which must not exist.
         journal_path: The journal, which must not exist.
         info: Facts of the run.
         graph: The tables of the graph, if known beforehand.
-        mode: Permissions of both; the default ones if None.
-        durable: Return only when both files, marked as a recorder's, outlive a power cut.
+        mode: Permissions of both files; None for the default ones.
+        durable: Return only when both files survive a power cut, marked as a recorder's.
 
     Raises:
         OSError: They cannot be created.
@@ -103,7 +103,7 @@ def begin(
 
 
 def check_finished(path: Path, events: int) -> None:
-    """Read a finished file as any reader does, up to the bytes of the last payload."""
+    """Read a finished file as any reader would, up to the bytes of the last payload."""
     with FileRecording(path) as recording:
         if recording.event_count != events:
             raise RecordingError(f"{str(path)!r} holds {recording.event_count} of {events} events.")
@@ -116,13 +116,13 @@ def give_name(part: Path, path: Path, *, force: bool, durable: bool) -> None:
 
     Args:
         part: The finished file.
-        path: Its name.
-        force: Replace what has this name.
-        durable: Return only when a power cut cannot take the name back.
+        path: Its new name.
+        force: Replace an existing file.
+        durable: Return only when the new name survives a power cut.
 
     Raises:
-        OutputExistsError: Another process made a file of that name, and `force` is not set.
-        OSError: The file cannot be renamed, or not be forced to the disk.
+        OutputExistsError: Another process created a file with that name, and `force` is not set.
+        OSError: The file cannot be renamed, or cannot be forced to the disk.
     """
     try:
         if durable:
@@ -146,24 +146,24 @@ Values = np.ndarray | Kept
 
 
 class RecordingWriter:
-    """Write one recording file. Not for use by several threads at once.
+    """Writes one recording file. Not thread-safe.
 
     Args:
         path: The file to make.
         force: Replace the file if it exists; it stays untouched until the new one is complete.
-        info: Facts of the run known beforehand, for whoever has only the journal.
-        graph: The graph, if it is known beforehand; for the same.
-        sync_every: Seconds after which a thread forces what was written to the disk, so that it outlives a power cut;
-            infinity does that with the finished file alone; None leaves it to the operating system, which is enough to
-            outlive the process.
-        source: The unfinished file that the recording is made from: it gets the permissions of that, unless it replaces
-            a file, and is called NAME.recovered while it is written.
+        info: Facts of the run known beforehand, for readers that have only the journal.
+        graph: The graph, if known beforehand, for the same readers.
+        sync_every: Seconds after which a thread forces written data to the disk, so that it survives a power cut;
+            infinity syncs only the finished file; None leaves it to the operating system, which is enough to survive
+            the death of the process.
+        source: The unfinished file that the recording is made from. The recording takes its permissions, unless it
+            replaces a file, and is called NAME.recovered while it is written.
 
     Raises:
         OutputExistsError: The file exists and `force` is not set.
-        RecordingError: The folder is missing or not writable, somebody writes this file already, a run that did
-            not finish left values there and `force` is not set, a name beside it belongs to somebody else's file, or
-            the graph cannot be stored.
+        RecordingError: The folder is missing or not writable, another process is writing this file, an unfinished run
+            left values there and `force` is not set, a name next to it belongs to an unrelated file, or the graph
+            cannot be stored.
     """
 
     counts = False
@@ -190,11 +190,11 @@ class RecordingWriter:
         self._force, self._source = force, source
         self._index = IndexRows()
         self._stored: dict[tuple[str, int, int], tuple[Any, ...]] = {}
-        """Fields of `Stored` by tensor, sample and step: plain tuples, which the garbage collector need not visit."""
+        """Fields of `Stored` by tensor, sample and step, in plain tuples that the garbage collector need not visit."""
         self._durable = sync_every is not None
         self._ticker: Ticker | None = None
         self.failure: str | None = None
-        """Why nothing is written any more; None while all is well."""
+        """Why nothing is written any more; None if writing has not failed."""
         stem = self.path if source is None else self.path.with_name(self.path.name + ".recovered")
         self._lock = WriterLock(stem)
         self._part, self._journal_path = part_of(stem), journal_of(stem)
@@ -240,7 +240,7 @@ class RecordingWriter:
 
         Args:
             plain: A JSON object.
-            now: Write it at once; else together with the next event.
+            now: Write it at once instead of together with the next event.
 
         Raises:
             RecordingError: As for `append`.
@@ -257,18 +257,18 @@ class RecordingWriter:
     def append(
         self, name: str, array: Values, place: At = (0, 0), *, constant: bool = False, quant: QuantParams | None = None
     ) -> None:
-        """Store a tensor's values, or its partial record. They survive the process once this returns.
+        """Store a tensor's values or their partial record. They survive the death of the process once this returns.
 
         Args:
             name: The tensor.
             array: Its values, of any dtype that has a logical name.
-            place: Sample and step that they belong to.
+            place: Their sample and step.
             constant: Whether the tensor is a constant, whose values hold for every sample and step.
-            quant: The quantization of these values, where it is not their tensor's.
+            quant: The quantization of these values, if it differs from their tensor's.
 
         Raises:
-            RecordingError: The dtype cannot be stored, a number is out of range, the writer is closed or
-                belongs to another process, or the disk is full.
+            RecordingError: The dtype cannot be stored, a number is out of range, the writer is closed or belongs to
+                another process, or the disk is full.
         """
         self._check_usable()
         sample, step = place
@@ -314,10 +314,10 @@ class RecordingWriter:
             raise RecordingError(self.failure, hint="Free some space, or record to another disk.") from None
 
     def sync(self) -> None:
-        """Force appended data to the disk, so that it outlives a power cut. Callable from any thread.
+        """Force appended data to the disk, so that it survives a power cut. May be called from any thread.
 
         Raises:
-            RecordingError: It cannot be written; writing stops, since the system may have dropped data.
+            RecordingError: It cannot be written. Writing then stops, since the system may have dropped data.
         """
         try:
             to_disk(self._payloads.file.fd)
@@ -337,7 +337,7 @@ class RecordingWriter:
                 self.sync()
 
     def read_back(self, name: str, place: At = (0, 0)) -> np.ndarray | None:
-        """Return appended values; None if there are none, or not all were recorded.
+        """Return appended values; None if there are none, or if they were not recorded in full.
 
         Raises:
             RecordingError: The writer is closed or belongs to another process, or the file cannot be read.
@@ -350,18 +350,18 @@ class RecordingWriter:
             raise RecordingError(f"{str(self._part)!r} cannot be read back: {cause(exc)}.") from None
 
     def close(self, graph: Graph, info: RunInfo) -> Path:
-        """Write the tables, verify the file, and give it its name.
+        """Write the tables, verify the file, and give it its final name.
 
         Args:
             graph: The graph that ran.
-            info: Facts of the run; a writer that failed or `info.complete` False marks the file as incomplete.
+            info: Facts of the run. The file is marked as incomplete if the writer failed or `info.complete` is False.
 
         Returns:
             The finished file.
 
         Raises:
-            OutputExistsError: Another process made the file meanwhile; the recording stays in NAME.part.
-            RecordingError: The file cannot be finished; the tensors can be recovered.
+            OutputExistsError: Another process created the file meanwhile. The recording stays in NAME.part.
+            RecordingError: The file cannot be finished. The tensors can be recovered.
         """
         self._check_usable(failed=True)
         self._sync_last()  # the following steps may fail
@@ -421,13 +421,13 @@ class RecordingWriter:
         return "Record the run again to a disk with enough space."
 
     def _end(self, *, complete: bool) -> None:
-        """Tell followers that the recording is finished."""
+        """Notify followers that the recording is finished."""
         self._journal.add(FrameKind.END, encode_json({"complete": complete, "events": self.events}))
         with contextlib.suppress(OSError):  # the file itself is complete, so nobody needs the journal
             self._journal.commit()
 
     def leave(self) -> None:
-        """Stop, and leave file and journal for a recovery. A second call does nothing.
+        """Stop, and keep the file and journal for recovery. A second call does nothing.
 
         A forked child only drops its references.
         """
@@ -466,7 +466,7 @@ class RecordingWriter:
                 self.leave()
 
     def abandon(self) -> None:
-        """Drop the file in a forked child, without changing it."""
+        """Close the file in a forked child without changing it."""
         if self._open:
             self._lock.abandon()
             self._journal.close()

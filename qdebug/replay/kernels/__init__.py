@@ -1,1 +1,1 @@
-"""One kernel per operator: a family of operators per module, loaded by `qdebug.replay.registry`."""
+"""Kernels, one per operator. Each module holds a family of operators and is loaded by `qdebug.replay.registry`."""

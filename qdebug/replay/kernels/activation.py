@@ -1,4 +1,4 @@
-"""Activation functions: one value in, one value out, and the softmax family."""
+"""Activation functions, applied element by element, and the softmax family."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _erf = np.frompyfunc(math.erf, 1, 1)
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
-    """Compute 1 / (1 + exp(-x)) without overflow on either side."""
+    """Compute 1 / (1 + exp(-x)) without overflow for large positive or negative inputs."""
     small = np.exp(-np.abs(x))
     return np.asarray(np.where(x >= 0, 1, small) / (1 + small))
 
 
 def erf(x: np.ndarray) -> np.ndarray:
-    """Compute the error function, in double precision inside."""
+    """Compute the error function, internally in double precision."""
     return np.asarray(_erf(x.astype(np.float64))).astype(x.dtype)
 
 
@@ -70,7 +70,7 @@ _PLAIN: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 @kernel(*_PLAIN, kinds=("iuf",))
 def _plain(call: Call) -> np.ndarray:
-    """Apply the function of the operator's name to each element."""
+    """Apply the operator's function to each element."""
     x = call.array(0)
     return elementwise(lambda part: narrow(_PLAIN[call.op](widen(part)), x.dtype), x)
 
@@ -105,7 +105,7 @@ _WITH_PARAMETERS: dict[str, Callable[[np.ndarray, Call], np.ndarray]] = {
 
 @kernel(*_WITH_PARAMETERS, kinds=("iuf",))
 def _with_parameters(call: Call) -> np.ndarray:
-    """Apply the function of the operator's name, with the attributes that it has, to each element."""
+    """Apply the operator's function, with the attributes that the node states, to each element."""
     x = call.array(0)
     return elementwise(lambda part: narrow(_WITH_PARAMETERS[call.op](widen(part), call), x.dtype), x)
 
@@ -134,7 +134,7 @@ def _bias_gelu(call: Call) -> np.ndarray:
 
 @kernel("FastGelu", domain="com.microsoft")
 def _fast_gelu(call: Call) -> np.ndarray:
-    """Add a bias along the last axis, if there is one, then apply Gelu by way of tanh."""
+    """Add a bias along the last axis, if given, then apply the tanh approximation of Gelu."""
     x, bias = call.array(0), call.optional(1)
     if bias is None:
         return elementwise(lambda part: narrow(_gelu(widen(part), "tanh"), x.dtype), x)
@@ -155,9 +155,9 @@ def _prelu(call: Call) -> np.ndarray:
 
 @kernel("Clip")
 def _clip(call: Call) -> np.ndarray:
-    """Clamp to [min, max]: inputs, or attributes as up to operator set 10 and in other frameworks; without, to nothing.
+    """Clamp to [min, max], given as inputs, or as attributes before operator set 11 and in other frameworks.
 
-    If min exceeds max, everything becomes max. NaN stays NaN.
+    A missing bound does not clamp. If min exceeds max, every element becomes max. NaN stays NaN.
     """
     x = call.array(0)
     if len(call.inputs) == 1:
@@ -177,7 +177,7 @@ def _clip(call: Call) -> np.ndarray:
 
 @kernel("Softmax", "LogSoftmax", "Hardmax", kinds=("iuf",))
 def _softmax(call: Call) -> np.ndarray:
-    """Normalize along an axis; before operator set 13, over all axes from `axis` on together."""
+    """Normalize along an axis; before operator set 13, jointly over `axis` and all later axes."""
     x = call.array(0)
     wide = widen(x)
     axis = call.integer("axis", 1 if call.opset < 13 else -1)
@@ -195,7 +195,7 @@ def _softmax(call: Call) -> np.ndarray:
 
 
 def activated(call: Call, x: np.ndarray) -> np.ndarray:
-    """Apply the activation that a call's node has fused, if it has one: its attribute `activation`.
+    """Apply the activation that a call's node has fused (attribute `activation`), if any.
 
     Raises:
         KernelError: The activation is unknown.
@@ -204,7 +204,7 @@ def activated(call: Call, x: np.ndarray) -> np.ndarray:
 
 
 def activate(x: np.ndarray, name: str, params: AttrValue = ()) -> np.ndarray:
-    """Apply the activation that ONNX Runtime's fused operators name, with its parameters in order.
+    """Apply a fused activation by its name in ONNX Runtime, with its parameters in order.
 
     Raises:
         KernelError: The activation is unknown.

@@ -1,4 +1,4 @@
-"""Attention of transformers as ONNX defines it and as ONNX Runtime fuses it, and rotary embeddings.
+"""Transformer attention as ONNX defines it and as ONNX Runtime fuses it, and rotary embeddings.
 
 The fused operators are those of docs/ContribOperators.md in ONNX Runtime.
 
@@ -28,11 +28,11 @@ _MICROSOFT = "com.microsoft"
 _DOUBLE = 11
 """The ONNX element type of float64."""
 _SCORES_AT_ONCE = 1 << 22
-"""Scores of a block of rows: 16 MiB, and a few times that during a softmax."""
+"""Scores computed per block of rows: 16 MiB, and several times that during a softmax."""
 _Added = Callable[[slice], Iterable[np.ndarray]]
-"""Returns the summands of some rows of scores."""
+"""Returns the terms that are added to a slice of score rows."""
 _MASKED = -10000.0
-"""Default summand of masked scores."""
+"""Value added to masked scores by default."""
 
 
 def _refuse(call: Call, reason: str) -> KernelError:
@@ -54,7 +54,7 @@ def _scale(call: Call, extent: int) -> np.float32:
 
 
 def _blocks_of_rows(scores: tuple[int, ...]) -> Iterator[slice]:
-    """Yield slices of S in which scores (..., S, T) take bounded memory."""
+    """Yield slices of S that keep scores (..., S, T) within bounded memory."""
     *heads, length, total = scores
     rows = max(1, _SCORES_AT_ONCE // max(1, prod(heads) * total))
     for start in range(0, length, rows):
@@ -62,12 +62,12 @@ def _blocks_of_rows(scores: tuple[int, ...]) -> Iterator[slice]:
 
 
 def _rows_of(added: np.ndarray, rows: slice) -> np.ndarray:
-    """Return some rows of a summand of scores, (..., S or 1, T or 1)."""
+    """Return the selected rows of a term that is added to scores, (..., S or 1, T or 1)."""
     return added[..., rows, :] if added.ndim > 1 and added.shape[-2] > 1 else added
 
 
 def _attend(q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: np.float32, added: _Added) -> np.ndarray:
-    """Compute softmax(q k^T scale + added) v by blocks of rows: all scores may be far larger than the result."""
+    """Compute softmax(q k^T scale + added) v by blocks of rows, since the scores may be far larger than the result."""
     out = np.empty((*q.shape[:-1], v.shape[-1]), np.result_type(q, k, v))
     for rows in _blocks_of_rows((*q.shape[:-1], k.shape[-2])):
         scores = np.matmul(q[..., rows, :], k.swapaxes(-1, -2)) * scale
@@ -78,20 +78,22 @@ def _attend(q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: np.float32, adde
 
 
 def _causal(length: int, total: int, hidden: float, rows: slice) -> np.ndarray:
-    """Return the summand that hides later positions from some of the last `length` of `total` positions: (rows, T)."""
+    """Return the term that hides later positions from some of the last `length` of `total` positions: (rows, T)."""
     later = np.arange(total) > np.arange(total - length, total)[rows, None]
     return np.where(later, np.float32(hidden), np.float32(0))
 
 
 def _mask(call: Call, mask: np.ndarray, length: int, total: int, rows: slice) -> np.ndarray | None:
-    """Return the mask summand of some rows of scores (B, N, S, T): its zeros hide, or positions outside a range.
+    """Return the mask term for some rows of scores (B, N, S, T).
+
+    The mask hides its zeros, or positions outside a range.
 
     Args:
         call: The call.
         mask: (B,) ends; (2 B,) ends, then starts; (B, T); (B, S, T) or (B, 1, M, M) with M at least T.
         length: S.
         total: T.
-        rows: Which of the S rows.
+        rows: The slice of S.
     """
     batch, hidden = call.array(0).shape[0], call.real("mask_filter_value", _MASKED)
     places = np.arange(total)
@@ -112,7 +114,7 @@ def _mask(call: Call, mask: np.ndarray, length: int, total: int, rows: slice) ->
 
 
 def _score_biases(call: Call, mask: np.ndarray | None, length: int, total: int) -> _Added:
-    """Return the summands of scores from a mask, causality and input 5."""
+    """Return the terms added to scores by a mask, causality and input 5."""
     bias, ahead = call.optional(5), not call.integer("unidirectional")
 
     def added(rows: slice) -> Iterator[np.ndarray]:
@@ -128,7 +130,7 @@ def _score_biases(call: Call, mask: np.ndarray | None, length: int, total: int) 
 
 
 def _score_count(call: Call, scores: tuple[int, ...], bias: int) -> int:
-    """Return the number of scores (B, N, S, T), with the bias of an input."""
+    """Return the number of scores (B, N, S, T), including the bias at an input position."""
     added = call.optional(bias)
     shape = scores if added is None else broadcast(scores, added.shape)
     return prod(scores if shape is None else shape)
@@ -154,7 +156,7 @@ def _multi_head_cost(call: Call) -> Cost:
 
 
 def _grouped_cost(call: Call) -> Cost:
-    """Estimate the cost of attending with several query heads to one key head."""
+    """Estimate the cost of attention with several query heads per key head."""
     batch, length, width = call.shape(0)
     past, heads = call.optional(3), abs(call.integer("num_heads"))
     ends = [abs(int(end)) + 1 for end in call.array(5).reshape(-1)]
@@ -165,7 +167,7 @@ def _grouped_cost(call: Call) -> Cost:
 
 @kernel("Attention", domain=_MICROSOFT, extent=_attention_cost, ranks=(3, 2, 0, 0, 5), kinds=("iuf",) * 3)
 def _attention(call: Call) -> tuple[np.ndarray, ...]:
-    """Project x (B, S, H) to queries, keys and values, and attend; output 1 is the cache (2, B, N, T, h)."""
+    """Project x (B, S, H) to queries, keys and values, and attend. Output 1 is the cache (2, B, N, T, h)."""
     if call.integer("do_rotary") or call.integer("past_present_share_buffer") or call.optional(6) is not None:
         raise _refuse(call, "rotates its heads or shares its key-value buffer")
     x, weight, bias = widen(call.array(0)), widen(call.array(1)), call.optional(2)
@@ -181,7 +183,7 @@ def _self_attended(
     hiding: Callable[[int, int], _Added],
     dtype: np.dtype,
 ) -> tuple[np.ndarray, ...]:
-    """Attend with queries, keys and values side by side, (B, S, 3 N h); return the cache too."""
+    """Attend with queries, keys and values side by side, (B, S, 3 N h). Also return the cache."""
     heads = call.integer("num_heads")
     sizes = call.integers("qkv_hidden_sizes") or (projected.shape[2] // 3,) * 3
     q, k, v = (_heads(part, heads) for part in np.split(projected, np.cumsum(sizes[:2]), axis=2))
@@ -193,12 +195,12 @@ def _self_attended(
 
 
 def coded_attention(call: Call, data: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Attend as a QAttention does.
+    """Compute attention as QAttention does.
 
     Args:
         call: The node.
-        data: Codes of its data less their zero point, in a type that holds the sums.
-        weight: Codes of its weight less their zero point, in the same type.
+        data: Codes of the data minus their zero point, in a type that holds the sums.
+        weight: Codes of the weight minus their zero point, in the same type.
     """
     if call.integer("do_rotary") or call.integer("past_present_share_buffer"):
         raise _refuse(call, "rotates its heads or shares its key-value buffer")
@@ -220,7 +222,7 @@ def coded_attention_extent(call: Call) -> Cost:
 
 @kernel("QAttention", domain=_MICROSOFT, extent=coded_attention_extent, ranks=(3, 2), kinds=("iu", "iu", "f", "f", "f"))
 def _coded_attention(call: Call) -> tuple[np.ndarray, ...]:
-    """Project codes x (B, S, H) to queries, keys and values: exact sums, scaled, plus a bias; then attend.
+    """Project codes x (B, S, H) to queries, keys and values by exact sums, scaled, plus a bias. Then attend.
 
     Source: onnxruntime, contrib_ops/cpu/quantization/attention_quant.cc.
     """
@@ -230,7 +232,7 @@ def _coded_attention(call: Call) -> tuple[np.ndarray, ...]:
 
 
 def _zero_point_input(call: Call, position: int) -> np.ndarray | None:
-    """Return one zero point, or one for each column; None if it is left out."""
+    """Return the zero point at an input position, one or one per column; None if left out."""
     zero_point = call.optional(position)
     return zero_point if zero_point is None or zero_point.size > 1 else zero_point.reshape(())
 
@@ -258,7 +260,7 @@ def _projected(call: Call) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     kinds=("iuf",) * 4,
 )
 def _multi_head_attention(call: Call) -> tuple[np.ndarray, ...]:
-    """Attend with projected queries, keys and values; outputs 1 and 2 are the cache."""
+    """Attend with projected queries, keys and values. Outputs 1 and 2 are the cache."""
     if call.optional(8) is not None or call.optional(9) is not None or call.outputs > 3:
         raise _refuse(call, "shares its key-value buffer, or returns its scores")
     q, k, v = _projected(call)
@@ -274,9 +276,10 @@ def _multi_head_attention(call: Call) -> tuple[np.ndarray, ...]:
 
 
 def _rotated(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, *, interleaved: bool) -> np.ndarray:
-    """Rotate the first pairs of each head by the angle of its position; cos, sin (B, S, r / 2), x (B, N, S, h).
+    """Rotate the first r elements of each head, pair by pair; cos, sin (B, S, r / 2), x (B, N, S, h).
 
-    Pairs are neighbours if interleaved, else element i and i + r / 2 (Su et al. 2021, RoFormer).
+    Each pair is rotated by the angle of its position. Pairs are neighbours if interleaved, else elements i and i + r /
+    2 (Su et al. 2021, RoFormer).
     """
     half = cos.shape[-1]
     cos, sin = cos[:, None], sin[:, None]
@@ -343,9 +346,9 @@ def _grouped_parts(call: Call) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     kinds=("iuf",) * 10,
 )
 def _group_query_attention(call: Call) -> tuple[np.ndarray, ...]:
-    """Attend causally with several query heads to one key head; outputs 1 and 2 are the cached keys and values.
+    """Attend causally with several query heads per key head. Outputs 1 and 2 are the cached keys and values.
 
-    The cache of each sample has `seqlens_k` + 1 - S positions; the first run of a sequence has none.
+    The cache of each sample has `seqlens_k` + 1 - S positions; it is empty in the first run of a sequence.
     """
     _check_grouped(call)
     q, k, v = _grouped_parts(call)
@@ -367,7 +370,7 @@ def _group_query_attention(call: Call) -> tuple[np.ndarray, ...]:
 
 
 def _append_to_past(past: np.ndarray | None, new: np.ndarray, begins: np.ndarray, total: int) -> np.ndarray:
-    """Append new keys or values (B, K, S, h) to the cached ones of each sample, padded with zeros."""
+    """Append new keys or values (B, K, S, h) to each sample's cache, padded with zeros."""
     batch, groups, length, extent = new.shape
     room = max(total, 0 if past is None else past.shape[2])
     cache = np.zeros((batch, groups, room, extent), new.dtype)
@@ -379,7 +382,7 @@ def _append_to_past(past: np.ndarray | None, new: np.ndarray, begins: np.ndarray
 
 
 def _attend_sample(call: Call, q: np.ndarray, caches: Sequence[np.ndarray], sample: int, begin: int) -> np.ndarray:
-    """Attend with the queries of one sample, (N, S, h)."""
+    """Compute attention for the queries of one sample, (N, S, h)."""
     length, extent = q.shape[2:]
     total = begin + length
     group_size = q.shape[1] // caches[0].shape[1]
@@ -415,9 +418,10 @@ def _onnx_attention_cost(call: Call) -> Cost:
 
 @kernel("Attention", extent=_onnx_attention_cost, ranks=(3, 3, 3), kinds=("f",) * 3)
 def _attention_of_onnx(call: Call) -> tuple[np.ndarray, ...]:
-    """Attend with queries, keys and values, (B, S, N h) or (B, N, S, h); a boolean mask keeps true positions.
+    """Attend with queries, keys and values, (B, S, N h) or (B, N, S, h).
 
-    Outputs 1 and 2 are the keys and values with the cached ones, output 3 the scores at a stage.
+    A boolean mask keeps the positions that are true. Outputs 1 and 2 are the keys and values including the cache.
+    Output 3 holds the scores at the requested stage.
     """
     projected = [widen(call.array(slot)) for slot in range(3)]
     flat, dtype = projected[0].ndim == 3, call.array(0).dtype
@@ -442,7 +446,7 @@ def _attention_of_onnx(call: Call) -> tuple[np.ndarray, ...]:
 
 
 def _stages(call: Call, scores: np.ndarray, bias: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return scores before and after a bias is added, and their softmax: 0 in a row that is all hidden."""
+    """Return the scores before and after a bias is added, and their softmax, which is 0 in fully hidden rows."""
     cap = call.real("softcap")
     scores = np.tanh(scores / scores.dtype.type(cap)) * scores.dtype.type(cap) if cap > 0 else scores
     biased = scores + bias
@@ -452,7 +456,7 @@ def _stages(call: Call, scores: np.ndarray, bias: np.ndarray) -> tuple[np.ndarra
 
 
 def _onnx_bias(call: Call, length: int, rows: slice) -> np.ndarray:
-    """Return the summand of mask, causality, window and padding for some rows of scores, (..., rows, T)."""
+    """Return the term that mask, causality, window and padding add to some rows of scores, (..., rows, T)."""
     past, mask, filled = call.optional(4), call.optional(3), call.optional(6)
     total = call.shape(1)[-2] + (0 if past is None else past.shape[2])
     none = np.float32(-np.inf)

@@ -1,4 +1,4 @@
-"""NonMaxSuppression: of overlapping boxes, keep the one with the highest score."""
+"""NonMaxSuppression: keep the highest-scoring box of each set of overlapping boxes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from qdebug.replay.registry import Call, kernel
 __all__: list[str] = []
 
 _PASSES = 16
-"""Passes over all boxes to compare them with a kept box."""
+"""Passes over all boxes needed to compare them with a kept box."""
 
 
 def _max_boxes(call: Call) -> int:
-    """Return the maximum number of kept boxes of a class."""
+    """Return the maximum number of boxes kept per class."""
     most = call.optional(2)
     return 0 if most is None or not most.size else max(0, int(most.reshape(-1)[0]))
 
@@ -34,10 +34,10 @@ def _suppression_cost(call: Call) -> Cost:
 
 @kernel("NonMaxSuppression", extent=_suppression_cost, ranks=(3, 3), kinds=("f",) * 2)
 def _non_max_suppression(call: Call) -> np.ndarray:
-    """Return (sample, class, box) of the kept boxes, the highest scores first, int64 (kept, 3).
+    """Return (sample, class, box) of the kept boxes, highest scores first, int64 (kept, 3).
 
-    A box is dropped if it shares more than a threshold of its union with a kept box, or if its score is not above a
-    threshold. Of equal scores the lower index comes first.
+    A box is dropped if its intersection over union with a kept box exceeds a threshold, or if its score does not exceed
+    a threshold. Equal scores are ordered by index.
     """
     boxes, scores = widen(call.array(0)), widen(call.array(1))
     overlap, min_score = _setting(call, 3), _setting(call, 4)
@@ -55,7 +55,7 @@ def _non_max_suppression(call: Call) -> np.ndarray:
 
 
 def _corners(boxes: np.ndarray, *, centred: bool) -> np.ndarray:
-    """Return (N, B, 4) boxes as y and x of their lowest, then of their highest corner."""
+    """Return boxes (N, B, 4) as y and x of their lowest corner, then of their highest corner."""
     if centred:
         x, y, half_width, half_height = boxes[..., 0], boxes[..., 1], boxes[..., 2] / 2, boxes[..., 3] / 2
         return np.stack([y - half_height, x - half_width, y + half_height, x + half_width], axis=-1)
@@ -65,7 +65,7 @@ def _corners(boxes: np.ndarray, *, centred: bool) -> np.ndarray:
 
 
 def _unsuppressed(corners: np.ndarray, order: np.ndarray, limit_count: int, limit: np.ndarray) -> list[int]:
-    """Return the kept boxes, each time the first of those not suppressed."""
+    """Return the kept boxes: repeatedly the first box that is not yet suppressed."""
     kept_boxes: list[int] = []
     areas = np.prod(corners[:, 2:] - corners[:, :2], axis=1)
     while order.size and len(kept_boxes) < limit_count:

@@ -50,14 +50,14 @@ def _size(call: Call) -> np.ndarray:
 
 
 def _count(call: Call) -> int:
-    """Return how many numbers a range has."""
+    """Return the number of elements of a range."""
     start, limit, delta = (float(call.array(position).reshape(())) for position in range(3))
     return max(int(np.ceil((limit - start) / delta)), 0)
 
 
 @kernel("Range", extent=lambda call: Cost(_count(call)), kinds=("iuf", "iuf", "iuf"))
 def _range(call: Call) -> np.ndarray:
-    """Count from start by delta up to, and without, limit."""
+    """Count from start in steps of delta up to but excluding limit."""
     start, delta = call.array(0).reshape(()), call.array(2).reshape(())
     return np.asarray(start + np.arange(_count(call)).astype(start.dtype) * delta).astype(start.dtype)
 

@@ -43,7 +43,7 @@ kernel("Conv", extent=_extent, ranks=(3, 3))(convolution)
 
 @kernel("FusedConv", domain="com.microsoft", extent=_extent, ranks=(3, 3))
 def _fused_conv(call: Call) -> np.ndarray:
-    """Convolve, add the tensor of input 3 if there is one, apply the attribute `activation`."""
+    """Convolve, add the tensor of input 3 if given, and apply the attribute `activation`."""
     out = convolution(call)
     summand = call.optional(3)
     if summand is not None:
@@ -52,7 +52,7 @@ def _fused_conv(call: Call) -> np.ndarray:
 
 
 def add_bias(out: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
-    """Add a bias (M,) to out (N, M, ...), in place, and return it."""
+    """Add a bias (M,) to out (N, M, ...) in place. Return out."""
     if bias is not None:
         out += bias.astype(out.dtype, copy=False).reshape(-1, *(1,) * (out.ndim - 2))
     return out
@@ -71,7 +71,7 @@ def _transposed_geometry(call: Call) -> tuple[tuple[int, ...], tuple[int, ...], 
 
 
 def _transposed_extent(call: Call) -> Cost:
-    """Estimate the cost of the gradient of a Conv."""
+    """Estimate the cost of a transposed convolution."""
     x, weight = call.shape(0), call.shape(1)
     _, _, _, out, reach = _transposed_geometry(call)
     filters, taps = call.integer("group", 1) * weight[1], prod(weight[2:])
@@ -80,7 +80,7 @@ def _transposed_extent(call: Call) -> Cost:
 
 
 def conv_transpose(call: Call) -> np.ndarray:
-    """Spread x (N, C, *extent) through w (C, M / group, *kernel): the gradient of Conv, with bias (M,)."""
+    """Spread x (N, C, *extent) through w (C, M / group, *kernel), the gradient of Conv; add bias (M,)."""
     x, weight, bias = call.array(0), call.array(1), call.optional(2)
     dtype = float_of(x.dtype)
     groups, kernel_shape = call.integer("group", 1), weight.shape[2:]

@@ -1,4 +1,4 @@
-"""Operators element by element, with numpy's broadcasting: arithmetic, comparisons, bits, selection by condition."""
+"""Element-wise operators with numpy's broadcasting: arithmetic, comparisons, bits, selection by condition."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _UNARY: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 @kernel(*_UNARY, kinds=("iufc",))
 def _unary(call: Call) -> np.ndarray:
-    """Apply the function of the operator's name to each element."""
+    """Apply the operator's function to each element."""
     x = call.array(0)
     return elementwise(lambda part: narrow(_UNARY[call.op](widen(part)), x.dtype), x)
 
@@ -50,7 +50,7 @@ kernel("Ceil", "Floor", kinds=("iuf",))(_unary)
 
 
 def _divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Divide; integers are truncated towards zero, as in C."""
+    """Divide. Integer quotients are truncated towards zero, as in C."""
     if is_real(a.dtype):
         return np.asarray(np.divide(a, b))
     quotient = np.floor_divide(a, b)
@@ -78,7 +78,7 @@ def _lined_up(call: Call) -> extents.Cost:
 
 @kernel(*_BINARY, extent=_lined_up)
 def _binary(call: Call) -> np.ndarray:
-    """Combine two arrays of one dtype element by element, then apply a fused activation.
+    """Combine two arrays of equal dtype element by element, then apply a fused activation.
 
     A sum or difference may multiply its second operand by `alpha` first, as in PyTorch.
     """
@@ -97,7 +97,7 @@ kernel("Div", extent=_lined_up, kinds=("biuf", "biuf"))(_binary)
 
 
 def _old_broadcast(call: Call, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Line up b with a from the attribute `axis` on, as operator sets before 7 do."""
+    """Align b with a from the attribute `axis` on, as operator sets before 7 do."""
     axis = call.integer("axis", a.ndim - b.ndim)
     return b.reshape(b.shape + (1,) * (a.ndim - axis - b.ndim)) if "axis" in call.attrs else b
 
@@ -126,7 +126,7 @@ def _real_power(base: np.ndarray, y: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 @kernel("Mod", extent=_combined, kinds=("biuf", "biuf"))
 def _modulo(call: Call) -> np.ndarray:
-    """Return the remainder: with the sign of the divisor, or with fmod = 1 that of the dividend."""
+    """Return the remainder, with the sign of the divisor, or of the dividend if fmod = 1."""
     a, b = call.array(0), call.array(1)
     apply = np.fmod if call.integer("fmod") else np.mod
     return elementwise(lambda left, right: narrow(apply(widen(left), widen(right)), a.dtype), a, b)
@@ -184,7 +184,7 @@ def _logical_binary(call: Call) -> np.ndarray:
 
 
 def _same_bits(call: Call) -> tuple[np.ndarray, np.ndarray]:
-    """Return both inputs of a bitwise operator in their common integer dtype."""
+    """Return both inputs of a bitwise operator, in their common integer dtype."""
     a, b = call.array(0), call.array(1)
     if common_dtype(a, b).kind not in "biu":
         raise ValueError(f"{a.dtype} and {b.dtype} have no bits in common")

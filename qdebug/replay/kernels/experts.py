@@ -1,4 +1,4 @@
-"""A mixture of experts whose weights are packed codes: QMoE of ONNX Runtime.
+"""A mixture of experts with packed weight codes: QMoE of ONNX Runtime.
 
 Source: onnxruntime, contrib_ops/cpu/moe/moe_quantization_cpu.cc.
 """
@@ -20,9 +20,9 @@ from qdebug.replay.registry import Call, kernel
 __all__ = ["mixed_experts", "mixture_extent"]
 
 _LEAST_SHARE = 1e-8
-"""Share of an expert up to which it is left out."""
+"""Experts with a share up to this are skipped."""
 _INT8 = 4
-"""Accuracy level at which data may be rounded to 8-bit codes for 4-bit weights; for 8-bit weights they always are."""
+"""Accuracy level at which data may be rounded to 8-bit codes for 4-bit weights. For 8-bit weights they always are."""
 _ACTIVATIONS = {"relu": "Relu", "silu": "Swish", "identity": ""}
 _Moved = Callable[[int, np.ndarray], np.ndarray]
 
@@ -53,7 +53,7 @@ def _weights(call: Call, layer: int, moved: _Moved) -> np.ndarray:
 
 
 def _rounded(call: Call, layer: int, x: np.ndarray) -> np.ndarray:
-    """Return the input of a layer, rounded to codes block by block where the runtime always does so."""
+    """Return the input of a layer, rounded to codes block by block if the runtime always does so."""
     blocks, bits = call.array(3 * layer).ndim == 3, _bits(call, layer)
     if blocks and (bits == 8 or (bits == 4 and call.integer("accuracy_level") == _INT8)):
         return rounded_in_blocks(x, call.integer("block_size"))
@@ -80,7 +80,7 @@ def _activated(call: Call, x: np.ndarray) -> np.ndarray:
 
 
 def _shares(call: Call) -> tuple[np.ndarray, np.ndarray]:
-    """Return the experts of each token, those with the largest router values, and their weights."""
+    """Return the experts with the largest router values for each token, and their weights."""
     logits, given, count = widen(call.array(1)), call.optional(14), call.integer("k", 1)
     if not 1 <= count <= logits.shape[-1]:
         raise ValueError(f"{count} of {logits.shape[-1]} experts are requested")
@@ -103,7 +103,7 @@ def mixed_experts(call: Call, moved: _Moved) -> np.ndarray:
 
     Args:
         call: The node.
-        moved: Applied first to the codes of the weight at a position.
+        moved: Called first with the codes of each weight and its input position.
     """
     if call.text("quant_type", "int") != "int" or call.optional(8) is not None:
         raise KernelError(
@@ -135,5 +135,5 @@ def mixture_extent(call: Call) -> Cost:
 
 @kernel("QMoE", domain="com.microsoft", extent=mixture_extent, ranks=(1, 2, 3, 0, 0, 3))
 def _experts(call: Call) -> np.ndarray:
-    """Send each token to its k experts, each two layers of packed codes; sum their results by their weights."""
+    """Send each token to its k experts of two layers with packed codes. Sum their results by their weights."""
     return mixed_experts(call, lambda _, codes: codes)

@@ -64,7 +64,7 @@ def _gather(call: Call) -> np.ndarray:
 
 
 def table_extent(call: Call) -> Cost:
-    """Estimate the cost of a lookup in a table of packed codes, up to four in a byte."""
+    """Estimate the cost of a lookup in a table of packed codes, with up to four codes per byte."""
     data = call.array(0)
     axis = axis_within(call.integer("gather_axis"), data.ndim)
     count = call.array(1).size
@@ -73,11 +73,11 @@ def table_extent(call: Call) -> Cost:
 
 
 def look_up(call: Call, rounded: Callable[[np.ndarray], np.ndarray] = np.asarray) -> np.ndarray:
-    """Gather slices of a table of packed codes along `gather_axis`, as real numbers; 0 for invalid indices.
+    """Gather slices of a table of packed codes along `gather_axis` as real numbers. Invalid indices give 0.
 
     Args:
         call: A GatherBlockQuantized.
-        rounded: Applied first to the codes less their zero points.
+        rounded: Applied first to the codes minus their zero points.
     """
     data, indices, scales, points = call.array(0), call.array(1).astype(np.int64), call.array(2), call.optional(3)
     axis = axis_within(call.integer("gather_axis"), data.ndim)
@@ -103,12 +103,12 @@ def look_up(call: Call, rounded: Callable[[np.ndarray], np.ndarray] = np.asarray
 
 @kernel("GatherBlockQuantized", domain="com.microsoft", extent=table_extent, ranks=(1,))
 def _gather_blocks(call: Call) -> np.ndarray:
-    """Gather slices of a table of codes with a scale for each block."""
+    """Gather slices of a table of codes with one scale per block."""
     return look_up(call)
 
 
 def _element_indices(call: Call) -> tuple[np.ndarray, ...]:
-    """Return the index arrays of the elements selected along an axis, one array for each axis.
+    """Return the index arrays of the elements selected along an axis, one array per axis.
 
     Raises:
         ValueError: The indices exceed the first input.
@@ -124,10 +124,10 @@ def _element_indices(call: Call) -> tuple[np.ndarray, ...]:
 
 
 def _slice_indices(index: np.ndarray, shape: tuple[int, ...]) -> list[np.ndarray]:
-    """Return the components of index tuples, which are along the last axis.
+    """Return the components of index tuples, which lie along the last axis.
 
     Raises:
-        ValueError: The tuples are longer than the shape, or reach beyond it.
+        ValueError: The tuples are longer than the shape, or exceed it.
     """
     if index.shape[-1] > len(shape):
         raise ValueError(f"{index.shape[-1]} indices are too many for {list(shape)}")
@@ -195,7 +195,7 @@ def _scatter_nd(call: Call) -> np.ndarray:
 
 @kernel("OneHot", extent=lambda call: Cost(call.array(0).size * abs(call.whole(1))))
 def _one_hot(call: Call) -> np.ndarray:
-    """Return the on-value where the new axis equals the index, the off-value elsewhere."""
+    """Return the on-value where the index equals the position along the new axis, and the off-value elsewhere."""
     index, depth, values = call.array(0), call.whole(1), call.array(2)
     off, on = values.reshape(2)
     axis = call.integer("axis", -1)
@@ -228,7 +228,7 @@ def _asked(call: Call) -> int:
 
 @kernel("TopK", extent=lambda call: _gather_cost(call, _asked(call)))
 def _top_k(call: Call) -> tuple[np.ndarray, ...]:
-    """Return the k largest or smallest elements along an axis and their indices; of equals the first comes first."""
+    """Return the k largest or smallest elements along an axis and their indices. Ties keep their order."""
     x, count = call.array(0), _asked(call)
     axis = call.axis(x.ndim, -1)
     if not 0 <= count <= x.shape[axis]:

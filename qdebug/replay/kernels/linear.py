@@ -17,7 +17,7 @@ __all__ = ["gemm", "gemm_extent", "gemm_rows", "node_of", "packed_extent", "prod
 
 
 def _product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Multiply in a common precision; integers exactly, in their own dtype."""
+    """Multiply in a common precision. Integers are multiplied exactly, in their own dtype."""
     if not is_real(a.dtype):
         return np.asarray(np.matmul(a, b)).astype(a.dtype, copy=False)
     dtype = float_of(a.dtype)
@@ -25,7 +25,7 @@ def _product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def product_extent(call: Call) -> Cost:
-    """Estimate the size of a product of inputs 0 and 1 as matrices, and its multiplications."""
+    """Estimate the size and the number of multiplications of a matrix product of inputs 0 and 1."""
     return product(gemm_rows(call, call.array(0), call.shape(1)).shape, call.shape(1))
 
 
@@ -39,7 +39,7 @@ def _matmul(call: Call) -> np.ndarray:
 
 
 def gemm_extent(call: Call, a: Shape, b: Shape) -> Cost:
-    """Estimate the cost of a product of two matrices, either optionally transposed."""
+    """Estimate the cost of a product of two matrices, each optionally transposed."""
     return product(a[::-1] if call.integer("transA") else a, b[::-1] if call.integer("transB") else b)
 
 
@@ -48,9 +48,10 @@ def _gemm_extent(call: Call) -> Cost:
 
 
 def gemm_rows(call: Call, a: np.ndarray, b: Shape) -> np.ndarray:
-    """Return the first operand of a Gemm; with `flatten`, reshaped to rows as wide as the second operand is high.
+    """Return the first operand of a Gemm; with `flatten`, reshaped to rows as long as the second operand's height.
 
-    As TensorFlow Lite's FULLY_CONNECTED without keep_num_dims (tensorflow/lite/kernels/fully_connected.cc).
+    This is how TensorFlow Lite computes FULLY_CONNECTED without keep_num_dims
+    (tensorflow/lite/kernels/fully_connected.cc).
     """
     if not call.integer("flatten") or not b:
         return a
@@ -58,7 +59,7 @@ def gemm_rows(call: Call, a: np.ndarray, b: Shape) -> np.ndarray:
 
 
 def gemm(call: Call) -> np.ndarray:
-    """Compute alpha A B + beta C, with A and B transposed on request."""
+    """Compute alpha A B + beta C, with A and B optionally transposed."""
     b, c = call.array(1), call.optional(2)
     a = gemm_rows(call, call.array(0), b.shape)
     out = _product(a.T if call.integer("transA") else a, b.T if call.integer("transB") else b)
@@ -76,7 +77,7 @@ kernel("Gemm", extent=_gemm_extent)(gemm)
 
 @kernel("FusedGemm", domain="com.microsoft", extent=_gemm_extent)
 def _fused_gemm(call: Call) -> np.ndarray:
-    """Compute Gemm, then the activation named by the attribute `activation`, whose parameters may have names."""
+    """Compute Gemm, then the activation of the attribute `activation`, whose parameters may be named."""
     if "activation_params" in call.attrs:
         return activated(call, gemm(call))
     params = tuple(call.real(f"activation_{name}") for name in ("alpha", "beta") if f"activation_{name}" in call.attrs)
@@ -90,7 +91,7 @@ def _fused_gemm(call: Call) -> np.ndarray:
     extent=lambda call: product(*(_transposed(call, at, side).shape for at, side in ((0, "A"), (1, "B")))),
 )
 def _fused_matmul(call: Call) -> np.ndarray:
-    """Compute alpha A B, with matrices (transA) or batch axes (transBatchA) transposed on request."""
+    """Compute alpha A B, with matrices (transA) or batch axes (transBatchA) optionally transposed."""
     a, b = (_transposed(call, position, side) for position, side in ((0, "A"), (1, "B")))
     out = _product(a, b)
     alpha = call.real("alpha", 1.0)
@@ -105,14 +106,14 @@ def _transposed(call: Call, position: int, side: str) -> np.ndarray:
 
 
 def packed_extent(call: Call) -> Cost:
-    """Estimate the cost of a product with a packed weight, whether or not the weight has the stated size."""
+    """Estimate the cost of a product with a packed weight, even if the weight does not have its stated size."""
     rows, columns = abs(call.integer("K")), abs(call.integer("N"))
     lines = prod(call.shape(0)[:-1])
     return Cost(lines * columns, rows * columns + lines * (rows + abs(call.integer("block_size"))))
 
 
 def node_of(call: Call) -> Node:
-    """Return the node of a call whose inputs go by their positions."""
+    """Return a call's node, with its inputs named by position."""
     names = tuple(str(slot) if array is not None else "" for slot, array in enumerate(call.inputs))
     return Node(name=call.node, op=call.op, inputs=names, attrs=call.attrs)
 
@@ -125,9 +126,9 @@ def unpacked(call: Call) -> tuple[np.ndarray, np.ndarray]:
 
 @kernel("MatMulNBits", domain="com.microsoft", extent=packed_extent)
 def _matmul_of_codes(call: Call) -> np.ndarray:
-    """Multiply x (..., K) by a weight of packed codes, block by block with a scale of its own; add a bias.
+    """Multiply x (..., K) by a weight of packed codes with one scale per block, and add a bias.
 
-    Where the node allows it, x is rounded to codes in the same blocks, as ONNX Runtime does if the CPU can.
+    If the node permits it, x is rounded to codes in the same blocks, as ONNX Runtime does on CPUs that support it.
     """
     codes, scales = unpacked(call)
     x, bias = call.array(0), call.optional(5)
@@ -138,13 +139,13 @@ def _matmul_of_codes(call: Call) -> np.ndarray:
 
 @kernel("MatMulBnb4", domain="com.microsoft", extent=packed_extent)
 def _matmul_of_levels(call: Call) -> np.ndarray:
-    """Multiply x (..., K) by a weight of levels of 4 bits, each block times its largest magnitude."""
+    """Multiply x (..., K) by a weight of 4-bit levels, with each block scaled by its largest magnitude."""
     levels, scales = unpacked(call)
     return narrow(_product(call.array(0), levels * scales), call.array(0).dtype)
 
 
 def _einsum_cost(call: Call) -> Cost:
-    """Estimate the cost of a sum of products: all index combinations for more than two operands."""
+    """Estimate the cost of an Einsum. With more than two operands, every combination of indices counts."""
     shapes, equation = call.shapes(), call.text("equation").replace(" ", "")
     terms, _, out = equation.partition("->")
     sizes: dict[str, int] = {}
@@ -160,7 +161,7 @@ def _einsum_cost(call: Call) -> Cost:
 
 @kernel("Einsum", extent=_einsum_cost)
 def _einsum(call: Call) -> np.ndarray:
-    """Sum products by the attribute `equation`."""
+    """Sum products as the attribute `equation` describes."""
     operands = [widen(array) for array in call.given()]
     equation = call.text("equation").replace(" ", "")
     for term, operand in zip(equation.partition("->")[0].split(","), operands, strict=True):

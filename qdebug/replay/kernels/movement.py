@@ -35,7 +35,7 @@ def _dropout(call: Call) -> tuple[np.ndarray, ...]:
     """Return the input and a mask that keeps everything, as in inference.
 
     Raises:
-        ValueError: The node is in training mode and really drops, which cannot be replayed.
+        ValueError: The node is in training mode and drops elements, which cannot be replayed.
     """
     x, ratio, training = call.array(0), call.optional(1), call.optional(2)
     if training is not None and bool(training.reshape(())) and (ratio is None or float(ratio.reshape(())) != 0):
@@ -66,19 +66,19 @@ def _reshape(call: Call) -> np.ndarray:
 
 @kernel("Transpose")
 def _transpose(call: Call) -> np.ndarray:
-    """Permute the axes; reverse them by default."""
+    """Permute the axes, in reverse order by default."""
     return np.transpose(call.array(0), call.integers("perm"))
 
 
 @kernel("Squeeze")
 def _squeeze(call: Call) -> np.ndarray:
-    """Drop axes of size 1; all of them if none are named."""
+    """Drop axes of size 1; all such axes by default."""
     return np.squeeze(call.array(0), axes_of(call, 1, since=13))
 
 
 @kernel("Unsqueeze")
 def _unsqueeze(call: Call) -> np.ndarray:
-    """Insert axes of size 1 at the places they have in the output."""
+    """Insert axes of size 1 at the given positions of the output."""
     return np.expand_dims(call.array(0), axes_of(call, 1, since=13) or ())
 
 
@@ -90,13 +90,13 @@ def _concat(call: Call) -> np.ndarray:
 
 
 def _split_cost(call: Call) -> Cost:
-    """Estimate the cost of splitting an array: each part is a turn."""
+    """Estimate the cost of splitting an array. Each part counts as a loop iteration."""
     return Cost(None, 0, max(call.outputs, call.integer("num_outputs"), len(call.integers("split") or ())))
 
 
 @kernel("Split", extent=_split_cost)
 def _split(call: Call) -> tuple[np.ndarray, ...]:
-    """Split an array along an axis into parts of given sizes, or into equal parts with a smaller last."""
+    """Split an array along an axis into parts of given sizes, or into equal parts with a smaller last part."""
     x, sizes = call.array(0), call.optional(1)
     axis = call.axis(x.ndim)
     parts = call.integers("split") if sizes is None else call.extents(1)
@@ -112,7 +112,7 @@ def _split(call: Call) -> tuple[np.ndarray, ...]:
 
 @kernel("Unbind")
 def _unbind(call: Call) -> tuple[np.ndarray, ...]:
-    """Split an array along an axis into single indices, and drop the axis; not an operator of ONNX."""
+    """Split an array along an axis into single indices, and drop the axis. Not an ONNX operator."""
     x = call.array(0)
     axis = call.axis(x.ndim)
     return tuple(np.take(x, place, axis=axis) for place in range(x.shape[axis]))
@@ -120,7 +120,7 @@ def _unbind(call: Call) -> tuple[np.ndarray, ...]:
 
 @kernel("Expand", extent=lambda call: elementwise(call.shape(0), call.extents(1)))
 def _expand(call: Call) -> np.ndarray:
-    """Repeat axes of size 1; the two shapes broadcast both ways."""
+    """Repeat axes of size 1. Input shape and requested shape broadcast to each other."""
     x = call.array(0)
     shape = np.broadcast_shapes(x.shape, call.extents(1))
     return np.broadcast_to(x, shape)
@@ -134,7 +134,7 @@ def _tile(call: Call) -> np.ndarray:
 
 @kernel("DepthToSpace")
 def _depth_to_space(call: Call) -> np.ndarray:
-    """Move blocks of channels of (N, C, H, W) into space, in the order DCR or CRD."""
+    """Move blocks of channels of (N, C, H, W) to spatial positions, in the order DCR or CRD."""
     x, block = call.array(0), call.integer("blocksize")
     n, c, h, w = x.shape
     if call.text("mode", "DCR") == "DCR":
@@ -146,7 +146,7 @@ def _depth_to_space(call: Call) -> np.ndarray:
 
 @kernel("SpaceToDepth")
 def _space_to_depth(call: Call) -> np.ndarray:
-    """Move blocks of space of (N, C, H, W) into channels."""
+    """Move spatial blocks of (N, C, H, W) to channels."""
     x, block = call.array(0), call.integer("blocksize")
     n, c, h, w = x.shape
     parts = x.reshape(n, c, h // block, block, w // block, block).transpose(0, 3, 5, 1, 2, 4)
@@ -184,7 +184,7 @@ def _pad_cost(call: Call) -> Cost:
 
 @kernel("Pad", extent=_pad_cost)
 def _pad(call: Call) -> np.ndarray:
-    """Pad, or crop where a pad is negative; modes constant, edge, reflect and wrap."""
+    """Pad, or crop where the padding is negative. Modes: constant, edge, reflect and wrap."""
     x = call.array(0)
     given = call.optional(2)
     value = np.asarray(call.real("value")) if given is None or given.size == 0 else given.reshape(())

@@ -1,4 +1,4 @@
-"""Normalizations: with stored statistics, over layers, images or groups of channels."""
+"""Normalizations: with stored statistics, or over layers, images or groups of channels."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _per_channel(values: np.ndarray, like: np.ndarray) -> np.ndarray:
 
 
 def _channel_cost(call: Call) -> Cost:
-    """Estimate the cost of scaling x (N, C, ...) by channel parameters, whether or not they fit."""
+    """Estimate the cost of scaling x (N, C, ...) by channel parameters, even if their sizes do not match."""
     samples, channels, *space = call.shape(0)
     return Cost(None, samples * max([channels, *map(prod, call.shapes()[1:])]) * prod(space))
 
@@ -74,7 +74,7 @@ def _scaled(out: np.ndarray, scale: np.ndarray, bias: np.ndarray | None, dtype: 
 
 @kernel("LayerNormalization")
 def _layer_normalization(call: Call) -> tuple[np.ndarray, ...]:
-    """Standardize over the axes from `axis` on, scale and shift; also return mean and 1 / deviation."""
+    """Standardize over `axis` and all later axes, then scale and shift. Also return the mean and 1 / deviation."""
     x = widen(call.array(0))
     axis = call.integer("axis", -1)
     axes = tuple(range(axis + x.ndim if axis < 0 else axis, x.ndim))
@@ -85,7 +85,7 @@ def _layer_normalization(call: Call) -> tuple[np.ndarray, ...]:
 
 @kernel("SkipLayerNormalization", domain="com.microsoft")
 def _skip_layer_normalization(call: Call) -> tuple[np.ndarray, ...]:
-    """Add a skip and a bias, standardize over the last axis, scale and shift; output 3 is the sum."""
+    """Add a skip connection and a bias, standardize over the last axis, then scale and shift. Output 3 is the sum."""
     x = elementwise(_sum, call.array(0), call.array(1))
     extra, bias = call.optional(4), call.optional(3)
     if extra is not None:
@@ -100,7 +100,7 @@ _Real = Callable[[int, np.ndarray], np.ndarray]
 
 
 def _embeddings(call: Call, places: np.ndarray | None, real: _Real) -> np.ndarray:
-    """Return the sum of rows of words, of positions, and of segments, if any.
+    """Return the sum of the word, position and (if given) segment embeddings.
 
     Only selected rows are dequantized.
     """
@@ -116,7 +116,7 @@ def _picked(table: np.ndarray, ids: np.ndarray) -> np.ndarray:
 
 
 def _count_mask_ones(call: Call) -> np.ndarray:
-    """Count the ones of the mask of each sample; 0 without a mask."""
+    """Count the ones in each sample's mask; 0 without a mask."""
     ids, mask = call.array(0), call.optional(7)
     return np.zeros(len(ids), np.int32) if mask is None else np.asarray(np.sum(mask == 1, axis=1, dtype=np.int32))
 
@@ -128,9 +128,9 @@ def embedded_extent(call: Call) -> Cost:
 
 @kernel("EmbedLayerNormalization", domain="com.microsoft", ranks=(2, 0, 2, 2, 2), extent=embedded_extent)
 def _embed_layer_normalization(call: Call) -> tuple[np.ndarray, ...]:
-    """Add the rows of words, positions and segments, standardize over the last axis, scale and shift.
+    """Add the word, position and segment embeddings, standardize over the last axis, then scale and shift.
 
-    Output 1 counts the ones of the mask of each sample, 0 without a mask; output 2 is the sum.
+    Output 1 counts the ones in each sample's mask, 0 without a mask. Output 2 is the sum.
     """
     x = _embeddings(call, call.optional(8), lambda _, part: widen(part))
     out, _, _ = _standardized(x, (2,), call.real("epsilon", 1e-12))
@@ -139,13 +139,13 @@ def _embed_layer_normalization(call: Call) -> tuple[np.ndarray, ...]:
 
 
 def coded_embeddings(call: Call, rounded: _Real) -> tuple[np.ndarray, ...]:
-    """Compute a QEmbedLayerNormalization: tables, scale and shift are codes, each with one scale and zero point.
+    """Compute a QEmbedLayerNormalization. Tables, scale and shift are codes, each with one scale and zero point.
 
     Tables without a scale are real numbers.
 
     Args:
         call: The node.
-        rounded: Applied first to codes less their zero point.
+        rounded: Applied first to the codes minus their zero point.
     """
 
     def real(position: int, array: np.ndarray) -> np.ndarray:
@@ -162,7 +162,7 @@ def coded_embeddings(call: Call, rounded: _Real) -> tuple[np.ndarray, ...]:
 
 @kernel("QEmbedLayerNormalization", domain="com.microsoft", ranks=(2, 0, 2, 2, 2), extent=embedded_extent)
 def _coded_embed_layer_normalization(call: Call) -> tuple[np.ndarray, ...]:
-    """Compute EmbedLayerNormalization of tables in codes.
+    """Compute EmbedLayerNormalization of tables of codes.
 
     Source: onnxruntime, contrib_ops/cpu/quantization/qembed_layer_norm.cc.
     """
@@ -183,7 +183,7 @@ def _by_root_mean_square(x: np.ndarray, axes: tuple[int, ...], epsilon: float) -
 
 @kernel("RMSNormalization", "SimplifiedLayerNormalization")
 def _rms_normalization(call: Call) -> tuple[np.ndarray, ...]:
-    """Divide by the root mean square over the axes from `axis` on, and scale; also return 1 / root."""
+    """Divide by the root mean square over `axis` and all later axes, and scale. Also return 1 / root."""
     x = widen(call.array(0))
     axis = call.integer("axis", -1)
     axes = tuple(range(axis + x.ndim if axis < 0 else axis, x.ndim))
@@ -193,7 +193,10 @@ def _rms_normalization(call: Call) -> tuple[np.ndarray, ...]:
 
 @kernel("SkipSimplifiedLayerNormalization", domain="com.microsoft")
 def _skip_rms_normalization(call: Call) -> tuple[np.ndarray, ...]:
-    """Add a skip and a bias, divide by the root mean square over the last axis, and scale; output 3 is the sum."""
+    """Add a skip connection and a bias, divide by the root mean square over the last axis, and scale.
+
+    Output 3 is the sum.
+    """
     x = elementwise(_sum, call.array(0), call.array(1))
     extra, dtype = call.optional(3), call.array(0).dtype
     if extra is not None:
@@ -212,7 +215,7 @@ def _instance_normalization(call: Call) -> np.ndarray:
 
 @kernel("GroupNormalization", extent=_channel_cost, kinds=("iuf",) * 3)
 def _group_normalization(call: Call) -> np.ndarray:
-    """Standardize groups of channels of each sample, scale and shift (per channel; per group before set 21)."""
+    """Standardize groups of channels of each sample, then scale and shift (per channel; per group before set 21)."""
     x = widen(call.array(0))
     groups = call.integer("num_groups")
     parts = x.reshape(x.shape[0], groups, -1)
@@ -234,7 +237,7 @@ def _lp_normalization(call: Call) -> np.ndarray:
 
 @kernel("MeanVarianceNormalization")
 def _mean_variance_normalization(call: Call) -> np.ndarray:
-    """Standardize over stated axes."""
+    """Standardize over the stated axes."""
     x = widen(call.array(0))
     axes = call.integers("axes") or (0, 2, 3)
     deviation = np.sqrt(np.mean(x * x, axis=axes, keepdims=True) - np.mean(x, axis=axes, keepdims=True) ** 2)

@@ -33,7 +33,7 @@ def pool_window(call: Call, extent: tuple[int, ...]) -> Window:
     """Read the window of a pool over an input of spatial sizes `extent`.
 
     Raises:
-        ValueError: No kernel is stated, or no window fits.
+        ValueError: The node states no kernel, or no window fits.
     """
     kernel_shape = call.integers("kernel_shape")
     if kernel_shape is None:
@@ -42,7 +42,7 @@ def pool_window(call: Call, extent: tuple[int, ...]) -> Window:
 
 
 def window_sums(x: np.ndarray, window: Window) -> np.ndarray:
-    """Sum x (N, C, *extent) over each window, tap by tap in C order; padding counts as 0."""
+    """Sum x (N, C, *extent) over each window, tap by tap in C order. Padding counts as 0."""
     source = padded(x, window, 0)
     total: np.ndarray | None = None
     for place in window.taps():
@@ -54,11 +54,11 @@ def window_sums(x: np.ndarray, window: Window) -> np.ndarray:
 
 
 _NINE = 9
-"""Taps that XNNPACK's float pools add at a time."""
+"""Taps that XNNPACK's float pools add per pass."""
 
 
 def sums_of_nines(x: np.ndarray, window: Window) -> np.ndarray:
-    """Sum x (N, C, *extent) over each window in pairs of nine taps at a time; padding counts as 0.
+    """Sum x (N, C, *extent) over each window, adding nine taps per pass in pairs. Padding counts as 0.
 
     Taps are in column order. Source: XNNPACK, src/f32-avgpool, the kernels 9p.
     """
@@ -81,7 +81,7 @@ def sums_of_nines(x: np.ndarray, window: Window) -> np.ndarray:
 def counts(window: Window, *, include_pad: bool) -> np.ndarray:
     """Return the number of elements (*out) that each window averages over, as float32.
 
-    Padding counts if `include_pad`, but never elements that a window covers beyond the stated padding.
+    Padding counts if `include_pad` is set. Elements that a window covers beyond the stated padding never count.
     """
     total = np.ones((), dtype=np.float32)
     for axis, count in enumerate(window.out):
@@ -97,7 +97,10 @@ def counts(window: Window, *, include_pad: bool) -> np.ndarray:
 
 @kernel("AveragePool", extent=_extent)
 def _average_pool(call: Call) -> np.ndarray:
-    """Average x (N, C, *extent) over windows, padding only with count_include_pad; then apply a fused activation."""
+    """Average x (N, C, *extent) over windows, then apply a fused activation.
+
+    Padding counts if count_include_pad is set.
+    """
     x = call.array(0)
     window = pool_window(call, x.shape[2:])
     divisor = counts(window, include_pad=bool(call.integer("count_include_pad")))
@@ -133,7 +136,7 @@ def _max_pool(call: Call) -> tuple[np.ndarray, ...]:
 
 
 def _largest(x: np.ndarray, window: Window, *, track: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Return the largest element of each window, and the number of its tap if tracked."""
+    """Return the largest element of each window, and the index of its tap if `track` is set."""
     source = padded(x, window, -np.inf if is_real(x.dtype) else limits(x.dtype)[0])
     best: np.ndarray | None = None
     chosen = np.zeros((*x.shape[:2], *window.out) if track else (), dtype=np.int64)
@@ -166,7 +169,7 @@ def _channels_last_max_pool(call: Call) -> np.ndarray:
 
 
 def _positions(chosen: np.ndarray, window: Window, order: int) -> np.ndarray:
-    """Turn numbers of taps into flat indices into the input, spatial axes in C or Fortran order."""
+    """Turn tap indices into flat indices into the input, with spatial axes in C or Fortran order."""
     taps = np.unravel_index(chosen, window.kernel)
     sizes = window.extent
     steps = [int(np.prod(sizes[:axis] if order else sizes[axis + 1 :], dtype=np.int64)) for axis in range(len(sizes))]
@@ -182,7 +185,7 @@ def _positions(chosen: np.ndarray, window: Window, order: int) -> np.ndarray:
 
 @kernel("GlobalAveragePool", "GlobalMaxPool")
 def _global_pool(call: Call) -> np.ndarray:
-    """Average, or maximize, over all spatial elements of x (N, C, *extent)."""
+    """Average or maximize x (N, C, *extent) over all spatial axes."""
     x = call.array(0)
     axes = tuple(range(2, x.ndim))
     apply = np.mean if call.op == "GlobalAveragePool" else np.max

@@ -1,4 +1,4 @@
-"""Quantized operators on codes by their unit, and integer sums of convolutions and matrix products."""
+"""Quantized operators on codes, computed as units, and integer sums of convolutions and matrix products."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from qdebug.replay.windows import convolve, window_of
 
 
 def _convolved(call: Call, x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None) -> tuple[np.ndarray, float]:
-    """Convolve centered codes x and weight and add a bias; also return a bound of the sums' magnitude."""
+    """Convolve centered codes x and weight and add a bias. Also return a bound for the magnitude of the sums."""
     bound = sum_bound(x, weight, tuple(range(1, weight.ndim)), bias)
     dtype = exact_dtype(bound)
     window = window_of(call, x.shape[2:], call.integers("kernel_shape") or weight.shape[2:])
@@ -28,14 +28,14 @@ def _convolved(call: Call, x: np.ndarray, weight: np.ndarray, bias: np.ndarray |
 
 
 def _filterwise(values: np.ndarray | None, axes: int) -> np.ndarray | None:
-    """Reshape one value, or one per filter, to broadcast along axis 0 of `axes` axes."""
+    """Reshape one value, or one value per filter, to broadcast along axis 0 of `axes` axes."""
     if values is None or values.size == 1:
         return None if values is None else values.reshape(())
     return values.reshape(-1, *(1,) * (axes - 1))
 
 
 def _channels_second(call: Call) -> tuple[int, ...]:
-    """Return the shape of the first input with its channels second."""
+    """Return the shape of the first input with channels moved to the second axis."""
     shape = call.shape(0)
     return (shape[0], shape[-1], *shape[1:-1]) if call.integer("channels_last") and len(shape) > 1 else shape
 
@@ -48,7 +48,7 @@ def _convolved_codes(call: Call) -> Cost:
 @kernel("QLinearConv", domain="com.microsoft", extent=_convolved_codes, ranks=(3, 0, 0, 3))
 @kernel("QLinearMatMul", extent=lambda call: product(call.shape(0), call.shape(3)))
 def _by_unit(call: Call) -> np.ndarray:
-    """Compute the operator's unit by the variant that the arithmetic has for it."""
+    """Compute the operator as a unit, by the variant that the arithmetic chooses."""
     unit = unit_of_call(call)
     if unit is None:
         raise ValueError("the operands make no quantized unit")
@@ -59,7 +59,7 @@ _ONE = np.ones((), np.float32)
 
 
 def _sums(call: Call, kind: str, a: Operand, b: Operand) -> np.ndarray | None:
-    """Add products the way that the arithmetic does for codes of these types; None where it adds them exactly."""
+    """Sum products as the arithmetic does for codes of these types; None if it sums them exactly."""
     out = Target(dtype=a.codes.dtype, scale=_ONE, zero_point=np.zeros((), a.codes.dtype))
     unit = Unit(kind=kind, operands=(a, b), out=out, attrs=call.attrs, op=call.op)
     variant = call.arithmetic.variant(unit)
@@ -87,7 +87,7 @@ def _conv_integer(call: Call) -> np.ndarray:
 
 
 def _multiplied(a: np.ndarray, b: np.ndarray, bias: np.ndarray | None = None) -> tuple[np.ndarray, float]:
-    """Multiply matrices of centered codes and add a bias; also return a bound of the sums' magnitude."""
+    """Multiply matrices of centered codes and add a bias. Also return a bound for the magnitude of the sums."""
     bound = sum_bound(a, b, (max(b.ndim - 2, 0),), bias)
     dtype = exact_dtype(bound)
     sums = np.asarray(np.matmul(a.astype(dtype), b.astype(dtype)))
@@ -95,33 +95,33 @@ def _multiplied(a: np.ndarray, b: np.ndarray, bias: np.ndarray | None = None) ->
 
 
 def _by_row(values: np.ndarray | None) -> np.ndarray | None:
-    """Reshape one value, or one per row, to broadcast to (..., rows, columns)."""
+    """Reshape one value, or one value per row, to broadcast to (..., rows, columns)."""
     if values is None or values.size == 1:
         return None if values is None else values.reshape(())
     return values.reshape(-1, 1) if values.ndim == 1 else values
 
 
 def _by_column(values: np.ndarray | None) -> np.ndarray | None:
-    """Reshape one value, or one per column, to broadcast to (..., rows, columns)."""
+    """Reshape one value, or one value per column, to broadcast to (..., rows, columns)."""
     return values.reshape(()) if values is not None and values.size == 1 else values
 
 
 def _multiplied_codes(call: Call, a: Operand, b: Operand) -> np.ndarray:
-    """Multiply matrices of codes, the products added the way that the arithmetic does."""
+    """Multiply matrices of codes, summing products as the arithmetic does."""
     sums = _sums(call, "linear", a, b)
     return _multiplied(a.centred, b.centred)[0] if sums is None else sums
 
 
 @kernel("MatMulInteger", extent=product_extent)
 def _matmul_integer(call: Call) -> np.ndarray:
-    """Multiply codes into int32 accumulators."""
+    """Multiply matrices of codes into int32 accumulators."""
     a = _operand(call.array(0), _by_row(call.optional(2)))
     return as_int32(_multiplied_codes(call, a, _operand(call.array(1), _by_column(call.optional(3)))))
 
 
 @kernel("QGemm", domain="com.microsoft", extent=lambda call: gemm_extent(call, call.shape(0), call.shape(3)))
 def _qgemm(call: Call) -> np.ndarray:
-    """Compute alpha A B + C on codes, C an int32 bias at scale alpha * sa * sb; float32 without an output scale."""
+    """Compute alpha A B + C on codes, with an int32 bias C at scale alpha sa sb; float32 without an output scale."""
     unit = unit_of_call(call)
     if unit is not None:
         return compute(unit, call.arithmetic.variant(unit))
@@ -138,7 +138,7 @@ def _qgemm(call: Call) -> np.ndarray:
 
 @kernel("MatMulIntegerToFloat", domain="com.microsoft", extent=product_extent, kinds=("", "", "f", "f"))
 def _matmul_integer_to_float(call: Call) -> np.ndarray:
-    """Multiply codes, scale the sums by sa sb, and add a float bias."""
+    """Multiply matrices of codes, scale the sums by sa sb, and add a float bias."""
     a_scale, b_scale, bias = call.array(2), call.array(3), call.optional(6)
     a = _operand(call.array(0), _by_row(call.optional(4)))
     b = _operand(call.array(1), _by_column(call.optional(5)))
@@ -148,10 +148,10 @@ def _matmul_integer_to_float(call: Call) -> np.ndarray:
 
 @kernel("DynamicQuantizeMatMul", domain="com.microsoft", extent=product_extent, kinds=("f", "", "f"))
 def _dynamic_quantize_matmul(call: Call) -> np.ndarray:
-    """Quantize a by its own range, multiply codes, scale the sums by sa sb, and add a float bias.
+    """Quantize a by its own range, multiply matrices of codes, scale the sums by sa sb, and add a float bias.
 
-    Rows of a may have a range each, and an activation may follow: then it is TensorFlow Lite's FULLY_CONNECTED on real
-    data and a weight of codes (EvalHybridDense, tensorflow/lite/kernels/fully_connected.cc).
+    Each row of a may have its own range, and an activation may follow. That is how TensorFlow Lite computes
+    FULLY_CONNECTED on real data and a quantized weight (EvalHybridDense, tensorflow/lite/kernels/fully_connected.cc).
     """
     b_scale, bias = call.array(2), call.optional(4)
     x = gemm_rows(call, call.array(0), call.shape(1))
@@ -173,9 +173,10 @@ def _dynamic_quantize_matmul(call: Call) -> np.ndarray:
     kinds=("f", "", "f"),
 )
 def _dynamic_quantize_conv(call: Call) -> np.ndarray:
-    """Quantize each sample by its own range, convolve codes, scale the sums and add a float bias, then an activation.
+    """Quantize each sample by its own range, convolve, scale the sums, add a float bias, and apply an activation.
 
-    Source: TensorFlow Lite, HybridConvPerChannel (kernels/internal/reference/conv.h) and hybrid_conv of one scale.
+    Source: TensorFlow Lite, HybridConvPerChannel (kernels/internal/reference/conv.h) and hybrid_conv for a single
+    scale.
     """
     x, weight, bias = call.array(0), call.array(1), call.optional(4)
     codes, scale, zero_point = chosen_codes(call.attrs, x.reshape(len(x), -1))
@@ -211,7 +212,7 @@ _OPERATORS = (
 @kernel("QLinearAveragePool", domain="com.microsoft", extent=lambda call: pooled_extent(call, _channels_second(call)))
 @kernel(*_OPERATORS, domain="com.microsoft")
 def _elementwise_by_unit(call: Call) -> np.ndarray:
-    """Compute the operator's unit by the variant that the arithmetic has for it."""
+    """Compute the operator as a unit, by the variant that the arithmetic chooses."""
     unit = unit_of_call(call)
     if unit is None:
         raise ValueError("the operands make no quantized unit")

@@ -1,4 +1,4 @@
-"""Quantizers of QONNX, in the domains of the package of this name and of FINN.
+"""QONNX quantizers, from the domains of the qonnx package and of FINN.
 
 Source: the package qonnx 1.0.0 (qonnx/custom_op/general). All return dequantized real numbers.
 """
@@ -30,7 +30,7 @@ _ROUNDINGS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = MappingProxyType(
     }
 )
 _LAYOUTS = MappingProxyType({2: "NC", 3: "NWC", 4: "NCHW"})
-"""Layout of the data of a MultiThreshold that does not state it, by number of dimensions."""
+"""Data layout of a MultiThreshold that does not state one, by number of dimensions."""
 
 
 def _rounding(call: Call, default: str) -> Callable[[np.ndarray], np.ndarray]:
@@ -41,7 +41,7 @@ def _rounding(call: Call, default: str) -> Callable[[np.ndarray], np.ndarray]:
 
 
 def _limits(call: Call, bits: np.ndarray, *, is_narrow: bool) -> tuple[np.float32, np.float32]:
-    """Return the least and the largest code of so many bits."""
+    """Return the lowest and the highest code for the given number of bits."""
     width = float(bits.reshape(()))
     if call.integer("signed", 1):
         half = 2.0 ** (width - 1)
@@ -64,7 +64,7 @@ def _quant(call: Call) -> np.ndarray:
 
 
 def _bipolar(call: Call) -> np.ndarray:
-    """Compute scale where x is at least 0, and -scale elsewhere."""
+    """Return scale where x is at least 0, and -scale elsewhere."""
     return elementwise(
         lambda part, scale: narrow(np.where(part >= 0, widen(scale), -widen(scale)), part.dtype),
         call.array(0),
@@ -73,7 +73,7 @@ def _bipolar(call: Call) -> np.ndarray:
 
 
 def _trunc(call: Call) -> np.ndarray:
-    """Drop the low bits of codes: with six inputs to codes of another scale, clipped, else of the same scale."""
+    """Drop the low bits of codes. With six inputs, rescale and clip the codes; otherwise their scale is unchanged."""
     rounding, newer = _rounding(call, "FLOOR"), call.optional(5) is not None
     x, scale, zero = (widen(call.array(position)) for position in range(3))
     codes = np.round(x / scale + zero)
@@ -88,7 +88,7 @@ def _trunc(call: Call) -> np.ndarray:
 
 
 def _multi_threshold(call: Call) -> np.ndarray:
-    """Count the thresholds of its channel that each element reaches, then scale and shift."""
+    """Count the channel's thresholds that each element reaches, then scale and shift."""
     x, thresholds = call.array(0), call.array(1)
     layout = call.text("data_layout") or _LAYOUTS.get(x.ndim, "")
     axis = layout.index("C") if "C" in layout else 1

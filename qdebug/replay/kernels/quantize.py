@@ -1,4 +1,4 @@
-"""Changes of element type, and QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear: per tensor, axis and block."""
+"""Element type conversions, and QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear: per tensor, axis and block."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def cast_float(values: np.ndarray, dtype: np.dtype, *, saturate: bool) -> np.nda
     Args:
         values: Values in float32 or float64.
         dtype: The type of the result.
-        saturate: Whether values beyond the largest finite number become that number; else NaN or infinity.
+        saturate: Whether values beyond the largest finite number become that number instead of NaN or infinity.
     """
     largest = float(ml_dtypes.finfo(dtype).max)  # type: ignore[no-untyped-call]  # untyped upstream
     if not saturate:
@@ -36,7 +36,7 @@ def cast_float(values: np.ndarray, dtype: np.dtype, *, saturate: bool) -> np.nda
 
 
 def _cast_exponent(values: np.ndarray, mode: str, *, saturate: bool) -> np.ndarray:
-    """Round magnitudes to powers of two: float8_e8m0fnu is only an exponent field, 255 for non-finite values."""
+    """Round magnitudes to powers of two: float8_e8m0fnu stores only an exponent, with 255 for non-finite values."""
     bits = np.abs(values.astype(np.float32)).view(np.uint32)
     exponent, mantissa = (bits >> 23).astype(np.int32), bits & 0x7FFFFF
     if mode == "up":
@@ -50,7 +50,7 @@ def _cast_exponent(values: np.ndarray, mode: str, *, saturate: bool) -> np.ndarr
 
 
 def cast(x: np.ndarray, dtype: np.dtype, *, saturate: bool = True, round_mode: str = "up") -> np.ndarray:
-    """Convert elements: floats to integers towards zero, integers by keeping the low bits."""
+    """Convert elements. Floats are truncated to integers, and integers keep their low bits."""
     if x.dtype == dtype:
         return x
     name = logical_name(dtype)
@@ -90,7 +90,7 @@ def _cast_by(call: Call, dtype: np.dtype) -> np.ndarray:
 
 
 def scaled_extent(call: Call) -> Cost:
-    """Estimate the cost of scaling by repeated blocks."""
+    """Estimate the cost of scaling, with the per-block scales repeated."""
     x, scale = call.shape(0), call.shape(1)
     return Cost(prod(x), prod(scale) * abs(call.integer("block_size")))
 
@@ -98,7 +98,7 @@ def scaled_extent(call: Call) -> Cost:
 @kernel("QuantizeLinear", extent=scaled_extent, kinds=("iuf", "f"))
 @kernel("QuantizeLinear", domain="com.microsoft", extent=scaled_extent, kinds=("iuf", "f"))
 def quantize_linear(call: Call) -> np.ndarray:
-    """Compute saturate(round(x / scale) + zero_point); float codes are rounded by their own format."""
+    """Compute saturate(round(x / scale) + zero_point). Float codes are rounded to their own format."""
     unit = unit_of_call(call)
     if unit is not None:
         return compute(unit, call.arithmetic.variant(unit))
@@ -146,10 +146,10 @@ def dequantize_linear(call: Call) -> np.ndarray:
 
 @kernel("FakeQuantize", kinds=("iuf",) * 5)
 def _fake_quantize(call: Call) -> np.ndarray:
-    """Round to one of `levels` evenly spaced numbers of a range, and map them to another range.
+    """Round to one of `levels` evenly spaced values of the input range, and map them to the output range.
 
-    Compute rint((x - il) / (ih - il) * (levels - 1)) / (levels - 1) * (oh - ol) + ol, with ol below the range and oh
-    above it. Source: OpenVINO's documentation of FakeQuantize-1.
+    Compute rint((x - il) / (ih - il) * (levels - 1)) / (levels - 1) * (oh - ol) + ol, and give ol below the range and
+    oh above it. Source: OpenVINO's documentation of FakeQuantize-1.
     """
     x, steps = call.array(0), call.integer("levels") - 1
 
@@ -165,7 +165,7 @@ def _fake_quantize(call: Call) -> np.ndarray:
 
 
 def dynamic_quantize(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Quantize to uint8 by the range of the data, widened to hold 0.
+    """Quantize to uint8 by the range of the data, widened to include 0.
 
     Returns:
         Codes, scale and zero point.
@@ -180,5 +180,5 @@ def dynamic_quantize(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]
 
 @kernel("DynamicQuantizeLinear")
 def _dynamic_quantize(call: Call) -> tuple[np.ndarray, ...]:
-    """Quantize to uint8 by the range of the data; also return scale and zero point."""
+    """Quantize to uint8 by the range of the data. Also return the scale and zero point."""
     return dynamic_quantize(call.array(0))

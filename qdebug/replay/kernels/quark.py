@@ -1,4 +1,4 @@
-"""Quantizers of AMD Quark: block floating point, MX formats, and QuantizeLinear to more types than ONNX Runtime's.
+"""AMD Quark quantizers: block floating point, MX formats, and QuantizeLinear to more types than ONNX Runtime supports.
 
 Source: amd/Quark, quark/onnx/operators/custom_ops (custom_op_bfp.cc, bfp/cpu/bfp_kernel.cc, custom_op_mx.cc,
 mx/cpu/mx_kernel.cc, mx/funcs.cuh, quantize_linear.h). Earlier versions have other names, in com.vai.quantize.
@@ -26,7 +26,7 @@ __all__: list[str] = []
 _DOMAINS = ("com.amd.quark", "com.vai.quantize")
 _ROUNDINGS = ("away", "up", "even")
 _BIAS, _FRACTION, _NON_FINITE = 127, 23, 0xFF
-"""Exponent bias of float32, bits of its fraction, and the exponent of non-finite numbers."""
+"""Exponent bias of float32, its number of fraction bits, and the exponent of non-finite numbers."""
 _SIGN_AND_EXPONENT = 9
 _MOST_SHIFT = 25
 _ONNX_CODE_BYTES = 2
@@ -50,7 +50,7 @@ def _power(exponent: np.ndarray) -> np.ndarray:
 
 
 def _shared(call: Call, blocks: np.ndarray) -> np.ndarray:
-    """Round each block to multiples of one power of two, set by its largest exponent."""
+    """Round each block to multiples of a power of two that is set by its largest exponent."""
     exponents, bits, how = _exponents(blocks), call.integer("bit_width", 16) - _SIGN_AND_EXPONENT, _rounding(call)
     top = np.where(exponents == _NON_FINITE, 0, exponents).max(-1, keepdims=True)
     step = _power(top - _BIAS - (bits - 1)).astype(np.float32)
@@ -69,7 +69,7 @@ def _shared(call: Call, blocks: np.ndarray) -> np.ndarray:
 
 
 def _shifted(call: Call, blocks: np.ndarray) -> np.ndarray:
-    """Round each part of a block to multiples of a power of two, at most a few times finer than the block's."""
+    """Round each part of a block to multiples of a power of two that is at most a few times finer than the block's."""
     bits, how = call.integer("bit_width", 16) - _SIGN_AND_EXPONENT, _rounding(call)
     size, room = call.integer("sub_block_size", 2), 2 ** call.integer("sub_block_shift_bits", 1) - 1
     if blocks.shape[-1] % size:
@@ -90,7 +90,7 @@ def _shifted(call: Call, blocks: np.ndarray) -> np.ndarray:
 
 
 def _without_tail(x: np.ndarray, bits: np.ndarray, negative: np.ndarray, how: str, most: int) -> np.ndarray:
-    """Drop bits of magnitudes and round; the largest magnitude is never rounded up."""
+    """Drop low bits of magnitudes, with rounding. The largest magnitude is never rounded up."""
     left, half = x >> bits, np.where(bits > 0, 1 << np.maximum(bits - 1, 0), 1)
     rest = x & ((1 << bits) - 1)
     tie = {"away": np.ones_like(negative), "up": ~negative, "even": left % 2 == 1}[how]
@@ -105,12 +105,12 @@ _ELEMENTS = {
     "fp6_e2m3": (2, np.dtype(ml_dtypes.float6_e2m3fn)),
     "fp4_e2m1": (2, np.dtype(ml_dtypes.float4_e2m1fn)),
 }
-"""Formats of the elements of MX blocks, each with its largest exponent (Open Compute Project, MX specification 1.0)."""
+"""Element formats of MX blocks and their largest exponents (Open Compute Project, MX specification 1.0)."""
 _INT8_STEP = np.float32(2.0**-6)
 
 
 def _micro(call: Call, blocks: np.ndarray) -> np.ndarray:
-    """Round each element to a short format, scaled by a power of two that the block's largest exponent sets."""
+    """Round each element to a short format, scaled by a power of two that is set by the block's largest exponent."""
     kind = call.text("element_dtype", "int8")
     if kind != "int8" and kind not in _ELEMENTS:
         raise ValueError(f"element_dtype is {kind!r}")
@@ -128,24 +128,24 @@ def _micro(call: Call, blocks: np.ndarray) -> np.ndarray:
 
 
 def _padded(call: Call) -> Cost:
-    """Estimate the cost of rounding in blocks with a padded last block."""
+    """Estimate the cost of rounding in blocks, with the last block padded."""
     shape, block = call.shape(0), max(abs(call.integer("block_size", 32)), 1)
     return Cost(prod(shape), prod(shape) + prod(shape[:-1]) * block)
 
 
 def _block_floats(call: Call) -> np.ndarray:
-    """Round to numbers of blocks along an axis that share an exponent."""
+    """Round to block floating point: blocks along an axis share an exponent."""
     method = call.choice("bfp_method", ("to_bfp", "to_bfp_prime", "to_bfp_prime_shared"), "to_bfp")
     return _by_blocks(call, _shared if method == "to_bfp" else _shifted, 8)
 
 
 def _micro_blocks(call: Call) -> np.ndarray:
-    """Round to numbers of an MX format, whose blocks along an axis share a scale."""
+    """Round to an MX format: blocks along an axis share a scale."""
     return _by_blocks(call, _micro, 32)
 
 
 def _by_blocks(call: Call, rounded: Callable[[Call, np.ndarray], np.ndarray], default_block: int) -> np.ndarray:
-    """Round blocks along an axis, the last padded with zeros."""
+    """Round in blocks along an axis, with the last block padded with zeros."""
     x, block = call.array(0), call.integer("block_size", default_block)
     real = x.astype(np.float32)
     if call.integer("convert_to_bfloat_before_bfp"):
@@ -163,7 +163,7 @@ def _by_blocks(call: Call, rounded: Callable[[Call, np.ndarray], np.ndarray], de
 
 
 def _quantize(call: Call) -> np.ndarray | tuple[np.ndarray, ...]:
-    """Compute QuantizeLinear; to float formats it has no scale, and is not computed here."""
+    """Compute QuantizeLinear. Float formats, which have no scale, are not computed here."""
     x, scale, zero = (call.array(position) for position in range(3))
     if not is_integer(logical_name(zero.dtype)):
         raise ValueError(f"codes of {zero.dtype} are not supported")

@@ -1,9 +1,9 @@
-"""Real-valued kernels of operators that quantize their inputs by the range of their data.
+"""Real-valued kernels for operators that quantize their inputs by the range of the data.
 
 DynamicQuantizeLinear, and operators that include it, choose a scale at run time. Their sums equal those of an ordinary
 product of real data and dequantized weights, so here data keep their real values, with a scale of 1 and a zero point of
-0. The effect of rounding the data to codes is sampled by moving them at random within a few times the rounding error;
-weights likewise, in codes.
+0. The effect of rounding is sampled by moving the data at random within a few times the rounding error. Weights are
+moved likewise, in codes.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _CODES = 255
 def _moved(
     call: Call, position: int, values: np.ndarray, *, chosen: bool = False, span: np.ndarray | None = None
 ) -> np.ndarray:
-    """Return an operand as a disturbed replay moves it.
+    """Return an operand, moved as a disturbed replay requests.
 
     Args:
         call: The node.
         position: Position of the operand.
         values: Codes, or real data that are rounded to codes.
-        chosen: Whether it is rounded at run time.
+        chosen: Whether it is quantized at run time.
         span: For data: the range that is divided into codes.
     """
     off = None if call.moved is None else call.moved(position, values.shape, chosen)
@@ -51,13 +51,13 @@ def _moved(
 
 
 def _chosen(call: Call) -> np.ndarray:
-    """Return data for whose range the node chooses a scale."""
+    """Return data for which the node chooses a scale from their range."""
     x = call.array(0).astype(np.float32)
     return _moved(call, 0, x, chosen=True, span=np.asarray(np.max(x, initial=0) - np.min(x, initial=0)))
 
 
 def _centred(call: Call, position: int, zero_point: int, shape: tuple[int, ...] | None = None) -> np.ndarray:
-    """Return an operand less its zero point, if any; several zero points are reshaped to `shape`."""
+    """Return an operand minus its zero point, if any. Multiple zero points are reshaped to `shape`."""
     codes, point = call.array(position).astype(np.float32), call.optional(zero_point)
     if point is None:
         return np.asarray(codes)
@@ -65,18 +65,18 @@ def _centred(call: Call, position: int, zero_point: int, shape: tuple[int, ...] 
 
 
 def _by(values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Reshape one value, or one for each row, filter or gate, to broadcast over codes."""
+    """Reshape one value, or one value per row, filter or gate, to broadcast over codes."""
     return values.reshape(() if values.size == 1 else shape)
 
 
 def _rows(call: Call, zero_point: int) -> np.ndarray:
-    """Return data less one zero point, or one for each row."""
+    """Return data minus one zero point, or minus one zero point per row."""
     point = call.optional(zero_point)
     return _centred(call, 0, zero_point, (-1, 1) if point is not None and point.ndim == 1 else None)
 
 
 def _columns(call: Call, zero_point: int) -> np.ndarray:
-    """Return a weight less one zero point, or one for each column."""
+    """Return a weight minus one zero point, or minus one zero point per column."""
     return _moved(call, 1, _centred(call, 1, zero_point))
 
 
@@ -119,7 +119,7 @@ def _multiply_and_scale(call: Call) -> np.ndarray:
 
 @kernel("DynamicQuantizeMatMul", domain=REAL, extent=product_extent)
 def _quantize_and_multiply(call: Call) -> np.ndarray:
-    """Multiply matrices, scale the product and add a bias; rows of data may have a scale each."""
+    """Multiply matrices, scale the product and add a bias. Each row of the data may have its own scale."""
     x = _chosen_by_row(call) if BY_ROW in call.attrs else _chosen(call)
     product = np.matmul(gemm_rows(call, x, call.shape(1)), _columns(call, 3))
     return activated(call, _biased(product * call.array(2).astype(np.float32).reshape(-1), call.optional(4)))
@@ -132,7 +132,7 @@ def _quantize_and_multiply(call: Call) -> np.ndarray:
     ranks=(3, 3),
 )
 def _quantize_and_convolve(call: Call) -> np.ndarray:
-    """Convolve, scale the sums and add a bias; each sample has a scale."""
+    """Convolve, scale the sums and add a bias. Each sample has its own scale."""
     x = call.array(0).astype(np.float32)
     if call.text(BY_ROW) != NO_CODES:
         span = 2 * np.max(np.abs(x), axis=tuple(range(1, x.ndim)), keepdims=True, initial=0)
@@ -143,7 +143,7 @@ def _quantize_and_convolve(call: Call) -> np.ndarray:
 
 
 def _chosen_by_row(call: Call) -> np.ndarray:
-    """Return data for the range of whose rows the node chooses scales, the wider of the two ways to do so."""
+    """Return data for which the node chooses a scale per row. The wider of the two possible ranges is used."""
     x = call.array(0).astype(np.float32)
     if call.text(BY_ROW) == NO_CODES:
         return x
@@ -154,7 +154,7 @@ def _chosen_by_row(call: Call) -> np.ndarray:
 
 @kernel("MatMulNBits", domain=REAL, extent=packed_extent)
 def _multiply_blocks(call: Call) -> np.ndarray:
-    """Multiply by a weight of packed codes; data may be rounded in blocks along their last axis."""
+    """Multiply by a weight of packed codes. The data may be rounded in blocks along their last axis."""
     codes, scales = unpacked(call)
     x, block = call.array(0).astype(np.float32), call.integer("block_size")
     if call.moved is not None and rounds_data(node_of(call)):
@@ -165,7 +165,7 @@ def _multiply_blocks(call: Call) -> np.ndarray:
 
 @kernel("MatMulBnb4", domain=REAL, extent=packed_extent)
 def _multiply_levels(call: Call) -> np.ndarray:
-    """Multiply by a weight of levels, which are moved by their gaps."""
+    """Multiply by a weight of levels, which are moved in proportion to the gaps between levels."""
     levels, scales = unpacked(call)
     gaps = 2 * half_steps(node_of(call), levels, np.ones_like(levels))
     return np.asarray(np.matmul(call.array(0), _moved(call, 1, levels, span=_CODES * gaps) * scales))
@@ -179,19 +179,19 @@ def _look_up(call: Call) -> np.ndarray:
 
 @kernel("QMoE", domain=REAL, extent=mixture_extent, ranks=(0, 2, 3, 0, 0, 3))
 def _mix(call: Call) -> np.ndarray:
-    """Mix experts whose codes are moved."""
+    """Mix experts with moved codes."""
     return mixed_experts(call, lambda position, codes: _moved(call, position, codes))
 
 
 @kernel("QAttention", domain=REAL, extent=coded_attention_extent, ranks=(3, 2))
 def _attend(call: Call) -> tuple[np.ndarray, ...]:
-    """Attend with codes that are moved."""
+    """Compute attention with moved codes."""
     return coded_attention(call, _moved(call, 0, _centred(call, 0, 6)), _moved(call, 1, _centred(call, 1, 7)))
 
 
 @kernel("QEmbedLayerNormalization", domain=REAL, ranks=(2, 0, 2, 2, 2), extent=embedded_extent)
 def _embed(call: Call) -> tuple[np.ndarray, ...]:
-    """Add and standardize rows of tables whose codes are moved."""
+    """Add and standardize embeddings from tables with moved codes."""
     return coded_embeddings(call, lambda position, codes: _moved(call, position, codes))
 
 
@@ -203,9 +203,9 @@ def _all_steps(call: Call) -> Cost:
 
 @kernel("DynamicQuantizeLSTM", domain=REAL, extent=_all_steps, ranks=(3, 3, 3, 2, 1, 3, 3, 2))
 def _remember(call: Call) -> tuple[np.ndarray, ...]:
-    """Run an LSTM whose weights are stored with inputs first, unlike the standard operator.
+    """Run an LSTM whose weights are stored inputs first, unlike the standard operator's.
 
-    Its state is rounded to codes at every step; this error is as large as moving the recurrent weights within a code.
+    Its state is rounded to codes at every step; moving the recurrent weights within a code has an equally large effect.
     """
     x, weights = _chosen(call), []
     for position, scale, zero_point in ((1, 8, 9), (2, 10, 11)):

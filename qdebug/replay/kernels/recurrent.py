@@ -24,7 +24,7 @@ _DEFAULTS["DynamicQuantizeLSTM"] = _DEFAULTS["LSTM"]
 
 
 def _hidden(call: Call) -> int:
-    """Return how many cells there are: the recurrent weight has as many rows or columns, and several times as many."""
+    """Return the number of cells, derived from the shape of the recurrent weight."""
     return min(call.shape(2)[1:])
 
 
@@ -33,7 +33,7 @@ class _Layer:
 
     Args:
         call: The node.
-        direction: Position of the direction among the node's directions.
+        direction: Index of the direction.
     """
 
     def __init__(self, call: Call, direction: int) -> None:
@@ -52,17 +52,17 @@ class _Layer:
         self.clip = call.real("clip")
 
     def matrix(self, position: int, direction: int) -> np.ndarray:
-        """Return the weight at a position, of one direction."""
+        """Return one direction's matrix of the weight at an input position."""
         return widen(self.call.array(position)[direction])
 
     def apply(self, position: int, values: np.ndarray) -> np.ndarray:
-        """Apply one of the layer's activations to values, clipped first if the node has a `clip`."""
+        """Apply one of the layer's activations to values, which are clipped first if the node has a `clip`."""
         bounded = np.clip(values, -self.clip, self.clip) if self.clip else values
         name = self.functions[position]
         return activate(bounded, name, (0.2, 0.5) if name == "HardSigmoid" else ())
 
     def prepared(self, x: np.ndarray) -> np.ndarray:
-        """Return the inputs of all steps, from data (steps, batch, size)."""
+        """Return the input term of every step, from data (steps, batch, size)."""
         return x
 
     def gates(self, x: np.ndarray, h: np.ndarray) -> list[np.ndarray]:
@@ -72,9 +72,9 @@ class _Layer:
 
 
 class _CodedLayer(_Layer):
-    """A direction of a DynamicQuantizeLSTM, with quantized weights stored with inputs first.
+    """A direction of a DynamicQuantizeLSTM, with quantized weights stored inputs first.
 
-    All data of a direction are rounded to codes by one range, and the state of a step by another. Source: onnxruntime,
+    All data of a direction are quantized by one range, and the state of each step by its own. Source: onnxruntime,
     core/providers/cpu/rnn (uni_directional_lstm.cc, rnn_helpers.cc).
     """
 
@@ -85,16 +85,16 @@ class _CodedLayer(_Layer):
         self._groups = max(call.integer(ROW_GROUPS, 1), 1)
 
     def matrix(self, position: int, direction: int) -> np.ndarray:
-        """Return the codes (inputs, 4 hidden) less their zero point."""
+        """Return the codes (inputs, 4 hidden) minus their zero point."""
         point = self.call.optional(9 if position == 1 else 11)
         return centred(self.call.array(position)[direction], None if point is None else point[direction])
 
     def prepared(self, x: np.ndarray) -> np.ndarray:
-        """Multiply the data of all steps."""
+        """Multiply the data of all steps by the weight."""
         return self._product(x.reshape(-1, x.shape[-1]), self.weight, self._scales[0]).reshape(*x.shape[:2], -1)
 
     def gates(self, x: np.ndarray, h: np.ndarray) -> list[np.ndarray]:
-        """Multiply the state and add the input product and the bias."""
+        """Multiply the state by the recurrent weight, and add the input term and the bias."""
         size = -(-len(h) // self._groups)
         groups = (h[first : first + size] for first in range(0, len(h), size))
         parts = [self._product(group, self.recurrence, self._scales[1]) for group in groups]
@@ -156,7 +156,7 @@ def _lstm_step(layer: _Layer, peephole: np.ndarray | None) -> _Step:
 
 
 def _steps(call: Call, x: np.ndarray) -> Iterator[tuple[int, np.ndarray, _Step, bool]]:
-    """Yield for each direction its index, the inputs of its steps, its step function, and whether it runs backwards."""
+    """Yield each direction's index, step inputs and step function, and whether it runs backwards."""
     direction_name = call.text("direction", "forward")
     peepholes = call.optional(7) if len(_DEFAULTS[call.op]) == 3 else None
     for direction in range(call.array(1).shape[0]):
@@ -175,7 +175,7 @@ def _recurrent_cost(call: Call) -> Cost:
 
 
 def _check_extents(call: Call, batch_axis: int) -> None:
-    """Check that all inputs have as many directions, and that no sequence is longer than there are steps."""
+    """Check that all inputs agree on the number of directions, and that no sequence exceeds the number of steps."""
     directions, steps = call.shape(1)[0], call.shape(0)[1 - batch_axis]
     for position, axis in ((2, 0), (3, 0), (5, 1 - batch_axis), (6, 1 - batch_axis), (7, 0)):
         given = call.optional(position)
@@ -189,9 +189,10 @@ def _check_extents(call: Call, batch_axis: int) -> None:
 @kernel("DynamicQuantizeLSTM", domain="com.microsoft", extent=_recurrent_cost, ranks=(3, 3, 3, 2, 1, 3, 3, 2))
 @kernel("RNN", "GRU", "LSTM", extent=_recurrent_cost, ranks=(3, 3, 3, 2, 1, 3, 3, 2), kinds=("iuf",) * 8)
 def _recurrent(call: Call) -> tuple[np.ndarray, ...]:
-    """Run x (steps, batch, size) through the layer; return all hidden states, the last ones, and the last cells.
+    """Run x (steps, batch, size) through the layer.
 
-    With layout 1 the batch comes first in x, in the states and in the results.
+    Return all hidden states, the last hidden states, and the last cells. With layout 1 the batch comes first in x, in
+    the states and in the results.
     """
     batch_first = bool(call.integer("layout"))
     _check_extents(call, 0 if batch_first else 1)
@@ -224,7 +225,7 @@ def _recurrent(call: Call) -> tuple[np.ndarray, ...]:
 def _initial(
     call: Call, direction: int, shape: tuple[int, int], dtype: np.dtype, *, batch_first: bool
 ) -> tuple[np.ndarray, ...]:
-    """Return the hidden state, and for an LSTM the cell, that a direction begins with."""
+    """Return the initial hidden state of a direction and, for an LSTM, the initial cell."""
     states: list[np.ndarray] = []
     for position in (5, 6) if len(_DEFAULTS[call.op]) == 3 else (5,):
         given = call.optional(position)

@@ -1,4 +1,4 @@
-"""Reductions over axes, and indices of extremes."""
+"""Reductions over axes, and indices of minima and maxima."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _log_sum_exp(x: np.ndarray, axes: _Axes) -> np.ndarray:
 
 
 def _extreme(x: np.ndarray, axes: _Axes, *, largest: bool) -> np.ndarray:
-    """Reduce to an extreme; of no elements, to the other end of the dtype's range."""
+    """Reduce to the minimum or maximum. An empty reduction gives the opposite end of the dtype's range."""
     if x.dtype == np.bool_:
         return np.asarray((np.any if largest else np.all)(x, axis=axes, keepdims=True))
     low, high = (-np.inf, np.inf) if is_real(x.dtype) else limits(x.dtype)
@@ -48,14 +48,14 @@ _REDUCTIONS: dict[str, Callable[[np.ndarray, _Axes], np.ndarray]] = {
 
 
 def _first_of_last(ndim: int, axes: _Axes) -> int:
-    """Return the first of the axes if they are the last ones of an array; else 0."""
+    """Return the first of the reduced axes if they are an array's last axes, else 0."""
     sorted_axes = sorted({axis % ndim for axis in axes}) if axes and ndim else []
     return sorted_axes[0] if sorted_axes and sorted_axes == list(range(sorted_axes[0], ndim)) else 0
 
 
 @kernel(*_REDUCTIONS)
 def _reduce(call: Call) -> np.ndarray:
-    """Reduce over axes, by default all of them (none with noop_with_empty_axes)."""
+    """Reduce over axes, by default all of them (or none with noop_with_empty_axes)."""
     x = call.array(0)
     axes = axes_of(call, 1, since=13 if call.op == "ReduceSum" else 18)
     if not axes:
@@ -80,7 +80,7 @@ kernel("ReduceLogSumExp", kinds=("iuf",))(_reduce)
 
 @kernel("ArgMax", "ArgMin")
 def _arg_extreme(call: Call) -> np.ndarray:
-    """Return the index of the extreme along an axis, the first or on request the last of equals."""
+    """Return the index of the minimum or maximum along an axis: the first one, or the last one if requested."""
     x, axis = widen(call.array(0)), call.integer("axis", 0)
     find = np.argmax if call.op == "ArgMax" else np.argmin
     keep = bool(call.integer("keepdims", 1))

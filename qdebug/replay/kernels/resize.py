@@ -1,4 +1,4 @@
-"""Resize and Upsample: interpolation along each axis in turn, as a small matrix."""
+"""Resize and Upsample: interpolate along each axis in turn with a small matrix."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _NEAREST: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 
 def _cubic(distance: np.ndarray, a: float) -> np.ndarray:
-    """Keys' cubic convolution kernel (1981)."""
+    """Compute Keys' cubic convolution kernel (1981)."""
     d = np.abs(distance)
     near = ((a + 2) * d - (a + 3)) * d * d + 1
     far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
@@ -60,7 +60,7 @@ def _cubic(distance: np.ndarray, a: float) -> np.ndarray:
 def _weights(
     positions: np.ndarray, size: int, scale: float, *, cubic: float | None, outside: bool, antialias: bool
 ) -> np.ndarray:
-    """Return the matrix (outputs, inputs) of a linear or cubic interpolation along one axis."""
+    """Return the (outputs, inputs) matrix of a linear or cubic interpolation along one axis."""
     stretch = min(scale, 1.0) if antialias else 1.0
     reach = (1.0 if cubic is None else 2.0) / stretch
     first = np.floor(positions - reach).astype(np.int64)
@@ -79,7 +79,7 @@ def _weights(
 
 
 def _resize_cost(call: Call) -> Cost:
-    """Estimate the cost of interpolating along one axis after the other with a matrix."""
+    """Estimate the cost of interpolating along each axis in turn with a matrix."""
     x, passed = call.array(0), 0
     shape = list(x.shape)
     widest = 4.0 if call.text("mode", "nearest") == "cubic" else 2.0
@@ -93,7 +93,7 @@ def _resize_cost(call: Call) -> Cost:
 
 @kernel("Resize", "Upsample", extent=_resize_cost)
 def _resize(call: Call) -> np.ndarray:
-    """Resample x to stated sizes or scales; modes nearest, linear and cubic."""
+    """Resample x to given sizes or scales. Modes: nearest, linear and cubic."""
     x = call.array(0)
     if not is_real(x.dtype):
         interpolated = interpolated_codes(call, x)

@@ -1,4 +1,4 @@
-"""GridSample and DeformConv: interpolate an image at positions from another input.
+"""GridSample and DeformConv: interpolate an image at positions given by another input.
 
 Shapes: N samples, C channels, P positions, D spatial dimensions. A position is interpolated along its last dimension
 first.
@@ -19,15 +19,15 @@ from qdebug.replay.registry import Call, kernel
 __all__: list[str] = []
 
 _BLOCK = 1 << 20
-"""Elements that are sampled at once."""
+"""Elements sampled per block."""
 _FAR = float(1 << 40)
-"""Beyond all extents, and still an integer that int64 holds."""
+"""A position beyond all extents that int64 can still hold."""
 _CUBIC = -0.75
 _TAPS = {"nearest": 1, "linear": 2, "bilinear": 2, "cubic": 4, "bicubic": 4}
 
 
 def _reflected(places: np.ndarray, low: float, high: float) -> np.ndarray:
-    """Mirror places outside an interval at its ends until they are inside."""
+    """Mirror positions outside an interval at its ends until they are inside."""
     span = high - low
     if span <= 0:
         return np.full_like(places, low)
@@ -49,10 +49,10 @@ def _axis_taps(
         extent: Extent of the axis.
         mode: Interpolation.
         padding: Padding mode, as for `_sampled`.
-        aligned: Whether the borders are the centers of the first and the last element, not their outer edges.
+        aligned: Whether the borders are the centers of the first and last elements instead of their outer edges.
 
     Returns:
-        Indices inside the axis, weights, and whether an element counts, (P,) each, for each tap.
+        For each tap, three arrays (P,): indices inside the axis, weights, and whether the element counts.
     """
     low, high = (0.0, extent - 1.0) if aligned else (-0.5, extent - 0.5)
     at = np.rint(places) if mode == "nearest" else places
@@ -75,7 +75,7 @@ def _axis_taps(
 
 
 def _weights(rest: np.ndarray, mode: str) -> list[tuple[int, np.ndarray]]:
-    """Return the offsets and weights of the taps of positions at these distances behind an element."""
+    """Return the offsets and weights of the taps, given each position's distance past an element."""
     if mode == "nearest":
         return [(0, np.ones_like(rest))]
     if _TAPS[mode] == 2:
@@ -90,7 +90,7 @@ def _sampled(x: np.ndarray, places: np.ndarray, mode: str, padding: str, *, alig
     """Interpolate one sample.
 
     Args:
-        x: (C, ...) of D spatial dimensions.
+        x: (C, ...) with D spatial dimensions.
         places: (P, D) in elements, in the order of the dimensions.
         mode: Interpolation.
         padding: Values outside: "zeros", "border" or "reflection".
@@ -137,7 +137,7 @@ def _grid_cost(call: Call) -> Cost:
 
 @kernel("GridSample", extent=_grid_cost, ranks=(3, 3))
 def _grid_sample(call: Call) -> np.ndarray:
-    """Interpolate x (N, C, ...) at a grid (N, ..., D) of positions from -1 to 1, the last dimension first."""
+    """Interpolate x (N, C, ...) at a grid (N, ..., D) of positions from -1 to 1, whose last dimension comes first."""
     x, grid = widen(call.array(0)), call.array(1)
     mode, padding = call.text("mode", "linear"), call.text("padding_mode", "zeros")
     if mode not in _TAPS or padding not in ("zeros", "border", "reflection"):
@@ -153,7 +153,7 @@ def _grid_sample(call: Call) -> np.ndarray:
 
 
 def _deformed_cost(call: Call) -> Cost:
-    """Estimate the cost of a convolution at moved positions."""
+    """Estimate the cost of a convolution at displaced positions."""
     x, weight, offset = call.shape(0), call.shape(1), call.shape(2)
     places = x[0] * prod(offset[2:])
     sampled = places * x[1] * prod(weight[2:])
@@ -162,7 +162,7 @@ def _deformed_cost(call: Call) -> Cost:
 
 @kernel("DeformConv", extent=_deformed_cost, ranks=(4, 4, 4))
 def _deform_conv(call: Call) -> np.ndarray:
-    """Convolve x (N, C, H, W) at positions moved by offsets (N, groups kh kw 2, oh, ow) and weighted by a mask."""
+    """Convolve x (N, C, H, W) at positions displaced by offsets (N, groups kh kw 2, oh, ow), weighted by a mask."""
     x, weight, offset = (widen(call.array(slot)) for slot in range(3))
     bias, mask = call.optional(3), call.optional(4)
     if x.ndim != 4:

@@ -1,1 +1,1 @@
-"""Characters, colours and layout of lines on the screen. Knows nothing of recordings."""
+"""Characters, colours and layout of lines on the screen, independent of recordings."""

@@ -1,4 +1,4 @@
-"""A plane of cells to draw on: boxes, lines that join where they meet, and text."""
+"""A grid of cells for drawing boxes, text, and lines that join where they meet."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ __all__ = ["Canvas", "Weight"]
 
 _UP, _RIGHT, _DOWN, _LEFT = 1, 2, 4, 8
 _SHAPES = (3, 5, 6, 7, 9, 10, 11, 12, 13, 14, 15)
-"""Which sides of a cell are joined, in the order of the characters of a weight."""
+"""The sides of a cell that are joined, in the order of a weight's characters."""
 
 
 class Weight(IntEnum):
-    """How thick a line is; where lines meet, the thickest is drawn."""
+    """Thickness of a line. Where lines meet, the thickest is drawn."""
 
     NONE = 0
     LIGHT = 1
@@ -42,12 +42,12 @@ _ASCII = {
 
 
 class Canvas:
-    """A grid of cells to draw on; drawing is clipped at its edges.
+    """A grid of cells for drawing. Drawing is clipped at its edges.
 
     Args:
         width: Columns.
         height: Lines.
-        glyphs: Characters to draw with.
+        glyphs: Characters for drawing.
     """
 
     def __init__(self, width: int, height: int, glyphs: GlyphSet) -> None:
@@ -57,7 +57,7 @@ class Canvas:
         self._width, self._height = width, height
 
     def text(self, x: int, y: int, text: str, style: str) -> None:
-        """Write text that is safe to show from a cell on."""
+        """Write display-safe text, starting at a cell."""
         for character in text:
             size = cell_len(character)
             if 0 <= y < self._height and 0 <= x <= self._width - size:
@@ -71,7 +71,7 @@ class Canvas:
             x += size
 
     def line(self, points: Sequence[tuple[int, int]], weight: Weight, style: str) -> None:
-        """Draw a line through points, each next to the one before or straight above, below or beside it."""
+        """Draw a line through points, each adjacent to the previous one or straight above, below or beside it."""
         for begin, end in pairwise(points):
             (x, y), (to_x, to_y) = begin, end
             step = (to_x > x) - (to_x < x), (to_y > y) - (to_y < y)
@@ -96,13 +96,13 @@ class Canvas:
             self.text(x, y, self._shapes[weight][_SHAPES.index(straight)], style)
 
     def box(self, place: tuple[int, int], size: tuple[int, int], weight: Weight, style: str) -> None:
-        """Draw the border of a box, and clear its inside.
+        """Draw the border of a box, and clear its interior.
 
         Args:
             place: Column and line of its upper left corner.
-            size: Its width and height, with the rim; at least 2 each.
-            weight: How thick its rim is.
-            style: The rim's.
+            size: Its width and height including the border; at least 2 each.
+            weight: Thickness of the border.
+            style: Style of the border.
         """
         (x, y), (width, height) = place, size
         for line in range(y, y + height):

@@ -1,4 +1,4 @@
-"""Plots made of characters: filled areas in braille dots, bars in eighth blocks. Arrays in, lines of text out."""
+"""Text plots: filled areas in braille dots, bars in eighth blocks. Arrays go in, lines of text come out."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ __all__ = [
 ]
 
 Piece = tuple[str, str]
-"""A stretch of text and the name of its style in the palette."""
+"""A piece of text and the name of its style in the palette."""
 
 _LEFT = (0x00, 0x40, 0x44, 0x46, 0x47)
 _RIGHT = (0x00, 0x80, 0xA0, 0xB0, 0xB8)
-"""Unicode braille: the dots of the left and right column of a cell, filled from below (0 to 4 dots)."""
+"""Unicode braille: the dots of a cell's left and right column, filled from below (0 to 4 dots)."""
 
 
 def pool(values: np.ndarray, columns: int) -> np.ndarray:
-    """Return the largest value of each of `columns` stretches; stretch a short array instead.
+    """Return the largest value of each of `columns` parts. A short array is stretched instead.
 
     Args:
-        values: One dimension, at least one element; no NaN.
+        values: One dimension, at least one element, without NaN.
         columns: At least 1.
 
     Returns:
@@ -53,12 +53,12 @@ def pool(values: np.ndarray, columns: int) -> np.ndarray:
 
 
 def pool_plane(values: np.ndarray, rows: int, columns: int) -> np.ndarray:
-    """Return the largest value of each tile, so that a plane fits into rows and columns; NaN wins.
+    """Return the largest value of each tile, so that a plane fits in the given rows and columns. NaN wins.
 
     Args:
-        values: Two dimensions; smaller ones stay as they are.
-        rows: At most so many, at least 1.
-        columns: At most so many, at least 1.
+        values: Two dimensions; a plane that fits is returned unchanged.
+        rows: Maximum number of rows, at least 1.
+        columns: Maximum number of columns, at least 1.
     """
     pooled = values
     for axis, most in ((0, rows), (1, columns)):
@@ -69,15 +69,15 @@ def pool_plane(values: np.ndarray, rows: int, columns: int) -> np.ndarray:
 
 
 def area(heights: np.ndarray, rows: int, glyphs: GlyphSet) -> list[str]:
-    """Draw a filled area, two columns of dots a cell.
+    """Draw a filled area with two columns of dots per cell.
 
     Args:
         heights: Height of each column in dots, 0 to 4 * `rows`; an even number of columns.
         rows: Lines of text.
-        glyphs: Characters to draw with.
+        glyphs: Characters for drawing.
 
     Returns:
-        `rows` lines of len(heights) / 2 characters, the top line first.
+        `rows` lines of len(heights) / 2 characters, top line first.
     """
     lines = []
     for row in range(rows):
@@ -92,12 +92,12 @@ def area(heights: np.ndarray, rows: int, glyphs: GlyphSet) -> list[str]:
 
 
 def bars(values: np.ndarray, glyphs: GlyphSet, *, top: float | None = None) -> str:
-    """Draw one line of bars; whatever is above 0 shows at least the lowest bar.
+    """Draw one line of bars. Any value above 0 shows at least the lowest bar.
 
     Args:
-        values: Not negative; NaN draws nothing.
-        glyphs: Characters to draw with.
-        top: Value of a full bar; the largest value if left out.
+        values: Values, not negative; NaN is left blank.
+        glyphs: Characters for drawing.
+        top: Value of a full bar; the largest value by default.
     """
     finite = np.nan_to_num(np.asarray(values, dtype=np.float64), nan=0.0)
     full = float(finite.max(initial=0.0)) if top is None else top
@@ -110,14 +110,14 @@ def bars(values: np.ndarray, glyphs: GlyphSet, *, top: float | None = None) -> s
 
 
 def resample(counts: np.ndarray, columns: int) -> np.ndarray:
-    """Sum neighbouring bins so that a histogram has at most `columns` of them.
+    """Sum neighbouring bins, so that a histogram has at most `columns` bins.
 
     Args:
         counts: Counts of bins of equal width.
         columns: At least 1.
 
     Returns:
-        Counts of at most `columns` bins; all counts are kept.
+        Counts of at most `columns` bins, with the same total.
     """
     size = len(counts)
     if size <= columns:
@@ -127,20 +127,20 @@ def resample(counts: np.ndarray, columns: int) -> np.ndarray:
 
 
 LEVELS = HEAT_STEPS
-"""Steps of the ramp; 0 is no error at all."""
+"""Steps of the ramp; 0 means no error."""
 
 NOT_FINITE = 99
-"""The level of what is NaN or infinite: it has a sign of its own and no place in the ramp."""
+"""The level of NaN and infinite values, which have their own symbol outside the ramp."""
 
 NOT_READ = -1
-"""The level of what is not known yet; it is left blank."""
+"""The level of values that are not known yet, which are left blank."""
 
 
 def heat_levels(values: np.ndarray, top: float) -> np.ndarray:
-    """Return the step of the ramp for each value: 0 for none, else by its square root, as small errors matter.
+    """Return the ramp step of each value: 0 for no error, else by the square root, since small errors matter too.
 
     Args:
-        values: Not negative, but where nothing is known.
+        values: Values, not negative except where unknown.
         top: Value of the highest step.
     """
     finite = np.isfinite(values)
@@ -155,12 +155,12 @@ def heat_levels(values: np.ndarray, top: float) -> np.ndarray:
 def heat_lines(
     levels: np.ndarray, glyphs: GlyphSet, *, colours: bool, cursor: tuple[int, int] | None = None
 ) -> list[list[Piece]]:
-    """Draw a map.
+    """Draw a heat map.
 
     Args:
-        levels: Two dimensions, of `heat_levels`.
-        glyphs: Characters to draw with.
-        colours: Whether there are colours; without, and in ASCII, a cell is a line high.
+        levels: Two-dimensional levels from `heat_levels`.
+        glyphs: Characters for drawing.
+        colours: Whether colours are available. Without colours, and in ASCII, a cell is one line high.
         cursor: The (row, column) of the map to mark.
     """
     if not colours or not glyphs.braille:
@@ -179,12 +179,12 @@ def heat_lines(
 
 
 def height_of(lines: int, glyphs: GlyphSet, *, colours: bool) -> int:
-    """Return how many rows of a map fit into lines of text."""
+    """Return how many rows of a map fit in the given number of lines."""
     return lines * (2 if colours and glyphs.braille else 1)
 
 
 def legend(glyphs: GlyphSet, *, colours: bool) -> list[Piece]:
-    """Show the ramp from none to most."""
+    """Draw the ramp from no error to the largest one."""
     if colours and glyphs.braille:
         return [("▀", f"heat:{level}:{level}") for level in range(LEVELS)]
     return [("".join(_shade(level, glyphs) for level in range(LEVELS)), "plain")]
@@ -218,7 +218,7 @@ def _shade(level: int, glyphs: GlyphSet) -> str:
 
 
 def merged(line: Sequence[Piece]) -> list[Piece]:
-    """Join neighbours of one style."""
+    """Join neighbouring pieces with the same style."""
     joined: list[Piece] = []
     for text, style in line:
         if joined and joined[-1][1] == style:

@@ -1,4 +1,4 @@
-"""Characters to draw with, and text measured in cells of the terminal: a Chinese character takes two of them."""
+"""Characters for drawing, and text measured in terminal cells: a Chinese character takes two."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ __all__ = [
 
 
 def pad(text: str, width: int) -> str:
-    """Pad text with spaces to a width; wider text stays as it is."""
+    """Pad text with spaces to a width. Wider text is returned unchanged."""
     return text + " " * (width - cell_len(text))
 
 
 def cut_end(text: str, width: int, dots: str = ELLIPSIS) -> str:
-    """Return text in at most `width` cells: it loses its end.
+    """Cut the end of text so that it fits in `width` cells.
 
     Args:
         text: Safe to show.
         width: Cells.
-        dots: Stand for the part that is cut.
+        dots: Replace the part that is cut.
     """
     if cell_len(text) <= width:
         return text
@@ -49,12 +49,12 @@ def cut_end(text: str, width: int, dots: str = ELLIPSIS) -> str:
 
 
 def cut_start(text: str, width: int, dots: str = ELLIPSIS) -> str:
-    """Return text in at most `width` cells: it loses its beginning, as the end of a name tells most.
+    """Cut the beginning of text so that it fits in `width` cells, for names whose end matters most.
 
     Args:
         text: Safe to show.
         width: Cells, at least 1.
-        dots: Stand for the part that is cut.
+        dots: Replace the part that is cut.
     """
     if cell_len(text) <= width:
         return text
@@ -62,12 +62,12 @@ def cut_start(text: str, width: int, dots: str = ELLIPSIS) -> str:
 
 
 def cut_apart(names: Sequence[str], width: int, dots: str = ELLIPSIS) -> list[str]:
-    """Cut names from the left to at most `width` cells, and keep them distinct.
+    """Cut the beginning of names so that each fits in `width` cells and they stay distinct.
 
     Args:
         names: Safe to show.
         width: Cells, at least 1.
-        dots: Stand for the part that is cut.
+        dots: Replace the part that is cut.
     """
     plain = {name: cut_start(name, width, dots) for name in names}
     groups: dict[str, list[str]] = {}
@@ -90,12 +90,12 @@ def cut_apart(names: Sequence[str], width: int, dots: str = ELLIPSIS) -> list[st
 
 
 def cut_middle(text: str, width: int, dots: str = ELLIPSIS) -> str:
-    """Return text in at most `width` cells: its middle is cut, twice as much of the end stays as of the beginning.
+    """Cut the middle of text so that it fits in `width` cells. Twice as much of the end is kept as of the beginning.
 
     Args:
         text: Safe to show.
         width: Cells, at least 1.
-        dots: Stand for the part that is cut.
+        dots: Replace the part that is cut.
     """
     if cell_len(text) <= width:
         return text
@@ -105,16 +105,15 @@ def cut_middle(text: str, width: int, dots: str = ELLIPSIS) -> str:
 
 
 def wrap(text: str, width: int, *, most: int | None = None) -> list[str]:
-    """Break text into lines at spaces, and inside of words that are wider than a line.
+    """Break text into lines at spaces, and inside words that are wider than a line.
 
     Args:
         text: Safe to show.
-        width: Cells of a line; at least 2 are needed for characters that take two, and any number is taken.
-        most: Most lines, at least 1; the last one then ends with two dots if there is room for them. None for as many
-            as it takes.
+        width: Cells per line; characters that take two cells need at least 2, but any number is accepted.
+        most: Maximum number of lines, at least 1; a cut last line ends with dots if they fit. None for no maximum.
 
     Returns:
-        The lines; at least one.
+        The lines, at least one.
     """
     width = max(width, 1)  # a terminal on its way to another size may have none
     if cell_len(text) == len(text):
@@ -134,7 +133,7 @@ def wrap(text: str, width: int, *, most: int | None = None) -> list[str]:
 
 
 def _parts(word: str, width: int, used: int) -> list[str]:
-    """Split a word that is wider than a line; the first part fills the rest of the previous line."""
+    """Split a word that is wider than a line. The first part fills the rest of the previous line."""
     if cell_len(word) <= width:
         return [word]
     left = width - used - 1 if used else width
@@ -147,12 +146,12 @@ def _parts(word: str, width: int, used: int) -> list[str]:
 
 
 def _head(text: str, width: int) -> str:
-    """Return as much of the beginning as fits into some cells."""
+    """Return as much of the beginning as fits in the given number of cells."""
     return next(iter(chop_cells(text, width)), text) if width > 0 else ""
 
 
 def _tail(text: str, width: int) -> str:
-    """Return as much of the end as fits into some cells."""
+    """Return as much of the end as fits in the given number of cells."""
     at = next((at for at in range(len(text)) if cell_len(text[at:]) <= width), len(text))
     while at < len(text) and not cell_len(text[at]):  # it is drawn over the one before
         at += 1
@@ -161,16 +160,16 @@ def _tail(text: str, width: int) -> str:
 
 _NUMBER = re.compile(r"#\d+ ")
 _LEAST_NUMBERED = 10
-"""Cells from which on the number before a name is kept whole."""
+"""Minimum width in cells at which the number before a name is kept whole."""
 _BRIEF = 6
-"""Letters of an operator up to which a name that ends with it loses none of them."""
+"""Maximum length of an operator that is never cut from the end of a name."""
 _SCIENTIFIC = re.compile(r"(-?\d(?:\.\d+)?e-?\d+)( .*)?")
-"""A number with a power of ten, and its unit."""
+"""A number with an exponent, and its unit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GlyphSet:
-    """One way to draw.
+    """A set of characters for drawing.
 
     Args:
         name: "unicode" or "ascii".
@@ -179,10 +178,10 @@ class GlyphSet:
         levels: Fill of one cell from empty to full, for areas without braille.
         rule: Horizontal line.
         bar: Vertical line of an axis.
-        limit: Line at a limit.
+        limit: Line that marks a limit.
         cursor: Marks the selected row.
         here: Marks the selected position under a profile.
-        replacements: Characters of our own texts that this set must not use.
+        replacements: Replacements for characters in qdebug's own texts that this set does not have.
     """
 
     name: str
@@ -197,21 +196,21 @@ class GlyphSet:
     replacements: Mapping[int, str]
 
     def fit(self, value: object, width: int) -> str:
-        """Return text from anywhere as exactly `width` cells: safe, its middle taken out if long, padded.
+        """Return any text in exactly `width` cells: made safe, cut in the middle if too long, padded if too short.
 
         Args:
-            value: Shown through `safe_text`.
+            value: The text; passed through `safe_text`.
             width: Cells, at least 1.
         """
         text = self.plain(safe_text(value, limit=max(width, 200)))
         return set_cell_size(cut_middle(text, width, self.plain(ELLIPSIS)), width)
 
     def fit_name(self, name: str, op: str, width: int) -> str:
-        """Return a node's name as `fit` does; a long one loses the operator at its end first, but for a letter.
+        """Fit a node's name like `fit`. If it is too long, the operator at its end is first shortened to one letter.
 
         Args:
-            name: As recorded, perhaps after the node's number.
-            op: The node's operator, which is shown beside the name or tells too little to give the name up for.
+            name: As recorded, optionally preceded by the node's number.
+            op: The node's operator, which is shown next to the name or matters less than the rest of it.
             width: Cells, at least 1.
         """
         shown = self.plain(safe_text(self.brief(name, op, width), limit=max(width, 200)))
@@ -222,27 +221,27 @@ class GlyphSet:
         return set_cell_size(number[0] + rest, width)  # a number that lost a digit would be another node's
 
     def brief(self, name: str, op: str, width: int) -> str:
-        """Return a name without the operator at its end but for a letter, if the whole has no room."""
+        """Return a name, with the operator at its end shortened to one letter if the whole name does not fit."""
         shown = self.plain(safe_text(name, limit=max(width, 200)))
         is_suffix = len(op) > _BRIEF and name.endswith(op) and name != op
         return f"{name[: -len(op) + 1]}{self.plain(ELLIPSIS)}" if is_suffix and cell_len(shown) > width else name
 
     def fit_end(self, text: str, width: int) -> str:
-        """Return safe text in at most `width` cells: a sentence loses its end, not its middle."""
+        """Fit safe text in at most `width` cells by cutting its end, as suits a sentence."""
         return cut_end(text, width, self.plain(ELLIPSIS))
 
     def apart(self, names: Sequence[str], width: int) -> list[str]:
-        """Return names from anywhere in at most `width` cells each: cut from the left, so that they differ."""
+        """Fit names in at most `width` cells each, cutting their beginnings so that they stay distinct."""
         cut = cut_apart([self.plain(safe_text(name)) for name in names], width, self.plain(ELLIPSIS))
         return [cut_end(self.plain(text), width, "") for text in cut]
 
     def right(self, text: str, width: int) -> str:
-        """Return a safe number as exactly `width` cells, to the right; less exact for room, else marked as cut.
+        """Right-align a safe number in exactly `width` cells, with fewer digits if needed, or marked as cut.
 
-        A power of ten that lost its last digit would be another number.
+        An exponent is never cut, since it would become a different number.
 
         Args:
-            text: The number, perhaps with its unit.
+            text: The number, optionally with its unit.
             width: Cells, at least 1.
         """
         text = self.plain(text)
@@ -255,7 +254,7 @@ class GlyphSet:
         return self.fit_end(text, width).rjust(width)
 
     def plain(self, text: str) -> str:
-        """Return safe text in the characters of this set."""
+        """Return safe text using only characters of this set."""
         if not self.replacements or text.isascii():
             return text
         return text.translate(dict(self.replacements)).encode("ascii", "backslashreplace").decode("ascii")
@@ -291,7 +290,7 @@ ASCII = GlyphSet(
 
 
 _NO_BRAILLE = ("linux", "vt", "ansi", "cons25", "sun", "wsvt25")
-"""How the names of terminals begin whose fonts have a few hundred characters: consoles, and what they emulate."""
+"""Prefixes of terminal names with fonts of only a few hundred characters: consoles and their emulations."""
 
 
 def locale_glyphs() -> GlyphSet:

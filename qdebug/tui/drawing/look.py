@@ -1,4 +1,4 @@
-"""How things look, and lines of styled pieces as Textual paints them. No text passes a markup parser on the way."""
+"""Styles of the interface, and lines of styled pieces for Textual. Text is never parsed as markup."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["Look"]
 
 @dataclass(slots=True)
 class Look:
-    """The glyphs and the colours in force; one object that all widgets share.
+    """The active glyphs and colours, in one object that all widgets share.
 
     Args:
-        glyphs: Characters to draw with.
+        glyphs: Characters for drawing.
         palette: Colours.
     """
 
@@ -28,11 +28,11 @@ class Look:
     palette: Palette = PALETTES[0]
 
     def strip(self, pieces: Sequence[Piece], width: int, *, selected: bool = False) -> Strip:
-        """Make one line of the screen.
+        """Return one line of the screen.
 
         Args:
-            pieces: Texts, safe already, with the names of their styles.
-            width: Cells; the line is cut or filled.
+            pieces: Texts that are already safe, with the names of their styles.
+            width: Cells; the line is cut or padded.
             selected: Whether it is the selected row.
         """
         style = self.palette.style
@@ -40,5 +40,5 @@ class Look:
         return line.adjust_cell_length(width, style("plain", selected=selected))
 
     def blank(self, width: int) -> Strip:
-        """Make an empty line."""
+        """Return an empty line."""
         return Strip.blank(width, self.palette.style("plain"))

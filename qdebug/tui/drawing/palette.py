@@ -1,4 +1,4 @@
-"""Colours: blue and orange on dark or light, never red against green. Every state has a glyph and a word as well."""
+"""Colours: blue and orange on dark or light, never red versus green. Every state also has a glyph and a word."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class Palette:
     """One set of colours.
 
     Args:
-        name: Name of the theme, as Textual knows it.
+        name: Textual's name of the theme.
         title: Its name in a sentence.
         dark: Whether the background is dark.
-        background: Colour behind everything.
+        background: Background colour.
         foreground: Colour of plain text.
         colours: (colour, attributes) of each style: fine, fail, first, unknown, match, muted, accent, title, cursor.
         selected: Background of the selected row.
-        heat: Colour of the strongest step of a heat map; the ramp has one hue and goes there from the background.
+        heat: Colour of the strongest step of a heat map; the ramp goes there from the background, in a single hue.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Palette:
     heat: str
 
     def style(self, name: str, *, selected: bool = False) -> Style:
-        """Return a style by name, on the background of the selected row if asked.
+        """Return a style by name, optionally on the background of the selected row.
 
         Args:
             name: A key of `colours`, or "heat:HIGH:LOW" for the two halves of a cell of a heat map.
@@ -47,7 +47,7 @@ class Palette:
         return _style(self, name, selected)
 
     def theme(self) -> Theme:
-        """Return the colours as a Textual theme, for the widgets that are not ours."""
+        """Return the colours as a Textual theme, for Textual's own widgets."""
         fail, fine = self.style("fail").color, self.style("fine").color
         return Theme(
             name=self.name,
@@ -71,7 +71,10 @@ def _style(palette: Palette, name: str, selected: bool) -> Style:  # noqa: FBT00
 
 
 def _ramp(palette: Palette, level: int) -> str:
-    """Mix the background with the strongest colour; step 0 is the background, step 1 is told apart from it."""
+    """Mix the background with the strongest colour.
+
+    Step 0 is the background, and step 1 is clearly different from it.
+    """
     part = 0.0 if level == 0 else 0.18 + 0.82 * (level - 1) / (HEAT_STEPS - 2)
     ends = [[int(colour[at : at + 2], 16) for at in (1, 3, 5)] for colour in (palette.background, palette.heat)]
     return "#" + "".join(f"{round(a + (b - a) * part):02x}" for a, b in zip(*ends, strict=True))
@@ -103,7 +106,7 @@ DARK = Palette(
         }
     ),
 )
-"""Light on dark, the theme to begin with."""
+"""Light on dark, the default theme."""
 
 LIGHT = Palette(
     name="qdebug-light",
@@ -153,12 +156,12 @@ CONTRAST = Palette(
         }
     ),
 )
-"""Light on black, with as much contrast as there is."""
+"""Light on black, with maximum contrast."""
 
 PALETTES = (DARK, LIGHT, CONTRAST)
-"""In the order the theme key walks them."""
+"""Palettes in the order in which the theme key cycles through them."""
 
 
 def named_palette(title: str) -> Palette:
-    """Return the palette whose name ends in a word, as the command line takes it: dark, light, contrast."""
+    """Return the palette for a title from the command line: dark, light, contrast."""
     return next(palette for palette in PALETTES if palette.name == f"qdebug-{title}")

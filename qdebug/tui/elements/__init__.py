@@ -1,1 +1,1 @@
-"""Elements of one tensor, or a window of a huge one, and statistics of all of them."""
+"""Elements of one tensor, or of a window of a huge tensor, and statistics over all elements."""

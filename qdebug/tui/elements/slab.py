@@ -1,6 +1,7 @@
-"""Elements of one tensor on both sides, in memory: those around the one that is looked at, all of a small tensor.
+"""Elements of one tensor on both sides, in memory: all of a small tensor, else a part around the selected element.
 
-Made on a thread that may read files: what the screen gets is no view of one, so that drawing never reads one.
+Slabs are created on a thread that may read files. The arrays are never views of a file, so that drawing does not read
+files.
 """
 
 from __future__ import annotations
@@ -21,22 +22,23 @@ __all__ = ["Slab", "differences", "matched", "plane_size", "slab_of"]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Slab:
-    """Both sides of a part of one tensor, or of all of it.
+    """Both sides of a tensor or of a part of it.
 
     Args:
         reference: Real values.
         backend: Real values; the same shape.
         reference_codes: Stored codes, if quantized.
         backend_codes: Stored codes, if quantized.
-        quant: The backend's quantization, its axis that of `backend`.
-        reference_quant: The reference's.
-        axis: Which dimension counts the channels.
-        largest: Largest finite difference of all that is known; 0 if there is none.
+        quant: The backend's quantization, with its axis in the shape of `backend`.
+        reference_quant: The reference's quantization.
+        axis: The channel axis.
+        largest: Largest finite difference of all known elements; 0 without one.
         start: Index in the tensor of the first element.
         shape: Extents of the tensor.
-        alone: The side that alone has the tensor: `backend` has its values, `reference` zeros; "" if both have it.
-        clipped: Which values of the reference the backend's codes cannot represent; None if the backend has no codes
-            with ends, or no reference.
+        alone: The only side that has the tensor: its values are in `backend`, with zeros in `reference`; "" if both
+            sides have it.
+        clipped: Mask of the reference values that the backend's codes cannot represent; None if the backend's codes
+            have no lowest and highest value, or without a reference.
     """
 
     reference: np.ndarray
@@ -54,16 +56,16 @@ class Slab:
 
     @property
     def partial(self) -> bool:
-        """Whether the tensor has more elements."""
+        """Whether the tensor has more elements than the slab."""
         return self.backend.shape != self.shape
 
     def local(self, index: tuple[int, ...]) -> tuple[int, ...] | None:
-        """Return the index in the arrays of an element of the tensor; None if it is not here."""
+        """Return the index in the arrays of an element of the tensor; None if it is not in the slab."""
         here = tuple(at - first for at, first in zip(index, self.start, strict=True))
         return here if all(0 <= at < size for at, size in zip(here, self.backend.shape, strict=True)) else None
 
     def around(self, index: tuple[int, ...], far: int) -> bool:
-        """Tell whether all elements of the last two dimensions up to `far` from one are here, or beyond the tensor."""
+        """Return whether all elements within `far` in the last two dimensions are here, or outside the tensor."""
         here = self.local(index)
         ends = zip(here, self.start, self.backend.shape, self.shape, strict=True) if here is not None else ()
         return here is not None and all(
@@ -72,11 +74,11 @@ class Slab:
         )
 
     def has_plane(self, index: tuple[int, ...]) -> bool:
-        """Tell whether all elements of the last two dimensions through one are here."""
+        """Return whether the whole plane of the last two dimensions through an element is in the slab."""
         return self.local(index) is not None and self.backend.shape[-2:] == self.shape[-2:]
 
     def plane(self, index: tuple[int, ...]) -> np.ndarray:
-        """Return the size of the difference on the last two dimensions through an element; one row if there is one."""
+        """Return the absolute differences on the plane of the last two dimensions through an element, as 2-D."""
         here = self.local(index) or ()
         magnitudes: np.ndarray = np.abs(self.difference((*here[:-2], ...))).reshape(plane_size(self.shape))
         return magnitudes
@@ -100,14 +102,14 @@ class Slab:
             return float(self.difference(index) / scale)
 
     def scale_at(self, index: tuple[int, ...]) -> float | None:
-        """Return the backend's scale of one element; None if it is not quantized or quantized by blocks."""
+        """Return the backend's scale for one element; None if it is not quantized, or quantized by blocks."""
         at = self._place_of_scale(index)
         return None if self.quant is None or at is None else float(self.quant.scale.ravel()[at])
 
     def code_of_reference(self, index: tuple[int, ...]) -> int | None:
-        """Return the code that the backend's scale gives the reference's value, whatever the range of codes is.
+        """Return the code of the reference's value at the backend's scale, without clamping to the range of codes.
 
-        None as of `scale_at`, or of NaN.
+        None in the same cases as `scale_at`, and for NaN.
         """
         at, quant, value = self._place_of_scale(index), self.quant, float(self.reference[index])
         if at is None or quant is None or quant.qmin is None or quant.qmax is None or not np.isfinite(value):
@@ -116,7 +118,7 @@ class Slab:
         return round(steps) + int(quant.zero_point.ravel()[at]) if np.isfinite(steps) else None
 
     def _place_of_scale(self, index: tuple[int, ...]) -> int | None:
-        """Return the number of an element's scale among the backend's; None if it has none of its own."""
+        """Return the position of an element's scale among the backend's scales; None if the element has no scale."""
         quant = self.quant
         if quant is None or quant.block_size is not None:
             return None
@@ -129,11 +131,11 @@ class Slab:
 
 
 def slab_of(window: PairedWindow, *, alone: str = "") -> Slab:
-    """Make a slab, the part of a tensor that screens draw, out of a window.
+    """Return the slab of a window, which is the part of a tensor that screens draw.
 
     Args:
         window: The elements.
-        alone: The side that alone has the tensor; "" if both have.
+        alone: The only side that has the tensor; "" if both sides have it.
     """
     error = differences(window.reference, window.backend)
     largest = float(np.max(np.abs(error), initial=0.0, where=np.isfinite(error)))
@@ -168,7 +170,7 @@ def _clipped(window: PairedWindow) -> np.ndarray | None:
 
 
 def differences(theirs: np.ndarray, ours: np.ndarray) -> np.ndarray:
-    """Return backend minus reference in float64, of real numbers of any type; 0 where NaN or an infinity is on both."""
+    """Return backend minus reference in float64, for real numbers of any type; 0 for matching NaN or infinities."""
     from qdebug.numerics.block_error import real_differences
 
     with np.errstate(invalid="ignore", over="ignore"):
@@ -177,12 +179,12 @@ def differences(theirs: np.ndarray, ours: np.ndarray) -> np.ndarray:
 
 
 def matched(error: np.ndarray, theirs: np.ndarray, ours: np.ndarray) -> np.ndarray:
-    """Return differences with 0 where both sides have NaN or the same infinity: these are matches, as in every metric.
+    """Return differences with 0 where both sides have NaN or the same infinity, which are matches in every metric.
 
     Args:
-        error: Differences of both sides; NaN where that is all that subtracting gives.
+        error: Differences of both sides; NaN where the subtraction gives NaN.
         theirs: The reference's real numbers, of any type.
-        ours: The backend's.
+        ours: The backend's real numbers.
     """
     from qdebug.numerics.affine import dequantize
 
@@ -192,6 +194,6 @@ def matched(error: np.ndarray, theirs: np.ndarray, ours: np.ndarray) -> np.ndarr
 
 
 def plane_size(shape: tuple[int, ...]) -> tuple[int, int]:
-    """Return the extents of the last two dimensions; 1 for one that is not there."""
+    """Return the extents of the last two dimensions; 1 for a missing dimension."""
     rows, columns = (1, 1, *shape)[-2:]
     return rows, columns

@@ -1,4 +1,4 @@
-"""Statistics of all elements of a pair or of a plane: totals of each channel, and a map of the differences."""
+"""Statistics of all elements of a pair or plane: totals per channel, and a map of the differences."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ class Cancelled(Exception):  # noqa: N818  no error: the way to stop
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Whole:
-    """Statistics of all elements of a tensor or of a plane, or of those read so far.
+    """Statistics of all elements of a tensor or plane, or of the elements read so far.
 
     Args:
-        shape: Extents of the tensor; rows and columns of a plane.
+        shape: Extents of the tensor, or rows and columns of the plane.
         quant: The backend's quantization.
-        reference_quant: The reference's.
-        axis: Which dimension counts the channels.
-        channels: Facts of each channel.
-        largest: Largest finite difference; 0 if there is none.
-        clipped: The first elements whose reference the backend's codes cannot represent, at most `MOST_PLACES`,
-            numbered in C order; None if there are no codes.
-        pooled: Largest difference by channel and position in it, in at most `POOLED` rows and columns; `UNREAD` where
-            none is known yet. Of a plane by row and column.
-        missing: Elements, the last ones in C order, that are not read yet.
-        place: Which plane of the last two dimensions; None for the whole tensor.
+        reference_quant: The reference's quantization.
+        axis: The channel axis.
+        channels: Statistics of each channel.
+        largest: Largest finite difference; 0 without one.
+        clipped: The first clipped elements, whose reference the backend's codes cannot represent, at most
+            `MOST_PLACES`, by index in C order; None without codes.
+        pooled: Largest difference by channel and position in the channel, or by row and column of a plane, in at most
+            `POOLED` rows and columns; `UNREAD` where no difference is known yet.
+        missing: Number of elements, at the end in C order, that are not read yet.
+        place: Indices of the plane of the last two dimensions; None for the whole tensor.
     """
 
     shape: tuple[int, ...]
@@ -73,22 +73,22 @@ class Whole:
 
     @property
     def so_far(self) -> str:
-        """How much of the elements all this is of; "" if all of them."""
+        """How many of the elements the statistics cover; "" if all."""
         return f"{100 * (self.size - self.missing) // self.size}%" if self.missing else ""
 
     @property
     def nbytes(self) -> int:
-        """Memory it takes."""
+        """Memory in bytes."""
         return self.pooled.nbytes + self.channels.nbytes
 
 
 class Summing:
-    """A tensor on its way through the sums, or one plane of it.
+    """Sums a tensor, or one plane of it, step by step.
 
     Args:
         pair: Both sides.
-        place: Which plane of the last two dimensions: all but the last two numbers of the index of any of its elements.
-            Its rows are its channels, and have no facts of their own. None for the whole tensor.
+        place: The plane of the last two dimensions, as the other numbers of its index. Its rows are treated as
+            channels, without statistics of their own. None for the whole tensor.
     """
 
     def __init__(self, pair: OpenPair, place: tuple[int, ...] | None = None) -> None:
@@ -112,18 +112,18 @@ class Summing:
 
     @property
     def held(self) -> int:
-        """Memory behind the pair."""
+        """Memory that the pair holds, in bytes."""
         return 0 if self._pair is None else self._pair.held
 
     def more(self, cancelled: Callable[[], bool] = lambda: False, *, seconds: float | None = None) -> bool:
-        """Read on, where it was left the last time.
+        """Continue reading where the last call stopped.
 
         Args:
             cancelled: Called after every block; returns whether to stop.
-            seconds: For how long; None for all there is.
+            seconds: Time limit; None reads everything.
 
         Returns:
-            Whether all is read.
+            Whether everything is read.
 
         Raises:
             Cancelled: `cancelled` returned True.
@@ -159,23 +159,23 @@ class Summing:
 
 
 MOST_PLACES = 1000
-"""Clipped elements that are kept: more than anybody walks."""
+"""Maximum number of clipped elements to keep: more than anyone visits."""
 
 MOST_CHANNELS = 1 << 18
-"""Channels up to which each has facts of its own: nobody reads longer lists."""
+"""Maximum number of channels with individual statistics: longer lists are not useful to anyone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ChannelFacts:
-    """Facts of each channel, one array element a channel; no elements at all beyond `MOST_CHANNELS`.
+    """Statistics of each channel, one array element per channel; empty arrays beyond `MOST_CHANNELS` channels.
 
     Args:
         rmse: Root mean square of the difference.
         max_abs: Largest difference; NaN counts as infinite.
-        share: Share of the squared error of the tensor; NaN if that is not finite.
+        share: Share of the tensor's squared error; NaN if that is not finite.
         low, high: Smallest and largest backend value.
-        clipped: Elements whose reference the backend's codes cannot represent; empty if there are no codes.
-        read: Elements that all this is of. The other facts of a channel of which none is read are NaN, or 0.
+        clipped: Number of elements whose reference the backend's codes cannot represent; empty without codes.
+        read: Number of elements read. Statistics of a channel without any are NaN, or 0.
     """
 
     rmse: np.ndarray
@@ -188,18 +188,18 @@ class ChannelFacts:
 
     @property
     def nbytes(self) -> int:
-        """Memory that they take."""
+        """Memory in bytes."""
         return 5 * self.rmse.nbytes + self.clipped.nbytes + self.read.nbytes
 
 
 class ChannelSums:
-    """Takes the blocks of both sides of a tensor.
+    """Sums up blocks of both sides of a tensor.
 
     Args:
-        shape: Extents, one at least.
-        axis: The dimension that counts channels.
-        held: The range of the backend's codes; None if it has no codes.
-        listed: Whether each channel has facts of its own, and the first clipped elements are kept.
+        shape: Extents, at least one.
+        axis: The channel axis.
+        held: The range of the backend's codes; None without codes.
+        listed: Whether each channel gets its own statistics, and the first clipped elements are kept.
     """
 
     def __init__(
@@ -223,7 +223,7 @@ class ChannelSums:
 
     @property
     def places(self) -> tuple[int, ...] | None:
-        """The first clipped elements, numbered in C order; None if there are no codes."""
+        """The first clipped elements, by index in C order; None without codes."""
         return None if self._codes is None else tuple(self._places)
 
     @property
@@ -234,9 +234,9 @@ class ChannelSums:
         """Add a block.
 
         Args:
-            stretch: Where it is.
+            stretch: The position of the block.
             reference: Real values, 1-D, of any type.
-            backend: The other side's.
+            backend: Real values of the backend.
         """
         from qdebug.numerics.affine import dequantize
         from qdebug.numerics.block_error import real_differences
@@ -260,7 +260,7 @@ class ChannelSums:
             self._count(stretch, clipped.reshape(block))
 
     def _count(self, stretch: Stretch, clipped: np.ndarray) -> None:
-        """Count the clipped elements of a block, and keep where the first ones are."""
+        """Count the clipped elements of a block, and keep the positions of the first ones."""
         where = slice(stretch.first, stretch.first + stretch.channels)
         if self._has_channels:
             self._clipped[where] += np.count_nonzero(clipped, axis=(0, 2))
@@ -297,23 +297,23 @@ class ChannelSums:
         )
 
     def map(self) -> np.ndarray:
-        """Return the largest difference by channel and position so far, pooled."""
+        """Return the pooled map of the largest difference by channel and position so far."""
         return self._pooled.map()
 
 
 POOLED = (512, 1024)
-"""Most rows and columns that a map is kept with: more than any terminal has cells."""
+"""Maximum rows and columns of a map: more than any terminal has cells."""
 
 UNREAD = -1.0
-"""Stands where no difference is known yet; no difference is negative."""
+"""Marks positions without a known difference yet. Differences are never negative."""
 
 
 class PooledMap:
-    """The largest difference by row, which one dimension counts, and by position in it; NaN wins.
+    """The largest difference by row (an index along one dimension) and by position in the row; NaN wins.
 
     Args:
-        shape: Extents, one at least.
-        axis: The dimension that counts the rows.
+        shape: Extents, at least one.
+        axis: The dimension of the rows.
     """
 
     def __init__(self, shape: tuple[int, ...], axis: int) -> None:
@@ -329,8 +329,8 @@ class PooledMap:
         """Add a block.
 
         Args:
-            stretch: Where it is, by rows as by channels.
-            error: Sizes of its differences, of the stretch's rows, channels and inner elements.
+            stretch: The position of the block, with rows as its channels.
+            error: Absolute differences with the stretch's rows, channels and inner elements.
         """
         outer, within = divmod(stretch.start, self._extent * self._inner)
         first = outer * self._inner + within % self._inner

@@ -1,4 +1,4 @@
-"""Extremes, means and histograms of the two sides of a pair, for display."""
+"""Extremes, means and histograms of both sides of a pair, for display."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ if TYPE_CHECKING:  # the screen is drawn before any of this is needed
 __all__ = ["BINS", "SideValues", "ValueFacts", "value_facts"]
 
 BINS = 96
-"""Bins of a histogram: more than any panel shows, so that each width can sum them up."""
+"""Number of histogram bins: more than any panel shows, so that bins can be summed for any width."""
 
 _BLOCK = 1 << 15
 _SAFE = 400
-"""Exponents up to which values are taken as they are."""
+"""Maximum exponent of values that are used unscaled."""
 _EXPONENT = 1000
-"""Of a power of 2 by which values are multiplied: itself and its inverse are normal numbers."""
+"""Exponent of a power of 2 for scaling values; it and its inverse are normal numbers."""
 _AROUND = 2.0**-20
-"""How much wider than the value that all have a histogram is, in parts of it: 0.5 more or less may be none."""
+"""Relative half-width of a histogram around a single value. An absolute half-width of 0.5 might vanish in rounding."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SideValues:
-    """Facts of one tensor's values.
+    """Statistics of one tensor's values.
 
     Args:
         low, high, mean, std: Of the finite values; None if there are none.
-        nan: How many are NaN.
-        infinite: How many are infinite.
-        counts: Histogram of the finite values over the common range, `BINS` bins.
+        nan: Number of NaN values.
+        infinite: Number of infinite values.
+        counts: Histogram of the finite values over the shared range, with `BINS` bins.
     """
 
     low: float | None
@@ -50,7 +50,7 @@ class SideValues:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValueFacts:
-    """Facts of both sides, over one range of values.
+    """Statistics of both sides, over a shared range of values.
 
     Args:
         reference: The reference's values.
@@ -70,7 +70,7 @@ def value_facts(pair: OpenPair) -> ValueFacts:
     """Summarise both sides of a pair, block by block.
 
     Args:
-        pair: Both sides; nothing of it stays in memory.
+        pair: Both sides; nothing of them is kept in memory.
     """
     sides = _Side(), _Side()
     for part in _blocks(pair):
@@ -93,7 +93,7 @@ def value_facts(pair: OpenPair) -> ValueFacts:
 
 
 def _blocks(pair: OpenPair) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield both sides as float64, stretch by stretch, each time in the same two arrays."""
+    """Yield both sides as float64, range by range, reusing the same two arrays."""
     wide = np.empty((2, min(_BLOCK, pair.size)))
     for start in range(0, pair.size, _BLOCK):
         checkpoint()
@@ -109,16 +109,16 @@ def _finite(values: np.ndarray) -> np.ndarray:
 
 
 def _unit(low: float, high: float) -> float:
-    """Return the power of 2 that brings values near to 1, where a square or a width would be too large or too small."""
+    """Return the power of 2 that brings values close to 1 if their squares or widths would overflow or underflow."""
     exponent = int(np.frexp(max(abs(low), abs(high)))[1])
     return 1.0 if abs(exponent) < _SAFE else 2.0 ** -min(max(exponent, -_EXPONENT), _EXPONENT)
 
 
 class _Side:
-    """Extremes, mean and spread of the finite values of a side: first all are seen, then all are added.
+    """Extremes, mean and deviation of a side's finite values: one pass for the extremes, one for the sums.
 
-    The sums are of distances from the middle between the extremes. The extremes are among them, so that little is lost
-    of the spread where the mean of the distances is taken off.
+    Sums are computed over distances from the midpoint of the extremes. Since the extremes are included, little of the
+    deviation cancels when the mean distance is subtracted.
     """
 
     def __init__(self) -> None:

@@ -1,1 +1,1 @@
-"""The node list without widgets: rows as columns, filter, order, where the cursor is and has been."""
+"""The node list without widgets: rows as columns, filter, order, and the history of the cursor."""

@@ -15,13 +15,13 @@ __all__ = ["ColumnLayout", "ListColumn", "header_cells", "lay_out", "mark", "met
 
 _NAME_LEAST = 24
 _NAME_AMPLE = 40
-"""Cells of a name that only the first column beside the important ones may take from it."""
+"""Cells of a name that only the first optional column may take over."""
 _NAME_FLOOR = 8
 _NAME_MOST = 72
 _INTRODUCED_FROM = 60
 _OWN = 12
 _MARKED = "'"
-"""Sign of a node that the user has marked."""
+"""Symbol of a node that the user has marked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +31,8 @@ class ListColumn:
     Args:
         key: Identifies it.
         title: Its heading.
-        width: Cells it takes.
-        right: Whether it is aligned to the right.
+        width: Width in cells.
+        right: Whether it is right-aligned.
         sort: The order of `navigator.SORTS` that its heading marks; "" for none.
     """
 
@@ -45,12 +45,12 @@ class ListColumn:
 
 @dataclass(frozen=True, slots=True)
 class ColumnLayout:
-    """Columns that fit into a width.
+    """The columns that fit in a width.
 
     Args:
         columns: From left to right.
-        before: How many optional columns are left out on the left.
-        after: How many on the right.
+        before: Number of optional columns left out on the left.
+        after: Number of optional columns left out on the right.
     """
 
     columns: tuple[ListColumn, ...]
@@ -64,7 +64,7 @@ class ColumnLayout:
 
 
 def _optional(navigator: Navigator) -> list[ListColumn]:
-    """Return the columns beside the ones always shown, most important first."""
+    """Return the optional columns, most important first."""
     shown = {navigator.metric, "introduced"}
     more = [name for name in METRIC_CHOICES if name not in shown] if navigator.sample is None else []
     parts = [
@@ -88,12 +88,12 @@ def _optional(navigator: Navigator) -> list[ListColumn]:
 
 
 def lay_out(navigator: Navigator, width: int, *, offset: int = 0) -> ColumnLayout:
-    """Choose the columns for a width: the important ones always, the others as far as they fit.
+    """Choose the columns for a width: always the important ones, and as many others as fit.
 
     Args:
-        navigator: Metric and sample that are shown.
-        width: Cells for a line.
-        offset: How many optional columns to leave out on the left.
+        navigator: The navigator, with its metric and sample.
+        width: Cells per line.
+        offset: Number of optional columns to leave out on the left.
     """
     digits = max(3, len(str(max(navigator.table.size - 1, 0))))
     name_wanted = min(max(navigator.table.usual_name, 4), _NAME_MOST)
@@ -136,7 +136,7 @@ def mark(table: NodeTable, row: int, state: int, first: int | None, *, marked: b
 
 
 def row_cells(navigator: Navigator, row: int, layout: ColumnLayout, glyphs: GlyphSet) -> list[str]:
-    """Return the text of each cell of a row, each exactly as wide as its column; the mark column is left blank."""
+    """Return the text of each cell of a row, exactly as wide as its column. The mark column is left blank."""
     cells = []
     for column in layout.columns:
         text = _text(navigator, row, column.key)
@@ -150,7 +150,7 @@ def row_cells(navigator: Navigator, row: int, layout: ColumnLayout, glyphs: Glyp
 
 
 def header_cells(navigator: Navigator, layout: ColumnLayout, glyphs: GlyphSet) -> Sequence[str]:
-    """Return the headings, each as wide as its column; the one that the list is sorted by carries an arrow."""
+    """Return the headings, each as wide as its column. The heading of the sort column has an arrow."""
     cells = []
     for column in layout.columns:
         title = column.title
@@ -162,12 +162,12 @@ def header_cells(navigator: Navigator, layout: ColumnLayout, glyphs: GlyphSet) -
 
 
 def metric_text(table: NodeTable, row: int, key: str, sample: int | None = None) -> str:
-    """Return the text of a cell of a row; "" until the row is compared.
+    """Return the text of a row's cell; "" until the row is compared.
 
     Args:
         table: The rows.
         row: The row.
-        key: A metric, or a number of the node's own; of one sample a metric that samples have.
+        key: A metric, or another number of the node; for a single sample, a metric that is known per sample.
         sample: One sample; None for all.
     """
     result = table.results[row]

@@ -1,6 +1,6 @@
-"""The error profile: one metric along the topological order on a logarithmic axis, as lines of styled characters.
+"""The error profile: one metric in topological order on a logarithmic axis, as lines of styled characters.
 
-An SQNR is drawn as in any plot, more dB higher; of other metrics the larger error is higher.
+An SQNR is drawn as usual, with more dB higher up. Other metrics are drawn with larger errors higher up.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from qdebug.tui.nodes.rows import State, severity
 __all__ = ["LABEL", "Axis", "ErrorProfile", "choose_axis", "column_to_row"]
 
 LABEL = 10
-"""Cells left of the plot."""
+"""Cells to the left of the plot."""
 
 _TITLES = {"sqnr_db": "SQNR", "cosine": "1-cos"}
 _STEPS = {True: (1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0), False: (0.25, 0.5, 1.0, 2.0, 3.0, 4.0)}
 _MOST_ROWS_SPAN = {True: 120.0, False: 9.0}
-"""Span of the axis from the largest error on; smaller errors are drawn at its other end."""
+"""Span of the axis, starting at the largest error. Smaller errors are drawn at its far end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +33,9 @@ class Axis:
     """A vertical axis.
 
     Args:
-        bottom: Value at the foot of the lowest line.
+        bottom: Value at the bottom of the lowest line.
         step: Difference from one line of text to the next.
-        decibels: Whether values are an SQNR in dB; else decimal logarithms of an error.
+        decibels: Whether values are an SQNR in dB; otherwise they are decimal logarithms of an error.
     """
 
     bottom: float
@@ -43,7 +43,7 @@ class Axis:
     decibels: bool
 
     def label(self, line: int) -> str:
-        """Return the value at the foot of a line, counted from the lowest."""
+        """Return the value at the bottom of a line, counted from the lowest line."""
         level = self.bottom + line * self.step
         if self.decibels:
             return f"{level + 0.0:.0f} dB"
@@ -52,7 +52,7 @@ class Axis:
         return f"{digit:.0f}e{exponent}"
 
     def dots(self, values: np.ndarray, rows: int) -> np.ndarray:
-        """Return heights in dots of a quarter line: at least 1 for a finite value, 0 for minus infinity and NaN."""
+        """Return heights in dots of a quarter line: at least 1 for finite values, 0 for minus infinity and NaN."""
         with np.errstate(invalid="ignore"):
             heights = np.ceil((values - self.bottom) / self.step * 4)
         heights = np.clip(np.nan_to_num(heights, nan=0.0, posinf=4.0 * rows, neginf=0.0), 0, 4 * rows)
@@ -62,13 +62,13 @@ class Axis:
 
 
 def choose_axis(values: np.ndarray, rows: int, *, decibels: bool, limit: float | None = None) -> Axis:
-    """Choose an axis with round labels that holds the worst values and the limit.
+    """Choose an axis with round labels that includes the worst values and the limit.
 
     Args:
         values: SQNR in dB, or decimal logarithms of an error.
         rows: Lines of text, at least 1.
-        decibels: Whether they are an SQNR.
-        limit: A limit to keep in view.
+        decibels: Whether the values are an SQNR.
+        limit: A limit to keep visible.
     """
     finite = values[np.isfinite(values)]
     ends = [float(finite.min()), float(finite.max())] if len(finite) else []
@@ -93,12 +93,12 @@ def choose_axis(values: np.ndarray, rows: int, *, decibels: bool, limit: float |
 
 
 def _floor(value: float, step: float) -> float:
-    """Return the largest multiple of a step below a value, so that the value itself has some height."""
+    """Return the largest multiple of a step below a value, so that the value itself has a visible height."""
     return (math.ceil(value / step - 1e-9) - 1) * step
 
 
 def column_to_row(column: int, width: int, size: int) -> int | None:
-    """Return the first table row drawn at a column of the profile; None on the axis or beyond the plot."""
+    """Return the first table row drawn at a column of the profile; None on the axis or outside the plot."""
     cells = width - LABEL - 1
     cell = column - LABEL - 1
     if not 0 <= cell < cells or not size:
@@ -108,7 +108,7 @@ def column_to_row(column: int, width: int, size: int) -> int | None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Plot:
-    """The cached part of the profile: the lines above the marks, and the states of the rows in each cell."""
+    """The cached part of the profile: the lines above the marks, and the row states in each cell."""
 
     lines: Sequence[Sequence[Piece]]
     failing: np.ndarray
@@ -120,7 +120,7 @@ _NONE = np.zeros(0, dtype=bool)
 
 
 class ErrorProfile:
-    """Draws the profile; moving the cursor redraws the marks alone."""
+    """Draws the profile. Moving the cursor redraws only the marks."""
 
     def __init__(self) -> None:
         self._drawn: tuple[object, ...] = ()
@@ -132,14 +132,14 @@ class ErrorProfile:
         """Draw the profile.
 
         Args:
-            navigator: Table, metric, sample and cursor.
-            width: Cells of a line, at least 20.
-            height: Lines, at least 3; the last one is the line of marks.
-            glyphs: Characters to draw with.
-            limit: The least SQNR in dB that is allowed, if there is such a limit.
+            navigator: The navigator, with its table, metric, sample and cursor.
+            width: Cells per line, at least 20.
+            height: Lines, at least 3; the last one holds the marks.
+            glyphs: Characters for drawing.
+            limit: The minimum allowed SQNR in dB, if there is a limit.
 
         Returns:
-            `height` lines of pieces, each at most `width` cells.
+            `height` lines of pieces, each at most `width` cells wide.
         """
         table = navigator.table
         if not table.ordered:
@@ -178,13 +178,13 @@ def _plot(navigator: Navigator, cells: int, rows: int, glyphs: GlyphSet, limit: 
 
 
 def _pooled(there: np.ndarray, cells: int) -> np.ndarray:
-    """Tell which cells hold any of some rows; two columns of dots share a cell."""
+    """Return which cells contain any of the rows. Two columns of dots share a cell."""
     pooled: np.ndarray = pool(pool(there, 2 * cells), cells)
     return pooled
 
 
 def _outline(texts: Sequence[str]) -> list[str]:
-    """Keep the uppermost character of each column of an area, so that it is a line with room for the limit below."""
+    """Keep only the topmost character of each column of an area, which leaves room for the limit below the outline."""
     covered = [False] * len(texts[0])
     lines = []
     for text in texts:
@@ -194,14 +194,14 @@ def _outline(texts: Sequence[str]) -> list[str]:
 
 
 def _limit_line(text: str, glyphs: GlyphSet) -> str:
-    """Fill the empty part of a line with the limit, named once where there is room."""
+    """Fill the empty part of a line with the limit, labelled once if there is room."""
     line = text.replace(" ", glyphs.limit)
     word = glyphs.limit * 2 + "limit" + glyphs.limit
     return line.replace(glyphs.limit * len(word), word, 1)
 
 
 def _stretches(text: str, bad: np.ndarray, glyphs: GlyphSet) -> Sequence[Piece]:
-    """Cut a line of the plot where its style changes."""
+    """Split a line of the plot where its style changes."""
     quiet = f" {glyphs.limit}limt"
     return merged(
         [
@@ -212,7 +212,7 @@ def _stretches(text: str, bad: np.ndarray, glyphs: GlyphSet) -> Sequence[Piece]:
 
 
 def _marks(navigator: Navigator, plot: _Plot, glyphs: GlyphSet) -> list[Piece]:
-    """Draw the line under the plot: failures, acknowledged ones, the first divergence and the cursor."""
+    """Draw the line below the plot: failures, acknowledged rows, the first divergence and the cursor."""
     table, cells = navigator.table, len(plot.failing)
     failing, excused, pending = plot.failing, plot.excused, plot.pending
     if table.ordered * 2 <= cells:  # a node has several cells, and one mark
@@ -238,7 +238,7 @@ def _marks(navigator: Navigator, plot: _Plot, glyphs: GlyphSet) -> list[Piece]:
 
 
 def _cell(row: int, cells: int, size: int, *, left: bool = False) -> int:
-    """Return the cell in which a row is drawn: its middle, where it covers several, or its left end."""
+    """Return the cell in which a row is drawn: the middle or the left end of the cells that it covers."""
     columns = 2 * cells
     if size >= columns:
         starts = np.arange(columns) * size // columns

@@ -43,10 +43,10 @@ TEXTS = {
     "state": "status in a word",
     "explained": "arithmetic that reproduces it",
 }
-"""Fields that are compared with a text: = the whole, ~ a regular expression."""
+"""Fields that are compared with a text: = matches the whole text, ~ a regular expression."""
 
 FLAGS = ("failing", "cost", "missing", "pending", "marked", "acknowledged", "explained", "quantized")
-"""What `is=` can ask; `cost` is for nodes within their limit, at a cost."""
+"""Values for `is=`; `cost` is for nodes that are within their limit at a cost."""
 
 _COLUMNS = {
     "sqnr": "sqnr_db",
@@ -70,7 +70,7 @@ _ALSO = {
     "reference_tensor": "ref",
     "status": "state",
 }
-"""Fields by what the list's headings and the keys of the JSON call them, and by short words."""
+"""Aliases of fields: headings of the list, keys of the JSON, and short words."""
 _TOKEN = re.compile(r"\s*(?:(<=|>=|!=|==|[=<>~])|([&|!()])|'([^']*)'?|([^\s&|!()<>=~']+))")
 _COMPARE: dict[str, Callable[[np.ndarray, float], np.ndarray]] = {
     "<": np.less,
@@ -83,14 +83,14 @@ _COMPARE: dict[str, Callable[[np.ndarray, float], np.ndarray]] = {
 }
 _SHARES = ("clipped", "at_ends")
 _UNITS = {"sqnr": "dB$", "worst_db": "dB$", "lsb": "LSB$"}
-"""What may stand behind a number, as it stands on the screen."""
+"""Units that may follow a number, as they do on the screen."""
 _LAST_WORD = re.compile(r"[^\s&|!()<>=~']+$")
 _SIGNS = ("<", ">", "=", "~", "!=")
 _DEEPEST = 50
 
 
 class FilterError(ValueError):
-    """The expression cannot be read, or not yet."""
+    """The expression cannot be parsed, or is incomplete."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,30 +102,30 @@ class _Token:
 def filter_rows(
     expression: str, table: NodeTable, *, sample: int | None = None, marked: Sequence[int] = ()
 ) -> np.ndarray:
-    """Tell for each row whether an expression holds.
+    """Return for each row whether an expression holds.
 
-    Terms are `FIELD OP VALUE` or a part of a name, joined by & (and), | (or), ! (not) and parentheses. What is
-    unknown (not computed, not applicable) fits no comparison.
+    Terms are `FIELD OP VALUE` or a part of a name, joined by & (and), | (or), ! (not) and parentheses. Unknown values
+    (not computed, not applicable) never match a comparison.
 
     Args:
-        expression: Not empty.
+        expression: The expression, not empty.
         table: The rows.
-        sample: The sample whose numbers and states count; None for all.
+        sample: The sample whose numbers and states are used; None for all.
         marked: Rows that the user marked.
 
     Returns:
         One bool for each row.
 
     Raises:
-        FilterError: The expression cannot be read; the message says what is expected.
+        FilterError: The expression cannot be parsed; the message states what is expected.
     """
     return _Reader(_tokens(expression), table, sample, marked).read()
 
 
 def beginnings(expression: str) -> Iterator[str]:
-    """Yield an expression and its valid beginnings, the longest first, for use while it is typed.
+    """Yield an expression and its valid prefixes, longest first, for use while it is typed.
 
-    What ends within a name, or in the name of a field whose comparison is still to come, is none of them.
+    A prefix is not valid if it ends inside a name, or after a field name without its comparison.
     """
     yield expression
     for end in range(len(expression) - 1, -1, -1):
@@ -136,14 +136,14 @@ def beginnings(expression: str) -> Iterator[str]:
 
 
 def begun_field(expression: str) -> str | None:
-    """Return a comparison with the field whose name an expression ends in the beginning of; None if there is none."""
+    """Return a comparison with the field that an expression ends in the middle of naming; None if it does not."""
     name = _last_name(expression).lower()
     examples = [*(f"{field}>1" for field in NUMBERS), *(f"{field}~conv" for field in TEXTS), f"is={FLAGS[0]}"]
     return next((example for example in examples if example.startswith(name)), None) if name else None
 
 
 def _last_name(expression: str) -> str:
-    """Return the word at the end of an expression, unless it is the value of a comparison; "" if there is none."""
+    """Return the word at the end of an expression, unless it is the value of a comparison; else ""."""
     text = expression.rstrip()
     word = _LAST_WORD.search(text)
     if word is None or text[: word.start()].rstrip().endswith(_SIGNS):
@@ -165,7 +165,7 @@ def _tokens(expression: str) -> list[_Token]:
 
 
 class _Reader:
-    """Reads an expression by recursive descent and applies it on the way."""
+    """Parses an expression by recursive descent and evaluates it at the same time."""
 
     def __init__(self, tokens: Sequence[_Token], table: NodeTable, sample: int | None, marked: Sequence[int]) -> None:
         self._tokens, self._table, self._sample, self._marked = tokens, table, sample, marked

@@ -1,4 +1,4 @@
-"""The user's place: cursor, order, search, metric and sample. Every move returns a message."""
+"""The user's position: cursor, order, search, metric and sample. Every move returns a message."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _KEPT = 500
 
 
 class Trail:
-    """Rows in the order of the jumps to them, like the history of a browser; and marks."""
+    """The history of jumps between rows, like a browser's, and the marks."""
 
     def __init__(self) -> None:
         self._rows: list[int] = []
@@ -30,11 +30,11 @@ class Trail:
 
     @property
     def rows(self) -> tuple[int, ...]:
-        """The way that led to where the user is, oldest first."""
+        """The path to the user's current position, oldest row first."""
         return tuple(self._rows[: self._at + 1])
 
     def jumped(self, start: int, target: int) -> None:
-        """Record a jump; the history ahead is dropped."""
+        """Record a jump, and drop the history ahead of it."""
         del self._rows[self._at + 1 :]
         for row in (start, target):
             if not self._rows or self._rows[-1] != row:
@@ -43,11 +43,11 @@ class Trail:
         self._at = len(self._rows) - 1
 
     def step(self, direction: int, row: int) -> int | None:
-        """Go back or forward; None at either end.
+        """Go back or forward in the history; None at either end.
 
         Args:
             direction: -1 for back, 1 for forward.
-            row: Where the user is, who may have moved on since the last jump.
+            row: The user's current row, which may differ from the target of the last jump.
         """
         if direction < 0 and self._rows and self._rows[self._at] != row:
             return self._rows[self._at]
@@ -57,10 +57,10 @@ class Trail:
         return self._rows[self._at]
 
     def moved(self, row_of: Callable[[int], int | None]) -> Trail:
-        """Return the same trail over another table.
+        """Return the same trail for a different table.
 
         Args:
-            row_of: Gives the new number of a row; None if it is gone.
+            row_of: Returns the new number of a row; None if the row no longer exists.
         """
         trail = Trail()
         rows = [(at, row_of(row)) for at, row in enumerate(self._rows)]
@@ -72,7 +72,7 @@ class Trail:
         return trail
 
     def toggle(self, row: int) -> bool:
-        """Mark a row, or take its mark away; tell whether it is marked now."""
+        """Mark or unmark a row. Return whether it is now marked."""
         if row in self.marks:
             self.marks.remove(row)
             return False
@@ -81,7 +81,7 @@ class Trail:
         return True
 
     def note(self, row: int, text: str) -> None:
-        """Put a note on a row, which marks it; "" takes note and mark away."""
+        """Add a note to a row, which also marks it; "" removes note and mark."""
         if bool(text) != (row in self.marks):
             self.toggle(row)
         self.notes.pop(row, None)
@@ -89,15 +89,15 @@ class Trail:
             self.notes[row] = text
 
     def next_mark(self, row: int) -> int | None:
-        """Return the next marked row, around the end; None if nothing is marked."""
+        """Return the next marked row, wrapping around at the end; None if nothing is marked."""
         return next((mark for mark in self.marks if mark > row), self.marks[0] if self.marks else None)
 
 
 SORTS = ("order", "metric", "introduced", "clipped", "state", "name", "op")
-"""What the list can be sorted by; "order" is the topological order."""
+"""Sort keys of the list; "order" is the topological order."""
 
 _LOOKED_AT = 4000
-"""Matches of a search among which the best one is looked for."""
+"""Maximum number of search matches among which the best one is chosen."""
 _SORT_TITLES: Mapping[str, tuple[str, tuple[str, str] | None]] = {
     "order": ("topological order", None),
     "introduced": ("introduced error", ("most", "least")),
@@ -106,16 +106,16 @@ _SORT_TITLES: Mapping[str, tuple[str, tuple[str, str] | None]] = {
     "name": ("name", None),
     "op": ("operator", None),
 }
-"""What each order is called, and what comes first in it, and first where it is turned around."""
+"""The title of each sort key, and which values come first in normal and in reverse order."""
 
 
 class Navigator:
-    """Moves over a node table.
+    """Moves through a node table.
 
     Args:
         table: The rows.
         samples: Number of samples of the recordings.
-        steps: Number of steps of a stateful net.
+        steps: Number of steps of a stateful network.
     """
 
     def __init__(self, table: NodeTable, *, samples: int = 1, steps: int = 1) -> None:
@@ -132,7 +132,7 @@ class Navigator:
         self.trail = Trail()
         self._mask: np.ndarray | None = None
         self._moved: tuple[int, int] | None = None
-        """Where the cursor was when a filter hid it, and where the filter put it."""
+        """Where the cursor was when a filter hid its row, and where the filter moved it."""
         self.matches = np.zeros(0, dtype=np.int64)
         self.order = np.arange(table.size, dtype=np.int32)
         self._place = self.order.copy()
@@ -141,7 +141,7 @@ class Navigator:
         self.arranged = 0
 
     def take_over(self, before: Navigator) -> None:
-        """Stand where another navigator stood, over an older table of the same net."""
+        """Restore the position of another navigator, which used an older table of the same network."""
         for name in ("metric", "sort", "reversed", "filter"):
             setattr(self, name, getattr(before, name))
         self.sample = before.sample if before.sample is None or before.sample < self.samples else None
@@ -155,22 +155,22 @@ class Navigator:
             self.cursor = here
 
     def _same(self, before: Navigator, row: int) -> int | None:
-        """Return the row of the tensor that another table has in a row; None if there is none."""
+        """Return the row of the tensor that another table has in the given row; None if it is not in this table."""
         return self.table.row_like(before.table.rows[row])
 
     @property
     def place(self) -> int:
-        """The cursor's line in the list as it is sorted and filtered; -1 if the filter hides it."""
+        """The cursor's line in the sorted and filtered list; -1 if the filter hides its row."""
         return int(self._place[self.cursor]) if self.table.size else 0
 
     @property
     def number(self) -> int:
-        """The number of the row under the cursor among all that are asked about."""
+        """The number of the row under the cursor among all rows that can be requested."""
         return self.table.first + self.cursor
 
     @property
     def lines(self) -> int:
-        """How many rows the list shows."""
+        """Number of rows that the list shows."""
         return len(self.order)
 
     def line_to_row(self, line: int) -> int:
@@ -188,7 +188,7 @@ class Navigator:
         return ""
 
     def edge(self, direction: int) -> str:
-        """Move to the first or the last line, with a stop before rows that have no place in the order."""
+        """Move to the first or last line, stopping first at the boundary of rows without a place in the order."""
         ours = self.order[self.order < self.table.ordered]
         others = self.lines - len(ours)
         in_order = self.sort == SORTS[0] and not self.reversed
@@ -204,12 +204,15 @@ class Navigator:
         self.cursor = row
 
     def put(self, row: int) -> str:
-        """Put the cursor on a row; there is nothing to say of it."""
+        """Put the cursor on a row. Return an empty message."""
         self.cursor = row
         return ""
 
     def jump(self, row: int) -> str:
-        """Go to a row and remember where from; a filter that hides it is cleared, which is said."""
+        """Go to a row, and add the jump to the history.
+
+        A filter that hides the row is cleared, and the message says so.
+        """
         self.trail.jumped(self.cursor, row)
         self.cursor = row
         if self.place >= 0:
@@ -229,7 +232,7 @@ class Navigator:
         return f"{'back' if direction < 0 else 'forward'} at {self._name(row)}" + (", filter cleared" if hidden else "")
 
     def mark(self) -> str:
-        """Mark the row under the cursor, or take its mark away."""
+        """Mark or unmark the row under the cursor."""
         if not self.table.size:
             return "there is no node to mark"
         marked = self.trail.toggle(self.cursor)
@@ -250,13 +253,16 @@ class Navigator:
         return f"mark {at} of {len(self.trail.marks)}{self.jump(row)}{text}"
 
     def note(self, node: str, text: str) -> None:
-        """Put a note on the first row of a node; "" takes it away."""
+        """Add a note to the first row of a node; "" removes it."""
         row = self.table.find(node)
         if row is not None:
             self.trail.note(row, text)
 
     def block(self, direction: int) -> str:
-        """Go to the first row of the next or previous block: the part of the names before the last slash or dot."""
+        """Go to the first row of the next or previous block.
+
+        A block is the part of a name before the last slash or dot.
+        """
         names = self.table.names
         here = _scope(names[self.cursor]) if names else ""
         rows = range(self.cursor + 1, self.table.size) if direction > 0 else range(self.cursor - 1, -1, -1)
@@ -290,7 +296,7 @@ class Navigator:
         return ""
 
     def failing_from_here(self, direction: int) -> int | None:
-        """Return the next or previous failing row that the filter lets through; None if there is none so far."""
+        """Return the next or previous failing row that the filter shows; None if there is none so far."""
         rows = self.table.failing(self.sample)
         if self._mask is not None:
             rows = rows[self._mask[rows]]
@@ -298,7 +304,7 @@ class Navigator:
         return int(rows[0] if direction > 0 else rows[-1]) if len(rows) else None
 
     def match(self, direction: int) -> str:
-        """Go to the next or previous match of the search, in the list's order and around its end."""
+        """Go to the next or previous match of the search, in the list's order and wrapping around."""
         if not self.pattern:
             return self.failing(direction)
         if not len(self.matches):
@@ -315,7 +321,7 @@ class Navigator:
         return f"match {at} of {len(places)}" + (", around the end" if around else "")
 
     def is_match(self, row: int) -> bool:
-        """Tell whether a row matches the search."""
+        """Return whether a row matches the search."""
         at = int(np.searchsorted(self.matches, row))
         return at < len(self.matches) and int(self.matches[at]) == row
 
@@ -324,7 +330,7 @@ class Navigator:
 
         Args:
             pattern: As in `NodeTable.search`; "" clears the search.
-            start: Row where the search began.
+            start: Row at which the search began.
         """
         self.pattern = pattern
         self.cursor = start
@@ -355,7 +361,7 @@ class Navigator:
         return f"{numbers.grouped(len(places))} {'match' if len(places) == 1 else 'matches'}{is_hit}"
 
     def _found_in(self, pattern: str, at: int) -> str:
-        """Say which tensor of a row a search has found; "" where the name or operator shows it."""
+        """Return which tensor of a row the search found; "" if the name or operator shows it."""
         row = self.table.rows[at]
         text = pattern.strip("~'").lower()
         shown = f"{self.table.names[at]}\n{row.op}".lower()
@@ -364,7 +370,7 @@ class Navigator:
 
     @property
     def finds(self) -> bool:
-        """Whether the search has a match that the filter does not hide."""
+        """Whether the search has a match that the filter shows."""
         return bool(len(self._match_places()))
 
     def _match_places(self) -> np.ndarray:
@@ -372,10 +378,10 @@ class Navigator:
         return places[places >= 0]
 
     def choose_filter(self, expression: str) -> str:
-        """Show only the rows for which an expression holds; "" shows all.
+        """Show only the rows that match an expression; "" shows all.
 
         Raises:
-            FilterError: The expression cannot be read; the filter stays as it was.
+            FilterError: The expression cannot be parsed. The filter stays unchanged.
         """
         self._mask = self._holds(expression) if expression.strip() else None
         self.filter = expression.strip()
@@ -388,13 +394,13 @@ class Navigator:
         return f"{numbers.grouped(self.lines)} of {numbers.grouped(self.table.size)} nodes"
 
     def choose_filter_so_far(self, text: str) -> tuple[str, str]:
-        """Show the rows that fit as much of a text as can be read.
+        """Show the rows that match as much of a text as can be parsed.
 
         Args:
-            text: An expression that may not be finished.
+            text: An expression that may be incomplete.
 
         Returns:
-            How many rows these are, and what the text wants before all of it can be read; "" if it can be.
+            The number of rows as text, and what is missing before the whole text can be parsed; "" if nothing is.
         """
         fitting = problem = ""
         for beginning in beginnings(text):
@@ -409,11 +415,11 @@ class Navigator:
         return fitting, problem
 
     def before_filter(self) -> int:
-        """Return the row that a filter moved the cursor from; where it is, if it was moved since, or by none."""
+        """Return the row that the filter moved the cursor from; the current row if the filter did not move it."""
         return self._moved[0] if self._moved is not None and self._moved[1] == self.cursor else self.cursor
 
     def came_from(self, row: int) -> None:
-        """Let taking the filter back lead to this row, if the cursor is not moved meanwhile."""
+        """Make undoing the filter return to this row, unless the cursor is moved meanwhile."""
         self._moved = (row, self.cursor) if self.filter and row != self.cursor else None
 
     def clear_filter(self) -> None:
@@ -422,7 +428,7 @@ class Navigator:
         self.arrange()
 
     def take_filter_back(self) -> str:
-        """Show all rows, with the cursor where it was before the filter if it has not been moved since; say so."""
+        """Show all rows and report it. The cursor returns to its row before the filter, if it was not moved since."""
         moved, cleared = self._moved, f"filter {safe_text(self.filter, limit=40)!r} cleared"
         self.clear_filter()
         if moved is None or moved[1] != self.cursor:
@@ -438,7 +444,7 @@ class Navigator:
         return self.sort_by(SORTS[(SORTS.index(self.sort) + direction) % len(SORTS)])
 
     def sort_by(self, sort: str) -> str:
-        """Sort by a column; the other way round if the list is sorted by it already."""
+        """Sort by a column. If the list is already sorted by it, reverse the order."""
         if sort == self.sort:
             return self.reverse()
         self.sort, self.reversed = sort, False
@@ -446,7 +452,7 @@ class Navigator:
         return f"sorted by {self.sort_title()}"
 
     def reverse(self) -> str:
-        """Turn the order around."""
+        """Reverse the order."""
         self.reversed = not self.reversed
         self.arrange()
         return f"sorted by {self.sort_title()}"
@@ -465,7 +471,7 @@ class Navigator:
         return self.choose_metric(choices[(choices.index(self.metric) + 1) % len(choices)])
 
     def choose_metric(self, metric: str) -> str:
-        """Show a metric of `METRIC_CHOICES`."""
+        """Show one of `METRIC_CHOICES`."""
         choices = METRIC_CHOICES if self.sample is None else SAMPLE_METRICS
         if metric not in choices:
             return f"{metric_title(metric)} is not known of a single sample; 9 chooses all of them"
@@ -476,7 +482,7 @@ class Navigator:
         return f"metric {metric_title(self.metric)}; the list knows {len(choices)} metrics of a single sample"
 
     def step_sample(self, direction: int) -> str:
-        """Look at the next or previous sample; before the first one there are all samples together."""
+        """Select the next or previous sample. Before the first sample come all samples together."""
         target = (-1 if self.sample is None else self.sample) + direction
         if self.samples == 1:
             return "there is one sample only"
@@ -485,7 +491,7 @@ class Navigator:
         return self.choose_sample(None if target < 0 else target)
 
     def next_step(self, direction: int) -> str:
-        """Look at the elements of the next or previous step of a stateful net; the metrics are of all steps."""
+        """Select the next or previous step of a stateful network for the elements. The metrics cover all steps."""
         if self.steps == 1:
             return "the recordings have one step a sample"
         if not 0 <= self.step + direction < self.steps:
@@ -494,7 +500,7 @@ class Navigator:
         return f"elements of step {self.step} of 0..{self.steps - 1}; the metrics are of all steps"
 
     def choose_sample(self, sample: int | None) -> str:
-        """Look at one sample, or at all of them with None."""
+        """Select one sample, or all samples with None."""
         self.sample = sample
         label = "all samples" if sample is None else f"sample {sample} of 0..{self.samples - 1}"
         if sample is not None and self.metric not in SAMPLE_METRICS:
@@ -504,7 +510,7 @@ class Navigator:
         return label
 
     def refresh(self) -> bool:
-        """Sort anew if results came in and the order depends on them; tell whether the order may have changed."""
+        """Sort again if new results affect the order. Return whether the order may have changed."""
         static = self.sort in {"order", "name", "op"} and not self.filter
         if static or self._sorted_version == self.table.version:
             return False
@@ -512,14 +518,14 @@ class Navigator:
         return True
 
     def arrange(self) -> None:
-        """Filter and sort the rows; the cursor stays on its row."""
+        """Filter and sort the rows. The cursor stays on its row."""
         if self.filter:
             with suppress(FilterError):  # a field that a single sample does not know: the last answer stays
                 self._mask = self._holds(self.filter)
         self._put_in_order()
 
     def _put_in_order(self) -> None:
-        """Sort the rows that the filter lets through."""
+        """Sort the rows that the filter shows."""
         self._sorted_version = self.table.version
         self.arranged += 1
         order = self._sorted()
@@ -528,7 +534,7 @@ class Navigator:
         self._place[self.order] = np.arange(len(self.order))
 
     def _sorted(self) -> np.ndarray:
-        """Return the rows in order, unknown values last in either direction."""
+        """Return the sorted rows, with unknown values last in either direction."""
         table, way = self.table, -1 if self.reversed else 1
         if self.sort == "name":
             return table.by_name[::way]
@@ -553,7 +559,7 @@ class Navigator:
         return " so far" if self.table.pending or self.table.growing else ""
 
     def _provisional(self, text: str, more: str = "") -> str:
-        """Say that a text holds so far, if more is to come."""
+        """Mark a text as preliminary if more results are still to come."""
         so_far = self._so_far()
         return Provisional(f"{text}{so_far}{more}", Until.RESULTS) if so_far else f"{text}{more}"
 
@@ -572,7 +578,7 @@ class Navigator:
 
 
 _RANK = np.array([3, 5, 4, 1, 0, 2])
-"""Order of the states by what needs attention: nonfinite, diverged, not compared, pending, within, identical."""
+"""States ordered by urgency: nonfinite, diverged, not compared, pending, within, identical."""
 
 _CLEARS = "esc clears it"
 

@@ -1,4 +1,4 @@
-"""The neighbourhood of a row in the graph: some levels of producers and of readers."""
+"""The neighbourhood of a row in the graph: several levels of producers and readers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["Neighbourhood", "neighbourhood"]
 
 _MOST = 8
-"""Tensors of a level beyond the first that are looked for; no terminal shows more."""
+"""Maximum number of tensors per level beyond the first. Terminals cannot show more."""
 
 Step = Callable[[str], Sequence[Edge]]
 
@@ -26,11 +26,11 @@ class Neighbourhood:
 
     Args:
         centre: The row itself.
-        inputs: Tensors that its node reads, constants too; the largest error first.
+        inputs: Tensors that its node reads, including constants; the largest error first.
         outputs: Tensors computed from it, in topological order.
-        levels: The tensors of each level: 0 is the row, -1 what leads to it, 1 what follows. A tensor that also leads
-            to another one that is shown stands a level further out.
-        links: Pairs of tensors, the first of which the second is computed of.
+        levels: The tensors of each level: 0 is the row itself, -1 its producers, 1 its readers. A tensor that also
+            leads to another shown tensor is placed one level further out.
+        links: Pairs of tensors, of which the second is computed from the first.
     """
 
     centre: Edge
@@ -47,8 +47,8 @@ def neighbourhood(graph: Graph, table: NodeTable, row: int, *, theirs: bool = Fa
         graph: The backend's graph, or the reference's.
         table: The rows.
         row: The row.
-        theirs: Whether the graph is the reference's, and the row that of one of its tensors.
-        depth: Levels each way.
+        theirs: Whether the graph and the row's tensor are the reference's.
+        depth: Number of levels in each direction.
     """
     tensor = tensor_of(table, row, theirs=theirs)
     centre = edge_of(graph, table, tensor, theirs=theirs)
@@ -86,7 +86,7 @@ def neighbourhood(graph: Graph, table: NodeTable, row: int, *, theirs: bool = Fa
 
 
 def _reached(start: str, step: Step, depth: int, *, first: Sequence[Edge] | None = None) -> dict[str, Edge]:
-    """Return the rows within a number of steps, the first of which may be given; constants only in that one."""
+    """Return the rows within a number of steps. The first step may be given, and only it may include constants."""
     edges: dict[str, Edge] = {}
     frontier = [start]
     for distance in range(depth):

@@ -1,4 +1,4 @@
-"""The node list: its rows, made before any value is read, and columns of their results."""
+"""The node list: its rows, created before any value is read, and columns with their results."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ __all__ = [
 
 
 class State(IntEnum):
-    """How far one row is; the numbers are stored in the state column."""
+    """Progress and result of a row. The numbers are stored in the state column."""
 
     PENDING = 0
     IDENTICAL = 1
@@ -55,12 +55,12 @@ class State(IntEnum):
 
     @property
     def word(self) -> str:
-        """The state in a word."""
+        """The state as a word."""
         return _WORDS[self]
 
     @property
     def failing(self) -> bool:
-        """Whether the row is beyond its limit."""
+        """Whether the row exceeds its limit."""
         return self is State.DIVERGED or self is State.NONFINITE
 
 
@@ -84,26 +84,26 @@ STATE_OF: Mapping[Status, State] = MappingProxyType(
         Status.INCOMPLETE: State.INCOMPARABLE,
     }
 )
-"""The state of a row whose comparison came out so."""
+"""The row state for each comparison status."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedRow:
-    """One line of the node list, made before any value is read.
+    """One row of the node list, created before any value is read.
 
     Args:
         node: Node that produces the tensor.
         op: Its operator.
         tensor: The backend's tensor, or the reference's if the backend has none.
         reference_tensor: The reference's tensor; "" if it has none.
-        match: Ground of the pair and its reason; "" if there is no pair.
+        match: How the pair was matched and why; "" without a pair.
         shape: Extents of the tensor.
         dtype: Logical dtype of its elements.
         quant: Quantization of the tensor.
-        missing: Why it is not compared; None if it is.
-        constant: Whether it is computed of constants alone, and so at no place of the run.
+        missing: Why it is not compared; None if it is compared.
+        constant: Whether it is computed only from constants, and so has no place in the run.
         placement: Where the backend's node ran; "" if that was not recorded.
-        folded: Operators that are folded into the reference's values, of a constant; "" for none.
+        folded: Operators folded into the reference's value of a constant; "" if there are none.
     """
 
     node: str
@@ -121,7 +121,7 @@ class PlannedRow:
 
     @property
     def side(self) -> str:
-        """The side that alone has the tensor, "reference" or "backend"; "" of one that is compared."""
+        """The only side that has the tensor, "reference" or "backend"; "" for a compared tensor."""
         return "" if self.missing is None else "backend" if self.tensor else "reference"
 
     @property
@@ -131,17 +131,17 @@ class PlannedRow:
 
 
 def column(rows: Sequence[PlannedRow], name: str) -> list[Any]:
-    """Return one field of every line."""
+    """Return one field of every row."""
     return [getattr(row, name) for row in rows]
 
 
 def shared_prefix(rows: Sequence[PlannedRow], names: Sequence[str]) -> str:
-    """Return the scope that the names of all computed nodes begin with, such as "model/encoder/"; "" for none.
+    """Return the scope that the names of all computed nodes begin with, such as "model/encoder/"; "" if there is none.
 
-    A list leaves it out. None is left out where another line is called as one of them without it.
+    A list leaves out the scope. It is "" if a name without its scope would equal the name of another row.
 
     Args:
-        rows: The lines.
+        rows: The rows.
         names: Their names.
     """
     computed = [name for row, name in zip(rows, names, strict=True) if row.op != "Input"]
@@ -155,7 +155,7 @@ def shared_prefix(rows: Sequence[PlannedRow], names: Sequence[str]) -> str:
 
 
 def display_names(rows: Sequence[PlannedRow]) -> list[str]:
-    """Return the name of each line: its node, with the tensor or the side where several lines are of one name."""
+    """Return the name of each row: its node, plus the tensor or the side if several rows share the name."""
     counts = Counter(row.node for row in rows if row.tensor)
     names = [_display_name(row.node, row.tensor or row.reference_tensor, counts[row.node] > 1) for row in rows]
     unmatched = [at for at, row in enumerate(rows) if not row.tensor and row.node and counts[row.node]]
@@ -173,20 +173,20 @@ def _display_name(node: str, tensor: str, several: bool) -> str:  # noqa: FBT001
 
 
 _DIGITS = 10
-"""Digits that no number of a row has."""
+"""A number of digits that exceeds any row number."""
 _OF_REFERENCE = " (ref)"
-"""Ends the name of a node that the reference alone has, where a node of the backend has the same."""
+"""Suffix for a node that only the reference has, if a backend node has the same name."""
 _OF_SEVERAL = " > "
-"""Stands between the name of a node that has several tensors and that of one of them."""
+"""Separates the name of a node with several tensors from the name of one of them."""
 
 
 METRIC_CHOICES = ("sqnr_db", "introduced", "rel_l2", "max_lsb", "max_abs", "cosine", "mismatches")
-"""Metrics that the list and the profile can show, in the order the key walks them; "introduced" is the relative
-(rel_l2) error that a node adds itself, the others are of the whole error."""
+"""Metrics that the list and the profile can show, in the order in which the key cycles through them. "introduced" is
+the relative (rel_l2) error that a node adds itself. The others measure the whole error."""
 
 
 def number_of(result: NodeResult, name: str) -> float:
-    """Return one of the numbers of a result, NaN if it is not known."""
+    """Return one number of a result; NaN if unknown."""
     value: float | None
     if name in {"clipped", "at_ends"}:
         rails = result.saturation
@@ -202,18 +202,18 @@ def number_of(result: NodeResult, name: str) -> float:
 
 
 def why(result: NodeResult | None) -> str | None:
-    """Return why a tensor fails, or its cost within its limit; None if that is small."""
+    """Return why a tensor fails, or what its error costs if it is within its limit; None if the cost is small."""
     cost = None if result is None or result.reason else cost_of(result)
     return cost.sentence if cost is not None else None if result is None else result.reason
 
 
 def sign(table: NodeTable, row: int, state: int) -> str:
-    """Return the sign of a row in a state: one character, which the help lists.
+    """Return the symbol of a row in a state: one character, which the help explains.
 
     Args:
         table: The rows.
         row: The row.
-        state: Its state, of one sample or of all.
+        state: Its state, for one sample or for all.
     """
     if table.acknowledged[row]:
         return "~"
@@ -226,20 +226,20 @@ def sign(table: NodeTable, row: int, state: int) -> str:
 
 
 def shown_sample(result: NodeResult | None, sample: int | None) -> int:
-    """Return the sample whose elements are shown: the one asked for, else the worst one, else the first."""
+    """Return the sample whose elements are shown: the requested one, else the worst one, else the first."""
     worst = None if result is None or result.metrics is None else result.metrics.worst_sample
     return sample if sample is not None else worst or 0
 
 
 SAMPLE_METRICS = ("sqnr_db", "max_abs")
-"""Those that are known for a single sample of every node."""
+"""Metrics that are known per sample for every node."""
 
 
 def severity(metric: str, values: np.ndarray) -> np.ndarray:
-    """Return values that grow with the error, on a scale fit for an axis.
+    """Return values that grow with the error, suitable for an axis.
 
-    Decibels with the sign turned for SQNR, the decimal logarithm of the error for all else
-    (1 - cosine for the cosine). No error at all is -inf; unknown is NaN.
+    For SQNR, the result is the negated decibels. For other metrics, it is the decimal logarithm of the error (of 1 -
+    cosine for the cosine). No error gives -inf, and unknown values give NaN.
 
     Args:
         metric: One of `METRIC_CHOICES`.
@@ -256,14 +256,15 @@ def severity(metric: str, values: np.ndarray) -> np.ndarray:
 class NodeTable:
     """All rows of the list, in topological order.
 
-    One thread may put results in while another one looks at it. A column is made when it is first looked at, and kept
-    up to date from then on. The state of a row is written last, so that who reads it finds the rest.
+    One thread may add results while another reads them. A column is created when it is first read, and then kept up to
+    date. The state of a row is written last, so that a reader who sees it also finds the rest.
 
     Args:
         rows: The rows, in order.
-        names: What the rows are called, if that is all that is known of them: then no row is looked at.
-        growing: Whether a recorder still adds rows.
-        first: Number of its first row among all that are asked about; not 0 of constants, which stand in no list.
+        names: Names of the rows, if only these are known so far; the other fields are then not used.
+        growing: Whether a recorder is still adding rows.
+        first: Number of its first row among all rows that can be requested; not 0 for constants, which are not in the
+            list.
     """
 
     def __init__(
@@ -278,21 +279,21 @@ class NodeTable:
         cells = np.fromiter(map(measure, map(self.short_name, range(size))), np.int32, size)
         self.longest_name = int(cells.max(initial=0))
         self.usual_name = int(np.partition(cells, (size - 1) * 9 // 10)[(size - 1) * 9 // 10]) if size else 0
-        """Cells that nine names of ten fit into."""
+        """Width in cells that is sufficient for nine of ten names."""
         self.results: list[NodeResult | None] = [None] * size
         self.state = np.zeros(size, dtype=np.uint8)
         self.acknowledged = np.zeros(size, dtype=bool)
         self.version = 0
         self.costs: Mapping[int, float] = {}
         self.diagnosis: Mapping[int, Diagnosis] = {}
-        """SQNR in dB that the error of a row alone leaves an output, the least first; see `conclude`."""
+        """For each row, the SQNR in dB of the outputs with only that row's error, the lowest first; see `conclude`."""
         self.pending = size
         self.announced = False  # whether an event for unread results is on its way to the screen
         self._lock = RLock()
         self._numbers: dict[str, np.ndarray] = {}
         self._of_sample: tuple[int, dict[str, np.ndarray]] = (-1, {})
         self._firsts: dict[int | None, int | None] = {}
-        """The first row beyond its limit, of all samples or of one; kept while results come in."""
+        """The first row that exceeds its limit, for all samples or a single one; updated as results arrive."""
         self._lower: list[str] | None = None
         self._missing = np.zeros(size, dtype=bool)
         self.ordered = size  # constants and what only the reference has come last, without order
@@ -306,32 +307,32 @@ class NodeTable:
         self._number = np.where(self._missing, np.int32(-1), np.cumsum(~self._missing, dtype=np.int32) - np.int32(1))
 
     def count_of(self, row: int) -> int | None:
-        """Return the number of a row among those compared, as `qdebug diff` counts; None if it has no partner."""
+        """Return the number of a row among the compared rows, as in `qdebug diff`; None without a counterpart."""
         number = int(self._number[row])
         return None if number < 0 else number
 
     @property
     def counts(self) -> np.ndarray:
-        """The number of each row among those compared, NaN where it has no partner."""
+        """The number of each row among the compared rows; NaN without a counterpart."""
         return np.where(self._number < 0, np.nan, self._number)
 
     def short_name(self, row: int) -> str:
-        """Return the name of a row in a list: without the beginning that the names of all nodes share."""
+        """Return the name of a row in a list, without the prefix that all node names share."""
         return self.names[row].removeprefix(self._prefix)
 
     def title(self, row: int, *, short: bool = False) -> str:
-        """Return the number and the name of a row, such as "#4 conv2"; rows without a partner have no number.
+        """Return the number and name of a row, such as "#4 conv2". Rows without a counterpart have no number.
 
         Args:
             row: The row.
-            short: Whether the name is that of a list.
+            short: Whether to use the short name.
         """
         number = None if self.first else self.count_of(row)
         name = self.short_name(row) if short else self.names[row]
         return name if number is None else f"#{number} {name}"
 
     def prepare(self) -> None:
-        """Build the indexes that the first search or sort needs; called on a worker thread."""
+        """Build the indexes for searching and sorting in advance. Called on a worker thread."""
         _ = self._row_of, self._row_of_left, self._row_of_reference, self.by_name, self.by_op
         for name in ("introduced", "clipped"):
             self.values(name)
@@ -351,18 +352,18 @@ class NodeTable:
 
     @cached_property
     def by_name(self) -> np.ndarray:
-        """The rows in order of their names."""
+        """The rows sorted by name."""
         return np.array(sorted(range(self.size), key=self.names.__getitem__), dtype=np.int32)
 
     @cached_property
     def by_op(self) -> np.ndarray:
-        """The rows in order of their operators."""
+        """The rows sorted by operator."""
         ops = column(self.rows, "op")
         rank = {op: at for at, op in enumerate(sorted(set(ops)))}
         return np.argsort(np.array([rank[op] for op in ops], np.int32), kind="stable").astype(np.int32)
 
     def put(self, *results: NodeResult) -> None:
-        """Fill in results; those that no row waits for are left out."""
+        """Add results. Results without a waiting row are ignored."""
         for result in results:
             row = self._row_of.get(result.tensor)
             if row is None or self.rows[row].missing is not None:
@@ -383,9 +384,9 @@ class NodeTable:
                 self.version += 1
 
     def conclude(self, result: RunComparison) -> None:
-        """Store the results of the whole comparison for single nodes: the diagnosis, and the cost of each error.
+        """Store the results of the whole comparison for individual nodes: the diagnosis, and the cost of each error.
 
-        Costs are known where an output alone is beyond its limit; nodes of the diagnosis come first.
+        Costs are known only if an output exceeds its limit. Nodes of the diagnosis come first.
         """
         rows = ((self.row_of(cost.tensor), cost) for cost in result.diagnosis)
         self.diagnosis = {row: cost for row, cost in rows if row is not None}
@@ -400,17 +401,17 @@ class NodeTable:
         return self._row_of.get(tensor)
 
     def row_of_reference(self, tensor: str) -> int | None:
-        """Return the row that a tensor of the reference is compared in; None if there is none."""
+        """Return the row in which a reference tensor is compared; None if it is not compared."""
         return self._row_of_reference.get(tensor)
 
     def row_of_theirs(self, tensor: str) -> int | None:
-        """Return the row of a tensor of the reference, compared or not; None if it is not in the list."""
+        """Return the row of a reference tensor, compared or not; None if it is not in the list."""
         row = self.row_of_reference(tensor)
         return self._row_of_left.get(tensor) if row is None else row
 
     @property
     def compared(self) -> int:
-        """How many rows have been compared so far."""
+        """Number of rows compared so far."""
         return self.comparable - self.pending
 
     def states(self, sample: int | None) -> np.ndarray:
@@ -418,7 +419,10 @@ class NodeTable:
         return self.state if sample is None else self._sample(sample)["state"]
 
     def values(self, name: str, sample: int | None = None) -> np.ndarray:
-        """Return a number of each row, see `number_of`, NaN where unknown; one sample knows `SAMPLE_METRICS` alone."""
+        """Return a number of each row, see `number_of`; NaN if unknown.
+
+        Single samples support only `SAMPLE_METRICS`.
+        """
         if sample is not None:
             return self._sample(sample)[name]
         if name not in self._numbers:
@@ -428,14 +432,14 @@ class NodeTable:
         return self._numbers[name]
 
     def failing(self, sample: int | None = None) -> np.ndarray:
-        """Return the rows beyond their limit and not acknowledged, in topological order."""
+        """Return the rows that exceed their limit and are not acknowledged, in topological order."""
         states = self.states(sample)
         failing = (states == State.DIVERGED) | (states == State.NONFINITE)
         rows: np.ndarray = np.flatnonzero(failing & ~self.acknowledged)
         return rows
 
     def first_divergence(self, sample: int | None = None) -> int | None:
-        """Return the first row beyond its limit, in topological order; None if there is none so far."""
+        """Return the first row that exceeds its limit, in topological order; None if there is none so far."""
         if self.first:  # constants have no order
             return None
         try:
@@ -447,7 +451,7 @@ class NodeTable:
             return first
 
     def _follow_first(self, row: int, whole: State) -> None:
-        """Mend the first rows that are known after a new result: looking through all rows for each drawing is slow."""
+        """Update the known first rows after a new result, since searching all rows for each redraw would be slow."""
         for sample, first in tuple(self._firsts.items()):
             if sample is not None and sample != self._of_sample[0]:
                 del self._firsts[sample]
@@ -460,7 +464,7 @@ class NodeTable:
                 self._firsts[sample] = row
 
     def row_like(self, planned: PlannedRow) -> int | None:
-        """Return the row of the same tensor as a row of another table; None if there is none."""
+        """Return the row of the tensor that another table's row shows; None if it is not in this table."""
         if planned.tensor:
             return self.row_of(planned.tensor)
         return self._row_of_left.get(planned.reference_tensor, self._row_of_reference.get(planned.reference_tensor))
@@ -474,7 +478,7 @@ class NodeTable:
         return None
 
     def called(self, name: str) -> list[int]:
-        """Return the rows whose node or tensor has exactly this name; quick enough for each letter of a search."""
+        """Return the rows whose node or tensor has exactly this name. Fast enough to call for each typed letter."""
         if len(numbered := self._numbered(name)):
             return [int(row) for row in numbered]
         row, rows = self._row_of.get(name), set[int]()
@@ -490,7 +494,8 @@ class NodeTable:
         """Return the rows whose node, tensor or operator matches, in topological order.
 
         Args:
-            pattern: Part of a name in any case; 'whole name' in quotes; ~ and a regular expression; # and a number.
+            pattern: Part of a name, case-insensitive; 'a whole name' in quotes; ~ and a regular expression; # and a
+                number.
 
         Raises:
             ValueError: The regular expression cannot be read.
@@ -512,23 +517,23 @@ class NodeTable:
         return np.array(hits, dtype=np.int64)
 
     def _numbered(self, pattern: str) -> np.ndarray:
-        """Return the row that "#" and its number mean; none if the pattern is another, or no row has the number."""
+        """Return the row that "#" and a number refer to; empty for other patterns, or if the number does not exist."""
         digits = pattern[1:] if pattern.startswith("#") else ""
         number = int(digits) if digits.isdecimal() and len(digits) < _DIGITS else -2
         return np.flatnonzero(self._number == number)
 
     def containing(self, text: str) -> np.ndarray:
-        """Tell for each row whether its node, tensor or operator contains a text, in any case."""
+        """Return for each row whether its node, tensor or operator contains a text, case-insensitively."""
         lowered = text.lower()
         return np.fromiter((lowered in name for name in self._searchable()), dtype=bool, count=self.size)
 
     def matching(self, field: str, fits: Callable[[str], object], sample: int | None = None) -> np.ndarray:
-        """Tell for each row whether one of its texts fits.
+        """Return for each row whether one of its texts matches.
 
         Args:
             field: name, tensor, ref, op, dtype, match, placement, explained or state.
-            fits: Gives anything true for a text that fits.
-            sample: The sample whose state counts; None for all.
+            fits: Returns a true value for a text that matches.
+            sample: The sample whose state is used; None for all.
         """
         if field == "state":
             of_state = np.array([bool(fits(state.word)) for state in State])
@@ -577,7 +582,7 @@ _FIELDS = {
 def _put_sample(
     columns: dict[str, np.ndarray], row: int, samples: Sequence[SampleResult], sample: int, *, whole: State
 ) -> None:
-    """Fill in one sample of a row; a row that fails only over all samples fails in each."""
+    """Fill in one sample of a row. A row that fails only over all samples together fails in each."""
     measured = samples[sample] if sample < len(samples) and samples[sample].sample == sample else None
     if measured is None:
         measured = next((entry for entry in samples if entry.sample == sample), None)

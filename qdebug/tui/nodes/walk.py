@@ -1,4 +1,4 @@
-"""Walks along the edges of the backend's graph: to inputs, to readers, and to the origin of an error."""
+"""Paths along the edges of the backend's graph: to inputs, to readers, and to the origin of an error."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Edge:
         row: Row at the other end; None if it is not in the list.
         info: Type, shape and quantization of the tensor in the graph.
         constant: Whether it is a constant.
-        error: Its error relative to its signal; None if it was not compared.
+        error: Its error relative to its signal; None if it is not compared.
     """
 
     tensor: str
@@ -62,12 +62,12 @@ class Edge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Walk:
-    """The way from a row to the origin of its error.
+    """The path from a row to the origin of its error.
 
     Args:
-        rows: The rows passed, the origin last.
-        ended: Why it ends there, in a clause.
-        failing: Whether it ends at a node beyond its limit.
+        rows: The rows on the path, origin last.
+        ended: Why it ends there, as a clause.
+        failing: Whether it ends at a node that exceeds its limit.
     """
 
     rows: tuple[int, ...]
@@ -76,7 +76,7 @@ class Walk:
 
 
 def inputs_of(graph: Graph, table: NodeTable, tensor: str, *, theirs: bool = False) -> list[Edge]:
-    """Return the inputs of a tensor: those with the largest error first, then constants, the largest first.
+    """Return the inputs of a tensor: by descending error, then constants by descending size.
 
     Args:
         graph: The backend's graph, or the reference's.
@@ -93,13 +93,13 @@ def inputs_of(graph: Graph, table: NodeTable, tensor: str, *, theirs: bool = Fal
 
 
 def _size(edge: Edge) -> int:
-    """Return the sort key of an input's size: a weight before its scale, computed inputs in their order."""
+    """Return the sort key for an input's size: a weight before its scale, computed inputs in their order."""
     shape = None if edge.info is None else edge.info.shape
     return -math.prod(extent or 1 for extent in shape) if edge.constant and shape is not None else 0
 
 
 def outputs_of(graph: Graph, table: NodeTable, tensor: str, *, theirs: bool = False) -> list[Edge]:
-    """Return the readers of a tensor in topological order, with an edge for each output of a reader.
+    """Return the readers of a tensor in topological order, with one edge per output of a reader.
 
     Args:
         graph: The backend's graph, or the reference's.
@@ -112,13 +112,13 @@ def outputs_of(graph: Graph, table: NodeTable, tensor: str, *, theirs: bool = Fa
 
 
 def tensor_of(table: NodeTable, row: int, *, theirs: bool = False) -> str:
-    """Return the tensor of a row: the backend's, or the reference's."""
+    """Return the backend's or the reference's tensor of a row."""
     planned = table.rows[row]
     return planned.reference_tensor if theirs else planned.tensor
 
 
 def worst_input(graph: Graph, table: NodeTable, row: int) -> Edge | None:
-    """Return the compared input that carries most error relative to its signal; None if none carries any."""
+    """Return the compared input with the largest error relative to its signal; None if no input has an error."""
     carrying = [edge for edge in inputs_of(graph, table, tensor_of(table, row)) if edge.row is not None and edge.error]
     return carrying[0] if carrying and not carrying[0].constant else None
 
@@ -126,20 +126,20 @@ def worst_input(graph: Graph, table: NodeTable, row: int) -> Edge | None:
 def walk_to_origin(
     graph: Graph, table: NodeTable, row: int, way: Sequence[str] = (), costs: Sequence[int] = ()
 ) -> Walk:
-    """Go from a row to the origin of its error, as the verdict does from the worst output.
+    """Find the path from a row to the origin of its error, as the verdict does from the worst output.
 
-    Only a node beyond its limit ends the way: one that adds at least as much error as reaches it, or that computes
-    something else than the reference, which a replay of what it declares does not show. Only inputs that such a node
-    leads to come into question. Where several do, the verdict replays the node; where it did not, this goes by their
-    errors alone. If there is no such node above, the way leads to the node above that costs an output most, as far as
-    that is known; else along the worst inputs, and ends at the one that introduces most.
+    The path ends only at a node that exceeds its limit and adds at least as much error as reaches it, or that computes
+    something other than the reference, which a replay of the declared operation does not reproduce. Only inputs that
+    such a node leads to are considered. If there are several, the verdict replays the node; without a replay, only
+    their errors are compared. If there is no such node upstream, the path leads to the upstream node that costs an
+    output most, if known. Otherwise it follows the worst inputs and ends at the node that introduces the most error.
 
     Args:
         graph: The backend's graph.
         table: The rows.
-        row: Where to start.
-        way: The tensors on the verdict's way from the worst output to the origin; none while it is not known.
-        costs: Rows of the nodes that cost an output most, that first; none where that is not known.
+        row: The first row.
+        way: The tensors on the verdict's path from the worst output to the origin; empty while unknown.
+        costs: Rows of the nodes that cost an output most, the most expensive first; empty if unknown.
     """
     of = ResultTable([result for result in table.results if result is not None])
     start = of.rows.get(table.rows[row].tensor)
@@ -165,7 +165,7 @@ def walk_to_origin(
 
 
 def _candidates(of: ResultTable, start: int, way: Sequence[str]) -> Iterator[np.ndarray]:
-    """Yield where a way may end: where the verdict's does, if it says so of all that are wrong; else at any origin."""
+    """Yield where a path may end: at the verdict's end, if it names all failing nodes; else at any origin."""
     candidates: np.ndarray = of.beyond & (of.introducing | of.declared)
     last = of.rows.get(way[-1]) if way else None
     if last is not None:
@@ -179,7 +179,7 @@ def _candidates(of: ResultTable, start: int, way: Sequence[str]) -> Iterator[np.
 
 
 def _as_before(way: Sequence[str]) -> ErrorsByInput:
-    """Return a function that blames the inputs on the verdict's path, and knows nothing of other tensors."""
+    """Return a function that blames the inputs on the verdict's path, and no other tensors."""
     after = dict(pairwise(way))
 
     def errors(tensor: str, names: Sequence[str], _sample: int) -> dict[str, float] | None:
@@ -190,7 +190,7 @@ def _as_before(way: Sequence[str]) -> ErrorsByInput:
 
 
 def _along_the_worst(graph: Graph, table: NodeTable, row: int) -> Walk:
-    """Go from a row to its worst input, and on; end at the node on the way that introduces most."""
+    """Follow the worst inputs of a row. End at the node on the path that introduces the most error."""
     path, visited = [row], {row}
     while len(path) < _LONGEST:
         edge = worst_input(graph, table, path[-1])
@@ -211,7 +211,7 @@ def _along_the_worst(graph: Graph, table: NodeTable, row: int) -> Walk:
 
 
 def _from_a_copy(graph: Graph, table: NodeTable, walk: Walk) -> Walk:
-    """End at the node that the model has where the way led to a copy of it, as the verdict does."""
+    """If the path ends at a copy of a node, end it at the node that is in the model, as the verdict does."""
     original = original_of(graph, graph.producer(table.rows[walk.rows[-1]].tensor))
     row = None if original is None else table.row_of(original)
     result = None if row is None else table.results[row]
@@ -221,7 +221,7 @@ def _from_a_copy(graph: Graph, table: NodeTable, walk: Walk) -> Walk:
 
 
 def own_share(result: NodeResult) -> float | None:
-    """Return the share of a node's error that it adds itself, by the squares of both parts; None if not known."""
+    """Return the share of a node's error that it adds itself, based on the squares of both parts; None if unknown."""
     own = None if result.introduced is None else result.introduced.rmse
     passed = None if result.propagated is None else result.propagated.rmse
     if own is None or passed is None or not math.isfinite(own + passed) or not own + passed:
@@ -230,12 +230,12 @@ def own_share(result: NodeResult) -> float | None:
 
 
 def carried(result: NodeResult) -> float:
-    """Return the error of a tensor relative to its signal; one of another shape could not be further off."""
+    """Return the error of a tensor relative to its signal, with the maximum for a tensor of a different shape."""
     return math.inf if result.status is Status.INCOMPARABLE else _relative(result.metrics)
 
 
 def edge_of(graph: Graph, table: NodeTable, tensor: str, *, theirs: bool = False) -> Edge:
-    """Return the facts of a tensor as the end of an edge.
+    """Return a tensor's facts as the end of an edge.
 
     Args:
         graph: The backend's graph, or the reference's.
@@ -262,7 +262,7 @@ def _beyond(result: NodeResult) -> bool:
 
 
 def _why(result: NodeResult) -> str:
-    """Say why a failing node is where the error comes from."""
+    """Return why a failing node is the origin of the error."""
     if result.declared:
         return "what it computes is not what the reference computes (8 says how)"
     if result.introduced is None:

@@ -1,1 +1,1 @@
-"""Opening, comparing and answering on worker threads, and the messages to and from the screen."""
+"""Worker threads that open, compare and answer, and the messages between them and the screen."""

@@ -1,4 +1,4 @@
-"""Answers to the screen's requests about one tensor, computed in parts on a worker thread."""
+"""Answers to the screen's requests about a tensor, computed step by step on a worker thread."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ __all__ = [
 
 
 def recorded_facts(source: DiffSession, result: NodeResult, *, sample: int, step: int) -> Recorded | None:
-    """Read the statistics of a pair; called on a worker thread.
+    """Read the recorded statistics of a pair. Called on a worker thread.
 
     Args:
         source: The comparison.
         result: The pair.
-        sample: Which sample.
-        step: Which step.
+        sample: The sample.
+        step: The step.
 
     Returns:
-        The statistics of both sides; None where both have all their values, or cannot be read.
+        The statistics of both sides; None if both were recorded in full, or if they cannot be read.
     """
     sides = ((source.reference, result.reference_tensor), (source.backend, result.tensor))
     try:
@@ -55,13 +55,13 @@ def recorded_facts(source: DiffSession, result: NodeResult, *, sample: int, step
 
 
 def recorded_side(recording: Recording, tensor: str, sample: int, step: int) -> RecordedSide:
-    """Read the statistics of one side, or take them of its values; called on a worker thread.
+    """Read the recorded statistics of one side, or compute them from its values. Called on a worker thread.
 
     Args:
-        recording: The side.
+        recording: The recording of that side.
         tensor: The tensor.
-        sample: Which sample.
-        step: Which step.
+        sample: The sample.
+        step: The step.
 
     Raises:
         QdebugError: Its values cannot be read.
@@ -81,13 +81,13 @@ def recorded_side(recording: Recording, tensor: str, sample: int, step: int) -> 
 
 _WORST = 20
 _OFTEN = 0.2
-"""Seconds after which is shown what is read so far."""
+"""Seconds after which intermediate results are shown."""
 _MOST_HELD = 64 << 20
-"""Memory up to which what was decoded is held while something else is asked."""
+"""Maximum memory for decoded values that is kept while another request is processed."""
 
 
 class Answers:
-    """Answers in parts, the quick ones first; called on a worker thread.
+    """Answers requests step by step, fastest parts first. Used on a worker thread.
 
     Args:
         pairs: Opens pairs of tensors.
@@ -107,15 +107,16 @@ class Answers:
         known: DetailReady | None = None,
         changed: Callable[[], str] | None = None,
     ) -> Iterator[DetailReady]:
-        """Compute the missing parts of an answer.
+        """Compute the parts of an answer that are missing.
 
         Args:
             source: The comparison.
-            request: The tensor, and the facts that are wanted.
+            request: The tensor, and the requested facts.
             result: The comparison of its tensor.
-            is_over: Returns whether the request was cancelled: then the answer ends early.
-            known: The parts from an earlier time; None for none.
-            changed: Returns which file was replaced since it was opened, "" for none; None if they may change.
+            is_over: Returns whether the request was cancelled, in which case the answer ends early.
+            known: The parts that an earlier answer contains; None without one.
+            changed: Returns which file was replaced since it was opened, "" for none; None if files are allowed to
+                change.
         """
         known = known or DetailReady(request=request, values_sample=request.sample or 0)
         known = replace(known, request=request, complete=False, problem="")
@@ -135,7 +136,7 @@ class Answers:
     def _parts(
         self, source: DiffSession, result: NodeResult, known: DetailReady, is_over: Callable[[], bool]
     ) -> Iterator[DetailReady]:
-        """Yield the facts so far after each step.
+        """Yield the facts known after each step.
 
         Raises:
             Cancelled: The request was cancelled.
@@ -171,17 +172,20 @@ class Answers:
             yield replace(known, explained=_explained(source, result.node, is_over))
 
     def _summing(self, source: DiffSession, key: tuple[object, ...], pair: OpenPair) -> Summing:
-        """Return the sums of a pair; the previous ones if they are of this pair, so that nothing is read twice."""
+        """Return the sums of a pair.
+
+        If the last ones are of the same pair, they are reused and nothing is read twice.
+        """
         if self._unfinished is None or self._unfinished[0] is not source or self._unfinished[1] != key:
             self._unfinished = source, key, Summing(pair)
         return self._unfinished[2]
 
 
 def check_unchanged(changed: Callable[[], str] | None) -> None:
-    """Refuse to read a file that was written over: its numbers must not be shown as those that were compared.
+    """Refuse to read a file that was overwritten, since its numbers are not the ones that were compared.
 
     Raises:
-        RecordingError: It was.
+        RecordingError: A file was overwritten.
     """
     why = "" if changed is None else changed()
     if why:
@@ -189,7 +193,7 @@ def check_unchanged(changed: Callable[[], str] | None) -> None:
 
 
 def _explained(source: DiffSession, node: str, is_over: Callable[[], bool]) -> Sequence[NodeExplanation]:
-    """Look for the arithmetic of a node.
+    """Search for the arithmetic that reproduces a node.
 
     Raises:
         Cancelled: The request was cancelled.
@@ -213,12 +217,12 @@ def _explained(source: DiffSession, node: str, is_over: Callable[[], bool]) -> S
 def answer_alone(
     source: DiffSession, request: DetailRequest, *, changed: Callable[[], str] | None = None
 ) -> DetailReady:
-    """Sum up the values of one side; called on a worker thread.
+    """Compute the statistics of a tensor that only one side has. Called on a worker thread.
 
     Args:
         source: The comparison.
-        request: The tensor, with the side that has it.
-        changed: Returns which file was replaced since it was opened, "" for none; None if they may change.
+        request: The tensor, and the side that has it.
+        changed: Returns which file was replaced since it was opened, "" for none; None if files are allowed to change.
     """
     recording, sample = recording_of(source, request.side), first_sample(source, request)
     ready = DetailReady(request=request, values_sample=sample, complete=True)

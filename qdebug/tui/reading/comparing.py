@@ -1,4 +1,4 @@
-"""One backend on its way from closed to compared: filled by worker threads, seen by the screen."""
+"""The comparison of one backend, from opening to results: filled by worker threads, read by the screen."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 __all__ = ["ComparisonInProgress"]
 
 _MANY = 2000
-"""Rows from which a look for garbage among all that belongs to them takes longer than a screen should wait."""
+"""Number of rows from which garbage collection would block the screen for too long."""
 
 
 class ComparisonInProgress:
-    """A comparison, and the table that its results are put into.
+    """A comparison in progress, and the table that receives its results.
 
     Args:
         at: Its number.
-        opening: How it is opened.
-        post: Takes each event; called on worker threads, must not block.
-        load: Called once the graphs are aligned: imports modules that the screen will soon need.
+        opening: How to open it.
+        post: Receives each event; called on worker threads, must not block.
+        load: Called once the graphs are aligned, to import modules that the screen will soon need.
 
     Attributes:
         done: Whether nothing is left to compare.
-        pending: Yields the results that are still to be computed; None if there are none.
+        pending: Yields the remaining results; None if there are none.
     """
 
     def __init__(
@@ -65,15 +65,15 @@ class ComparisonInProgress:
 
     @property
     def all_compared(self) -> bool:
-        """Whether the session has the results of all rows already."""
+        """Whether the session already has the results of all rows."""
         source, table = self.source, self.table
         return source is not None and table is not None and len(source.compared) == table.comparable
 
     def restart(self, *, why: str = "") -> None:
-        """Discard the results, since there is more to compare.
+        """Discard the results, because there is more to compare.
 
         Args:
-            why: How the recordings were replaced; "" if they have grown.
+            why: How the recordings were replaced; "" if they grew.
         """
         self._forget()
         self.why = why
@@ -81,17 +81,17 @@ class ComparisonInProgress:
         self.begun_at = time.monotonic()
 
     def name(self, names: Callable[[], Sequence[str]]) -> None:
-        """Show the names of the tensors.
+        """Show the names of the tensors before the comparison is open.
 
         Args:
-            names: Opens the recordings and gives the names.
+            names: Opens the recordings and returns the names.
         """
         self.has_names = True
         table = named_rows(names())
         self._post(NamesLoaded(backend_at=self.at, table=table))
 
     def open(self, notes: Callable[[Opening], Mapping[str, str]]) -> None:
-        """Align two recordings, make the rows of the list and show them.
+        """Open and align both recordings, create the rows of the list, and show them.
 
         Args:
             notes: Returns the notes of earlier sessions by node.
@@ -109,20 +109,23 @@ class ComparisonInProgress:
         self._post(opened)
 
     def next_result(self) -> NodeResult | None:
-        """Compare one more pair; None if there is none. With the first come all that were kept from an earlier time."""
+        """Compare the next pair; None if there are none left.
+
+        The first call also adds all results known from earlier.
+        """
         return None if self.pending is None else next(self.pending, None)
 
     def result_of(self, tensor: str) -> NodeResult | None:
-        """Return the result of a tensor, or of a constant that was compared; None if there is none yet."""
+        """Return the result of a tensor or of a compared constant; None if there is none yet."""
         return self.results.get(tensor) or self._constants.get(tensor)
 
     def constants(self, source: DiffSession, tensor: str, *, side: str = "") -> NodeTable:
-        """Compare the constants of a tensor.
+        """Compare the constants that the node of a tensor reads.
 
         Args:
             source: The session.
-            tensor: The backend's tensor; the reference's, if that alone has it.
-            side: "reference" if it does.
+            tensor: The backend's tensor, or the reference's if only the reference has it.
+            side: "reference" if only the reference has it.
 
         Raises:
             QdebugError: Values cannot be read.
@@ -138,7 +141,7 @@ class ComparisonInProgress:
         return table
 
     def _numbered(self, rows: Sequence[PlannedRow]) -> NodeTable:
-        """Return a table of constants, whose rows have numbers that no other row has."""
+        """Return a table of constants whose row numbers are unique."""
         if self.table is not None:
             self._rows = max(self._rows, self.table.size)
         table = NodeTable(rows, first=max(self._rows, 1))
@@ -146,7 +149,7 @@ class ComparisonInProgress:
         return table
 
     def hand_over(self, *results: NodeResult) -> None:
-        """Put results where the screen sees them; one event at a time is under way, however many results."""
+        """Make results visible to the screen. At most one event is in flight, however many results there are."""
         for result in results:
             self.results[result.tensor] = result
         table = self.table
@@ -159,7 +162,7 @@ class ComparisonInProgress:
 
 
 def _constants_of(recording: Recording, tensor: str) -> list[str]:
-    """Return the recorded constants that the node of a tensor reads."""
+    """Return the recorded constants that a tensor's node reads."""
     graph = recording.graph
     node = graph.producer(tensor)
     read = dict.fromkeys(() if node is None else node.inputs)
@@ -167,10 +170,10 @@ def _constants_of(recording: Recording, tensor: str) -> list[str]:
 
 
 def _set_aside(rows: int) -> None:
-    """Exclude the objects of a large net from garbage collection, which would stall the screen each time.
+    """Exclude the objects of a large network from garbage collection, which would stall the screen each time.
 
-    What the screen shows at the moment is set aside with it, and never given back: not for each look at a small
-    recording that grows.
+    Objects that the screen uses at that moment are excluded too and never freed. So this is not done at every refresh
+    of a small growing recording.
     """
     if rows > _MANY:
         gc.freeze()

@@ -1,4 +1,4 @@
-"""Facts of a tensor beyond its comparison: recorded statistics, and the effects of scales and edits."""
+"""Facts about a tensor beyond its comparison: recorded statistics, and the effects of scales and edits."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ __all__ = ["EditFacts", "Recorded", "RecordedSide", "TrialFacts"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedSide:
-    """Facts of one side of a tensor of which not all values were kept.
+    """Facts about one side of a tensor that was not recorded in full.
 
     Args:
-        statistics: Of all its elements; None if nothing of it was kept.
-        quant: How its stored elements stand for real numbers.
-        elements: How many of the elements were kept.
-        whole: Whether it holds integers or booleans.
+        statistics: Statistics of all its elements; None if nothing was kept.
+        quant: Quantization of its stored elements.
+        elements: Number of elements that were kept.
+        whole: Whether its elements are integers or booleans.
     """
 
     statistics: Statistics | None
@@ -38,19 +38,19 @@ class RecordedSide:
 
 
 Recorded = tuple[RecordedSide, RecordedSide]
-"""What is known of the reference's tensor and of the backend's, as they were recorded."""
+"""The recorded facts about the reference's tensor and the backend's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialFacts:
-    """Facts of a tensor whose scale is tried, independent of the scale.
+    """Facts about a tensor for which scales are tried, independent of the scale.
 
     Args:
-        bench: Checks parameters; nothing else of it may be used on the screen's thread.
-        values: The tensor that the values are of.
-        histogram: The values.
-        now_error: Exact error of the parameters in use; None without parameters, or before it is computed.
-        choices: Scales of the calibrators, by scheme; empty before they are computed.
+        bench: Checks parameters; the screen's thread must not use anything else of it.
+        values: The tensor from which the values come.
+        histogram: The histogram of the values.
+        now_error: Exact error of the current parameters; None without parameters, or before it is computed.
+        choices: Scales that the calibrators choose, by scheme; empty before they are computed.
     """
 
     bench: TrialBench
@@ -61,22 +61,23 @@ class TrialFacts:
 
     @property
     def now(self) -> QuantParams | None:
-        """The parameters in use; None if the tensor is not quantized."""
+        """The current parameters; None if the tensor is not quantized."""
         return self.bench.now
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EditFacts:
-    """Facts of the edits of a node.
+    """Facts about the edits of a node.
 
     Args:
-        node: The node whose edits change the tensor; "" if there is none.
-        edits: Edits of the node, the cheapest first.
-        marked: The edits that are marked, of any node.
-        effect: The outputs with the marked edits, in the samples so far; None if none is marked, or not yet.
-        faithful: SQNR in dB of a replay without edits against the recorded outputs; None if not known yet.
-        plain: The outputs of a replay without edits; None if they are as recorded, or not computed.
-        gains: By how many dB each edit that is not marked would raise the SQNR of the worst output, as far as known.
+        node: The node whose edits change the tensor; "" without one.
+        edits: Edits of the node, cheapest first.
+        marked: The marked edits of all nodes.
+        effect: The outputs with the marked edits, for the samples so far; None if no edit is marked, or before it is
+            computed.
+        faithful: SQNR in dB between a replay without edits and the recorded outputs; None if not known yet.
+        plain: The outputs of a replay without edits; None if they equal the recorded ones, or are not computed.
+        gains: Increase in dB of the worst output's SQNR for each unmarked edit, as far as known.
     """
 
     node: str = ""

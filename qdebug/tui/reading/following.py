@@ -1,4 +1,4 @@
-"""Recordings that are followed while they are written: new data, and changes of their files."""
+"""Follow recordings while they are written: new data, and changes of the files."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ __all__ = ["Following"]
 
 
 class Following:
-    """Reads data that recorders append, and reopens rewritten files; called on worker threads.
+    """Reads data that recorders append, and reopens rewritten files. Used on worker threads.
 
     Args:
         sides: The open recordings, by side.
-        reopen: Opens one again and puts it among them.
+        reopen: Reopens a recording and replaces it in `sides`.
     """
 
     def __init__(self, sides: MutableMapping[str, Recording], reopen: Callable[[str], object]) -> None:
@@ -31,24 +31,24 @@ class Following:
         self._news: list[str] = []
 
     def begin(self) -> None:
-        """Read all data so far, and note which runs go on: `refresh` finds later changes."""
+        """Read all data so far, and note which runs are still going on. `refresh` then finds later changes."""
         self._states = self._current_states()  # asked before the look, so that what comes last is not missed
         for recording in self._followed().values():
             with suppress(QdebugError):  # the next look tells it
                 recording.refresh()
 
     def refresh(self) -> bool:
-        """Read new data; return whether there was any."""
+        """Read new data. Return whether there was any."""
         before, self._states = self._states, self._current_states()
         new = [self._look(side, recording) for side, recording in self._followed().items()]
         return any(new) or before != self._states  # a recorder that closed its file is news too
 
     def writing(self) -> bool:
-        """Tell whether any may still grow, as of the last look."""
+        """Return whether any recording was still growing at the last check."""
         return FollowState.WRITING in self._states.values()
 
     def changed(self) -> str:
-        """Return the name of the file that was replaced since; "" if none was. A removed file can still be read."""
+        """Return the name of a file that was replaced since; "" if none was. A removed file can still be read."""
         for recording in self._followed().values():
             change = recording.changed()
             if change and recording.path.exists():
@@ -56,7 +56,7 @@ class Following:
         return ""
 
     def news(self) -> str:
-        """Return a message about changed files, once."""
+        """Return a message about changed files; each is reported once."""
         news, self._news = "; ".join(self._news), []
         return news
 

@@ -1,4 +1,4 @@
-"""The elements around the one looked at: read at once, without a turn, whatever else is being computed."""
+"""Read the elements around the selected one immediately, independent of other computations."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ __all__ = ["EXTENTS", "ROOM", "Glimpser", "OpenPairs", "first_sample", "recordin
 
 
 class OpenPairs:
-    """Opens pairs. A large one of which a side is no view of a file, but decoded, is kept until another is opened.
+    """Opens pairs. Keeps the last pair if a side is large and had to be decoded rather than mapped.
 
-    To read one element of such a tensor all of it has to be decoded, or put into another order, which may take seconds;
-    what is large is then in a temporary file, see `qdebug.numerics.large_arrays`.
+    To read one element of such a tensor, all of it must be decoded or reordered, which may take seconds. Large results
+    are stored in a temporary file, see `qdebug.numerics.large_arrays`.
 
     Args:
-        least: Bytes from which on one is kept.
+        least: Minimum size in bytes of a pair that is kept.
     """
 
     def __init__(self, least: int = 1 << 22) -> None:
@@ -43,14 +43,14 @@ class OpenPairs:
         return 0 if latest is None else latest[2].held
 
     def open(self, source: DiffSession, tensor: str, *, sample: int, step: int, side: str = "") -> OpenPair:
-        """Open both sides of a tensor, for the thread that calls.
+        """Open both sides of a tensor for the calling thread.
 
         Args:
             source: The comparison.
-            tensor: Backend tensor; the reference's, if that alone has it.
-            sample: Which sample.
-            step: Which step.
-            side: The side that alone has it: against zeros then; "" if both have.
+            tensor: The backend's tensor, or the reference's if only the reference has it.
+            sample: The sample.
+            step: The step.
+            side: The only side that has it, which is then compared with zeros; "" if both sides have it.
 
         Raises:
             QdebugError: The values cannot be read.
@@ -84,7 +84,7 @@ def recording_of(source: DiffSession, side: str) -> Recording:
 
 
 def first_sample(source: DiffSession, request: TensorRequest) -> int:
-    """Return the requested sample of a tensor that one side alone has, else the first with values."""
+    """Return the requested sample of a tensor that only one side has; by default the first sample with values."""
     if request.sample is not None:
         return request.sample
     recording = recording_of(source, request.side)
@@ -93,23 +93,25 @@ def first_sample(source: DiffSession, request: TensorRequest) -> int:
 
 
 EXTENTS = (512, 512)
-"""Elements along the last two dimensions: more than any terminal shows, read in about 10 ms. A tensor that has
-no more is read whole."""
+"""Maximum elements of a window along the last two dimensions: more than any terminal shows, read in about 10 ms.
+
+Smaller tensors are read as a whole.
+"""
 ROOM = 64
-"""Elements around the one looked at that are on the screen with it, at the most, or nearly so."""
+"""Approximate maximum distance of the elements that are on the screen together with the selected one."""
 _AT_ONCE = 0.03
-"""Seconds in which most planes are read."""
+"""Seconds in which most planes can be read."""
 _OFTEN = 0.2
-"""Seconds after which is shown what is read so far."""
+"""Seconds after which intermediate results are shown."""
 
 
 class Glimpser:
-    """Reads a window of a tensor, and a map of its plane.
+    """Reads a window of a tensor, and a map of the plane.
 
     Args:
-        find: Gives the open comparison that a request is of; None if none is open. Raises RecordingError where its
-            files must not be read any more.
-        post: Takes each event; called on a worker thread, must not block.
+        find: Returns the open comparison that a request is for; None if it is not open. Raises RecordingError if its
+            files must no longer be read.
+        post: Receives each event; called on a worker thread, must not block.
         pairs: Opens pairs of tensors.
     """
 
@@ -124,11 +126,11 @@ class Glimpser:
         self._plane: tuple[tuple[object, ...], DiffSession, Summing] | None = None
 
     def look(self, request: LookRequest | None, worker: Worker[Any]) -> None:
-        """Post the window of a request, and its map as it fills; for None free those of the last request.
+        """Post the window of a request, and its map as it fills. With None, free the data of the last request.
 
         Args:
-            request: The element.
-            worker: The worker that asks; ends early once it is cancelled.
+            request: The requested element.
+            worker: The requesting worker; reading ends early once it is cancelled.
         """
         with self._lock:
             if worker.is_cancelled:
@@ -170,7 +172,7 @@ class Glimpser:
     def _plane_of(
         self, source: DiffSession, request: LookRequest, which: tuple[int, tuple[int, ...]], pair: OpenPair
     ) -> Summing:
-        """Return the sums of a sample's plane; the last one again, which is not read twice, if it is that one."""
+        """Return the sums of a sample's plane. The most recent plane is cached and not read again."""
         key = (request.backend, request.tensor, request.step, *which)
         if self._plane is None or self._plane[0] != key or self._plane[1] is not source:
             self._plane = key, source, Summing(pair.again(), which[1])

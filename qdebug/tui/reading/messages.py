@@ -1,4 +1,4 @@
-"""Requests of the screen, events of the worker threads, and how a comparison is opened."""
+"""Requests from the screen, events from worker threads, and how a comparison is opened."""
 
 from __future__ import annotations
 
@@ -65,21 +65,20 @@ Key = tuple[int, int, int | None, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
-    """How a comparison is opened; both parts are called on a worker thread, in this order.
+    """How a comparison is opened. Both parts are called on a worker thread, in this order.
 
     Args:
-        compare: Opens both recordings, where that is not done yet, and aligns them.
-        hear: Registers a callback for the stages of `compare`, which may raise an error to end it; None if there are no
-            stages.
-        names: Opens the recordings and gives the names of the backend's tensors, which takes much less time than
-            their graphs; None if there is no such short cut.
-        refresh: Reads the data that a recorder has added, and returns whether there was any: then `compare` is called
-            again; None for recordings that are finished.
-        news: Returns a message about files that were replaced, "" for none; None for finished recordings.
-        writing: Returns whether a recorder still adds to one of them; None if none does.
-        notes: Returns the notes of earlier sessions by node; None if there is no file of notes.
-        remark: Returns a hint for the status line, "" for none; None if there is none.
-        changed: Returns which file was replaced since it was opened, "" for none; None if they may change.
+        compare: Opens both recordings, unless they are already open, and aligns them.
+        hear: Registers a callback for the stages of `compare`, which may raise an error to end it; None without stages.
+        names: Opens the recordings and returns the names of the backend's tensors, which is much faster than reading
+            their graphs; None if this is not possible.
+        refresh: Reads data that a recorder has added, and returns whether there was any, in which case `compare` is
+            called again; None for finished recordings.
+        news: Returns a message about replaced files, "" for none; None for finished recordings.
+        writing: Returns whether a recorder is still adding to one of them; None for finished recordings.
+        notes: Returns the notes of earlier sessions by node; None without a file of notes.
+        remark: Returns a hint for the status line, "" for none; None without hints.
+        changed: Returns which file was replaced since it was opened, "" for none; None if files are allowed to change.
     """
 
     compare: Callable[[], DiffSession]
@@ -98,12 +97,12 @@ class TensorRequest:
     """A request about one row.
 
     Args:
-        backend: Which comparison.
-        row: The row of the list.
-        tensor: Its backend tensor; the reference's, if that alone has it.
-        sample: Which sample; None for the first one that was recorded.
-        step: Which step.
-        side: "reference" or "backend" where that one alone has the tensor; "" of one that is compared.
+        backend: The comparison.
+        row: The row in the list.
+        tensor: Its backend tensor, or the reference's if only the reference has it.
+        sample: The sample; None for the first recorded one.
+        step: The step.
+        side: The only side that has the tensor, "reference" or "backend"; "" for a compared tensor.
     """
 
     backend: int = 0
@@ -115,17 +114,17 @@ class TensorRequest:
 
     @property
     def key(self) -> Key:
-        """The row, sample and step of its answer."""
+        """The row, sample and step of the answer."""
         return self.backend, self.row, self.sample, self.step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DetailRequest(TensorRequest):
-    """A request for the facts of one row.
+    """A request for the facts about one row.
 
     Args:
         elements: Whether to include the statistics of all elements.
-        explain: Whether to search for the arithmetic that reproduces it.
+        explain: Whether to search for the arithmetic that reproduces the row.
     """
 
     elements: bool = False
@@ -137,8 +136,8 @@ class LookedAt:
     """The element and plane of a tensor that a view shows.
 
     Args:
-        element: Its index; None before the shape is known.
-        plane: Whether the view shows a map of the plane through it.
+        element: Its index; None until the shape is known.
+        plane: Whether the view shows a map of the plane through the element.
     """
 
     element: tuple[int, ...] | None = None
@@ -147,11 +146,11 @@ class LookedAt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookRequest(TensorRequest):
-    """A request for the elements around one of them.
+    """A request for the elements around a given element.
 
     Args:
-        element: The index at the centre; None for the first element.
-        plane: Whether to include a map of the plane through it.
+        element: Index of the central element; None for the first element.
+        plane: Whether to include a map of the plane through the element.
     """
 
     element: tuple[int, ...] | None = None
@@ -160,10 +159,10 @@ class LookRequest(TensorRequest):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleWish:
-    """The effect of a scale and a zero point on the tensor.
+    """A request for the effect of a scale and zero point on the tensor.
 
     Args:
-        quant: The parameters to try; None for the facts of the tensor alone.
+        quant: The parameters to try; None requests only the facts about the tensor.
         replay: Whether to replay the network with them.
     """
 
@@ -173,11 +172,11 @@ class ScaleWish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EditWish:
-    """The edits of the tensor's node, and their effect on the outputs.
+    """A request for the edits of the tensor's node, and their effect on the outputs.
 
     Args:
-        edits: Names of the edits that are marked, of any node.
-        sample: The sample that is replayed; None for one after the other.
+        edits: Names of the marked edits, of all nodes.
+        sample: The sample to replay; None for all samples in turn.
     """
 
     edits: tuple[str, ...] = ()
@@ -186,11 +185,11 @@ class EditWish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetWish:
-    """The shares of all nodes in the outputs' errors, whatever the tensor."""
+    """A request for the shares of all nodes in the outputs' errors, independent of the tensor."""
 
 
 TrialWish = ScaleWish | EditWish | BudgetWish
-"""Results of a replay that a view can show."""
+"""Requests for replay results that a view can show."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,10 +197,10 @@ class TrialRequest:
     """A request for the result of a replay.
 
     Args:
-        backend: Which comparison.
-        row: The row of the list.
+        backend: The comparison.
+        row: The row in the list.
         tensor: Its backend tensor.
-        wish: The result.
+        wish: The requested result.
     """
 
     backend: int = 0
@@ -215,9 +214,9 @@ class ExportRequest:
     """A request to write a new file.
 
     Args:
-        backend: Which comparison.
+        backend: The comparison.
         path: A file that does not exist.
-        write: Writes it and returns a summary of its contents; called on a worker thread.
+        write: Writes the file and returns a summary of its contents; called on a worker thread.
     """
 
     backend: int
@@ -230,11 +229,11 @@ class AcceptRequest:
     """A request to acknowledge the error of a node.
 
     Args:
-        backend: Which comparison.
+        backend: The comparison.
         node: The backend's node.
-        reason: Why; "" to accept it no longer.
-        expires: Last day on which that holds; None for ever.
-        path: The limits file to write it into.
+        reason: The reason; "" to remove the acknowledgement.
+        expires: Last day on which the acknowledgement is valid; None for no end.
+        path: The limits file to write to.
     """
 
     backend: int
@@ -246,13 +245,13 @@ class AcceptRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoteRequest:
-    """A request to keep a note on a node.
+    """A request to save a note on a node.
 
     Args:
-        backend: Which comparison.
+        backend: The comparison.
         node: The backend's node.
         text: The note; "" to delete it.
-        path: The limits file to write it into.
+        path: The limits file to write to.
     """
 
     backend: int
@@ -266,9 +265,9 @@ class ConstantsRequest:
     """A request for the constants that the node of a tensor reads.
 
     Args:
-        backend: Which comparison.
-        tensor: The backend's tensor; the reference's, if that alone has it.
-        side: The side that alone has it; "" if both have.
+        backend: The comparison.
+        tensor: The backend's tensor, or the reference's if only the reference has it.
+        side: The only side that has it; "" if both sides have it.
     """
 
     backend: int
@@ -277,20 +276,20 @@ class ConstantsRequest:
 
 
 Job = ExportRequest | AcceptRequest | NoteRequest | ConstantsRequest
-"""Requests that no other request cancels."""
+"""Requests that are not cancelled by other requests."""
 
 
 class Event(Message):
-    """News of a worker thread for the screen."""
+    """A message from a worker thread to the screen."""
 
 
 @dataclass(kw_only=True)
 class NamesLoaded(Event):
-    """The recordings are open; their graphs have not been read.
+    """The recordings are open, but their graphs have not been read.
 
     Args:
-        backend_at: Which comparison.
-        table: Tensors by name alone, in the order they were recorded.
+        backend_at: The comparison.
+        table: Tensors with only their names, in the order of recording.
     """
 
     backend_at: int = 0
@@ -299,11 +298,11 @@ class NamesLoaded(Event):
 
 @dataclass(kw_only=True)
 class AlignmentProgress(Event):
-    """The two recordings are being aligned, which takes long.
+    """Both recordings are being aligned, which takes a long time.
 
     Args:
-        backend_at: Which comparison.
-        stage: The step at hand, in a few words.
+        backend_at: The comparison.
+        stage: The current step, in a few words.
     """
 
     backend_at: int = 0
@@ -312,16 +311,16 @@ class AlignmentProgress(Event):
 
 @dataclass(kw_only=True)
 class Opened(Event):
-    """Both recordings are open and aligned; no value has been read. From here on results come into the table.
+    """Both recordings are open and aligned. No values have been read; from now on, results are added to the table.
 
     Args:
-        backend_at: Which comparison.
+        backend_at: The comparison.
         reference, backend: Facts of the two runs.
         reference_graph, backend_graph: Their graphs.
-        table: The rows, nothing computed yet.
+        table: The rows, without any results yet.
         samples, steps: How many the recordings share.
         limits: The limits in force, by name.
-        writing: Whether a recorder still adds to one of them.
+        writing: Whether a recorder is still adding to one of them.
         notes: Notes of earlier sessions, by node.
     """
 
@@ -340,12 +339,12 @@ class Opened(Event):
 
 @dataclass(kw_only=True)
 class Computed(Event):
-    """There are more results.
+    """There are new results.
 
-    Posted again once `announced` of its table is reset.
+    It is posted again only after `announced` of its table is reset.
 
     Args:
-        backend_at: Which comparison.
+        backend_at: The comparison.
     """
 
     backend_at: int = 0
@@ -353,11 +352,11 @@ class Computed(Event):
 
 @dataclass(kw_only=True)
 class Finished(Event):
-    """Every pair is compared.
+    """All pairs are compared.
 
     Args:
-        backend_at: Which comparison.
-        result: All of it.
+        backend_at: The comparison.
+        result: The whole result.
     """
 
     backend_at: int = 0
@@ -366,19 +365,20 @@ class Finished(Event):
 
 @dataclass(kw_only=True)
 class DetailReady(Event):
-    """The facts of a tensor, or those read so far.
+    """The facts about a tensor, or the facts known so far.
 
     Args:
-        request: The request that it answers.
+        request: The request that is answered.
         values: Extremes, means and histograms of both sides; None if not read yet or not readable.
-        values_sample: The sample they are of.
-        recorded: Recorded statistics of both sides where not all values were kept, or of the one side that has the
-            tensor; None if all were kept, or before they are read.
-        profile: Results element by element; None before they are computed.
-        whole: Statistics of all elements, or of those read so far; None if not requested, not begun or not readable.
-        explained: Which arithmetic reproduces the tensor; None if not requested, or before it is found.
-        complete: Whether nothing more will come.
-        problem: Why something is missing; "" if nothing is.
+        values_sample: The sample that the values belong to.
+        recorded: Recorded statistics of both sides, or of the only side that has the tensor, if not all values were
+            kept; None if all were kept, or before the statistics are read.
+        profile: Element-by-element results; None before they are computed.
+        whole: Statistics of all elements, or of the elements read so far; None if not requested, not begun or not
+            readable.
+        explained: The arithmetic that reproduces the tensor; None if not requested, or before it is found.
+        complete: Whether the answer is complete.
+        problem: Why something is missing; "" if nothing is missing.
     """
 
     request: DetailRequest
@@ -393,20 +393,20 @@ class DetailReady(Event):
 
     @property
     def worst(self) -> Sequence[WorstElement]:
-        """The worst elements, the worst first; empty if they are not known."""
+        """The worst elements, worst first; empty if unknown."""
         return () if self.profile is None else self.profile.worst
 
 
 @dataclass(kw_only=True)
 class Glimpsed(Event):
-    """The elements around the one looked at, as they were recorded; whether the tensor is compared or not.
+    """The elements around the selected one as they were recorded, even if the tensor is not compared.
 
     Args:
-        request: The request that it answers.
+        request: The request that is answered.
         part: The elements; None if they cannot be read.
-        sample: The sample they are of.
-        plane: Statistics of their plane, if they are not all of it; None if not requested.
-        problem: Why there are none; "" if there are.
+        sample: The sample that they belong to.
+        plane: Statistics of their plane, if they do not cover it; None if not requested.
+        problem: Why there are no elements; "" if there are.
     """
 
     request: LookRequest
@@ -418,18 +418,18 @@ class Glimpsed(Event):
 
 @dataclass(kw_only=True)
 class TrialReady(Event):
-    """The result of a replay, or the part that is done.
+    """The result of a replay, or of the part that is done.
 
     Args:
-        request: The request that it answers.
-        facts: Facts of the tensor; None before they are read.
-        error: Exact error of the parameters that are tried; None if not requested, or before it is computed.
+        request: The request that is answered.
+        facts: Facts about the tensor; None before they are read.
+        error: Exact error of the tried parameters; None if not requested, or before it is computed.
         replay: The outputs with these parameters; None if not requested, or before it is computed.
         edits: Edits and their effects; None before they are listed.
         budget: Shares of the nodes in the outputs' errors; None before any is computed.
-        doing: The replay at hand, in a few words; "" for none.
-        replayed: How much of that is done, and of how much; (0, 0) while nothing is.
-        problem: Why nothing can be tried; "" if something can.
+        doing: The current replay, in a few words; "" if there is none.
+        replayed: Completed and total work of the current replay; (0, 0) without one.
+        problem: Why nothing can be tried; "" if something can be.
     """
 
     request: TrialRequest
@@ -448,8 +448,8 @@ class ConstantsReady(Event):
     """The constants of a tensor are compared.
 
     Args:
-        request: The request that it answers.
-        table: A row for each constant, with a result if both sides have it.
+        request: The request that is answered.
+        table: One row per constant, with a result if both sides have it.
     """
 
     request: ConstantsRequest
@@ -458,11 +458,11 @@ class ConstantsReady(Event):
 
 @dataclass(kw_only=True)
 class NoteKept(Event):
-    """A note on a node is kept, or taken out.
+    """A note on a node was saved or removed.
 
     Args:
         node: The backend's node.
-        text: The note; "" if there is none any more.
+        text: The note; "" if it was removed.
     """
 
     node: str
@@ -474,7 +474,7 @@ class StatusMessage(Event):
     """A message for the status line.
 
     Args:
-        message: The text, safe to show; a `Provisional` if later news end it.
+        message: The text, safe to display; a `Provisional` if later events make it expire.
     """
 
     message: str
@@ -482,12 +482,12 @@ class StatusMessage(Event):
 
 @dataclass(kw_only=True)
 class Failed(Event):
-    """The recordings cannot be read any further.
+    """The recordings cannot be read further.
 
     Args:
-        backend_at: Which comparison.
-        error: Why.
-        fatal: Whether a worker broke: there is no going on with other backends.
+        backend_at: The comparison.
+        error: The reason.
+        fatal: Whether a worker failed, so that other backends cannot be shown either.
     """
 
     backend_at: int = 0
@@ -496,5 +496,5 @@ class Failed(Event):
 
 
 def worst_first(sqnr_db: float | None) -> float:
-    """Return a sort key of outputs, the worst first; those that are not finite come before all others."""
+    """Return a sort key for outputs, worst first. Outputs that are not finite come before all others."""
     return -math.inf if sqnr_db is None or math.isnan(sqnr_db) else sqnr_db

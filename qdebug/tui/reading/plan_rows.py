@@ -1,4 +1,4 @@
-"""The rows of the node list as the graphs and the alignment make them known, before any value is read."""
+"""The rows of the node list, created from the graphs and the alignment before any value is read."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ __all__ = ["constant_rows", "describe", "named_rows", "planned_rows"]
 
 
 def describe(source: DiffSession, backend_at: int = 0, *, writing: bool = False) -> Opened:
-    """Return the facts of an open comparison; reads no values.
+    """Return the facts of an open comparison without reading values.
 
     Args:
         source: The comparison.
         backend_at: Its number.
-        writing: Whether a recorder still adds to a recording.
+        writing: Whether a recorder is still adding to a recording.
     """
     return Opened(
         writing=writing,
@@ -42,7 +42,7 @@ def describe(source: DiffSession, backend_at: int = 0, *, writing: bool = False)
 
 
 def named_rows(names: Sequence[str]) -> NodeTable:
-    """Return a table of names alone, to look at while the graphs are being read.
+    """Return a table with only names, to show while the graphs are being read.
 
     Args:
         names: Tensors of the backend.
@@ -52,12 +52,13 @@ def named_rows(names: Sequence[str]) -> NodeTable:
 
 
 def planned_rows(source: DiffSession) -> list[PlannedRow]:
-    """List all tensors, compared or not, in the backend's order.
+    """Return the rows of all tensors, compared or not, in the backend's order.
 
-    Tensors without a place in it come last: those computed from constants alone, then those of the reference alone.
+    Tensors without a place in that order come last: first tensors computed only from constants, then tensors that only
+    the reference has.
 
     Args:
-        source: An open session; no values are read.
+        source: An open session; values are not read.
     """
     from qdebug.compare.align.pairs import Side  # loaded by then: there is an alignment
 
@@ -76,7 +77,7 @@ def planned_rows(source: DiffSession) -> list[PlannedRow]:
 
 
 def _paired_row(entry: PlannedNode, backend: Graph) -> PlannedRow:
-    """Return the line of a pair."""
+    """Return the row of a pair."""
     producer = backend.producer(entry.tensor)
     return PlannedRow(
         node=entry.node,
@@ -92,7 +93,7 @@ def _paired_row(entry: PlannedNode, backend: Graph) -> PlannedRow:
 
 
 def _lone_row(left_out: Unmatched, graph: Graph, *, ours: bool, constant: bool) -> PlannedRow:
-    """Return the line of a tensor that has no partner."""
+    """Return the row of a tensor without a counterpart."""
     info, producer = graph.tensors.get(left_out.tensor), graph.producer(left_out.tensor)
     return PlannedRow(
         node=left_out.tensor if producer is None else producer.name,
@@ -111,13 +112,14 @@ def _lone_row(left_out: Unmatched, graph: Graph, *, ours: bool, constant: bool) 
 def constant_rows(
     graph: Graph, found: Sequence[tuple[NodeResult, str]], alone: Sequence[str], *, side: str = "backend"
 ) -> list[PlannedRow]:
-    """List constants of one side, those with a partner first.
+    """Return the rows of a side's constants, constants with a counterpart first.
 
     Args:
-        graph: That of the side.
-        found: The results of those with a partner, each with what is folded into the reference's.
-        alone: The names of the others.
-        side: "backend", or "reference" where that one alone has the node.
+        graph: The graph of that side.
+        found: The results of constants with a counterpart, each with the operators folded into the reference's
+            constant.
+        alone: The names of the other constants.
+        side: "backend", or "reference" if only the reference has the node.
     """
     paired = [(result.tensor, result.reference_tensor, result.match.value, None, folded) for result, folded in found]
     names = [(name, "") if side == "backend" else ("", name) for name in alone]

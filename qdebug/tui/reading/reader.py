@@ -1,7 +1,7 @@
 """Work on the recordings for worker threads: open and compare them, answer requests, replay, write files.
 
-Each public method runs on a thread of its own, started by a Textual worker, and ends early once that is cancelled. All
-but `look` take turns, see `qdebug.tui.reading.turns`.
+Each public method runs on its own thread, started by a Textual worker, and ends early once the worker is cancelled. All
+except `look` take turns, see `qdebug.tui.reading.turns`.
 """
 
 from __future__ import annotations
@@ -52,15 +52,16 @@ if TYPE_CHECKING:
 __all__ = ["Reader"]
 
 _FOLLOW_SECONDS = 0.5
-"""Minimum interval between two looks at a recording that grows."""
+"""Minimum interval between two checks of a growing recording."""
 _PAINT_SECONDS = 0.3
-"""Maximum time that the graphs wait until the names are on the screen: two threads at once would only delay them."""
+"""Maximum time that reading graphs is delayed until the names are on the screen, since two busy threads would be
+slower."""
 _LOAD_SECONDS = 5.0
-"""After this the modules of replays are loaded even without a verdict."""
+"""Seconds after which the modules for replays are loaded even without a verdict."""
 _STAGE_SECONDS = 0.2
-"""Minimum interval between two messages on the progress of the alignment."""
+"""Minimum interval between two progress messages of the alignment."""
 _TOGETHER_SECONDS = 0.002
-"""Pairs are compared in one turn for as long as this."""
+"""Seconds for which pairs are compared within one turn."""
 
 _OUTDATED = Provisional("kept results are of another version of qdebug: computing again", Until.RESULTS)
 
@@ -69,10 +70,11 @@ class Reader:
     """Reads recordings on worker threads.
 
     Args:
-        openings: Each opens a reference and a backend and aligns them.
-        post: Takes each event; called on worker threads, must not block.
-        load: Called on a worker thread once graphs are aligned: imports modules that the screen will soon need.
-        load_later: Called on a worker thread once there is a verdict, or none for a while: loads the rest once.
+        openings: For each backend, how it and the reference are opened and aligned.
+        post: Receives each event; called on worker threads, must not block.
+        load: Called on a worker thread once graphs are aligned, to import modules that the screen will soon need.
+        load_later: Called once on a worker thread when there is a verdict, or after a while without one, to import the
+            remaining modules.
 
     Attributes:
         names_shown: Set once the names are on the screen.
@@ -102,7 +104,7 @@ class Reader:
     # Comparing
 
     def compare(self, worker: Worker[Any]) -> None:
-        """Open and compare all backends; go on for ever where a recording is followed."""
+        """Open and compare all backends. If a recording is followed, continue until the program ends."""
         for comparison in self._comparisons:
             if comparison.opening.hear is not None:
                 comparison.opening.hear(partial(self._report_stage, comparison, worker))
@@ -120,7 +122,7 @@ class Reader:
 
     @property
     def _refresh_seconds(self) -> float:
-        """How long to wait for more of a followed recording: longer if comparing takes long; 0 if none is followed."""
+        """How long to wait for new data of a followed recording: longer if comparing is slow; 0 if none is followed."""
         followed = [comparison for comparison in self._comparisons if comparison.opening.refresh is not None]
         return max(_FOLLOW_SECONDS, *(2 * comparison.seconds for comparison in followed)) if followed else 0
 
@@ -143,7 +145,7 @@ class Reader:
         return next((comparison for comparison in (preferred, *self._comparisons) if not comparison.is_done), None)
 
     def _advance(self, comparison: ComparisonInProgress, worker: Worker[Any]) -> None:
-        """Open a comparison, or compare more pairs of it."""
+        """Open a comparison, or compare more of its pairs."""
         try:
             names = comparison.opening.names
             if comparison.source is None and names is not None and not comparison.has_names:
@@ -184,7 +186,7 @@ class Reader:
             self._find_remedies(comparison, source, result)
 
     def _find_remedies(self, comparison: ComparisonInProgress, source: DiffSession, result: RunComparison) -> None:
-        """Try edits of the nodes in the diagnosis."""
+        """Try edits for the nodes in the diagnosis."""
         from qdebug.numerics.checkpoint import checkpoint
         from qdebug.repair.remedies import with_remedies
 
@@ -193,7 +195,7 @@ class Reader:
             self._post(Finished(backend_at=comparison.at, result=completed))
 
     def _report_stage(self, comparison: ComparisonInProgress, worker: Worker[Any], stage: str) -> None:
-        """Report the progress of the alignment at intervals; raise Cancelled once the program ends."""
+        """Report the progress of the alignment at intervals. Raise Cancelled once the program is ending."""
         if worker.is_cancelled:
             raise Cancelled
         if time.monotonic() - self._stage_at > _STAGE_SECONDS:
@@ -201,7 +203,7 @@ class Reader:
             self._post(AlignmentProgress(backend_at=comparison.at, stage=stage))
 
     def _compare_pairs(self, comparison: ComparisonInProgress, worker: Worker[Any]) -> bool:
-        """Compare a pair, and more as long as that takes next to no time; return whether there was one."""
+        """Compare one pair, or several if they are fast. Return whether there was one."""
         is_first, end = not comparison.results, time.monotonic() + _TOGETHER_SECONDS
         result = comparison.next_result()
         if result is None:
@@ -215,7 +217,7 @@ class Reader:
         return True
 
     def _show_first(self, comparison: ComparisonInProgress, result: NodeResult, worker: Worker[Any]) -> None:
-        """Hand over the first result, and with it all others where all were kept from an earlier time."""
+        """Publish the first result, together with all others if all results are known from earlier."""
         source = comparison.source
         if source is not None and comparison.all_compared:
             comparison.pending = None
@@ -239,12 +241,12 @@ class Reader:
     # Answering
 
     def answer(self, request: DetailRequest, known: DetailReady | None, worker: Worker[Any]) -> None:
-        """Read the facts of one tensor, in parts.
+        """Read the facts about one tensor, step by step.
 
         Args:
-            request: The tensor and the facts.
-            known: Facts that need not be read again; None for none.
-            worker: The worker that asks.
+            request: The tensor and the requested facts.
+            known: Facts that need not be read again; None without any.
+            worker: The requesting worker.
         """
         from qdebug.tui.reading.answers import Answers, answer_alone  # not before there is something to answer
 
@@ -263,7 +265,7 @@ class Reader:
                     self._post(part)
 
     def try_out(self, request: TrialRequest, worker: Worker[Any]) -> None:
-        """Replay the net for a request, in parts."""
+        """Replay the network for a request, step by step."""
         from qdebug.tui.reading.trials import Trials  # not before there is something to try
 
         comparison = self._comparisons[request.backend]
@@ -273,11 +275,14 @@ class Reader:
                 self._trials.answer(comparison.source, request, is_over, changed=comparison.opening.changed)
 
     def look(self, request: LookRequest | None, worker: Worker[Any]) -> None:
-        """Read the elements around one of them, whatever else is computed; None frees those of the last request."""
+        """Read the elements around a given one, independent of other computations.
+
+        None frees the last request's elements.
+        """
         self._glimpser.look(request, worker)
 
     def _source_of(self, request: LookRequest) -> DiffSession | None:
-        """Return the open comparison that a request is of.
+        """Return the open comparison that a request is for.
 
         Raises:
             RecordingError: A file was replaced since it was opened.
@@ -293,7 +298,7 @@ class Reader:
     # Writing
 
     def do(self, job: Job, worker: Worker[Any]) -> None:
-        """Write a file, or read constants; the program's end does not prevent it, but ends a replay for it."""
+        """Write a file or read constants. This is completed even if the program is ending, except for a replay."""
         try:
             if isinstance(job, NoteRequest):
                 self._note(job)
@@ -319,7 +324,7 @@ class Reader:
             self._post(ConstantsReady(request=job, table=comparison.constants(source, job.tensor, side=job.side)))
 
     def _accept(self, job: AcceptRequest) -> None:
-        """Write an acknowledgement, or take it back, and judge all comparisons by it."""
+        """Write or remove an acknowledgement, and judge all comparisons again."""
         from qdebug.limits.limits_file import acknowledge, withdraw
 
         if job.reason:
@@ -344,7 +349,7 @@ class Reader:
         self._post(StatusMessage(message=message))
 
     def _note(self, job: NoteRequest) -> None:
-        """Write a note, or take it out; no turn is needed for it."""
+        """Write or remove a note, without waiting for a turn."""
         from qdebug.limits.limits_file import write_note
 
         write_note(job.path, job.node, job.text)

@@ -1,4 +1,4 @@
-"""Answers that take a replay: the effect of a scale or of edits, and the budget of the outputs' errors."""
+"""Answers that require a replay: the effect of a scale or of edits, and the error budget of the outputs."""
 
 from __future__ import annotations
 
@@ -30,19 +30,22 @@ if TYPE_CHECKING:
 __all__ = ["BROKEN_REPLAY", "Trials", "problem_of"]
 
 BROKEN_REPLAY = (QdebugError, ValueError, TypeError, MemoryError, LookupError, ArithmeticError)
-"""What a replay of a net that nobody foresaw may raise: no answer, and no reason to end the program."""
+"""Exceptions that an unforeseen network may cause in a replay.
+
+They lead to an empty answer, not to the program's end.
+"""
 
 _OFTEN = 0.1
-"""Seconds after which is told how far a replay is."""
+"""Seconds after which the progress of a replay is reported."""
 _FIRST = 2
-"""Samples, or steps, of the budget that is shown first, until that of all of them is known."""
+"""Number of samples or steps in the first budget that is shown, before the budget of all is known."""
 
 
 class Trials:
-    """Serves trials on a worker thread, and keeps the latest results.
+    """Answers requests for trials on a worker thread, and caches the latest results.
 
     Args:
-        post: Takes each part of an answer.
+        post: Receives each part of an answer.
     """
 
     def __init__(self, post: Callable[[TrialReady], object]) -> None:
@@ -67,13 +70,14 @@ class Trials:
         *,
         changed: Callable[[], str] | None = None,
     ) -> None:
-        """Answer in parts, the quick ones first.
+        """Answer a request step by step, fastest parts first.
 
         Args:
             source: The comparison.
-            request: The tensor, and the result that is wanted.
+            request: The tensor, and the requested result.
             is_over: Returns whether the request was cancelled.
-            changed: Returns which file was replaced since it was opened, "" for none; None if they may change.
+            changed: Returns which file was replaced since it was opened, "" for none; None if files are allowed to
+                change.
 
         Raises:
             Cancelled: The request was cancelled.
@@ -92,13 +96,13 @@ class Trials:
             self._post(replace(self._ready, doing="", problem=problem_of(error)))
 
     def _report(self, ready: TrialReady) -> TrialReady:
-        """Post a part of an answer; `_progress` posts it again with the progress of the replay."""
+        """Post a part of an answer. `_progress` posts it again with the progress of the replay."""
         self._ready = ready
         self._post(ready)
         return ready
 
     def _progress(self, done: int, total: int, *_: object) -> None:
-        """Report the progress of a replay at intervals; cancel it for a newer request."""
+        """Report the progress of a replay at intervals. Cancel the replay if there is a newer request."""
         if self._is_over():
             raise Cancelled
         if self._ready is not None and time.monotonic() - self._reported_at > _OFTEN:
@@ -154,7 +158,7 @@ class Trials:
         self._report(replace(ready, edits=replace(facts, gains=gains), doing=""))
 
     def _answer_budget(self, source: DiffSession, ready: TrialReady) -> None:
-        """Make the budget of the worst samples, the worst output's first, and after that of all of them."""
+        """Compute the budget of the worst samples, starting with the worst output, then that of all samples."""
         shares, entries = self._shares.setdefault(source, {}), {entry.tensor: entry for entry in source.entries()}
         errors = {node.tensor: node.metrics.sqnr_db for node in source.compared if node.metrics is not None}
         names = [name for name in source.backend.graph.outputs if name in errors]
@@ -164,7 +168,7 @@ class Trials:
         }
 
         def worst(name: str) -> list[tuple[int, int]]:
-            """List where an output was recorded, the worst sample of it first."""
+            """Return the samples and steps in which an output was recorded, worst sample first."""
             recorded = recorded_places(source.reference, source.backend, entries[name])
             return sorted(recorded, key=lambda place: worst_first(samples[name].get(place[0])))
 
@@ -193,7 +197,7 @@ class Trials:
         report("")
 
     def _facts_of(self, source: DiffSession, request: TrialRequest) -> TrialFacts:
-        """Return the facts of a tensor; post each part as it is computed.
+        """Return the facts about a tensor, and post each part as it is computed.
 
         Raises:
             UsageError: Nothing can be tried on it.
@@ -215,7 +219,7 @@ class Trials:
 
 
 def problem_of(error: BaseException) -> str:
-    """Return the message of an error, never an empty one."""
+    """Return the message of an error, which is never empty."""
     if isinstance(error, QdebugError):
         return error.message
     kind = type(error).__name__
@@ -223,12 +227,12 @@ def problem_of(error: BaseException) -> str:
 
 
 def _run(done: int, places: Sequence[tuple[int, int]]) -> str:
-    """Say which sample is replayed."""
+    """Return which sample is being replayed."""
     return f"sample {places[done][0]}, {done + 1} of {len(places)}" if done < len(places) else ""
 
 
 def _counted(places: Sequence[tuple[int, int]]) -> str:
-    """Return the number of samples or steps in words."""
+    """Return the number of samples or steps as text."""
     steps = len({sample for sample, _ in places}) < len(places)
     return f"{len(places)} {'steps' if steps else 'sample' if len(places) == 1 else 'samples'}"
 

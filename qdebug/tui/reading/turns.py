@@ -1,8 +1,8 @@
-"""Turns of the worker threads at one comparison: a key is answered in the middle of a comparison of minutes.
+"""Turns of the worker threads at a comparison, so that a key is answered even during a comparison of minutes.
 
-A session keeps open tensors and half-made results between two calls, so one thread at a time computes with it. The
-workers of Textual have no order among groups. Therefore the holder of the lock lets more urgent work pass at each
-checkpoint of its computation, and goes on after it.
+A session keeps open tensors and partial results between calls, so only one thread at a time may compute with it.
+Textual does not prioritize groups of workers. So at each checkpoint of its computation, the holder of the lock lets
+more urgent work run first, and then continues.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ __all__ = ["Turns", "Urgency", "short_switches"]
 
 _SWITCH_SECONDS = 0.0002
 _CANCEL_SECONDS = 0.05
-"""How often a waiting thread looks whether it was cancelled: else it would keep its place in the pool."""
+"""How often a waiting thread checks whether it was cancelled. Otherwise, it would keep its place in the pool."""
 
 
 @contextmanager
 def short_switches() -> Iterator[None]:
-    """Let threads switch after a fraction of a millisecond inside the block: the screen draws while one computes."""
+    """Let threads switch after a fraction of a millisecond inside the block, so that the screen stays responsive."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(min(before, _SWITCH_SECONDS))
     try:
@@ -49,7 +49,7 @@ class Urgency(IntEnum):
 
 
 class Turns:
-    """A lock that its holder hands to more urgent threads at checkpoints, and takes back after them."""
+    """A lock that its holder passes to more urgent threads at checkpoints, and takes back afterwards."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -59,17 +59,17 @@ class Turns:
 
     @contextmanager
     def turn(self, urgency: Urgency, worker: Worker[Any], *, must_run: bool = False) -> Iterator[Callable[[], bool]]:
-        """Wait for a turn and hold it inside the block.
+        """Wait for a turn, and hold it inside the block.
 
         Checkpoints inside the block raise Cancelled once the worker is cancelled.
 
         Args:
-            urgency: The kind of its work.
-            worker: Its worker.
-            must_run: Whether it waits for its turn although it was cancelled meanwhile.
+            urgency: The kind of work.
+            worker: The worker.
+            must_run: Whether to wait for the turn even if the worker was cancelled.
 
         Returns:
-            A function that lets more urgent threads pass, and returns whether the worker is cancelled.
+            A function that lets more urgent threads run, and returns whether the worker is cancelled.
 
         Raises:
             Cancelled: The worker was cancelled before its turn came.

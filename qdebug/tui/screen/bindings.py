@@ -1,4 +1,4 @@
-"""The keys of all screens, the actions without a key, and the tables of both for help, palette and guide."""
+"""The keys of all screens, the actions without a key, and tables of both for help, command palette and guide."""
 
 from __future__ import annotations
 
@@ -79,16 +79,16 @@ COMMANDS_WITHOUT_KEY: Sequence[tuple[str, str]] = (
     ("app.suspend_process", "suspend; fg comes back"),
     ("app.quit", "quit, exit"),
 )
-"""Actions of the palette that no key is spent on, and what they do."""
+"""Actions in the command palette that do not have a key, and their descriptions."""
 READING_ACTIONS = ("help_keys", "verdict")
-"""Actions that take no wish back."""
+"""Actions that do not cancel a waiting jump."""
 CONSTANT_ACTIONS = frozenset(
     (
         *("move", "page", "edge", "side", "open", "back", "screen", "turn", "form", "help_keys", "verdict", "quit"),
         *("constants", "match", "copy", "export", "element", "clipped", "channel", "command_palette", "theme"),
     )
 )
-"""Actions on the constant that is open; any other one shows the node again."""
+"""Actions that apply to the open constant. Any other action shows the node again."""
 
 
 def shared_key_rows() -> Sequence[KeyRow]:
@@ -97,7 +97,7 @@ def shared_key_rows() -> Sequence[KeyRow]:
 
 
 def own_key_rows(view: type[View]) -> Sequence[KeyRow]:
-    """Return the keys of one view with their descriptions, its own first."""
+    """Return the keys of one view with their descriptions, the view's own keys first."""
     classes = [ancestor for ancestor in view.__mro__ if issubclass(ancestor, View) and "BINDINGS" in vars(ancestor)]
     rows: dict[str, KeyRow] = {}
     used_keys: set[str] = set()

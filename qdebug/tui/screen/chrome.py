@@ -1,4 +1,4 @@
-"""The lines around the panels: which runs, the verdict, the status line, the footer."""
+"""The lines around the panels: the names of the runs, the verdict, the status line and the footer."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ __all__ = [
 ]
 
 NOTHING = "nothing to show: the recordings share no tensor"
-"""Said where there is no row."""
+"""Shown if there are no rows."""
 
 _ALL_OF_IT = " (1 v)"
-"""Ends a verdict that is cut: the keys that show all of it, from any screen."""
+"""Suffix of a truncated verdict: the keys that show the whole verdict from any screen."""
 
 Line = list[Piece]
 
@@ -63,7 +63,7 @@ class Compared:
 
     @property
     def waited(self) -> int:
-        """Whole seconds since the names are on the screen."""
+        """Whole seconds since the names appeared on the screen."""
         return int(monotonic() - self.named_at)
 
 
@@ -82,9 +82,9 @@ def banner(
         titles: Names of the two files.
         opened: Run facts; None while they are being read.
         width: Cells of the line.
-        glyphs: Characters to draw with.
-        which: Which of several backends it is; "" for the only one.
-        place: The first word of the line: the screen, where no tabs are shown.
+        glyphs: Characters for drawing.
+        which: Position among several backends; "" if there is only one.
+        place: The first word of the line, which is the screen's name if tabs are hidden.
     """
     facts = (None, None) if opened is None else (opened.reference, opened.backend)
     warnings = [] if opened is None else _warnings(opened)
@@ -119,14 +119,14 @@ def _warnings(opened: Opened) -> list[str]:
 
 
 def verdict_lines(now: Compared, width: int, height: int, glyphs: GlyphSet, *, here: bool = False) -> list[Line]:
-    """Return the verdict; "so far" until every pair is compared.
+    """Return the verdict, marked "so far" until all pairs are compared.
 
     Args:
-        now: The comparison that is shown.
-        width: Cells of a line.
-        height: Lines there are.
-        glyphs: Characters to draw with.
-        here: Whether the reason of the first divergence stands below, in full.
+        now: The comparison on the screen.
+        width: Cells per line.
+        height: Number of lines.
+        glyphs: Characters for drawing.
+        here: Whether the reason for the first divergence is shown in full below.
     """
     navigator, result, is_told = now.navigator, now.result, False
     if now.failure is not None:
@@ -172,7 +172,7 @@ def verdict_lines(now: Compared, width: int, height: int, glyphs: GlyphSet, *, h
 
 
 def _why_and_try(result: RunComparison) -> list[tuple[str, str]]:
-    """Return why the first fault of the diagnosis is one, and the change that gains most, each with its label."""
+    """Return, with labels, why the first fault of the diagnosis is one, and the edit with the largest gain."""
     if not result.diagnosis:
         return []
     from qdebug.present.answer import advice_line, remedy_line
@@ -186,19 +186,19 @@ def _why_and_try(result: RunComparison) -> list[tuple[str, str]]:
 
 
 _SHORT_NAMES = (32, 24, 16)
-"""Cells that a name in a verdict is cut to, one after the other, until the verdict fits; the last in one line alone."""
+"""Widths to which names in a verdict are cut, one after another, until it fits; the last only for a single line."""
 _LEAST_NAME, _MOST_NAME = 12, 56
 _FIRST_AT = "diverges at "
 _LEAST_NODE = 8
-"""Cells of the status line that the node keeps beside the place in the list."""
+"""Minimum cells for the node on the status line, next to the position in the list."""
 _FILTER = 16
-"""Cells of the filter in force on the status line."""
+"""Cells for the active filter on the status line."""
 _FEW = 2
-"""Lines of a verdict that names the first divergence before it says that it is one."""
+"""Number of lines up to which a verdict starts with the name of the first divergence."""
 
 
 def _with_short_names(text: str, room: int, height: int) -> str:
-    """Cut the names in a verdict that is too long from the left, so that the fault stays visible."""
+    """Cut the beginnings of names in a verdict that is too long, so that the fault stays visible."""
     shown = text
     for most in _SHORT_NAMES[: len(_SHORT_NAMES) - (height > 1)]:
         if len(wrap(shown, room)) <= max(height, 1):
@@ -208,7 +208,10 @@ def _with_short_names(text: str, room: int, height: int) -> str:
 
 
 def _short_verdict(navigator: Navigator, result: RunComparison, room: int, *, here: bool) -> str:
-    """Name the first divergence at once, and why: the end of the line is cut, and before that the name."""
+    """Return a verdict that starts with the first divergence and its reason.
+
+    The name is cut first, then the end of the line.
+    """
     row = navigator.table.first_divergence()
     first = None if row is None else navigator.table.results[row]
     if first is None or first.node != result.first_divergence:  # one that could not be compared comes before it
@@ -223,7 +226,7 @@ def _short_verdict(navigator: Navigator, result: RunComparison, room: int, *, he
 
 
 def _short_clauses(navigator: Navigator, result: RunComparison, first: NodeResult) -> Iterator[str]:
-    """Return short clauses: tensors beyond the limit, the origin of the error, and missing tensors."""
+    """Yield short clauses: tensors beyond the limit, the origin of the error, and missing tensors."""
     compared = [node for node in result.nodes if node.status is not Status.INCOMPARABLE]
     over = sum(map(is_beyond, compared))
     if over:
@@ -238,7 +241,7 @@ def _short_clauses(navigator: Navigator, result: RunComparison, first: NodeResul
 
 
 def _verdict_line_of(name: str, room: int, why: str) -> str:
-    """Return a name and a reason; with little room the name loses its beginning before the reason loses its end."""
+    """Return a name and a reason. If space is short, the name's beginning is cut before the reason's end."""
     least = len(re.split(r"[,;] ", why)[0]) + len(": ") + len(_ALL_OF_IT) + 1 if why else 0
     if len(name) + len(": ") + len(why) < room:
         least = 0
@@ -273,17 +276,17 @@ def status(
     values: bool = False,
     listed: bool = True,
 ) -> list[Line]:
-    """Return the status line: the last message, else the node under the cursor; where the list stands on the right.
+    """Return the status line: the last message, else the node under the cursor, with the list position on the right.
 
     Args:
         navigator: The table and the cursor; None while names are being read.
-        message: Answer to the last key; "" for none.
+        message: Response to the last key; "" without one.
         width: Cells of the line.
-        glyphs: Characters to draw with.
-        height: Lines there are; a message that is longer than one line takes them all.
-        reasons: Whether to give the reason for the node's status; not where it stands above.
-        values: Whether the screen is of the elements of one sample.
-        listed: Whether it shows the list of nodes, and so its order.
+        glyphs: Characters for drawing.
+        height: Number of lines; a message longer than one line uses all of them.
+        reasons: Whether to include the reason for the node's status; not needed if it is shown above.
+        values: Whether the screen shows the elements of one sample.
+        listed: Whether the screen shows the node list and thus its order.
     """
     if cell_len(message) >= width and height > 1:
         lines = wrap(glyphs.plain(safe_text(message, limit=1000)), width - 2, most=height)
@@ -315,12 +318,12 @@ def status(
 
 
 def _ended(text: str, room: int, glyphs: GlyphSet) -> str:
-    """Return a sentence in exactly room + 1 cells; it loses its end, not its middle."""
+    """Return a sentence in exactly room + 1 cells, cutting its end."""
     return glyphs.fit(f" {glyphs.fit_end(glyphs.plain(safe_text(text)), room)}", room + 1)
 
 
 def _place(navigator: Navigator, *, listed: bool) -> str:
-    """Return the position of the cursor: compared tensors count from 0, as in a report, lines from 1."""
+    """Return the position of the cursor. Compared tensors are numbered from 0 as in a report, lines from 1."""
     size, lines = numbers.grouped(navigator.table.size), numbers.grouped(navigator.lines)
     if navigator.table.first:
         return f"constant {navigator.place + 1} of {size}"
@@ -338,7 +341,7 @@ def _place(navigator: Navigator, *, listed: bool) -> str:
 
 
 def _row_words(navigator: Navigator, room: int, *, reasons: bool) -> str:
-    """Return the status of the node under the cursor with its reason, unless the verdict states it."""
+    """Return the status of the node under the cursor, with its reason unless the verdict states it."""
     table, row = navigator.table, navigator.cursor
     missing = table.rows[row].missing
     word = State(int(table.states(navigator.sample)[row])).word if missing is None else safe_text(missing)
@@ -353,12 +356,12 @@ def _row_words(navigator: Navigator, room: int, *, reasons: bool) -> str:
 
 
 def too_small(width: int, height: int, least: tuple[int, int]) -> Sequence[Line]:
-    """Say that the terminal is too small.
+    """Return a message that the terminal is too small.
 
     Args:
         width: Its cells.
         height: Its lines.
-        least: The smallest size that is enough.
+        least: The smallest sufficient size.
     """
     text = f"{width}x{height} is too small: {least[0]}x{least[1]} is needed. q quits."
     return [[(line, "plain")] for line in wrap(text, max(width, 1))]
@@ -373,8 +376,8 @@ def verdict_text(now: Compared, width: int, glyphs: GlyphSet) -> Sequence[Sequen
 
     Args:
         now: The comparison.
-        width: Cells of a line.
-        glyphs: Characters to draw with.
+        width: Cells per line.
+        glyphs: Characters for drawing.
     """
     lines: list[Sequence[Piece]] = [[("Verdict", "accent"), ("   esc closes, j k scroll", "muted")], []]
     lines += verdict_lines(now, width, _FEW, glyphs) if now.result is None else _headline(now.result, width, glyphs)

@@ -1,4 +1,4 @@
-"""Exports of the screen: files and shell commands."""
+"""Exports of a screen: files and shell commands."""
 
 from __future__ import annotations
 
@@ -47,24 +47,24 @@ __all__ = [
 ]
 
 SUFFIXES = (".svg", ".txt", ".csv", ".json", ".npy", ".npz")
-"""What can be written: the screen as a picture or as text, what it lists, the comparison or its node, elements."""
+"""Supported formats: the screen as a picture or text, its list, the comparison or a node as JSON, and elements."""
 _UNTIL = re.compile(r"(.*?)[,;\s]*\buntil\s+(\S+)\s*", re.DOTALL)
 
 Write = Callable[["DiffSession", Path], str]
 
 
 OVER = "!"
-"""What is typed behind the name of a file that is to be written over."""
+"""Typed after a file name to overwrite the file."""
 
 TAKE_BACK = "-"
-"""What is typed instead of a reason to accept a node no longer."""
+"""Typed instead of a reason to remove an acknowledgement."""
 
 
 def reason_and_day(text: str) -> tuple[str, str | None, str]:
-    """Take "REASON until YYYY-MM-DD" apart.
+    """Split "REASON until YYYY-MM-DD" into its parts.
 
     Returns:
-        The reason, the day or None, and what is wrong with it; "" if nothing is.
+        The reason, the day or None, and what is wrong with the text; "" if nothing is wrong.
     """
     match = _UNTIL.fullmatch(text)
     reason, day = (text.strip(), None) if match is None else (match[1].strip(), match[2])
@@ -84,7 +84,7 @@ def command(words: Sequence[str], scene: Scene, view: ScreenId) -> str:
     Args:
         words: The command without the state of the screen.
         scene: The state of the screen.
-        view: Which screen it is.
+        view: The screen.
     """
     chosen = [*words, "--node", scene.planned.node or scene.planned.tensor, "--screen", str(view)]
     if scene.navigator.sample is not None:
@@ -114,17 +114,17 @@ def prepared(
     words: Callable[[], Sequence[str]] = tuple,
     view: View,
 ) -> tuple[Path, Write]:
-    """Return the file and its writer, with a copy of everything on the screen that may change.
+    """Return the file and a function that writes it, with a copy of everything on the screen that may change.
 
     Args:
-        text: The file's name as it was typed; behind it a "!" where it may take the place of a file.
+        text: The file name as typed, followed by "!" to allow overwriting.
         scene: The state of the screen.
-        screenshot: Gives the screen as SVG.
-        words: Gives the lines of the screen, those that it scrolls to too.
+        screenshot: Returns the screen as SVG.
+        words: Returns the lines of the screen, including scrolled ones.
         view: The view that shows it.
 
     Raises:
-        UsageError: The name says no form, the file exists, or there is nothing to write yet.
+        UsageError: The name does not have a supported ending, the file exists, or there is nothing to write yet.
     """
     name = text.strip()
     path = Path(name.removesuffix(OVER)).expanduser()
@@ -146,7 +146,7 @@ def prepared(
 
 
 def _writer(path: Path, scene: Scene, view: View) -> Write:
-    """Return the writer of a screen's list, of its comparison or node, or of elements.
+    """Return a function that writes a screen's list, its comparison or node, or elements.
 
     Raises:
         UsageError: There is nothing to write yet.
@@ -170,7 +170,7 @@ def _writer(path: Path, scene: Scene, view: View) -> Write:
 
 
 def _json_writer(path: Path, scene: Scene, view: View) -> Write:
-    """Return the writer of the JSON of the screen, of its node or of the whole comparison."""
+    """Return a function that writes the JSON of the screen, of its node, or of the whole comparison."""
     writer = view.json(scene, path)
     if writer is not None:
         return partial(_write_made, made=writer, what=view.written or f"the {view.view}")
@@ -183,7 +183,7 @@ def _json_writer(path: Path, scene: Scene, view: View) -> Write:
 
 
 def _marks(scene: Scene) -> dict[int, str]:
-    """Return the rows that are marked, each with its note; "" if it has none."""
+    """Return the marked rows with their notes; "" without a note."""
     trail = scene.navigator.trail
     return {row: trail.notes.get(row, "") for row in sorted({*trail.marks, *trail.notes})}
 
@@ -194,10 +194,10 @@ def _notes(scene: Scene) -> list[dict[str, str]]:
 
 
 def write_pair(session: DiffSession, path: Path, *, tensor: str, partner: str) -> str:
-    """Write a pair made by hand into a map file; return a message with the option that uses it.
+    """Add a manual pair to a map file. Return a message with the option that uses the file.
 
     Raises:
-        UsageError: The reference has no such tensor, or the map cannot be written.
+        UsageError: The reference lacks that tensor, or the map cannot be written.
     """
     from qdebug.limits.map_file import write_pair as write
 
@@ -212,7 +212,7 @@ def write_pair(session: DiffSession, path: Path, *, tensor: str, partner: str) -
 
 
 def _write_json(_: DiffSession, path: Path, *, result: RunComparison, notes: Sequence[Mapping[str, str]]) -> str:
-    """Write the comparison as `qdebug diff --json` does, with the user's notes."""
+    """Write the comparison like `qdebug diff --json`, with the user's notes."""
     whole = result.to_dict() | {"notes": list(notes)}
     noted = f" and {plural(len(notes), 'mark')}" if notes else ""
     text = json.dumps(whole, indent=2, allow_nan=False)
@@ -220,7 +220,7 @@ def _write_json(_: DiffSession, path: Path, *, result: RunComparison, notes: Seq
 
 
 def _write_over(source: DiffSession, path: Path, *, write: Write) -> str:
-    """Write a file in the place of another one, which stays as it is until all of the new one is there."""
+    """Replace a file, which stays unchanged until the new one is complete."""
     from shutil import copymode  # imported only when a file is replaced
     from tempfile import TemporaryDirectory
 
@@ -252,7 +252,7 @@ def _write_made(source: DiffSession, path: Path, *, made: Callable[[DiffSession]
     """Write the JSON of a screen.
 
     Raises:
-        UsageError: It cannot be made, or the file cannot be written.
+        UsageError: The JSON cannot be created, or the file cannot be written.
     """
     from qdebug.tui.reading.trials import BROKEN_REPLAY, problem_of  # not before something is written
 
@@ -285,9 +285,9 @@ def _write_csv(
     marks: Mapping[int, str],
     costs: Mapping[int, float],
 ) -> str:
-    """Write the listed nodes in the columns of `qdebug diff -f csv`, with their cost to an output and notes.
+    """Write the listed nodes in the columns of `qdebug diff -f csv`, with their output costs and notes.
 
-    Numbers are in full, texts so that no spreadsheet takes them for a formula.
+    Numbers have full precision. Texts are escaped so that spreadsheets do not take them for formulas.
     """
     from qdebug.compare.result.flat_rows import COLUMNS, flat_row  # not before something is written
     from qdebug.present.reports.exports import csv_cell
@@ -310,14 +310,14 @@ def _write_csv(
 
 @contextmanager
 def new_file(path: Path, *, text: bool) -> Iterator[IO[Any]]:
-    """Open a file that does not exist; leave nothing of it behind if not all of it could be written.
+    """Create a new file. If it cannot be written completely, remove it.
 
     Args:
-        path: Where.
-        text: Whether it takes text, as UTF-8, or bytes.
+        path: The path.
+        text: Whether the file takes UTF-8 text instead of bytes.
 
     Raises:
-        UsageError: It cannot be written, or exists.
+        UsageError: The file exists or cannot be written.
     """
     how: dict[str, Any] = {"encoding": "utf-8", "newline": ""} if text else {}
     is_new = False
@@ -340,22 +340,22 @@ _NAMES = ("reference", "backend", "reference_codes", "backend_codes")
 
 
 def _export_whole(source: DiffSession, path: Path, **where: Any) -> str:
-    """Write elements to the last one, though the program may end meanwhile: that takes no longer than the disk."""
+    """Write all elements, even if the program is ending meanwhile, since only the disk limits the time."""
     with asking(lambda: None):
         return export_elements(source, path, **where)
 
 
 def export_elements(source: DiffSession, path: Path, *, tensor: str, sample: int, step: int, steps: int = 1) -> str:
-    """Write the elements of a tensor into a new file; return a summary.
+    """Write the elements of a tensor to a new file. Return a summary.
 
     Args:
         source: The comparison.
-        path: A file that does not exist: .npy for the backend's stored elements, .npz for both sides, .csv for a line
-            an element.
+        path: A file that does not exist: .npy for the backend's stored elements, .npz for both sides, .csv for one line
+            per element.
         tensor: Backend tensor.
-        sample: Which sample.
-        step: Which step.
-        steps: How many there are.
+        sample: The sample.
+        step: The step.
+        steps: Number of steps.
 
     Raises:
         QdebugError: The values cannot be read, or the file exists or cannot be written.
@@ -380,7 +380,7 @@ def export_elements(source: DiffSession, path: Path, *, tensor: str, sample: int
 
 
 def _write_elements(file: IO[str], pair: OpenPair, names: Sequence[str]) -> None:
-    """Write the index of each element and its value on both sides."""
+    """Write the index of each element and its values on both sides."""
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(["index", *names])
     for start in range(0, pair.size, _STRETCH):
@@ -393,7 +393,7 @@ def _write_elements(file: IO[str], pair: OpenPair, names: Sequence[str]) -> None
 
 
 def _write(file: IO[bytes], pair: OpenPair, name: str) -> None:
-    """Write one array as numpy does; numbers that are no codes as numpy knows them."""
+    """Write one array in numpy's format, with numbers that are not codes in a native numpy dtype."""
     header = {
         "descr": np.lib.format.dtype_to_descr(_part(pair, name, 0, 0).dtype),
         "fortran_order": False,

@@ -14,11 +14,11 @@ class Files:
     """Files that belong to the comparison.
 
     Args:
-        limits: Where acknowledgements and notes are written.
-        map: Where pairs made by hand are written.
+        limits: The file to which acknowledgements and notes are written.
+        map: The file to which manual pairs are written.
         recordings: The reference's file, and each backend's.
-        command: The command that opens the same recordings again, without their files.
-        limits_apart: Whether the limits file applies only where it is named on the command line.
+        command: The command that opens the same recordings again, without file names.
+        limits_apart: Whether the limits file applies only if it is named on the command line.
     """
 
     limits: Path
@@ -28,11 +28,11 @@ class Files:
     limits_apart: bool = True
 
     def command_words(self, *, accepted: bool, backend: int = 0) -> Sequence[str]:
-        """Return the command that opens the same recordings again, as they are judged here.
+        """Return the command that opens the same recordings again with the same judgement.
 
         Args:
             accepted: Whether any node is accepted.
-            backend: The backend that is shown, which comes first then.
+            backend: The backend on the screen, which comes first in the command.
         """
         limits = ("--limits", str(self.limits)) if accepted and self.limits_apart else ()
         reference, *backends = self.recordings
@@ -40,5 +40,5 @@ class Files:
         return (*self.command, *limits, reference, backends[backend], *others)
 
     def pair(self, backend: int) -> tuple[str, str]:
-        """Return the reference's file and that of a backend."""
+        """Return the reference's file and the given backend's."""
         return self.recordings[0], self.recordings[1 + backend]

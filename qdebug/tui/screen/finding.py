@@ -1,4 +1,4 @@
-"""The questions for a search and a filter, answered while they are typed."""
+"""The prompts for search and filter, which respond while the user types."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from qdebug.tui.widgets.prompt import Question
 __all__ = ["Filter", "search_question"]
 
 _SO_FAR = "not yet: "
-"""Begins what is said of a filter that cannot be read to its end while someone types it."""
+"""Prefix of messages about a filter that cannot be parsed completely while it is being typed."""
 
 Current = Callable[[], Navigator | None]
-"""Gives the list that is shown: more of a recording may come in while someone types, which makes it another one."""
+"""Returns the current list. While the user types, new data of a recording may replace it."""
 
 
 def _anchor(now: Current, at: int | None = None) -> Callable[[], int]:
-    """Remember a row, that of the cursor, by its tensor."""
+    """Remember the row of the cursor by its tensor, and return a function that finds it."""
     navigator = now()
     here = 0 if navigator is None else navigator.cursor if at is None else at
     planned = navigator.table.rows[here] if navigator is not None and navigator.table.size else None
@@ -31,10 +31,10 @@ def _anchor(now: Current, at: int | None = None) -> Callable[[], int]:
 
 
 def search_question(now: Current, did: Callable[[str], object]) -> Question:
-    """Return the question for a part of a name.
+    """Return the prompt for a search.
 
     Args:
-        now: Gives the list.
+        now: Returns the current list.
         did: Called once a search is set.
     """
     start_row = _anchor(now)
@@ -65,10 +65,10 @@ def search_question(now: Current, did: Callable[[str], object]) -> Question:
 
 
 class Filter:
-    """Asks for a filter, and keeps one that cannot be read to its end, to be mended.
+    """Asks for a filter, and keeps a filter that cannot be parsed completely, so that the user can correct it.
 
     Args:
-        now: Gives the list.
+        now: Returns the current list.
         did: Called once a filter is set.
     """
 
@@ -77,13 +77,13 @@ class Filter:
         self._refused = ("", "")  # the one that cannot be read, and the one in force with it
 
     def question(self, navigator: Navigator) -> Question:
-        """Return the question."""
+        """Return the prompt."""
         before, start_row = navigator.filter, _anchor(self._now)
         origin = _anchor(self._now, navigator.before_filter())
         messages: list[str] = []
 
         def choose(text: str) -> str:
-            """Show the rows that match the valid beginning of the text."""
+            """Show the rows that match the valid prefix of the text."""
             now = self._now()
             if now is None:
                 return ""
@@ -95,7 +95,7 @@ class Filter:
             return messages[0]
 
         def submit(text: str) -> str:
-            """Return a message about the filter in force: of an invalid text only its valid beginning."""
+            """Return a message about the active filter, which is only the valid prefix of an invalid text."""
             answer, now = messages[0] if messages else choose(text), self._now()
             self._did("filter")
             self._refused = ("", "")

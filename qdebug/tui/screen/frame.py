@@ -1,4 +1,4 @@
-"""The panels around a view: runs, tabs, verdict, error profile, status line, prompt and footer."""
+"""The panels around a view: names of the runs, tabs, verdict, error profile, status line, prompt and footer."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class FrameState:
     """Contents of the panels.
 
     Args:
-        compared: The comparison that is shown.
-        navigator: Its list, or that of the constants that are open; None while it is being opened.
+        compared: The comparison on the screen.
+        navigator: Its list, or the list of the open constants; None while it is being opened.
         view: The screen.
-        message: The status line; "" for the node under the cursor.
-        number: Which of several backends it is, such as "1/2"; "" for the only one.
+        message: The status line; "" shows the node under the cursor.
+        number: Position among several backends, such as "1/2"; "" if there is only one.
     """
 
     compared: Compared
@@ -51,9 +51,9 @@ class Frame(Vertical):
 
     Args:
         look: Shared look.
-        state: Contents at the start.
-        page: The view that is shown first.
-        prompt: Asks for text in the place of the footer.
+        state: Initial contents.
+        page: The first view.
+        prompt: Asks for text in place of the footer.
     """
 
     DEFAULT_CSS = """
@@ -74,7 +74,7 @@ class Frame(Vertical):
         """The profile was clicked.
 
         Args:
-            row: The row that it draws there.
+            row: The row that is drawn at the clicked position.
         """
 
         def __init__(self, row: int) -> None:
@@ -133,11 +133,11 @@ class Frame(Vertical):
         yield self._footer
 
     def lay_out(self, view: ScreenId, make_side: Callable[[], View]) -> None:
-        """Show the panels that fit.
+        """Show the panels that fit in the terminal.
 
         Args:
             view: The screen.
-            make_side: Makes the panel of facts beside the view; called where there is room for it.
+            make_side: Creates the panel of facts beside the view; called if there is room for it.
         """
         width, height = self.screen.size
         chosen = self.arrangement = arrange(width, height, view=view)
@@ -157,11 +157,11 @@ class Frame(Vertical):
 
     @property
     def side(self) -> View | None:
-        """The panel of facts beside the view; None while there is none."""
+        """The panel of facts beside the view; None if it is hidden."""
         return self._side if self.arrangement.side else None
 
     def show_page(self, view: ScreenId, page: View) -> None:
-        """Show a view in the middle, and its tab."""
+        """Show a view in the center, and select its tab."""
         if not page.is_attached:
             self._switcher.mount(page)
         self._switcher.current = str(view)
@@ -174,7 +174,7 @@ class Frame(Vertical):
         self._footer.redraw()
 
     def show(self, state: FrameState) -> None:
-        """Show other contents: fit the panels, and draw the lines that have changed."""
+        """Show new contents: arrange the panels, and draw the lines that changed."""
         self._state = state
         self._fit_status()
         self._fit_verdict()
@@ -183,13 +183,13 @@ class Frame(Vertical):
                 panel.redraw()
 
     def words(self, width: int) -> list[Line]:
-        """Return the banner, the whole verdict and the profile as lines, for a file."""
+        """Return the banner, the whole verdict and the profile as lines of text for a file."""
         verdict = chrome.verdict_lines(self._state.compared, 120, 100, self.look.glyphs)
         profile = self._draw_profile(width, self.arrangement.profile) if self.arrangement.profile else []
         return [*self._draw_banner(width, 1), *verdict, [], *profile]
 
     def _fit_status(self) -> None:
-        """Let a message that is too long for a line have the line of the footer as well."""
+        """Let a message that is longer than one line use the footer's line too."""
         if not self.arrangement.usable:
             return
         asking = self.prompt.asking
@@ -198,7 +198,7 @@ class Frame(Vertical):
         self._set_height(self._status, 2 if long else 1)
 
     def _fit_verdict(self) -> None:
-        """Let the verdict have the lines that it takes, up to those it may have."""
+        """Give the verdict as many lines as it needs, up to its maximum."""
         most = self.arrangement.verdict
         lines = (
             chrome.verdict_lines(self._state.compared, self.size.width, most, self.look.glyphs) if most > 1 else [[]]

@@ -1,7 +1,8 @@
-"""Where the keys lead that go to an error: first divergence, failing nodes, worst input, origin, outputs.
+"""Keys that jump to an error: first divergence, failing nodes, worst input, origin, outputs.
 
-Some have no answer yet while recordings are opened and compared. Then the wish waits in sight, and is done once the
-answer is known. Any other key takes the wish back: the cursor moves for nobody who has gone on to something else.
+While recordings are opened and compared, some targets are not known yet. The jump then waits, visibly, and is performed
+once its target is known. Any other key cancels it, so that the cursor does not move after the user has gone on to
+something else.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ __all__ = ["FIRST_DIVERGENCE", "NEXT_FAILING", "OUTPUT", "Wish", "origin_wish", 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """Somewhere to go.
+    """A jump that may have to wait for its target.
 
     Args:
-        where: Its name in the status line.
-        is_settled: Returns whether results that are still to come cannot change the answer.
-        go: Goes there, and returns a message.
-        judged: Whether it needs the verdict even if all is compared: that knows the shares in an output.
+        where: Name of the target in the status line.
+        is_settled: Returns whether results still to come cannot change the target.
+        go: Performs the jump, and returns a message.
+        judged: Whether it needs the verdict, which knows the shares in an output's error, even if all pairs are
+            compared.
     """
 
     where: str
@@ -37,11 +39,11 @@ class Wish:
 
     @property
     def words(self) -> str:
-        """The message while it waits."""
+        """The message while the jump is waiting."""
         return f"{self.where}: still comparing; will go there (esc: no)"
 
     def is_answered(self, scene: Scene) -> bool:
-        """Tell whether it is known where to go."""
+        """Return whether the target of the jump is known."""
         pending = scene.table.pending or self.judged
         return scene.result is not None or not pending or self.is_settled(scene)
 
@@ -59,10 +61,10 @@ NEXT_FAILING = Wish(
 
 
 def origin_wish(*, untouched: bool) -> Wish:
-    """Return the wish to run to the origin.
+    """Return the jump to the origin.
 
     Args:
-        untouched: Whether the cursor follows the results, and stands on no node of choice.
+        untouched: Whether the cursor still follows the results, since the user has not chosen a node.
     """
 
     def of_this_node(scene: Scene) -> bool:
@@ -73,11 +75,14 @@ def origin_wish(*, untouched: bool) -> Wish:
 
 
 _RETRACED = 20
-"""Steps of a run to the origin that going back retraces one by one; of a longer one the last half as many."""
+"""Maximum number of steps of a path to the origin that can be retraced one by one.
+
+Of a longer path, the last half of it.
+"""
 
 
 def to_output(scene: Scene) -> str:
-    """Go to the worst output of the network, or from an output to the next worst one."""
+    """Go to the worst output of the network, or from there to the next worst output."""
     table, names = scene.table, scene.opened.backend_graph.outputs
     outputs = ((row, table.results[row]) for row in map(table.row_of, dict.fromkeys(names)) if row is not None)
     levels = [(worst_first(result.metrics.sqnr_db), row) for row, result in outputs if result and result.metrics]
@@ -98,7 +103,10 @@ OUTPUT = Wish(where="worst output", is_settled=lambda _: False, go=to_output)
 
 
 def to_origin(scene: Scene) -> str:
-    """Run up the graph to the origin; from a node without error, to the one that the verdict names."""
+    """Go up the graph to the origin of the error.
+
+    From a node without error, go to the origin that the verdict names.
+    """
     so_far = " so far" if scene.table.pending or scene.table.growing else ""
 
     def so_far_message(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Workers that read for the screen, the requests that they serve, and their latest answers."""
+"""Starts workers that read data for the screen, and keeps their latest answers."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ __all__ = ["Loader"]
 
 _MOST_ANSWERS = 64
 _MOST_BYTES = 64 << 20
-"""Maximum memory of the statistics in all answers."""
+"""Maximum total memory of the statistics in all answers."""
 
 
 class Loader(Widget):
-    """A widget without a picture: it starts a worker for each new request, which cancels the one before of its kind.
+    """An invisible widget that starts a worker for each new request, which cancels the previous request of its kind.
 
-    Events of the workers bubble to the screen, except those that answer a request which is no longer current.
+    Events of the workers bubble to the screen, except answers to outdated requests.
 
     Args:
-        openings: Each opens and aligns the reference and a backend, on a worker thread.
+        openings: For each backend, how it and the reference are opened and aligned on a worker thread.
         load: Called on a worker thread once graphs are aligned.
-        load_later: Called on a worker thread once there is a verdict, or none for a while.
+        load_later: Called on a worker thread once there is a verdict, or after a while without one.
     """
 
     DEFAULT_CSS = "Loader { display: none; }"
@@ -76,7 +76,7 @@ class Loader(Widget):
 
     @work(thread=True, group="jobs", exit_on_error=False, description="")
     def submit(self, job: Job) -> None:
-        """Write a file or read constants, whatever else is requested."""
+        """Write a file or read constants. Other requests do not cancel this."""
         self.reader.do(job, get_current_worker())
 
     @work(thread=True, exclusive=True, group="detail", exit_on_error=False, description="")
@@ -92,18 +92,18 @@ class Loader(Widget):
         self.reader.try_out(request, get_current_worker())
 
     def watch_detail(self, request: DetailRequest | None) -> None:
-        """Read the facts of another tensor, or none."""
+        """Read the facts for a new request; None stops reading."""
         if request is None:
             self.workers.cancel_group(self, "detail")
         else:
             self._read_detail(request, self._answers.get(request.key))
 
     def watch_window(self, request: LookRequest | None) -> None:
-        """Read other elements, or free those that were read."""
+        """Read the elements for a new request; None frees the elements of the last one."""
         self._read_window(request)
 
     def watch_trial(self, request: TrialRequest | None) -> None:
-        """Replay for another request, or for none."""
+        """Replay for a new request; None stops replaying."""
         if request is None:
             self.workers.cancel_group(self, "trial")
         else:
@@ -121,10 +121,10 @@ class Loader(Widget):
 
         Args:
             navigator: The row, the sample and the step.
-            backend: Which comparison.
+            backend: The comparison.
             elements: Whether the view shows elements.
-            explain: Whether it shows which arithmetic reproduces the node.
-            looked_at: The element and the plane that it shows.
+            explain: Whether the view shows which arithmetic reproduces the node.
+            looked_at: The element and plane that the view shows.
         """
         key, table = _key(navigator, backend), navigator.table
         if not table.size:
@@ -162,17 +162,17 @@ class Loader(Widget):
             )
 
     def show_nothing(self) -> None:
-        """Cancel the requests for facts: the view shows none."""
+        """Cancel the requests for facts, since the view does not show any."""
         self.window = self.detail = None
 
     def show_trial(self, backend: int, row: int, tensor: str, wish: TrialWish | None) -> None:
-        """Request a replay; None cancels the last one. The last answer on the same row stays until there is another.
+        """Request a replay; None cancels the last one. The last answer for the same row is kept until the next one.
 
         Args:
-            backend: Which comparison.
-            row: The row of the list.
+            backend: The comparison.
+            row: The row in the list.
             tensor: Its backend tensor.
-            wish: The result of the replay.
+            wish: The requested result.
         """
         if wish is None:
             self.trial = self._tried = None
@@ -185,7 +185,7 @@ class Loader(Widget):
         self.trial = TrialRequest(backend=backend, row=row, tensor=tensor, wish=wish)
 
     def forget(self) -> None:
-        """Drop all answers: a recording was opened again."""
+        """Drop all answers, because a recording was reopened."""
         self._answers.clear()
         self._glimpse = self._tried = self.detail = self.window = self.trial = None
 
@@ -221,15 +221,15 @@ class Loader(Widget):
             event.stop()
 
     def ready(self, navigator: Navigator, *, backend: int) -> DetailReady | None:
-        """Return the facts of the row under the cursor."""
+        """Return the facts about the row under the cursor."""
         return self._answers.get(_key(navigator, backend))
 
     def glimpse(self, navigator: Navigator, *, backend: int) -> Glimpsed | None:
-        """Return the elements around the one looked at in the row under the cursor."""
+        """Return the elements around the selected element of the row under the cursor."""
         return self._glimpse_of(_key(navigator, backend))
 
     def tried(self, backend: int, row: int) -> TrialReady | None:
-        """Return the last answer of a replay for a row, or for all rows."""
+        """Return the last replay answer for a row, or for all rows."""
         request = self.trial
         of_row = request is not None and (request.backend, request.row) in {(backend, row), (backend, -1)}
         return self._tried if of_row else None
@@ -239,7 +239,7 @@ class Loader(Widget):
         return glimpse if glimpse is not None and self.window is not None and glimpse.request.key == key else None
 
     def _has_window(self, key: Key, looked_at: LookedAt) -> bool:
-        """Tell whether all that is looked at was read, or cannot be."""
+        """Return whether everything that the view shows of the elements was read, or cannot be read."""
         glimpse = self._glimpse_of(key)
         if glimpse is None or glimpse.request is not self.window:
             return False
@@ -252,7 +252,7 @@ class Loader(Widget):
 
 
 def _key(navigator: Navigator, backend: int) -> Key:
-    """Return the key of an answer: for all samples, elements are those of the worst one."""
+    """Return the key of an answer. With all samples selected, elements come from the worst sample."""
     row, sample, table = navigator.cursor, navigator.sample, navigator.table
     alone = not table.size or table.rows[row].missing is not None  # then nothing says which sample is the worst
     shown = sample if alone else shown_sample(table.results[row], sample)

@@ -1,4 +1,4 @@
-"""The main screen: the frame around the current view, the shared keys, and the events of the workers."""
+"""The main screen: the frame around the current view, the shared keys, and the handling of worker events."""
 
 from __future__ import annotations
 
@@ -62,19 +62,19 @@ from qdebug.tui.widgets.tab_line import TabLine
 __all__ = ["MainScreen"]
 
 _NOT_OPEN = Provisional("the recordings are still being opened", Until.OPENED)
-"""Said where a key needs what has not been read yet."""
+"""Shown if a key needs something that has not been read yet."""
 _READING = "reading the graphs .. 2 lists the names"
 _TOO_SMALL = "the terminal is too small to type a text in"
 _OF_CONSTANTS = frozenset({ScreenId.TENSOR, ScreenId.VALUES, ScreenId.CHANNELS, ScreenId.MAP})
-"""Screens that show constants; any other one shows the node again."""
+"""Screens that can show constants. Any other screen shows the node again."""
 _REDRAW_SECONDS = 0.05
-"""While results come in, the screen is drawn at most this often."""
+"""Minimum interval between two redraws while results arrive."""
 _PROFILE_STEPS = 60
-"""Turns of the wheel from one end of the profile to the other, in a long net."""
+"""Wheel steps from one end of the profile to the other, in a large network."""
 
 
 class Seen(NamedTuple):
-    """Where the cursor is, and how the list is shown."""
+    """The position of the cursor, and how the list is shown."""
 
     backend: int
     row: int
@@ -85,14 +85,14 @@ class Seen(NamedTuple):
 
 
 class MainScreen(Stage):
-    """Shows a comparison. Every key changes something, or says in the status line why not.
+    """Shows a comparison. Every key changes something, or explains in the status line why it does not.
 
     Args:
         look: Shared look.
         titles: Names of the two recordings of each comparison.
-        begin: Where to start.
-        files: Files that belong to it.
-        openings: Each opens and aligns the reference and a backend, on a worker thread.
+        begin: The start position.
+        files: Files that belong to the comparison.
+        openings: For each backend, how it and the reference are opened and aligned on a worker thread.
         fail: Ends the application with an error.
     """
 
@@ -138,7 +138,7 @@ class MainScreen(Stage):
         self.set_reactive(MainScreen.view, begin.view)
 
     def compose(self) -> ComposeResult:
-        """Make the widgets."""
+        """Create the widgets."""
         self.prompt = Prompt(self.look, say=self.say, closed=self._prompt_closed)
         self.frame = Frame(self.look, state=self._frame_state(), page=self.page, prompt=self.prompt)
         yield self.loader
@@ -155,13 +155,13 @@ class MainScreen(Stage):
         )
 
     def on_mount(self) -> None:
-        """Lay the panels out."""
+        """Arrange the panels."""
         self.set_focus(self.page)
         self.lay_out()
         self.loader.compare()
 
     def on_resize(self, event: Resize) -> None:
-        """Choose the panels anew."""
+        """Arrange the panels for the new size."""
         if is_of_terminal(event, self):
             self.lay_out()
 
@@ -169,17 +169,17 @@ class MainScreen(Stage):
 
     @property
     def now(self) -> Compared:
-        """The comparison that is shown."""
+        """The comparison on the screen."""
         return self.compared[self.backend]
 
     @property
     def navigator(self) -> Navigator | None:
-        """Its table and cursor, or those of the constants that are open; None while it is being opened."""
+        """Its table and cursor, or those of the open constants; None while it is being opened."""
         return self.now.constants or self.now.navigator
 
     @property
     def scene(self) -> Scene | None:
-        """Everything a view draws; None while names are being read, or if there are none."""
+        """Everything that a view draws; None while names are being read, or if there are no tensors."""
         now, navigator = self.now, self.navigator
         if navigator is None or now.opened is None or not navigator.table.size:
             return None
@@ -201,7 +201,7 @@ class MainScreen(Stage):
 
     @property
     def finished(self) -> bool:
-        """Whether every pair is compared."""
+        """Whether all pairs are compared."""
         return self.now.result is not None
 
     @property
@@ -212,7 +212,7 @@ class MainScreen(Stage):
 
     @property
     def detail_ready(self) -> DetailReady | None:
-        """The facts of the row under the cursor that were read."""
+        """The facts known about the row under the cursor."""
         return None if self.navigator is None else self.loader.ready(self.navigator, backend=self.backend)
 
     @property
@@ -222,27 +222,27 @@ class MainScreen(Stage):
 
     @property
     def side(self) -> View | None:
-        """The panel of facts beside the view; None while there is none."""
+        """The panel of facts beside the view; None if it is hidden."""
         return self.frame.side
 
     @property
     def asking(self) -> bool:
-        """Whether the line asks for text."""
+        """Whether the prompt is open."""
         return self.prompt.asking
 
     @property
     def line(self) -> Input:
-        """The line that asks for text."""
+        """The input line of the prompt."""
         return self.prompt.line
 
     def others_left(self, backend: int) -> bool:
-        """Tell whether a backend other than this one can be shown."""
+        """Return whether any other backend can be shown."""
         return any(compared.failure is None for at, compared in enumerate(self.compared) if at != backend)
 
     # Keys
 
     async def press(self, event: Key | Paste) -> None:
-        """Run a key's action to the end; insert pasted text into an open prompt, or report where it could go."""
+        """Run a key's action to the end. Insert pasted text into an open prompt, or report where text can be pasted."""
         prompt = self.prompt
         if isinstance(event, Paste):
             if prompt.asking:
@@ -259,7 +259,7 @@ class MainScreen(Stage):
         prompt.answer()  # before anything is painted: the text and what it finds then come at once
 
     async def perform(self, action: str, bound: ActiveBinding | None = None) -> None:
-        """Run an action; most of them cancel a waiting jump, and `back` does nothing else then."""
+        """Run an action. Most actions cancel a waiting jump; `back` then does nothing else."""
         name = action.rpartition("screen.")[2].partition("(")[0].rpartition(".")[2]
         if name not in READING_ACTIONS and not self.asking and self._stay() and name == "back":
             return self.say("nothing is waited for any more")
@@ -277,11 +277,11 @@ class MainScreen(Stage):
         self.message = message
 
     def watch_message(self) -> None:
-        """Redraw after a key: every key sets the message, even to ""."""
+        """Redraw after a key, since every key sets the message, if only to ""."""
         self.redraw()
 
     def watch_seen(self, before: Seen | None, seen: Seen | None) -> None:
-        """Take the way to the constants back where the cursor is on another node."""
+        """Forget the path to the constants once the cursor is on a different node."""
         if before is not None and seen is not None and before[:2] != seen[:2]:
             self.elements.forget()
 
@@ -295,7 +295,7 @@ class MainScreen(Stage):
         self.frame.show_footer()
 
     def refuse(self) -> None:
-        """Say why something cannot be done before the recordings are open."""
+        """Explain why something cannot be done before the recordings are open."""
         failure = self.now.failure
         self.say(_NOT_OPEN if failure is None else f"{self.now.titles[1]} cannot be compared: {failure}")
 
@@ -310,7 +310,7 @@ class MainScreen(Stage):
             self.say(act(self.navigator))
 
     def with_scene(self, act: Callable[[Scene], Target | str | None]) -> None:
-        """Apply a function to the scene; go to the place that it returns, or show its message."""
+        """Apply a function to the scene. Go to the target that it returns, or show its message."""
         self.untouched = False
         scene = self.scene
         if scene is not None:
@@ -361,14 +361,14 @@ class MainScreen(Stage):
         self._head_for(FIRST_DIVERGENCE)
 
     def action_failing(self, direction: int) -> None:
-        """Go to the next or previous failing node; of the previous ones no more are to come."""
+        """Go to the next or previous failing node. Jumps backwards never need to wait."""
         if direction < 0:
             self.with_scene(lambda scene: scene.navigator.failing(direction))
         else:
             self._head_for(NEXT_FAILING)
 
     def action_match(self, direction: int) -> None:
-        """Go to the next match of the search, or without a search to the view's next worst place."""
+        """Go to the next match of the search or, without a search, to the view's next worst position."""
         if self.page.has_worst:
             self.with_scene(lambda scene: self.page.worst(scene, direction))
         elif self.navigator is not None and self.navigator.pattern:
@@ -377,18 +377,18 @@ class MainScreen(Stage):
             self.action_failing(direction)
 
     def action_origin(self) -> None:
-        """Run to the origin of the error; with some failing nodes known, to the one so far."""
+        """Go to the origin of the error. While results are incomplete, go to the origin known so far."""
         scene = self.scene
         if scene is not None and len(scene.table.failing(scene.navigator.sample)):
             return self.with_scene(to_origin)
         return self._head_for(origin_wish(untouched=self.untouched), follow=self.untouched)
 
     def action_output(self) -> None:
-        """Go to the worst output, from there to the next one."""
+        """Go to the worst output, or from there to the next worst."""
         self._head_for(OUTPUT)
 
     def _head_for(self, wish: Wish, *, follow: bool = False) -> None:
-        """Take a jump now, or once its place is known."""
+        """Perform a jump now, or once its target is known."""
         scene = self.scene
         if scene is None and self.now.opened is None and self.now.failure is None:
             is_answered = False
@@ -401,7 +401,7 @@ class MainScreen(Stage):
         return self.say(wish.words)
 
     def _stay(self) -> bool:
-        """Cancel a jump that waits; return whether there was one."""
+        """Cancel a waiting jump. Return whether there was one."""
         wish, self._wish = self._wish, None
         return wish is not None
 
@@ -458,7 +458,7 @@ class MainScreen(Stage):
         self.with_scene(lambda _: self.to_element(""))
 
     def to_element(self, text: str) -> str:
-        """Show an element, or the next clipped one for ""; say so, or that it waits for it."""
+        """Show an element, or with "" the next clipped one. Return a message, also if it must first be read."""
         if self.scene is None:
             return "there is no tensor"
         if self.view not in {ScreenId.VALUES, ScreenId.MAP}:
@@ -471,7 +471,7 @@ class MainScreen(Stage):
     # What is shown, and how
 
     def show(self, view: ScreenId) -> str:
-        """Go to a screen; say why not, if it has nothing to show."""
+        """Go to a screen. If it cannot show anything, return why."""
         self.untouched = False
         if view is self.view:
             return f"this is the screen {view}"
@@ -485,7 +485,7 @@ class MainScreen(Stage):
         return ""
 
     def watch_view(self, _: ScreenId, view: ScreenId) -> None:
-        """Show a view, which gets the keys; show the node again where the way has led out of its constants."""
+        """Show a view and give it the keyboard focus. Show the node again after leaving its constants."""
         page = self.page
         self.frame.show_page(view, page)
         if view not in _OF_CONSTANTS or (self.now.constants is not None and self._way.depth <= self._constants_depth):
@@ -494,7 +494,7 @@ class MainScreen(Stage):
         self.lay_out()
 
     def go_to(self, target: Target | str) -> str:
-        """Go to the target of a view, and show its message."""
+        """Go to the target of a view. Return a message."""
         if isinstance(target, Constant):
             self._open_constants(target.name)
             return self.message
@@ -508,7 +508,7 @@ class MainScreen(Stage):
         return ""
 
     def action_screen(self, name: str) -> None:
-        """Go to a screen; the one that is shown in another form comes back in its first one."""
+        """Go to a screen. A screen that is already shown in another form returns to its first form."""
         self.say(self.show(_view_of(name)))
 
     @on(TabLine.Picked)
@@ -528,7 +528,7 @@ class MainScreen(Stage):
         self.action_backend(event.direction)
 
     def action_turn(self, direction: int) -> None:
-        """Go to the next or previous screen that has something to show."""
+        """Go to the next or previous screen that can show something."""
         at = TABS.index(self.view.tab)
         for step in range(1, len(TABS)):
             view = TABS[(at + direction * step) % len(TABS)]
@@ -541,7 +541,7 @@ class MainScreen(Stage):
         self.with_scene(self.page.enter)
 
     def action_form(self) -> None:
-        """Show it in another form: of the view itself, else the next view of the screen."""
+        """Show the next form: of the view itself, or else the next view of the screen."""
         forms = self.view.tab.forms
 
         def show_next(scene: Scene) -> str:
@@ -559,7 +559,7 @@ class MainScreen(Stage):
         self.with_scene(show_next)
 
     def action_back(self) -> None:
-        """Take back the last thing done: the line that asks, a screen, the search, the filter."""
+        """Undo the last step: the open prompt, a screen, the search or the filter."""
         navigator = self.navigator
         if self.prompt.cancel():
             return None
@@ -576,7 +576,7 @@ class MainScreen(Stage):
         return self.say(message or "nothing to go back to; q quits")
 
     def action_reverse(self) -> None:
-        """Turn the order of the nodes around."""
+        """Reverse the order of the nodes."""
         self.with_navigator(Navigator.reverse)
 
     def action_metric(self, name: str = "") -> None:
@@ -584,11 +584,11 @@ class MainScreen(Stage):
         self.with_navigator(lambda navigator: navigator.choose_metric(name) if name else navigator.next_metric())
 
     def action_sample(self, direction: int) -> None:
-        """Look at the next or previous sample."""
+        """Select the next or previous sample."""
         self.with_navigator(lambda navigator: navigator.step_sample(direction))
 
     def action_step(self, direction: int) -> None:
-        """Look at the next or previous step of a stateful net."""
+        """Select the next or previous step of a stateful network."""
         self.with_navigator(lambda navigator: navigator.next_step(direction))
 
     def action_backend(self, direction: int) -> None:
@@ -601,7 +601,7 @@ class MainScreen(Stage):
         return self.say(f"backend {self.backend + 1} of {many}, {self.now.titles[1]}{why}")
 
     def watch_backend(self, before: int, backend: int) -> None:
-        """Show a backend at the node where the one before was."""
+        """Show a backend at the node that was shown for the previous one."""
         previous = self.compared[before]
         here = previous.constants or previous.navigator
         self.loader.reader.preferred = backend
@@ -647,7 +647,7 @@ class MainScreen(Stage):
         self._ask_of(lambda scene: writing.note(scene, self.files.limits, self.loader.submit))
 
     def action_pair(self) -> None:
-        """Ask which tensor of the reference the tensor answers to."""
+        """Ask which reference tensor corresponds to the tensor."""
         self._ask_of(lambda scene: writing.pairing(scene, self.files.map, self.loader.submit))
 
     def action_export(self) -> None:
@@ -673,11 +673,11 @@ class MainScreen(Stage):
         )
 
     def action_copy(self) -> None:
-        """Send the node's name to the terminal's clipboard."""
+        """Copy the node's name to the terminal's clipboard."""
         self.with_scene(lambda scene: self._send(safe_text(scene.planned.node or scene.planned.tensor, limit=100_000)))
 
     def action_copy_command(self) -> None:
-        """Send the command that shows this again to the terminal's clipboard."""
+        """Copy the command that shows this screen again to the terminal's clipboard."""
 
         def command(scene: Scene) -> str:
             own = self.page.command(scene, self.files.pair(self.backend))
@@ -695,7 +695,7 @@ class MainScreen(Stage):
     # Constants of a node, opened like tensors on the screens of a tensor
 
     def action_constants(self) -> None:
-        """Open the first constant of the node, or the one after the constant that is open."""
+        """Open the first constant of the node, or the next one if a constant is open."""
         shown = self.now.constants
         if shown is None:
             return self._open_constants("")
@@ -703,7 +703,7 @@ class MainScreen(Stage):
         return self.say("this is its only constant" if shown.table.size == 1 else _said_of_constant(shown))
 
     def _open_constants(self, name: str) -> None:
-        """Ask for the constants of the node, to open one of them; the first for ""."""
+        """Request the constants of the node, in order to open the named one, or the first for ""."""
         scene = self.scene
         if scene is None:
             return self.with_scene(lambda _: None)
@@ -717,7 +717,7 @@ class MainScreen(Stage):
 
     @on(ConstantsReady)
     def _take_constants(self, event: ConstantsReady) -> None:
-        """Show the constants that are waited for."""
+        """Show the requested constants."""
         awaited = self._constants
         if awaited is None or awaited[0] is not event.request:
             return None
@@ -733,7 +733,7 @@ class MainScreen(Stage):
         return self.say(_said_of_constant(shown))
 
     def _heed(self, action: str) -> None:
-        """Take the wish for constants back, and show the node again where something is done that is of the node."""
+        """Cancel a request for constants, and show the node again if an action applies to the node."""
         self._constants = None
         if action not in CONSTANT_ACTIONS:
             self._leave_constants()
@@ -817,7 +817,7 @@ class MainScreen(Stage):
 
     @on(Failed)
     def _take_failure(self, event: Failed) -> None:
-        """Go on with the other backends, or end where there is none."""
+        """Continue with the other backends, or end the program if there are none."""
         if event.fatal or not self.others_left(event.backend_at):
             self._fail(event.error)
             return
@@ -827,17 +827,17 @@ class MainScreen(Stage):
         self.say(f"{self.compared[event.backend_at].titles[1]} cannot be compared: {event.error}")
 
     def _arrive(self) -> None:
-        """Take the jump that waits, if its place is known now."""
+        """Perform the waiting jump if its target is now known."""
         wish, scene = self._wish, self.scene
         if wish is not None and scene is not None and wish.is_answered(scene):
             self._wish = None
             self.with_scene(wish.go)
 
     def _take_back(self, known: Until) -> None:
-        """Take back a message that no longer holds.
+        """Remove a message that has expired.
 
         Args:
-            known: The news.
+            known: The events that have happened.
         """
         if isinstance(self.message, Provisional) and self.message.until & known:
             self.say("")
@@ -866,7 +866,7 @@ class MainScreen(Stage):
         self.redraw()
 
     def _follow_culprit(self) -> None:
-        """Until the user moves, the cursor of the answer is on the worst culprit."""
+        """Keep the cursor of the overview on the worst culprit until the user moves it."""
         scene, page = self.scene, self.page
         if self.untouched and scene is not None and isinstance(page, AnswerView):
             ranked = page.ranked(scene)
@@ -885,13 +885,13 @@ class MainScreen(Stage):
         self._redraw_over()
 
     def _redraw_over(self) -> None:
-        """Redraw the verdict that lies over this screen."""
+        """Redraw the verdict screen on top of this screen."""
         for over in self.app.screen_stack[-1:]:  # none is left where the program ends
             if isinstance(over, ReadingScreen):
                 over.redraw()
 
     def _show_list(self) -> None:
-        """Give the list of nodes the table that is shown."""
+        """Give the node list the current table."""
         navigator, listing = self.navigator, self.views.get(ScreenId.NODES)
         if navigator is not None and isinstance(listing, NodesView):
             listing.show(navigator)
@@ -926,7 +926,7 @@ class MainScreen(Stage):
             self.side.scene = scene
 
     def _is_computed(self) -> bool:
-        """Tell whether a node computes the tensor under the cursor; there is nothing to explain of an input."""
+        """Return whether the tensor under the cursor is computed by a node. An input needs no explanation."""
         scene = self.scene
         return scene is not None and scene.opened.backend_graph.producer(scene.planned.tensor) is not None
 
@@ -953,7 +953,7 @@ class MainScreen(Stage):
         self.with_navigator(lambda navigator: navigator.put(row))
 
     def words(self) -> list[str]:
-        """Return the screen as lines of text: facts and lists in full, the rest as drawn."""
+        """Return the screen as lines of text: facts and lists in full, everything else as drawn."""
         scene = self.scene
         if scene is None:
             return []
@@ -971,7 +971,7 @@ def _view_of(name: str) -> ScreenId:
 
 
 def _cleared(navigator: Navigator | None, state: str) -> str:
-    """Take the search or the filter of a list back, and say so; "" if there is none."""
+    """Clear the search or the filter of a list, and report it; "" if there is none."""
     if navigator is not None and state == "search" and navigator.pattern:
         navigator.search("", start=navigator.cursor)
         return "search cleared"

@@ -1,4 +1,4 @@
-"""The screens that lie over the main one: help and other text, and the list of all commands."""
+"""The screens on top of the main screen: help and other texts, and the list of all commands."""
 
 from __future__ import annotations
 
@@ -75,13 +75,13 @@ _NOTES = (
 def help_lines(
     view: ScreenId, own: Sequence[KeyRow], shared: Sequence[KeyRow], width: int
 ) -> Sequence[Sequence[Piece]]:
-    """Return the help: first the keys of the screen, then those of all screens, then signs and words.
+    """Return the help: the keys of the screen, then the keys of all screens, then symbols and terms.
 
     Args:
-        view: The screen under it.
+        view: The screen below the help.
         own: Its own keys.
         shared: The keys of all screens.
-        width: Cells of a line.
+        width: Cells per line.
     """
     lines: list[Sequence[Piece]] = [*_hung("Keys   ", _HOW, width)]
     lines.append([])
@@ -100,7 +100,7 @@ def help_lines(
 
 
 def _hung(head: str, text: str, width: int) -> list[list[Piece]]:
-    """Format text with a hanging head: further lines are indented below the text."""
+    """Format text with a hanging head: continuation lines are aligned with the text."""
     return [
         [((head if not at else " " * len(head)), "accent"), (line, "plain")]
         for at, line in enumerate(wrap(text, max(width - len(head), 10)))
@@ -112,7 +112,7 @@ class ReadingScreen(ModalScreen[None]):
 
     Args:
         look: Shared look.
-        draw: Gives the lines for a width.
+        draw: Returns the lines for a width.
     """
 
     BINDINGS = [  # noqa: RUF012  as Textual declares it
@@ -135,11 +135,11 @@ class ReadingScreen(ModalScreen[None]):
         self._text = TextScroll(look, draw, id="text")
 
     def compose(self) -> ComposeResult:
-        """Lay the screen out."""
+        """Arrange the screen."""
         yield self._text
 
     def on_resize(self, event: Resize) -> None:
-        """Lay out for the size of the terminal alone."""
+        """Arrange the screen, but only for the terminal's current size."""
         is_of_terminal(event, self)
 
     def action_step(self, lines: int) -> None:
@@ -147,7 +147,7 @@ class ReadingScreen(ModalScreen[None]):
         self._text.step(lines)
 
     def redraw(self) -> None:
-        """Draw anew, as more may be known."""
+        """Redraw, since more may be known."""
         self._text.redraw()
 
 
@@ -156,12 +156,12 @@ class HelpScreen(ReadingScreen):
 
 
 class CommandScreen(CommandPalette):
-    """Runs the command that is chosen, once."""
+    """Runs the chosen command exactly once."""
 
     _was_dismissed = False
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Refuse to move by a page in a list that is not on the screen yet: it has no lines to move over."""
+        """Refuse page keys while the list is not on the screen yet, since it has no lines."""
         if action == "command_list":
             return any(
                 options.option_count and options.scrollable_content_region.area for options in self.query(OptionList)
@@ -169,11 +169,11 @@ class CommandScreen(CommandPalette):
         return super().check_action(action, parameters)
 
     def on_resize(self, event: Resize) -> None:
-        """Lay out for the size of the terminal alone."""
+        """Arrange the screen, but only for the terminal's current size."""
         is_of_terminal(event, self)
 
     def dismiss(self, result: Any = None) -> AwaitComplete:
-        """Close; a second call does not close the screen below."""
+        """Close the screen. A second call does not close the screen below it."""
         if self._was_dismissed:
             return AwaitComplete()
         self._was_dismissed = True

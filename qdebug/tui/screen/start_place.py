@@ -1,4 +1,4 @@
-"""Where the screen starts: the node, sample, screen and filter of the command line."""
+"""The start position on the screen: the node, sample, screen and filter of the command line."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["StartPlace", "start"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartPlace:
-    """Where to begin.
+    """The start position.
 
     Args:
-        node: Node or tensor to start at: its name, a part of it, or a pattern; None for the first.
+        node: Node or tensor to start at: its name, part of its name, or a pattern; None for the first.
         sample: Sample to start with; None for all.
         screen: Screen to show first; None for the overview, or the tensor if a node is given.
         filter: Filter of the node list; "" for none.
@@ -37,7 +37,7 @@ class StartPlace:
         """The screen to show first.
 
         Raises:
-            UsageError: There is no such screen.
+            UsageError: The screen does not exist.
         """
         if self.screen is None:
             return ScreenId.ANSWER if self.node is None else ScreenId.TENSOR
@@ -47,16 +47,17 @@ class StartPlace:
 
 
 def start(opened: Opened, where: StartPlace, *, before: Navigator | None = None, again: bool = False) -> Navigator:
-    """Put the cursor where the user wants to start, or has gone meanwhile.
+    """Put the cursor on the requested start position, or where the user has since moved it.
 
     Args:
         opened: The table, and the number of shared samples and steps.
-        where: The wish.
-        before: The table so far; None if there was none.
-        again: Whether that was a table of the same comparison, and not of names alone: then the wish has been granted.
+        where: The requested start position.
+        before: The table so far; None without one.
+        again: Whether the table so far was of the same comparison and not only of names. If so, the start position was
+            already applied.
 
     Raises:
-        UsageError: There is no such node or sample, or the filter cannot be read.
+        UsageError: The node or sample does not exist, or the filter cannot be parsed.
     """
     table, samples = opened.table, opened.samples
     navigator = Navigator(table, samples=samples, steps=opened.steps)
@@ -95,10 +96,10 @@ def start(opened: Opened, where: StartPlace, *, before: Navigator | None = None,
 
 
 def _row_of_part(table: NodeTable, name: str) -> int:
-    """Find a row by a part of a name or a pattern, as `qdebug diff --node` does.
+    """Find a row by part of a name or by a pattern, as `qdebug diff --node` does.
 
     Raises:
-        UsageError: It fits no node, or several.
+        UsageError: It matches no nodes, or several.
     """
     rows = {
         name_of_row: at

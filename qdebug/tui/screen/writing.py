@@ -1,4 +1,4 @@
-"""The prompts before something is written: a reason to accept a node, a note, a partner, a file name."""
+"""The prompts for writing: a reason to accept a node, a note, a counterpart, a file name."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from qdebug.tui.widgets.prompt import Question
 __all__ = ["Exporting", "acknowledgement", "note", "pairing"]
 
 Submit = Callable[[Job], object]
-"""Starts a job, which reports its end."""
+"""Starts a job, which reports when it is done."""
 
 
 def acknowledgement(scene: Scene, path: Path, submit: Submit) -> Question | str:
-    """Ask why the node's error is acceptable; say why not, if there is nothing to accept.
+    """Return the prompt for why the node's error is acceptable, or a message if there is nothing to accept.
 
     Args:
         scene: The node.
@@ -48,7 +48,7 @@ def acknowledgement(scene: Scene, path: Path, submit: Submit) -> Question | str:
 
 
 def note(scene: Scene, path: Path, submit: Submit) -> Question:
-    """Ask for a note on the node."""
+    """Return the prompt for a note on the node."""
     node = scene.planned.node or scene.planned.tensor
 
     def submit_text(text: str) -> str:
@@ -67,7 +67,7 @@ def note(scene: Scene, path: Path, submit: Submit) -> Question:
 
 
 def pairing(scene: Scene, path: Path, submit: Submit) -> Question | str:
-    """Ask which tensor of the reference the tensor answers to."""
+    """Return the prompt for the reference tensor that corresponds to the tensor."""
     tensor, partner = scene.planned.tensor, scene.planned.reference_tensor
     if not tensor:
         return f"{safe_text(partner, limit=60)} is a tensor of the reference: pair it at the backend's tensor"
@@ -89,7 +89,7 @@ def pairing(scene: Scene, path: Path, submit: Submit) -> Question | str:
 
 
 class Exporting:
-    """Writes a screen into a file, and keeps a name that failed for correction.
+    """Writes a screen to a file, and keeps a file name that failed, so that the user can correct it.
 
     Args:
         submit: Starts the job.
@@ -100,7 +100,7 @@ class Exporting:
         self._refused: tuple[object, str] = (None, "")
 
     def question(self, scene: Scene, view: View, on_submit: Callable[[str], str]) -> Question:
-        """Ask for a file to write."""
+        """Return the prompt for a file to write."""
         refused = self._refused[1] if self._refused[0] == (view.view, scene.place) else ""
         return Question(
             label="write",
@@ -112,14 +112,14 @@ class Exporting:
     def write(
         self, text: str, scene: Scene, view: View, *, picture: Callable[[], str], words: Callable[[], list[str]]
     ) -> str:
-        """Have a file written; say so, or why not.
+        """Start writing a file. Return a message, also if it cannot be written.
 
         Args:
-            text: Its name.
+            text: Its name as typed.
             scene: The state of the screen.
             view: The view that shows it.
-            picture: Gives the screen as SVG.
-            words: Gives the lines of the screen.
+            picture: Returns the screen as SVG.
+            words: Returns the lines of the screen.
         """
         try:
             path, write = exports.prepared(text, scene, screenshot=picture, words=words, view=view)
@@ -132,6 +132,6 @@ class Exporting:
 
 
 def _is_written(scene: Scene, path: Path) -> str:
-    """Return a message that a file is being written, with the reason if it has to wait."""
+    """Return a message that a file is being written, with the reason for any wait."""
     waits = ", once the step at hand of the comparison is done" if scene.table.pending else ""
     return f"writing {safe_text(path, limit=60)}{waits} .."

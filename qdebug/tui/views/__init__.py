@@ -1,1 +1,1 @@
-"""The views, one widget a module with its keys, and their base classes."""
+"""The views, one widget per module with its keys, and their base classes."""

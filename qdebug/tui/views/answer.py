@@ -1,4 +1,4 @@
-"""The overview: strips under the error profile, and the culprits, worst first."""
+"""The overview: strips below the error profile, and the culprits, worst first."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["VERDICT", "AnswerView", "culprits", "strip_lines"]
 
 VERDICT = "the whole verdict, its limits, outputs and runs"
-"""What the key of the verdict shows, as the palette has it on every screen."""
+"""Description of the verdict key in the command palette of every screen."""
 
 _MOST = 200
 _EXPLAINED = 14
@@ -46,23 +46,24 @@ _COLUMNS = (
     *(("clipped", 8), ("propagated", 10), ("explained", _EXPLAINED)),
 )
 _LEAVE_FIRST = ("explained", "propagated", "in LSB", "rel L2")
-"""Columns that go where there is no room, the first one first."""
+"""Columns that are left out if there is not enough room, in this order."""
 _OP = 12
 _LEAST_NAME, _LEAST_WHY = 24, 12
 _FIGURES = 4 + 6 + 1 + 8 + 2
-"""Cells before a name: signs, share, SQNR."""
+"""Cells before a name: marks, share, SQNR."""
 
 
 def culprits(table: NodeTable, origin: int | None, costs: Sequence[int] = ()) -> np.ndarray:
-    """Rank the rows that a search for a bug would look at.
+    """Return the rows that someone looking for a bug would check, most suspicious first.
 
-    These are the nodes of the diagnosis, the origin, the first divergence, what fails, what costs an output most, what
-    adds most. Where it is not known what a node adds, its whole error counts, after those of which it is known.
+    These are the nodes of the diagnosis, the origin, the first divergence, failing nodes, nodes that cost an output
+    most, and nodes that add the most error. If the error that a node adds is unknown, its whole error is used, and it
+    ranks after nodes for which it is known.
 
     Args:
         table: The rows.
-        origin: Row of the origin; None if it is not known.
-        costs: Rows of the nodes that the verdict says cost an output most, in its order.
+        origin: Row of the origin; None if unknown.
+        costs: Rows of the nodes that cost an output most according to the verdict, in its order.
     """
     own = np.nan_to_num(_added(table), nan=-1.0, posinf=np.inf)
     whole = np.nan_to_num(table.values("rel_l2"), nan=0.0, posinf=np.inf)
@@ -94,17 +95,17 @@ def culprits(table: NodeTable, origin: int | None, costs: Sequence[int] = ()) ->
 
 
 def _added(table: NodeTable) -> np.ndarray:
-    """Return the error that each node adds; none where it is identical, whatever a replay on other inputs gives."""
+    """Return the error that each node adds; 0 for identical tensors, whatever a replay on other inputs gives."""
     return np.where(table.state == State.IDENTICAL, 0.0, table.values("introduced"))
 
 
 def strip_lines(navigator: Navigator, width: int, glyphs: GlyphSet) -> list[Line]:
-    """Draw introduced error and clipping along the topological order, under the profile.
+    """Draw the introduced error and clipping in topological order, below the profile.
 
     Args:
-        navigator: The table.
-        width: Cells of a line.
-        glyphs: Characters to draw with.
+        navigator: The navigator of the table.
+        width: Cells per line.
+        glyphs: Characters for drawing.
     """
     cells, table = width - LABEL - 1, navigator.table
     if not table.ordered or cells < 1:
@@ -121,7 +122,7 @@ def strip_lines(navigator: Navigator, width: int, glyphs: GlyphSet) -> list[Line
 
 
 class AnswerView(DrawnView):
-    """Ranked culprits; the cursor is that of the node list."""
+    """The ranked culprits. The cursor is shared with the node list."""
 
     view = ScreenId.ANSWER
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -216,7 +217,7 @@ class AnswerView(DrawnView):
         return ""
 
     def click(self, scene: Scene, _: int, line: int) -> Target | str | None:
-        """Choose the culprit on a line, or open it if it is chosen."""
+        """Select the culprit on a line, or open it if it is already selected."""
         ranked, at = self.ranked(scene), self._places.start + line - 1
         if line < 1 or at not in self._places or at >= len(ranked):
             return None
@@ -226,7 +227,7 @@ class AnswerView(DrawnView):
         return ""
 
     def enter(self, scene: Scene) -> Target | str:  # noqa: ARG002  wherever the cursor is
-        """Look why the node differs."""
+        """Show why the node differs."""
         return ScreenId.WHY
 
     def rows(self, scene: Scene) -> Sequence[int]:
@@ -234,7 +235,7 @@ class AnswerView(DrawnView):
         return [int(row) for row in self.ranked(scene)]
 
     def side(self, scene: Scene, direction: int) -> str:
-        """Go along the profile: to the worst row of the next or previous stretch."""
+        """Move along the profile, to the worst row of the next or previous section."""
         table = scene.table
         step = max(table.ordered // 60, 1)
         start = scene.row + direction * step
@@ -250,7 +251,7 @@ def _heading(title: str) -> str:
 
 
 def _room(width: int, shown: Sequence[tuple[str, int]]) -> int:
-    """Return the cells that these columns leave for the name."""
+    """Return the cells that the given columns leave for the name."""
     return width - 4 - sum(size + 1 for _, size in shown) - _OP - 1
 
 
@@ -296,7 +297,7 @@ def _culprit(
 
 
 def _tried(fault: Diagnosis) -> str:
-    """Return the edit of this node alone with the largest gain, with that gain; "" if none was tried."""
+    """Return the edit of only this node with the largest gain, and that gain; "" if none was tried."""
     alone = [remedy for remedy in fault.remedies if remedy.nodes == 1]
     gains = [(next(iter(remedy.gain_db.values()), 0.0), remedy.edit.partition(" ")[0]) for remedy in alone]
     if not gains:
@@ -329,20 +330,20 @@ def _fault(scene: Scene, row: int, widths: tuple[int, int, int], *, here: bool) 
 
 
 def _apart(scene: Scene, shown: Sequence[tuple[str, int]], name_width: int, costs: Mapping[int, float]) -> list[Line]:
-    """Draw the row under the cursor below the list that it is not in: the keys are of it."""
+    """Draw the row under the cursor below a list that does not contain it, since the keys apply to it."""
     hint = " not one of these; enter opens it, j goes to the first:"
     return [[(hint, "muted")], _culprit(scene, scene.row, shown, name_width, costs, here=True)]
 
 
 def _steps(table: NodeTable, row: int) -> str:
-    """Return the largest introduced error in steps of the node's own output."""
+    """Return the largest introduced error in steps of the node's output."""
     result = table.results[row]
     own = None if result is None else result.introduced
     return numbers.MISSING if own is None else numbers.number(own.max_lsb)
 
 
 def _explained(scene: Scene, row: int) -> str | None:
-    """Return the arithmetic that is known to reproduce a row, if its name is short; None if none is."""
+    """Return the arithmetic that reproduces a row, if known and if its name is short; else None."""
     result = scene.table.results[row]
     if result is None or result.explained is None:
         return None

@@ -1,4 +1,4 @@
-"""The composition of each output's error, node by node: the report of `qdebug budget`, to walk in."""
+"""The composition of each output's error, node by node: the report of `qdebug budget`, interactively."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LEAVE_FIRST = ("op", "alone dB")
 
 
 class BudgetView(DrawnView):
-    """The budget of each output, the worst first; the cursor is that of the node list."""
+    """The budget of each output, worst first. The cursor is shared with the node list."""
 
     view = ScreenId.BUDGET
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -49,7 +49,7 @@ class BudgetView(DrawnView):
         return BudgetWish()
 
     def _chosen(self, scene: Scene) -> int:
-        """Return the share that is chosen; -1 where the node under the cursor has none."""
+        """Return the selected share; -1 if the node under the cursor does not have one."""
         rows = _rows(scene)
         if self._at < len(rows) and rows[self._at] == scene.row:
             return self._at
@@ -63,7 +63,7 @@ class BudgetView(DrawnView):
         return ""
 
     def move(self, scene: Scene, lines: int) -> str:
-        """Choose another node."""
+        """Select another node."""
         last, at = len(_rows(scene)) - 1, self._chosen(scene)
         if last < 0:
             return "there is no share to choose, or not yet"
@@ -77,7 +77,7 @@ class BudgetView(DrawnView):
         return ScreenId.WHY if self._chosen(scene) >= 0 else self.move(scene, 1)
 
     def click(self, scene: Scene, _: int, line: int) -> Target | str | None:
-        """Choose the node on a line, or open it if it is chosen."""
+        """Select the node on a line, or open it if it is already selected."""
         at = self._shown.get(line)
         if at is None:
             return None
@@ -91,16 +91,16 @@ class BudgetView(DrawnView):
         """Return the writer of the budget in the form of `qdebug budget --json`.
 
         Raises:
-            UsageError: It is not that of all outputs and samples yet.
+            UsageError: The budget does not cover all outputs and samples yet.
         """
         budget = _whole(scene)
         return lambda _: budget.to_json()
 
     def table(self, scene: Scene) -> Table | None:
-        """Return the shares in full.
+        """Return the shares with full precision.
 
         Raises:
-            UsageError: They are not those of all outputs and samples yet.
+            UsageError: The shares do not cover all outputs and samples yet.
         """
         _whole(scene)
         lines = [
@@ -110,7 +110,7 @@ class BudgetView(DrawnView):
         return ("output", "node", "op", "tensor", "share", "sqnr_db", *PARTS), lines
 
     def draw(self, scene: Scene, width: int, height: int) -> list[Line]:
-        """Draw how far the budget is, and below it the part of the report around the chosen node."""
+        """Draw the progress of the budget, and below it the part of the report around the selected node."""
         budget, chosen = _budget(scene), self._chosen(scene)
         head = paragraph(_state(scene), scene, width, "accent")
         if budget is None:
@@ -143,7 +143,7 @@ class BudgetView(DrawnView):
 
 
 def _budget(scene: Scene) -> ErrorBudget | None:
-    """Return the budget so far; None if nothing is known."""
+    """Return the budget so far; None if there is none."""
     ready = scene.tried
     if ready is None or ready.budget is None or ((ready.doing or ready.problem) and not ready.budget.outputs):
         return None  # that no output has a budget yet does not mean that none was compared
@@ -151,10 +151,10 @@ def _budget(scene: Scene) -> ErrorBudget | None:
 
 
 def _whole(scene: Scene) -> ErrorBudget:
-    """Return the budget of all outputs and samples, for files, which show no progress.
+    """Return the budget of all outputs and samples, for files, which do not show progress.
 
     Raises:
-        UsageError: There is none, or not yet.
+        UsageError: There is no budget, or it is not complete yet.
     """
     budget, ready = _budget(scene), scene.tried
     if budget is None or ready is None or ready.doing or ready.problem:
@@ -174,7 +174,7 @@ def _rows(scene: Scene) -> list[int | None]:
 
 
 def _state(scene: Scene) -> str:
-    """Return the progress of the replay, or a note that it is done."""
+    """Return the progress of the replay, or a note that it is complete."""
     ready, table = scene.tried, scene.table
     if scene.result is None:
         counted = f"{numbers.grouped(table.compared)} of {numbers.grouped(table.comparable)}"

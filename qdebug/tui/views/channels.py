@@ -1,4 +1,4 @@
-"""Error, range and scale of each channel, next to each other."""
+"""Error, range and scale of each channel, side by side."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ __all__ = ["ChannelsView", "weight_scales"]
 
 _BAR = 10
 _FIXED = 2
-"""Columns that stay where the others are scrolled: the channel and its error."""
+"""Number of columns that stay when the others are scrolled: the channel and its error."""
 _SHARE = 15
-"""Cells of the share of the error: its bar and its number, or its heading."""
+"""Cells for the share of the error: its bar and number, or its heading."""
 
 Write = Callable[[int], str]
-"""Writes the fact of a channel."""
+"""Returns the text of a fact about a channel."""
 
 
 class ChannelsView(ElementsView):
-    """One line a channel: by error, or by number."""
+    """One line per channel, sorted by error or by number."""
 
     view = ScreenId.CHANNELS
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -103,7 +103,7 @@ class ChannelsView(ElementsView):
         return [*lines, *(foot if fits else [[(scene.glyphs.fit_end(title, width), "muted")]])]
 
     def move(self, scene: Scene, lines: int) -> str:
-        """Choose another channel in the order shown."""
+        """Select another channel in the order shown."""
         whole = self._cursor.whole(scene)
         if whole is None:
             return alone(scene) or waiting(scene)
@@ -117,7 +117,7 @@ class ChannelsView(ElementsView):
         return self._cursor.step(scene, whole.axis, int(order[target]) - self._channel(whole))
 
     def click(self, scene: Scene, _: int, line: int) -> Target | str | None:
-        """Choose the channel on a line, or open its map if it is chosen."""
+        """Select the channel on a line, or open its map if it is already selected."""
         whole, channel = self._cursor.whole(scene), self._shown.get(line)
         if whole is None or channel is None or not whole.shape:
             return None
@@ -125,7 +125,7 @@ class ChannelsView(ElementsView):
         return self._cursor.step(scene, whole.axis, by) if by else self.enter(scene)
 
     def table(self, scene: Scene) -> Table | None:
-        """Return the channels that are listed, with all that is known of each."""
+        """Return the listed channels, with everything known about each."""
         whole = self._cursor.whole(scene)
         facts = None if whole is None else whole.channels
         if facts is None or whole is None:
@@ -138,7 +138,7 @@ class ChannelsView(ElementsView):
         return ("channel", *names), lines
 
     def channel(self, scene: Scene, direction: int) -> str:
-        """Choose the next or previous channel in the order shown."""
+        """Select the next or previous channel in the order shown."""
         return self.move(scene, direction)
 
     def side(self, scene: Scene, direction: int) -> str:
@@ -153,7 +153,7 @@ class ChannelsView(ElementsView):
         return ""
 
     def enter(self, _: Scene) -> Target | str:
-        """Look where in the channel the error is."""
+        """Show where in the channel the error is."""
         return ScreenId.MAP
 
     def action_sort(self) -> None:
@@ -171,7 +171,7 @@ class ChannelsView(ElementsView):
         return self._cursor.index[whole.axis] if whole.shape else 0
 
     def _order(self, whole: Whole) -> np.ndarray:
-        """Return the channels of which anything is read."""
+        """Return the channels of which at least one element was read."""
         read = np.flatnonzero(whole.channels.read) if whole.missing else np.arange(len(whole.channels.read))
         if not self.by_error:
             return read
@@ -180,7 +180,7 @@ class ChannelsView(ElementsView):
 
 
 def _none(whole: Whole) -> str:
-    """Say why there are no channels to list."""
+    """Return why there are no channels to list."""
     many = whole.shape[whole.axis] if whole.shape else 1
     if many <= MOST_CHANNELS:
         return "the tensor has no channels"
@@ -188,7 +188,7 @@ def _none(whole: Whole) -> str:
 
 
 def _place(order: np.ndarray, channel: int) -> int:
-    """Return the line of a channel; the first one while the channel is on its way."""
+    """Return the line of a channel; the first line until the channel is read."""
     places = np.flatnonzero(order == channel)
     return int(places[0]) if len(places) else 0
 
@@ -204,12 +204,12 @@ def _bar(share: float, scene: Scene) -> str:
 
 
 def _mark(offset: int, columns: Sequence[object], fit: int) -> int:
-    """Return the cells of the mark of columns that are left out."""
+    """Return the cells of the mark for columns that are left out."""
     return (offset > 0) + (fit < len(columns))
 
 
 def _columns(scene: Scene, whole: Whole) -> list[tuple[str, Write]]:
-    """Return the headings and how to write a channel under each, the important ones first."""
+    """Return the headings and the function that writes a channel under each, important ones first."""
     facts = whole.channels
 
     def real(values: np.ndarray, digits: int = 3) -> Write:
@@ -253,14 +253,14 @@ def _scales(title: str, quant: QuantParams | None) -> list[tuple[str, Write]]:
 
 
 def weight_scales(scene: Scene, channels: int) -> list[tuple[str, QuantParams]]:
-    """Return the constants of the node that have a scale for each of its output channels, on either side.
+    """Return the node's constants that have one scale per output channel, on either side.
 
     Args:
         scene: The node under the cursor.
         channels: Number of channels of its output.
 
     Returns:
-        A short title and the quantization of each.
+        A short title and the quantization for each.
     """
     scales = []
     sides = (

@@ -1,4 +1,4 @@
-"""The element that the screens of a tensor look at: one index that values, channels and map share."""
+"""The element that the screens of a tensor show: one index shared by values, channels and map."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ __all__ = [
 ]
 
 FORMS: Mapping[str, str] = {"real": "real numbers", "codes": "stored codes", "hex": "hexadecimal bits"}
-"""How elements are written."""
+"""The forms in which elements can be shown."""
 _NO_CODES = "the backend has no codes here: nothing is clipped"
 
 
 class ElementCursor:
-    """An index into the tensor under the list's cursor; it starts at the worst element."""
+    """An index into the tensor under the list's cursor, initially the worst element."""
 
     def __init__(self) -> None:
         self.index: tuple[int, ...] = ()
@@ -48,12 +48,12 @@ class ElementCursor:
         self._of: tuple[object, ...] = ()
         self._waits = False  # for the worst element to become known, unless the user moves first
         self._awaited: tuple[tuple[object, ...], str | None] | None = None
-        """Where, and the element to go to once it is read: its index as text, None for the next clipped one."""
+        """The tensor, and the element to go to once it is read: its index as text, or None for the next clipped one."""
 
     def whole(self, scene: Scene) -> Whole | None:
-        """Return the totals of all elements, or of those read so far; None if not known. Puts the index in its shape.
+        """Return the totals of all elements, or of those read so far; None if unknown.
 
-        Not every element is in memory: `in_part` gives those that are.
+        Also adjusts the index to the shape. Not all elements are in memory. `in_part` returns the ones that are.
         """
         whole = None if scene.ready is None else scene.ready.whole
         if whole is not None:
@@ -61,9 +61,9 @@ class ElementCursor:
         return whole
 
     def in_part(self, scene: Scene) -> Slab | None:
-        """Return the elements around the index, all of a small tensor; None if there are none.
+        """Return the elements around the index, or all of a small tensor; None if there are none.
 
-        The index is inside the shape of the tensor.
+        Also adjusts the index to the tensor's shape.
         """
         slab = None if scene.glimpse is None else scene.glimpse.part
         whole = None if scene.ready is None else scene.ready.whole
@@ -75,12 +75,12 @@ class ElementCursor:
         return replace(slab, largest=whole.largest)
 
     def shape(self, scene: Scene) -> tuple[int, ...] | None:
-        """Return the extents of the tensor, with the index inside; None if nothing of it is known."""
+        """Return the extents of the tensor, and adjust the index to them; None if unknown."""
         part = self.in_part(scene) or self.whole(scene)
         return None if part is None else part.shape
 
     def _settle(self, scene: Scene, shape: tuple[int, ...]) -> None:
-        """Put the index into a tensor of this shape: at the worst element, once that is known, or the first."""
+        """Adjust the index to a tensor of this shape: at the worst element once that is known, else at the first."""
         key = (*scene.place, shape)
         if key != self._of or len(self.index) != len(shape):
             self._of, self._waits = key, True
@@ -99,12 +99,12 @@ class ElementCursor:
         return LookedAt(self.index if is_same else None, view is not None and view.plane)
 
     def channel_axis(self, scene: Scene) -> int:
-        """Return the dimension that counts the channels; 0 while it is not known."""
+        """Return the channel axis; 0 while it is unknown."""
         part = self.in_part(scene) or self.whole(scene)
         return 0 if part is None else part.axis
 
     def put(self, index: tuple[int, ...]) -> str:
-        """Go to an element of the tensor that is shown."""
+        """Go to an element of the current tensor."""
         self.index, self._waits = index, False
         return ""
 
@@ -112,9 +112,9 @@ class ElementCursor:
         """Move along a dimension.
 
         Args:
-            scene: Where the elements are.
-            axis: Which dimension, from the end if negative; one that the tensor does not have has one element.
-            by: How far; it stops at both ends.
+            scene: The scene with the elements.
+            axis: The dimension, counted from the end if negative. A dimension that the tensor lacks has one element.
+            by: The distance; the cursor stops at both ends.
         """
         shape = self.shape(scene)
         if shape is None:
@@ -132,13 +132,13 @@ class ElementCursor:
         return ""
 
     def rank(self, scene: Scene) -> str:
-        """Say which of the worst elements the cursor is on; "" if it is on none, or they are not known."""
+        """Return which of the worst elements the cursor is on; "" if it is on none, or if they are unknown."""
         whole = self.whole(scene)
         places = [] if whole is None or scene.ready is None else _places(scene, whole.shape)
         return f"worst {places.index(self.index) + 1} of {len(places)}" if self.index in places else ""
 
     def worst(self, scene: Scene, direction: int) -> str:
-        """Go to the next or previous of the worst elements."""
+        """Go to the next or previous worst element."""
         whole = self.whole(scene)
         if whole is None or scene.ready is None:
             return alone(scene) or waiting(scene)
@@ -179,7 +179,7 @@ class ElementCursor:
         return f"clipped element {at + 1} of {'the ' + first if first else ''}{len(whole.clipped)}{so_far}"
 
     def jump(self, scene: Scene, text: str) -> str:
-        """Go to an element that is written as numbers with commas; negative ones count from the end."""
+        """Go to an element given as numbers with commas. Negative numbers count from the end."""
         shape = self.shape(scene)
         if shape is None:
             return waiting(scene)
@@ -196,7 +196,7 @@ class ElementCursor:
         return f"element {position(index)}"
 
     def next_form(self, scene: Scene) -> str | None:
-        """Write the elements in the next form; None after the last one, when it is the first again."""
+        """Show the elements in the next form. After the last form, return None and start over."""
         forms = list(FORMS)
         at = forms.index(self.form) + 1
         self.form = forms[at % len(forms)]
@@ -229,11 +229,11 @@ class ElementCursor:
         return message
 
     def forget(self) -> None:
-        """Wait for no element any more."""
+        """Stop waiting for an element."""
         self._awaited = None
 
     def arrive(self, scene: Scene, view: ScreenId) -> str | None:
-        """Go to the element that is waited for, if it is there, and say so; None if there is nothing to say."""
+        """Go to the awaited element if it is there, and return a message; None if there is nothing to report."""
         awaited = self._awaited
         if awaited is None:
             return None
@@ -256,7 +256,7 @@ class ElementsView(DrawnView):
     """A screen that shows elements.
 
     Args:
-        cursor: The element that all such screens look at.
+        cursor: The element that all such screens share.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -271,7 +271,7 @@ class ElementsView(DrawnView):
         self._cursor = cursor
 
     def worst(self, scene: Scene, direction: int) -> str:
-        """Go to the next or previous of the worst elements."""
+        """Go to the next or previous worst element."""
         return self._cursor.worst(scene, direction)
 
     def channel(self, scene: Scene, direction: int) -> str:
@@ -290,7 +290,7 @@ def alone(scene: Scene) -> str:
 
 
 def has_values(scene: Scene) -> bool:
-    """Tell whether all elements of the tensor can be shown, as far as they are read."""
+    """Return whether all elements of the tensor can be shown, as far as they are read."""
     ready, outcome = scene.ready, scene.outcome
     sides = () if ready is None or ready.recorded is None else ready.recorded
     has_all = all(side.statistics is not None and side.elements == side.statistics.count for side in sides)
@@ -299,7 +299,7 @@ def has_values(scene: Scene) -> bool:
 
 
 def waiting(scene: Scene) -> str:
-    """Say why there are no elements to see yet."""
+    """Return why there are no elements to show yet."""
     if scene.planned.side:
         problem = scene.glimpse.problem if scene.glimpse is not None else ""
         if problem:
@@ -324,13 +324,13 @@ def _before_its_turn(scene: Scene) -> str:
 
 
 def so_far(part: str, width: int, *, of: str = "tensor") -> str:
-    """Say of how much of the tensor, or of a plane of it, a screen is."""
+    """Return a note on how much of the tensor, or of a plane of it, a screen covers."""
     text = f" SO FAR: {part} of the {of} is read; what is shown holds for that part"
     return text if len(text) <= width else f" SO FAR: of the {part} that are read"
 
 
 def waiting_lines(scene: Scene, head: Line, width: int) -> list[Line]:
-    """Draw a screen that has no elements yet."""
+    """Draw a screen that does not have elements yet."""
     lines = [head, [], *paragraph(safe_text(waiting(scene)), scene, width)]
     if scene.ready is not None and scene.ready.recorded is not None:
         lines += [[], *paragraph("4 shows the statistics that were recorded of it.", scene, width)]
@@ -338,7 +338,7 @@ def waiting_lines(scene: Scene, head: Line, width: int) -> list[Line]:
 
 
 def of_sample(scene: Scene) -> str:
-    """Say which sample and step the elements are of, and why that one; "" where there is no other."""
+    """Return which sample and step the elements are from, and why; "" if there is only one."""
     sample = _seen_sample(scene)
     stats = None if scene.outcome is None else scene.outcome.metrics
     why = "largest max abs" if stats is not None and stats.worst_sample == sample else "the first"
@@ -353,7 +353,7 @@ def _seen_sample(scene: Scene) -> int:
 
 
 def _which_sample(scene: Scene) -> str:
-    """Name the sample and the step that are seen, as far as there are others."""
+    """Return the selected sample and step; each is left out if there is only one."""
     sample = [f"sample {_seen_sample(scene)}"] if scene.navigator.samples > 1 else []
     return ", ".join([*sample, *([f"step {scene.navigator.step}"] if scene.navigator.steps > 1 else [])])
 
@@ -371,14 +371,14 @@ def judged(scene: Scene) -> str:
 
 
 def _places(scene: Scene, shape: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Return the positions of the worst elements of the current step."""
+    """Return the positions of the worst elements in the current step."""
     worst = () if scene.ready is None else scene.ready.worst
     step = scene.navigator.step
     return [element.index for element in worst if element.step == step and _inside(element.index, shape)]
 
 
 def _elsewhere(scene: Scene) -> str:
-    """Say how many elements are clipped in all samples and steps, of one that has none."""
+    """Return how many elements are clipped in all samples and steps, if none are in the current one."""
     rails = None if scene.outcome is None else scene.outcome.saturation
     if rails is None:
         return ""

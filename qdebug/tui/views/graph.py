@@ -1,4 +1,4 @@
-"""The graph: the node between its producers and its readers, levels from left to right."""
+"""The graph: the node between its producers and its readers, with levels from left to right."""
 
 from __future__ import annotations
 
@@ -33,20 +33,21 @@ __all__ = ["GraphView", "to_worst_input"]
 
 _ATTRS = 8
 _ABOVE = 2
-"""Lines above the picture."""
+"""Lines above the drawing."""
 _BOX = 3
-"""Lines of a box: its name in the rim, and what it carries; one more, for its operator, where there is room."""
+"""Lines of a box: its name in the border, and one fact; one more line for its operator if there is room."""
 _TALL = 24
 _LEAST, _USUAL, _WIDEST, _LEAST_CENTRE = 12, 16, 34, 18
-"""Cells of a column, at least, or where there are three levels each way, or at most; and of the node's own."""
+"""Cells of a column: the minimum, the width for three levels in each direction, the maximum; minimum for the node's
+own."""
 _LEAST_FACT = 8
-"""Cells from which on something is said of a constant beside its name."""
+"""Minimum cells for a fact about a constant next to its name."""
 _LEAST_GAP, _MOST_LANES = 3, 4
-"""Cells between two columns; lines that run up and down in them side by side."""
+"""Minimum cells between two columns, and the maximum number of parallel vertical lines in them."""
 _APART = 16
-"""Boxes whose names are told apart across columns: of more there is no room for what differs."""
+"""Maximum number of boxes whose names are kept distinct across columns. For more, there is not enough room."""
 _HEAVY = 0.5
-"""Of the largest error that is shown: an edge that carries as much is drawn thick."""
+"""Share of the largest error shown, from which on an edge is drawn thick."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +56,7 @@ class _Placed:
 
     Args:
         left, top, right, low: Its first and last column and line.
-        edge: The tensor of the box; None for a line that passes by.
+        edge: The tensor of the box; None for a line that passes through.
     """
 
     left: int
@@ -71,7 +72,7 @@ class _Placed:
 
 
 class GraphView(DrawnView):
-    """Walks along edges: j k choose a neighbour, enter opens it, h and l walk to the input or output chosen."""
+    """Moves along edges: j k select a neighbour, enter opens it, h and l go to the selected input or output."""
 
     view = ScreenId.GRAPH
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -106,7 +107,7 @@ class GraphView(DrawnView):
         return [*above, *canvas.lines(), *below]
 
     def move(self, scene: Scene, lines: int) -> str:
-        """Select another tensor: the node's own, its inputs, its readers, then those further away."""
+        """Select another tensor: the node's own, its inputs, its readers, then tensors further away."""
         _, picks = self._look(scene)
         if len(picks) == 1:
             return "this node has neither inputs nor readers"
@@ -117,7 +118,7 @@ class GraphView(DrawnView):
         return ""
 
     def side(self, scene: Scene, direction: int) -> str:
-        """Walk to the input or output that is chosen, or to the first one on that side."""
+        """Go to the selected input or output, or to the first one on that side."""
         around, picks = self._look(scene)
         edges = around.inputs if direction < 0 else around.outputs
         if not edges:
@@ -126,7 +127,7 @@ class GraphView(DrawnView):
         return self._walk(scene, chosen if chosen in edges else edges[0])
 
     def enter(self, scene: Scene) -> Target | str:
-        """Open the tensor that is chosen."""
+        """Open the selected tensor."""
         _, picks = self._look(scene)
         chosen = picks[self._chosen]
         if not self._chosen:
@@ -139,7 +140,7 @@ class GraphView(DrawnView):
         return ScreenId.TENSOR
 
     def click(self, scene: Scene, column: int, line: int) -> Target | str | None:
-        """Choose the box that was clicked, or open it if it is chosen."""
+        """Select the clicked box, or open it if it is already selected."""
         _, picks = self._look(scene)
         line -= _ABOVE
         spots = self._spots.items()
@@ -158,7 +159,7 @@ class GraphView(DrawnView):
         return [edge.row for edge in self._look(scene)[1] if edge.row is not None]
 
     def action_worst_input(self) -> None:
-        """Go to the input that carries most error."""
+        """Go to the input with the largest error."""
         self.stage.with_scene(to_worst_input)
 
     def _walk(self, scene: Scene, edge: Edge) -> str:
@@ -194,9 +195,9 @@ class _Picture:
     Args:
         scene: The state of the screen.
         around: The neighbourhood of the node.
-        canvas: The canvas to draw on.
+        canvas: The canvas.
         size: Its columns and lines.
-        chosen: The tensor that is chosen.
+        chosen: The selected tensor.
     """
 
     def __init__(self, scene: Scene, around: Neighbourhood, canvas: Canvas, size: tuple[int, int], chosen: str) -> None:
@@ -208,7 +209,7 @@ class _Picture:
         self._top = max((error for error in errors if np.isfinite(error)), default=0.0)
 
     def draw(self, facts: Sequence[tuple[str, str]]) -> Mapping[str, _Placed]:
-        """Draw the picture; return the places of the selectable tensors."""
+        """Draw everything. Return the places of the selectable tensors."""
         high = min(len(facts) + 2, self._height)
         self._middle = min(max(self._height // 2 - 1 - (high - 1) // 2, 0), self._height - high) + (high - 1) // 2
         levels = self._levels()
@@ -231,7 +232,7 @@ class _Picture:
         return placed
 
     def _names(self, shown: Sequence[Edge], others: Sequence[Edge], width: int) -> dict[str, str]:
-        """Return the names of a column's boxes, by tensor: each differs in it, and from all others if that can be."""
+        """Return names for the boxes of a column, by tensor: distinct in the column and, if possible, everywhere."""
         glyphs = self._scene.glyphs
         names = [edge.tensor if edge.constant else glyphs.brief(_name(edge), edge.op, width) for edge in shown]
         texts = glyphs.apart(names, width)
@@ -242,7 +243,7 @@ class _Picture:
         return {edge.tensor: text for edge, text in zip(shown, texts, strict=True)}
 
     def _levels(self) -> list[int]:
-        """Return the levels that there is room for, the node's own among them: as many each way."""
+        """Return the levels for which there is room, including the node's own, symmetric around it."""
         have = self._around.levels
         for depth, least in ((3, _USUAL), (2, _LEAST), (1, 1)):
             levels = [level for level in have if abs(level) <= depth]
@@ -274,13 +275,13 @@ class _Picture:
         return columns
 
     def _lanes(self, level: int) -> int:
-        """Return how many lines run up and down before a level: one for each tensor that edges lead to."""
+        """Return the number of vertical lines before a level: one for each tensor that edges lead to."""
         targets = {self._around.centre.tensor} if not level else {edge.tensor for edge in self._around.levels[level]}
         many = len({to for _, to in self._around.links if to in targets})
         return min(max(many, 1), _MOST_LANES)
 
     def _passing(self, level: int, levels: Sequence[int]) -> list[str]:
-        """Return the tensors whose edges pass a level by."""
+        """Return the tensors whose edges pass through a level."""
         at = {edge.tensor: of for of in levels for edge in self._around.levels[of]}
         ends = [(source, target) for source, target in self._around.links if source in at and target in at]
         return list(dict.fromkeys(source for source, target in ends if at[source] < level < at[target]))
@@ -295,7 +296,7 @@ class _Picture:
         facts: int,
         passing: dict[tuple[str, int], _Placed],
     ) -> list[_Placed]:
-        """Put the boxes of a column one under the other, so that the first is beside the node if that can be."""
+        """Stack the boxes of a column, with the first one beside the node if possible."""
         (left, right), room = span, self._height
         sizes: Sequence[int]
         if not level:
@@ -326,7 +327,7 @@ class _Picture:
     def _shown(
         self, items: Sequence[Edge], sizes: Sequence[int], room: int, span: tuple[int, int]
     ) -> tuple[Sequence[Edge], Sequence[int], bool]:
-        """Return the boxes of a column that fit, the selected one included, and the number of hidden ones."""
+        """Return the boxes of a column that fit, including the selected one, and how many are hidden."""
         if sum(sizes) <= room or not items:
             return items, sizes, False
         at = next((at for at, edge in enumerate(items) if edge.tensor == self._chosen), 0)
@@ -347,7 +348,7 @@ class _Picture:
         placed: Mapping[str, _Placed],
         passing: Mapping[tuple[str, int], _Placed],
     ) -> None:
-        """Draw the edges, the thin ones first: each in the lane of the tensor that it leads to."""
+        """Draw the edges, thin ones first, each in the lane of the tensor that it leads to."""
         at = {edge.tensor: level for level in levels for edge in self._around.levels[level]}
         edges = {edge.tensor: edge for level in levels for edge in self._around.levels[level]}
         lanes: dict[tuple[int, str], int] = {}
@@ -380,7 +381,7 @@ class _Picture:
         return _edge_style(self._scene, edge)
 
     def _neighbour(self, spot: _Placed, name: str) -> None:
-        """Draw a box with its name in the rim, or a constant in a line."""
+        """Draw a box with its name in the border, or a constant as a single line."""
         edge, width = spot.edge, spot.right - spot.left + 1
         if edge is None:
             return
@@ -409,7 +410,7 @@ class _Picture:
         return self._scene.glyphs.plain(_edge_facts(self._scene, edge, room))
 
     def _centre(self, spot: _Placed, facts: Sequence[tuple[str, str]]) -> None:
-        """Draw the node itself: in double lines, with all its facts."""
+        """Draw the node itself with double lines and all its facts."""
         width, here = spot.right - spot.left + 1, self._chosen == self._around.centre.tensor
         rim = "cursor" if here else "title"
         self._canvas.box((spot.left, spot.top), (width, spot.low - spot.top + 1), Weight.DOUBLE, rim)
@@ -430,7 +431,7 @@ def _name(edge: Edge) -> str:
 
 
 def _chosen_words(scene: Scene, edge: Edge, width: int, most: int) -> list[Line]:
-    """Return the full name and the error of the selected tensor: its box is narrow."""
+    """Return the full name and the error of the selected tensor, which its narrow box cannot show."""
     node = f", of {safe_text(edge.node, limit=80)}" if edge.node and edge.node != edge.tensor else ""
     carries = "" if edge.row == scene.row else f": {_edge_facts(scene, edge, 80)}"
     sentence = scene.glyphs.plain(f"{scene.glyphs.cursor} {safe_text(edge.tensor, limit=120)}{node}{carries}")
@@ -438,23 +439,23 @@ def _chosen_words(scene: Scene, edge: Edge, width: int, most: int) -> list[Line]
 
 
 def _cut(line: Line, scene: Scene, width: int) -> Line:
-    """Say at the end of a line that more follows, which a taller terminal shows."""
+    """Mark a line to show that more follows, which a taller terminal would show."""
     (text, style), more = line[0], " .. more in a taller terminal"
     return [(scene.glyphs.fit_end(text.removesuffix(" .."), width - len(more)), style), (more, "accent")]
 
 
 def _theirs(scene: Scene) -> bool:
-    """Tell whether the row is that of a tensor that the reference alone has."""
+    """Return whether the row is a tensor that only the reference has."""
     return not scene.planned.tensor and bool(scene.planned.reference_tensor)
 
 
 def _graph(scene: Scene) -> Graph:
-    """Return the graph that the row's node is in."""
+    """Return the graph that contains the row's node."""
     return scene.opened.reference_graph if _theirs(scene) else scene.opened.backend_graph
 
 
 def _path(scene: Scene, width: int) -> Line:
-    """Show the last nodes of the history, which lead here."""
+    """Draw the last nodes of the history, which led to this node."""
     way = list(scene.navigator.trail.rows)
     if way and way[-1] == scene.row:  # the end of the way, unless one has moved on without a jump
         del way[-1]
@@ -512,14 +513,14 @@ def _edge_facts(scene: Scene, edge: Edge, room: int) -> str:
 
 
 def _as_fits(text: str, more: Sequence[str], room: int) -> str:
-    """Say more as far as there is room."""
+    """Append as many of the texts as fit."""
     for words in more:
         text += words if cell_len(text) + cell_len(words) <= room else ""
     return text
 
 
 def _box_facts(scene: Scene) -> list[tuple[str, str]]:
-    """Return the node's name, operator, error, how much of it is its own, and clipping; each with its style."""
+    """Return the node's name, operator, error, introduced share and clipping, each with its style."""
     result, state = scene.outcome, State(int(scene.table.state[scene.row]))
     facts = [(scene.table.title(scene.row), "title"), (scene.planned.op, "plain")]
     facts.append((f"{sign_of(scene.table, scene.row)}{state.word}", state_style(state)))
@@ -542,7 +543,7 @@ def _box_facts(scene: Scene) -> list[tuple[str, str]]:
 
 
 def _below(scene: Scene, width: int, most: int) -> list[Line]:
-    """Return the node's origin, attributes and median gain, each in a limited number of lines."""
+    """Return the node's origin, attributes and median gain, each limited to a number of lines."""
     node = _graph(scene).producer(tensor_of(scene.table, scene.row, theirs=_theirs(scene)))
     facts = ["the graph of the reference, which alone has this node"] if _theirs(scene) else []
     if scene.navigator.sample is not None:
@@ -571,7 +572,7 @@ def _below(scene: Scene, width: int, most: int) -> list[Line]:
 
 
 def _median_gain(scene: Scene) -> str:
-    """Compare the gain with that of the other nodes of its operator."""
+    """Return a comparison of the node's gain with other nodes of the same operator."""
     result = scene.outcome
     if result is None or result.relative_gain is None:
         return ""
@@ -586,7 +587,7 @@ def _median_gain(scene: Scene) -> str:
 
 
 def to_worst_input(scene: Scene) -> str:
-    """Go to the input that carries most error; say so, or why there is none."""
+    """Go to the input with the largest error. Return a message, also if there is none."""
     edge = worst_input(scene.opened.backend_graph, scene.table, scene.row)
     if edge is None or edge.row is None:
         return _without_worst(scene)
@@ -598,7 +599,7 @@ def to_worst_input(scene: Scene) -> str:
 
 
 def _without_worst(scene: Scene) -> str:
-    """Return why no worst input is known: none carries an error, or their errors are unknown."""
+    """Return why the worst input is unknown: no input has an error, or their errors are unknown."""
     graph, table = scene.opened.backend_graph, scene.table
     if not scene.planned.tensor:
         return "not known: the reference alone has this node, so nothing of it is compared"

@@ -1,4 +1,4 @@
-"""Where in the tensor the error is: a heat map of one plane, or of all channels, in half blocks."""
+"""Where in the tensor the error is: a heat map of one plane or of all channels, drawn in half blocks."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ __all__ = ["MapView"]
 
 _SIDE = 26
 _THIN = 3
-"""Rows, or columns, up to which a plane is thin."""
+"""Maximum number of rows or columns of a thin plane."""
 _LARGEST = 4
-"""Characters a side that one element of a small plane may take."""
+"""Maximum number of characters per side for an element of a small plane."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +37,9 @@ class _Drawn:
 
     Args:
         size: Rows and columns.
-        error: The size of each difference, or the largest of each tile.
-        largest: The difference that is drawn strongest.
-        so_far: How much of it is read; "" if all of it.
+        error: The absolute differences, or the largest one of each tile.
+        largest: The difference that is drawn with the strongest colour.
+        so_far: How much of it is read; "" if all.
     """
 
     size: tuple[int, int]
@@ -50,11 +50,11 @@ class _Drawn:
 
 @dataclass(frozen=True, slots=True)
 class _Tiling:
-    """A thin plane in stretches: those of a few rows below each other, those of a few columns side by side.
+    """A thin plane split into sections: stacked if it has few rows, side by side if it has few columns.
 
     Args:
         size: Rows and columns of the plane.
-        stretch: Elements of a stretch along the long side.
+        stretch: Elements per section along the long side.
     """
 
     size: tuple[int, int]
@@ -62,11 +62,11 @@ class _Tiling:
 
     @classmethod
     def of(cls, size: tuple[int, int], room: tuple[int, int]) -> _Tiling | None:
-        """Return how a plane is tiled; None of one that is not thin, or that fits as it is.
+        """Return the tiling of a plane; None if it is not thin, or fits without tiling.
 
         Args:
             size: Its rows and columns.
-            room: Elements that there is room for, down and across.
+            room: Number of elements that fit, down and across.
         """
         thin, long = min(size), max(size)
         wide = size[0] <= size[1]
@@ -79,7 +79,7 @@ class _Tiling:
         return self.size[0] <= self.size[1]
 
     def apply(self, error: np.ndarray) -> np.ndarray:
-        """Put the stretches of a plane beside each other, with a blank between."""
+        """Arrange the sections of a plane next to each other, separated by blanks."""
         long = error if self._is_wide else error.T
         thin, many = long.shape[0], -(-long.shape[1] // self.stretch)
         tiled = np.full((many * (thin + 1) - 1, self.stretch), -1.0)
@@ -89,14 +89,14 @@ class _Tiling:
         return tiled if self._is_wide else tiled.T
 
     def place(self, row: int, column: int) -> tuple[int, int]:
-        """Return where an element of the plane is drawn."""
+        """Return the position at which an element of the plane is drawn."""
         across, along = (row, column) if self._is_wide else (column, row)
         stretch, rest = divmod(along, self.stretch)
         at = stretch * (min(self.size) + 1) + across, rest
         return at if self._is_wide else at[::-1]
 
     def element(self, row: int, column: int) -> tuple[int, int]:
-        """Return the element that is drawn at a place; beyond the plane where none is."""
+        """Return the element that is drawn at a position; an index outside the plane if there is none."""
         down, rest = (row, column) if self._is_wide else (column, row)
         stretch, across = divmod(down, min(self.size) + 1)
         at = across, stretch * self.stretch + rest
@@ -104,7 +104,7 @@ class _Tiling:
 
 
 class MapView(ElementsView):
-    """A map of abs(backend - reference): the plane through the cursor, or channels by position."""
+    """A map of abs(backend - reference) for the plane through the cursor, or for channels by position."""
 
     view = ScreenId.MAP
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -125,7 +125,7 @@ class MapView(ElementsView):
         return not self.all_channels
 
     def draw(self, scene: Scene, width: int, height: int) -> list[Line]:
-        """Draw the map, with its legend beside it."""
+        """Draw the map with its legend beside it."""
         whole, shape = self._cursor.whole(scene), self._cursor.shape(scene)
         self.all_channels = self.all_channels and not scene.planned.side
         content = "sizes of its values, one plane" if scene.planned.side else "map of one plane"
@@ -170,7 +170,7 @@ class MapView(ElementsView):
         return lines
 
     def move(self, scene: Scene, lines: int) -> str:
-        """Go up or down by tiles of the map."""
+        """Move up or down by tiles of the map."""
         whole = self._cursor.whole(scene)
         if whole is not None and self.all_channels:
             return self._cursor.step(scene, whole.axis, lines * max(int(self._tiles[0]), 1))
@@ -179,11 +179,11 @@ class MapView(ElementsView):
         return self._cursor.step(scene, -2, lines * max(int(self._tiles[0]), 1))
 
     def side(self, scene: Scene, direction: int) -> str:
-        """Go left or right by tiles of the map."""
+        """Move left or right by tiles of the map."""
         return self._cursor.step(scene, -1, direction * max(int(self._tiles[1]), 1))
 
     def click(self, scene: Scene, column: int, line: int) -> Target | str | None:
-        """Go to the element under the pointer, or to its values if it is there already."""
+        """Go to the element under the pointer, or to its values if it is already selected."""
         shape, (first, rows, deep) = self._cursor.shape(scene), self._map
         row, column = (line - first) * deep, column - 1
         if shape is None or not 0 <= row < rows or column < 0:
@@ -206,16 +206,16 @@ class MapView(ElementsView):
         return self.enter(scene) if at == here else self._cursor.put(index)
 
     def enter(self, _: Scene) -> Target | str:
-        """Go to the values under the cursor."""
+        """Open the values under the cursor."""
         return ScreenId.VALUES
 
     def next_form(self, scene: Scene) -> str | None:
-        """Show one plane, then all channels by position, then the values."""
+        """Switch from one plane to all channels by position, then to the values."""
         self.all_channels = not self.all_channels and not scene.planned.side
         return "all channels by position in them" if self.all_channels else None
 
     def _plane(self, scene: Scene, shape: tuple[int, ...]) -> _Drawn | str:
-        """Return the plane through the cursor, or why there is none yet."""
+        """Return the plane through the cursor, or why it is not available yet."""
         index, size = self._cursor.index, plane_size(shape)
         slab = self._cursor.in_part(scene)
         if slab is not None and scene.glimpse is not None and scene.glimpse.part is not None and slab.has_plane(index):
@@ -274,12 +274,12 @@ class MapView(ElementsView):
 
 @lru_cache(maxsize=1)
 def _error(part: Slab, place: tuple[int, ...]) -> np.ndarray:
-    """Return the size of the differences in a plane; the last one again while a cursor moves in it."""
+    """Return the absolute differences in a plane, cached while the cursor moves in it."""
     return part.plane((*place, *part.start[-2:]))
 
 
 def _levels(drawn: _Drawn, rows: int, columns: int) -> np.ndarray:
-    """Return the levels to draw, in at most so many rows and columns; small maps are drawn larger."""
+    """Return the levels to draw in at most the given rows and columns. Small maps are enlarged."""
     levels = heat_levels(pool_plane(drawn.error, rows, columns), drawn.largest)
     larger = [min(room // size, _LARGEST) for room, size in zip((rows, columns), levels.shape, strict=True)]
     return np.kron(levels, np.ones(larger, dtype=np.int64))
@@ -293,7 +293,7 @@ def _of_channels(whole: Whole) -> _Drawn:
 
 
 def _of_channel(whole: Whole | None, index: tuple[int, ...]) -> list[tuple[str, str]]:
-    """Say how much of the error is in the channel of an element, if that is known."""
+    """Return the share of the error in an element's channel, if known."""
     if whole is None or not index or not len(whole.channels.read) or not whole.channels.read[index[whole.axis]]:
         return []
     channel = index[whole.axis]
@@ -307,7 +307,7 @@ def _of_channel(whole: Whole | None, index: tuple[int, ...]) -> list[tuple[str, 
 
 
 def _cell(tiles: tuple[float, float]) -> str:
-    """Say how many elements a tile of the map stands for, or how many tiles for an element."""
+    """Return how many elements a tile of the map covers, or how many tiles an element takes."""
     if max(tiles) <= 1:
         return f"an element: {1 / tiles[0]:.0f} x {1 / tiles[1]:.0f} tiles"
     high, wide = (
@@ -318,6 +318,6 @@ def _cell(tiles: tuple[float, float]) -> str:
 
 
 def legend_text(scene: Scene) -> str:
-    """Name the ramp: shades where there are no colours, else words."""
+    """Return a description of the ramp: shades if there are no colours, else words."""
     pieces = legend(scene.glyphs, colours=scene.colours)
     return "faint..strong" if scene.colours and scene.glyphs.braille else pieces[0][0]

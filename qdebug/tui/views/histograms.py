@@ -1,4 +1,4 @@
-"""Histograms of both sides next to each other, over the same values and the same counts, with their axes."""
+"""Histograms of both sides next to each other, with shared axes for values and counts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from qdebug.tui.views.view import Line
 __all__ = ["Bins", "bins_of", "histogram_lines"]
 
 _COUNT = 5
-"""Cells of a count on the axis."""
+"""Cells for a count on the axis."""
 _LEAST = 4
 _UNITS = ("", "k", "M", "G", "T", "P")
 
@@ -26,9 +26,9 @@ class Bins:
     """Bins of a histogram, ready to draw.
 
     Args:
-        sides: Counts of the reference and of the backend, or of the one side that is known; bins of one width.
+        sides: Counts of the reference and the backend, or of the only known side, in bins of equal width.
         low, high: Labels at both ends of the axis of values.
-        zero: Where 0 is on that axis, from 0 to 1; None if it is not on it, or at an end.
+        zero: Position of 0 on that axis, from 0 to 1; None if it is outside or at an end.
     """
 
     sides: tuple[np.ndarray, ...]
@@ -49,14 +49,14 @@ def bins_of(values: ValueFacts) -> Bins:
 
 
 def histogram_lines(bins: Bins, label: int, side: int, glyphs: GlyphSet, *, rows: int) -> list[Line]:
-    """Draw the histograms: counts on a logarithmic axis, which both sides share, as they share that of the values.
+    """Draw the histograms. Both sides share the axis of values and the logarithmic axis of counts.
 
     Args:
         bins: The counts.
-        label: Cells before the first one.
-        side: Cells of each; one more is between them.
-        glyphs: Characters to draw with.
-        rows: Lines of the bars; one more is that of the values.
+        label: Cells before the first histogram.
+        side: Cells per histogram; one more cell separates them.
+        glyphs: Characters for drawing.
+        rows: Lines for the bars; one more line shows the values.
     """
     room = max(side - _COUNT - 1, _LEAST)
     sides = [np.repeat(counts, max(room // max(len(counts), 1), 1)) for counts in bins.sides]
@@ -77,7 +77,7 @@ def histogram_lines(bins: Bins, label: int, side: int, glyphs: GlyphSet, *, rows
 
 
 def _bars(counts: np.ndarray, top: float, rows: int, glyphs: GlyphSet) -> list[str]:
-    """Return lines of bars, the uppermost first; one element shows at least the lowest bar."""
+    """Return lines of bars, top line first. A single element shows at least the lowest bar."""
     full = len(glyphs.eighths) - 1
     heights = np.log1p(counts) / np.log1p(top) if top > 0 else np.zeros(len(counts))
     levels = np.rint(heights * rows * full).astype(int)
@@ -90,7 +90,7 @@ def _bars(counts: np.ndarray, top: float, rows: int, glyphs: GlyphSet) -> list[s
 
 
 def _axis(bins: Bins, size: int) -> str:
-    """Write the ends of the values under their bars, and 0 where it is."""
+    """Return the axis below the bars, with both ends of the values, and 0 if it is inside."""
     text = (bins.low.ljust(size - cell_len(bins.high)) + bins.high)[:size]
     at = None if bins.zero is None else min(int(bins.zero * size), size - 1)
     if at is not None and text[max(at - 1, 0) : at + 2].strip() == "":
@@ -99,7 +99,7 @@ def _axis(bins: Bins, size: int) -> str:
 
 
 def _short(count: float) -> str:
-    """Write a count in four characters, such as 12k."""
+    """Format a count in at most four characters, such as 12k."""
     unit = 0
     while count >= 1000 and unit < len(_UNITS) - 1:
         count, unit = count / 1000, unit + 1

@@ -1,4 +1,4 @@
-"""Edits of a quantized net: those of the node under the cursor, the marked ones, and their effect on the outputs.
+"""Edits of a quantized network: for the node under the cursor, the marked ones, and their effect on the outputs.
 
 An edit that is chosen is called marked here, to tell it from the one under the cursor.
 """
@@ -45,14 +45,14 @@ if TYPE_CHECKING:
 __all__ = ["MendView"]
 
 _LEAST_LIST = 5
-"""Lines that the list of edits has at least, its heading with it."""
+"""Minimum number of lines for the list of edits, including its heading."""
 _LEAVE_FIRST = ("op", "bytes")
 _BY_HAND = "the edits were chosen in the terminal, and no others were looked for"
-"""Why the search of a repair that is written here did not go on."""
+"""The reason that is written to the file for ending the search for a repair."""
 
 
 class MendView(DrawnView):
-    """Edits that can be chosen; all that are chosen are replayed together, those of other nodes too."""
+    """Edits that can be marked. All marked edits are replayed together, including those of other nodes."""
 
     view = ScreenId.MEND
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -72,17 +72,18 @@ class MendView(DrawnView):
         self._here = ""
         self._best_of: tuple[int, int] | None = None  # the node whose best edit is to be chosen once it is known
         self._gained: dict[tuple[int, int | None, str], tuple[float, frozenset[str]]] = {}
-        """What an edit added when it was chosen, and to which others, by backend and sample; not measured any more."""
+        """For each marked edit, by backend and sample: its gain when it was marked, and the edits that were marked
+        before."""
         self._gained_of: object = None  # the recordings that this is of
         self._shown: dict[int, str] = {}
         self._written: tuple[tuple[str, ...], Path, str] | None = None
 
     def _marked(self, scene: Scene) -> list[str]:
-        """Return the names of the edits that are marked; their edits are those of the last answer."""
+        """Return the names of the marked edits. Their details are in the last answer."""
         return self._marks.setdefault(scene.backend, [])
 
     def _listed(self, scene: Scene) -> list[Edit]:
-        """Return the edits of the node, and after them those that are marked of others; none until they are known."""
+        """Return the edits of the node, followed by the marked edits of other nodes; empty until they are known."""
         if self._of != (scene.backend, scene.row):
             self._of, self._here = (scene.backend, scene.row), ""
         facts, edits = _facts(scene), _edits_of(scene)
@@ -92,7 +93,7 @@ class MendView(DrawnView):
         return [*facts.edits, *(edits[name] for name in self._marked(scene) if name not in own)]
 
     def _at(self, listed: Sequence[Edit]) -> int:
-        """Return the number of the edit under the cursor: the first one, where that is not listed."""
+        """Return the index of the edit under the cursor; the first one if it is not in the list."""
         return next((at for at, edit in enumerate(listed) if edit.name == self._here), 0)
 
     def _wish(self, scene: Scene) -> EditWish:
@@ -105,11 +106,11 @@ class MendView(DrawnView):
     # Keys
 
     def action_mark(self) -> None:
-        """Choose an edit, or choose it no longer."""
+        """Mark or unmark an edit."""
         self.stage.with_scene(self.mark)
 
     def action_reset(self) -> None:
-        """Choose none, or all of them again."""
+        """Unmark all edits, or mark them again."""
         self.stage.with_scene(self.reset)
 
     def move(self, scene: Scene, lines: int) -> str:
@@ -125,7 +126,7 @@ class MendView(DrawnView):
         return ""
 
     def mark(self, scene: Scene) -> str:
-        """Mark the edit under the cursor, or take its mark away; marks that it undoes, or that undo it, go too."""
+        """Mark or unmark the edit under the cursor. Marked edits that conflict with it are unmarked too."""
         listed, marks = self._listed(scene), self._marked(scene)
         if not listed:
             return _nothing(scene)
@@ -160,12 +161,12 @@ class MendView(DrawnView):
         return f"{name}: {KINDS[edit.kind]}"
 
     def try_best(self, scene: Scene) -> str:
-        """Choose the edit that helps most, now or once that is known."""
+        """Mark the edit that helps most, now or once it is known."""
         self._best_of = scene.place
         return self._choose_best(scene) or "the edits of this node are looked for; then the best of them is chosen .."
 
     def watch_scene(self) -> None:
-        """Choose the edit that waits for its gains, if these have come; draw."""
+        """Mark the waiting edit if its gain is now known, and redraw."""
         scene = self.scene
         if self._best_of is not None and scene is not None:
             message = self._choose_best(scene)
@@ -174,7 +175,7 @@ class MendView(DrawnView):
         super().watch_scene()
 
     def _choose_best(self, scene: Scene) -> str:
-        """Choose the edit that the diagnosis has tried, else the one that gains most; "" while that is not known."""
+        """Mark the edit that the diagnosis has tried, else the one with the largest gain; "" while that is unknown."""
         facts = _facts(scene)
         if self._best_of != scene.place:
             self._best_of = None
@@ -198,7 +199,7 @@ class MendView(DrawnView):
         return self.mark(scene)
 
     def reset(self, scene: Scene) -> str:
-        """Take all marks away; once more brings them back."""
+        """Unmark all edits. A second call marks them again."""
         marks, gone = self._marked(scene), self._gone.pop(scene.backend, [])
         if not marks:
             marks[:] = gone
@@ -209,7 +210,7 @@ class MendView(DrawnView):
         return f"{plural(many, 'edit')} {agreeing(many, 'is')} no longer chosen; r brings them back"
 
     def enter(self, scene: Scene) -> Target | str:
-        """Open the node; go to that of an edit that is marked elsewhere."""
+        """Open the node, or go to the node of a marked edit that belongs elsewhere."""
         listed, facts = self._listed(scene), _facts(scene)
         if listed and facts is not None and listed[self._at(listed)] not in facts.edits:
             unit = listed[self._at(listed)].unit
@@ -219,7 +220,7 @@ class MendView(DrawnView):
         return ScreenId.TENSOR
 
     def click(self, scene: Scene, _: int, line: int) -> Target | str | None:
-        """Go to the edit on a line, or mark it if the cursor is there."""
+        """Go to the edit on a line, or mark it if the cursor is already there."""
         name, listed = self._shown.get(line), self._listed(scene)
         if name is None or not listed:
             return None
@@ -229,10 +230,10 @@ class MendView(DrawnView):
         return ""
 
     def json(self, scene: Scene, path: Path) -> Callable[[DiffSession], str] | None:
-        """Return the writer of the marked edits in the form of `qdebug repair`, measured on all samples.
+        """Return a function that writes the marked edits in the form of `qdebug repair`, measured on all samples.
 
         Raises:
-            UsageError: Nothing is marked.
+            UsageError: No edits are marked.
         """
         names = self._wish(scene).edits
         if not names:
@@ -247,7 +248,7 @@ class MendView(DrawnView):
         return write
 
     def command(self, scene: Scene, files: Sequence[str]) -> Sequence[str] | None:
-        """Return the command that goes on with the marks; None where they are not written yet."""
+        """Return the command that continues with the marked edits; None if they are not written yet."""
         if self._written is None or self._written[0] != self._wish(scene).edits:
             return None
         _, path, text = self._written
@@ -268,7 +269,7 @@ class MendView(DrawnView):
     # Drawing
 
     def draw(self, scene: Scene, width: int, height: int) -> list[Line]:
-        """Draw the outputs with the marks, and the edits."""
+        """Draw the outputs with the marked edits, and the list of edits."""
         listed, marked = self._listed(scene), {*self._marked(scene)}
         at = self._at(listed)
         least = min(len(listed) + 1, _LEAST_LIST)
@@ -296,7 +297,7 @@ class MendView(DrawnView):
         return [*above, head, *rows[shown.start : shown.stop], *below]
 
     def _outputs(self, scene: Scene, width: int, room: int) -> list[Line]:
-        """Draw the effect on the outputs, the worst ones if not all fit, and the progress of the replay."""
+        """Draw the effect on the outputs (the worst ones if not all fit), and the progress of the replay."""
         ready, facts, wish = scene.tried, _facts(scene), self._wish(scene)
         if not wish.edits:
             doing = f"; replaying {ready.doing} .." if ready is not None and ready.doing else ""
@@ -356,7 +357,7 @@ class MendView(DrawnView):
         return numbers.MISSING if math.isnan(gain) else f"{gain:+.2f}"
 
     def _words(self, scene: Scene, width: int) -> list[Line]:
-        """Return the description of the selected edit, the cost of all marks, and the next step."""
+        """Return the description of the selected edit, the total cost of the marked edits, and the next step."""
         listed, marked = self._listed(scene), {*self._marked(scene)}
         words = [f"{listed[self._at(listed)].kind}: {KINDS[listed[self._at(listed)].kind]}"] if listed else []
         facts = _facts(scene)
@@ -373,9 +374,9 @@ class MendView(DrawnView):
 
 
 def _far_off(facts: EditFacts | None) -> str:
-    """Say that a replay without edits gives other outputs than those recorded, and how far they are; "" if it does not.
+    """Return by how much a replay without edits differs from the recorded outputs; "" if it does not.
 
-    What the replay itself gains is in no gain of an edit, but in the outputs that are shown with edits.
+    This difference is not part of any edit's gain, but it is part of the outputs shown with edits.
     """
     if facts is None or facts.plain is None or not facts.plain.outputs:
         return ""
@@ -392,13 +393,13 @@ def _facts(scene: Scene) -> EditFacts | None:
 
 
 def _edits_of(scene: Scene) -> dict[str, Edit]:
-    """Return the edits of the last answer by name, those of the node and those that are marked."""
+    """Return the edits of the last answer by name: the node's edits and the marked ones."""
     facts = _facts(scene)
     return {} if facts is None else {edit.name: edit for edit in (*facts.marked, *facts.edits)}
 
 
 def _nothing(scene: Scene) -> str:
-    """Say why no edit is listed."""
+    """Return why no edits are listed."""
     if scene.tried is not None and scene.tried.problem:
         return f"no edits: {safe_text(scene.tried.problem, limit=300)}"
     facts = _facts(scene)

@@ -1,4 +1,4 @@
-"""The recorded statistics of a tensor of which not all values were kept, and its counts by powers of 2."""
+"""The recorded statistics of a tensor that was not recorded in full, and its counts by powers of 2."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["recorded_bins", "recorded_rows"]
 
 
 def recorded_rows(sides: Recorded) -> list[tuple[str, str, str]]:
-    """Return label, reference and backend of each fact.
+    """Return the label, the reference's value and the backend's value for each fact.
 
     Args:
         sides: Recorded statistics of both sides.
@@ -39,7 +39,7 @@ def recorded_rows(sides: Recorded) -> list[tuple[str, str, str]]:
 
 
 def recorded_bins(sides: Recorded | None) -> Bins | None:
-    """Return the histograms by powers of 2 that were recorded; None where there are none, or nothing but 0.
+    """Return the recorded histograms by powers of 2; None if there are none, or if they contain only 0.
 
     Args:
         sides: Recorded statistics of both sides.
@@ -71,7 +71,7 @@ def _real(value: float) -> str:
 
 
 def _extremes(side: RecordedSide, statistics: Statistics) -> str:
-    """Return the real extremes; the codes' where there is a scale for each channel."""
+    """Return the real extremes, or the extremes of the codes if there is one scale per channel."""
     quant, ends = side.quant, (statistics.low, statistics.high)
     if quant is None and side.whole and not any(map(np.isnan, ends)):
         return f"{numbers.whole(ends[0])} .. {numbers.whole(ends[1])}"
@@ -89,14 +89,14 @@ def _rails(side: RecordedSide, statistics: Statistics) -> str:
 
 
 def _exponents(sides: list[Statistics]) -> tuple[int, int]:
-    """Return the first and last bin that any side has something in; the last before the first if there is none."""
+    """Return the first and last bin that is not empty on any side. If all are empty, the last is below the first."""
     used = [np.flatnonzero(side.negative + side.positive) for side in sides]
     some = np.concatenate(used) if used else np.zeros(0, dtype=np.int64)
     return (int(some.min()), int(some.max())) if len(some) else (0, -1)
 
 
 def _counts(statistics: Statistics, bins: tuple[int, int], *, signed: bool) -> np.ndarray:
-    """Return the counts by powers of 2, zero in the middle, or at the left if nothing is negative."""
+    """Return the counts by powers of 2, with zero in the middle, or on the left if no value is negative."""
     chosen = slice(bins[0], bins[1] + 1)
     negative, positive = (side[chosen].astype(np.float64) for side in (statistics.negative, statistics.positive))
     zeros = (

@@ -1,4 +1,4 @@
-"""The samples of the node under the cursor, and the node on every backend."""
+"""The samples of the node under the cursor, and the node on each backend."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ from qdebug.tui.views.view import (
 __all__ = ["BackendStep", "BackendsView", "SamplesView", "sample_errors"]
 
 _LEAST_BAR = 5
-"""A bar of fewer cells tells nothing."""
+"""Minimum cells of a bar. A shorter bar is not informative."""
 _WORST = "worst SQNR "
 _OWN = 14
 _OWN_FROM = 90
-"""Cells of a page that has room for what the node adds in each sample."""
+"""Minimum page width for showing the error that the node adds in each sample."""
 _TITLE, _WIDEST, _PAIR = 14, 34, 24
-"""Cells of a backend's column: the least, the most, and from where on it says what the node adds as well."""
+"""Cells of a backend's column: minimum, maximum, and the width from which it also shows the introduced error."""
 _FAILING = frozenset({Status.DIVERGED, Status.NONFINITE})
 
 
 class BackendStep(Message):
-    """The next or previous backend is to be shown.
+    """A request to show the next or previous backend.
 
     Args:
         direction: 1 or -1.
@@ -61,7 +61,7 @@ class BackendStep(Message):
 
 
 class SamplesView(DrawnView):
-    """One line a sample; the one chosen is looked at on every screen."""
+    """One line per sample. The selected sample is shown on every screen."""
 
     view = ScreenId.SAMPLES
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -75,7 +75,7 @@ class SamplesView(DrawnView):
         self._shown: dict[int, int] = {}
 
     def click(self, scene: Scene, _: int, line: int) -> Target | str | None:
-        """Choose the sample on a line, or open the tensor if it is chosen."""
+        """Select the sample on a line, or open the tensor if it is already selected."""
         result, at = scene.outcome, self._shown.get(line)
         if result is None or at is None or at > len(result.samples):
             return None
@@ -83,7 +83,7 @@ class SamplesView(DrawnView):
         return self.enter(scene) if sample == scene.navigator.sample else scene.navigator.choose_sample(sample)
 
     def table(self, scene: Scene) -> Table | None:
-        """Return the samples with the names of the diff JSON."""
+        """Return the samples under the names of the diff JSON."""
         samples = () if scene.outcome is None else scene.outcome.samples
         own = tuple(f"introduced_{name}" for name in ("sqnr_db", "max_lsb", "max_abs"))
         lines: list[Sequence[object]] = []
@@ -157,7 +157,7 @@ class SamplesView(DrawnView):
         return lines
 
     def move(self, scene: Scene, lines: int) -> str:
-        """Choose another sample."""
+        """Select another sample."""
         many = scene.navigator.samples
         at = 0 if scene.navigator.sample is None else scene.navigator.sample + 1
         target = min(max(at + lines, 0), many)
@@ -166,7 +166,7 @@ class SamplesView(DrawnView):
         return scene.navigator.choose_sample(None if target == 0 else target - 1)
 
     def worst(self, scene: Scene, _: int) -> str:
-        """Choose the sample with the largest error relative to its signal."""
+        """Select the sample with the largest error relative to its signal."""
         result = scene.outcome
         if result is None or not result.samples:
             return "there are no results of single samples yet"
@@ -177,7 +177,7 @@ class SamplesView(DrawnView):
 
 
 def sample_errors(samples: Sequence[SampleResult]) -> np.ndarray:
-    """Return the error of each sample relative to its signal; values that are not finite rank worst."""
+    """Return the error of each sample relative to its signal. Values that are not finite rank worst."""
     levels = np.array([np.nan if measured.sqnr_db is None else measured.sqnr_db for measured in samples])
     errors = np.where(np.isnan(levels), 0.0, 10 ** (-levels / 20))
     broken = np.array([measured.status is Status.NONFINITE for measured in samples])
@@ -185,7 +185,7 @@ def sample_errors(samples: Sequence[SampleResult]) -> np.ndarray:
 
 
 def _below(samples: Sequence[SampleResult], floor: float | None) -> str:
-    """Say how many samples of an output are below the limit of outputs, which judges all of them together."""
+    """Return how many samples of an output are below the outputs' limit, which applies to all samples together."""
     if floor is None:
         return "as an output it is beyond its limit"
     few = sum(measured.sqnr_db is not None and measured.sqnr_db < floor for measured in samples)
@@ -193,7 +193,7 @@ def _below(samples: Sequence[SampleResult], floor: float | None) -> str:
 
 
 def _own(sample: SampleResult) -> str:
-    """Return the error that the node adds in one sample: in LSB if its output is quantized."""
+    """Return the error that the node adds in one sample, in LSB if its output is quantized."""
     own = sample.introduced
     if own is None:
         return numbers.MISSING
@@ -223,7 +223,7 @@ def _style(status: Status) -> str:
 
 
 class BackendsView(DrawnView):
-    """Nodes by backends: whether one backend is at fault, or all of them agree against the reference."""
+    """Nodes by backend, to see whether a single backend is at fault or all agree against the reference."""
 
     view = ScreenId.BACKENDS
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -237,7 +237,7 @@ class BackendsView(DrawnView):
         self._lines = range(0)
 
     def click(self, scene: Scene, _: int, line: int) -> Target | str | None:
-        """Choose the node on a line, or open it if it is chosen."""
+        """Select the node on a line, or open it if it is already selected."""
         at = self._lines.start + line - 1
         if line < 1 or at not in self._lines or len(scene.backends) < 2:
             return None
@@ -247,7 +247,7 @@ class BackendsView(DrawnView):
         return ""
 
     def table(self, scene: Scene) -> Table | None:
-        """Return the nodes of the list, with the metric and the state of each backend."""
+        """Return the nodes of the list, with each backend's metric and state."""
         navigator, lines = scene.navigator, []
         names = [f"{name}:{title}" for title, _ in scene.backends for name in (navigator.metric, "status")]
         for line in range(navigator.lines):
@@ -263,7 +263,7 @@ class BackendsView(DrawnView):
         return ("node", "tensor", *names), lines
 
     def draw(self, scene: Scene, width: int, height: int) -> list[Line]:
-        """Draw the table, rows in the order of the node list."""
+        """Draw the table, with rows in the order of the node list."""
         if len(scene.backends) < 2:
             return [
                 heading(scene, width),
@@ -301,11 +301,11 @@ class BackendsView(DrawnView):
         return [*lines, *hidden]
 
     def move(self, scene: Scene, lines: int) -> str:
-        """Choose another node."""
+        """Select another node."""
         return scene.navigator.move(lines)
 
     def edge(self, scene: Scene, direction: int) -> str:
-        """Choose the first or the last node."""
+        """Select the first or the last node."""
         return scene.navigator.edge(direction)
 
     def side(self, scene: Scene, direction: int) -> str:  # noqa: ARG002  the screen knows the backends
@@ -327,7 +327,7 @@ class BackendsView(DrawnView):
 
 
 _INTRODUCED = " and introduced"
-"""Ends the heading of the names where each backend has two numbers."""
+"""Suffix of the heading of the names if each backend has two numbers."""
 
 
 def _cell(scene: Scene, table: NodeTable, row: int, size: int) -> tuple[str, str]:
@@ -345,7 +345,7 @@ def _cell(scene: Scene, table: NodeTable, row: int, size: int) -> tuple[str, str
 
 
 def _same(scene: Scene, table: NodeTable, row: int) -> int | None:
-    """Return the row of another backend that stands for the same: of the same name, else compared with the same."""
+    """Return the corresponding row of another backend: with the same name, else with the same reference tensor."""
     if table is scene.table:
         return row
     planned = scene.table.rows[row]
@@ -356,7 +356,7 @@ def _same(scene: Scene, table: NodeTable, row: int) -> int | None:
 
 
 def _agreement(scene: Scene) -> str:
-    """Say whether the backends fail together at the node under the cursor."""
+    """Return whether the backends fail together at the node under the cursor."""
     failing = compared = 0
     for _, table in scene.backends:
         at = None if table is None else _same(scene, table, scene.row)

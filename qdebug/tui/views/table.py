@@ -1,4 +1,4 @@
-"""The views, each loaded when it is first looked at."""
+"""The views, each loaded when it is first shown."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Views", "load_replaying_views", "load_views", "view_class"]
 
 
 class Views(dict[ScreenId, View]):
-    """The views by screen, as the table of the screens names them.
+    """The views by screen, as listed in the table of screens.
 
     Args:
         elements: The element that the screens of a tensor share.
@@ -29,14 +29,14 @@ class Views(dict[ScreenId, View]):
         self._elements, self._look = elements, look or Look(UNICODE)
 
     def __missing__(self, view: ScreenId) -> View:
-        """Make the view of a screen."""
+        """Create the view of a screen."""
         cls = view_class(view)
         make: Callable[..., View] = cls
         self[view] = make(self._elements, self._look) if issubclass(cls, ElementsView) else make(self._look)
         return self[view]
 
     def side(self) -> View:
-        """Make the facts of the tensor, to stand beside another view."""
+        """Create the panel with the facts about the tensor, for display beside another view."""
         from qdebug.tui.views.tensor import TensorView  # not before there is room for it
 
         side = TensorView(self._look, id="side")
@@ -45,14 +45,14 @@ class Views(dict[ScreenId, View]):
 
 
 def view_class(view: ScreenId) -> type[View]:
-    """Return the class of a view; its module is loaded for that."""
+    """Return the class of a view, after importing its module."""
     module, _, name = view.view.partition(":")
     cls: type[View] = getattr(import_module(f"qdebug.tui.views.{module}"), name)
     return cls
 
 
 def load_views() -> None:
-    """Import the modules of views, facts and verdicts; called by the reader, so that no key waits for them."""
+    """Import the modules of views, facts and verdicts. Called by the reader, so that no key has to wait for them."""
     for view in ScreenId:
         if "replays" not in view.traits:
             view_class(view)
@@ -62,7 +62,7 @@ def load_views() -> None:
 
 @cache
 def load_replaying_views() -> None:
-    """Import the modules of replays; called by the reader once no verdict is delayed by it."""
+    """Import the modules of replays. Called by the reader once that can no longer delay a verdict."""
     for view in ScreenId:
         if "replays" in view.traits:
             view_class(view)

@@ -1,4 +1,4 @@
-"""The node detail as lines of styled text: both sides next to each other, then error, clipping, samples, elements."""
+"""The node details as lines of styled text: both sides next to each other, then error, clipping, samples, elements."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ _NOTHING = "nothing of the reference"
 _CLIPPED = tuple(_RAILS)[:3]
 _WORST_TITLES = ("index", "sample", "reference", "backend", "difference", "LSB", "ref code", "code")
 _LEAVE_FIRST = ("sample", "ref code", "code", "LSB", "difference")
-"""Columns of the worst elements that go where there is no room, the first one first."""
+"""Columns of the worst elements that are left out if there is not enough room, in this order."""
 
 
 class TensorView(TextScroll, View, can_focus=True, inherit_bindings=False):
-    """The facts, which scroll; they can stand beside another view as well.
+    """The facts, which scroll. They can also be shown beside another view.
 
     Args:
         look: Shared look.
@@ -117,7 +117,7 @@ class TensorView(TextScroll, View, can_focus=True, inherit_bindings=False):
         return "" if self.step(lines) else "the facts end here" if lines > 0 else "the facts begin here"
 
     def side(self, scene: Scene, direction: int) -> str:  # noqa: ARG002  there is nothing
-        """Say that there is nothing to the side."""
+        """Return a message that there is nothing to the side."""
         return "nothing to the side of the facts; enter goes to the values"
 
     def enter(self, scene: Scene) -> Target | str:  # noqa: ARG002  whatever the tensor
@@ -125,7 +125,7 @@ class TensorView(TextScroll, View, can_focus=True, inherit_bindings=False):
         return ScreenId.VALUES
 
     def on_click(self, event: Click) -> None:
-        """Go to the worst element whose line was clicked: they stand at the end."""
+        """Go to the worst element whose line was clicked. These lines are at the end."""
         at, scene = event.get_content_offset(self), self.scene
         worst = () if scene is None or scene.ready is None else scene.ready.worst
         line = -1 if at is None else self.lines_below(at.y)
@@ -144,11 +144,11 @@ class TensorView(TextScroll, View, can_focus=True, inherit_bindings=False):
 
 
 def detail_lines(scene: Scene, width: int) -> list[Line]:
-    """Return the facts of the row under the cursor.
+    """Return the facts about the row under the cursor.
 
     Args:
         scene: The row and its facts.
-        width: Cells of a line.
+        width: Cells per line.
     """
     navigator, ready, result, glyphs = scene.navigator, scene.ready, scene.outcome, scene.glyphs
     lines = _head(scene, width)
@@ -212,7 +212,7 @@ def _head(scene: Scene, width: int) -> list[Line]:
 
 
 def _doubtful(navigator: Navigator, result: NodeResult) -> bool:
-    """Tell whether a pair is to be looked at before anything else: it is not sure, or of constants."""
+    """Return whether the pairing should be shown first, since it is uncertain or pairs constants."""
     return result.confidence < 1 or bool(navigator.table.first)
 
 
@@ -256,7 +256,7 @@ def _without_result(scene: Scene, width: int) -> list[Line]:
 
 
 def _rows(width: int) -> int:
-    """Return the lines of a histogram: a wide terminal is mostly a high one."""
+    """Return the number of lines for a histogram. A wide terminal is usually tall, too."""
     return 4 if width >= _WIDE else 2
 
 
@@ -271,7 +271,7 @@ def _type(dtype: str, shape: str) -> str:
 def _sides(
     detail: NodeDetail, ready: DetailReady | None, planned: PlannedRow, width: int, glyphs: GlyphSet, *, whose: str
 ) -> list[Line]:
-    """Lay both sides out in two columns, the reference first."""
+    """Arrange both sides in two columns, reference first."""
     values = None if ready is None else ready.values
     label = _label_width(width)
     side = max((width - label - 1) // 2, 4)
@@ -308,7 +308,7 @@ def _sides(
 
 
 def _two_cells(row: tuple[str, str, str], label: int, side: int, glyphs: GlyphSet) -> list[Line]:
-    """Put both sides of a fact next to each other; sentences go on in the next line, names lose their middle."""
+    """Arrange both sides of a fact next to each other. Sentences are wrapped, and names are cut in the middle."""
     name, left, right = row
     cells = [
         textwrap.wrap(text, side, break_long_words=False, break_on_hyphens=False) if cell_len(text) > side else [text]
@@ -347,7 +347,7 @@ def _value_rows(detail: NodeDetail, values: ValueFacts) -> list[tuple[str, str, 
 
 
 def _errors(result: NodeResult, width: int, glyphs: GlyphSet) -> list[Line]:
-    """Say how large the error is, of all samples, and how much of it the node adds itself."""
+    """Return the size of the error over all samples, and how much of it the node adds itself."""
     beyond = result.status in _FAILING
     lines = _packed("error", _metrics(result.metrics, _ERRORS), width, glyphs, failing=beyond)
     own = () if result.constants is None else ("arithmetic", "constants")
@@ -379,7 +379,7 @@ def _metrics(stats: ErrorStats | None, titles: Sequence[str]) -> list[tuple[str,
 
 
 def _clipping(result: NodeResult, width: int, glyphs: GlyphSet) -> list[Line]:
-    """Count the values that the codes cut off, and the codes at the ends, of all samples."""
+    """Return the number of clipped values, and of codes at the ends, over all samples."""
     facts = dict(rail_facts(result.saturation))
     items = [(short, facts[label]) for label, short in _RAILS.items() if label in facts]
     items = [(short, text) for short, text in items if short != "Relu's zero" or text != "0"]
@@ -394,7 +394,7 @@ def _clipping(result: NodeResult, width: int, glyphs: GlyphSet) -> list[Line]:
 def _packed(
     label: str, items: Sequence[tuple[str, str]], width: int, glyphs: GlyphSet, *, failing: bool = False
 ) -> list[Line]:
-    """Put "title value" items one after the other, on as many lines as they need."""
+    """Arrange "title value" items one after another, on as many lines as they need."""
     indent = _label_width(width)
     lines: list[Line] = []
     line: Line = [(label.ljust(indent), "muted")]
@@ -415,7 +415,7 @@ def _packed(
 
 
 def _samples(result: NodeResult, sample: int | None, width: int, glyphs: GlyphSet) -> list[Line]:
-    """Draw the error of each sample, relative to its signal, and say which one is the worst."""
+    """Draw the error of each sample relative to its signal, and name the worst sample."""
     many = len(result.samples)
     if many < 2:
         return []

@@ -1,4 +1,4 @@
-"""Elements of both sides next to each other, with one cursor in both."""
+"""Elements of both sides next to each other, with a shared cursor."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from qdebug.tui.views.view import Line, Scene, Target, heading, window
 __all__ = ["ValuesView"]
 
 _NUMBER = 9
-"""Characters of a number, at most."""
+"""Maximum number of characters of a number."""
 _GAP = 2
-"""Cells before an element: its sign, and what tells it from the one on its left."""
+"""Cells before an element: its mark, and the separator from its left neighbour."""
 _LABEL = 6
 _LEAST_ROWS = 3
-"""Rows of elements that a histogram leaves room for, or gives way to."""
+"""Minimum number of rows of elements beside a histogram. If fewer fit, the histogram is hidden."""
 _TITLE = 12
 """Cells before the histograms."""
 
 
 class ValuesView(ElementsView):
-    """A window into two dimensions; each element is `reference -> backend (difference)`.
+    """A window into two dimensions. Each element is `reference -> backend (difference)`.
 
-    They are the last two; of a tensor that is here whole, the last two that have several elements, as those of the
-    weight of a 1x1 convolution. Where few rows have many columns, as those of a classifier's output, the last one goes
-    down.
+    The two dimensions are normally the last two. For a tensor that is completely in memory, such as the weight of a 1x1
+    convolution, they are the last two with several elements. If there are few rows with many columns, as in a
+    classifier's output, the last dimension runs down the screen.
     """
 
     view = ScreenId.VALUES
@@ -83,7 +83,7 @@ class ValuesView(ElementsView):
         return [*lines, *foot]
 
     def _fit(self, slab: Slab, width: int, room: int) -> int:
-        """Choose which dimension goes down, and the cells of each part of an element; return how many columns fit."""
+        """Choose which dimension runs down, and the cells per part of an element. Return how many columns fit."""
         high, wide = _size(slab, self._axes)
         columns = 1
         for _ in range(2):  # how long the texts are depends on how many are seen
@@ -109,20 +109,20 @@ class ValuesView(ElementsView):
         return _GAP + sum(self._sizes) + between
 
     def _writers(self, slab: Slab) -> tuple[Callable[[tuple[int, ...]], str], ...]:
-        """Return a function for each part of an element."""
+        """Return a function that formats each part of an element."""
         writers = _writers(slab, self._cursor.form)
         return writers[1:2] if slab.alone else writers
 
     def move(self, scene: Scene, lines: int) -> str:
-        """Go along the first of the two dimensions, or the last one if that goes down."""
+        """Move along the first of the two dimensions, or along the last one if that runs down."""
         return self._cursor.step(scene, self._axes[self._turned], lines)
 
     def side(self, scene: Scene, direction: int) -> str:
-        """Go along the last of the two dimensions, or the first one."""
+        """Move along the last of the two dimensions, or along the first one if the last runs down."""
         return self._cursor.step(scene, self._axes[not self._turned], direction)
 
     def next_form(self, scene: Scene) -> str | None:
-        """Write the elements in the next form; the map comes after the last one."""
+        """Show the elements in the next form. The map follows the last form."""
         return self._cursor.next_form(scene)
 
     def click(self, _: Scene, column: int, line: int) -> Target | str | None:
@@ -135,11 +135,11 @@ class ValuesView(ElementsView):
         return self._cursor.put(self._place(row, across))
 
     def enter(self, scene: Scene) -> Target | str:
-        """There is nothing below."""
+        """Return a message that there is no deeper screen."""
         return f"this is the deepest screen on the {scene.planned.op or 'tensor'}; esc goes back"
 
     def _shown(self, slab: Slab, columns: int, room: int) -> tuple[tuple[int, int], range, range]:
-        """Return where the cursor is, down and across, and the rows and columns around it."""
+        """Return the position of the cursor, down and across, and the rows and columns around it."""
         index = self._cursor.index
         cursor = tuple(index[axis] if -axis <= len(index) else 0 for axis in self._axes)
         size = _size(slab, self._axes)
@@ -151,7 +151,7 @@ class ValuesView(ElementsView):
         return slab.local(self._place(row, column))
 
     def _place(self, row: int, column: int) -> tuple[int, ...]:
-        """Return the index of the element on a line and in a column."""
+        """Return the index of the element at a line and column."""
         index = list(self._cursor.index)
         for axis, at in zip(self._axes, (column, row) if self._turned else (row, column), strict=True):
             if -axis <= len(index):
@@ -159,7 +159,7 @@ class ValuesView(ElementsView):
         return tuple(index)
 
     def _title(self, slab: Slab) -> str:
-        """Return the legend of a cell; differences of codes are in LSB, and a side without codes shows reals."""
+        """Return the legend of a cell. Differences of codes are in LSB, and a side without codes shows real numbers."""
         if slab.alone:
             return slab.alone
         stepped = self._cursor.form != "real" and slab.quant is not None and slab.quant.block_size is None
@@ -186,7 +186,7 @@ class ValuesView(ElementsView):
         return lines
 
     def _element(self, scene: Scene, slab: Slab, at: tuple[int, ...], texts: Sequence[str], *, chosen: bool) -> Line:
-        """Draw an element: its sign, both sides and their difference."""
+        """Draw an element: its mark, both sides and their difference."""
         cut_off = _is_clipped(slab, at)
         sign = scene.glyphs.cursor if chosen else "^" if cut_off else " "
         first = "first" if chosen else "plain"
@@ -200,25 +200,25 @@ class ValuesView(ElementsView):
 
 
 def _axes(slab: Slab) -> tuple[int, int]:
-    """Return the two dimensions that are shown, counted from the last one."""
+    """Return the two dimensions that are shown, counted from the end."""
     several = [] if slab.partial else [axis for axis, size in enumerate(slab.shape, -len(slab.shape)) if size > 1]
     last = several[-1] if several else -1
     return (several[-2] if len(several) > 1 else last - 1), last
 
 
 def _size(slab: Slab, axes: tuple[int, int]) -> tuple[int, int]:
-    """Return the extents of two dimensions; 1 for one that is not there."""
+    """Return the extents of two dimensions; 1 for a missing dimension."""
     first, last = (slab.shape[axis] if -axis <= len(slab.shape) else 1 for axis in axes)
     return first, last
 
 
 def _fitting(scene: Scene, text: str, room: int) -> str:
-    """Write an element; one that is cut shows that it is."""
+    """Format an element for its cell, and mark it if it is cut."""
     return text if len(text) <= room else scene.glyphs.fit(text, room)
 
 
 def _real(value: float, digits: int) -> str:
-    """Write a number in the room of an element, with fewer digits rather than without the end of its exponent."""
+    """Format a number to fit an element's cell, dropping digits rather than truncating the exponent."""
     texts = (numbers.number(value, digits=some) for some in range(digits, 0, -1))
     return next((text for text in texts if len(text) < _NUMBER), numbers.number(value, digits=1))
 
@@ -233,7 +233,7 @@ def _at_an_end(slab: Slab, at: tuple[int, ...]) -> bool:
 
 
 def _relus(scene: Scene, slab: Slab, at: tuple[int, ...]) -> bool:
-    """Tell whether an element at the end of its codes is a Relu's zero."""
+    """Return whether an element at the end of the codes is a Relu's zero."""
     rails, codes, quant = None if scene.outcome is None else scene.outcome.saturation, slab.backend_codes, slab.quant
     if rails is None or not rails.floor or codes is None or quant is None:
         return False
@@ -265,7 +265,7 @@ def _style(slab: Slab, at: tuple[int, ...], *, difference: bool, chosen: bool) -
 
 
 def _writers(slab: Slab, form: str) -> tuple[Callable[[tuple[int, ...]], str], ...]:
-    """Return a function for each of the three blocks that writes an element."""
+    """Return a function for each of the three blocks that formats an element."""
 
     def real(values: np.ndarray) -> Callable[[tuple[int, ...]], str]:
         if is_whole(values.dtype.name):
@@ -291,7 +291,7 @@ def _writers(slab: Slab, form: str) -> tuple[Callable[[tuple[int, ...]], str], .
 
 
 def hex_of(value: np.generic) -> str:
-    """Write the stored bits of an element, the highest first."""
+    """Format the stored bits of an element, highest bit first."""
     return value.tobytes()[:: 1 if value.dtype.byteorder == ">" else -1].hex()
 
 
@@ -343,17 +343,17 @@ def _element(scene: Scene, slab: Slab, index: tuple[int, ...], width: int, rank:
 
 
 def _is_whole(slab: Slab) -> bool:
-    """Tell whether both sides hold integers, or booleans, and no codes."""
+    """Return whether both sides hold integers or booleans that are not codes."""
     return all(is_whole(side.dtype.name) for side in (slab.reference, slab.backend))
 
 
 def _exact(slab: Slab, index: tuple[int, ...]) -> int:
-    """Return the difference of two integers, which float64 may not hold."""
+    """Return the exact difference of two integers, which float64 may not be able to hold."""
     return int(slab.backend[index]) - int(slab.reference[index])
 
 
 def _both(theirs: np.generic, ours: np.generic) -> tuple[str, str]:
-    """Write two numbers: integers in full, others with the digits that tell float32 apart, or as many as these take."""
+    """Format two numbers: integers in full, others with enough digits to distinguish them in float32, or more."""
     pair = theirs, ours
     if all(is_whole(value.dtype.name) for value in pair):
         return str(int(theirs)), str(int(ours))
@@ -364,7 +364,7 @@ def _both(theirs: np.generic, ours: np.generic) -> tuple[str, str]:
 
 
 def _histograms(scene: Scene, width: int) -> list[Line]:
-    """Draw how the values of both sides are distributed, next to each other."""
+    """Draw the value distributions of both sides next to each other."""
     ready = scene.ready
     if scene.planned.side:
         bins = None if ready is None else recorded_bins(ready.recorded)

@@ -1,4 +1,4 @@
-"""The base classes of views: the scene that they draw, and the keys that they answer."""
+"""The base classes of views: the scene that they draw, and the keys that they handle."""
 
 from __future__ import annotations
 
@@ -60,15 +60,15 @@ Line = list[Piece]
 """One line of a screen."""
 
 Table = tuple[Sequence[str], Sequence[Sequence[object]]]
-"""The names of columns, and the cells of each line."""
+"""Column names, and the cells of each line."""
 
 WHEEL = 3
-"""Lines of a turn of the wheel."""
+"""Lines per step of the wheel."""
 
 _ALL_LINES = 5000
-"""Lines of a list that is written to a file."""
+"""Maximum number of lines of a list that is written to a file."""
 _LEAST_NAME = 12
-"""Cells that names in a table have at least, as long as there are columns to leave out."""
+"""Minimum cells for names in a table, as long as other columns can be left out."""
 _STYLES = {
     State.PENDING: "muted",
     State.IDENTICAL: "fine",
@@ -87,13 +87,13 @@ class Scene:
         navigator: Table, cursor, sample, metric.
         opened: Both graphs and the facts of both runs.
         result: The whole comparison; None until it is finished.
-        ready: Facts of the row under the cursor; None before any is read.
-        glyphs: Characters to draw with.
-        glimpse: Some of its elements, as they were recorded; None if none are read yet.
-        tried: Result of the replay that the view requests; None before there is any, or without a request.
-        colours: Whether there are colours.
+        ready: Facts about the row under the cursor; None before any is read.
+        glyphs: Characters for drawing.
+        glimpse: A part of its elements as recorded; None before they are read.
+        tried: Result of the replay that the view requests; None before there is one, or without a request.
+        colours: Whether colours are available.
         backends: Name of each backend, and its rows; None while they are being read.
-        backend: Which of them is shown.
+        backend: The backend on the screen.
     """
 
     navigator: Navigator
@@ -119,12 +119,12 @@ class Scene:
 
     @property
     def place(self) -> tuple[int, int]:
-        """The backend and the number of the row, which identify it."""
+        """The backend and the row number, which identify the row."""
         return self.backend, self.navigator.number
 
     @property
     def planned(self) -> PlannedRow:
-        """Facts of the row that are known without values."""
+        """Facts about the row that are known without reading values."""
         return self.table.rows[self.row]
 
     @property
@@ -134,28 +134,28 @@ class Scene:
 
 
 def origin_row(scene: Scene) -> int | None:
-    """Return the row of the origin that the verdict names, or of the part that has this node inside; None if none."""
+    """Return the row of the origin named by the verdict, or of the part that contains it; None if there is none."""
     way = () if scene.result is None else scene.result.verdict.way
     return scene.table.row_of(way[-1]) if way else None
 
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A constant of the node under the cursor, to be opened.
+    """A constant of the node under the cursor that should be opened.
 
     Args:
-        name: Its name; "" for the first one of them.
+        name: Its name; "" for the first constant.
     """
 
     name: str = ""
 
 
 Target = ScreenId | Constant
-"""Where a view leads: another screen, or a constant of the node."""
+"""The target of a view: another screen, or a constant of the node."""
 
 
 class Stage(Screen[None]):
-    """Services of the screen that a view uses."""
+    """Services of the screen for its views."""
 
     @abstractmethod
     def say(self, message: str) -> None:
@@ -163,7 +163,7 @@ class Stage(Screen[None]):
 
     @abstractmethod
     def with_scene(self, act: Callable[[Scene], ScreenId | Constant | str | None]) -> None:
-        """Apply a function to the scene; go to the place that it returns, or show its message."""
+        """Apply a function to the scene. Go to the target that it returns, or show its message."""
 
     @abstractmethod
     def ask(self, question: Question) -> None:
@@ -171,9 +171,9 @@ class Stage(Screen[None]):
 
     @abstractmethod
     def to_element(self, text: str) -> str:
-        """Show an element that is written as numbers with commas, or the next clipped one for ""; say so.
+        """Show an element given as numbers with commas, or with "" the next clipped one. Return a message.
 
-        It is shown now, or once it is read.
+        The element is shown now, or once it is read.
         """
 
     @abstractmethod
@@ -182,20 +182,20 @@ class Stage(Screen[None]):
 
 
 class View(Widget, can_focus=True):
-    """A screen. Its keys are its `BINDINGS`; one that has no use for a key of all screens says so.
+    """A screen. Its keys are its `BINDINGS`. If it has no use for a shared key, it returns a message.
 
-    The action of a key is a method of the scene that returns a message, so that tests need no terminal.
+    The action of a key is a method that takes the scene and returns a message, so that tests work without a terminal.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = []
 
     view: ScreenId
     lists = False
-    """Whether it is a list that goes on beyond the screen."""
+    """Whether it is a list that may continue beyond the screen."""
     has_worst = False
-    """Whether it has something of which the worst comes first, which `worst` walks."""
+    """Whether it has a sequence of worst positions, which `worst` steps through."""
     nothing = ""
-    """Why there is nothing to draw, while there is no scene."""
+    """Why there is nothing to draw while there is no scene."""
     written = ""
     """Description of its JSON in the message after an export; "" for the name of the view."""
 
@@ -203,7 +203,7 @@ class View(Widget, can_focus=True):
 
     @property
     def stage(self) -> Stage:
-        """The screen that it is on."""
+        """The screen that contains it."""
         return cast("Stage", self.screen)
 
     def watch_scene(self) -> None:
@@ -225,11 +225,11 @@ class View(Widget, can_focus=True):
         return False
 
     def words(self, scene: Scene, width: int) -> Sequence[Line]:  # noqa: ARG002  of those that list
-        """Return the whole content, scrolled parts included, for a file."""
+        """Return the whole content, including scrolled parts, for a file."""
         return ()
 
     def move(self, scene: Scene, lines: int) -> str:  # noqa: ARG002  for those that move
-        """Move up or down; say why nothing happened, or ""."""
+        """Move up or down. Return why nothing happened, or ""."""
         return f"nothing to move in on the screen {self.view}"
 
     def edge(self, scene: Scene, direction: int) -> str:
@@ -237,19 +237,19 @@ class View(Widget, can_focus=True):
         return self.move(scene, direction * 1_000_000_000)
 
     def side(self, scene: Scene, direction: int) -> str:  # noqa: ARG002  for those that move
-        """Move left or right; say why nothing happened, or ""."""
+        """Move left or right. Return why nothing happened, or ""."""
         return f"nothing to the {'right' if direction > 0 else 'left'} on the screen {self.view}"
 
     def worst(self, scene: Scene, direction: int) -> str:
-        """Go to the next or previous worst place; called where `has_worst`."""
+        """Go to the next or previous worst position. Called only if `has_worst` is set."""
         raise NotImplementedError
 
     def next_form(self, scene: Scene) -> str | None:  # noqa: ARG002  for those with forms of their own
-        """Write it otherwise; None where its next form is another widget, or its first one again."""
+        """Switch to the next form. Return None if the next form is another widget, or the first form again."""
         return None
 
     def click(self, scene: Scene, column: int, line: int) -> Target | str | None:  # noqa: ARG002  likewise
-        """Select the thing at a column and a line; open it if it is selected already.
+        """Select the item at a column and line. Open it if it is already selected.
 
         Returns:
             The target, or a message; None if nothing is there.
@@ -257,11 +257,11 @@ class View(Widget, can_focus=True):
         return None
 
     def rows(self, scene: Scene) -> Sequence[int]:
-        """Return the rows of the nodes that it shows, in their order."""
+        """Return the rows of the nodes that it shows, in order."""
         return [scene.row]
 
     def table(self, scene: Scene) -> Table | None:  # noqa: ARG002  for those that show something else than nodes
-        """Return the names of its columns and its lines, where it is a table of something else than nodes."""
+        """Return its column names and lines, if it is a table of anything other than nodes."""
         return None
 
     def json(self, scene: Scene, path: Path) -> Callable[[DiffSession], str] | None:  # noqa: ARG002  where it is of all
@@ -269,16 +269,16 @@ class View(Widget, can_focus=True):
 
         Args:
             scene: The state of the screen.
-            path: The file that it will be in.
+            path: The file that will contain it.
         """
         return None
 
     def trial(self, scene: Scene) -> TrialWish | None:  # noqa: ARG002  for those that replay
-        """Return a request for a replay; None for none."""
+        """Return a request for a replay; None without one."""
         return None
 
     def command(self, scene: Scene, files: Sequence[str]) -> Sequence[str] | None:  # noqa: ARG002  the same
-        """Return a shell command equivalent to the view; None for the command that opens it.
+        """Return a shell command that is equivalent to the view; None for the command that opens it.
 
         Args:
             scene: The state of the screen.
@@ -291,7 +291,7 @@ class View(Widget, can_focus=True):
         return f"nothing to try on the screen {self.view}"
 
     def enter(self, scene: Scene) -> Target | str:  # noqa: ARG002  for those that look
-        """Go deeper: the screen to go to, the constant to open, or why there is neither."""
+        """Go deeper: return the screen to go to, the constant to open, or why there is neither."""
         return ScreenId.TENSOR
 
 
@@ -311,7 +311,7 @@ class DrawnView(Lines, View, can_focus=True):
 
     @abstractmethod
     def draw(self, scene: Scene, width: int, height: int) -> list[Line]:
-        """Return the lines; how many there are beyond `height` is said in the place of the last one."""
+        """Return the lines. If they exceed `height`, the last one is replaced by the number of hidden lines."""
 
     def lines_for(self, width: int, height: int) -> Sequence[Line]:
         """Return the lines of the view."""
@@ -321,23 +321,23 @@ class DrawnView(Lines, View, can_focus=True):
         return in_room(self.draw(scene, width, height), height)
 
     def words(self, scene: Scene, width: int) -> Sequence[Line]:
-        """Return the whole content, scrolled parts included, for a file; meaning carried by colour alone is lost."""
+        """Return the whole content, including scrolled parts, for a file. Meaning expressed only by colour is lost."""
         height = _ALL_LINES if self.lists else self.size.height
         return self.draw(replace(scene, colours=False), width, height)
 
     def on_click(self, event: Click) -> None:
-        """Select the clicked thing, or open it if it is selected already."""
+        """Select the clicked item, or open it if it is already selected."""
         at = event.get_content_offset(self)
         if at is not None and self.scene is not None:
             self.stage.touch()
             self.stage.with_scene(lambda scene: self.click(scene, at.x, at.y))
 
     def on_mouse_scroll_down(self) -> None:
-        """Move in it."""
+        """Move down in it."""
         self._wheel(1)
 
     def on_mouse_scroll_up(self) -> None:
-        """Move in it."""
+        """Move up in it."""
         self._wheel(-1)
 
     def _wheel(self, direction: int) -> None:
@@ -346,7 +346,7 @@ class DrawnView(Lines, View, can_focus=True):
 
 
 def heading(scene: Scene, width: int, extra: str = "") -> Line:
-    """Return the title of the row under the cursor: number, name, operator, status, and a note of the screen."""
+    """Return the title of the row under the cursor: number, name, operator, status, and a note from the screen."""
     table, row = scene.table, scene.row
     state = State(int(table.states(scene.navigator.sample)[row]))
     op = safe_text(table.rows[row].op, limit=24)
@@ -364,7 +364,7 @@ def heading(scene: Scene, width: int, extra: str = "") -> Line:
 
 
 def _said_of(scene: Scene, state: State) -> str:
-    """Return the status; where a sample is chosen, and the whole is judged otherwise, of both."""
+    """Return the status. If the selected sample and the whole have different statuses, return both."""
     table, row, sample = scene.table, scene.row, scene.navigator.sample
     if scene.planned.side:
         return f"{sign_of(table, row)}{scene.planned.side} only"
@@ -375,9 +375,9 @@ def _said_of(scene: Scene, state: State) -> str:
 
 
 def short_of_limit(scene: Scene) -> str:
-    """Say that a tensor within its own limit is an output that is beyond that of outputs; "" of all others.
+    """Return a note for an output that is within its own limit but beyond the outputs' limit; "" for other tensors.
 
-    While a node is beyond its limit, the verdict judges no output beside it: that node may be why.
+    While any node exceeds its limit, the verdict does not judge outputs, since that node may be the cause.
     """
     result, stats = scene.result, None if scene.outcome is None else scene.outcome.metrics
     if result is None:
@@ -395,18 +395,18 @@ def short_of_limit(scene: Scene) -> str:
 
 
 def accepted(entry: Acknowledgement) -> str:
-    """Say why a node may be beyond its limit, and until when."""
+    """Return why a node may exceed its limit, and until when."""
     until = f", until {entry.expires}" if entry.expires else ""
     return f"{safe_text(entry.reason)}{until}{' (expired)' if entry.expired else ''}"
 
 
 def paragraph(text: str, scene: Scene, width: int, style: str = "muted") -> list[Line]:
-    """Break safe text into lines of a width, indented by one."""
+    """Break safe text into lines of the given width, indented by one cell."""
     return [[(f" {line}", style)] for line in wrap(scene.glyphs.plain(text), max(width - 2, 10))]
 
 
 def sign_of(table: NodeTable, row: int) -> str:
-    """Return the sign of a row's state with a space, such as "* " for failing; "" where the word says all."""
+    """Return the symbol of a row's state and a space, such as "* " for failing; "" if the word is sufficient."""
     character = sign(table, row, int(table.state[row]))
     return "" if character in " ." else f"{character} "
 
@@ -417,12 +417,12 @@ def state_style(state: State) -> str:
 
 
 def in_part(shown: range, size: int) -> str:
-    """Say which lines of a list are shown, where these are not all."""
+    """Return which lines of a list are shown, if not all are."""
     return "" if len(shown) == size else f" {shown.start + 1}..{shown.stop} of {size}"
 
 
 def in_room(lines: Sequence[Line], room: int) -> list[Line]:
-    """Return the lines that there is room for; where that is not all, the last one says how many are left out."""
+    """Return the lines that fit. If not all fit, the last one states how many are left out."""
     if len(lines) <= room:
         return list(lines)
     room_for_lines = max(room - 1, 0)
@@ -432,20 +432,21 @@ def in_room(lines: Sequence[Line], room: int) -> list[Line]:
 
 
 def window(cursor: int, size: int, room: int) -> range:
-    """Return `room` lines out of `size`, or as many as there are, so that the cursor is about in the middle."""
+    """Return a range of up to `room` lines out of `size`, with the cursor near the middle."""
     start = max(min(cursor - room // 2, size - room), 0)
     return range(start, min(start + room, size))
 
 
 def grid_lines(grid: Grid, scene: Scene, width: int, *, cursor: int = -1, leave: Sequence[str] = ()) -> list[Line]:
-    """Draw a table of a report: its headings, then its rows.
+    """Draw a table from a report: its headings, then its rows.
 
     Args:
-        grid: The table; names have the room that is left.
-        scene: Has the characters.
-        width: Cells of a line.
-        cursor: The row that is chosen; -1 for none.
-        leave: Titles of columns that are left out first where there is too little room; the last ones follow.
+        grid: The table; names get the remaining width.
+        scene: The scene, with the characters for drawing.
+        width: Cells per line.
+        cursor: The selected row; -1 for none.
+        leave: Titles of the columns to leave out first if there is not enough room; after that, the last columns are
+            left out.
     """
     glyphs, columns = scene.glyphs, list(range(len(grid.titles)))
     sizes = [max(1, *map(cell_len, texts)) for texts in zip(grid.titles, *grid.rows, strict=True)]

@@ -1,4 +1,4 @@
-"""Another scale for the tensor under the cursor: its loss, and the network's outputs with it."""
+"""A trial scale for the tensor under the cursor: its loss, and the network's outputs with it."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ __all__ = ["WhatIfView"]
 
 _LABEL, _SIDE = 22, 24
 _LEAVE_FIRST = ("codes", "span of codes", "MSE", "clipped")
-"""Lines of the table that go where there is no room for all, the first one first."""
+"""Lines of the table that are left out if there is not enough room, in this order."""
 _STEPS_OF_2 = 64
-"""Steps of the scale from one power of two to the next: one is about 1.1 %."""
+"""Number of steps of the scale between two powers of two; one step is about 1.1 %."""
 _MOST_STEPS = 32 * _STEPS_OF_2
 _PLOT_MOST, _UNDER_PLOT = 8, 3
-"""Most lines of the histogram, and the lines under it: both ranges and the numbers at the ends."""
+"""Maximum number of histogram lines, and the number of lines below it for both ranges and the numbers at the ends."""
 _SWEEP_OCTAVES, _SWEEP = 3, 28
-"""How far the curve goes on either side, and its scales besides the one that is tried: the same in any width."""
+"""Octaves that the curve extends to either side, and the number of scales besides the trial; the same for any width."""
 _FIELDS = ("scale", "zero point", "calibrator", "scheme")
 _LARGE = 8
-"""Steps of a page."""
+"""Number of steps per page key."""
 _CHOICES = 2
-"""The first field that the calibrators fill in."""
+"""Index of the first field that the calibrators fill in."""
 _ASKING = "the calibrators are being asked .."
 
 
 class WhatIfView(DrawnView):
-    """A trial scale and zero point beside those in use; their loss is estimated at once, then computed exactly."""
+    """A trial scale and zero point next to the current ones. Their loss is first estimated, then computed exactly."""
 
     view = ScreenId.WHAT_IF
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -76,7 +76,7 @@ class WhatIfView(DrawnView):
         self._swept: tuple[QuantParams, TrialFacts, np.ndarray] | None = None
 
     def _look_at(self, scene: Scene) -> None:
-        """Begin anew on another tensor."""
+        """Reset the trial for a new tensor."""
         if self._of != (scene.backend, scene.row):
             self._of = scene.backend, scene.row
             self._forget()
@@ -91,12 +91,12 @@ class WhatIfView(DrawnView):
         return ScaleWish(quant=self._tried(scene), replay=self._replay)
 
     def _tried(self, scene: Scene) -> QuantParams | None:
-        """Return the parameters that are tried; None where there are none."""
+        """Return the trial parameters; None without any."""
         attempt = self._attempt(scene)
         return attempt if isinstance(attempt, QuantParams) else None
 
     def _attempt(self, scene: Scene) -> QuantParams | str:
-        """Return the parameters that are tried, or say why there are none, or none yet."""
+        """Return the trial parameters, or why there are none, or none yet."""
         ready = scene.tried
         if scene.planned.missing is not None:
             return f"this tensor is not compared: {scene.planned.missing}"
@@ -118,7 +118,7 @@ class WhatIfView(DrawnView):
     # Keys
 
     def move(self, scene: Scene, lines: int) -> str:  # noqa: ARG002
-        """Choose the scale or the zero point."""
+        """Select the scale or the zero point."""
         target = min(max(self._field + lines, 0), len(_FIELDS) - 1)
         if target == self._field:
             return f"the {_FIELDS[target]} is chosen already"
@@ -126,7 +126,7 @@ class WhatIfView(DrawnView):
         return f"h l change the {_FIELDS[target]}{', pgup pgdn by 8 steps' if target < _CHOICES else ''}"
 
     def side(self, scene: Scene, direction: int) -> str:
-        """Change it by a step."""
+        """Change the selected parameter by one step."""
         if self._field < _CHOICES:
             return self.step(scene, direction)
         return (
@@ -136,7 +136,7 @@ class WhatIfView(DrawnView):
         )
 
     def step(self, scene: Scene, steps: int) -> str:
-        """Change the scale or the zero point by some steps."""
+        """Change the scale or the zero point by a number of steps."""
         before = self._attempt(scene)
         if isinstance(before, str):
             return before
@@ -153,7 +153,7 @@ class WhatIfView(DrawnView):
         return self._changed(after)
 
     def action_step(self, direction: int) -> None:
-        """Change it by a large step."""
+        """Change the selected parameter by a large step."""
         self.stage.with_scene(lambda scene: self.step(scene, direction * _LARGE))
 
     def action_reset(self) -> None:
@@ -199,7 +199,7 @@ class WhatIfView(DrawnView):
         return f"scale {float(quant.scale[0]):.6g}, zero point {int(quant.zero_point[0])}"
 
     def replay(self, scene: Scene) -> str:
-        """Replay the network with the trial scale, or cancel that."""
+        """Replay the network with the trial scale, or cancel the replay."""
         quant = self._attempt(scene)
         if isinstance(quant, str):
             return quant
@@ -209,11 +209,11 @@ class WhatIfView(DrawnView):
         return "" if self._replay else "the replay is given up"
 
     def enter(self, scene: Scene) -> Target | str:
-        """Replay the network with the trial scale: there is no deeper screen."""
+        """Replay the network with the trial scale, since there is no deeper screen."""
         return self.replay(scene)
 
     def command(self, scene: Scene, files: Sequence[str]) -> Sequence[str] | None:
-        """Return the command that tries the same."""
+        """Return the command that tries the same parameters."""
         quant, ready = self._tried(scene), scene.tried
         if quant is None or ready is None or ready.facts is None:
             return None
@@ -287,7 +287,7 @@ class WhatIfView(DrawnView):
         return [*rows[:at], *own, *rows[at:]]
 
     def _sweep(self, scene: Scene, facts: TrialFacts, quant: QuantParams, width: int) -> list[Line]:
-        """Draw the estimated SQNR over scales around the one that is tried, and say where it is best."""
+        """Draw the estimated SQNR for scales around the trial scale, and state where it is best."""
         factors = 2.0 ** np.linspace(-_SWEEP_OCTAVES, _SWEEP_OCTAVES, _SWEEP + 1)
         if self._swept is None or self._swept[0] != quant or self._swept[1] is not facts:
             errors = [_estimated(facts.histogram, replace(quant, scale=quant.scale * factor)) for factor in factors]
@@ -328,7 +328,7 @@ def _estimated(histogram: RangeHistogram, quant: QuantParams) -> QuantError | No
 
 
 def _quant_of(ready: TrialReady) -> QuantParams | None:
-    """Return the parameters that an answer is of."""
+    """Return the parameters that an answer refers to."""
     wish = ready.request.wish
     return wish.quant if isinstance(wish, ScaleWish) else None
 
@@ -339,7 +339,7 @@ def _replay_of(scene: Scene, quant: QuantParams | None) -> Replay | None:
 
 
 def _basis(facts: TrialFacts, error: QuantError | None) -> str:
-    """Return the data that the figures are of."""
+    """Return a description of the data that the figures are based on."""
     values = f"{numbers.grouped(facts.histogram.total)} values of {facts.values}"
     if error is None:
         return f"only statistics of {facts.values} were kept: no error is known"
@@ -348,14 +348,14 @@ def _basis(facts: TrialFacts, error: QuantError | None) -> str:
 
 
 def _weighted(scene: Scene) -> bool:
-    """Tell whether the node of the tensor reads constants."""
+    """Return whether the tensor's node reads constants."""
     graph = scene.opened.backend_graph
     node = graph.producer(scene.planned.tensor)
     return node is not None and any(graph.is_constant(name) for name in node.inputs)
 
 
 def _as_recorded(scene: Scene, replay: Replay) -> Sequence[str]:
-    """Return the recorded level of an output, if a replay with the recorded scale differs from it."""
+    """Return the recorded level of an output, if a replay with the recorded scale gives a different one."""
     for output in replay.outputs:
         row = scene.table.row_of(output.output)
         result = None if row is None else scene.table.results[row]
@@ -372,7 +372,7 @@ def _as_recorded(scene: Scene, replay: Replay) -> Sequence[str]:
 
 
 def _cancelled(replay: Replay, now: QuantError | None, trial: QuantError | None) -> Sequence[str]:
-    """Say how better codes can make a worse output, where they do."""
+    """Return how better codes can make an output worse, if that happens here."""
     if now is None or trial is None or trial.mse >= now.mse:
         return []
     for output in replay.outputs:
@@ -385,7 +385,7 @@ def _cancelled(replay: Replay, now: QuantError | None, trial: QuantError | None)
 
 
 def _replay_words(ready: TrialReady | None) -> Sequence[str]:
-    """Say how far the replay is; None where nobody asked for one of these parameters."""
+    """Return the progress of the replay; empty if no replay of these parameters was requested."""
     if ready is None:
         return ["enter replays the network with this scale"]
     replay, (done, total) = ready.replay, ready.replayed
@@ -409,7 +409,7 @@ def _row(scene: Scene, cells: tuple[str, str, str], width: int, style: str) -> L
 
 
 def _plot(scene: Scene, facts: TrialFacts, quant: QuantParams, width: int, height: int) -> list[Line]:
-    """Draw the histogram, and under it the range of both parameters."""
+    """Draw the histogram, and below it the range of both sets of parameters."""
     histogram = facts.histogram
     columns = max(width - 10, 8)
     if not histogram.counts.size or histogram.coarse:
@@ -429,13 +429,13 @@ def _plot(scene: Scene, facts: TrialFacts, quant: QuantParams, width: int, heigh
 
 
 def _sampled(counts: np.ndarray, columns: int) -> np.ndarray:
-    """Sum counts into so many columns; each of few bins gets several columns."""
+    """Sum counts into the given number of columns. If there are few bins, each bin gets several columns."""
     places = np.arange(columns) * counts.size // columns
     return counts[places] if counts.size < columns else np.add.reduceat(counts, places)
 
 
 def _span(histogram: RangeHistogram, quant: QuantParams, columns: int) -> str:
-    """Draw the code range as a line over the histogram; arrows mark a range that goes on."""
+    """Draw the range of codes as a line below the histogram. Arrows mark a range that extends beyond it."""
     scale, zero_point = float(quant.scale.ravel()[0]), int(quant.zero_point.ravel()[0])
     ends = [((end or 0) - zero_point) * scale for end in (quant.qmin, quant.qmax)]
     first, last = float(histogram.edges[0]), float(histogram.edges[-1])

@@ -1,4 +1,4 @@
-"""The arithmetic that reproduces the node, its rivals, and the pattern of the remaining errors."""
+"""The arithmetic that reproduces the node, its alternatives, and the pattern of the remaining errors."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ __all__ = ["WhyView"]
 
 _LABEL = 14
 _MOST, _OUTPUTS = 1000, 3
-"""Most characters of a reason, and most outputs of what was tried."""
+"""Maximum number of characters of a reason, and maximum number of outputs shown for tried edits."""
 _REPLAYED = "a replay does as the backend declares, so that this counts neither as added here nor as unexplained"
 
 _ABOVE = frozenset({"node", "tensor"})
-"""Facts that the heading says: long names would hide what was found."""
+"""Facts that the heading already shows. Repeating long names would push the findings off the screen."""
 
 Fact = tuple[str, str, str]
 """Label, text and style."""
@@ -99,7 +99,7 @@ def _of_diagnosis(scene: Scene, result: NodeResult) -> list[Fact]:
 
 
 def _of_diff(result: NodeResult, samples: int) -> list[Fact]:
-    """Return the comparison's facts on the source of the error."""
+    """Return the comparison's facts about the source of the error."""
     facts: list[Fact] = []
     stats = result.metrics
     if stats is not None:
@@ -133,12 +133,12 @@ def _of_diff(result: NodeResult, samples: int) -> list[Fact]:
 
 
 def _computed(scene: Scene) -> bool:
-    """Tell whether a node of the graph computes the tensor; an input is computed by none."""
+    """Return whether a node of the graph computes the tensor. Inputs are not computed by a node."""
     return not scene.planned.tensor or scene.opened.backend_graph.producer(scene.planned.tensor) is not None
 
 
 def _searching(scene: Scene) -> bool:
-    """Tell whether an arithmetic is still being looked for."""
+    """Return whether the search for an arithmetic is still running."""
     is_answered = scene.ready is not None and (scene.ready.explained is not None or scene.ready.problem)
     return scene.outcome is not None and _computed(scene) and not is_answered
 

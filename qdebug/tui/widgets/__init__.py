@@ -1,1 +1,1 @@
-"""Widgets that paint lines and know nothing of recordings, and the line that asks for text."""
+"""Widgets that paint lines, independent of recordings, and the prompt that asks for text."""

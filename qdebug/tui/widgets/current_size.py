@@ -1,4 +1,4 @@
-"""Resize events that are out of date when they arrive."""
+"""Detection of resize events that are outdated when they arrive."""
 
 from typing import Any
 
@@ -9,10 +9,10 @@ __all__ = ["is_of_terminal"]
 
 
 def is_of_terminal(event: Resize, screen: Screen[Any]) -> bool:
-    """Return whether a resize event has the current size of the terminal; else prevent the layout for it.
+    """Return whether a resize event has the current size of the terminal. If not, prevent the layout for it.
 
-    A layout tells the screen itself the size that it was made for. Of two sizes in a row, as at the start, each layout
-    would bring the other size back, for ever and at full load (Textual 8.2.8).
+    Each layout reports its size to the screen. If two sizes follow each other quickly, as at the start, each layout
+    would bring back the other size, forever and at full load (Textual 8.2.8).
     """
     if event.size == screen.app.size:
         return True

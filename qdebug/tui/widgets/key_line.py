@@ -1,7 +1,7 @@
-"""The footer: the bindings in force in one line.
+"""The footer: the active key bindings in one line.
 
-Textual's `Footer` makes a widget for each key anew whenever the focus changes, several times for each screen that is
-shown: that takes 60 ms of a key that takes 20 ms without it (Textual 8.2.8, 140 x 40).
+Textual's `Footer` recreates a widget for each key whenever the focus changes, which happens several times for each new
+screen. That adds 60 ms to a key press that takes 20 ms without it (Textual 8.2.8, 140 x 40).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["KeyLine"]
 
 
 class KeyLine(Lines, can_focus=False):
-    """Shows the keys that have a word, those of the focused widget first; a click presses one.
+    """Shows the keys that have a label, the focused widget's keys first. A click presses a key.
 
     Args:
         look: Shared look.
@@ -34,7 +34,7 @@ class KeyLine(Lines, can_focus=False):
         super().__init__(look, id="keys")
 
     def bindings(self) -> Sequence[ActiveBinding]:
-        """Return the shown bindings: one for each action."""
+        """Return the bindings to show, one per action."""
         shown: dict[str, ActiveBinding] = {}
         for active in self.screen.active_bindings.values():
             if active.binding.show and active.binding.description:
@@ -42,7 +42,7 @@ class KeyLine(Lines, can_focus=False):
         return list(shown.values())
 
     def lines_for(self, width: int, height: int) -> Sequence[Sequence[Piece]]:  # noqa: ARG002  one line
-        """Return the keys that there is room for; none is cut."""
+        """Return as many keys as fit. Keys are never cut."""
         line: list[Piece] = [(" ", "muted")]
         used = 1
         for active in self.bindings():
@@ -54,7 +54,7 @@ class KeyLine(Lines, can_focus=False):
         return [line]
 
     def on_click(self, event: Click) -> None:
-        """Press the key that was clicked."""
+        """Press the clicked key."""
         end = 1
         for active in self.bindings():
             end += len(key_label(active.binding.key)) + len(active.binding.description) + 3

@@ -1,7 +1,7 @@
-"""Widgets that paint lines by the Line API: fixed lines, and text that scrolls.
+"""Widgets that paint lines with Textual's Line API: fixed lines, and text that scrolls.
 
-Textual's own widgets build a line of markup or a widget for each cell. What is drawn here changes with each key, at up
-to 200 x 60 cells of which most have a style of their own, and only the lines that have changed are painted.
+Textual's own widgets build a line of markup or a widget for each cell. Here, the content changes with each key, with up
+to 200 x 60 cells that mostly have individual styles. So only lines that have changed are painted.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ __all__ = ["FixedLines", "Lines", "TextScroll", "refresh_lines"]
 
 
 def changed_lines(before: Sequence[Sequence[Piece]], after: Sequence[Sequence[Piece]], height: int) -> list[int]:
-    """Return the numbers of the lines that are no longer the same.
+    """Return the numbers of the lines that changed.
 
     Args:
-        before: Lines as they were.
-        after: Lines as they are; those beyond the end are empty.
-        height: How many lines there is room for.
+        before: The previous lines.
+        after: The new lines; missing lines at the end are empty.
+        height: Number of lines that fit.
     """
     old = [list(line) for line in before[:height]]
     new = [list(line) for line in after[:height]]
@@ -43,7 +43,7 @@ def refresh_lines(widget: Widget, lines: Sequence[int]) -> None:
 
 
 class Lines(Widget):
-    """Lines that are drawn for the width and height at hand.
+    """Lines that are drawn for the current width and height.
 
     Args:
         look: Shared look.
@@ -61,7 +61,7 @@ class Lines(Widget):
         """Return the lines."""
 
     def redraw(self) -> None:
-        """Draw the lines, and paint those that have changed."""
+        """Draw the lines, and paint the ones that changed."""
         before, (width, height) = self._drawn, self.size
         if not width or not height:
             self._drawn = None
@@ -91,9 +91,9 @@ class FixedLines(Lines, can_focus=False):
 
     Args:
         look: Shared look.
-        draw: Gives the lines for a width and a height.
-        clicked: Called with the column and the line of a click; None for no effect.
-        wheeled: Called with 1 for a turn of the wheel down and -1 for one up; None for no effect.
+        draw: Returns the lines for a width and height.
+        clicked: Called with the column and line of a click; None ignores clicks.
+        wheeled: Called with 1 when the wheel is turned down and -1 when it is turned up; None ignores the wheel.
         id: Identifies the widget.
     """
 
@@ -135,7 +135,7 @@ class TextScroll(ScrollView, can_focus=False):
 
     Args:
         look: Shared look.
-        draw: Gives the lines for a width.
+        draw: Returns the lines for a width.
         id: Identifies the widget.
     """
 
@@ -152,7 +152,7 @@ class TextScroll(ScrollView, can_focus=False):
         self._painted: tuple[int, int, str] | None = None
 
     def redraw(self) -> None:
-        """Draw the lines; the scroll position stays where it is if it can."""
+        """Draw the lines. The scroll position is kept if possible."""
         width, room = self.scrollable_content_region.width, self.scrollable_content_region.height
         if width > 0:
             before, self._lines = self._lines, self._draw(width)
@@ -172,11 +172,11 @@ class TextScroll(ScrollView, can_focus=False):
         self.redraw()
 
     def lines_below(self, y: int) -> int:
-        """Return how many lines follow below the one that is shown at a place."""
+        """Return how many lines follow the line at a position."""
         return len(self._lines) - 1 - y - self.scroll_offset.y
 
     def step(self, lines: int) -> bool:
-        """Scroll by a number of lines; tell whether anything moved."""
+        """Scroll by a number of lines. Return whether anything moved."""
         before = self.scroll_offset.y
         self.scroll_to(y=min(max(before + lines, 0), self.max_scroll_y), animate=False)
         return bool(self.scroll_offset.y != before)
@@ -191,7 +191,7 @@ class TextScroll(ScrollView, can_focus=False):
         return Strip.join([strip.crop(0, width - 1), self.look.strip([(mark, "accent")], 1)]) if mark else strip
 
     def _more(self, y: int) -> str:
-        """Mark the first and the last line shown where more is hidden and there is no scroll bar, in plain ASCII."""
+        """Return a mark in ASCII for the first and last visible line, if more is hidden and there is no scroll bar."""
         if self.look.glyphs.name != "ascii":
             return ""
         if y == self.scrollable_content_region.height - 1 and self.scroll_offset.y + y + 1 < len(self._lines):

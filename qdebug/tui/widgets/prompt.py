@@ -1,4 +1,4 @@
-"""The line that asks for text: search, filter, element, reason, file. It answers as the user types where it can."""
+"""The prompt that asks for text: search, filter, element, reason, file. It responds as the user types, if possible."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ __all__ = ["Prompt", "Question"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A question for a text.
+    """A request for text from the user.
 
     Args:
-        label: Stands before the text.
-        placeholder: Examples of texts; shown while the line is empty.
-        text: Its text at the start.
-        on_change: Called with the text at each change, returns a message; None where only the whole text counts.
+        label: Shown before the text.
+        placeholder: Example texts, shown while the line is empty.
+        text: The initial text.
+        on_change: Called with the text at each change, returns a message; None if only the whole text matters.
         on_submit: Called with the text at enter, returns a message.
         on_cancel: Undoes the effects of `on_change`, returns a message.
     """
@@ -42,23 +42,23 @@ class Question:
 
 
 class _Line(Input):
-    """An input whose enter is done at once: a message would come after the next key of a burst."""
+    """An input that handles enter immediately, since a message would arrive after the next key of a burst."""
 
     def __init__(self, submitted: Callable[[], None]) -> None:
         super().__init__(compact=True, select_on_focus=False, id="input")
         self._submitted = submitted
 
     async def action_submit(self) -> None:
-        """Give the text."""
+        """Submit the text."""
         self._submitted()
 
     def refresh(self, *regions: Region, repaint: bool = True, layout: bool = False, recompose: bool = False) -> Self:
-        """Paint anew; no text changes the size of the line, so that nothing around it is laid out for a letter."""
+        """Repaint. The text never changes the size of the line, so its surroundings need no new layout."""
         return super().refresh(*regions, repaint=repaint or layout, recompose=recompose)
 
 
 class Prompt(Horizontal):
-    """Asks one question at a time, in the place of the footer.
+    """Asks one question at a time, in place of the footer.
 
     Args:
         look: Shared look.
@@ -81,7 +81,7 @@ class Prompt(Horizontal):
         self.line: Input = _Line(self._submit)
 
     def compose(self) -> ComposeResult:
-        """Lay the line out."""
+        """Arrange the line."""
         yield self._label
         yield self.line
 
@@ -91,7 +91,7 @@ class Prompt(Horizontal):
         return self._question is not None
 
     def ask(self, question: Question) -> None:
-        """Open a question with a selected initial text, which typing replaces."""
+        """Open a question. Its initial text is selected, so that typing replaces it."""
         self._question, self._answered = question, question.text
         self._title = f" {question.label} "
         fits = cell_len(self._title) + cell_len(question.placeholder) <= self.screen.size.width
@@ -106,25 +106,25 @@ class Prompt(Horizontal):
         self._say(f"{replaced}{question.placeholder}" if question.text or not fits else "")
 
     def takes(self, event: Key) -> bool:
-        """Put a letter into the text; tell whether the key is one."""
+        """Insert a key if it is a letter. Return whether it is."""
         if self._question is None or not event.is_printable or event.character is None:
             return False
         self.insert(event.character)
         return True
 
     def insert(self, text: str) -> None:
-        """Replace the selection with text; of several lines, the first."""
+        """Replace the selection with text. If the text has several lines, only the first is inserted."""
         self.line.replace(next(iter(text.splitlines()), ""), *sorted(self.line.selection))
 
     def answer(self) -> None:
-        """Show the meaning of the text so far, unless it is shown."""
+        """Show the effect of the text so far, unless it is already shown."""
         text = self.line.value
         if self._question is not None and self._question.on_change is not None and text != self._answered:
             self._answered = text
             self._say(self._question.on_change(text))
 
     def cancel(self) -> bool:
-        """Close the question and undo its effects; return whether one was open."""
+        """Close the question and undo its effects. Return whether one was open."""
         question = self._close()
         if question is not None:
             self._say(question.on_cancel())
