@@ -100,7 +100,7 @@ def test_gain_and_a_missing_replay_are_said(made):
         ("introduced", r"not known: no kernel for 'Foo\x1b'"),
         (
             "gain",
-            "1.50 (rel_l2(propagated) / rel_l2(largest error in); of the whole error where propagated is unknown)",
+            "1.50 (rel_l2(propagated) / rel_l2(largest error in); from the whole error if propagated is unknown)",
         ),
     ]
     assert attribution_facts(made.node()) == []
