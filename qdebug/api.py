@@ -62,7 +62,7 @@ class DiffResult(RunComparison):
         return cls(**{field.name: getattr(comparison, field.name) for field in fields(comparison)})
 
     def __enter__(self) -> Self:
-        """Return the result itself, so that `with qdebug.diff(a, b) as result` shows how long it is used."""
+        """Return the result itself, for `with qdebug.diff(a, b) as result`."""
         return self
 
     def __exit__(self, *_: object) -> None:

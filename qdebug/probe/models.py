@@ -293,7 +293,8 @@ _PRODUCTS: tuple[tuple[float, float, float, int], ...] = (
     (0.1542773, 0.0055264, 7.444438, 5),
     (0.10238, 0.0059336, 4.367452, -5),
 )
-# Scales of both inputs and of the output, and the three zero points. Simple ratios give ties that are none exactly.
+# Scales of both inputs and of the output, and the three zero points. With simple ratios, results that should be ties
+# are not exact ties.
 _SUMS: tuple[tuple[float, float, float, int, int, int], ...] = (
     (2.0**-4, 2.0**-5, 2.0**-3, 3, -5, 7),
     (2.0**-4, 2.0**-4, 2.0**-3, 2, 4, -6),

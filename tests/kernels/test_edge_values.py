@@ -75,7 +75,7 @@ def test_average_pool_counts_padding_on_request(include, corner):
 
 
 def test_pools_demand_a_kernel():
-    with pytest.raises(KernelError, match="states no kernel_shape"):
+    with pytest.raises(KernelError, match="has no kernel_shape"):
         run("AveragePool", np.ones((1, 1, 3, 3), np.float32))
 
 

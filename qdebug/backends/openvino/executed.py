@@ -349,7 +349,7 @@ class _Describer:
         return operation.get_type_name() in ("Constant", "Parameter") or operation.get_friendly_name() in self._ends
 
     def _is_inner(self, value: Any) -> bool:
-        """Return whether a result is inside a layer, and has no other readers except of its shape."""
+        """Return whether a result stays inside a layer: apart from its shape, nothing outside reads it."""
         title = value.get_node().get_friendly_name()
         readers = [each.get_node().get_type_name() for each in value.get_target_inputs()]
         is_inside = not self._has_result(value) and not self._folded.has(title)

@@ -518,7 +518,7 @@ def _no_codes(recording: Recording, node: Node, tensor: str, place: Place) -> st
 
 
 def _moved(recording: Recording, node: Node, tensor: str, why: str, at: Sequence[Place]) -> NodeExplanation:
-    """Compare a node that outputs codes but is not a unit with a kernel that moves codes unchanged."""
+    """Compare a node that only moves codes with a kernel that leaves them unchanged."""
     quants = [recording.graph.tensors[name].quant for name in node.inputs if name]
     same = [quant for quant in quants if quant is not None and quant == recording.graph.tensors[tensor].quant]
     row = operators.plain(node)  # other codes (int32, 8-bit floats, blocks) leave Q and DQ no choice

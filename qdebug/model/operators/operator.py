@@ -143,7 +143,7 @@ class Operator:
     """One operator and its traits. An operator that is not in the table does not have any."""
 
     name: str  # as ONNX or ONNX Runtime names it
-    plain: str = ""  # the operator without how it is computed: Conv for QLinearConv
+    plain: str = ""  # the mathematical operator: Conv for QLinearConv
     family: str = ""  # common name of interchangeable operators, such as Gemm and MatMul
     words: str = ""  # its names in other frameworks, in lower case without underscores, separated by spaces
     real: RealForm | None = None  # its form on real numbers if it carries scales; None otherwise

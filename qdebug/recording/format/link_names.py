@@ -22,7 +22,7 @@ _WHOLE = {b"": _EMPTY, b".": b"%2E", b"..": b"%2E%2E"}
 _CONTROL = re.compile(
     rb"[\x00-\x1f\x7f]"  # NUL ends a text, other characters control a terminal
     rb"|\xc2[\x80-\x9f]"  # further control characters
-    rb"|\xed[\xa0-\xbf][\x80-\xbf]"  # lone surrogates, which are no UTF-8
+    rb"|\xed[\xa0-\xbf][\x80-\xbf]"  # lone surrogates, which are not valid UTF-8
 )
 _ESCAPE = re.compile(rb"%([0-9A-F]{2})")
 

@@ -338,7 +338,7 @@ class Account:
             self._skip_causes[name] = SkipCause(cause)
 
     def info(self) -> RunInfo:
-        """Return the facts of the run, complete if the end of the journal says so.
+        """Return the facts of the run, marked complete if the journal ends with its end record.
 
         Raises:
             RecordingError: The facts are invalid.

@@ -358,7 +358,7 @@ class JoinedRecording(Recording, Closable):
         """
         for file, name, number in self._place(tensor, sample):
             if file.has(name, number, step):
-                with self._opening:  # no other thread closes it meanwhile
+                with self._opening:  # so that no other thread closes the file in the meantime
                     self._keep_open(file)
                     return file.load(name, number, step)
         if self.kept(tensor, sample, step) is not None:

@@ -37,7 +37,7 @@ def pool_window(call: Call, extent: tuple[int, ...]) -> Window:
     """
     kernel_shape = call.integers("kernel_shape")
     if kernel_shape is None:
-        raise ValueError("the node states no kernel_shape")
+        raise ValueError("the node has no kernel_shape")
     return window_of(call, extent, kernel_shape, ceil_mode=bool(call.integer("ceil_mode")))
 
 

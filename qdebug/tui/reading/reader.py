@@ -266,7 +266,7 @@ class Reader:
 
     def try_out(self, request: TrialRequest, worker: Worker[Any]) -> None:
         """Replay the network for a request, step by step."""
-        from qdebug.tui.reading.trials import Trials  # not before there is something to try
+        from qdebug.tui.reading.trials import Trials  # imported lazily, when there is something to try
 
         comparison = self._comparisons[request.backend]
         with suppress(Cancelled), self._turns.turn(Urgency.TRIAL, worker) as is_over:

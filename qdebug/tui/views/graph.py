@@ -122,7 +122,7 @@ class GraphView(DrawnView):
         around, picks = self._look(scene)
         edges = around.inputs if direction < 0 else around.outputs
         if not edges:
-            return "this node reads nothing" if direction < 0 else "nobody reads this tensor"
+            return "this node reads nothing" if direction < 0 else "no node reads this tensor"
         chosen = picks[self._chosen]
         return self._walk(scene, chosen if chosen in edges else edges[0])
 

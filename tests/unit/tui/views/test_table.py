@@ -105,7 +105,7 @@ def test_the_graph_walks_along_edges(pages, make_scene):
     scene.navigator.go(0)
     assert "not in the list" in page.side(scene, -1)
     scene.navigator.go(23)
-    assert "nobody reads" in page.side(scene, 1)
+    assert "no node reads" in page.side(scene, 1)
 
 
 def test_values_share_one_cursor_and_name_its_element(pages, make_scene):
