@@ -123,31 +123,32 @@ def _as_own_table(remaining: Residual, finding: SearchResult, variant: Variant) 
             return remaining
         word = "input code" if columns.sums.columns == "codes" or finding.kind in _ONE_CODE else "sum"
         numbers = columns.values[0].reshape(columns.shape)
-        other_keys = [part for part in (columns.count, columns.member) if part is not None]
+        other_keys = [key for key in (columns.count, columns.member) if key is not None]
         if unit.per_channel and unit.kind in ("conv", "linear"):
             axis = 1 if unit.kind == "conv" else -1
             channels = np.arange(columns.shape[axis])
             other_keys.append(channels.reshape([-1, *[1] * (numbers.ndim - 2)]) if axis == 1 else channels)
-        keys = [np.broadcast_to(part, numbers.shape).reshape(-1) for part in (numbers, *other_keys)]
+        keys = [np.broadcast_to(key, numbers.shape).reshape(-1) for key in (numbers, *other_keys)]
         pairs.append(np.unique(np.stack([*keys, recorded.reshape(-1)]).astype(np.float64), axis=1))
         total += recorded.size
     distinct = np.unique(np.concatenate(pairs, axis=1), axis=1)
-    _, counts = np.unique(distinct[:-1], axis=1, return_counts=True)
-    if total < 2 * counts.size:
+    _, code_counts = np.unique(distinct[:-1], axis=1, return_counts=True)
+    if total < 2 * code_counts.size:
         return remaining  # most codes occur once, which proves nothing
-    ambiguous = np.count_nonzero(counts > 1)
+    ambiguous = np.count_nonzero(code_counts > 1)
     if ambiguous:
         return replace(
-            remaining, detail=f"{remaining.detail}; {ambiguous} of {counts.size} {word}s give more than one code"
+            remaining, detail=f"{remaining.detail}; {ambiguous} of {code_counts.size} {word}s give more than one code"
         )
     if word == "sum":
         sums_text = (
-            f"the sums are right, but their conversion to codes is wrong; each of {counts.size} sums "
+            f"the sums are right, but their conversion to codes is wrong; each of {code_counts.size} sums "
             "always gives one code"
         )
         return replace(remaining, likely=sums_text)
     likely = (
-        f"another function of the code, such as another table; each of {counts.size} input codes always gives one code"
+        "another function of the code, such as another table; "
+        f"each of {code_counts.size} input codes always gives one code"
     )
     return replace(remaining, likely=likely)
 
@@ -167,26 +168,28 @@ def _remaining_error(finding: SearchResult, variant: Variant) -> tuple[Residual 
         unit = finding.source.unit(place)
         if unit.out.dtype.kind not in "iu":
             return None, None, None
-        part = _codes_of_sample(unit, finding.source.codes(place), variant)
-        if not parts or part.expected.shape == parts[0].expected.shape:
+        sample_codes = _codes_of_sample(unit, finding.source.codes(place), variant)
+        if not parts or sample_codes.expected.shape == parts[0].expected.shape:
             units.append(unit)
-            parts.append(part)
+            parts.append(sample_codes)
     unit, shape = units[0], parts[0].expected.shape
     layout = layout_of(unit, max(len(shape), 2) - 1, last=_has_channels_last(finding, unit))
-    joined: dict[str, Any] = {name: _join_samples([getattr(part, name) for part in parts]) for name in _ARRAYS}
+    joined_arrays: dict[str, Any] = {
+        name: _join_samples([getattr(sample_codes, name) for sample_codes in parts]) for name in _ARRAYS
+    }
     remaining = residual(
         replace(
             parts[0],
             layout=replace(layout, first=_batch_axis_name(shape, len(parts))),
             zero_point=int(unit.out.zero_point.reshape(-1)[0]),
             span=unit.out.limits,
-            **joined,
+            **joined_arrays,
         )
     )
     if remaining is None:
         return None, None, unit
     remaining = replace(_in_recorded_order(remaining, unit, shape), against=str(variant))
-    recorded = [part.recorded for part in parts]
+    recorded = [sample_codes.recorded for sample_codes in parts]
     culprit = (
         _find_mistake(units, recorded, variant) if remaining.pattern != "one_code" else None
     )  # many different mistakes saturate every element, so a search would prove nothing
@@ -214,7 +217,7 @@ def _find_mistake(units: Sequence[Unit], recorded: Sequence[np.ndarray], variant
     """Find the mistake that reproduces every recorded code of every sample."""
     for suspect in suspects(units[0]):
         if all(
-            _reproduces(_same_mistake(suspect, unit), codes, variant)
+            _reproduces(_mistake_in_unit(suspect, unit), codes, variant)
             for unit, codes in zip(units, recorded, strict=True)
         ):
             return suspect
@@ -243,7 +246,7 @@ def _find_mistake_in_any(finding: SearchResult, unit: Unit) -> Suspect | None:
     for suspect in suspects(unit):
         for variant in _variants_passing(suspect, recorded[0], variants):
             if all(
-                _reproduces(_same_mistake(suspect, each), codes, variant)
+                _reproduces(_mistake_in_unit(suspect, each), codes, variant)
                 for each, codes in zip(units, recorded, strict=True)
             ):
                 by_likely[suspect.likely] = suspect
@@ -251,20 +254,20 @@ def _find_mistake_in_any(finding: SearchResult, unit: Unit) -> Suspect | None:
     return next(iter(by_likely.values())) if len(by_likely) == 1 else None
 
 
-def _variants_passing(suspect: Suspect, recorded: np.ndarray, known: Sequence[Variant]) -> Iterator[Variant]:
+def _variants_passing(suspect: Suspect, recorded: np.ndarray, variants: Sequence[Variant]) -> Iterator[Variant]:
     """Yield the arithmetics that reproduce a few recorded codes together with a mistake."""
     if suspect.accumulate or suspect.resigned or suspect.casts != ("", "sat"):
         return
     codes, determined = suspect.determined_codes(recorded)
     trial = determined[:: max(1, determined.size // _TRIAL_ELEMENTS)]
-    for sums in dict.fromkeys(variant.sums for variant in known):
+    for sums in dict.fromkeys(variant.sums for variant in variants):
         try:
             columns = accumulate(suspect.unit, sums)
         except KernelError:
             continue
         if columns.size != codes.size:
             continue
-        with_sums = [variant for variant in known if variant.sums == sums]
+        with_sums = [variant for variant in variants if variant.sums == sums]
         with np.errstate(all="ignore"):  # a wrong scale can overflow float32
             computed = [*all_codes(suspect.unit, columns.take(trial), with_sums)]
         for variant, trial_codes in computed:
@@ -278,7 +281,7 @@ _TRIAL_ELEMENTS = 512
 """Number of elements of a first trial, which rule out most pairs of a mistake and an arithmetic."""
 
 
-def _same_mistake(suspect: Suspect, unit: Unit) -> Suspect | None:
+def _mistake_in_unit(suspect: Suspect, unit: Unit) -> Suspect | None:
     return next((other for other in suspects(unit) if other.name == suspect.name), None)
 
 
@@ -293,9 +296,9 @@ def _reproduces(suspect: Suspect | None, recorded: np.ndarray, variant: Variant)
     if codes.shape != recorded.shape:
         return False
     if suspect.late is not None:
-        moved, determined = suspect.determined_codes(recorded)
+        shifted_codes, determined = suspect.determined_codes(recorded)
         return codes.shape[suspect.late[0]] > _MIN_LATE_EXTENT and np.array_equal(
-            codes.reshape(-1)[determined], moved[determined]
+            codes.reshape(-1)[determined], shifted_codes[determined]
         )
     if not suspect.resigned:
         return np.array_equal(codes, recorded)

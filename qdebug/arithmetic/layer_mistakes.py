@@ -63,7 +63,7 @@ def layer_mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[
     yield from _wrong_choices(node, values, opset)
     yield from _ignored_inputs(node, values)
     yield from _gate_orders(node, values)
-    yield from _other_statistics(node, values)
+    yield from _statistics_mistakes(node, values)
     yield from _padded_softmax(node, values)
     yield from _ranges_of_parts(node, values)
     yield from _wrong_indices(node, values)
@@ -73,19 +73,22 @@ def layer_mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[
     yield from _wrong_casts(node, values)
     yield from _other_functions(node)
     yield from _saturating_integers(node, values)
-    yield from _other_padding(node, values)
+    yield from _padding_mistakes(node, values)
     yield from _clipped_infinities(node, values)
 
 
 def _clipped_infinities(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
     """Yield infinite operands that a short format converts to its largest number."""
     infinite = {name: array for name, array in values.items() if array.dtype.kind == "f" and np.isinf(array).any()}
-    for short in SHORT_FORMATS if infinite else ():
+    for short_format in SHORT_FORMATS if infinite else ():
         clipped = {
-            name: np.clip(array, -short.largest, short.largest).astype(array.dtype) for name, array in infinite.items()
+            name: np.clip(array, -short_format.largest, short_format.largest).astype(array.dtype)
+            for name, array in infinite.items()
         }
         names_text = " and ".join(map(repr, infinite))
-        likely = f"infinite values in {names_text} become {short.largest:g}, the largest {short.name} value"
+        likely = (
+            f"infinite values in {names_text} become {short_format.largest:g}, the largest {short_format.name} value"
+        )
         yield Mistake(likely=likely, node=node, values=clipped)
 
 
@@ -116,42 +119,47 @@ def _saturating_integers(node: Node, values: Mapping[str, np.ndarray]) -> Iterat
     row = operators.of(node.op)
     names = [name for name in node.inputs if name]
     if row.divisor == 1 and len(names) == 2:
-        yield from _of_quotients(node, *(values[name] for name in names))
+        yield from _mistaken_quotients(node, *(values[name] for name in names))
     if not row.elementwise or len(names) != 2 or not (row.adds or row.neutral == 1) or row.divisor is not None:
         return
     dtype = values[names[0]].dtype
     if dtype.kind not in "iu" or dtype.itemsize > 4 or values[names[1]].dtype != dtype:
         return
-    wide = replace(node), {name: values[name].astype(np.int64) for name in names}
+    widened = replace(node), {name: values[name].astype(np.int64) for name in names}
     ends = np.iinfo(dtype)
     yield Mistake(
         likely=f"results beyond {dtype.name} saturate instead of wrapping around",
-        node=wide[0],
-        values=wide[1],
+        node=widened[0],
+        values=widened[1],
         after=lambda result: np.clip(result, ends.min, ends.max).astype(dtype),
     )
 
 
-def _of_quotients(node: Node, dividend: np.ndarray, divisor: np.ndarray) -> Iterator[Mistake]:
+def _mistaken_quotients(node: Node, dividend: np.ndarray, divisor: np.ndarray) -> Iterator[Mistake]:
     """Yield quotients of integers with a different rounding: some languages truncate them, others round down."""
     if dividend.dtype.kind not in "iu" or divisor.dtype.kind not in "iu":
         return
     with np.errstate(all="ignore"):
         exact = dividend / divisor
-    for said, rounded in (
+    for rounding_text, rounded in (
         ("rounded down", np.floor),
         ("truncated toward 0", np.trunc),
         ("rounded to the nearest integer", np.rint),
         ("rounded up", np.ceil),
     ):
-        made = np.nan_to_num(rounded(exact)).astype(dividend.dtype)
-        yield Mistake(likely=f"its quotients are {said}", node=node, values={}, after=partial(_replaced, result=made))
+        quotients = np.nan_to_num(rounded(exact)).astype(dividend.dtype)
+        yield Mistake(
+            likely=f"its quotients are {rounding_text}",
+            node=node,
+            values={},
+            after=partial(_replaced, result=quotients),
+        )
 
 
 _FILLINGS = (("edge", "its outermost values"), ("reflect", "its values mirrored"))
 
 
-def _other_padding(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+def _padding_mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
     """Yield windows with different values in their padding."""
     data, pads = values.get(node.inputs[0]) if node.inputs else None, node.attrs.get("pads")
     row = operators.of(node.op)
@@ -282,12 +290,12 @@ def _gate_orders(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mista
     for order in permutations(range(len(gates))):
         if order == tuple(range(len(gates))):
             continue
-        moved = {}
+        reordered_values = {}
         for name in names:
             parts = values[name].reshape(values[name].shape[0], -1, len(gates), *_gate_shape(values[name], len(gates)))
-            moved[name] = np.ascontiguousarray(parts[:, :, list(order)]).reshape(values[name].shape)
+            reordered_values[name] = np.ascontiguousarray(parts[:, :, list(order)]).reshape(values[name].shape)
         likely = ", ".join(gates[at] for at in order)
-        yield Mistake(likely=f"it assumes the gate order {likely}", node=node, values=moved)
+        yield Mistake(likely=f"it assumes the gate order {likely}", node=node, values=reordered_values)
     directions = {"forward": "reverse", "reverse": "forward"}
     direction = str(node.attrs.get("direction", "forward"))
     if direction in directions:
@@ -321,7 +329,7 @@ def _statistics_shape(node: Node, data: np.ndarray) -> tuple[np.ndarray, tuple[i
     return None
 
 
-def _other_statistics(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+def _statistics_mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
     """Yield a variance over one element less, a misplaced epsilon, and a different grouping of channels."""
     data = values.get(node.inputs[0]) if node.inputs else None
     if data is None or _scale_and_bias_positions(node) is None or len(node.inputs) < 2 or data.dtype.kind != "f":
@@ -360,13 +368,15 @@ def _other_statistics(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[
     groups = node.attrs.get("num_groups")
     if node.op == "GroupNormalization" and isinstance(groups, int) and 1 < groups < data.shape[1]:
         order = np.arange(data.shape[1]).reshape(-1, groups).T.reshape(-1)
-        back, moved = np.argsort(order), {node.inputs[0]: data[:, order]}
-        moved |= {name: values[name][order] for name in node.inputs[1:3] if name and len(values[name]) == data.shape[1]}
+        inverse_order, reordered_values = np.argsort(order), {node.inputs[0]: data[:, order]}
+        reordered_values |= {
+            name: values[name][order] for name in node.inputs[1:3] if name and len(values[name]) == data.shape[1]
+        }
         yield Mistake(
             likely="channels are assigned to groups in turn, although adjacent channels form a group",
             node=node,
-            values=moved,
-            after=lambda result: np.asarray(result[:, back]),
+            values=reordered_values,
+            after=lambda result: np.asarray(result[:, inverse_order]),
         )
 
 
@@ -420,9 +430,9 @@ def _padded_softmax(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mi
         return
     for lanes in _empty_lanes(data.shape[axis]):
         with np.errstate(all="ignore"):
-            most = np.maximum(data.max(axis, keepdims=True), 0).astype(np.float64)
-            shares = np.exp(data - most)
-            result = shares / (shares.sum(axis, keepdims=True) + lanes * np.exp(-most))
+            largest = np.maximum(data.max(axis, keepdims=True), 0).astype(np.float64)
+            shares = np.exp(data - largest)
+            result = shares / (shares.sum(axis, keepdims=True) + lanes * np.exp(-largest))
             result = np.log(result) if node.op == "LogSoftmax" else result
         likely = f"the sum counts {lanes} empty lanes beyond the {data.shape[axis]} elements, each as exp(0)"
         yield Mistake(likely=likely, node=node, values={}, after=partial(_replaced, result=result.astype(data.dtype)))
@@ -436,13 +446,13 @@ def _ranges_of_parts(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[M
     for axis, extent in enumerate(data.shape):
         ends = {extent // 2, extent // 4, extent - extent // 4, *(block for block in _BLOCKS if block < extent)}
         for end in sorted(ends - {0, extent}):
-            for part, where in ((slice(end), f"before index {end}"), (slice(end, None), f"from index {end} on")):
-                range_data = np.moveaxis(data, axis, 0)[part]
+            for span, place_text in ((slice(end), f"before index {end}"), (slice(end, None), f"from index {end} on")):
+                range_data = np.moveaxis(data, axis, 0)[span]
                 scale, zero_point = _chosen_scale(range_data)
                 if scale > 0 and (scale, zero_point) != _chosen_scale(data):
                     codes = np.clip(np.rint(data / scale) + zero_point, 0, 255).astype(np.uint8)
                     yield Mistake(
-                        likely=f"its scale is chosen for the data {where} along axis {axis} alone",
+                        likely=f"its scale is chosen for the data {place_text} along axis {axis} alone",
                         node=node,
                         values={},
                         after=partial(_replaced, result=codes),
@@ -506,8 +516,8 @@ def _wrong_indices(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mis
     if isinstance(axis, int) and node.op != "GatherND":
         extent = data.shape[axis]
         for step, likely in ((1, "one too far"), (-1, "one too early")):
-            moved = np.mod(indices + step, extent).astype(indices.dtype)
-            yield Mistake(likely=f"indices are {likely}", node=node, values={name: moved})
+            shifted_indices = np.mod(indices + step, extent).astype(indices.dtype)
+            yield Mistake(likely=f"indices are {likely}", node=node, values={name: shifted_indices})
 
 
 def _broadcast_negative(node: Node, data: np.ndarray, negative: np.ndarray) -> np.ndarray:
@@ -517,8 +527,8 @@ def _broadcast_negative(node: Node, data: np.ndarray, negative: np.ndarray) -> n
         return negative
     if node.op == "GatherND":
         return np.asarray(negative.any(axis=-1))
-    after = data.ndim - axis % data.ndim - 1
-    return negative.reshape(*negative.shape, *(1,) * after)
+    trailing_axes = data.ndim - axis % data.ndim - 1
+    return negative.reshape(*negative.shape, *(1,) * trailing_axes)
 
 
 def _zeroed(result: np.ndarray, *, negative: np.ndarray) -> np.ndarray:
@@ -572,9 +582,9 @@ def _reordered_lists(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[M
     pads = node.inputs[1] if node.op == "Pad" and len(node.inputs) > 1 else ""
     if pads and values[pads].ndim == 1:
         for likely, order in _list_orders("pads", tuple(range(values[pads].size))):
-            moved = values[pads][[int(at) for at in order if isinstance(at, int)]]
-            if not np.array_equal(moved, values[pads]):
-                yield Mistake(likely=likely, node=node, values={pads: moved})
+            reordered_pads = values[pads][[int(at) for at in order if isinstance(at, int)]]
+            if not np.array_equal(reordered_pads, values[pads]):
+                yield Mistake(likely=likely, node=node, values={pads: reordered_pads})
     filled = node.inputs[2] if node.op == "Pad" and len(node.inputs) > 2 else ""
     if filled and np.any(values[filled]):
         likely = "the padding value is ignored"
@@ -642,23 +652,23 @@ def _wrong_casts(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mista
     if not operators.of(node.op).casts or data is None or data.dtype.kind != "f" or not isinstance(target, int):
         return
     dtype = onnx_dtype(target)
-    short = next((each for each in SHORT_FORMATS if each.name == dtype.name), None)
-    if short is None or data.dtype.itemsize <= dtype.itemsize:
+    short_format = next((each for each in SHORT_FORMATS if each.name == dtype.name), None)
+    if short_format is None or data.dtype.itemsize <= dtype.itemsize:
         return
-    wide = data.astype(np.float32)
-    rounded = short.rounded(wide)
-    step = np.spacing(np.abs(wide)).astype(np.float64) * 2.0 ** (24 - short.bits)
-    truncated = np.trunc(wide / step) * step
-    carried = (np.frexp(rounded)[0] == np.copysign(0.5, rounded)) & (np.abs(rounded) > np.abs(wide))
+    values_in_float32 = data.astype(np.float32)
+    rounded = short_format.rounded(values_in_float32)
+    step = np.spacing(np.abs(values_in_float32)).astype(np.float64) * 2.0 ** (24 - short_format.bits)
+    truncated = np.trunc(values_in_float32 / step) * step
+    has_carry = (np.frexp(rounded)[0] == np.copysign(0.5, rounded)) & (np.abs(rounded) > np.abs(values_in_float32))
     for likely, result in (
-        (f"values are truncated to {short.name}, not rounded", truncated),
+        (f"values are truncated to {short_format.name}, not rounded", truncated),
         (
-            f"values that round up to a power of 2 in {short.name} become half of it",
-            np.where(carried, rounded / 2, rounded),
+            f"values that round up to a power of 2 in {short_format.name} become half of it",
+            np.where(has_carry, rounded / 2, rounded),
         ),
         (
-            f"subnormal {short.name} values become 0",
-            np.where(np.abs(rounded) < short.normal, 0, rounded),
+            f"subnormal {short_format.name} values become 0",
+            np.where(np.abs(rounded) < short_format.normal, 0, rounded),
         ),
     ):
         yield Mistake(likely=likely, node=node, values={}, after=partial(_replaced, result=result.astype(dtype)))

@@ -59,17 +59,17 @@ def _overflowing_casts(node: Node, values: Mapping[str, np.ndarray]) -> Iterator
     if dtype.kind not in "iu":
         return
     name, low, high = dtype.name, *map(float, (np.iinfo(dtype).min, np.iinfo(dtype).max))
-    wide = np.nan_to_num(np.trunc(data.astype(np.float64)), nan=0.0)
-    is_beyond = (wide < low) | (wide > high) | np.isnan(data)
+    whole_numbers = np.nan_to_num(np.trunc(data.astype(np.float64)), nan=0.0)
+    is_beyond = (whole_numbers < low) | (whole_numbers > high) | np.isnan(data)
     if not is_beyond.any():
         return
-    finite = np.where(np.isinf(data), 0.0, wide)
+    finite = np.where(np.isinf(data), 0.0, whole_numbers)
     wrapped = np.mod(finite, 2.0 ** (8 * dtype.itemsize)).astype(np.uint64).astype(dtype)
-    representable = np.where(is_beyond, 0.0, wide).astype(dtype)
+    representable = np.where(is_beyond, 0.0, whole_numbers).astype(dtype)
     for words, becomes in (
-        (f"numbers beyond {name} saturate", np.where(wide > 0, np.iinfo(dtype).max, np.iinfo(dtype).min)),
+        (f"numbers beyond {name} saturate", np.where(whole_numbers > 0, np.iinfo(dtype).max, np.iinfo(dtype).min)),
         (f"numbers beyond {name} wrap around (the low bits are kept)", wrapped),
-        (f"numbers beyond {name} become the lowest {name} value", np.full(wide.shape, np.iinfo(dtype).min)),
+        (f"numbers beyond {name} become the lowest {name} value", np.full(whole_numbers.shape, np.iinfo(dtype).min)),
     ):
         result = np.where(
             is_beyond, np.where(np.isnan(data), 0, becomes) if "saturate" in words else becomes, representable
@@ -81,7 +81,7 @@ def _replaced(_: np.ndarray, *, result: np.ndarray) -> np.ndarray:
     return result
 
 
-def _without(node: Node, *places: int) -> Node:
+def _without_inputs(node: Node, *places: int) -> Node:
     """Return a node with some of its inputs removed."""
     return replace(node, inputs=tuple("" if place in places else name for place, name in enumerate(node.inputs)))
 
@@ -94,10 +94,12 @@ def _ignored_zero_points(node: Node, values: Mapping[str, np.ndarray]) -> Iterat
     names = {2: "the first operand", 3: "the second operand"}
     for place in nonzero:
         likely = f"the zero point of {names[place]} is not subtracted"
-        yield Mistake(likely=likely, node=_without(node, place), values={})
+        yield Mistake(likely=likely, node=_without_inputs(node, place), values={})
     if len(nonzero) > 1:
         yield Mistake(
-            likely="the zero points of both operands are not subtracted", node=_without(node, *nonzero), values={}
+            likely="the zero points of both operands are not subtracted",
+            node=_without_inputs(node, *nonzero),
+            values={},
         )
 
 
@@ -110,7 +112,7 @@ def _exchanged_operands(node: Node, values: Mapping[str, np.ndarray]) -> Iterato
     if row.product and row.bias is not None and row.bias < len(node.inputs) and node.inputs[row.bias]:
         bias = values[node.inputs[row.bias]]
         if np.any(bias):
-            yield Mistake(likely="the bias is dropped", node=_without(node, row.bias), values={})
+            yield Mistake(likely="the bias is dropped", node=_without_inputs(node, row.bias), values={})
             name = node.inputs[row.bias]
             yield Mistake(likely="the bias is added twice", node=node, values={name: bias + bias})
             yield Mistake(likely="the bias is shifted by one channel", node=node, values={name: np.roll(bias, 1, -1)})
@@ -126,13 +128,13 @@ def _misapplied_factors(node: Node, values: Mapping[str, np.ndarray]) -> Iterato
         if values[small].size >= values[large].size or values[small].dtype.kind != "f":
             continue
         title = "term" if row.adds else "factor"
-        neutral, twice = (0.0, values[small] * 2) if row.adds else (1.0, values[small] ** 2)
+        neutral, doubled = (0.0, values[small] * 2) if row.adds else (1.0, values[small] ** 2)
         yield Mistake(
             likely=f"the {title} {small!r} is left out",
             node=node,
             values={small: np.full_like(values[small], neutral)},
         )
-        yield Mistake(likely=f"the {title} {small!r} is applied twice", node=node, values={small: twice})
+        yield Mistake(likely=f"the {title} {small!r} is applied twice", node=node, values={small: doubled})
 
 
 def _wrong_broadcasts(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
@@ -422,7 +424,7 @@ def _wrong_packed_zero_points(node: Node, values: Mapping[str, np.ndarray]) -> I
         return
     place = packed.inputs[2]
     if place < len(node.inputs) and node.inputs[place]:
-        yield Mistake(likely="the zero points of the weight are ignored", node=_without(node, place), values={})
+        yield Mistake(likely="the zero points of the weight are ignored", node=_without_inputs(node, place), values={})
         return
     inputs = (*node.inputs, *[""] * (place + 1 - len(node.inputs)))
     name = f"{node.name} zero points"

@@ -68,7 +68,7 @@ def pool(findings: Mapping[int, SearchResult], measured: KnownRuntime | None = N
         kernel = first_finding.kind, first_finding.dtypes, first_finding.branch
         runtime_variants = measured.variants(*kernel) if measured else frozenset[Variant]()
         runtime_variant = measured.variant(*kernel) if measured else None
-        pooled |= _classes({number: findings[number] for number in members}, runtime_variants, runtime_variant)
+        pooled |= _pool_group({number: findings[number] for number in members}, runtime_variants, runtime_variant)
     return pooled
 
 
@@ -78,20 +78,23 @@ def _group_key(finding: SearchResult) -> tuple[object, ...]:
     return finding.kind, branch, finding.dtypes, finding.per_channel
 
 
-def _classes(
-    findings: Mapping[int, SearchResult], own: Collection[Variant], stated: Variant | None
+def _pool_group(
+    findings: Mapping[int, SearchResult], runtime_variants: Collection[Variant], stated: Variant | None
 ) -> dict[int, Pooled]:
     """Cover the nodes greedily with few variants, and give each node the class of its variant.
 
     Args:
         findings: Search results of the nodes, by any number.
-        own: The runtime's known variants, which are preferred among variants that reproduce the same number of nodes.
+        runtime_variants: The runtime's known variants, which are preferred among variants that reproduce the same
+            number of nodes.
         stated: The variant from the runtime's own fingerprint, expected for nodes that nothing reproduces.
     """
     pooled: dict[int, Pooled] = {}
     usual: Variant | None = None
-    known = [finding for finding in findings.values() if finding.matching and finding.novel is None]
-    uncovered = _with_novel({number: finding for number, finding in findings.items() if finding.matching}, known)
+    known_findings = [finding for finding in findings.values() if finding.matching and finding.novel is None]
+    uncovered = _with_novel(
+        {number: finding for number, finding in findings.items() if finding.matching}, known_findings
+    )
     while uncovered:
         votes: dict[Variant, int] = {}
         for finding in uncovered.values():
@@ -99,26 +102,31 @@ def _classes(
                 votes[variant] = votes.get(variant, 0) + 1
         first_finding = next(iter(uncovered.values()))
         most_votes = max(votes.values())
-        leading = [variant for variant, many in votes.items() if many == most_votes]
+        leading_variants = [variant for variant, vote_count in votes.items() if vote_count == most_votes]
         # Of variants that cover most nodes: one without limited sums, then the runtime's own, then another
         # backend's, then the simplest.
-        chosen = max(
-            leading, key=lambda each: (each.limited_sums is None, each in own, _is_stated([each], first_finding))
+        chosen_variant = max(
+            leading_variants,
+            key=lambda each: (each.limited_sums is None, each in runtime_variants, _is_stated([each], first_finding)),
         )
-        covered = [number for number, finding in uncovered.items() if chosen in finding.matching]
-        common = set.intersection(*(set(uncovered[number].matching) for number in covered))
-        members = tuple(variant for variant in uncovered[covered[0]].matching if variant in common)
-        variants = _one_of_each_function(members, [uncovered[number] for number in covered])
+        covered_numbers = [number for number, finding in uncovered.items() if chosen_variant in finding.matching]
+        common = set.intersection(*(set(uncovered[number].matching) for number in covered_numbers))
+        members = tuple(variant for variant in uncovered[covered_numbers[0]].matching if variant in common)
+        variants = _distinct_functions(members, [uncovered[number] for number in covered_numbers])
         reason = None if usual is None else "its siblings of the same kind and types use another arithmetic"
-        doubt = _reason_for_doubt(chosen, [uncovered[number] for number in covered], known)
-        if len(covered) == 1 and not any(map(is_known, members)):
-            doubt = doubt or _LONE.format(chosen)
-        usual = usual or (chosen if doubt is None else None)
-        fitting = None if doubt is None or _may_be_chance([uncovered[number] for number in covered]) else chosen
-        for number in covered:
+        doubt = _reason_for_doubt(chosen_variant, [uncovered[number] for number in covered_numbers], known_findings)
+        if len(covered_numbers) == 1 and not any(map(is_known, members)):
+            doubt = doubt or _LONE.format(chosen_variant)
+        usual = usual or (chosen_variant if doubt is None else None)
+        fitting = (
+            None
+            if doubt is None or _may_be_chance([uncovered[number] for number in covered_numbers])
+            else chosen_variant
+        )
+        for number in covered_numbers:
             pooled[number] = Pooled(
                 variants=variants,
-                siblings=len(covered),
+                siblings=len(covered_numbers),
                 members=members,
                 usual=usual,
                 reason=reason,
@@ -136,17 +144,17 @@ def _is_stated(members: Sequence[Variant], finding: SearchResult) -> bool:
     return any(names_of(variant, finding.kind, finding.dtypes, finding.branch) for variant in members)
 
 
-def _with_novel(findings: dict[int, SearchResult], known: Sequence[SearchResult]) -> dict[int, SearchResult]:
+def _with_novel(findings: dict[int, SearchResult], known_findings: Sequence[SearchResult]) -> dict[int, SearchResult]:
     """Add a program of no known backend to all siblings if it reproduces them all: one kernel is likelier than two.
 
     Known variants may be so similar that they reproduce some of the nodes.
     """
     novel = [finding for finding in findings.values() if finding.novel is not None]
-    if not novel or not known or len(known) > UNKNOWN_PROGRAM_MAX_SIBLINGS:
+    if not novel or not known_findings or len(known_findings) > UNKNOWN_PROGRAM_MAX_SIBLINGS:
         return findings
-    shared = set.intersection(*(set(finding.matching) for finding in novel))
-    for variant in (variant for variant in novel[0].matching if variant in shared):
-        if _reason_for_doubt(variant, novel, known) is None:
+    common_variants = set.intersection(*(set(finding.matching) for finding in novel))
+    for variant in (variant for variant in novel[0].matching if variant in common_variants):
+        if _reason_for_doubt(variant, novel, known_findings) is None:
             return {
                 number: finding
                 if finding.novel is not None
@@ -156,7 +164,7 @@ def _with_novel(findings: dict[int, SearchResult], known: Sequence[SearchResult]
     return findings
 
 
-def _one_of_each_function(members: Sequence[Variant], findings: Sequence[SearchResult]) -> tuple[Variant, ...]:
+def _distinct_functions(members: Sequence[Variant], findings: Sequence[SearchResult]) -> tuple[Variant, ...]:
     """Return the first variant of each function of the given nodes."""
     shapes = [finding.shape for finding in findings if finding.shape is not None]
     if len(shapes) < len(findings):
@@ -167,7 +175,9 @@ def _one_of_each_function(members: Sequence[Variant], findings: Sequence[SearchR
     return tuple(first.values())
 
 
-def _reason_for_doubt(variant: Variant, findings: Sequence[SearchResult], known: Sequence[SearchResult]) -> str | None:
+def _reason_for_doubt(
+    variant: Variant, findings: Sequence[SearchResult], known_findings: Sequence[SearchResult]
+) -> str | None:
     """Return why a program of no known backend is doubtful, or None if it is not.
 
     Thousands of programs were tried. One of them may compensate for a wrong scale, but then fails on the siblings.
@@ -175,7 +185,7 @@ def _reason_for_doubt(variant: Variant, findings: Sequence[SearchResult], known:
     Args:
         variant: The program.
         findings: Results of the nodes that it reproduces.
-        known: Results of siblings that known variants reproduce.
+        known_findings: Results of siblings that known variants reproduce.
     """
     if any(finding.novel is None for finding in findings):
         return None
@@ -183,7 +193,7 @@ def _reason_for_doubt(variant: Variant, findings: Sequence[SearchResult], known:
         return _CHANCE.format(variant)
     return (
         None
-        if all(reproduces(finding.source, variant) for finding in known[:UNKNOWN_PROGRAM_MAX_SIBLINGS])
+        if all(reproduces(finding.source, variant) for finding in known_findings[:UNKNOWN_PROGRAM_MAX_SIBLINGS])
         else _ALIEN.format(variant)
     )
 
@@ -207,7 +217,7 @@ def standing_for(explained: Sequence[tuple[SearchResult, Sequence[str]]]) -> tup
     kinds: dict[tuple[str, tuple[str, ...]], dict[str, list[Sequence[str]]]] = {}
     for finding, members in explained:
         kinds.setdefault((finding.kind, finding.dtypes), {}).setdefault(finding.branch, []).append(members)
-    chosen: dict[str, str] = {}
+    chosen_variants: dict[str, str] = {}
     exceptions: dict[str, str] = {}
     for (kind, dtypes), branches in kinds.items():
         all_nodes = [members for nodes in branches.values() for members in nodes]
@@ -215,13 +225,13 @@ def standing_for(explained: Sequence[tuple[SearchResult, Sequence[str]]]) -> tup
         parts = {"": all_nodes} if all(common in members for members in all_nodes) else dict(sorted(branches.items()))
         for branch, nodes in parts.items():
             variant, key = _commonest(nodes), keys_of(kind, branch, dtypes)[0]
-            if branch and chosen.get(keys_of(kind, "", dtypes)[0]) == variant:
+            if branch and chosen_variants.get(keys_of(kind, "", dtypes)[0]) == variant:
                 continue
-            chosen[key] = variant
+            chosen_variants[key] = variant
             exception_count = sum(variant not in members for members in nodes)
             if exception_count:
                 exceptions[key] = f"{exception_count} of {len(nodes)} such nodes use another arithmetic"
-    return chosen, exceptions
+    return chosen_variants, exceptions
 
 
 def _commonest(nodes: Sequence[Sequence[str]]) -> str:

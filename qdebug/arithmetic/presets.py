@@ -120,9 +120,9 @@ def _parse(texts: Mapping[str, str]) -> dict[str, Variant]:
     return {key: parse_variant(text) for key, text in texts.items()}
 
 
-def _with_products(text: str, **others: str) -> dict[str, Variant]:
+def _with_products(text: str, **variants_by_kind: str) -> dict[str, Variant]:
     """Return one variant for convolutions and matrix products, and others for other kinds."""
-    return _parse({"conv": text, "linear": text, **others})
+    return _parse({"conv": text, "linear": text, **variants_by_kind})
 
 
 def _with_pair_sums(text: str) -> dict[str, Variant]:
@@ -446,19 +446,19 @@ def _preset_of_fingerprint(fingerprint: Fingerprint) -> Preset:
     From each class, it takes the variant that fits the kind with most types; if there are several, the variant of the
     measured row that agrees best with the fingerprint; and failing that, any variant of a measured row.
     """
-    measured = [row for row in ROWS if row.provenance == "measured"]
-    measured_variants = {variant for row in measured for variant in row.variants.values()}
+    measured_rows = [row for row in ROWS if row.provenance == "measured"]
+    measured_variants = {variant for row in measured_rows for variant in row.variants.values()}
     type_counts = Counter(
         (kind_of(key), variant) for key, variants in fingerprint.kinds.items() for variant in variants
     )
     nearest_row = max(
-        measured,
+        measured_rows,
         key=lambda row: sum(1 if said in fit else -1 for said, fit in _compare_with_row(row, fingerprint) if said),
     )
     nearest = dict(
         zip(fingerprint.kinds, (said for said, _ in _compare_with_row(nearest_row, fingerprint)), strict=True)
     )
-    chosen = {
+    variants_by_key = {
         key: max(
             variants,
             key=lambda each: (type_counts[kind_of(key), each], each == nearest[key], each in measured_variants),
@@ -469,7 +469,7 @@ def _preset_of_fingerprint(fingerprint: Fingerprint) -> Preset:
         name=fingerprint.name,
         provenance="measured",
         about=f"{fingerprint.about}, by probes",
-        variants=chosen,
+        variants=variants_by_key,
         backend=fingerprint.backend,
     )
 
@@ -502,8 +502,8 @@ def preset(name: str) -> Preset:
     """
     name = ALIASES.get(name, name)
     if name not in known_presets():
-        near = get_close_matches(name.lower().replace("_", "-"), known_presets(), n=3)
-        suggestion = f" Near names: {', '.join(near)}." if near else ""
+        near_names = get_close_matches(name.lower().replace("_", "-"), known_presets(), n=3)
+        suggestion = f" Near names: {', '.join(near_names)}." if near_names else ""
         raise UsageError(
             f"There is no arithmetic {name!r}.{suggestion} Known arithmetics are {', '.join(known_presets())}.",
             hint="Choose one, or give the path of a file that qdebug explain --write-arithmetic wrote.",
@@ -548,8 +548,10 @@ class KnownRuntime:
 
     def ordered(self, names: Iterable[str]) -> list[str]:
         """Sort presets: its own first, then those of its backend."""
-        own, backend = self.own, self.run.backend
-        return sorted(names, key=lambda name: (name != own, not backend or known_presets()[name].backend != backend))
+        own_name, backend = self.own, self.run.backend
+        return sorted(
+            names, key=lambda name: (name != own_name, not backend or known_presets()[name].backend != backend)
+        )
 
     def variants(self, kind: str, dtypes: tuple[str, ...] = (), branch: str = "") -> frozenset[Variant]:
         """Return the variants of a kind of unit from its own fingerprint, or else from any of its backend.
@@ -604,7 +606,7 @@ def names_of(variant: Variant, kind: str, dtypes: tuple[str, ...] = (), branch: 
     keys = keys_of(kind, branch, dtypes)
 
     def states(found: Preset) -> bool:
-        own = next((found.variants[key] for key in keys if key in found.variants), None)
-        return variant in (own, found.also.get(kind))
+        stated_variant = next((found.variants[key] for key in keys if key in found.variants), None)
+        return variant in (stated_variant, found.also.get(kind))
 
     return tuple(name for name, found in known_presets().items() if states(found))

@@ -30,16 +30,16 @@ def readings(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
         values: Its inputs.
     """
     names = [name for name in dict.fromkeys(node.inputs) if name and values[name].size > 1]
-    yield from _ignored(node, values)
-    yield from _exchanged(node, values, names)
+    yield from _with_ignored_inputs(node, values)
+    yield from _with_swapped_operands(node, values, names)
     for name in names:
-        yield from _dealt_both(node, name, values[name])
+        yield from _with_interleaved_operand(node, name, values[name])
     for name in names:
-        for said, array in _other_readings(values[name]):
-            yield Mistake(likely=said.format(repr(name)), node=node, values={name: array}, about=name)
+        for text, array in _misreadings(values[name]):
+            yield Mistake(likely=text.format(repr(name)), node=node, values={name: array}, about=name)
 
 
-def _other_readings(array: np.ndarray) -> Iterator[Reading]:
+def _misreadings(array: np.ndarray) -> Iterator[Reading]:
     """Yield the mistakes in reading one operand, likely ones first."""
     axes = [axis for axis in range(array.ndim) if array.shape[axis] > 1]
     yield from _orders(array, axes)
@@ -49,23 +49,25 @@ def _other_readings(array: np.ndarray) -> Iterator[Reading]:
     yield from _parts(array, axes)
 
 
-def _ignored(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+def _with_ignored_inputs(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
     """Yield inputs that are omitted, if the operator allows it."""
     for place, name in enumerate(node.inputs):
         if place and name and np.any(values[name]):
-            rest = tuple("" if at == place else each for at, each in enumerate(node.inputs))
-            yield Mistake(likely=f"its input {name!r} is ignored", node=replace(node, inputs=rest), values={})
+            remaining_inputs = tuple("" if at == place else each for at, each in enumerate(node.inputs))
+            yield Mistake(
+                likely=f"its input {name!r} is ignored", node=replace(node, inputs=remaining_inputs), values={}
+            )
 
 
-def _exchanged(node: Node, values: Mapping[str, np.ndarray], names: Sequence[str]) -> Iterator[Mistake]:
+def _with_swapped_operands(node: Node, values: Mapping[str, np.ndarray], names: Sequence[str]) -> Iterator[Mistake]:
     """Yield two operands that are swapped."""
-    for one, other in combinations(names, 2):
-        if values[one].shape == values[other].shape and values[one].dtype == values[other].dtype:
-            said = f"{one!r} and {other!r} are swapped"
-            yield Mistake(likely=said, node=node, values={one: values[other], other: values[one]})
+    for first, second in combinations(names, 2):
+        if values[first].shape == values[second].shape and values[first].dtype == values[second].dtype:
+            text = f"{first!r} and {second!r} are swapped"
+            yield Mistake(likely=text, node=node, values={first: values[second], second: values[first]})
 
 
-def _dealt_both(node: Node, name: str, array: np.ndarray) -> Iterator[Mistake]:
+def _with_interleaved_operand(node: Node, name: str, array: np.ndarray) -> Iterator[Mistake]:
     """Yield an operand with elements interleaved in blocks, and its result de-interleaved, as for heads or groups."""
     for axis, extent in enumerate(array.shape):
         for count in (each for each in range(2, min(extent, _MOST_BLOCKS + 1)) if extent % each == 0):
@@ -78,15 +80,15 @@ def _dealt_both(node: Node, name: str, array: np.ndarray) -> Iterator[Mistake]:
                     f"in {blocks}",
                     node=node,
                     values={name: array.take(order, axis)},
-                    after=partial(_put_back, order=order),
+                    after=partial(_undo_interleaving, order=order),
                     about=name,
                 )
 
 
-def _put_back(made: np.ndarray, *, order: np.ndarray) -> np.ndarray:
+def _undo_interleaving(result: np.ndarray, *, order: np.ndarray) -> np.ndarray:
     """Return a result with the interleaving undone along its last axis of that extent."""
-    axes = [axis for axis, extent in enumerate(made.shape) if extent == order.size]
-    return np.asarray(made.take(np.argsort(order), axes[-1])) if axes else made
+    axes = [axis for axis, extent in enumerate(result.shape) if extent == order.size]
+    return np.asarray(result.take(np.argsort(order), axes[-1])) if axes else result
 
 
 def _orders(array: np.ndarray, axes: Sequence[int]) -> Iterator[Reading]:
@@ -96,12 +98,12 @@ def _orders(array: np.ndarray, axes: Sequence[int]) -> Iterator[Reading]:
     for first, second in combinations(axes, 2):
         if array.shape[first] == array.shape[second]:
             yield f"axes {first} and {second} of {{}} are swapped", array.swapaxes(first, second)
-    for turned in permutations(axes):
-        moved = iter(turned)
-        order = [next(moved) if axis in axes else axis for axis in range(array.ndim)]
-        if list(turned) != list(axes):
-            stored = array.reshape([array.shape[axis] for axis in order]).transpose(np.argsort(order))
-            yield f"{{}} is read as if its axes were stored in the order {', '.join(map(str, order))}", stored
+    for axis_order in permutations(axes):
+        reordered_axes = iter(axis_order)
+        order = [next(reordered_axes) if axis in axes else axis for axis in range(array.ndim)]
+        if list(axis_order) != list(axes):
+            rearranged = array.reshape([array.shape[axis] for axis in order]).transpose(np.argsort(order))
+            yield f"{{}} is read as if its axes were stored in the order {', '.join(map(str, order))}", rearranged
     for axis in axes:
         yield f"{{}} is read in reverse along axis {axis}", np.flip(array, axis)
 
@@ -110,16 +112,16 @@ def _pitches(array: np.ndarray) -> Iterator[Reading]:
     """Yield rows, or larger parts, that are read as if each began at the next multiple of a pitch."""
     for axis in range(1, array.ndim):
         length, count = math.prod(array.shape[axis:]), math.prod(array.shape[:axis])
-        seen = {length}
+        used_pitches = {length}
         for tile in _TILES if min(length, count) > 1 else ():
             pitch = -(-length // tile) * tile
-            if pitch in seen:
+            if pitch in used_pitches:
                 continue
-            seen.add(pitch)
+            used_pitches.add(pitch)
             memory = np.zeros(count * pitch, array.dtype)
             memory[: array.size] = array.reshape(-1)
-            read = np.stack([memory[at * pitch : at * pitch + length] for at in range(count)]).reshape(array.shape)
-            yield f"every {length} elements of {{}} are read {pitch} apart, as if they were padded to {tile}", read
+            strided = np.stack([memory[at * pitch : at * pitch + length] for at in range(count)]).reshape(array.shape)
+            yield f"every {length} elements of {{}} are read {pitch} apart, as if they were padded to {tile}", strided
 
 
 def _places(array: np.ndarray, axes: Sequence[int]) -> Iterator[Reading]:
@@ -129,9 +131,12 @@ def _places(array: np.ndarray, axes: Sequence[int]) -> Iterator[Reading]:
             continue
         for step, way in ((1, "before"), (-1, "after")):
             yield f"{{}} is read one position {way} the right one along axis {axis}", np.roll(array, step, axis)
-        for place, which in ((0, "first"), (-1, "last")):
-            same = np.broadcast_to(array.take([place], axis), array.shape)
-            yield f"the {which} element of {{}} along axis {axis} is read for all positions", np.ascontiguousarray(same)
+        for place, end_name in ((0, "first"), (-1, "last")):
+            repeated = np.broadcast_to(array.take([place], axis), array.shape)
+            yield (
+                f"the {end_name} element of {{}} along axis {axis} is read for all positions",
+                np.ascontiguousarray(repeated),
+            )
 
 
 def _blocks(array: np.ndarray, axes: Sequence[int]) -> Iterator[Reading]:
@@ -144,13 +149,13 @@ def _blocks(array: np.ndarray, axes: Sequence[int]) -> Iterator[Reading]:
             if count == _HALVES:
                 yield f"the halves of {{}} along axis {axis} are swapped", array.take(places[::-1].reshape(-1), axis)
             if size > 1:
-                for block, which in ((0, "first"), (-1, "last")):
+                for block, end_name in ((0, "first"), (-1, "last")):
                     repeated = array.take(np.tile(places[block], count), axis)
-                    yield f"the {which} {size} elements of {{}} along axis {axis} are read repeatedly", repeated
+                    yield f"the {end_name} {size} elements of {{}} along axis {axis} are read repeatedly", repeated
             for parts, order in ((count, places.T), (size, places.reshape(size, count).T)):
                 if 1 < parts < extent and (parts == count or count * count != extent):
-                    said = f"the elements of {{}} along axis {axis} are interleaved in {parts} blocks"
-                    yield said, array.take(np.ascontiguousarray(order).reshape(-1), axis)
+                    text = f"the elements of {{}} along axis {axis} are interleaved in {parts} blocks"
+                    yield text, array.take(np.ascontiguousarray(order).reshape(-1), axis)
 
 
 def _parts(array: np.ndarray, axes: Sequence[int]) -> Iterator[Reading]:
@@ -159,14 +164,14 @@ def _parts(array: np.ndarray, axes: Sequence[int]) -> Iterator[Reading]:
     for axis in axes:
         extent = array.shape[axis]
         ends = {extent - extent % tile for tile in _TILES} | {tile for tile in _TILES if tile < extent}
-        ends |= {extent // part for part in _FRACTIONS if extent % part == 0}
+        ends |= {extent // span for span in _FRACTIONS if extent % span == 0}
         ends |= {extent - end for end in ends}
         for end in sorted(ends - {0, extent}, reverse=True):
-            for part, said in ((slice(end, None), f"from index {end} on"), (slice(end), f"before index {end}")):
-                cut = array.copy()
-                np.moveaxis(cut, axis, 0)[part] = 0
-                if not np.array_equal(cut, array):
-                    yield f"{{}} counts as 0 {said} along axis {axis}", cut
+            for span, place_text in ((slice(end, None), f"from index {end} on"), (slice(end), f"before index {end}")):
+                zeroed = array.copy()
+                np.moveaxis(zeroed, axis, 0)[span] = 0
+                if not np.array_equal(zeroed, array):
+                    yield f"{{}} counts as 0 {place_text} along axis {axis}", zeroed
 
 
 _TILES = (4, 8, 16, 32, 64, 128, 256, 512)

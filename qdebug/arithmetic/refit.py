@@ -76,21 +76,21 @@ def refit(units: Sequence[Unit], recorded: Sequence[np.ndarray], variant: Varian
     scales = [*(side.scale for side in unit.operands), unit.out.scale]
     if len(unit.operands) != len(_NAMES) or any(scale.size > 1 for scale in scales):
         return None
-    candidates = [_with_zero_point(units, recorded, variant, each) for each in _fitted_zero_points(units, recorded)]
+    candidates = [_refit_zero_point(units, recorded, variant, each) for each in _fit_zero_points(units, recorded)]
     exact = [each for each in candidates if each is not None and each.equal == each.total]
     if exact:  # different zero points can give the same codes
         return replace(exact[0], likely=", or ".join(dict.fromkeys(each.likely for each in exact)))
-    return None if unit.kind == "mul" else _other_scale(units, recorded, variant)
+    return None if unit.kind == "mul" else _fit_scale(units, recorded, variant)
 
 
-def _fitted_zero_points(units: Sequence[Unit], recorded: Sequence[np.ndarray]) -> Iterator[tuple[int, int]]:
+def _fit_zero_points(units: Sequence[Unit], recorded: Sequence[np.ndarray]) -> Iterator[tuple[int, int]]:
     """Yield positions of operands with their fitted zero points, if these differ from the recorded ones."""
     unit = units[0]
     recorded_zeros = [int(side.zero_point.reshape(-1)[0]) for side in unit.operands]
     zero, y_scale = int(unit.out.zero_point.reshape(-1)[0]), _first_scale(unit.out.scale)
     scales = [_first_scale(side.scale) for side in unit.operands]
     if unit.kind == "mul":
-        solved = _least_squares(units, recorded, lambda a, b: (a * b, a, b))
+        solved = _solve_least_squares(units, recorded, lambda a, b: (a * b, a, b))
         if solved is None or not solved[0][0]:
             return
         (product_factor, first_factor, second_factor, _), _ = solved
@@ -107,20 +107,20 @@ def _fitted_zero_points(units: Sequence[Unit], recorded: Sequence[np.ndarray]) -
             yield position, round(value)
 
 
-def _with_zero_point(
+def _refit_zero_point(
     units: Sequence[Unit], recorded: Sequence[np.ndarray], variant: Variant, change: tuple[int, int]
 ) -> Refit | None:
     """Compute a node with a different zero point of one operand."""
     position, value = change
     recorded_zero = int(units[0].operands[position].zero_point.reshape(-1)[0])
-    counts = _count_equal(units, recorded, variant, position, zero_point=np.asarray(value, np.int32))
-    if counts is None:
+    equal_and_total = _count_equal(units, recorded, variant, position, zero_point=np.asarray(value, np.int32))
+    if equal_and_total is None:
         return None
     likely = f"the {_NAMES[position]} operand's zero point is {value}, not {recorded_zero}"
-    return Refit(pattern="constant", likely=likely, equal=counts[0], total=counts[1])
+    return Refit(pattern="constant", likely=likely, equal=equal_and_total[0], total=equal_and_total[1])
 
 
-def _other_scale(units: Sequence[Unit], recorded: Sequence[np.ndarray], variant: Variant) -> Refit | None:
+def _fit_scale(units: Sequence[Unit], recorded: Sequence[np.ndarray], variant: Variant) -> Refit | None:
     """Find the one operand that effectively has a different scale."""
     unit, line = units[0], _fit_line(units, recorded)
     if line is None:
@@ -131,20 +131,20 @@ def _other_scale(units: Sequence[Unit], recorded: Sequence[np.ndarray], variant:
         recorded_scale = _first_scale(unit.operands[position].scale)
         if factor <= 0 or abs(factor - recorded_scale / y_scale) <= REFIT_MIN_DEVIATIONS * deviation:
             continue
-        scale, width, counts = factor * y_scale, REFIT_MIN_DEVIATIONS * deviation * y_scale, None
+        scale, width, equal_and_total = factor * y_scale, REFIT_MIN_DEVIATIONS * deviation * y_scale, None
         for _ in range(3):  # each round searches a narrower interval
             for trial_scale in np.linspace(scale - width, scale + width, _SCALES_A_ROUND):
                 trial_counts = _count_equal(
                     units, recorded, variant, position, scale=np.asarray(trial_scale, np.float32)
                 )
-                if trial_counts is not None and (counts is None or trial_counts[0] > counts[0]):
-                    counts, scale = trial_counts, float(trial_scale)
+                if trial_counts is not None and (equal_and_total is None or trial_counts[0] > equal_and_total[0]):
+                    equal_and_total, scale = trial_counts, float(trial_scale)
             width /= _SCALES_A_ROUND // 2
-        if counts is None or counts[0] < REFIT_MIN_SHARE * counts[1]:
+        if equal_and_total is None or equal_and_total[0] < REFIT_MIN_SHARE * equal_and_total[1]:
             continue
-        if best is None or counts[0] > best.equal:
+        if best is None or equal_and_total[0] > best.equal:
             likely = f"the {_NAMES[position]} operand's scale acts as {scale:.6g}, not {recorded_scale:.6g}"
-            best = Refit(pattern="factor", likely=likely, equal=counts[0], total=counts[1])
+            best = Refit(pattern="factor", likely=likely, equal=equal_and_total[0], total=equal_and_total[1])
     return best
 
 
@@ -173,7 +173,7 @@ def _count_equal(
 
 def _fit_line(units: Sequence[Unit], recorded: Sequence[np.ndarray]) -> _LinearFit | None:
     """Fit recorded codes as a linear combination of both operands."""
-    solved = _least_squares(units, recorded, lambda a, b: (a, b))
+    solved = _solve_least_squares(units, recorded, lambda a, b: (a, b))
     if solved is None:
         return None
     (first_factor, second_factor, constant), (first_deviation, second_deviation, _) = solved
@@ -184,7 +184,7 @@ def _fit_line(units: Sequence[Unit], recorded: Sequence[np.ndarray]) -> _LinearF
     )
 
 
-def _least_squares(
+def _solve_least_squares(
     units: Sequence[Unit],
     recorded: Sequence[np.ndarray],
     terms: Callable[[np.ndarray, np.ndarray], Sequence[np.ndarray]],

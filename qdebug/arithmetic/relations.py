@@ -77,7 +77,7 @@ def relation_by_index(result: Result) -> str | None:
         result: The result, with finite numbers only.
     """
     right, recorded = result.right.astype(np.float64), result.recorded.astype(np.float64)
-    return next(_by_index(result, right, recorded), None)
+    return next(_constants_by_index(result, right, recorded), None)
 
 
 Finder = Callable[[Result, np.ndarray, np.ndarray], Iterator[str]]
@@ -115,10 +115,12 @@ def line_of_codes(exact: np.ndarray, codes: np.ndarray, span: tuple[int, int]) -
         return None
     factor, zero = np.polyfit(exact[inside], codes[inside], 1)
     zero = float(np.rint(zero))
-    own = np.vdot(exact[inside], exact[inside])
-    factor = float(np.vdot(exact[inside], codes[inside] - zero) / own)  # fit the factor again with the known zero point
-    off = np.abs(np.clip(factor * exact + zero, *span) - codes)
-    if off.max() > 1 or np.count_nonzero(off <= 0.5 + SCALED_ROUNDING_SLACK) < _MOSTLY * codes.size:
+    power = np.vdot(exact[inside], exact[inside])
+    factor = float(
+        np.vdot(exact[inside], codes[inside] - zero) / power
+    )  # fit the factor again with the known zero point
+    errors = np.abs(np.clip(factor * exact + zero, *span) - codes)
+    if errors.max() > 1 or np.count_nonzero(errors <= 0.5 + SCALED_ROUNDING_SLACK) < _MOSTLY * codes.size:
         return None
     return Line(factor=factor, zero=int(zero))
 
@@ -132,18 +134,18 @@ def share_of(result: Result, without: np.ndarray) -> str | None:
     """
     if without.shape != result.right.shape or result.right.dtype.kind != "f":
         return None
-    right, recorded, base = (each.astype(np.float64) for each in (result.right, result.recorded, without))
-    own = right - base
-    power = float(np.vdot(own, own))
-    if not power or not np.isfinite(power) or np.unique(own).size < CAUSE_MIN_DISTINCT_REALS:
+    right, recorded, base = (array.astype(np.float64) for array in (result.right, result.recorded, without))
+    operand_effect = right - base
+    power = float(np.vdot(operand_effect, operand_effect))
+    if not power or not np.isfinite(power) or np.unique(operand_effect).size < CAUSE_MIN_DISTINCT_REALS:
         return None
-    share = float(np.vdot(own, recorded - base)) / power
-    if not share or _written(share) == "1" or not result.fits(base + share * own, share):
+    share = float(np.vdot(operand_effect, recorded - base)) / power
+    if not share or _number_text(share) == "1" or not result.fits(base + share * operand_effect, share):
         return None
-    return _written(share)
+    return _number_text(share)
 
 
-def _operand(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
+def _unchanged_operand(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
     """Find a result that is one of the operands."""
     del right, recorded
     for name, array in result.operands.items():
@@ -151,33 +153,37 @@ def _operand(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterato
             yield f"it returns {name!r} unchanged"
 
 
-def _line(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
+def _linear_relation(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
     """Find a factor, an added constant, or both."""
     power = float(np.vdot(right, right))
     factor = float(np.vdot(right, recorded)) / power if power else 0.0
     if factor and result.fits(factor * right, factor):
-        said = "of the opposite sign" if _written(factor) == "-1" else f"{_written(factor)} times what it should be"
-        yield f"every element is {said}{_known_factor(result, factor)}"
+        clause = (
+            "of the opposite sign"
+            if _number_text(factor) == "-1"
+            else f"{_number_text(factor)} times what it should be"
+        )
+        yield f"every element is {clause}{_clause_of_factor(result, factor)}"
     shift = float(np.mean(recorded - right))
     if shift and result.fits(right + shift):
-        yield f"every element is {_written(abs(shift))} {'more' if shift > 0 else 'less'} than it should be"
+        yield f"every element is {_number_text(abs(shift))} {'more' if shift > 0 else 'less'} than it should be"
     slope, offset = np.polyfit(right.reshape(-1), recorded.reshape(-1), 1)
     if slope and result.fits(slope * right + offset, slope):
-        yield f"every element is {_written(slope)} times what it should be, plus {_written(offset)}"
+        yield f"every element is {_number_text(slope)} times what it should be, plus {_number_text(offset)}"
 
 
-def _known_factor(result: Result, factor: float) -> str:
+def _clause_of_factor(result: Result, factor: float) -> str:
     """Return a clause that names the scalar input whose value, or reciprocal, is the factor, or "" if none is."""
     for name, array in {**result.operands, **result.numbers}.items():
         value = float(array.reshape(-1)[0]) if array.size == 1 and array.dtype.kind == "f" else 0.0
-        if value and _written(value) == _written(factor):
+        if value and _number_text(value) == _number_text(factor):
             return f", as if {name!r} counted once more"
-        if value and _written(1 / value) == _written(factor):
+        if value and _number_text(1 / value) == _number_text(factor):
             return f", as if {name!r} did not count"
     return ""
 
 
-def _written(number: float) -> str:
+def _number_text(number: float) -> str:
     return f"{number:.4g}"
 
 
@@ -201,17 +207,17 @@ _FUNCTIONS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = MappingProxyType(
 )
 
 
-def _function(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
+def _function_of_right(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
     """Find a function of the right result."""
     del recorded
     for name, function in _FUNCTIONS.items():
         with np.errstate(all="ignore"):
-            made = function(right)
-        if np.isfinite(made).all() and result.fits(made):
+            candidate = function(right)
+        if np.isfinite(candidate).all() and result.fits(candidate):
             yield f"every element is {name} what it should be"
 
 
-def _order(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
+def _reordering(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
     """Find the right elements in a different order."""
     ordered = [np.sort(each, axis=None) for each in (right, recorded)]
     if not np.linalg.norm(ordered[0] - ordered[1]) <= result.allowed:
@@ -230,41 +236,41 @@ def _order(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[
             yield f"the result is stored with its axes in the order {', '.join(map(str, order))}"
 
 
-def _of_part(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
+def _relation_of_part(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
     """Find a relation in a single part along an axis that contains all wrong elements."""
     slack = OUTLIER_ERROR_RATIO * result.allowed / np.sqrt(max(right.size, 1))
-    wrong = ~(np.abs(recorded - right) <= slack)
+    is_wrong = ~(np.abs(recorded - right) <= slack)
     for axis in range(right.ndim if right.ndim > 1 else 0):
-        places = np.flatnonzero(wrong.any(axis=tuple(other for other in range(right.ndim) if other != axis)))
+        places = np.flatnonzero(is_wrong.any(axis=tuple(other for other in range(right.ndim) if other != axis)))
         if not 0 < places.size < right.shape[axis] or places[-1] - places[0] + 1 != places.size:
             continue
-        part = replace(
+        part_result = replace(
             result, right=result.right.take(places, axis), recorded=result.recorded.take(places, axis), operands={}
         )
-        found = _first_relation(part, (_line, _function, _order))
-        if found is not None:
-            where = f"at index {places[0]}" if places.size == 1 else f"at indices {places[0]} to {places[-1]}"
-            yield f"{where} of axis {axis}, {found}"
+        relation = _first_relation(part_result, (_linear_relation, _function_of_right, _reordering))
+        if relation is not None:
+            place_clause = f"at index {places[0]}" if places.size == 1 else f"at indices {places[0]} to {places[-1]}"
+            yield f"{place_clause} of axis {axis}, {relation}"
 
 
-def _shuffled(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
+def _shuffling(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
     """Find the right elements in an order that is not one of the usual ones."""
     ordered = [np.sort(each, axis=None) for each in (right, recorded)]
     if np.linalg.norm(ordered[0] - ordered[1]) <= result.allowed:
         yield "its elements are right, but in another order"
 
 
-def _clamp(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
+def _clipping(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
     """Find results that are clamped to a range."""
     low, high = float(recorded.min()), float(recorded.max())
-    beyond = (right < low) | (right > high)
-    if np.count_nonzero(beyond) >= CAUSE_MIN_DISTINCT_VALUES and result.fits(np.clip(right, low, high)):
-        ends = [f"below {_written(low)}"] * bool((right < low).any())
-        ends += [f"above {_written(high)}"] * bool((right > high).any())
+    is_out_of_range = (right < low) | (right > high)
+    if np.count_nonzero(is_out_of_range) >= CAUSE_MIN_DISTINCT_VALUES and result.fits(np.clip(right, low, high)):
+        ends = [f"below {_number_text(low)}"] * bool((right < low).any())
+        ends += [f"above {_number_text(high)}"] * bool((right > high).any())
         yield f"the result is clipped {' and '.join(ends)}"
 
 
-def _sum(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
+def _weighted_sum(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
     """Find how often each of several operands in the result's shape counts."""
     names = [name for name, each in result.operands.items() if each.dtype.kind == "f" and each.ndim <= right.ndim]
     try:
@@ -274,72 +280,84 @@ def _sum(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[st
     if not 1 < len(columns) <= _MOST_OPERANDS or right.size < CAUSE_MIN_DISTINCT_VALUES * len(columns):
         return
     table = np.stack(columns, axis=1).astype(np.float64)
-    own, found = (np.linalg.lstsq(table, each.reshape(-1), rcond=None)[0] for each in (right, recorded))
-    if not np.linalg.norm(table @ own - right.reshape(-1)) <= result.allowed:
+    right_weights, recorded_weights = (
+        np.linalg.lstsq(table, each.reshape(-1), rcond=None)[0] for each in (right, recorded)
+    )
+    if not np.linalg.norm(table @ right_weights - right.reshape(-1)) <= result.allowed:
         return  # the node does not compute a weighted sum of these inputs
-    if result.fits((table @ found).reshape(right.shape), float(np.abs(found).max())):
-        changed = [at for at in range(len(names)) if _written(found[at]) != _written(own[at])]
-        said = [f"{names[at]!r} counts {_written(found[at])} times, not {_written(own[at])}" for at in changed]
-        yield ", and ".join(said)
+    if result.fits((table @ recorded_weights).reshape(right.shape), float(np.abs(recorded_weights).max())):
+        changed_positions = [
+            at for at in range(len(names)) if _number_text(recorded_weights[at]) != _number_text(right_weights[at])
+        ]
+        clauses = [
+            f"{names[at]!r} counts {_number_text(recorded_weights[at])} times, not {_number_text(right_weights[at])}"
+            for at in changed_positions
+        ]
+        yield ", and ".join(clauses)
 
 
-def _by_index(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
+def _constants_by_index(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
     """Find a factor or an added constant for each index of an axis, and the operand that it matches."""
     for axis in range(right.ndim if right.ndim > 1 else 0):
         if right.shape[axis] < CAUSE_MIN_DISTINCT_REALS or right.size < CAUSE_MIN_DISTINCT_VALUES * right.shape[axis]:
             continue
-        others = tuple(other for other in range(right.ndim) if other != axis)
-        power = np.square(right).sum(others, keepdims=True)
+        other_axes = tuple(other for other in range(right.ndim) if other != axis)
+        power = np.square(right).sum(other_axes, keepdims=True)
         with np.errstate(all="ignore"):
-            factors = np.where(power > 0, (right * recorded).sum(others, keepdims=True) / power, 1.0)
-        shifts = (recorded - right).mean(others, keepdims=True)
-        for made, own, said, none in (
+            factors = np.where(power > 0, (right * recorded).sum(other_axes, keepdims=True) / power, 1.0)
+        shifts = (recorded - right).mean(other_axes, keepdims=True)
+        for candidate, constants, comparison, neutral_constant in (
             (factors * right, factors, "times what it should be", 1.0),
             (right + shifts, shifts, "more than it should be", 0.0),
         ):
-            most = float(np.abs(own - none).max())
-            if np.median(np.abs(own - none)) < _CLOSE * most:
+            largest_deviation = float(np.abs(constants - neutral_constant).max())
+            if np.median(np.abs(constants - neutral_constant)) < _CLOSE * largest_deviation:
                 continue  # few elements differ, so their positions tell more than a factor
-            if result.fits(made, float(np.abs(factors).max()) if own is factors else 1.0):
-                low, high = _written(float(own.min())), _written(float(own.max()))
-                yield f"each index along axis {axis} is a constant {said}, {low} to {high}{_like(result, own)}"
+            if result.fits(candidate, float(np.abs(factors).max()) if constants is factors else 1.0):
+                low, high = _number_text(float(constants.min())), _number_text(float(constants.max()))
+                source = _clause_of_proportional_operand(result, constants)
+                yield f"each index along axis {axis} is a constant {comparison}, {low} to {high}{source}"
 
 
-def _like(result: Result, found: np.ndarray) -> str:
+def _clause_of_proportional_operand(result: Result, constants: np.ndarray) -> str:
     """Return a clause on the operand that is proportional to the per-index constants, or to their reciprocals."""
-    flat = found.reshape(-1)
+    flat = constants.reshape(-1)
     for name, array in result.operands.items():
         if array.size != flat.size or array.dtype.kind != "f" or np.unique(array).size < CAUSE_MIN_DISTINCT_REALS:
             continue
-        own = array.reshape(-1).astype(np.float64)
-        for one, said in ((own, "in proportion to"), (1 / own if own.all() else own, "in inverse proportion to")):
-            scale = float(np.vdot(one, flat) / np.vdot(one, one))
-            off = np.linalg.norm(flat - scale * one)
-            if off <= _CLOSE * np.linalg.norm(flat):
-                return f", {said} {name!r}"
+        operand_values = array.reshape(-1).astype(np.float64)
+        for proportional_values, relation in (
+            (operand_values, "in proportion to"),
+            (1 / operand_values if operand_values.all() else operand_values, "in inverse proportion to"),
+        ):
+            scale = float(np.vdot(proportional_values, flat) / np.vdot(proportional_values, proportional_values))
+            error = np.linalg.norm(flat - scale * proportional_values)
+            if error <= _CLOSE * np.linalg.norm(flat):
+                return f", {relation} {name!r}"
     return ""
 
 
-def _apart(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
+def _common_shift(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
     """Find wrong elements that are all off by the same amount."""
     del result
-    off = recorded - right
-    wrong = np.abs(off) > FLOAT32_UNIT_ROUNDOFF * np.abs(right).max() * CAUSE_MIN_DISTINCT_VALUES
-    if np.count_nonzero(wrong) < CAUSE_MIN_DISTINCT_VALUES or wrong.all():
+    differences = recorded - right
+    is_wrong = np.abs(differences) > FLOAT32_UNIT_ROUNDOFF * np.abs(right).max() * CAUSE_MIN_DISTINCT_VALUES
+    if np.count_nonzero(is_wrong) < CAUSE_MIN_DISTINCT_VALUES or is_wrong.all():
         return
-    shift = float(np.median(off[wrong]))
+    shift = float(np.median(differences[is_wrong]))
     if (
-        np.allclose(off[wrong], shift, rtol=_CLOSE, atol=0)
-        and np.unique(recorded[wrong]).size >= CAUSE_MIN_DISTINCT_REALS
+        np.allclose(differences[is_wrong], shift, rtol=_CLOSE, atol=0)
+        and np.unique(recorded[is_wrong]).size >= CAUSE_MIN_DISTINCT_REALS
     ):
-        first, last = (np.argwhere(wrong)[at] for at in (0, -1))
-        whole = wrong.ndim == 1 and np.count_nonzero(wrong) == last[0] - first[0] + 1
-        where = f" from place {first[0]} to {last[0]}" if whole else ""
+        first, last = (np.argwhere(is_wrong)[at] for at in (0, -1))
+        is_contiguous = is_wrong.ndim == 1 and np.count_nonzero(is_wrong) == last[0] - first[0] + 1
+        place_clause = f" from place {first[0]} to {last[0]}" if is_contiguous else ""
         way = "more" if shift > 0 else "less"
-        yield f"{np.count_nonzero(wrong)} elements{where} are {_written(abs(shift))} {way} than they should be"
+        amount = f"{_number_text(abs(shift))} {way}"
+        yield f"{np.count_nonzero(is_wrong)} elements{place_clause} are {amount} than they should be"
 
 
-def _narrowed(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
+def _narrowing(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
     """Find integers that were truncated to fewer bits along the way."""
     del recorded
     if result.right.dtype.kind not in "iu":
@@ -353,7 +371,18 @@ def _narrowed(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterat
                 yield f"integers beyond {dtype.name} saturate"
 
 
-_FINDERS = (_operand, _narrowed, _line, _function, _order, _clamp, _apart, _sum, _of_part, _shuffled)
+_FINDERS = (
+    _unchanged_operand,
+    _narrowing,
+    _linear_relation,
+    _function_of_right,
+    _reordering,
+    _clipping,
+    _common_shift,
+    _weighted_sum,
+    _relation_of_part,
+    _shuffling,
+)
 """Searches for a relation, in order."""
 _CLOSE = FLOAT32_UNIT_ROUNDOFF * 1024
 _MOSTLY = FURTHER_CAUSE_MIN_EQUAL_CODES

@@ -124,10 +124,10 @@ def _integer_programs(unit: Unit) -> Iterator[str]:
             yield f"m={number}:{expression} steps={programs},zp,sat"
 
 
-def _two_stages(known: list[Variant]) -> Iterator[Variant]:
+def _two_stages(variants: list[Variant]) -> Iterator[Variant]:
     """Combine every known operand program, in all roundings, with every known result program."""
-    for form_shift in dict.fromkeys((variant.form, variant.shift) for variant in known):
-        same_form = [variant for variant in known if (variant.form, variant.shift) == form_shift]
+    for form_shift in dict.fromkeys((variant.form, variant.shift) for variant in variants):
+        same_form = [variant for variant in variants if (variant.form, variant.shift) == form_shift]
         operands = dict.fromkeys(o for variant in same_form for o in _roundings_of(variant.operand))
         results = dict.fromkeys(r for variant in same_form for r in _roundings_of(variant.requantize))
         for multiplier in dict.fromkeys(variant.multiplier for variant in same_form):
@@ -135,9 +135,9 @@ def _two_stages(known: list[Variant]) -> Iterator[Variant]:
                 yield replace(same_form[0], multiplier=multiplier, operand=operand, requantize=result)
 
 
-def _with_other_roundings(known: list[Variant]) -> Iterator[Variant]:
+def _with_other_roundings(variants: list[Variant]) -> Iterator[Variant]:
     """Yield known programs with every rounding, and with the zero point on either side of it."""
-    for variant in known:
+    for variant in variants:
         for steps in _roundings_of(variant.requantize):
             yield replace(variant, requantize=steps)
             yield replace(variant, requantize=_with_swapped_zero_point(steps))
@@ -145,15 +145,15 @@ def _with_other_roundings(known: list[Variant]) -> Iterator[Variant]:
 
 def _roundings_of(steps: tuple[Step, ...]) -> Iterator[tuple[Step, ...]]:
     """Yield a program with each of its roundings replaced by every other, in all combinations."""
-    ways = []
+    alternatives = []
     for step in steps:
         if step.op in ("round", "shr"):
-            ways.append([replace(step, rounding=rounding) for rounding in _ROUNDINGS])
+            alternatives.append([replace(step, rounding=rounding) for rounding in _ROUNDINGS])
         elif step.op == "mulhi":
-            ways.append([replace(step, rounding=rounding) for rounding in _HIGH])
+            alternatives.append([replace(step, rounding=rounding) for rounding in _HIGH])
         else:
-            ways.append([step])
-    yield from product(*ways)
+            alternatives.append([step])
+    yield from product(*alternatives)
 
 
 def _with_swapped_zero_point(steps: tuple[Step, ...]) -> tuple[Step, ...]:
@@ -181,10 +181,10 @@ def channels_first(codes: np.ndarray, unit: Unit) -> np.ndarray:
 
 def same_values(computed: np.ndarray, recorded: np.ndarray) -> np.ndarray:
     """Return a mask of equal elements, treating NaN as equal to NaN."""
-    same = computed == recorded
+    is_same = computed == recorded
     if computed.dtype.kind == "f":
-        same |= np.isnan(computed) & np.isnan(recorded)
-    return np.asarray(same)
+        is_same |= np.isnan(computed) & np.isnan(recorded)
+    return np.asarray(is_same)
 
 
 def known_variants(unit: Unit) -> tuple[Variant, ...]:
@@ -202,8 +202,10 @@ def known_variants(unit: Unit) -> tuple[Variant, ...]:
 @lru_cache(maxsize=64)
 def _preset_variants(kind: str, branch: str, dtypes: tuple[str, ...]) -> tuple[Variant, ...]:
     keys = keys_of(kind, branch, dtypes)
-    variants = [known.variants for known in known_presets().values()]
-    return tuple(dict.fromkeys(own[key] for own in variants for key in keys if key in own))
+    variants = [known_preset.variants for known_preset in known_presets().values()]
+    return tuple(
+        dict.fromkeys(preset_variants[key] for preset_variants in variants for key in keys if key in preset_variants)
+    )
 
 
 def telling(places: np.ndarray, wrong: np.ndarray) -> np.ndarray:
@@ -217,10 +219,10 @@ def telling(places: np.ndarray, wrong: np.ndarray) -> np.ndarray:
         return places
     order = np.argsort(~wrong, kind="stable")
     first_half = order[: min(int(np.count_nonzero(wrong)), UNKNOWN_PROGRAM_TRIAL_ELEMENTS // 2)]
-    rest = order[
+    spread_half = order[
         first_half.size :: max(1, (order.size - first_half.size) // (UNKNOWN_PROGRAM_TRIAL_ELEMENTS - first_half.size))
     ]
-    return np.asarray(places[np.concatenate([first_half, rest])])
+    return np.asarray(places[np.concatenate([first_half, spread_half])])
 
 
 def all_codes(unit: Unit, columns: Columns, variants: Sequence[Variant]) -> Iterator[tuple[Variant, np.ndarray]]:
@@ -344,8 +346,8 @@ def search_known(source: UnitSource, first: Sequence[Variant]) -> SearchResult:
 
 def search_common(sources: Sequence[UnitSource]) -> Variant | None:
     """Find the first known variant that reproduces all given nodes, or return None if there is none."""
-    first, *others = map(_Search, sources) if sources else (None,)
-    return None if first is None else first.run_common(others)
+    first_search, *other_searches = map(_Search, sources) if sources else (None,)
+    return None if first_search is None else first_search.run_common(other_searches)
 
 
 def reproduces(source: UnitSource, variant: Variant) -> bool:
@@ -373,7 +375,7 @@ class _Search:
 
     def run(self, *, unknown: bool) -> SearchResult:
         """Try all known variants, and the unknown ones if none reproduces the node."""
-        for sums, variants in self._known().items():
+        for sums, variants in self._group_known_variants().items():
             if self._matching and products(self._unit) > OTHER_SUMS_MAX_PRODUCTS * len(self._source.batches[0]):
                 break
             if self._prepare(sums):
@@ -386,14 +388,18 @@ class _Search:
 
     def run_known(self, first: Sequence[Variant]) -> SearchResult:
         """Try known variants until one reproduces the node."""
-        groups = [*((variant.sums, [variant]) for variant in first), *self._known().items()]
+        groups = [*((variant.sums, [variant]) for variant in first), *self._group_known_variants().items()]
         fitting = (variant for sums, variants in groups for variant in self._fitting(sums, variants))
         self._matching += islice(fitting, 1)
         return self._result(ranked=False)
 
     def run_common(self, others: Sequence[_Search]) -> Variant | None:
         """Return the first known variant that reproduces this node and others."""
-        fitting = (variant for sums, variants in self._known().items() for variant in self._fitting(sums, variants))
+        fitting = (
+            variant
+            for sums, variants in self._group_known_variants().items()
+            for variant in self._fitting(sums, variants)
+        )
         return next((variant for variant in fitting if all(other.reproduces(variant) for other in others)), None)
 
     def reproduces(self, variant: Variant) -> bool:
@@ -405,16 +411,16 @@ class _Search:
 
         Batches of variants double in size. This is faster than choosing deciding elements if an early variant fits.
         """
-        if not self._elements or not self._accumulated(sums):
+        if not self._elements or not self._accumulate(sums):
             return
         columns, recorded = self._columns[sums], self._recorded
         trial_places = np.arange(0, recorded.size, max(1, recorded.size // _TRIAL_ELEMENTS))
-        trial_columns, expected, start = columns.take(trial_places), recorded[trial_places], 0
+        trial_columns, trial_codes, start = columns.take(trial_places), recorded[trial_places], 0
         untried = [variant for variant in variants if variant not in self._rates]
         while start < len(untried):
             for variant, codes in all_codes(self._unit, trial_columns, untried[start : 2 * start + 1]):
                 self._tried += 1
-                self._rates[variant] = rate = float(np.mean(same_values(codes, expected)))
+                self._rates[variant] = rate = float(np.mean(same_values(codes, trial_codes)))
                 if rate == 1.0 and all(
                     same_values(finish(unit, columns, variant), recorded).all()
                     for unit, columns, recorded in self._batches(sums, start=0)
@@ -422,7 +428,7 @@ class _Search:
                     yield variant
             start = 2 * start + 1
 
-    def _known(self) -> Mapping[HeavyPart, Sequence[Variant]]:
+    def _group_known_variants(self) -> Mapping[HeavyPart, Sequence[Variant]]:
         """Group the known variants by their heavy part. Empty for a node without elements."""
         groups: dict[HeavyPart, list[Variant]] = {}
         for variant in known_variants(self._unit) if self._elements else ():
@@ -436,13 +442,13 @@ class _Search:
 
     def _prepare(self, sums: HeavyPart) -> bool:
         """Accumulate the first sample and choose its deciding elements. Return whether that is possible."""
-        if not self._accumulated(sums):
+        if not self._accumulate(sums):
             return False
         if sums not in self._deciding:
             self._deciding[sums] = decisive(self._unit, self._columns[sums], self._recorded)
         return True
 
-    def _accumulated(self, sums: HeavyPart) -> bool:
+    def _accumulate(self, sums: HeavyPart) -> bool:
         """Compute a heavy part of the first sample. Return whether that is possible."""
         if sums in self._columns:
             return True
@@ -458,7 +464,14 @@ class _Search:
             hint = "; no attributes were recorded, such as pads and strides" if lacks_attributes else ""
             self._failure = f"the replay has shape {columns.shape}, but the recorded tensor has {recorded_shape}{hint}"
             return False
-        equal_columns = next((own for own in self._columns.values() if own.sums.columns == sums.columns), columns)
+        equal_columns = next(
+            (
+                computed_columns
+                for computed_columns in self._columns.values()
+                if computed_columns.sums.columns == sums.columns
+            ),
+            columns,
+        )
         self._columns[sums] = replace(
             columns, memo=equal_columns.memo
         )  # a memo is valid for equal columns, however they were summed
@@ -467,27 +480,27 @@ class _Search:
     def _try(self, sums: HeavyPart, variants: Sequence[Variant], *, rated: bool = True) -> None:
         """Try variants of one heavy part on the deciding elements, and variants that pass on all others."""
         deciding = self._deciding[sums]
-        expected = self._recorded[deciding.places]
+        deciding_codes = self._recorded[deciding.places]
         passing = []
         for variant, codes in all_codes(self._unit, self._columns[sums].take(deciding.places), variants):
-            rate = np.count_nonzero(same_values(codes, expected)) / expected.size
+            rate = np.count_nonzero(same_values(codes, deciding_codes)) / deciding_codes.size
             self._tried += rated
             if rated:
                 self._rates[variant] = rate
             if rate == 1.0:
                 passing.append(variant)
-        self._matching += self._verified(sums, passing)
+        self._matching += self._verify(sums, passing)
 
-    def _verified(self, sums: HeavyPart, variants: Sequence[Variant]) -> list[Variant]:
+    def _verify(self, sums: HeavyPart, variants: Sequence[Variant]) -> list[Variant]:
         """Return the variants that reproduce every recorded element of every sample."""
         remaining = list(variants)
         deciding: Decisive | None = self._deciding[sums]
         for unit, columns, recorded in self._batches(sums, start=0 if remaining else len(self._source.batches)):
             if deciding is None:
                 deciding = decisive(unit, columns, recorded)
-                expected = recorded[deciding.places]
+                deciding_codes = recorded[deciding.places]
                 trials = all_codes(unit, columns.take(deciding.places), remaining)
-                remaining = [variant for variant, codes in trials if same_values(codes, expected).all()]
+                remaining = [variant for variant, codes in trials if same_values(codes, deciding_codes).all()]
             remaining = [
                 v for v in remaining if deciding.settles(v) or same_values(finish(unit, columns, v), recorded).all()
             ]
@@ -514,23 +527,23 @@ class _Search:
         Returns:
             Deciding elements that the best known variant misses.
         """
-        sample = self._hardest(sums)
+        sample = self._find_hardest_sample(sums)
         if sample is None:
             return 0
         unit, columns, recorded, places, missed = sample
         trial_columns = columns.take(places)
-        expected = recorded[places]
+        trial_codes = recorded[places]
         untried = [variant for variant in programs(unit, sums) if variant not in self._rates]
         passing: list[Variant] = []
         for start in range(0, len(untried), _BATCH):
             trials = all_codes(unit, trial_columns, untried[start : start + _BATCH])
-            passing += [variant for variant, codes in trials if np.array_equal(codes, expected)]
-        other_endings = [other for variant in passing for other in endings(variant)]
+            passing += [variant for variant, codes in trials if np.array_equal(codes, trial_codes)]
+        other_endings = [other_ending for variant in passing for other_ending in endings(variant)]
         self._tried += len(untried) + len(other_endings)
         self._try(sums, [*passing, *other_endings], rated=False)
         return missed
 
-    def _hardest(self, sums: HeavyPart) -> tuple[Unit, Columns, np.ndarray, np.ndarray, int] | None:
+    def _find_hardest_sample(self, sums: HeavyPart) -> tuple[Unit, Columns, np.ndarray, np.ndarray, int] | None:
         """Find the first sample that the best known variant of given sums gets wrong.
 
         Returns:
@@ -554,8 +567,8 @@ class _Search:
                     np.abs(codes[places].astype(np.int64) * 2 - low - high) < (high - low) * UNSATURATED_RANGE_SHARE
                 )
                 places = places[is_unsaturated] if is_unsaturated.any() else places
-            wrong = codes[places] != recorded[places]
-            return unit, columns, recorded, telling(places, wrong), int(np.count_nonzero(wrong))
+            is_wrong = codes[places] != recorded[places]
+            return unit, columns, recorded, telling(places, is_wrong), int(np.count_nonzero(is_wrong))
         return None
 
     def _result(self, *, ranked: bool = True) -> SearchResult:
@@ -606,7 +619,7 @@ class _Search:
         """Return the share of elements that each variant reproduces, and the program inputs that it gets wrong."""
         all_variants = list(variants)
         right_counts = dict.fromkeys(all_variants, 0)
-        missed: dict[Variant, list[np.ndarray]] = {variant: [] for variant in all_variants}
+        missed_inputs: dict[Variant, list[np.ndarray]] = {variant: [] for variant in all_variants}
         for sums in dict.fromkeys(variant.sums for variant in all_variants):
             with_sums = [variant for variant in all_variants if variant.sums == sums]
             for unit, columns, recorded in self._batches(sums):
@@ -614,8 +627,8 @@ class _Search:
                     is_right = same_values(finish(unit, columns, variant), recorded)
                     right_counts[variant] += int(np.count_nonzero(is_right))
                     if not is_right.all():
-                        missed[variant].append(_inputs_at(unit, columns, np.flatnonzero(~is_right)[:_WITNESSES]))
-        return {variant: count / self._elements for variant, count in right_counts.items()}, missed
+                        missed_inputs[variant].append(_inputs_at(unit, columns, np.flatnonzero(~is_right)[:_WITNESSES]))
+        return {variant: count / self._elements for variant, count in right_counts.items()}, missed_inputs
 
 
 def _inputs_at(unit: Unit, columns: Columns, places: np.ndarray) -> np.ndarray:

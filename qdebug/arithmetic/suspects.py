@@ -79,23 +79,23 @@ class Suspect:
         if self.casts == ("", "sat"):
             return finish(self.unit, columns, variant).reshape(columns.shape)
         zero = out.zero_point.astype(np.int32)
-        wide = replace(out, dtype=np.dtype(np.int32), zero_point=zero, low=None, high=None, clamp=None)
+        wide_output = replace(out, dtype=np.dtype(np.int32), zero_point=zero, low=None, high=None, clamp=None)
         codes: np.ndarray = (
-            finish(replace(self.unit, out=wide), columns, variant).astype(np.int64).reshape(columns.shape)
+            finish(replace(self.unit, out=wide_output), columns, variant).astype(np.int64).reshape(columns.shape)
         )
-        before, after = self.casts
+        cast_before_zero_point, cast_after_zero_point = self.casts
         low, high = out.clamp or out.limits
-        if before:
-            codes = _cast_whole(codes - zero, before, out.dtype) + zero
-        if after == "wrap":
+        if cast_before_zero_point:
+            codes = _cast_whole(codes - zero, cast_before_zero_point, out.dtype) + zero
+        if cast_after_zero_point == "wrap":
             codes = _cast_whole(codes, "wrap", out.dtype)
         return np.asarray(np.clip(codes, low, high).astype(out.dtype))
 
 
-def _cast_whole(values: np.ndarray, how: str, dtype: np.dtype) -> np.ndarray:
+def _cast_whole(values: np.ndarray, cast: str, dtype: np.dtype) -> np.ndarray:
     """Cast whole numbers to a type, or to 16 bits with the same signedness, by saturating or wrapping."""
-    target = np.dtype(f"{dtype.kind}2") if how.endswith("16") else dtype
-    if how.startswith("wrap"):
+    target = np.dtype(f"{dtype.kind}2") if cast.endswith("16") else dtype
+    if cast.startswith("wrap"):
         return np.asarray(values.astype(target).astype(np.int64))
     return np.asarray(np.clip(values, np.iinfo(target).min, np.iinfo(target).max))
 
@@ -119,13 +119,13 @@ def suspects(unit: Unit) -> Iterator[Suspect]:
     yield from _zero_point_mistakes(unit)
     yield from _early_zero_point(unit)
     yield from _scale_mistakes(unit)
-    yield from _other_conventions(unit)
+    yield from _convention_mistakes(unit)
     yield from _padding_mistakes(unit)
     yield from _dilation_mistakes(unit)
     yield from _sign_mistakes(unit)
-    yield from _filter_layouts(unit)
-    yield from _short_sums(unit)
-    yield from _casts(unit)
+    yield from _filter_layout_mistakes(unit)
+    yield from _sum_width_mistakes(unit)
+    yield from _cast_mistakes(unit)
     yield from _late_writes(unit)
     yield from _table_mistakes(unit)
     if unit.out.clamp is not None:
@@ -164,7 +164,7 @@ def _clip_bounds(unit: Unit) -> Iterator[Suspect]:
             )
 
 
-def _casts(unit: Unit) -> Iterator[Suspect]:
+def _cast_mistakes(unit: Unit) -> Iterator[Suspect]:
     """Yield results that are cast to their type differently, or too early."""
     if unit.out.dtype.kind not in "iu":
         return
@@ -185,9 +185,9 @@ def _late_writes(unit: Unit) -> Iterator[Suspect]:
     if layout.channel is not None:
         names[layout.channel + 1] = layout.channel_name
     for axis, name in names.items():
-        for when, places in (("late", 1), ("early", -1)):
-            likely = f"each {name} is written one {name} {when}"
-            yield Suspect(name=f"{when} {name}", pattern="stale", likely=likely, unit=unit, late=(axis, places))
+        for timing, places in (("late", 1), ("early", -1)):
+            likely = f"each {name} is written one {name} {timing}"
+            yield Suspect(name=f"{timing} {name}", pattern="stale", likely=likely, unit=unit, late=(axis, places))
 
 
 def _bias_mistakes(unit: Unit) -> Iterator[Suspect]:
@@ -209,14 +209,20 @@ def _bias_mistakes(unit: Unit) -> Iterator[Suspect]:
     yield Suspect(name="no bias", pattern=pattern, likely="the bias is dropped", unit=replace(unit, bias=None))
     if bias.dtype.kind not in "iu":
         return
-    short = np.clip(bias, -(2**15), 2**15 - 1)
-    if np.any(short != bias):
+    clipped_bias = np.clip(bias, -(2**15), 2**15 - 1)
+    if np.any(clipped_bias != bias):
         yield Suspect(
-            name="short bias", pattern=pattern, likely="the bias is clipped to 16 bits", unit=replace(unit, bias=short)
+            name="short bias",
+            pattern=pattern,
+            likely="the bias is clipped to 16 bits",
+            unit=replace(unit, bias=clipped_bias),
         )
-    moved = np.roll(bias, 1)
+    shifted_bias = np.roll(bias, 1)
     yield Suspect(
-        name="moved bias", pattern=pattern, likely="the bias is shifted by one channel", unit=replace(unit, bias=moved)
+        name="moved bias",
+        pattern=pattern,
+        likely="the bias is shifted by one channel",
+        unit=replace(unit, bias=shifted_bias),
     )
 
 
@@ -284,7 +290,7 @@ def _zero_points_off_by_one(unit: Unit) -> Iterator[Suspect]:
             if not np.iinfo(code_dtype).min <= value <= np.iinfo(code_dtype).max:
                 continue
             neighbour = np.full_like(zero_array, value)
-            moved = (
+            mistaken_unit = (
                 replace(unit, out=replace(unit.out, zero_point=neighbour))
                 if dtype is not None
                 else _with_operand(unit, 0, replace(unit.operands[0], zero_point=neighbour))
@@ -293,7 +299,7 @@ def _zero_points_off_by_one(unit: Unit) -> Iterator[Suspect]:
                 name=f"{name} zero point {value - zero_point:+d}",
                 pattern="constant",
                 likely=f"the {name}'s zero point is {value}, not {zero_point}",
-                unit=moved,
+                unit=mistaken_unit,
             )
 
 
@@ -302,15 +308,15 @@ def _wrapped_to_8_bits(operand: Operand) -> Operand | None:
     if operand.codes.dtype.itemsize > 1:
         return None
     centred = operand.centred
-    short = centred.astype(np.int8)
-    if np.array_equal(short, centred):
+    wrapped_codes = centred.astype(np.int8)
+    if np.array_equal(wrapped_codes, centred):
         return None
-    return replace(operand, codes=short, zero_point=np.zeros(np.shape(operand.zero_point), np.int8))
+    return replace(operand, codes=wrapped_codes, zero_point=np.zeros(np.shape(operand.zero_point), np.int8))
 
 
 def _scale_mistakes(unit: Unit) -> Iterator[Suspect]:
     yield from _confused_operand_scales(unit)
-    yield from _missing_requantization(unit)
+    yield from _requantization_mistakes(unit)
     for position, operand in enumerate(unit.operands):
         scale = operand.scale
         if np.unique(scale).size < 2:
@@ -323,12 +329,12 @@ def _scale_mistakes(unit: Unit) -> Iterator[Suspect]:
             ("turned scale", flat[::-1], "the scales are read in reverse order"),
             *_scales_of_groups(unit, flat),
         ):
-            changed = replace(operand, scale=mistaken.reshape(scale.shape).copy())
+            mistaken_operand = replace(operand, scale=mistaken.reshape(scale.shape).copy())
             yield Suspect(
                 name=f"{name} {position}",
                 pattern="factor_per_channel",
                 likely=likely,
-                unit=_with_operand(unit, position, changed),
+                unit=_with_operand(unit, position, mistaken_operand),
             )
 
 
@@ -346,7 +352,7 @@ _MANY = 2
 """Minimum number of groups that can be confused."""
 
 
-def _missing_requantization(unit: Unit) -> Iterator[Suspect]:
+def _requantization_mistakes(unit: Unit) -> Iterator[Suspect]:
     """Yield results with the scale or zero point of the operand, or both, instead of the output's."""
     if len(unit.operands) != 1 or unit.out.dtype != unit.operands[0].codes.dtype or unit.out.dtype.kind not in "iu":
         return
@@ -354,13 +360,13 @@ def _missing_requantization(unit: Unit) -> Iterator[Suspect]:
     if out.scale.size != 1 or operand.scale.size != 1:
         return
     scale, zero = operand.scale.reshape(out.scale.shape), np.reshape(operand.zero_point, np.shape(out.zero_point))
-    for name, changed in (
+    for name, mistaken_fields in (
         ("scale and zero point", {"scale": scale, "zero_point": zero}),
         ("scale", {"scale": scale}),
         ("zero point", {"zero_point": zero}),
     ):
-        mistaken = replace(out, **changed)
-        if not any(np.array_equal(getattr(out, key), value) for key, value in changed.items()):
+        mistaken = replace(out, **mistaken_fields)
+        if not any(np.array_equal(getattr(out, key), value) for key, value in mistaken_fields.items()):
             likely = f"the result has the {name} of the operand, not of the output"
             yield Suspect(name=f"own {name}", pattern="factor", likely=likely, unit=replace(unit, out=mistaken))
 
@@ -381,7 +387,7 @@ def _confused_operand_scales(unit: Unit) -> Iterator[Suspect]:
         yield Suspect(name=name, pattern="factor", likely=likely, unit=replace(unit, operands=operands))
 
 
-def _other_conventions(unit: Unit) -> Iterator[Suspect]:
+def _convention_mistakes(unit: Unit) -> Iterator[Suspect]:
     """Yield scales and zero points in different conventions: an added offset, steps per unit."""
     sides = [operand for operand in unit.operands if operand.codes.dtype.kind in "iu"]
     if any(np.any(side.zero_point) for side in sides) or (unit.out.dtype.kind in "iu" and np.any(unit.out.zero_point)):
@@ -405,28 +411,28 @@ def _other_conventions(unit: Unit) -> Iterator[Suspect]:
 
 def _padding_mistakes(unit: Unit) -> Iterator[Suspect]:
     call = Call(inputs=(), attrs=unit.attrs)
-    counts = unit.kind == "average_pool" and call.integer("count_include_pad") and not call.integer("ceil_mode")
+    counts_padding = unit.kind == "average_pool" and call.integer("count_include_pad") and not call.integer("ceil_mode")
     pads = call.integers("pads") or ()
-    if not any(pads) or not (counts or (unit.kind == "conv" and not unit.transposed)):
+    if not any(pads) or not (counts_padding or (unit.kind == "conv" and not unit.transposed)):
         return
     x = unit.operands[0]
     half = len(pads) // 2
-    around = [(0, 0), (0, 0), *zip(pads[:half], pads[half:], strict=True)]
-    none: tuple[int, ...] = (0,) * len(pads)
+    extents = [(0, 0), (0, 0), *zip(pads[:half], pads[half:], strict=True)]
+    no_pads: tuple[int, ...] = (0,) * len(pads)
     if np.any(x.zero_point):
-        padded = replace(x, codes=np.pad(x.codes, around))
+        padded = replace(x, codes=np.pad(x.codes, extents))
         yield Suspect(
             name="zero padding",
             pattern="borders",
             likely="the padding holds code 0 instead of the zero point",
-            unit=replace(_with_operand(unit, 0, padded), attrs={**unit.attrs, "pads": none}),
+            unit=replace(_with_operand(unit, 0, padded), attrs={**unit.attrs, "pads": no_pads}),
         )
-    repeated = replace(x, codes=np.pad(x.codes, around, mode="edge"))
+    edge_padded = replace(x, codes=np.pad(x.codes, extents, mode="edge"))
     yield Suspect(
         name="edge padding",
         pattern="borders",
         likely="the padding repeats the outermost values",
-        unit=replace(_with_operand(unit, 0, repeated), attrs={**unit.attrs, "pads": none}),
+        unit=replace(_with_operand(unit, 0, edge_padded), attrs={**unit.attrs, "pads": no_pads}),
     )
     yield from _shifted_padding(unit, pads)
 
@@ -462,14 +468,14 @@ def _sign_mistakes(unit: Unit) -> Iterator[Suspect]:
             continue
         other_dtype = np.dtype(f"{'i' if dtype.kind == 'u' else 'u'}{dtype.itemsize}")
         zero_point = operand.zero_point.astype(np.int32)
-        away = f"the {name} operand's codes are off by half their range: {other_dtype} read as {dtype}"
-        for how, codes, likely in (
+        shift_text = f"the {name} operand's codes are off by half their range: {other_dtype} read as {dtype}"
+        for mistake_kind, codes, likely in (
             ("read", operand.codes.view(other_dtype), f"the {name} operand's {dtype} codes are read as {other_dtype}"),
-            ("moved", flip_sign_bit(operand.codes), away),
+            ("moved", flip_sign_bit(operand.codes), shift_text),
         ):
             mistaken = replace(operand, codes=codes, zero_point=zero_point)
             yield Suspect(
-                name=f"sign {how} {position}",
+                name=f"sign {mistake_kind} {position}",
                 pattern="signedness",
                 likely=likely,
                 unit=_with_operand(unit, position, mistaken),
@@ -486,10 +492,10 @@ def _table_mistakes(unit: Unit) -> Iterator[Suspect]:
     operand = unit.operands[0]
     codes, zero = operand.codes.astype(np.int64), operand.zero_point.astype(np.int64)
     low, high = limits(operand.codes.dtype)
-    for where, side_text in ((codes > zero, " for codes above real 0"), (codes < zero, " for codes below real 0")):
+    for is_on_side, side_text in ((codes > zero, " for codes above real 0"), (codes < zero, " for codes below real 0")):
         for step, direction in ((-1, "before"), (1, "after")):
-            moved = codes + step * where
-            table_codes = np.clip(moved, low, high).astype(operand.codes.dtype)
+            shifted_codes = codes + step * is_on_side
+            table_codes = np.clip(shifted_codes, low, high).astype(operand.codes.dtype)
             yield Suspect(
                 name=f"table {direction}{side_text}",
                 pattern="scattered",
@@ -512,7 +518,7 @@ def flip_sign_bit(codes: np.ndarray) -> np.ndarray:
     return np.asarray((unsigned ^ top).view(codes.dtype))
 
 
-def _filter_layouts(unit: Unit) -> Iterator[Suspect]:
+def _filter_layout_mistakes(unit: Unit) -> Iterator[Suspect]:
     """Yield filters that are read in a different memory layout."""
     if unit.kind != "conv" or unit.operands[1].codes.ndim != 4:
         return
@@ -527,7 +533,7 @@ def _filter_layouts(unit: Unit) -> Iterator[Suspect]:
             )
 
 
-def _short_sums(unit: Unit) -> Iterator[Suspect]:
+def _sum_width_mistakes(unit: Unit) -> Iterator[Suspect]:
     """Yield sums that are kept in 16 bits throughout."""
     if unit.kind not in ("conv", "linear") or unit.transposed or products(unit) > SEQUENTIAL_SUMS_MAX_PRODUCTS:
         return

@@ -91,13 +91,13 @@ class UnitSource:
         """
         return self.last.get(self.tensor, (place, *others), lambda: self._make(place, *others))
 
-    def _make(self, place: Place, *others: Place) -> Unit:
-        real = not_in_codes(self.node, self.recording.graph)
-        if real is not None:
-            raise KernelError(f"{real[0].upper()}{real[1:]}.")
+    def _make(self, place: Place, *further_places: Place) -> Unit:
+        reason = not_in_codes(self.node, self.recording.graph)
+        if reason is not None:
+            raise KernelError(f"{reason[0].upper()}{reason[1:]}.")
         names = [name for name in self.computed.inputs if name]
         try:
-            values = {name: self._load(name, place, *others) for name in dict.fromkeys(names)}
+            values = {name: self._load(name, place, *further_places) for name in dict.fromkeys(names)}
             unit = _unit_with_scales(self.recording, self.computed, values) or _unit_on_codes(
                 self.recording, self.computed, self.tensor, values
             )
@@ -105,9 +105,11 @@ class UnitSource:
             raise KernelError(f"The operands of node {self.node.name!r} do not fit it: {error}.") from error
         if unit is None:
             raise KernelError(_unknown_reason(self.recording, self.computed))
-        node, read = with_recorded_scale(self.computed, values, self.recording.graph.tensors)
-        with recorded_limits(self.recording, place, times=1 + len(others)):
-            refuse_large(node, [read[name] if name else None for name in node.inputs], self.recording.graph.opset)
+        node, completed_values = with_recorded_scale(self.computed, values, self.recording.graph.tensors)
+        with recorded_limits(self.recording, place, times=1 + len(further_places)):
+            refuse_large(
+                node, [completed_values[name] if name else None for name in node.inputs], self.recording.graph.opset
+            )
         quant = self.recording.graph.tensors[self.tensor].quant
         if quant is None or (quant.multiplier is None and quant.shift is None):
             return unit
@@ -127,11 +129,16 @@ class UnitSource:
         """Return a clause on a scale that makes the node incomputable, or None."""
         unit = self.unit(self.places[0])
         for position, operand in enumerate(unit.operands):
-            odd = operand.scale[~np.isfinite(operand.scale)]
-            if odd.size:
-                return f"a scale of {_ordinal(position)} is {odd.reshape(-1)[0]:g}, so nothing can be computed"
-        bad = unit.out.scale[~(np.isfinite(unit.out.scale) & (unit.out.scale > 0))]
-        return f"the scale of its output is {bad.reshape(-1)[0]:g}, so nothing can be computed" if bad.size else None
+            nonfinite_scales = operand.scale[~np.isfinite(operand.scale)]
+            if nonfinite_scales.size:
+                scale = nonfinite_scales.reshape(-1)[0]
+                return f"a scale of {_ordinal(position)} is {scale:g}, so nothing can be computed"
+        bad_scales = unit.out.scale[~(np.isfinite(unit.out.scale) & (unit.out.scale > 0))]
+        return (
+            f"the scale of its output is {bad_scales.reshape(-1)[0]:g}, so nothing can be computed"
+            if bad_scales.size
+            else None
+        )
 
     @property
     def void(self) -> str | None:
@@ -144,10 +151,10 @@ class UnitSource:
         """Load the recorded output of one sample and step, or of a batch, in the node's own layout."""
         return self._load(self.tensor, place, *others)
 
-    def _load(self, name: str, place: Place, *others: Place) -> np.ndarray:
-        if not others or self.recording.graph.is_constant(name):
+    def _load(self, name: str, place: Place, *further_places: Place) -> np.ndarray:
+        if not further_places or self.recording.graph.is_constant(name):
             return self.recording.load(name, *place)
-        return np.concatenate([self.recording.load(name, *each) for each in (place, *others)])
+        return np.concatenate([self.recording.load(name, *each) for each in (place, *further_places)])
 
     @cached_property
     def batches(self) -> tuple[tuple[Place, ...], ...]:
@@ -210,10 +217,10 @@ def _computed(unit: Unit) -> tuple[Columns, np.ndarray]:
     return columns, finish(unit, columns, variant).reshape(columns.shape)
 
 
-def _is_joined(joined: np.ndarray, first: np.ndarray, last: np.ndarray) -> bool:
+def _is_joined(candidate: np.ndarray, first: np.ndarray, last: np.ndarray) -> bool:
     if not first.ndim or first.shape[1:] != last.shape[1:]:
         return False
-    return np.array_equal(joined, np.concatenate([first, last]), equal_nan=joined.dtype.kind == "f")
+    return np.array_equal(candidate, np.concatenate([first, last]), equal_nan=candidate.dtype.kind == "f")
 
 
 def _ordinal(position: int) -> str:
@@ -334,9 +341,9 @@ def _unknown_reason(recording: Recording, node: Node) -> str:
         return "The recording does not say which operator computes it."
     if not has_kernel(node.op, node.domain):
         op_by_lowercase = {op.lower(): op for op in operators.names_where(lambda row: row.unit)}
-        near = get_close_matches(re.sub("[^a-z]", "", node.op.lower()), op_by_lowercase, n=1, cutoff=0.7)
+        near_names = get_close_matches(re.sub("[^a-z]", "", node.op.lower()), op_by_lowercase, n=1, cutoff=0.7)
         synonym = operators.named(node.op)
-        onnx_op = synonym.name if synonym.unit else (op_by_lowercase[near[0]] if near else None)
+        onnx_op = synonym.name if synonym.unit else (op_by_lowercase[near_names[0]] if near_names else None)
         hint = f"; ONNX has {onnx_op}" if onnx_op else ""
         return f"No quantized arithmetic is known for the operator {node.op}{hint}."
     if not any(node.inputs):

@@ -58,13 +58,13 @@ def vector_tail(source: UnitSource, places: Sequence[Place], variants: Iterable[
     wrong_masks: dict[Variant, np.ndarray] = {}
     for sums, with_sums in _by_sums(variants).items():
         wrong_masks |= _wrong_elements(units, recorded, sums, with_sums)
-    for where, mask in _remainders(units[0], source.codes(places[0]).shape):
-        left_over = channels_first(mask, units[0])
-        bodies = [variant for variant, missed in wrong_masks.items() if not missed[:, ~left_over].any()]
-        tails = [variant for variant, missed in wrong_masks.items() if not missed[:, left_over].any()]
+    for place_text, mask in _remainders(units[0], source.codes(places[0]).shape):
+        is_remainder = channels_first(mask, units[0])
+        bodies = [variant for variant, missed in wrong_masks.items() if not missed[:, ~is_remainder].any()]
+        tails = [variant for variant, missed in wrong_masks.items() if not missed[:, is_remainder].any()]
         count = int(np.count_nonzero(wrong_masks[bodies[0]])) if bodies else 0
         if tails and count >= UNKNOWN_PROGRAM_MIN_ELEMENTS:  # fewer may fit one of many arithmetics by chance
-            return VectorTail(bodies[0], tails[0], where, count)
+            return VectorTail(bodies[0], tails[0], place_text, count)
     return None
 
 

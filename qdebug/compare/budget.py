@@ -350,14 +350,14 @@ def budget_of_output(
         share_out: Distributes the replays to workers, or None to run them in this process.
         kept: Results of earlier replays, which are reused and extended. None to store nothing.
     """
-    recorded = recorded_places(graphs.replays.ref.recording, graphs.replays.be.recording, output)
-    places = [place for place in recorded if places is None or place in places]
+    common_places = recorded_places(graphs.replays.ref.recording, graphs.replays.be.recording, output)
+    places = [place for place in common_places if places is None or place in places]
     entries = above_output(graphs, plan, output)
     task = partial(BudgetTask, output=output)
     runner = _TaskRunner(
         share_out or _InThisProcess(graphs, output), {} if kept is None else kept, progress or _ignore_progress
     )
-    measured = list(runner.run([task(place=place, sizes=entries) for place in places]))
+    all_powers = list(runner.run([task(place=place, sizes=entries) for place in places]))
     sums = runner.sums
     base = OutputBudget(
         output=output.tensor,
@@ -369,8 +369,8 @@ def budget_of_output(
     )
     if not sums.error or not math.isfinite(sums.error):
         return base
-    nodes_above = _classified(
-        entries, measured, table, share_reaching(graphs.replays.be.recording.graph, output.tensor, table), least
+    nodes_above = _classify(
+        entries, all_powers, table, share_reaching(graphs.replays.be.recording.graph, output.tensor, table), least
     )
     replays = list(
         runner.run([task(place=place, alone=item) for place in places for item in _in_chunks(nodes_above.alone)])
@@ -419,25 +419,25 @@ class _AboveOutput:
     stopped: Mapping[str, str] = field(default_factory=dict)
 
 
-def _classified(
+def _classify(
     entries: Sequence[PlannedNode],
-    measured: Sequence[BudgetPowers],
+    all_powers: Sequence[BudgetPowers],
     table: ResultTable,
     reaches: Mapping[str, float],
-    least: float,
+    min_share: float,
 ) -> _AboveOutput:
     """Separate nodes whose own error is known from others, and select those whose estimated share may be large."""
-    unknown = {node: reason for powers in reversed(measured) for node, reason in powers.unknown.items()}
+    unknown = {node: reason for powers in reversed(all_powers) for node, reason in powers.unknown.items()}
     estimates = dict[str, float]()
     for entry in entries:
         carried = float(table.carried[table.rows[entry.tensor]])
-        size = max((powers.sizes.get(entry.tensor, 0.0) for powers in measured), default=0.0)
+        size = max((powers.sizes.get(entry.tensor, 0.0) for powers in all_powers), default=0.0)
         if size:
             ratio = size / carried if carried else math.inf
             estimates[entry.tensor] = ratio**2 * reaches.get(entry.tensor, 1.0)
-    known = [entry for entry in entries if entry.tensor in estimates and entry.node not in unknown]
-    alone = [powers for powers in known if not estimates[powers.tensor] < _PRUNED * least]
-    return _AboveOutput(known=known, alone=alone, unknown=unknown)
+    known_entries = [entry for entry in entries if entry.tensor in estimates and entry.node not in unknown]
+    entries_to_replay = [powers for powers in known_entries if not estimates[powers.tensor] < _PRUNED * min_share]
+    return _AboveOutput(known=known_entries, alone=entries_to_replay, unknown=unknown)
 
 
 def share_reaching(graph: Graph, output: str, table: ResultTable) -> Mapping[str, float]:
@@ -490,11 +490,11 @@ def _with_shares(
     below_share = sums.share(*_SMALL)
     if below_share is None:  # the share of nodes that were not replayed alone is unknown
         small = [entry for entry in small if entry in nodes_above.alone]
-    shown = {entry.tensor for entry in (*large, *small)}
+    listed_tensors = {entry.tensor for entry in (*large, *small)}
     unreplayed = {
         entry.node: nodes_above.stopped.get(entry.node, "the combined effect of the small errors cannot be replayed")
         for entry in nodes_above.known
-        if entry.tensor not in shown
+        if entry.tensor not in listed_tensors
     }
     return replace(
         base,
@@ -510,5 +510,5 @@ def _with_shares(
 
 def above_output(graphs: GraphCheck, plan: Sequence[PlannedNode], output: PlannedNode) -> list[PlannedNode]:
     """List the compared tensors that an output depends on."""
-    above = upstream(graphs.replays.be.recording.graph, (output.tensor,))
-    return [entry for entry in plan if entry.tensor in above and entry.op != "Input"]
+    upstream_tensors = upstream(graphs.replays.be.recording.graph, (output.tensor,))
+    return [entry for entry in plan if entry.tensor in upstream_tensors and entry.op != "Input"]

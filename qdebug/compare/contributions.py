@@ -95,19 +95,19 @@ def contributions(
     reaches = share_reaching(graphs.replays.be.recording.graph, output.tensor, table)
     estimates, unknown = _estimates(above_output(graphs, plan, output), table, reaches, probe, why)
     estimates.sort(key=lambda each: (each.entry.tensor not in always, -each.share))
-    wanted = _wanted(estimates, always, replayed)
-    work = ((each, len(places) * probe.work(each)) for each in wanted)
-    chosen = _affordable(work, probe.allowed if most is None else most)
-    if len(chosen) < len(estimates):
+    entries_to_replay = _worth_replaying(estimates, always, replayed)
+    work = ((each, len(places) * probe.work(each)) for each in entries_to_replay)
+    affordable_entries = _affordable(work, probe.allowed if most is None else most)
+    if len(affordable_entries) < len(estimates):
         why[_TOO_MUCH] = None
     replays = _OutputReplays(graphs=graphs, output=output, places=places, part=part, why=why)
-    powers = replays.alone(chosen)
+    powers = replays.alone(affordable_entries)
     at_output = math.sqrt(powers.error / powers.signal) if powers.signal else math.inf
     nodes = [_contributor(each, output, powers, at_output) for each in estimates]
     ordered = tuple(sorted(nodes, key=lambda each: (each.how != "exact", each.sqnr_db)))
     entries = {each.entry.tensor: each.entry for each in estimates}
-    first = [entries[each.tensor] for each in ordered if each.how == "exact"][:CONTRIBUTORS_NAMED]
-    together = replays.together(first, powers)
+    leading_entries = [entries[each.tensor] for each in ordered if each.how == "exact"][:CONTRIBUTORS_NAMED]
+    together = replays.together(leading_entries, powers)
     return Contributions(nodes=ordered, unknown=unknown, why=tuple(why), together=together)
 
 
@@ -119,14 +119,16 @@ def _estimates(
     why: dict[str, None],
 ) -> tuple[list[_Estimate], int]:
     """Return the estimated contribution of each node, and the number of nodes without an estimate."""
-    own = table.relative("introduced")
+    relative_errors = table.relative("introduced")
     estimates, unknown = list[_Estimate](), 0
     for entry in entries:
         checkpoint()
         row = table.rows[entry.tensor]
         carried, introduced = float(table.carried[row]), table[row].introduced
-        finite: float | str = NOT_FINITE if introduced is not None and introduced.nonfinite else float(own[row])
-        size = probe.size(entry) if introduced is None else finite
+        known_size: float | str = (
+            NOT_FINITE if introduced is not None and introduced.nonfinite else float(relative_errors[row])
+        )
+        size = probe.size(entry) if introduced is None else known_size
         if isinstance(size, str) or not math.isfinite(carried):
             unknown += 1
             is_other_reason = isinstance(size, str) and size != NOT_FINITE
@@ -137,22 +139,22 @@ def _estimates(
     return estimates, unknown
 
 
-def _wanted(estimates: Sequence[_Estimate], always: Collection[str], most: int | None) -> list[PlannedNode]:
+def _worth_replaying(estimates: Sequence[_Estimate], always: Collection[str], limit: int | None) -> list[PlannedNode]:
     """Return the nodes worth replaying: those always wanted, and those with a substantial estimate."""
     considerable = sum(each.entry.tensor in always or each.share >= CONTRIBUTION_MIN_SHARE for each in estimates)
-    count = len(estimates) if most is None else min(most, max(considerable, CONTRIBUTORS_NAMED))
+    count = len(estimates) if limit is None else min(limit, max(considerable, CONTRIBUTORS_NAMED))
     return [each.entry for each in estimates[:count]]
 
 
-def _affordable(work: Iterable[tuple[PlannedNode, float]], most: float) -> list[PlannedNode]:
+def _affordable(work: Iterable[tuple[PlannedNode, float]], work_left: float) -> list[PlannedNode]:
     """Return the entries that fit into the work limit, in order. An entry that does not fit is skipped."""
-    chosen = list[PlannedNode]()
+    entries = list[PlannedNode]()
     for entry, cost in work:
         checkpoint()
-        if cost <= most:
-            most -= cost
-            chosen.append(entry)
-    return chosen
+        if cost <= work_left:
+            work_left -= cost
+            entries.append(entry)
+    return entries
 
 
 @dataclass(slots=True, kw_only=True)
@@ -173,18 +175,22 @@ class _OutputReplays:
     part: JoinedPart | None
     why: dict[str, None]
 
-    def alone(self, chosen: Sequence[PlannedNode]) -> _Powers:
+    def alone(self, entries: Sequence[PlannedNode]) -> _Powers:
         """Replay the own error of each tensor individually."""
         powers = _Powers()
         for place in self.places:
             checkpoint()
             replay = ErrorReplay(self.graphs, self.output, place)
-            expected = replay.signal
-            powers.signal += finite_norm(expected if self.part is None else self.part.of(expected)) ** 2
-            powers.error += self._between(expected, replay.recorded)
-            for entry, replayed in zip(chosen, replay.outputs([[(entry, None)] for entry in chosen]), strict=True):
-                powers.made[entry.tensor] = powers.made.get(entry.tensor, 0.0) + self._power(replayed, expected)
-        if not powers.signal and chosen:
+            reference_output = replay.signal
+            powers.signal += finite_norm(reference_output if self.part is None else self.part.of(reference_output)) ** 2
+            powers.error += self._difference_power(reference_output, replay.recorded)
+            for entry, replayed_output in zip(
+                entries, replay.outputs([[(entry, None)] for entry in entries]), strict=True
+            ):
+                powers.made[entry.tensor] = powers.made.get(entry.tensor, 0.0) + self._power(
+                    replayed_output, reference_output
+                )
+        if not powers.signal and entries:
             self.why["the reference's output is all zero, so no SQNR is defined"] = None
             powers.made = dict.fromkeys(powers.made, math.nan)
         return powers
@@ -193,49 +199,53 @@ class _OutputReplays:
         """Replay the own errors of several tensors together, or return None if that fails."""
         if not first:
             return None
-        made = left = 0.0
+        joint_power = remaining_power = 0.0
         for place in self.places:
             checkpoint()
             replay = ErrorReplay(self.graphs, self.output, place)
             result = replay.output(first)
-            made += self._power(result, replay.signal)
+            joint_power += self._power(result, replay.signal)
             if result.values is not None:
-                left += self._between(replay.recorded, result.values)
-        if not (math.isfinite(made) and math.isfinite(left)):
+                remaining_power += self._difference_power(replay.recorded, result.values)
+        if not (math.isfinite(joint_power) and math.isfinite(remaining_power)):
             return None
         return Together(
             nodes=tuple(each.node for each in first),
-            sqnr_db=powers.sqnr_db(made),
-            without_db=powers.sqnr_db(left),
-            left=left / powers.error if powers.error else None,
+            sqnr_db=powers.sqnr_db(joint_power),
+            without_db=powers.sqnr_db(remaining_power),
+            left=remaining_power / powers.error if powers.error else None,
         )
 
-    def _between(self, first: np.ndarray, second: np.ndarray) -> float:
+    def _difference_power(self, first: np.ndarray, second: np.ndarray) -> float:
         """Return the power of the difference between two outputs, in the part under consideration."""
         error = difference(first, second.reshape(first.shape))
         return norm(error if self.part is None else self.part.of(error)) ** 2
 
-    def _power(self, replayed: Replayed, expected: np.ndarray) -> float:
+    def _power(self, replayed_output: Replayed, reference_output: np.ndarray) -> float:
         """Return the error power of a replayed output. If it is not finite, return NaN and note the reason."""
-        power = math.nan if replayed.values is None else self._between(expected, replayed.values)
-        if replayed.values is not None and not math.isfinite(power):
+        power = (
+            math.nan
+            if replayed_output.values is None
+            else self._difference_power(reference_output, replayed_output.values)
+        )
+        if replayed_output.values is not None and not math.isfinite(power):
             self.why["an error makes the output NaN or infinite"] = None
-        elif replayed.reason:
-            self.why[replayed.reason] = None
+        elif replayed_output.reason:
+            self.why[replayed_output.reason] = None
         return power if math.isfinite(power) else math.nan
 
 
 def _contributor(estimate: _Estimate, output: PlannedNode, powers: _Powers, at_output: float) -> Contributor:
     power = powers.made.get(estimate.entry.tensor, math.nan)
-    exact = math.isfinite(power)
+    is_exact = math.isfinite(power)
     bound = estimate.ratio * at_output
-    level = powers.sqnr_db(power) if exact else -20 * math.log10(bound) if bound else math.inf
-    share = (power / powers.error if powers.error else None) if exact else None
+    level = powers.sqnr_db(power) if is_exact else -20 * math.log10(bound) if bound else math.inf
+    share = (power / powers.error if powers.error else None) if is_exact else None
     return Contributor(
         node=estimate.entry.node,
         tensor=estimate.entry.tensor,
         output=output.tensor,
         sqnr_db=level,
-        how="exact" if exact else "bounded",
+        how="exact" if is_exact else "bounded",
         share=share if share is None or math.isfinite(share) else None,
     )

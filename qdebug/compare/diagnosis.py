@@ -43,11 +43,11 @@ class _Parts:
     def of(cls, node: NodeResult) -> _Parts | None:
         """Split a node's own error into its parts, or return None if the error is unknown."""
         constants, arithmetic, clipping = (_power(part) for part in (node.constants, node.arithmetic, node.clipping))
-        whole = constants + arithmetic
-        if not whole or not math.isfinite(whole):
+        total = constants + arithmetic
+        if not total or not math.isfinite(total):
             return None
         clipped = min(clipping, arithmetic)
-        return cls(constants=constants / whole, clipping=clipped / whole, rounding=(arithmetic - clipped) / whole)
+        return cls(constants=constants / total, clipping=clipped / total, rounding=(arithmetic - clipped) / total)
 
 
 def _power(stats: object) -> float:
@@ -106,8 +106,12 @@ def diagnosed(
     elif table.beyond.any():
         faults = maker.one_of_each_node(_with_causes(_failing_nodes(result, table, graph), cause))
         entries = [_with_path(entry, result) for entry in maker.grouped(faults)]
-        named = {entry.tensor for entry in entries}
-        costs = [maker.of_cost(node) for node in table.nodes if cost_of(node) is not None and node.tensor not in named]
+        diagnosed_tensors = {entry.tensor for entry in entries}
+        costs = [
+            maker.of_cost(node)
+            for node in table.nodes
+            if cost_of(node) is not None and node.tensor not in diagnosed_tensors
+        ]
         entries = _by_share([*entries, *costs[:DIAGNOSED_NODES]], result)
     elif result.status is Status.ACCUMULATED:
         entries = maker.of_costs(result)
@@ -125,18 +129,22 @@ def _failing_nodes(result: RunComparison, table: ResultTable, graph: Graph) -> l
     count, because it may fail due to an upstream fault.
     """
     failing: list[tuple[NodeResult, Finding]] = []
-    below: set[str] = set()
+    downstream_tensors: set[str] = set()
     first_nonfinite = None if result.verdict.nonfinite is None else result.verdict.nonfinite.row
     for row in np.flatnonzero(table.beyond).tolist():
         node = table[row]
         finding = _main_finding(node)
         if finding is None or (node.status is Status.NONFINITE and first_nonfinite not in (None, row)):
             continue
-        if finding.kind is FindingKind.ERROR and node.judged_by is not JudgedBy.REPLAY and node.tensor in below:
+        if (
+            finding.kind is FindingKind.ERROR
+            and node.judged_by is not JudgedBy.REPLAY
+            and node.tensor in downstream_tensors
+        ):
             continue
         failing.append((node, finding))
-        if node.tensor not in below:
-            below |= downstream(graph, (node.tensor,))
+        if node.tensor not in downstream_tensors:
+            downstream_tensors |= downstream(graph, (node.tensor,))
     if not failing:  # only a limit set by the user fails here
         failing = [
             (node, finding) for node in table.nodes if is_beyond(node) and (finding := _main_finding(node)) is not None
@@ -219,8 +227,8 @@ class _DiagnosisMaker:
         shares_of_members = [self._shares.get(node.tensor) for node, _ in members]
         at = max(range(len(members)), key=lambda at: (shares_of_members[at] or 0.0, -at))
         node, finding = members[at]
-        others = [member_finding.node for other, (_, member_finding) in enumerate(members) if other != at]
-        why = finding.sentence + (f"; the same at {_names_text(others)}" if others else "")
+        other_nodes = [member_finding.node for position, (_, member_finding) in enumerate(members) if position != at]
+        why = finding.sentence + (f"; the same at {_names_text(other_nodes)}" if other_nodes else "")
         entry = self._of_node(node, fault, why, finding)
         nodes = dict.fromkeys([entry.node, *(member_finding.node for _, member_finding in members)])
         shares = [share for share in shares_of_members if share is not None]
@@ -235,10 +243,10 @@ class _DiagnosisMaker:
         costs = [node for node in self._of.nodes if cost_of(node) is not None]
         exact = [entry for entry in self._known if entry.how == "exact" and entry.share]
         nodes = [self._of[self._of.rows[entry.tensor]] for entry in exact[:DIAGNOSED_NODES]]
-        named = {node.tensor for node in nodes}
+        exact_tensors = {node.tensor for node in nodes}
         origin = [node for node in costs if result.origin in (node.node, blamed(node))]
-        others = {node.tensor: node for node in [*origin, *costs] if node.tensor not in named}
-        nodes += [*others.values()][: DIAGNOSED_NODES - len(nodes)]
+        other_nodes = {node.tensor: node for node in [*origin, *costs] if node.tensor not in exact_tensors}
+        nodes += [*other_nodes.values()][: DIAGNOSED_NODES - len(nodes)]
         return [self.of_cost(node) for node in nodes]
 
     def of_cost(self, node: NodeResult) -> Diagnosis:
@@ -313,8 +321,8 @@ def _is_unnamed(node: Node) -> bool:
 
 def _names_text(nodes: Sequence[str]) -> str:
     """Quote one or two names, and count the rest."""
-    first, more = " and ".join(map(repr, nodes[:2])), len(nodes) - 2
-    return first + (f" and {plural(more, 'more node')}" if more > 0 else "")
+    quoted_names, rest_count = " and ".join(map(repr, nodes[:2])), len(nodes) - 2
+    return quoted_names + (f" and {plural(rest_count, 'more node')}" if rest_count > 0 else "")
 
 
 def _sqnr_of(node: NodeResult) -> float | None:
@@ -329,14 +337,14 @@ def _parts_text(node: NodeResult, parts: _Parts) -> str:
         "clipping": parts.clipping,
         rounding: parts.rounding,
     }
-    part = max(shares, key=shares.__getitem__)
+    part_text = max(shares, key=shares.__getitem__)
     rails = node.saturation
-    if part == "clipping" and rails is not None and rails.clipped:
-        part = f"clipping of {rails.clipped} of {plural(rails.total, 'value')}"
+    if part_text == "clipping" and rails is not None and rails.clipped:
+        part_text = f"clipping of {rails.clipped} of {plural(rails.total, 'value')}"
     share = max(shares.values())
-    own = None if node.introduced is None else node.introduced.sqnr_db
-    level = "" if own is None else f"; its own error leaves {own:.1f} dB"
-    return f"{part}{_share_text(share)}{level}"
+    own_sqnr = None if node.introduced is None else node.introduced.sqnr_db
+    level = "" if own_sqnr is None else f"; its own error leaves {own_sqnr:.1f} dB"
+    return f"{part_text}{_share_text(share)}{level}"
 
 
 def _share_text(share: float) -> str:
@@ -349,27 +357,27 @@ def _with_causes(
     faults: Sequence[tuple[NodeResult, Finding]], cause: Callable[[NodeResult], str | None] | None
 ) -> list[tuple[NodeResult, Finding]]:
     """Return failing nodes. The first few unexplained ones get the cause found by a search."""
-    explained, searches_left = list[tuple[NodeResult, Finding]](), CAUSES_SOUGHT
+    results, searches_left = list[tuple[NodeResult, Finding]](), CAUSES_SOUGHT
     for node, finding in faults:
-        unexplained = finding.kind is FindingKind.ARITHMETIC and finding.role is FindingRole.BREACH
+        is_unexplained = finding.kind is FindingKind.ARITHMETIC and finding.role is FindingRole.BREACH
         cause_text = None
-        if unexplained and node.status is Status.DIVERGED and cause is not None and searches_left:
+        if is_unexplained and node.status is Status.DIVERGED and cause is not None and searches_left:
             cause_text, searches_left = cause(node), searches_left - 1
         if cause_text is None:
-            explained.append((node, finding))
+            results.append((node, finding))
         else:
-            explained.append(
+            results.append(
                 (node, replace(finding, role=FindingRole.CAUSE, sentence=f"{cause_text}; {finding.sentence}"))
             )
-    return explained
+    return results
 
 
 def _with_path(fault: Diagnosis, result: RunComparison) -> Diagnosis:
     """Return a fault with the path that its NaN or infinity takes."""
     if not result.verdict.way_on or fault.kind is not FindingKind.NONFINITE:
         return fault
-    _, is_repeated, rest = result.verdict.way_on.partition(f"{fault.why}.")  # drop the repeated sentence
-    return replace(fault, why=f"{fault.why}. {(rest if is_repeated else result.verdict.way_on).strip()}")
+    _, is_repeated, remainder = result.verdict.way_on.partition(f"{fault.why}.")  # drop the repeated sentence
+    return replace(fault, why=f"{fault.why}. {(remainder if is_repeated else result.verdict.way_on).strip()}")
 
 
 def _by_share(faults: list[Diagnosis], result: RunComparison) -> list[Diagnosis]:
@@ -386,28 +394,27 @@ def _ruled_out(result: RunComparison, table: ResultTable, faults: Sequence[Diagn
     """Yield the kinds of faults that replays or hashes prove absent."""
     present = {fault.fault for fault in faults}
     reproducible = [node for node in table.nodes if node.reproduced is not None]
-    right = sum(node.reproduced is True for node in reproducible)
-    if FaultClass.KERNEL not in present and reproducible and right == len(reproducible):
+    reproduced_count = sum(node.reproduced is True for node in reproducible)
+    if FaultClass.KERNEL not in present and reproducible and reproduced_count == len(reproducible):
         count = len(reproducible)
         sentence = (
             f"{count} of {count} quantized nodes {agreeing(count, 'match')} a known runtime's arithmetic bit for bit"
         )
         yield RuledOut(fault=FaultClass.KERNEL, sentence=sentence)
-    replayed = [node for node in table.nodes if node.judged_by is JudgedBy.REPLAY]
-    others = [node for node in replayed if node.reproduced is None]
-    if FaultClass.KERNEL not in present and others and not any(is_beyond(node) for node in table.nodes):
-        yield RuledOut(
-            fault=FaultClass.KERNEL,
-            sentence=f"{plural(len(others), 'other node')} {agreeing(len(others), 'match')} a replay within rounding",
-        )
-    if FaultClass.MODEL not in present and replayed and not table.declared.any():
+    replayed_nodes = [node for node in table.nodes if node.judged_by is JudgedBy.REPLAY]
+    unsearched_nodes = [node for node in replayed_nodes if node.reproduced is None]
+    if FaultClass.KERNEL not in present and unsearched_nodes and not any(is_beyond(node) for node in table.nodes):
+        count = len(unsearched_nodes)
+        sentence = f"{plural(count, 'other node')} {agreeing(count, 'match')} a replay within rounding"
+        yield RuledOut(fault=FaultClass.KERNEL, sentence=sentence)
+    if FaultClass.MODEL not in present and replayed_nodes and not table.declared.any():
         yield RuledOut(
             fault=FaultClass.MODEL,
-            sentence=f"the graphs agree at {plural(len(replayed), 'node')}, except for rounded weights",
+            sentence=f"the graphs agree at {plural(len(replayed_nodes), 'node')}, except for rounded weights",
         )
-    measured = [node.metrics for node in table.nodes if node.metrics is not None]
-    if FaultClass.NUMERIC not in present and measured and not any(stats.nonfinite for stats in measured):
+    all_stats = [node.metrics for node in table.nodes if node.metrics is not None]
+    if FaultClass.NUMERIC not in present and all_stats and not any(stats.nonfinite for stats in all_stats):
         yield RuledOut(fault=FaultClass.NUMERIC, sentence="no NaN or infinity in one run only")
-    both = (result.reference.fidelity, result.backend.fidelity)
-    if FaultClass.RECORDING not in present and both == (Fidelity.BIT_EQUAL, Fidelity.BIT_EQUAL):
+    fidelities = (result.reference.fidelity, result.backend.fidelity)
+    if FaultClass.RECORDING not in present and fidelities == (Fidelity.BIT_EQUAL, Fidelity.BIT_EQUAL):
         yield RuledOut(fault=FaultClass.RECORDING, sentence="the outputs of both runs are bit-equal to plain runs")

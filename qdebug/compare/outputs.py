@@ -32,19 +32,19 @@ def short_outputs(of: ResultTable, graph: Graph, limits: Limits) -> list[NodeRes
     floor, rules = limits.output_sqnr_in_force, RuleFinder(limits.rules)
     if floor is None or (of.breaking if limits.min_output_sqnr is None else of.beyond).any():
         return []
-    found: list[tuple[float, NodeResult]] = []
+    outputs_below: list[tuple[float, NodeResult]] = []
     for row in of.rows_of(graph.outputs):
         node = of[row]
         info = graph.tensors[node.tensor]
-        whole = node.quant is None and info.dtype is not None and (is_integer(info.dtype) or info.dtype == "bool")
-        ruled = limits.min_output_sqnr is None and rules.find(node) is not None
+        is_integral = node.quant is None and info.dtype is not None and (is_integer(info.dtype) or info.dtype == "bool")
+        has_rule = limits.min_output_sqnr is None and rules.find(node) is not None
         level = None if node.metrics is None else node.metrics.sqnr_db
-        part = lost_part(node)
-        if level is not None and part is not None and part.amount is not None:
-            level = min(level, part.amount)
-        if level is not None and level < floor and not (whole or ruled or is_excused(node)):
-            found.append((level, node))
-    return [node for _, node in sorted(found, key=lambda each: each[0])]
+        lost = lost_part(node)
+        if level is not None and lost is not None and lost.amount is not None:
+            level = min(level, lost.amount)
+        if level is not None and level < floor and not (is_integral or has_rule or is_excused(node)):
+            outputs_below.append((level, node))
+    return [node for _, node in sorted(outputs_below, key=lambda each: each[0])]
 
 
 def costs_that_count(of: ResultTable, graph: Graph, limits: Limits, short: Sequence[NodeResult]) -> list[NodeResult]:
@@ -71,9 +71,9 @@ def costs_that_count(of: ResultTable, graph: Graph, limits: Limits, short: Seque
     ]
     if not costs:
         return []
-    judged = [of[row].tensor for row in of.rows_of(graph.outputs) if of[row].metrics is not None]
-    above = upstream(graph, [node.tensor for node in short] or judged)
-    return [node for node in costs if (node.tensor in above) is bool(short)]
+    judged_outputs = [of[row].tensor for row in of.rows_of(graph.outputs) if of[row].metrics is not None]
+    upstream_tensors = upstream(graph, [node.tensor for node in short] or judged_outputs)
+    return [node for node in costs if (node.tensor in upstream_tensors) is bool(short)]
 
 
 def beyond_by_its_arithmetic(sole: NodeResult, output: NodeResult) -> NodeResult | None:
@@ -89,15 +89,17 @@ def beyond_by_its_arithmetic(sole: NodeResult, output: NodeResult) -> NodeResult
     if cost is None or cost.kind is not FindingKind.ARITHMETIC:
         return None
     level = None if output.metrics is None else output.metrics.sqnr_db
-    said = cost.sentence
+    sentence = cost.sentence
     if level is not None:
-        said += f"; this makes nearly all of the error of the output {output.tensor!r} (SQNR {level:.3g} dB)"
-    found = replace(cost, role=FindingRole.BREACH, sentence=said)
+        sentence += f"; this makes nearly all of the error of the output {output.tensor!r} (SQNR {level:.3g} dB)"
+    breach = replace(cost, role=FindingRole.BREACH, sentence=sentence)
     samples = [replace(each, status=Status.DIVERGED) if each.max_abs else each for each in sole.samples]
-    others = (each for each in sole.findings if each is not cost)
-    return replace(sole, status=Status.DIVERGED, reason=said, findings=(found, *others), samples=tuple(samples))
+    other_findings = (each for each in sole.findings if each is not cost)
+    return replace(
+        sole, status=Status.DIVERGED, reason=sentence, findings=(breach, *other_findings), samples=tuple(samples)
+    )
 
 
 def lost_part(output: NodeResult) -> Finding | None:
     """Return the finding that a part of an output exceeds the limit of outputs, or None."""
-    return next((found for found in output.findings if found.role is FindingRole.OUTPUT), None)
+    return next((finding for finding in output.findings if finding.role is FindingRole.OUTPUT), None)

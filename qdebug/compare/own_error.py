@@ -111,13 +111,15 @@ def own_parts(graphs: GraphCheck, entry: PlannedNode, place: tuple[int, int]) ->
         stages = [on_grid(replay_own(backend, entry.pair, check.segment, expected.shape, place), codes)]
         has_own_codes = False
     else:
-        stored = backend.load(entry.tensor, *place)
+        recorded_values = backend.load(entry.tensor, *place)
         replayed = replay(backend, check.node, entry.tensor, place)
-        if not same_elements(replayed.shape, stored.shape):
-            raise KernelError(f"The replay has shape {replayed.shape}, but the recorded tensor has {stored.shape}.")
-        replayed, folded = replayed.reshape(stored.shape), folded_clamp(reference, backend, entry)
+        if not same_elements(replayed.shape, recorded_values.shape):
+            raise KernelError(
+                f"The replay has shape {replayed.shape}, but the recorded tensor has {recorded_values.shape}."
+            )
+        replayed, folded = replayed.reshape(recorded_values.shape), folded_clamp(reference, backend, entry)
         if folded is not None:
-            replayed = held_as_recorded(replayed, dequantize(stored, entry.quant), folded)
+            replayed = held_as_recorded(replayed, dequantize(recorded_values, entry.quant), folded)
         stages = [on_grid(replayed, codes)]
         if has_own_codes and entry.quant is not None:
             stages += [
@@ -127,7 +129,10 @@ def own_parts(graphs: GraphCheck, entry: PlannedNode, place: tuple[int, int]) ->
         stages = [in_reference_order(stage, view, expected.shape) for stage in stages]
     steps = [expected, *(held(stage.reshape(expected.shape), clamp_of(view)) for stage in stages), actual]
     names = PARTS if has_own_codes else (PARTS[0], PARTS[-1])
-    return {name: difference(after, before) for name, before, after in zip(names, steps[:-1], steps[1:], strict=True)}
+    return {
+        name: difference(later_stage, earlier_stage)
+        for name, earlier_stage, later_stage in zip(names, steps[:-1], steps[1:], strict=True)
+    }
 
 
 def _check(graphs: GraphCheck, entry: PlannedNode) -> TensorCheck:
@@ -249,42 +254,42 @@ class ErrorReplay:
         The result is finite if the reference is.
         """
         results: dict[int, Replayed] = {}
-        for group in self._together(cases):
+        for group in self._group_cases(cases):
             batch: list[np.ndarray | None] | None = None
             if len(group) > 1:
                 # if the batch fails, each single replay states its own reason
                 with suppress(KernelError, NotRecordedError):
-                    batch = self._replayed([cases[at] for at in group], clipped=False)
-            alone = (self._alone(cases[at]) for at in group) if batch is None else map(Replayed, batch)
+                    batch = self._replay_together([cases[at] for at in group], clipped=False)
+            alone = (self._replay_alone(cases[at]) for at in group) if batch is None else map(Replayed, batch)
             results |= zip(group, alone, strict=True)
         return [results[at] for at in range(len(cases))]
 
     def output(self, entries: Sequence[PlannedNode]) -> Replayed:
         """Return the reference's output with the own errors of several tensors together."""
-        return self._alone([(entry, None) for entry in entries])
+        return self._replay_alone([(entry, None) for entry in entries])
 
-    def _alone(self, errors: Errors) -> Replayed:
+    def _replay_alone(self, errors: Errors) -> Replayed:
         """Replay one set of errors, clipping to the recorded range if it leaves an operator's domain."""
         self._left_domain = False
         for clipped in (False, True):
             try:
-                return Replayed(self._replayed([errors], clipped=clipped)[0])
+                return Replayed(self._replay_together([errors], clipped=clipped)[0])
             except (KernelError, NotRecordedError) as error:
                 if clipped or not self._left_domain:
                     return Replayed(None, _clause(error))
         raise AssertionError  # unreachable: the second iteration always returns
 
-    def _together(self, cases: Sequence[Errors]) -> Iterator[list[int]]:
+    def _group_cases(self, cases: Sequence[Errors]) -> Iterator[list[int]]:
         """Group sets of errors to replay together: neighbours in the network, as many as fit into a core's cache."""
         graph = self._reference.graph
         first = [min((graph.position(e.reference_tensor) or 0 for e, _ in errors), default=0) for errors in cases]
-        group, most = list[int](), 0
+        group, group_limit = list[int](), 0
         for at in sorted(range(len(cases)), key=first.__getitem__):
-            if len(group) == most and group:
+            if len(group) == group_limit and group:
                 yield group
                 group = []
             if not group:
-                most = min(STACKED_MOST, max(1, STACKED_ELEMENTS // self._largest[first[at]]))
+                group_limit = min(STACKED_MOST, max(1, STACKED_ELEMENTS // self._largest[first[at]]))
             group.append(at)
         if group:
             yield group
@@ -299,88 +304,97 @@ class ErrorReplay:
         ]
         return [*accumulate(reversed([*sizes, 1]), max)][::-1]
 
-    def _replayed(self, cases: Sequence[Errors], *, clipped: bool) -> list[np.ndarray | None]:
+    def _replay_together(self, cases: Sequence[Errors], *, clipped: bool) -> list[np.ndarray | None]:
         """Replay sets of errors together, with None for a set that does not reach the output.
 
         Raises:
             KernelError: A node cannot be replayed, or an error is unknown.
             NotRecordedError: An input or a constant was not recorded.
         """
-        end, put = self._output.reference_tensor, dict[str, list[tuple[int, PlannedNode, np.ndarray | None]]]()
+        end, waiting_errors = (
+            self._output.reference_tensor,
+            dict[str, list[tuple[int, PlannedNode, np.ndarray | None]]](),
+        )
         for run, errors in enumerate(cases):
-            for entry, own in errors:
-                put.setdefault(entry.reference_tensor, []).append((run, entry, own))
-        nodes = self._nodes_below(put)
+            for entry, error_values in errors:
+                waiting_errors.setdefault(entry.reference_tensor, []).append((run, entry, error_values))
+        nodes = self._nodes_below(waiting_errors)
         waiting = Counter(name for node in nodes for name in dict.fromkeys(self._form(node)[0].inputs) if name)
         waiting[end] += 1
-        made: dict[str, _Runs] = {}
+        computed_tensors: dict[str, _Runs] = {}
 
-        def keep(name: str, runs: dict[int, np.ndarray], whole: np.ndarray | None = None) -> None:
+        def keep(name: str, runs: dict[int, np.ndarray], stacked_values: np.ndarray | None = None) -> None:
             if not waiting[name]:
                 return
-            for run, entry, own in put.pop(name, ()):
+            for run, entry, error_values in waiting_errors.pop(name, ()):
                 base = runs[run] if run in runs else real_values(self._reference, name, self._place)
-                runs[run], whole = self._with_error(entry, base, own, clipped=clipped), None
+                runs[run], stacked_values = self._with_error(entry, base, error_values, clipped=clipped), None
             if runs:
-                made[name] = _Runs(dict(sorted(runs.items())), whole)
+                computed_tensors[name] = _Runs(dict(sorted(runs.items())), stacked_values)
 
         produced = {name for node in nodes for name in node.outputs}
-        for name in [name for name in put if name not in produced]:
+        for name in [name for name in waiting_errors if name not in produced]:
             keep(name, {})
-        most = 0
+        max_extent = 0
         with room(recorded=self._recorded):
             for node in nodes:
                 form, _ = self._form(node)
                 names = dict.fromkeys(filter(None, form.inputs))
-                read = {name: self._read(form, name) for name in names if name not in made}
-                most = max(most, max_elements([array.shape for array in read.values()]))
-                for name, values in self._run(node, {n: made[n] for n in names if n in made}, read, most).items():
+                recorded_inputs = {name: self._read(form, name) for name in names if name not in computed_tensors}
+                max_extent = max(max_extent, max_elements([array.shape for array in recorded_inputs.values()]))
+                for name, values in self._run(
+                    node, {n: computed_tensors[n] for n in names if n in computed_tensors}, recorded_inputs, max_extent
+                ).items():
                     keep(name, *values)
                 for name in names:
                     waiting[name] -= 1
                     if not waiting[name]:
-                        made.pop(name, None)
-        found = made[end].parts if end in made else {}
-        known = (found.get(run) for run in range(len(cases)))
-        return [None if v is None or v.size != self.signal.size else v.reshape(self.signal.shape) for v in known]
+                        computed_tensors.pop(name, None)
+        end_values = computed_tensors[end].parts if end in computed_tensors else {}
+        results = (end_values.get(run) for run in range(len(cases)))
+        return [None if v is None or v.size != self.signal.size else v.reshape(self.signal.shape) for v in results]
 
     def _run(
-        self, node: Node, made: Mapping[str, _Runs], read: Mapping[str, np.ndarray], most: int
+        self,
+        node: Node,
+        changed_inputs: Mapping[str, _Runs],
+        recorded_inputs: Mapping[str, np.ndarray],
+        element_limit: int,
     ) -> dict[str, tuple[dict[int, np.ndarray], np.ndarray | None]]:
         """Compute a node in all replays whose errors reach it. Return its outputs per replay, and stacked if they are.
 
         Args:
             node: The node.
-            made: Its inputs that errors reach.
-            read: Its other inputs, as the reference has them.
-            most: Largest allowed number of elements for an output of unknown size.
+            changed_inputs: Its inputs that errors reach.
+            recorded_inputs: Its other inputs, as the reference has them.
+            element_limit: Largest allowed number of elements for an output of unknown size.
         """
         form, opset = self._form(node)
-        runs = tuple(sorted({run for name in made for run in made[name].parts}))
+        runs = tuple(sorted({run for name in changed_inputs for run in changed_inputs[name].parts}))
         outputs: dict[str, tuple[dict[int, np.ndarray], np.ndarray | None]] = {
             name: ({}, None) for name in node.outputs if name
         }
         if not runs:
             return outputs
-        whole = self._stack(form, opset, made, read, runs)
-        if whole is not None:
+        stacked_inputs = self._stack(form, opset, changed_inputs, recorded_inputs, runs)
+        if stacked_inputs is not None:
             checkpoint()
-            with room(most=most * len(runs), recorded=partial(self._recorded_of, len(runs))):
-                values = self._run_stacked(node, {**read, **whole}, len(runs))
+            with room(most=element_limit * len(runs), recorded=partial(self._stacked_size, len(runs))):
+                values = self._run_stacked(node, {**recorded_inputs, **stacked_inputs}, len(runs))
             for name, array in values.items():
                 stacked = self._rounded_to_codes(name, array)
-                each = len(stacked) // len(runs)
-                parts = {run: stacked[at * each : (at + 1) * each] for at, run in enumerate(runs)}
+                extent = len(stacked) // len(runs)
+                parts = {run: stacked[at * extent : (at + 1) * extent] for at, run in enumerate(runs)}
                 if stacked.dtype.kind == "f" and not np.isfinite(stacked).all():
-                    for part in parts.values():
-                        self._check_finite(node, name, part)
+                    for values_of_run in parts.values():
+                        self._check_finite(node, name, values_of_run)
                 outputs[name] = parts, stacked
             return outputs
         for run in runs:
             checkpoint()
-            inputs = {name: self._of_run(form, name, made[name], run) for name in made}
-            with room(most=most):
-                values = dict(run_real(node, form, opset, {**read, **inputs}))
+            inputs = {name: self._of_run(form, name, changed_inputs[name], run) for name in changed_inputs}
+            with room(most=element_limit):
+                values = dict(run_real(node, form, opset, {**recorded_inputs, **inputs}))
             for name, array in values.items():
                 result = self._rounded_to_codes(name, array)
                 self._check_finite(node, name, result)
@@ -391,17 +405,17 @@ class ErrorReplay:
     def _run_stacked(self, node: Node, values: Mapping[str, np.ndarray], count: int) -> Mapping[str, np.ndarray]:
         form, opset = self._form(node)
         name = form.outputs[0]
-        extent, *others = shape_of(self._reference, name, *self._place)
+        extent, *other_extents = shape_of(self._reference, name, *self._place)
         if operators.of(form.op).reshapes:  # to a shape that is stated for one run
-            return {name: values[form.inputs[0]].reshape(count * extent, *others)}
-        made = run_real(node, form, opset, values)
-        if any(array.shape[:1] != (count * extent,) for array in made.values()):
+            return {name: values[form.inputs[0]].reshape(count * extent, *other_extents)}
+        outputs = run_real(node, form, opset, values)
+        if any(array.shape[:1] != (count * extent,) for array in outputs.values()):
             raise KernelError(f"{node.op} {node.name!r} mixes samples.")
-        return made
+        return outputs
 
-    def _recorded_of(self, count: int, name: str) -> int | None:
-        known = self._recorded(name)
-        return None if known is None else known * count
+    def _stacked_size(self, count: int, name: str) -> int | None:
+        size = self._recorded(name)
+        return None if size is None else size * count
 
     def _of_run(self, form: Node, name: str, runs: _Runs, run: int) -> np.ndarray:
         return runs.parts[run] if run in runs.parts else self._read(form, name)
@@ -410,43 +424,45 @@ class ErrorReplay:
         self,
         form: Node,
         opset: Mapping[str, int],
-        made: Mapping[str, _Runs],
-        read: Mapping[str, np.ndarray],
+        changed_inputs: Mapping[str, _Runs],
+        recorded_inputs: Mapping[str, np.ndarray],
         runs: tuple[int, ...],
     ) -> dict[str, np.ndarray] | None:
         """Return the inputs that errors reach, stacked over all replays, or None if the node would mix replays."""
         if len(runs) < 2:
             return None
-        varying = tuple(name in made for name in form.inputs)
+        varying = tuple(name in changed_inputs for name in form.inputs)
         if (form.name, varying) not in self._stacks:
-            first = {name: next(iter(made[name].parts.values())) for name in made}
-            inputs = [first.get(name, read.get(name)) if name else None for name in form.inputs]
+            first_values = {name: next(iter(changed_inputs[name].parts.values())) for name in changed_inputs}
+            inputs = [first_values.get(name, recorded_inputs.get(name)) if name else None for name in form.inputs]
             try:
-                out = shape_of(self._reference, form.outputs[0], *self._place)
+                output_shape = shape_of(self._reference, form.outputs[0], *self._place)
             except NotRecordedError:
-                out = ()
+                output_shape = ()
             quant = self._reference.graph.tensors[form.outputs[0]].quant
-            plain = quant is None or not quant.per_channel
-            self._stacks[form.name, varying] = plain and can_stack(form, opset.get("", LATEST), inputs, varying, out)
+            has_common_codes = quant is None or not quant.per_channel
+            self._stacks[form.name, varying] = has_common_codes and can_stack(
+                form, opset.get("", LATEST), inputs, varying, output_shape
+            )
         if not self._stacks[form.name, varying]:
             return None
-        whole = dict[str, np.ndarray]()
-        for name, tensor in made.items():
+        stacked_inputs = dict[str, np.ndarray]()
+        for name, tensor in changed_inputs.items():
             if tensor.whole is not None and tuple(tensor.parts) == runs:
-                whole[name] = tensor.whole
+                stacked_inputs[name] = tensor.whole
                 continue
             parts = [self._of_run(form, name, tensor, run) for run in runs]
             if len({(part.shape, part.dtype) for part in parts}) > 1:
                 return None
-            whole[name] = np.concatenate(parts)
-        return whole
+            stacked_inputs[name] = np.concatenate(parts)
+        return stacked_inputs
 
     def _is_recorded(self, name: str, values: np.ndarray) -> bool:
         """Return whether integers, such as shapes, equal the reference's, so that no error propagates from there."""
         if values.dtype.kind == "f" or not self._reference.has(name, *self._place):
             return False
-        recorded = self._reference.load(name, *self._place)
-        return recorded.dtype == values.dtype and np.array_equal(recorded, values)
+        reference_values = self._reference.load(name, *self._place)
+        return reference_values.dtype == values.dtype and np.array_equal(reference_values, values)
 
     def _form(self, node: Node) -> tuple[Node, Mapping[str, int]]:
         if node.name not in self._forms:
@@ -463,22 +479,26 @@ class ErrorReplay:
         return values
 
     def _with_error(
-        self, entry: PlannedNode, values: np.ndarray, own: np.ndarray | None, *, clipped: bool
+        self, entry: PlannedNode, values: np.ndarray, error_values: np.ndarray | None, *, clipped: bool
     ) -> np.ndarray:
         """Add an error to the reference's values of a tensor. Clip to the recorded range on request.
 
         Raises:
             KernelError: The error is unknown.
         """
-        if own is None:
+        if error_values is None:
             try:
-                own = self.own_error(entry)
+                error_values = self.own_error(entry)
             except (KernelError, NotRecordedError) as error:
                 raise KernelError(f"The own error of {entry.tensor!r} is not known.") from error
-        own = into_stored_order(own, entry.pair.reference_view).reshape(values.shape)
+        error_values = into_stored_order(error_values, entry.pair.reference_view).reshape(values.shape)
         with np.errstate(invalid="ignore", over="ignore"):
-            moved = np.asarray((values + own).astype(values.dtype))
-        return np.clip(moved, *self._recorded_range(entry)) if clipped and moved.dtype.kind == "f" else moved
+            changed_values = np.asarray((values + error_values).astype(values.dtype))
+        return (
+            np.clip(changed_values, *self._recorded_range(entry))
+            if clipped and changed_values.dtype.kind == "f"
+            else changed_values
+        )
 
     def _recorded_range(self, entry: PlannedNode) -> tuple[float | None, float | None]:
         """Return the smallest and largest finite value of a tensor in both runs, or None for each if there is none."""
@@ -502,8 +522,11 @@ class ErrorReplay:
         if values.dtype.kind != "f" or np.isfinite(values).all():
             return
         if self._reference.has(name, *self._place):
-            recorded = real_values(self._reference, name, self._place)
-            if recorded.size == values.size and np.isfinite(values[np.isfinite(recorded).reshape(values.shape)]).all():
+            reference_values = real_values(self._reference, name, self._place)
+            if (
+                reference_values.size == values.size
+                and np.isfinite(values[np.isfinite(reference_values).reshape(values.shape)]).all()
+            ):
                 return
         self._left_domain = True
         raise KernelError(f"The replay is not finite after {node.op} {node.name!r}.")
@@ -512,8 +535,8 @@ class ErrorReplay:
     def allowed(self) -> float:
         """Limit of the work of all replays: a few replays of every node in every sample, with a minimum."""
         places = len(self._reference.places())
-        whole = sum(map(self._work, self._reference.graph.nodes))
-        return max(CONTRIBUTION_MAX_WORK, CONTRIBUTION_REPLAYS * places * whole)
+        network_work = sum(map(self._work, self._reference.graph.nodes))
+        return max(CONTRIBUTION_MAX_WORK, CONTRIBUTION_REPLAYS * places * network_work)
 
     def work(self, entry: PlannedNode) -> float:
         """Return the work of replaying all nodes downstream of a node, in multiplications."""

@@ -106,32 +106,32 @@ def judge_sample(
     is_replayed = context.attribution is not None and context.attribution.arithmetic_unsaturated is not None
     is_reproduced = context.reproduced is not None and context.reproduced.firm
     error: Error = context.sample(sample, stats, excused=whole is Status.WITHIN and (is_reproduced or not is_replayed))
-    if any(found.kind is FindingKind.DISTURBED for found in findings) and whole is Status.WITHIN:
+    if any(finding.kind is FindingKind.DISTURBED for finding in findings) and whole is Status.WITHIN:
         return Status.WITHIN if stats.mismatches else Status.IDENTICAL
     status = judge_error(error)[0]
-    differs = any(found.role is FindingRole.DIFFERENCE and _decides(context, found) for found in findings)
+    differs = any(finding.role is FindingRole.DIFFERENCE and _decides(context, finding) for finding in findings)
     return Status.DIVERGED if differs and status is Status.WITHIN else status
 
 
 def _status_and_reason(measured: Measured, findings: Sequence[Finding]) -> tuple[Status, str | None]:
     stats = measured.stats
-    causes = [found.sentence for found in findings if found.role is FindingRole.CAUSE]
-    differences = [found.sentence for found in findings if found.role is FindingRole.DIFFERENCE]
-    for found in findings:
-        if found.kind is FindingKind.NONFINITE and found.role is FindingRole.BREACH:
-            return Status.NONFINITE, ": ".join([found.sentence, *[*differences, *causes][:1]])
+    causes = [finding.sentence for finding in findings if finding.role is FindingRole.CAUSE]
+    differences = [finding.sentence for finding in findings if finding.role is FindingRole.DIFFERENCE]
+    for finding in findings:
+        if finding.kind is FindingKind.NONFINITE and finding.role is FindingRole.BREACH:
+            return Status.NONFINITE, ": ".join([finding.sentence, *[*differences, *causes][:1]])
     if stats is not None and not stats.mismatches:
         return Status.IDENTICAL, None
-    disturbed = next((found for found in findings if found.kind is FindingKind.DISTURBED), None)
-    if disturbed is not None and not any(found.kind in _STATED for found in findings):
+    disturbed = next((finding for finding in findings if finding.kind is FindingKind.DISTURBED), None)
+    if disturbed is not None and not any(finding.kind in _STATED for finding in findings):
         return Status.WITHIN, disturbed.sentence
-    for found in findings:
-        if found.role is FindingRole.DIFFERENCE and _decides(measured, found):
-            return Status.DIVERGED, found.sentence
-    for found in findings:
-        if found.role is FindingRole.BREACH and _decides(measured, found):
-            return Status.DIVERGED, ": ".join([found.sentence, *causes[:1]])
-    excuses = [found.sentence for found in findings if found.role in (FindingRole.COST, FindingRole.EXCUSE)]
+    for finding in findings:
+        if finding.role is FindingRole.DIFFERENCE and _decides(measured, finding):
+            return Status.DIVERGED, finding.sentence
+    for finding in findings:
+        if finding.role is FindingRole.BREACH and _decides(measured, finding):
+            return Status.DIVERGED, ": ".join([finding.sentence, *causes[:1]])
+    excuses = [finding.sentence for finding in findings if finding.role in (FindingRole.COST, FindingRole.EXCUSE)]
     return Status.WITHIN, excuses[0] if excuses and not (stats and measured.limits.judge_whole(stats)) else None
 
 
@@ -164,8 +164,8 @@ def shortcomings(
             clauses.append(f"the {side} recording is incomplete")
         if info.fidelity is Fidelity.DIFFERS and not limits.allow_unfaithful:
             clauses.append(f"recording changed the result of the {side} run")
-    lost = tuple(entry for entry in coverage.unmatched if entry.kind is UnmatchedKind.LOST)
-    missed_tensors = limits.not_allowed(lost)
+    lost_tensors = tuple(entry for entry in coverage.unmatched if entry.kind is UnmatchedKind.LOST)
+    missed_tensors = limits.not_allowed(lost_tensors)
     if missed_tensors:
         first = missed_tensors[0]
         count = f"{plural(len(missed_tensors), 'tensor')} {agreeing(len(missed_tensors), 'was')}"
@@ -176,24 +176,28 @@ def shortcomings(
         clauses.append(
             f"{plural(len(incomparable), 'tensor')} could not be compared (the first: {first.tensor!r}: {first.reason})"
         )
-    unjudged = () if table.breaking.any() else limits.not_allowed(_as_unmatched(_unjudged_nodes(table, failed=False)))
+    unjudged = (
+        () if table.breaking.any() else limits.not_allowed(_as_unmatched(_unjudged_nodes(table, include_failed=False)))
+    )
     if len(unjudged) > UNJUDGED_MAX_SHARE * len(table):
         first = unjudged[0]
         clauses.append(
             f"{len(unjudged)} of {len(table)} tensors were not judged (the first: {first.tensor!r}: {first.reason})"
         )
-    failed = [node for node in table.nodes if node.failed_replay]
-    replayed = sum(node.judged_by is JudgedBy.REPLAY for node in table.nodes) + len(failed)
-    if len(failed) > FAILED_REPLAYS_MAX_SHARE * replayed and limits.not_allowed(_as_unmatched(failed)):
+    failed_nodes = [node for node in table.nodes if node.failed_replay]
+    replayed_count = sum(node.judged_by is JudgedBy.REPLAY for node in table.nodes) + len(failed_nodes)
+    if len(failed_nodes) > FAILED_REPLAYS_MAX_SHARE * replayed_count and limits.not_allowed(
+        _as_unmatched(failed_nodes)
+    ):
         clauses.append(
-            f"the replays of {len(failed)} of {replayed} nodes failed (the first: {failed[0].node!r}: "
-            f"{failed[0].attribution_note})"
+            f"the replays of {len(failed_nodes)} of {replayed_count} nodes failed "
+            f"(the first: {failed_nodes[0].node!r}: {failed_nodes[0].attribution_note})"
         )
-    partial = np.flatnonzero(table.partial)
-    if partial.size and not limits.allow_partial:
-        node = table[partial[0]]
-        more = f" and {partial.size - 1} more" if partial.size > 1 else ""
-        clauses.append(f"{node.note} (tensor {node.tensor!r}{more})")
+    partial_rows = np.flatnonzero(table.partial)
+    if partial_rows.size and not limits.allow_partial:
+        node = table[partial_rows[0]]
+        rest_text = f" and {partial_rows.size - 1} more" if partial_rows.size > 1 else ""
+        clauses.append(f"{node.note} (tensor {node.tensor!r}{rest_text})")
     return tuple(clauses)
 
 
@@ -202,15 +206,17 @@ def _incomparable_tensors(table: ResultTable) -> tuple[Unmatched, ...]:
     return _as_unmatched([node for node in table.nodes if node.status is Status.INCOMPARABLE and not is_excused(node)])
 
 
-def _unjudged_nodes(table: ResultTable, *, failed: bool) -> list[NodeResult]:
+def _unjudged_nodes(table: ResultTable, *, include_failed: bool) -> list[NodeResult]:
     """Return the nodes that pass only because nothing shows whether they are right.
 
     Args:
         table: The compared tensors.
-        failed: Whether to include nodes whose replay failed.
+        include_failed: Whether to include nodes whose replay failed.
     """
-    within = (node for node in table.nodes if node.status is Status.WITHIN and (failed or not node.failed_replay))
-    return [node for node in within if any(map(is_doubt, node.findings))]
+    within_limits = (
+        node for node in table.nodes if node.status is Status.WITHIN and (include_failed or not node.failed_replay)
+    )
+    return [node for node in within_limits if any(map(is_doubt, node.findings))]
 
 
 def _as_unmatched(nodes: Sequence[NodeResult]) -> tuple[Unmatched, ...]:
@@ -231,13 +237,13 @@ def _differing_codes_clause(table: ResultTable) -> str:
     if not differing:
         return ""
     node, first = differing[0]
-    others = len(differing) - 1
-    more = f" {plural(others, 'more node')} {agreeing(others, 'differ')}." if others else ""
-    return f" Codes differ first at {node.op} {node.node!r}: {first.sentence}.{more}"
+    other_count = len(differing) - 1
+    others_text = f" {plural(other_count, 'more node')} {agreeing(other_count, 'differ')}." if other_count else ""
+    return f" Codes differ first at {node.op} {node.node!r}: {first.sentence}.{others_text}"
 
 
 def _unjudged_clause(table: ResultTable) -> str:
-    unjudged = _unjudged_nodes(table, failed=True)
+    unjudged = _unjudged_nodes(table, include_failed=True)
     if not unjudged:
         return ""
     count = len(unjudged)
@@ -336,22 +342,22 @@ def verdict(
     if status is Status.ACCUMULATED:
         origin = costliest(table, costs, contributing, floor)
     sample = None if output is None else _worst_sample(output)
-    where, why, loss, cause_text, way_on = _outcome_sentence(table, first, origin, graph), "", "", "", ""
-    given = None if first is None or graph is None else nan_input(table, first, graph)
-    if first is not None and given is not None:
-        where = f"{nan_input_sentence(given, first)} {where}"
-        first, origin, way = given, given, (given,)
+    outcome, why, loss, cause_text, way_on = _outcome_sentence(table, first, origin, graph), "", "", "", ""
+    nan_source = None if first is None or graph is None else nan_input(table, first, graph)
+    if first is not None and nan_source is not None:
+        outcome = f"{nan_input_sentence(nan_source, first)} {outcome}"
+        first, origin, way = nan_source, nan_source, (nan_source,)
     else:
         cause_text = _cause_of_first(first, cause)
         way_on = "" if nonfinite is None else _nonfinite_clause(table, nonfinite, first, origin)
         why = (f"At {first.op} {first.node!r}, {cause_text}." if first is not None and cause_text else "") + way_on
     if short and graph is not None and floor is not None:
-        loss = _accumulated_clause(short, floor, sole) + _costs_clause(costs, origin, judged=True)
+        loss = _accumulated_clause(short, floor, sole) + _costs_clause(costs, origin, is_judged=True)
         loss += _contributions_clause(table, short, contributing, floor) + _largest_fall_clause(
             table, short[0], floor, graph
         )
     else:
-        why += _costs_clause(costs, origin, judged=False)
+        why += _costs_clause(costs, origin, is_judged=False)
     remarks = [remark]
     if graph is not None and (first is not None or short or table.having(Status.INCOMPARABLE).any()):
         remarks.append(_selection_clause(table, graph, [node.tensor for node in short] or outputs))
@@ -360,7 +366,7 @@ def verdict(
     clauses = (_differing_codes_clause, _unjudged_clause, _overruled_clause, _short_format_clause, _partial_clause)
     remarks += [clause(table) for clause in clauses]
     remarks += [_compounding_clause(compounding), _acknowledged_clause(table), _missing_clause(missing, accepted)]
-    sentences = [remark, loss, where, why, *remarks[1:]]
+    sentences = [remark, loss, outcome, why, *remarks[1:]]
     return Verdict(
         status=status,
         first_divergence=first.node if first else None,
@@ -418,14 +424,14 @@ def verdict_on_different_inputs(
     return Verdict(status=Status.INCOMPLETE, first_divergence=None, origin=None, sentence=sentence)
 
 
-def _accumulated_clause(short: Sequence[NodeResult], floor: float, sole: NodeResult | None) -> str:
+def _accumulated_clause(short_outputs: Sequence[NodeResult], floor: float, sole: NodeResult | None) -> str:
     """Name the output that is below its limit although no node is, and the node that causes nearly all of its error."""
-    level, part = _sqnr_text(short[0], floor), lost_part(short[0])
-    text = f"The output {short[0].tensor!r} has an SQNR of {level} dB, below {floor:g} dB"
-    if part is not None:
-        text = f"The output {short[0].tensor!r} has an SQNR of {level} dB, but {part.sentence}"
-    others = len(short) - 1
-    text += f" (and {plural(others, 'more output')})" if others else ""
+    level, lost = _sqnr_text(short_outputs[0], floor), lost_part(short_outputs[0])
+    text = f"The output {short_outputs[0].tensor!r} has an SQNR of {level} dB, below {floor:g} dB"
+    if lost is not None:
+        text = f"The output {short_outputs[0].tensor!r} has an SQNR of {level} dB, but {lost.sentence}"
+    other_count = len(short_outputs) - 1
+    text += f" (and {plural(other_count, 'more output')})" if other_count else ""
     if sole is None:
         return f"{text}, although no node is beyond its limit."
     return f"{sole.op} {sole.node!r} makes nearly all of the error. {text}, although no node is beyond its limit."
@@ -436,52 +442,52 @@ def _largest_fall_clause(table: ResultTable, output: NodeResult, floor: float, g
     fall = None if lost_part(output) is not None else largest_fall(table, graph, table.rows[output.tensor])
     if fall is None or _sqnr_text(fall[0], floor) == _sqnr_text(fall[1], floor):
         return ""
-    node, (before, after) = fall[1], (_sqnr_text(end, floor) for end in fall)
-    return f" SQNR falls most at {node.op} {node.node!r}: {before} dB before it, {after} dB after it."
+    node, (level_before, level_after) = fall[1], (_sqnr_text(end, floor) for end in fall)
+    return f" SQNR falls most at {node.op} {node.node!r}: {level_before} dB before it, {level_after} dB after it."
 
 
-def _costs_clause(costs: Sequence[NodeResult], origin: NodeResult | None, *, judged: bool) -> str:
+def _costs_clause(costs: Sequence[NodeResult], origin: NodeResult | None, *, is_judged: bool) -> str:
     """Name the tensor whose codes lose too much, the origin first, and note if no compared output depends on it."""
     node = next((cost for cost in costs if cost is origin), next(iter(costs), None))
     first = None if node is None else cost_of(node)
     if node is None or first is None:
         return ""
-    others = len(costs) - 1
-    more = f"; the same applies to {plural(others, 'more tensor')}" if others else ""
-    text = f" At {node.op} {first.node!r}, {first.sentence}{more}."
-    return text if judged else f"{text} No output that depends on it was compared."
+    other_count = len(costs) - 1
+    others_text = f"; the same applies to {plural(other_count, 'more tensor')}" if other_count else ""
+    text = f" At {node.op} {first.node!r}, {first.sentence}{others_text}."
+    return text if is_judged else f"{text} No output that depends on it was compared."
 
 
 def _contributions_clause(
-    table: ResultTable, short: Sequence[NodeResult], contributing: Contributions | None, floor: float
+    table: ResultTable, short_outputs: Sequence[NodeResult], contributing: Contributions | None, floor: float
 ) -> str:
     """Name the nodes that contribute most to an output's error, and how that was measured."""
     if contributing is None:
         return ""
     exact = [entry for entry in contributing.nodes if entry.how == "exact"]
     unknown = len(contributing.nodes) - len(exact) + contributing.unknown
-    others = len(contributing.why) - 1
+    other_count = len(contributing.why) - 1
     why = "".join(contributing.why[:1])
-    if others > 0:
-        why += f", and {plural(others, 'other reason')}"
+    if other_count > 0:
+        why += f", and {plural(other_count, 'other reason')}"
     if not exact:
         return f" The nodes that contribute most are not known: {why}." if unknown else ""
     counting = [entry for entry in exact if entry.sqnr_db < exact[0].sqnr_db + CONTRIBUTOR_MAX_DISTANCE]
-    named = ", ".join(_contributor_text(table, entry, floor) for entry in counting[:CONTRIBUTORS_NAMED])
-    text = f" Costliest nodes, each with the output's SQNR if only that node had an error: {named}"
+    contributors_text = ", ".join(_contributor_text(table, entry, floor) for entry in counting[:CONTRIBUTORS_NAMED])
+    text = f" Costliest nodes, each with the output's SQNR if only that node had an error: {contributors_text}"
     if len(counting) == 1:
-        text = f" Costliest node, with the output's SQNR if only that node had an error: {named}"
+        text = f" Costliest node, with the output's SQNR if only that node had an error: {contributors_text}"
     together = contributing.together if len(counting) > 1 else None
     if together is not None:
         text += f"; if only these nodes had errors: {_db_text(together.sqnr_db, floor)} dB"
         text += f"; if these nodes had no errors: {_db_text(together.without_db, floor)} dB"
-    text += f".{_worst_sample_clause(short, exact[0].output, floor)}"
+    text += f".{_worst_sample_clause(short_outputs, exact[0].output, floor)}"
     return text + (f" The contribution of {plural(unknown, 'more node')} is not known: {why}." if unknown else "")
 
 
-def _worst_sample_clause(short: Sequence[NodeResult], output: str, floor: float) -> str:
+def _worst_sample_clause(short_outputs: Sequence[NodeResult], output: str, floor: float) -> str:
     """Name the sample with the lowest SQNR of an output, if there are several."""
-    samples = next((node.samples for node in short if node.tensor == output), ())
+    samples = next((node.samples for node in short_outputs if node.tensor == output), ())
     measured_samples = [sample for sample in samples if sample.sqnr_db is not None and not math.isnan(sample.sqnr_db)]
     if len(measured_samples) < 2:
         return ""
@@ -498,19 +504,21 @@ def _contributor_text(table: ResultTable, entry: Contributor, floor: float) -> s
 
 def _selection_clause(table: ResultTable, graph: Graph, outputs: Sequence[str]) -> str:
     """Name a node upstream of the given outputs that selects other elements because of an error within limits."""
-    above = upstream(graph, outputs)
-    wrong = downstream(graph, (table[row].tensor for row in np.flatnonzero(table.breaking)))
+    upstream_tensors = upstream(graph, outputs)
+    breaking_tensors = downstream(graph, (table[row].tensor for row in np.flatnonzero(table.breaking)))
     selections = [
         (node, finding.sentence)
         for node in table.nodes
         for finding in node.findings
-        if finding.kind is FindingKind.SELECTION and node.tensor in above and node.tensor not in wrong
+        if finding.kind is FindingKind.SELECTION
+        and node.tensor in upstream_tensors
+        and node.tensor not in breaking_tensors
     ]
     if not selections:
         return ""
     node, sentence = selections[0]
-    more = f" The same happens at {plural(len(selections) - 1, 'more tensor')}." if selections[1:] else ""
-    return f" At {node.op} {node.node!r}, {sentence}. That difference is within the limits.{more}"
+    others_text = f" The same happens at {plural(len(selections) - 1, 'more tensor')}." if selections[1:] else ""
+    return f" At {node.op} {node.node!r}, {sentence}. That difference is within the limits.{others_text}"
 
 
 def _sqnr_text(node: NodeResult, floor: float) -> str:
@@ -556,10 +564,10 @@ def _worst_sample(output: NodeResult) -> int | None:
 def _compounding_clause(compounding: Sequence[Compounding]) -> str:
     if not compounding:
         return ""
-    first, others = compounding[0], len(compounding) - 1
-    more = f"; so {agreeing(others, 'does')} {plural(others, 'more node')}" if others else ""
+    first, other_count = compounding[0], len(compounding) - 1
+    others_text = f"; so {agreeing(other_count, 'does')} {plural(other_count, 'more node')}" if other_count else ""
     usual = f"the median of {first.op} in this network is {first.usual:.3g}"
-    return f" {first.op} {first.node!r} amplifies the error of its input {first.gain:.3g} times ({usual}){more}."
+    return f" {first.op} {first.node!r} amplifies the error of its input {first.gain:.3g} times ({usual}){others_text}."
 
 
 def _overall_status(table: ResultTable, *, incomplete: bool, accumulated: bool) -> Status:
@@ -660,9 +668,9 @@ def _outcome_sentence(
         text = f"{every} identical{_sample_count_clause(table)}."
     else:
         excused = int(np.count_nonzero(table.breaking & ~incomparable_rows))
-        within = count - excused
-        passed = f"{within} of {count} compared tensors {agreeing(within, 'is')}"
-        text = f"{passed if excused else every} within the limit{_sample_count_clause(table)}."
+        within_count = count - excused
+        passed_text = f"{within_count} of {count} compared tensors {agreeing(within_count, 'is')}"
+        text = f"{passed_text if excused else every} within the limit{_sample_count_clause(table)}."
     if incomparable:
         text += f" {incomparable} could not be compared."
     return text

@@ -40,23 +40,28 @@ def reason_of_weights(
         backend: The backend run.
         tensor: The backend tensor.
     """
-    found, _ = pairs.of(tensor)
-    for pair in found:
+    constant_pairs, _ = pairs.of(tensor)
+    for pair in constant_pairs:
         quant = backend.graph.tensors[pair.backend].quant
         try:
             values = PairReader(pairs.reference(pair), backend, pair).values(0, 0)
             codes = backend.load(pair.backend)
         except QdebugError:  # without values there is nothing to report
             continue
-        folded = pairs.may_have_folded(pair)  # folding changes the weight legitimately
-        said = None if folded else _of_others(pair.backend, values.reference, values.backend, quant)
-        if said is not None:
-            return WeightReason(said, rounded=False)
+        may_be_folded = pairs.may_have_folded(pair)  # folding changes the weight legitimately
+        clause = (
+            None if may_be_folded else _clause_of_differences(pair.backend, values.reference, values.backend, quant)
+        )
+        if clause is not None:
+            return WeightReason(clause, rounded=False)
         axis = _channel_axis(reference.graph, pair.reference)
-        if quant is not None and (said := _of_ends(codes, quant)) is not None:
-            return WeightReason(said, rounded=True)
-        if quant is not None and (said := _of_channels(values.reference, values.backend, quant, axis)) is not None:
-            return WeightReason(said, rounded=True)
+        if quant is not None and (clause := _clause_of_range_ends(codes, quant)) is not None:
+            return WeightReason(clause, rounded=True)
+        if (
+            quant is not None
+            and (clause := _clause_of_channels(values.reference, values.backend, quant, axis)) is not None
+        ):
+            return WeightReason(clause, rounded=True)
     return None
 
 
@@ -70,49 +75,65 @@ def _channel_axis(graph: Graph, name: str) -> int | None:
     return None
 
 
-def _of_others(name: str, theirs: np.ndarray, ours: np.ndarray, quant: QuantParams | None) -> str | None:
+def _clause_of_differences(
+    name: str, reference_values: np.ndarray, backend_values: np.ndarray, quant: QuantParams | None
+) -> str | None:
     """Return a clause on how many elements of a constant are not explained by rounding to its codes, or None."""
-    if theirs.shape != ours.shape or not theirs.size:
+    if reference_values.shape != backend_values.shape or not reference_values.size:
         return None
-    apart = np.abs(ours.astype(np.float64) - theirs)
-    largest = np.abs(theirs).max(initial=0.0)
+    differences = np.abs(backend_values.astype(np.float64) - reference_values)
+    largest = np.abs(reference_values).max(initial=0.0)
     # the step of bfloat16, or a whole code to allow for ties
     step = largest * 2.0**-8 if quant is None else float(np.max(quant.scale))
-    ends = ((ours >= ours.max()) & (theirs >= ours)) | ((ours <= ours.min()) & (theirs <= ours))
-    clipped = ends if quant is not None else np.zeros(ours.shape, bool)
-    many = int(np.count_nonzero((apart > step) & ~clipped))
-    if not many:
+    ends = ((backend_values >= backend_values.max()) & (reference_values >= backend_values)) | (
+        (backend_values <= backend_values.min()) & (reference_values <= backend_values)
+    )
+    is_clipped = ends if quant is not None else np.zeros(backend_values.shape, bool)
+    element_count = int(np.count_nonzero((differences > step) & ~is_clipped))
+    if not element_count:
         return None
-    return f"{many} of {theirs.size} elements of {name!r} differ from the reference by more than rounding"
+    count_text = f"{element_count} of {reference_values.size} elements"
+    return f"{count_text} of {name!r} differ from the reference by more than rounding"
 
 
-def _of_ends(codes: np.ndarray, quant: QuantParams) -> str | None:
+def _clause_of_range_ends(codes: np.ndarray, quant: QuantParams) -> str | None:
     """Return a clause saying that codes of a wide type, such as a bias, are at the ends of their range, or None."""
     if codes.dtype.kind != "i" or codes.dtype.itemsize < 4:
         return None
     ends = np.iinfo(codes.dtype)
-    many = int(np.count_nonzero((codes == ends.min) | (codes == ends.max)))
-    if not many:
+    code_count = int(np.count_nonzero((codes == ends.min) | (codes == ends.max)))
+    if not code_count:
         return None
     step = float(quant.scale.min())
-    said = f"{plural(many, 'bias code')} {agreeing(many, 'is')} at the limit of {codes.dtype.name}"
-    return f"{said}; the scale {step:.3g} is too small"
+    count_text = f"{plural(code_count, 'bias code')} {agreeing(code_count, 'is')} at the limit of {codes.dtype.name}"
+    return f"{count_text}; the scale {step:.3g} is too small"
 
 
-def _of_channels(theirs: np.ndarray, ours: np.ndarray, quant: QuantParams, axis: int | None) -> str | None:
+def _clause_of_channels(
+    reference_values: np.ndarray, backend_values: np.ndarray, quant: QuantParams, axis: int | None
+) -> str | None:
     """Return a clause on how many channels of a weight with a single scale lose too much, or None."""
-    if quant.per_channel or quant.block_size or axis is None or theirs.ndim < 2 or not np.isfinite(theirs).all():
+    if (
+        quant.per_channel
+        or quant.block_size
+        or axis is None
+        or reference_values.ndim < 2
+        or not np.isfinite(reference_values).all()
+    ):
         return None
-    rows, made = (
-        np.moveaxis(each, axis, 0).reshape(each.shape[axis], -1).astype(np.float64) for each in (theirs, ours)
+    rows, backend_rows = (
+        np.moveaxis(each, axis, 0).reshape(each.shape[axis], -1).astype(np.float64)
+        for each in (reference_values, backend_values)
     )
-    signal, noise = np.sum(rows**2, axis=1), np.sum((rows - made) ** 2, axis=1)
-    counted = (signal > 0) & (noise > 0)
-    if not counted.any():
+    signal, noise = np.sum(rows**2, axis=1), np.sum((rows - backend_rows) ** 2, axis=1)
+    has_noise = (signal > 0) & (noise > 0)
+    if not has_noise.any():
         return None
-    levels = 10 * np.log10(signal[counted] / noise[counted])
-    many = int(np.count_nonzero(levels < CODES_MIN_SQNR))
+    levels = 10 * np.log10(signal[has_noise] / noise[has_noise])
+    low_count = int(np.count_nonzero(levels < CODES_MIN_SQNR))
     largest, deviation = float(np.abs(rows).max()), float(rows.std())
-    kept = f"{many} are below {CODES_MIN_SQNR:g} dB" if many > 1 else f"the worst has {levels.min():.1f} dB"
-    said = f"its weights have one scale for {len(rows)} channels, of which {kept} SQNR"
-    return f"{said} (largest weight {largest:.3g}, standard deviation {deviation:.2g})"
+    level_text = (
+        f"{low_count} are below {CODES_MIN_SQNR:g} dB" if low_count > 1 else f"the worst has {levels.min():.1f} dB"
+    )
+    clause = f"its weights have one scale for {len(rows)} channels, of which {level_text} SQNR"
+    return f"{clause} (largest weight {largest:.3g}, standard deviation {deviation:.2g})"

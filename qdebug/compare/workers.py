@@ -57,7 +57,7 @@ def in_workers(executor: Executor, work: Callable[[P], R], parts: Sequence[P]) -
     try:
         while True:
             for part in islice(todo, _IN_FLIGHT - len(waiting)):
-                waiting.append(_Task(part=part, job=_submitted(executor, work, part)))
+                waiting.append(_Task(part=part, job=_submit(executor, work, part)))
             if not waiting:
                 return
             yield _outcome(executor, work, waiting)
@@ -89,26 +89,26 @@ def _outcome(executor: Executor, work: Callable[[P], R], waiting: deque[_Task[P,
     task = waiting[0]
     while True:
         try:
-            found = task.job.result()
+            result = task.job.result()
         except Exception as error:
             if task.attempts == _ATTEMPTS:
-                raise _lost(error) from error
-            task.job, task.attempts = _submitted(executor, work, task.part), task.attempts + 1
+                raise _worker_loss(error) from error
+            task.job, task.attempts = _submit(executor, work, task.part), task.attempts + 1
             continue
         waiting.popleft()
-        if isinstance(found, _Failure):
-            raise found.error
-        return found
+        if isinstance(result, _Failure):
+            raise result.error
+        return result
 
 
-def _submitted(executor: Executor, work: Callable[[P], R], part: P) -> Future[R | _Failure]:
+def _submit(executor: Executor, work: Callable[[P], R], part: P) -> Future[R | _Failure]:
     try:
-        return executor.submit(_guarded, work, part)
+        return executor.submit(_run_guarded, work, part)
     except (RuntimeError, OSError) as error:  # a broken or closed pool accepts no more work
-        raise _lost(error) from error
+        raise _worker_loss(error) from error
 
 
-def _guarded(work: Callable[[P], R], part: P) -> R | _Failure:
+def _run_guarded(work: Callable[[P], R], part: P) -> R | _Failure:
     """Run work in a worker, and return its result or exception."""
     try:
         return work(part)
@@ -117,10 +117,11 @@ def _guarded(work: Callable[[P], R], part: P) -> R | _Failure:
         return _Failure(error=error)
 
 
-def _lost(error: Exception) -> WorkerError:
-    said = str(error).strip().splitlines()
+def _worker_loss(error: Exception) -> WorkerError:
+    message_lines = str(error).strip().splitlines()
+    cause = message_lines[0] if message_lines else type(error).__name__
     return WorkerError(
-        f"A worker process died, and its work could not be repeated ({said[0] if said else type(error).__name__}).",
+        f"A worker process died, and its work could not be repeated ({cause}).",
         hint="Check whether it ran out of memory, and use fewer workers. Run without workers to see the error itself.",
     )
 

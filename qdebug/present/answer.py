@@ -79,43 +79,42 @@ _CLAUSE_MOST = 140
 
 def verdict_word(result: RunComparison) -> str:
     """Return PASS, FAIL, INCOMPLETE or FAIL, INCOMPLETE, consistent with the exit code."""
-    failed = result.status in (Status.ACCUMULATED, Status.DIVERGED, Status.NONFINITE)
-    words = ["FAIL"] if failed else []
+    has_failed = result.status in (Status.ACCUMULATED, Status.DIVERGED, Status.NONFINITE)
+    words = ["FAIL"] if has_failed else []
     words += ["INCOMPLETE"] if result.exit_code == 3 else []
     return ", ".join(words) or "PASS"
 
 
 def headline(result: RunComparison) -> str:
     """Return the verdict in one sentence: the status and its most important fact."""
-    compared = sum(node.status is not Status.INCOMPARABLE for node in result.nodes)
+    compared_count = sum(node.status is not Status.INCOMPARABLE for node in result.nodes)
     tensors = (
-        f"all {plural(compared, 'compared tensor', number=numbers.grouped(compared))}"
-        if compared != 1
+        f"all {plural(compared_count, 'compared tensor', number=numbers.grouped(compared_count))}"
+        if compared_count != 1
         else "the one tensor"
     )
     samples = plural(result.coverage.samples, "sample") if result.coverage.samples else ""
-    where = f", in {samples}" if samples else ""
+    samples_text = f", in {samples}" if samples else ""
     if result.status is Status.IDENTICAL:
-        return f"identical: {tensors}{where}"
+        return f"identical: {tensors}{samples_text}"
     if result.status is Status.WITHIN:
-        excused = sum(breaks_limit(node) and node.status is not Status.INCOMPARABLE for node in result.nodes)
-        limits = "its limit" if compared - excused == 1 else "their limits"
-        if excused:
-            total = plural(compared, "compared tensor", number=numbers.grouped(compared))
-            within = f"{numbers.grouped(compared - excused)} of {total}"
-            return (
-                f"within: {within} {agreeing(compared - excused, 'is')} within {limits}, {excused} acknowledged{where}"
-            )
-        return f"within: {tensors} {agreeing(compared, 'is')} within {limits}{where}"
+        excused_count = sum(breaks_limit(node) and node.status is not Status.INCOMPARABLE for node in result.nodes)
+        limits = "its limit" if compared_count - excused_count == 1 else "their limits"
+        if excused_count:
+            total = plural(compared_count, "compared tensor", number=numbers.grouped(compared_count))
+            count_text = f"{numbers.grouped(compared_count - excused_count)} of {total}"
+            verb = agreeing(compared_count - excused_count, "is")
+            return f"within: {count_text} {verb} within {limits}, {excused_count} acknowledged{samples_text}"
+        return f"within: {tensors} {agreeing(compared_count, 'is')} within {limits}{samples_text}"
     text = f"{result.status}: "
     if result.status is Status.ACCUMULATED:
         return text + _loss_text(result)
     if result.status is Status.INCOMPLETE or not result.diagnosis:
         return text + (safe_text(result.shortcomings[0], limit=_WHY) if result.shortcomings else _failing_text(result))
-    first, others = result.diagnosis[0], len(result.diagnosis) - 1
+    first, other_count = result.diagnosis[0], len(result.diagnosis) - 1
     text += f"{_fault_text(first)}: {_clause(first)}"
-    if others:
-        text += f"; {plural(others, 'more fault')}"
+    if other_count:
+        text += f"; {plural(other_count, 'more fault')}"
     return "; ".join(filter(None, (text, _worst_output_text(result), _failing_text(result))))
 
 
@@ -143,8 +142,10 @@ def _worst_output_text(result: RunComparison) -> str:
 
 
 def _failing_text(result: RunComparison) -> str:
-    beyond, total = sum(map(is_beyond, result.nodes)), len(result.nodes)
-    return f"{numbers.grouped(beyond)} of {plural(total, 'tensor', number=numbers.grouped(total))} beyond the limit"
+    count_beyond, total = sum(map(is_beyond, result.nodes)), len(result.nodes)
+    return (
+        f"{numbers.grouped(count_beyond)} of {plural(total, 'tensor', number=numbers.grouped(total))} beyond the limit"
+    )
 
 
 def _loss_text(result: RunComparison) -> str:
@@ -160,8 +161,10 @@ def _loss_text(result: RunComparison) -> str:
         "too little" if level is None else f"{apart(level, floor if isinstance(floor, int | float) else 0.0)} dB"
     )
     limit = f" (limit {floor:g})" if isinstance(floor, int | float) else ""
-    right = any(entry.fault is FaultClass.KERNEL for entry in result.ruled_out) and all(map(_is_proved, result.nodes))
-    clause = "; no kernel is wrong" if right else ""
+    are_kernels_right = any(entry.fault is FaultClass.KERNEL for entry in result.ruled_out) and all(
+        map(_is_proved, result.nodes)
+    )
+    clause = "; no kernel is wrong" if are_kernels_right else ""
     if first is None:
         return f"{place} has {level_text}{limit}, although no node is beyond its limit"
     if first.fault is FaultClass.QUANTIZATION:
@@ -178,8 +181,8 @@ def _is_proved(node: NodeResult) -> bool:
 def _fault_text(fault: Diagnosis) -> str:
     """Name a fault and its node."""
     fault_name = _KINDS.get(str(fault.kind), _CLASSES[fault.fault])
-    more = f" and {plural(len(fault.nodes) - 1, 'more node')}" if len(fault.nodes) > 1 else ""
-    return f"{fault_name} at {_titled(fault)}{more}"
+    others_text = f" and {plural(len(fault.nodes) - 1, 'more node')}" if len(fault.nodes) > 1 else ""
+    return f"{fault_name} at {_titled(fault)}{others_text}"
 
 
 def _titled(fault: Diagnosis) -> str:
@@ -217,8 +220,8 @@ def share_bar(share: float | None) -> str:
 def level_change(fault: Diagnosis) -> str:
     """Format the SQNR before and after a node."""
     levels = (fault.before_db, fault.after_db)
-    before, after = ("equal" if level == math.inf else numbers.metric("sqnr_db", level) for level in levels)
-    return after if fault.before_db is None else f"{before} -> {after}"
+    level_before, level_after = ("equal" if level == math.inf else numbers.metric("sqnr_db", level) for level in levels)
+    return level_after if fault.before_db is None else f"{level_before} -> {level_after}"
 
 
 def remedy_line(remedy: Remedy, result: RunComparison, *, most: int) -> str:
@@ -231,7 +234,7 @@ def remedy_line(remedy: Remedy, result: RunComparison, *, most: int) -> str:
     """
     levels = {node.tensor: node.metrics.sqnr_db for node in result.nodes if node.metrics is not None}
     floor = result.limits.get("min_output_sqnr")
-    changes, short = [], False
+    changes, is_below_floor = [], False
     for name, gain in list(remedy.gain_db.items())[:most]:
         level, output_text = (
             levels.get(name),
@@ -240,10 +243,10 @@ def remedy_line(remedy: Remedy, result: RunComparison, *, most: int) -> str:
         if level is None or not math.isfinite(level):
             changes.append(f"{output_text}{gain:+.1f} dB")
             continue
-        short |= isinstance(floor, int | float) and level + gain < floor
+        is_below_floor |= isinstance(floor, int | float) and level + gain < floor
         new_level = "identical" if gain == math.inf else f"{level + gain:.1f} dB"
         changes.append(f"{output_text}{level:.1f} -> {new_level}")
-    limit_text = f" (still below {floor:g})" if short else ""
+    limit_text = f" (still below {floor:g})" if is_below_floor else ""
     return f"{safe_text(remedy.what, limit=200)}: {', '.join(changes)}{limit_text}; {remedy.cost}"
 
 
@@ -264,10 +267,10 @@ def advice_line(result: RunComparison) -> str:
 
 def ruled_out_line(result: RunComparison, *, most: int | None = None) -> str:
     """Return the faults that were ruled out, or only the first of them, or "" if there are none."""
-    shown = [
+    entries = [
         entry for entry in result.ruled_out if entry.fault is not FaultClass.RECORDING
     ]  # mention the recording only if something is unusual
-    return "; ".join(safe_text(entry.sentence) for entry in shown[:most])
+    return "; ".join(safe_text(entry.sentence) for entry in entries[:most])
 
 
 def ordered_outputs(result: RunComparison) -> Sequence[str]:

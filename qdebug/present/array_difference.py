@@ -30,34 +30,36 @@ def array_difference(
         stats: The error of the backend.
         quant: Quantization of the backend.
     """
-    ours = backend
+    real_backend = backend
     if quant is not None:
         _, codes = settled(RealBlocks(reference), RealBlocks(backend, quant))
-        ours = dequantize(backend, quant, double=not codes.single)
-    theirs, plain = _computable(reference), _computable(ours)
-    finite = np.isfinite(theirs) & np.isfinite(plain)
-    equal = (theirs == plain) | (np.isnan(theirs) & np.isnan(plain))
-    different = int((finite & ~equal).sum())
+        real_backend = dequantize(backend, quant, double=not codes.single)
+    plain_reference, plain_backend = _computable(reference), _computable(real_backend)
+    finite = np.isfinite(plain_reference) & np.isfinite(plain_backend)
+    equal = (plain_reference == plain_backend) | (np.isnan(plain_reference) & np.isnan(plain_backend))
+    difference_count = int((finite & ~equal).sum())
     lines = [
-        f"finite   {_of(different, finite.size)} differ",
-        _nonfinite("NaN", np.isnan(theirs), np.isnan(plain), equal),
-        _nonfinite("Inf", np.isinf(theirs), np.isinf(plain), equal),
+        f"finite   {_count_text(difference_count, finite.size)} differ",
+        _nonfinite_text("NaN", np.isnan(plain_reference), np.isnan(plain_backend), equal),
+        _nonfinite_text("Inf", np.isinf(plain_reference), np.isinf(plain_backend), equal),
     ]
-    if different:
+    if difference_count:
         # A NaN has no distance and must not hide the largest one: what is not finite is taken out on both sides.
-        shown, other = theirs, plain if quant is None else backend
+        reference_values, backend_values = plain_reference, plain_backend if quant is None else backend
         if not finite.all():
-            shown = np.where(finite, theirs, plain if quant is not None else 0)
-            other = backend if quant is not None else np.where(finite, plain, 0)
-        (worst,) = worst_elements(shown, other, backend_quant=quant, k=1)
-        lines += _largest(reference, ours, worst)
+            reference_values = np.where(finite, plain_reference, plain_backend if quant is not None else 0)
+            backend_values = backend if quant is not None else np.where(finite, plain_backend, 0)
+        (worst,) = worst_elements(reference_values, backend_values, backend_quant=quant, k=1)
+        lines += _largest_difference_lines(reference, real_backend, worst)
     elif not equal.all():
         index = np.unravel_index(int(np.argmin(equal)), equal.shape)
         lines.append(
-            f"first    at {_index(index)}: reference {_exact(reference[index])}, backend {_exact(ours[index])}"
+            f"first    at {_index(index)}: reference {_exact(reference[index])}, backend {_exact(real_backend[index])}"
         )
-    known = (("SQNR", stats.sqnr_db, " dB"), ("rel L2", stats.rel_l2, ""), ("mean abs", stats.mean_abs, ""))
-    lines.append("overall  " + ", ".join(f"{label} {numbers.number(value)}{unit}" for label, value, unit in known))
+    overall_metrics = (("SQNR", stats.sqnr_db, " dB"), ("rel L2", stats.rel_l2, ""), ("mean abs", stats.mean_abs, ""))
+    lines.append(
+        "overall  " + ", ".join(f"{label} {numbers.number(value)}{unit}" for label, value, unit in overall_metrics)
+    )
     return lines
 
 
@@ -66,38 +68,38 @@ def _computable(values: np.ndarray) -> np.ndarray:
     return values if values.dtype.kind in "biuf" else values.astype(np.float32)
 
 
-def _of(many: int, total: int) -> str:
-    share = f" ({numbers.percent(many, total)})" if many else ""
-    return f"{numbers.grouped(many)} of {numbers.grouped(total)} elements{share}"
+def _count_text(count: int, total: int) -> str:
+    share = f" ({numbers.percent(count, total)})" if count else ""
+    return f"{numbers.grouped(count)} of {numbers.grouped(total)} elements{share}"
 
 
-def _nonfinite(what: str, theirs: np.ndarray, ours: np.ndarray, equal: np.ndarray) -> str:
+def _nonfinite_text(kind: str, in_reference: np.ndarray, in_backend: np.ndarray, equal: np.ndarray) -> str:
     """Return how many such values are on one side only and how many match. Infinities of opposite sign differ."""
-    common = theirs & ours
+    common = in_reference & in_backend
     text = (
-        f"{what}      {numbers.grouped(int((theirs & ~ours).sum()))} in the reference only, "
-        f"{numbers.grouped(int((ours & ~theirs).sum()))} in the backend only"
+        f"{kind}      {numbers.grouped(int((in_reference & ~in_backend).sum()))} in the reference only, "
+        f"{numbers.grouped(int((in_backend & ~in_reference).sum()))} in the backend only"
     )
-    opposed, agreed = int((common & ~equal).sum()), int((common & equal).sum())
-    text += f", {numbers.grouped(opposed)} of opposite sign" if opposed else ""
-    return text + (f"; {numbers.grouped(agreed)} agree" if agreed else "")
+    opposed_count, agreed_count = int((common & ~equal).sum()), int((common & equal).sum())
+    text += f", {numbers.grouped(opposed_count)} of opposite sign" if opposed_count else ""
+    return text + (f"; {numbers.grouped(agreed_count)} agree" if agreed_count else "")
 
 
-def _largest(reference: np.ndarray, ours: np.ndarray, worst: WorstElement) -> list[str]:
+def _largest_difference_lines(reference: np.ndarray, backend: np.ndarray, worst: WorstElement) -> list[str]:
     """Describe the element with the largest finite difference, with both values and the distance in every measure."""
-    theirs, value = reference[worst.index], ours[worst.index]
+    reference_value, backend_value = reference[worst.index], backend[worst.index]
     distance = [f"difference {numbers.number(worst.difference, digits=4)}"]
     if worst.lsb is not None:
         distance.append(f"{numbers.number(worst.lsb, digits=4)} LSB (code {worst.backend_code})")
-    unit = shared_type(reference.dtype, ours.dtype)
+    unit = shared_type(reference.dtype, backend.dtype)
     if unit is not None and worst.lsb is None:
-        ulp = ulp_distance(np.array([theirs]).astype(unit), np.array([value]).astype(unit))
+        ulp = ulp_distance(np.array([reference_value]).astype(unit), np.array([backend_value]).astype(unit))
         distance.append(f"{numbers.grouped(int(ulp[0]))} ULP of {unit.name}")
-    shown = _exact(theirs), _exact(value)
-    if shown[0] == shown[1]:  # 1.1 as float32 and as float64 are different numbers
-        shown = _exact(float(theirs)), _exact(float(value))
+    value_texts = _exact(reference_value), _exact(backend_value)
+    if value_texts[0] == value_texts[1]:  # 1.1 as float32 and as float64 are different numbers
+        value_texts = _exact(float(reference_value)), _exact(float(backend_value))
     return [
-        f"largest  at {_index(worst.index)}: reference {shown[0]}, backend {shown[1]}",
+        f"largest  at {_index(worst.index)}: reference {value_texts[0]}, backend {value_texts[1]}",
         f"         {', '.join(distance)}",
     ]
 

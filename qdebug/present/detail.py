@@ -185,9 +185,9 @@ def attribution_facts(result: NodeResult) -> list[tuple[str, str]]:
     facts = finding_facts(result)
     if result.attribution_note:
         facts.append(("introduced", f"not known: {safe_text(result.attribution_note)}"))
-    judged = judged_words(result)
-    if judged is not None:
-        facts.append(("arithmetic part", judged))
+    verdict_text = judged_words(result)
+    if verdict_text is not None:
+        facts.append(("arithmetic part", verdict_text))
     if result.precision is not None:
         facts.append(("digits", precision_sentence(result.precision)))
     if result.relative_gain is not None:
@@ -326,9 +326,9 @@ def quant_summary(quant: QuantParams | None) -> str:
     low, high = int(scales.argmin()), int(scales.argmax())
     extremes = f"{numbers.number(float(scales[low]), digits=4)} in each"
     for digits in (4, _EXACT) if scales[low] != scales[high] else ():
-        least, most = (numbers.number(float(scales[channel]), digits=digits) for channel in (low, high))
-        extremes = f"{least} (#{low}) to {most} (#{high})"
-        if least != most:
+        lowest_text, highest_text = (numbers.number(float(scales[channel]), digits=digits) for channel in (low, high))
+        extremes = f"{lowest_text} (#{low}) to {highest_text} (#{high})"
+        if lowest_text != highest_text:
             break
     return (
         f"{scales.size} along axis {quant.axis}{blocks}: scale {extremes}"

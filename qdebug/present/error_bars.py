@@ -68,10 +68,12 @@ def profile_facts(profile: TensorProfile) -> list[tuple[str, str]]:
 
 
 def _ulp(ulp: UlpErrors) -> str:
-    within = [int(ulp.counts[: power + 1].sum()) for power in range(ulp.counts.size)]
-    total = within[-1]
-    shares = [("equal", within[0])]
-    shares += [(f"up to {2**power - 1}", within[power]) for power in (1, 3, 7) if power < len(within) - 1]
+    cumulative_counts = [int(ulp.counts[: power + 1].sum()) for power in range(ulp.counts.size)]
+    total = cumulative_counts[-1]
+    shares = [("equal", cumulative_counts[0])]
+    shares += [
+        (f"up to {2**power - 1}", cumulative_counts[power]) for power in (1, 3, 7) if power < len(cumulative_counts) - 1
+    ]
     text = ", ".join(f"{numbers.percent(count, total)} {label}" for label, count in shares)
     return f"at most {numbers.grouped(ulp.max_ulp)} {ulp.dtype} apart; {text}"
 
@@ -90,19 +92,19 @@ def ulp_bars(profile: TensorProfile) -> list[Bar]:
     """Return the histogram of errors in units in the last place, empty for tensors without such errors."""
     if profile.ulp is None:
         return []
-    counts = profile.ulp.counts.tolist()
-    labels = ["equal" if k == 0 else "1" if k == 1 else f"{2 ** (k - 1)}..{2**k - 1}" for k in range(len(counts))]
-    return _bars(list(zip(labels, counts, strict=True)))
+    frequencies = profile.ulp.counts.tolist()
+    labels = ["equal" if k == 0 else "1" if k == 1 else f"{2 ** (k - 1)}..{2**k - 1}" for k in range(len(frequencies))]
+    return _bars(list(zip(labels, frequencies, strict=True)))
 
 
 def _exponent_bars(histogram: ExponentHistogram, zero: str) -> list[Bar]:
-    counts = histogram.counts
-    together = -(-counts.size // _BARS) if counts.size else 1
+    frequencies = histogram.counts
+    together = -(-frequencies.size // _BARS) if frequencies.size else 1
     rows = [(zero, histogram.zeros)] if histogram.zeros else []
-    for first in range(0, counts.size, together):
-        last = min(first + together, counts.size)
+    for first in range(0, frequencies.size, together):
+        last = min(first + together, frequencies.size)
         low, high = histogram.lowest + first, histogram.lowest + last
-        rows.append((f"{_power(low)}..{_power(high)}", int(counts[first:last].sum())))
+        rows.append((f"{_power(low)}..{_power(high)}", int(frequencies[first:last].sum())))
     if histogram.nonfinite:
         rows.append(("non-finite", histogram.nonfinite))
     return _bars(rows)
@@ -113,8 +115,8 @@ def _power(exponent: int) -> str:
 
 
 def _bars(rows: Sequence[tuple[str, int]]) -> list[Bar]:
-    most = max((count for _, count in rows), default=0) or 1
-    return [Bar(label, count, count / most) for label, count in rows]
+    highest_count = max((count for _, count in rows), default=0) or 1
+    return [Bar(label, count, count / highest_count) for label, count in rows]
 
 
 def value_bars(profile: TensorProfile, *, bars: int = _BARS) -> list[tuple[Bar, Bar]]:
@@ -131,17 +133,20 @@ def value_bars(profile: TensorProfile, *, bars: int = _BARS) -> list[tuple[Bar, 
     if reference is None or backend is None:
         return []
     together = -(-reference.counts.size // bars)
-    cuts = list(range(0, reference.counts.size, together))
+    starts = list(range(0, reference.counts.size, together))
     rows = [("below", reference.below, backend.below)] if reference.below or backend.below else []
     edges = reference.edges
-    for cut in cuts:
-        last = min(cut + together, reference.counts.size)
-        label = f"{numbers.number(edges[cut], digits=4)}..{numbers.number(edges[last], digits=4)}"
-        rows.append((label, int(reference.counts[cut:last].sum()), int(backend.counts[cut:last].sum())))
+    for start in starts:
+        last = min(start + together, reference.counts.size)
+        label = f"{numbers.number(edges[start], digits=4)}..{numbers.number(edges[last], digits=4)}"
+        rows.append((label, int(reference.counts[start:last].sum()), int(backend.counts[start:last].sum())))
     rows += [("above", reference.above, backend.above)] if reference.above or backend.above else []
     rows += [("NaN", reference.nan, backend.nan)] if reference.nan or backend.nan else []
-    most = max(max(first, second) for _, first, second in rows) or 1
-    return [(Bar(label, first, first / most), Bar(label, second, second / most)) for label, first, second in rows]
+    highest_count = max(max(first, second) for _, first, second in rows) or 1
+    return [
+        (Bar(label, first, first / highest_count), Bar(label, second, second / highest_count))
+        for label, first, second in rows
+    ]
 
 
 def channel_rows(channels: ChannelErrors | None, *, most: int = 8) -> list[tuple[str, ...]]:

@@ -65,13 +65,13 @@ def share(match: float) -> str:
     if match in (0, 1):
         return f"{100 * match:.0f} %"
     digits = max(0, 1 - math.floor(math.log10(100 * (1 - match)) + _HAIR))
-    cut = math.floor(100 * match * 10**digits + _HAIR) / 10**digits
-    return f"{cut:.{digits}f} %"
+    truncated_percentage = math.floor(100 * match * 10**digits + _HAIR) / 10**digits
+    return f"{truncated_percentage:.{digits}f} %"
 
 
 def groups(explanation: ExplainedRun) -> tuple[ExplainedGroup, ...]:
     """Group explained nodes that share operator, types and class of variants, in order of appearance."""
-    found: dict[tuple[str, str, tuple[str, ...]], list[NodeExplanation]] = {}
+    nodes_by_class: dict[tuple[str, str, tuple[str, ...]], list[NodeExplanation]] = {}
     totals: dict[tuple[str, str], int] = {}
     for node in explanation.nodes:
         if node.kind is None:
@@ -79,31 +79,40 @@ def groups(explanation: ExplainedRun) -> tuple[ExplainedGroup, ...]:
         key = node.op, node.dtypes or ""
         totals[key] = totals.get(key, 0) + 1
         if node.status is ExplainStatus.EXPLAINED:
-            found.setdefault((*key, node.variants), []).append(node)
+            nodes_by_class.setdefault((*key, node.variants), []).append(node)
     return tuple(
         ExplainedGroup(op=op, dtypes=dtypes, nodes=tuple(nodes), of=totals[op, dtypes])
-        for (op, dtypes, _), nodes in found.items()
+        for (op, dtypes, _), nodes in nodes_by_class.items()
     )
 
 
 def headline(explanation: ExplainedRun) -> str:
     """Return one sentence on how many nodes have an explanation."""
-    counts = {status: len(explanation.of(status)) for status in ExplainStatus}
-    quantized = counts[ExplainStatus.EXPLAINED] + counts[ExplainStatus.UNEXPLAINED] + len(explanation.not_looked_at)
+    node_counts = {status: len(explanation.of(status)) for status in ExplainStatus}
+    quantized = (
+        node_counts[ExplainStatus.EXPLAINED] + node_counts[ExplainStatus.UNEXPLAINED] + len(explanation.not_looked_at)
+    )
     parts = []
     if quantized:
-        parts.append(f"{counts[ExplainStatus.EXPLAINED]} of {_counted(quantized, 'node')} reproduced bit for bit")
-    if counts[ExplainStatus.UNEXPLAINED]:
+        parts.append(
+            f"{node_counts[ExplainStatus.EXPLAINED]} of {_plural_text(quantized, 'node')} reproduced bit for bit"
+        )
+    if node_counts[ExplainStatus.UNEXPLAINED]:
         accepted = sum(node.accepted is not None for node in explanation.nodes)
-        parts.append(f"{counts[ExplainStatus.UNEXPLAINED]} unexplained{f', {accepted} accepted' if accepted else ''}")
-    if counts[ExplainStatus.IN_BAND]:
+        parts.append(
+            f"{node_counts[ExplainStatus.UNEXPLAINED]} unexplained{f', {accepted} accepted' if accepted else ''}"
+        )
+    if node_counts[ExplainStatus.IN_BAND]:
         besides = " besides," if parts else ""
-        band = _counted(counts[ExplainStatus.IN_BAND], "float node")
+        band = _plural_text(node_counts[ExplainStatus.IN_BAND], "float node")
         parts.append(f"{band}{besides} within the rounding error of their sums")
-    missing = counts[ExplainStatus.NO_KERNEL] + counts[ExplainStatus.NO_INPUT]
-    if missing:
-        parts.append(f"{missing} not examined")
-    assumed = (f"{safe_text(what)} ({_counted(many, 'node')})" for what, many in explanation.assumptions.items())
+    unexamined_count = node_counts[ExplainStatus.NO_KERNEL] + node_counts[ExplainStatus.NO_INPUT]
+    if unexamined_count:
+        parts.append(f"{unexamined_count} not examined")
+    assumed = (
+        f"{safe_text(assumption)} ({_plural_text(node_count, 'node')})"
+        for assumption, node_count in explanation.assumptions.items()
+    )
     if explanation.assumptions:
         parts.append(f"assumed: {', '.join(assumed)}")
     return "; ".join(parts) or "no node computes anything"
@@ -120,19 +129,19 @@ def _status_words(status: ExplainStatus) -> str:
     return f"{status}: {means[status]}" if status in means else str(status)
 
 
-def _counted(many: int, noun: str) -> str:
-    return f"{many} {noun}" if many == 1 else f"{many} {noun}s"
+def _plural_text(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def preset_sentences(explanation: ExplainedRun) -> list[str]:
     """Return sentences on the preset that fits the whole recording, or most of it, or none."""
-    known = explanation.presets
-    if not known:
+    matching_presets = explanation.presets
+    if not matching_presets:
         return []
-    name, missed = known[0]
-    others = f" (so do {numbers.grouped(len(known) - 1)} more)" if len(known) > 1 else ""
-    but = f", but for {numbers.counted(missed, 'node')}" if missed else ""
-    return [f"{safe_text(name)}{but}{others}"]
+    name, missed = matching_presets[0]
+    others_text = f" (so do {numbers.grouped(len(matching_presets) - 1)} more)" if len(matching_presets) > 1 else ""
+    exception_text = f", but for {numbers.counted(missed, 'node')}" if missed else ""
+    return [f"{safe_text(name)}{exception_text}{others_text}"]
 
 
 def group_rows(explanation: ExplainedRun) -> list[tuple[str, ...]]:
@@ -159,9 +168,9 @@ def group_rows(explanation: ExplainedRun) -> list[tuple[str, ...]]:
 def known_as(presets: Sequence[PresetMatch]) -> str:
     """Name the first known backends, measured ones first, and state how many more there are."""
     ordered = sorted(presets, key=lambda preset: _PROVENANCE.get(preset.provenance, len(_PROVENANCE)))
-    named = [f"{safe_text(preset.name)} ({safe_text(preset.provenance)})" for preset in ordered[:_PRESETS_SHOWN]]
-    others = len(ordered) - len(named)
-    return ", ".join(named) + (f" and {others} more" if others else "")
+    preset_names = [f"{safe_text(preset.name)} ({safe_text(preset.provenance)})" for preset in ordered[:_PRESETS_SHOWN]]
+    other_count = len(ordered) - len(preset_names)
+    return ", ".join(preset_names) + (f" and {other_count} more" if other_count else "")
 
 
 def left_lines(node: NodeExplanation) -> list[str]:
@@ -171,11 +180,14 @@ def left_lines(node: NodeExplanation) -> list[str]:
         lines.append(f"accepted: {safe_text(node.accepted)}")
     if node.reason:
         lines.append(safe_text(node.reason, limit=400))
-    left = node.residual
-    if left is not None:
-        wrong = f"{numbers.grouped(left.wrong)} of {numbers.grouped(left.total)} codes wrong"
-        lines.append(f"{wrong}, by at most {left.max_lsb} LSB; {safe_text(left.pattern)}: {safe_text(left.detail)}")
-        lines.append(f"likely: {safe_text(left.likely)}")
+    residual = node.residual
+    if residual is not None:
+        count_text = f"{numbers.grouped(residual.wrong)} of {numbers.grouped(residual.total)} codes wrong"
+        lines.append(
+            f"{count_text}, by at most {residual.max_lsb} LSB; {safe_text(residual.pattern)}: "
+            f"{safe_text(residual.detail)}"
+        )
+        lines.append(f"likely: {safe_text(residual.likely)}")
     if node.match is not None and node.words:
         lines.append(f"compared with {safe_text(node.words)}: {share(node.match)} right")
     return lines
@@ -183,12 +195,14 @@ def left_lines(node: NodeExplanation) -> list[str]:
 
 def node_row(node: NodeExplanation) -> tuple[str, ...]:
     """Return the row of one node, as safe texts under `NODE_TITLES`."""
-    left = node.reason or ""
+    rest_text = node.reason or ""
     if node.residual is not None:
-        wrong = f"{numbers.grouped(node.residual.wrong)} of {numbers.grouped(node.residual.total)} wrong"
-        left = f"{wrong}, at most {node.residual.max_lsb} LSB, {node.residual.pattern}: {node.residual.detail}"
+        count_text = f"{numbers.grouped(node.residual.wrong)} of {numbers.grouped(node.residual.total)} wrong"
+        rest_text = (
+            f"{count_text}, at most {node.residual.max_lsb} LSB, {node.residual.pattern}: {node.residual.detail}"
+        )
     if node.accepted is not None:
-        left = f"accepted ({node.accepted}): {left}"
+        rest_text = f"accepted ({node.accepted}): {rest_text}"
     best = node.words or ", ".join(node.variants[:1])
     return (
         str(node.status),
@@ -196,7 +210,7 @@ def node_row(node: NodeExplanation) -> tuple[str, ...]:
         safe_text(node.op),
         safe_text(best) or numbers.MISSING,
         numbers.MISSING if node.match is None else share(node.match),
-        safe_text(left, limit=400),
+        safe_text(rest_text, limit=400),
     )
 
 
@@ -211,22 +225,24 @@ def verdict_word(explanation: ExplainedRun) -> str:
 
 def rest_sentences(explanation: ExplainedRun) -> list[str]:
     """Return why nodes were skipped, grouping reasons that differ only in quoted names, and overflows."""
-    found: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    reasons_by_group: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for status in (ExplainStatus.NO_KERNEL, ExplainStatus.NO_INPUT):
         for node in explanation.of(status):
             reason = node.reason or "unknown reason"
-            found.setdefault((str(status), QUOTED.sub("''", reason)), []).append((reason, node.node))
-    beyond = [(node.reason, node.node) for node in explanation.of(ExplainStatus.IN_BAND) if node.reason]
-    if beyond:
-        found[str(ExplainStatus.IN_BAND), ""] = beyond  # one group, although the numbers in the reasons differ
-    said = []
-    for (answer, _), reasons in found.items():
-        others = len({reason for reason, _ in reasons}) - 1
-        also = f"; {others} more of this kind" if others else ""
+            reasons_by_group.setdefault((str(status), QUOTED.sub("''", reason)), []).append((reason, node.node))
+    overflows = [(node.reason, node.node) for node in explanation.of(ExplainStatus.IN_BAND) if node.reason]
+    if overflows:
+        reasons_by_group[str(ExplainStatus.IN_BAND), ""] = (
+            overflows  # one group, although the numbers in the reasons differ
+        )
+    lines = []
+    for (answer, _), reasons in reasons_by_group.items():
+        other_count = len({reason for reason, _ in reasons}) - 1
+        others_text = f"; {other_count} more of this kind" if other_count else ""
         reason, node_name = (safe_text(text, limit=300) for text in reasons[0])
-        which = f"{'such as ' * (len(reasons) > 1)}{node_name}"
-        said.append(f"{len(reasons)} {answer} ({which}): {reason}{also}")
-    return said
+        example = f"{'such as ' * (len(reasons) > 1)}{node_name}"
+        lines.append(f"{len(reasons)} {answer} ({example}): {reason}{others_text}")
+    return lines
 
 
 def node_facts(node: NodeExplanation) -> list[tuple[str, str]]:
@@ -239,18 +255,18 @@ def node_facts(node: NodeExplanation) -> list[tuple[str, str]]:
     if node.accepted is not None:
         facts.append(("accepted", node.accepted))
     if node.residual is not None:
-        left = node.residual
-        facts.append(("wrong", f"{numbers.grouped(left.wrong)} elements, by at most {left.max_lsb} LSB"))
-        facts += [("pattern", f"{left.pattern}: {left.detail}"), ("likely", left.likely)]
-        facts.append(("for example", f"wrong in {_places(left.elements)}"))
+        residual = node.residual
+        facts.append(("wrong", f"{numbers.grouped(residual.wrong)} elements, by at most {residual.max_lsb} LSB"))
+        facts += [("pattern", f"{residual.pattern}: {residual.detail}"), ("likely", residual.likely)]
+        facts.append(("for example", f"wrong in {_places(residual.elements)}"))
     if node.match is not None:
         by = "the arithmetic below" if node.words else "a replay of the node"
         facts.append(("bit equal", f"{share(node.match)} of the elements agree with {by}"))
     facts += _class_facts(node)
     if node.recorded is not None:
-        fits = "reproduce the codes" if node.recorded.reproduces else "do not reproduce the codes"
+        fit_text = "reproduce the codes" if node.recorded.reproduces else "do not reproduce the codes"
         times = f"{node.recorded.ratio:.8g} times the quotient of the scales"
-        facts.append(("recorded", f"multiplier and shift {fits}; their product is {times}"))
+        facts.append(("recorded", f"multiplier and shift {fit_text}; their product is {times}"))
     if node.band is not None:
         exact = "equal to the replay bit for bit" if node.band.exact else _band(node)
         facts.append(("float", exact))
@@ -280,12 +296,12 @@ def _class_facts(node: NodeExplanation) -> list[tuple[str, str]]:
         detail = f": {preset.detail}" if preset.detail else ""
         facts.append(("" if at else "known as", f"{preset.name} ({preset.provenance}{detail})"))
     if node.status is ExplainStatus.EXPLAINED and node.kind is not None and node.variants:
-        facts.append(("of these", _pooled(node)))
-        held = numbers.counted(node.witness_elements, "element")
+        facts.append(("of these", _pooled_text(node)))
+        count_text = numbers.counted(node.witness_elements, "element")
         different = "sum or code" if node.witnesses == 1 else "different sums or codes"
-        said = f"{numbers.grouped(node.witnesses)} {different} that the runner-up gets wrong, in {held}"
+        witnesses_text = f"{numbers.grouped(node.witnesses)} {different} that the runner-up gets wrong, in {count_text}"
         if node.witnesses:
-            facts.append(("witnesses", said))
+            facts.append(("witnesses", witnesses_text))
     if node.runner_up is not None:
         facts.append(("runner-up", f"{share(node.runner_up.match)} of the elements by {node.runner_up.variant}"))
     if node.tried:
@@ -293,21 +309,21 @@ def _class_facts(node: NodeExplanation) -> list[tuple[str, str]]:
     return facts
 
 
-def _pooled(node: NodeExplanation) -> str:
+def _pooled_text(node: NodeExplanation) -> str:
     """Return the candidates left by the node's own evidence, and those left by its siblings."""
     verb = "reproduces" if node.alone == 1 else "reproduce"
-    both = f"{_counted(node.alone, 'variant')} {verb} this node"
-    left = _counted(len(node.variants), "different function")
+    own_text = f"{_plural_text(node.alone, 'variant')} {verb} this node"
+    functions_text = _plural_text(len(node.variants), "different function")
     if node.siblings == 1:
-        return f"{both}, as {left}; no other node adds evidence"
-    nodes = _counted(node.siblings, "node")
-    return f"{both}; {left} {'fits' if len(node.variants) == 1 else 'fit'} all {nodes} of its kind"
+        return f"{own_text}, as {functions_text}; no other node adds evidence"
+    nodes = _plural_text(node.siblings, "node")
+    return f"{own_text}; {functions_text} {'fits' if len(node.variants) == 1 else 'fit'} all {nodes} of its kind"
 
 
-def _shortened(variants: Sequence[str], most: int = 12) -> list[str]:
-    if len(variants) <= most:
+def _shortened(variants: Sequence[str], limit: int = 12) -> list[str]:
+    if len(variants) <= limit:
         return list(variants)
-    return [*variants[:most], f"and {len(variants) - most} more"]
+    return [*variants[:limit], f"and {len(variants) - limit} more"]
 
 
 def _band(node: NodeExplanation) -> str:

@@ -35,13 +35,13 @@ def headline(result: ProbeResult) -> str:
     ran = [entry for entry in result.entries if entry.status in ("explained", "mixed", "unexplained")]
     if not ran:
         return "no probe could be run and explained"
-    explained = sum(entry.status != "unexplained" for entry in ran)
-    counted = f"{explained} of {len(ran)} kinds of node reproduced bit for bit"
+    explained_count = sum(entry.status != "unexplained" for entry in ran)
+    count_text = f"{explained_count} of {len(ran)} kinds of node reproduced bit for bit"
     standing = [score for score in result.scores if score.stands]
     if not standing:
-        return f"{counted}; no known arithmetic fits all probed kinds"
+        return f"{count_text}; no known arithmetic fits all probed kinds"
     best = standing[0]
-    return f"{counted}; computes like {best.name}, which fits all {len(best.fits)} kinds that it covers"
+    return f"{count_text}; computes like {best.name}, which fits all {len(best.fits)} kinds that it covers"
 
 
 def kind_rows(result: ProbeResult) -> list[tuple[str, ...]]:
@@ -88,24 +88,24 @@ def preset_rows(result: ProbeResult, *, everything: bool = False) -> list[tuple[
 
 def notes(result: ProbeResult) -> list[str]:
     """Return notes on kinds that are not fully explained, and the definition of a class."""
-    said = [f"{safe_text(entry.title)}: {safe_text(entry.reason)}" for entry in result.entries if entry.reason]
+    lines = [f"{safe_text(entry.title)}: {safe_text(entry.reason)}" for entry in result.entries if entry.reason]
     classes = [entry for entry in result.entries if entry.status == "explained" and len(entry.variants) > 1]
     if classes:
-        said.append(
+        lines.append(
             "A class larger than 1 holds variants that give the same codes in all probes; "
             "the simplest variant is shown, and --json lists all."
         )
-    return said
+    return lines
 
 
 def comparison_headline(found: FingerprintComparison) -> str:
     """Return one sentence on how two fingerprints compare."""
-    both = found.counted("differs") + found.counted("same")
-    if not both:
+    common_count = found.counted("differs") + found.counted("same")
+    if not common_count:
         return "no kind of node is explained in both"
     alone = found.counted("first") + found.counted("second")
-    others = f"; {alone} more {agreeing(alone, 'is')} explained in one file only" if alone else ""
-    return f"{found.counted('differs')} of {both} kinds of node use different arithmetic{others}"
+    others_text = f"; {alone} more {agreeing(alone, 'is')} explained in one file only" if alone else ""
+    return f"{found.counted('differs')} of {common_count} kinds of node use different arithmetic{others_text}"
 
 
 def comparison_rows(found: FingerprintComparison, *, everything: bool = False) -> list[tuple[str, ...]]:
@@ -115,11 +115,11 @@ def comparison_rows(found: FingerprintComparison, *, everything: bool = False) -
         found: The comparison to show.
         everything: Show all kinds. If false, show only those that differ.
     """
-    said = {"first": "only in the first", "second": "only in the second"}
+    verdict_texts = {"first": "only in the first", "second": "only in the second"}
     return [
         (
             safe_text(kind.title),
-            said.get(kind.verdict, kind.verdict),
+            verdict_texts.get(kind.verdict, kind.verdict),
             *(safe_text(words or numbers.MISSING) for words in (kind.first, kind.second)),
         )
         for kind in found.kinds

@@ -149,7 +149,7 @@ def columns() -> Mapping[str, Column]:
         Column(key=spec.name, title=metric_title(spec.name), numeric=True, definition=spec.definition)
         for spec in ERROR_METRICS
     )
-    rest = (
+    further_columns = (
         Column(
             key="arithmetic",
             title="arithmetic",
@@ -195,7 +195,7 @@ def columns() -> Mapping[str, Column]:
         Column(key="why", title="why", definition="kind of the finding that makes the node fail"),
         Column(key="reason", title="reason"),
     )
-    return MappingProxyType({column.key: column for column in (*fixed, *metrics, *rest)})
+    return MappingProxyType({column.key: column for column in (*fixed, *metrics, *further_columns)})
 
 
 def quant_text(quant: QuantParams | None) -> str:
@@ -298,11 +298,11 @@ def judged_cell(result: NodeResult) -> Cell:
     Args:
         result: The comparison.
     """
-    judged = result.judged
-    if judged is None:
+    verdict = result.judged
+    if verdict is None:
         return Cell(text=numbers.MISSING, state="muted")
-    text = _judged(judged, f" {_sign(judged)} ", "bound")
-    return Cell(text="0" if judged.amount == 0 else text, value=judged.amount, state=_alarm(result))
+    text = _verdict_text(verdict, f" {_sign(verdict)} ", "bound")
+    return Cell(text="0" if verdict.amount == 0 else text, value=verdict.amount, state=_alarm(result))
 
 
 def judged_brief(result: NodeResult, room: int) -> str:
@@ -312,16 +312,16 @@ def judged_brief(result: NodeResult, room: int) -> str:
         result: The comparison.
         room: Width of the column, in cells.
     """
-    judged = result.judged
-    if judged is None or judged.amount == 0:
+    verdict = result.judged
+    if verdict is None or verdict.amount == 0:
         return judged_cell(result).text
-    text = _judged(judged, _sign(judged), "bound").replace(" of bound", " bound")
-    fits = len(text) <= room or judged.unit != "LSB"
-    return text if fits else f"{apart(judged.amount, judged.limit, digits=2)} LSB"
+    text = _verdict_text(verdict, _sign(verdict), "bound").replace(" of bound", " bound")
+    fits = len(text) <= room or verdict.unit != "LSB"
+    return text if fits else f"{apart(verdict.amount, verdict.limit, digits=2)} LSB"
 
 
-def _sign(judged: Judged) -> str:
-    return "<" if judged.amount < judged.limit else ">" if judged.amount > judged.limit else "="
+def _sign(verdict: Judged) -> str:
+    return "<" if verdict.amount < verdict.limit else ">" if verdict.amount > verdict.limit else "="
 
 
 def judged_words(result: NodeResult) -> str | None:
@@ -332,19 +332,19 @@ def judged_words(result: NodeResult) -> str | None:
     """
     if result.judged is None:
         return None
-    text = _judged(result.judged, " {unit}, limit ", "the rounding bound")
+    text = _verdict_text(result.judged, " {unit}, limit ", "the rounding bound")
     clipping = _clipping(result.clipping)
     return f"{text}; {clipping.text} from clipping" if clipping.value else text
 
 
-def _judged(judged: Judged, of: str, bound: str) -> str:
+def _verdict_text(verdict: Judged, of: str, bound: str) -> str:
     """Write a number and its limit."""
-    amount, limit, of = judged.amount, judged.limit, of.format(unit=judged.unit)
-    if judged.unit == "LSB":
+    amount, limit, of = verdict.amount, verdict.limit, of.format(unit=verdict.unit)
+    if verdict.unit == "LSB":
         return f"{apart(amount, limit, digits=2 if amount < _WIDE else 3)}{of}{limit:g} LSB"
-    if judged.unit == "bound":
+    if verdict.unit == "bound":
         return f"{numbers.percent(amount, 1)} of {bound}" if amount < _WIDE else f"{numbers.number(amount)}x {bound}"
-    return f"{numbers.whole(amount)}{of}{limit:g} {judged.unit}"
+    return f"{numbers.whole(amount)}{of}{limit:g} {verdict.unit}"
 
 
 _WIDE = 10
@@ -448,8 +448,8 @@ def ranked(nodes: Sequence[NodeResult], choice: RowChoice) -> list[int]:
         rank = 0 if at == first else 1 if is_beyond(node) else 2 if node.status is Status.INCOMPARABLE else 3
         return rank, badness(node)
 
-    shown = [at for at in range(len(nodes)) if not choice.only_failing or weight(at)[0] < _RANK_OF_THE_REST]
-    return sorted(shown, key=weight)[: choice.top]
+    positions = [at for at in range(len(nodes)) if not choice.only_failing or weight(at)[0] < _RANK_OF_THE_REST]
+    return sorted(positions, key=weight)[: choice.top]
 
 
 _RANK_OF_THE_REST = 3
@@ -487,26 +487,26 @@ def select(
         return _with_gaps(sorted(ranked(nodes, choice)), len(nodes), smallest=1)
     if everything or len(nodes) <= _ALWAYS_SHOWN:
         return list(range(len(nodes)))
-    chosen = {*range(_ENDS), *range(len(nodes) - _ENDS, len(nodes))}
+    positions = {*range(_ENDS), *range(len(nodes) - _ENDS, len(nodes))}
     first = next((position for position, node in enumerate(nodes) if is_beyond(node)), None)
     if first is not None:
-        chosen.update(range(max(0, first - _NEIGHBOURS), min(len(nodes), first + _NEIGHBOURS + 1)))
-    wrong = [position for position, node in enumerate(nodes) if node.status is not Status.IDENTICAL]
-    chosen.update(sorted(wrong, key=lambda position: badness(nodes[position]))[:worst])
-    return _with_gaps(sorted(chosen), len(nodes))
+        positions.update(range(max(0, first - _NEIGHBOURS), min(len(nodes), first + _NEIGHBOURS + 1)))
+    unequal_positions = [position for position, node in enumerate(nodes) if node.status is not Status.IDENTICAL]
+    positions.update(sorted(unequal_positions, key=lambda position: badness(nodes[position]))[:worst])
+    return _with_gaps(sorted(positions), len(nodes))
 
 
-def _with_gaps(chosen: Sequence[int], total: int, *, smallest: int = _SMALLEST_GAP) -> list[int | Gap]:
-    shown: list[int | Gap] = []
+def _with_gaps(positions: Sequence[int], total: int, *, smallest: int = _SMALLEST_GAP) -> list[int | Gap]:
+    rows_and_gaps: list[int | Gap] = []
     expected = 0
-    for position in chosen:
-        shown.extend(_between(expected, position, smallest))
-        shown.append(position)
+    for position in positions:
+        rows_and_gaps.extend(_gap_rows(expected, position, smallest))
+        rows_and_gaps.append(position)
         expected = position + 1
-    shown.extend(_between(expected, total, smallest))
-    return shown
+    rows_and_gaps.extend(_gap_rows(expected, total, smallest))
+    return rows_and_gaps
 
 
-def _between(start: int, stop: int, smallest: int) -> list[int | Gap]:
+def _gap_rows(start: int, stop: int, smallest: int) -> list[int | Gap]:
     """Fill the space between two rows. A gap that hides very few rows is replaced by the rows themselves."""
     return [Gap(stop - start)] if stop - start >= smallest else list(range(start, stop))

@@ -95,10 +95,10 @@ def limits_sentence(limits: Mapping[str, Any], *, ways: str = WAYS) -> str:
         parts.append(f"at most {numbers.percent(limits['max_saturation'], 1)} of values clipped")
     if limits.get("source") != "derived" and limits.get("min_output_sqnr") is not None:
         parts.append(f"SQNR of each output at least {limits['min_output_sqnr']:g} dB")
-    said = " and ".join(parts) or "none"
+    limits_text = " and ".join(parts) or "none"
     source = safe_text(limits.get("source", "default"), limit=40)
     if source == "derived" and "file" in limits:
-        return f"derived from each node's own arithmetic{', and ' + said if parts else ''}{_from_file(limits)}"
+        return f"derived from each node's own arithmetic{', and ' + limits_text if parts else ''}{_from_file(limits)}"
     if source == "derived":
         steps = limits.get("introduced_lsb", DERIVED_LSB)
         return (
@@ -108,8 +108,8 @@ def limits_sentence(limits: Mapping[str, Any], *, ways: str = WAYS) -> str:
             "limits)"
         )
     if source == "default":
-        return f"default: {said}; {ways} set your own"
-    return f"{source}: {said}{_from_file(limits)}"
+        return f"default: {limits_text}; {ways} set your own"
+    return f"{source}: {limits_text}{_from_file(limits)}"
 
 
 def _from_file(limits: Mapping[str, Any]) -> str:
@@ -118,10 +118,12 @@ def _from_file(limits: Mapping[str, Any]) -> str:
         return ""
     rules, acknowledged = len(limits.get("rules", ())), limits.get("acknowledged", ())
     expired = sum(bool(entry.get("expired")) for entry in acknowledged)
-    said = [f"{plural(rules, 'rule')} for single tensors"] if rules else []
+    clauses = [f"{plural(rules, 'rule')} for single tensors"] if rules else []
     if acknowledged:
-        said.append(f"{plural(len(acknowledged), 'node')} acknowledged" + (f" ({expired} expired)" if expired else ""))
-    return f"; {' and '.join(said) or 'nothing more'} in {safe_text(limits['file'], limit=200)}"
+        clauses.append(
+            f"{plural(len(acknowledged), 'node')} acknowledged" + (f" ({expired} expired)" if expired else "")
+        )
+    return f"; {' and '.join(clauses) or 'nothing more'} in {safe_text(limits['file'], limit=200)}"
 
 
 def fidelity_sentence(info: RunInfo) -> str:
@@ -135,8 +137,8 @@ def fidelity_sentence(info: RunInfo) -> str:
 
 def run_facts(info: RunInfo) -> str:
     """Return the facts of a run in one line: model, backend, options, taps, and whether it finished."""
-    said = [f"{key}={value}" for key, value in info.options.items()]
-    options = ", ".join([*said[:_OPTIONS_SHOWN], *(["..."] if len(said) > _OPTIONS_SHOWN else [])])
+    options_of_run = [f"{key}={value}" for key, value in info.options.items()]
+    options = ", ".join([*options_of_run[:_OPTIONS_SHOWN], *(["..."] if len(options_of_run) > _OPTIONS_SHOWN else [])])
     parts = [
         safe_text(info.model, limit=120),
         "on " + safe_text(info.backend, limit=60) + (f" ({safe_text(options, limit=120)})" if options else ""),
@@ -149,17 +151,17 @@ def run_facts(info: RunInfo) -> str:
 
 def samples_sentence(nodes: Sequence[NodeResult]) -> str:
     """Return which samples the comparison covers, or "" if unknown."""
-    seen = sorted({sample.sample for node in nodes for sample in node.samples})
-    if len(seen) > 1:
-        return f"{numbers.grouped(len(seen))}, judged together"
-    return f"sample {seen[0]} alone" if seen else ""
+    samples = sorted({sample.sample for node in nodes for sample in node.samples})
+    if len(samples) > 1:
+        return f"{numbers.grouped(len(samples))}, judged together"
+    return f"sample {samples[0]} alone" if samples else ""
 
 
 def ranking_sentences(outputs: Sequence[OutputRanking]) -> list[str]:
     """Return, for each output that may hold scores, whether its winner is the same, up to a maximum number."""
-    said = [ranking_sentence(output) for output in outputs[:_RANKINGS_SHOWN]]
-    more = len(outputs) - len(said)
-    return [*said, f"{numbers.grouped(more)} more outputs; the JSON has them all"] if more else said
+    lines = [ranking_sentence(output) for output in outputs[:_RANKINGS_SHOWN]]
+    hidden_count = len(outputs) - len(lines)
+    return [*lines, f"{numbers.grouped(hidden_count)} more outputs; the JSON has them all"] if hidden_count else lines
 
 
 def ranking_sentence(output: OutputRanking) -> str:
@@ -175,10 +177,10 @@ def ranking_clause(output: OutputRanking) -> str:
     if output.top5_agreement is not None:
         parts[0] += f", top-5 {_of(output.top5_agreement, output.samples)}"
     if output.worst_rank:
-        others = (
+        others_text = (
             "1 other entry scores" if output.worst_rank == 1 else f"{numbers.grouped(output.worst_rank)} others score"
         )
-        parts.append(f"worst in sample {output.worst_sample}: {others} at least as high as the reference's winner")
+        parts.append(f"worst in sample {output.worst_sample}: {others_text} at least as high as the reference's winner")
     if output.tied:
         parts.append(f"ties in {numbers.grouped(output.tied)}")
     if output.unranked:
@@ -199,15 +201,15 @@ def _of(share: float, samples: int) -> str:
 
 def acknowledged_sentences(nodes: Sequence[NodeResult]) -> list[str]:
     """Return a sentence for each acknowledged node beyond its limit, with the reason and the expiry date."""
-    said = []
+    lines = []
     for node in nodes:
         entry = node.acknowledged
         if entry is None or not (breaks_limit(node) or node.status is Status.INCOMPARABLE):
             continue
         until = "" if entry.expires is None else f" ({'expired on' if entry.expired else 'until'} {entry.expires})"
         reason = safe_text(entry.reason, limit=300)
-        said.append(f"acknowledged{until} #{node.index} {safe_text(node.node, limit=120)}: {reason}")
-    return said
+        lines.append(f"acknowledged{until} #{node.index} {safe_text(node.node, limit=120)}: {reason}")
+    return lines
 
 
 def found_sentences(nodes: Sequence[NodeResult], *, most: int = 8) -> list[str]:
@@ -219,32 +221,34 @@ def found_sentences(nodes: Sequence[NodeResult], *, most: int = 8) -> list[str]:
         nodes: The results.
         most: Maximum number of sentences, besides one that counts the others.
     """
-    said: list[str] = []
-    dead: list[NodeResult] = []
-    more = 0
+    lines: list[str] = []
+    dead_nodes: list[NodeResult] = []
+    hidden_count = 0
     for node in nodes:
         if node.status not in (Status.WITHIN, Status.IDENTICAL):
             continue
-        for found in node.findings:
-            note = found.role not in (FindingRole.DIFFERENCE, FindingRole.BREACH)
-            if found.role is FindingRole.OUTPUT or (note and found.kind is FindingKind.PRECISION):
+        for finding in node.findings:
+            is_note = finding.role not in (FindingRole.DIFFERENCE, FindingRole.BREACH)
+            if finding.role is FindingRole.OUTPUT or (is_note and finding.kind is FindingKind.PRECISION):
                 continue  # already in the verdict
-            if found.role is FindingRole.NOTE and found.kind is FindingKind.DEAD_ZONE:
-                dead.append(node)
+            if finding.role is FindingRole.NOTE and finding.kind is FindingKind.DEAD_ZONE:
+                dead_nodes.append(node)
                 continue
-            if len(said) == most:
-                more += 1
+            if len(lines) == most:
+                hidden_count += 1
                 continue
-            about = "note" if note else "is within the given limits, but has a finding"
+            prefix = "note" if is_note else "is within the given limits, but has a finding"
             name = f"#{node.index} {safe_text(node.node, limit=120)}"
-            text = safe_text(found.sentence, limit=300)
-            said.append(f"{about}: {name}: {text}" if note else f"{name} {about}: {text}")
-    if dead:
-        first = safe_text(dead[0].node, limit=120)
-        lost = f"{numbers.grouped(len(dead))} {'node has' if len(dead) == 1 else 'nodes have'} channels"
-        where = f"the first #{dead[0].index} {first}; --node shows which"
-        said.append(f"note: {lost} that round to zero entirely, {where}")
-    return [*said, f"{numbers.grouped(more)} more findings; -f json has them all"] if more else said
+            text = safe_text(finding.sentence, limit=300)
+            lines.append(f"{prefix}: {name}: {text}" if is_note else f"{name} {prefix}: {text}")
+    if dead_nodes:
+        first = safe_text(dead_nodes[0].node, limit=120)
+        count_text = (
+            f"{numbers.grouped(len(dead_nodes))} {'node has' if len(dead_nodes) == 1 else 'nodes have'} channels"
+        )
+        place_text = f"the first #{dead_nodes[0].index} {first}; --node shows which"
+        lines.append(f"note: {count_text} that round to zero entirely, {place_text}")
+    return [*lines, f"{numbers.grouped(hidden_count)} more findings; -f json has them all"] if hidden_count else lines
 
 
 def status_counts(statuses: Sequence[Status]) -> str:
@@ -267,35 +271,39 @@ def arithmetic_sentence(nodes: Sequence[NodeResult]) -> str | None:
 
     The most common arithmetics come first, then the number of nodes that no known arithmetic reproduces.
     """
-    looked = [node for node in nodes if node.reproduced is not None]
-    if not looked:
+    examined_nodes = [node for node in nodes if node.reproduced is not None]
+    if not examined_nodes:
         return None
-    by = Counter(node.explained for node in looked if node.explained is not None)
-    left = sum(not node.reproduced for node in looked)
-    total = numbers.grouped(len(looked))
-    shown = by.most_common(_ARITHMETICS_SHOWN)
-    parts = [f"{numbers.grouped(many)} {'node' if many == 1 else 'nodes'}: {safe_text(said)}" for said, many in shown]
-    others = sum(by.values()) - sum(many for _, many in shown)
-    if others:
-        ways = len(by) - _ARITHMETICS_SHOWN
-        parts.append(f"{numbers.grouped(others)} in {ways} other {'way' if ways == 1 else 'ways'}")
-    if left:
-        parts.append(f"{numbers.grouped(left)} unexplained")
-    done = f"{numbers.grouped(len(looked) - left)} of {total} differing quantized nodes reproduced bit for bit"
-    return f"{done}: {'; '.join(parts)}"
+    counts_by_arithmetic = Counter(node.explained for node in examined_nodes if node.explained is not None)
+    unexplained_count = sum(not node.reproduced for node in examined_nodes)
+    total = numbers.grouped(len(examined_nodes))
+    common_arithmetics = counts_by_arithmetic.most_common(_ARITHMETICS_SHOWN)
+    parts = [
+        f"{numbers.grouped(node_count)} {'node' if node_count == 1 else 'nodes'}: {safe_text(arithmetic)}"
+        for arithmetic, node_count in common_arithmetics
+    ]
+    other_count = sum(counts_by_arithmetic.values()) - sum(node_count for _, node_count in common_arithmetics)
+    if other_count:
+        ways = len(counts_by_arithmetic) - _ARITHMETICS_SHOWN
+        parts.append(f"{numbers.grouped(other_count)} in {ways} other {'way' if ways == 1 else 'ways'}")
+    if unexplained_count:
+        parts.append(f"{numbers.grouped(unexplained_count)} unexplained")
+    reproduced_count = numbers.grouped(len(examined_nodes) - unexplained_count)
+    summary = f"{reproduced_count} of {total} differing quantized nodes reproduced bit for bit"
+    return f"{summary}: {'; '.join(parts)}"
 
 
 def compounding_sentences(compounding: Sequence[Compounding]) -> list[str]:
     """Return a sentence for each node that compounds errors, with the amount, up to a maximum number."""
-    said = [
+    lines = [
         f"{safe_text(entry.op, limit=60)} {safe_text(entry.node, limit=120)} amplifies the error of its input "
         f"{numbers.number(entry.gain)} times; the median of {numbers.grouped(entry.nodes)} "
         f"{safe_text(entry.op, limit=60)} nodes is "
         f"{numbers.number(entry.usual)}"
         for entry in compounding[:_COMPOUNDING_SHOWN]
     ]
-    more = len(compounding) - len(said)
-    return [*said, f"{numbers.grouped(more)} more nodes; the JSON has them all"] if more else said
+    hidden_count = len(compounding) - len(lines)
+    return [*lines, f"{numbers.grouped(hidden_count)} more nodes; the JSON has them all"] if hidden_count else lines
 
 
 def timing_sentence(timing: Timing) -> str:
@@ -316,18 +324,18 @@ def benign_reasons(unmatched: Sequence[Unmatched]) -> list[tuple[int, str, str]]
     for entry in unmatched:
         if entry.kind is UnmatchedKind.BENIGN:
             groups.setdefault((str(entry.side), QUOTED.sub("''", entry.reason)), []).append(entry.reason)
-    found = []
+    rows = []
     for (side, _), reasons in sorted(groups.items(), key=lambda group: -len(group[1])):
-        others = len(set(reasons)) - 1
-        also = f"; {numbers.grouped(others)} more of this kind" if others else ""
-        found.append((len(reasons), side, safe_text(reasons[0], limit=300) + also))
-    return found
+        other_count = len(set(reasons)) - 1
+        others_text = f"; {numbers.grouped(other_count)} more of this kind" if other_count else ""
+        rows.append((len(reasons), side, safe_text(reasons[0], limit=300) + others_text))
+    return rows
 
 
 def pair_words(result: NodeResult) -> str:
     """Return how a pair was made, with its layout change, and its confidence unless that is full."""
-    sure = "" if result.confidence == 1 else f", confidence {result.confidence:.2f}"
-    return f"{result.match}{sure}: {result.match_reason}"
+    confidence_text = "" if result.confidence == 1 else f", confidence {result.confidence:.2f}"
+    return f"{result.match}{confidence_text}: {result.match_reason}"
 
 
 def benign_count(unmatched: Sequence[Unmatched]) -> int:
@@ -338,22 +346,22 @@ def benign_count(unmatched: Sequence[Unmatched]) -> int:
 def coverage_sentence(result: RunComparison) -> str:
     """Return how many tensors were compared and how many were not, as a sentence."""
     unmatched = result.coverage.unmatched
-    lost = sum(1 for u in unmatched if u.kind is UnmatchedKind.LOST)
-    compared = numbers.grouped(result.coverage.compared)
+    lost_count = sum(1 for u in unmatched if u.kind is UnmatchedKind.LOST)
+    compared_count = numbers.grouped(result.coverage.compared)
     plural = "tensor" if result.coverage.compared == 1 else "tensors"
-    judged = "".join(f", {clause}" for clause in judged_clauses(result))
+    judged_text = "".join(f", {clause}" for clause in judged_clauses(result))
     samples = result.coverage.samples
     if samples:
-        judged = f" in {numbers.grouped(samples)} {'sample' if samples == 1 else 'samples'}{judged}"
+        judged_text = f" in {numbers.grouped(samples)} {'sample' if samples == 1 else 'samples'}{judged_text}"
     if not unmatched:
-        return f"{compared} {plural} compared{judged}, none left out"
+        return f"{compared_count} {plural} compared{judged_text}, none left out"
     constants = sum(1 for u in unmatched if u.kind is not UnmatchedKind.LOST and u.constant)
-    benign = benign_count(unmatched)
-    parts = [f"{numbers.grouped(benign)} unmatched for a known reason"] if benign else []
+    benign_total = benign_count(unmatched)
+    parts = [f"{numbers.grouped(benign_total)} unmatched for a known reason"] if benign_total else []
     if constants:
         parts.append(f"{numbers.grouped(constants)} {'constant' if constants == 1 else 'constants'} skipped")
-    parts.append(f"{numbers.grouped(lost)} LOST" if lost else "none lost")
-    return f"{compared} {plural} compared{judged}, " + ", ".join(parts)
+    parts.append(f"{numbers.grouped(lost_count)} LOST" if lost_count else "none lost")
+    return f"{compared_count} {plural} compared{judged_text}, " + ", ".join(parts)
 
 
 def judged_clauses(result: RunComparison) -> list[str]:
@@ -361,15 +369,15 @@ def judged_clauses(result: RunComparison) -> list[str]:
 
     Only a node with a kernel and recorded inputs counts as a failed replay.
     """
-    judged = result.coverage.judged
+    counts = result.coverage.judged
     if result.status is Status.IDENTICAL:
         return []
-    found = [f"{numbers.grouped(judged.by_replay)} judged by replay"]
-    if judged.by_whole_error:
-        found.append(f"{numbers.grouped(judged.by_whole_error)} by their whole error")
-    if judged.not_judged:
-        found.append(f"{numbers.grouped(judged.not_judged)} not judged")
-    if judged.failed_replays:
-        many = judged.failed_replays
-        found.append(f"{numbers.grouped(many)} {'replay' if many == 1 else 'replays'} FAILED")
-    return found
+    clauses = [f"{numbers.grouped(counts.by_replay)} judged by replay"]
+    if counts.by_whole_error:
+        clauses.append(f"{numbers.grouped(counts.by_whole_error)} by their whole error")
+    if counts.not_judged:
+        clauses.append(f"{numbers.grouped(counts.not_judged)} not judged")
+    if counts.failed_replays:
+        failed_count = counts.failed_replays
+        clauses.append(f"{numbers.grouped(failed_count)} {'replay' if failed_count == 1 else 'replays'} FAILED")
+    return clauses

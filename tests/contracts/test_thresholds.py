@@ -34,22 +34,24 @@ COMPARED = {
     "qsum.py 2.0 ** 53": "format: up to which float64 holds all integers",
 }
 FACTORS = {
-    "evidence.py total < 2 * counts.size": "definition: most occur once",
+    "evidence.py total < 2 * code_counts.size": "definition: most occur once",
     "patterns/wrong_places.py total >= 2 * block": "definition: a block occurs twice",
-    "patterns/wrong_places.py wrong.shape[axis] <= 2 * width": "definition: a border has two sides",
+    "patterns/wrong_places.py is_wrong.shape[axis] <= 2 * width": "definition: a border has two sides",
     "search.py np.abs(codes[places].astype(np.int64) * 2 - low - high) < (high - low) * UNSATURATED_RANGE_SHARE": (
         "definition: twice the distance from the middle"
     ),
     "suspects.py np.abs(reals - (code - out_zero) * out_step) < step + out_step / 2": "definition: half a step",
     "align/by_data.py 1 - 2 * best.ways[at] < DATA_PAIR_MIN_CONFIDENCE": "definition of the confidence",
-    "align/by_data.py 1 - 2 * compared[0].ways[at] < PAIR_SURE_MIN_CONFIDENCE": "definition of the confidence",
+    "align/by_data.py 1 - 2 * candidates[0].ways[at] < PAIR_SURE_MIN_CONFIDENCE": "definition of the confidence",
     "align/clamps.py span[0] >= bounds[0] - step / 2": "definition: half a step",
     "align/clamps.py span[1] <= bounds[1] + step / 2": "definition: half a step",
-    "attribute/reference_replay.py error > (1 + LSB_SLACK) * half + 2 * hair(real)": "rounding: two operands",
+    "attribute/reference_replay.py error > (1 + LSB_SLACK) * half + 2 * hair(reference_weight)": (
+        "rounding: two operands"
+    ),
     "explaining/explanation.py 2 * missed < len(asked)": "definition: the majority",
     "explaining/neighbours.py 2 * len(wrong) > len(answers)": "definition: the majority",
-    "graph_checks/constants.py size > short.subnormal / 2": "definition: half a step",
-    "graph_checks/quant_mismatch.py off >= written / 2": "definition: half a step",
+    "graph_checks/constants.py size > short_format.subnormal / 2": "definition: half a step",
+    "graph_checks/quant_mismatch.py differences >= written_scale / 2": "definition: half a step",
     "windows.py buffer.nbytes <= 2 * _BLOCK_BYTES": "size of a cache",
 }
 """Comparisons that multiply or divide by a bare number."""

@@ -123,9 +123,9 @@ def chance(share: float, wrong: int, choices: int = 1, *, total: int | None = No
     return likelihood + math.log(choices) > math.log(PLACE_MAX_PROBABILITY)
 
 
-def _log_choices(count: int, chosen: int) -> float:
+def _log_choices(count: int, chosen_count: int) -> float:
     """Return the logarithm of a binomial coefficient."""
-    return math.lgamma(count + 1) - math.lgamma(chosen + 1) - math.lgamma(count - chosen + 1)
+    return math.lgamma(count + 1) - math.lgamma(chosen_count + 1) - math.lgamma(count - chosen_count + 1)
 
 
 def places(wrong: np.ndarray, layout: Layout) -> tuple[WrongPlace, ...]:
@@ -138,39 +138,45 @@ def places(wrong: np.ndarray, layout: Layout) -> tuple[WrongPlace, ...]:
     count = int(np.count_nonzero(wrong))
     if not count:
         return ()
-    result = _in_samples(wrong, layout.first, count)
+    result = _places_in_samples(wrong, layout.first, count)
     if layout.channel is not None:
         name = layout.channel_name
-        channel_places = _along_axis(wrong, layout.channel + 1, count, (name, f"{name}s"))
+        channel_places = _places_along_axis(wrong, layout.channel + 1, count, (name, f"{name}s"))
         as_channels = {"rows": "channels"}
         result += [
             replace(each, pattern=as_channels.get(each.pattern, each.pattern), channels=True) for each in channel_places
         ]
-    result += _in_positions(wrong, layout, count)
-    least = min((place.share for place in result), default=1.0)
-    result += [place for place in _in_memory_order(wrong, count) if place.share <= MEMORY_PART_MAX_SHARE * least]
+    result += _places_in_positions(wrong, layout, count)
+    smallest_share = min((place.share for place in result), default=1.0)
+    result += [
+        place
+        for place in _places_in_memory_order(wrong, count)
+        if place.share <= MEMORY_PART_MAX_SHARE * smallest_share
+    ]
     return tuple(sorted(result, key=lambda place: place.share))
 
 
-def _in_memory_order(wrong: np.ndarray, count: int) -> Iterator[WrongPlace]:
+def _places_in_memory_order(is_wrong: np.ndarray, count: int) -> Iterator[WrongPlace]:
     """Find the first or last part of a tensor in memory, the trace of a loop that starts late or ends early."""
-    if wrong.ndim < 2:
+    if is_wrong.ndim < 2:
         return
-    flat = np.flatnonzero(wrong)
+    flat = np.flatnonzero(is_wrong)
     first, last = int(flat[0]), int(flat[-1])
     for pattern, size, at, text in (
-        ("tail", wrong.size - first, first, "only from element {} on"),
+        ("tail", is_wrong.size - first, first, "only from element {} on"),
         ("head", last + 1, last, "only up to element {}"),
     ):
         mostly_wrong = count > size - count
-        if mostly_wrong and size < wrong.size and not chance(size / wrong.size, count, wrong.size):
-            index = [int(part) for part in np.unravel_index(at, wrong.shape)]
-            yield WrongPlace(pattern=pattern, detail=f"{text.format(index)}, in memory order", share=size / wrong.size)
+        if mostly_wrong and size < is_wrong.size and not chance(size / is_wrong.size, count, is_wrong.size):
+            index = [int(part) for part in np.unravel_index(at, is_wrong.shape)]
+            yield WrongPlace(
+                pattern=pattern, detail=f"{text.format(index)}, in memory order", share=size / is_wrong.size
+            )
 
 
-def _in_samples(wrong: np.ndarray, name: str, count: int) -> list[WrongPlace]:
-    affected = np.flatnonzero(wrong.reshape(wrong.shape[0], -1).any(axis=1))
-    total = wrong.shape[0]
+def _places_in_samples(is_wrong: np.ndarray, name: str, count: int) -> list[WrongPlace]:
+    affected = np.flatnonzero(is_wrong.reshape(is_wrong.shape[0], -1).any(axis=1))
+    total = is_wrong.shape[0]
     share = float(affected.size / total)
     in_order = affected[-1] - affected[0] + 1 == affected.size
     side = "first" if in_order and affected[0] == 0 else "last" if in_order and affected[-1] == total - 1 else ""
@@ -181,7 +187,7 @@ def _in_samples(wrong: np.ndarray, name: str, count: int) -> list[WrongPlace]:
     if (
         affected.size == total
         or not (is_few or side)
-        or chance(share, count, total, total=None if is_few else wrong.size)
+        or chance(share, count, total, total=None if is_few else is_wrong.size)
     ):
         return []
     if affected.size == 1:
@@ -197,32 +203,34 @@ def _in_samples(wrong: np.ndarray, name: str, count: int) -> list[WrongPlace]:
     ]
 
 
-def _in_positions(wrong: np.ndarray, layout: Layout, count: int) -> list[WrongPlace]:
+def _places_in_positions(is_wrong: np.ndarray, layout: Layout, count: int) -> list[WrongPlace]:
     axes = [axis + 1 for axis in layout.spatial]
     names = layout.spatial_names
     axis_places = [
-        place for axis, name in zip(axes, names, strict=True) for place in _along_axis(wrong, axis, count, name)
+        place
+        for axis, name in zip(axes, names, strict=True)
+        for place in _places_along_axis(is_wrong, axis, count, name)
     ]
     tails = [
-        tail for tail in _block_tails(wrong, axes, count) if all(tail.share < place.share for place in axis_places)
+        tail for tail in _block_tails(is_wrong, axes, count) if all(tail.share < place.share for place in axis_places)
     ]
     if tails:
         return tails
-    borders = _borders(wrong, axes, names, count)
+    borders = _borders(is_wrong, axes, names, count)
     return [
         *axis_places,
         *(
             place
             for place in borders
-            if all(place.share < other.share - FLOAT64_COMPARISON_SLACK for other in axis_places)
+            if all(place.share < axis_place.share - FLOAT64_COMPARISON_SLACK for axis_place in axis_places)
         ),
     ]
 
 
-def _along_axis(wrong: np.ndarray, axis: int, count: int, name: tuple[str, str]) -> list[WrongPlace]:
+def _places_along_axis(is_wrong: np.ndarray, axis: int, count: int, name: tuple[str, str]) -> list[WrongPlace]:
     """Find a tail, a head, a block or a few indices along one axis."""
-    total = wrong.shape[axis]
-    affected = np.flatnonzero(wrong.any(axis=tuple(other for other in range(wrong.ndim) if other != axis)))
+    total = is_wrong.shape[axis]
+    affected = np.flatnonzero(is_wrong.any(axis=tuple(other for other in range(is_wrong.ndim) if other != axis)))
     share = affected.size / total
     if affected.size == total or chance(share, count, total * total):
         return []
@@ -250,8 +258,8 @@ def _along_axis(wrong: np.ndarray, axis: int, count: int, name: tuple[str, str])
     if period is not None:
         return [WrongPlace(pattern="block_tail", detail=f"only in {period} of the {name[1]}", share=share)]
     if share <= 0.5:
-        listed = ", ".join(str(index) for index in affected[:6]) + (", ..." if affected.size > 6 else "")
-        detail = f"only in {affected.size} of {total} {name[1]}: {listed}"
+        indices_text = ", ".join(str(index) for index in affected[:6]) + (", ..." if affected.size > 6 else "")
+        detail = f"only in {affected.size} of {total} {name[1]}: {indices_text}"
         return [WrongPlace(pattern="rows", detail=detail, share=share, loose=True)]
     return []
 
@@ -279,60 +287,62 @@ def _block_part(indices: np.ndarray, total: int) -> str | None:
         return f"the last{f' {residues.size}' if residues.size > 1 else ''} of every {block}"
     if residues.size > 1 and int(residues[-1] - residues[0]) + 1 == residues.size:
         return f"numbers {residues[0]} to {residues[-1]} of every {block}"
-    part = ", ".join(str(residue) for residue in residues[:4]) + (", ..." if residues.size > 4 else "")
-    return f"number {part} of every {block}"
+    residues_text = ", ".join(str(residue) for residue in residues[:4]) + (", ..." if residues.size > 4 else "")
+    return f"number {residues_text} of every {block}"
 
 
-def _borders(wrong: np.ndarray, axes: Sequence[int], names: Sequence[tuple[str, str]], count: int) -> list[WrongPlace]:
+def _borders(
+    is_wrong: np.ndarray, axes: Sequence[int], names: Sequence[tuple[str, str]], count: int
+) -> list[WrongPlace]:
     """Find a frame that contains all wrong elements if no single axis explains them."""
     for width in range(1, BORDER_MAX_WIDTH + 1):
-        if any(wrong.shape[axis] <= 2 * width for axis in axes) or not axes:
+        if any(is_wrong.shape[axis] <= 2 * width for axis in axes) or not axes:
             return []
-        interior = tuple(slice(width, -width) if axis in axes else slice(None) for axis in range(wrong.ndim))
-        if wrong[interior].any():
+        interior = tuple(slice(width, -width) if axis in axes else slice(None) for axis in range(is_wrong.ndim))
+        if is_wrong[interior].any():
             continue
-        sides = _sides(wrong, axes, names, width)
+        sides = _sides(is_wrong, axes, names, width)
         share = 1 - math.prod(
-            1 - len(_ends_of_axis(sides, name)) * width / wrong.shape[axis]
+            1 - len(_ends_of_axis(sides, name)) * width / is_wrong.shape[axis]
             for axis, name in zip(axes, names, strict=True)
         )
         if chance(share, count, BORDER_MAX_WIDTH * 4 ** len(axes)):
             return []
-        several = f"{width} " if width > 1 else ""
-        detail = " and ".join(f"the {end} {several}{name[width > 1]}" for end, name in sides)
+        width_text = f"{width} " if width > 1 else ""
+        detail = " and ".join(f"the {end} {width_text}{name[width > 1]}" for end, name in sides)
         return [WrongPlace(pattern="borders", detail=f"only in {detail}", share=share)]
     return []
 
 
 def _sides(
-    wrong: np.ndarray, axes: Sequence[int], names: Sequence[tuple[str, str]], width: int
+    is_wrong: np.ndarray, axes: Sequence[int], names: Sequence[tuple[str, str]], width: int
 ) -> list[tuple[str, tuple[str, str]]]:
     """List the ends of the axes needed to cover all wrong elements, chosen greedily by how many each covers."""
-    uncovered = wrong.copy()
-    rated = []
+    uncovered = is_wrong.copy()
+    rated_sides = []
     for axis, name in zip(axes, names, strict=True):
-        for end, part in (("first", slice(0, width)), ("last", slice(-width, None))):
-            where = tuple(part if other == axis else slice(None) for other in range(wrong.ndim))
-            rated.append((int(np.count_nonzero(wrong[where])), end, name, where))
-    needed = []
-    for _, end, name, where in sorted(rated, key=lambda entry: -entry[0]):
-        if uncovered[where].any():
-            needed.append((end, name))
-            uncovered[where] = False
+        for end, span in (("first", slice(0, width)), ("last", slice(-width, None))):
+            side_index = tuple(span if other == axis else slice(None) for other in range(is_wrong.ndim))
+            rated_sides.append((int(np.count_nonzero(is_wrong[side_index])), end, name, side_index))
+    needed_sides = []
+    for _, end, name, side_index in sorted(rated_sides, key=lambda entry: -entry[0]):
+        if uncovered[side_index].any():
+            needed_sides.append((end, name))
+            uncovered[side_index] = False
     order = list(names)
-    return sorted(needed, key=lambda side: (order.index(side[1]), side[0]))
+    return sorted(needed_sides, key=lambda side: (order.index(side[1]), side[0]))
 
 
 def _ends_of_axis(sides: Sequence[tuple[str, tuple[str, str]]], name: tuple[str, str]) -> list[str]:
-    return [end for end, own in sides if own == name]
+    return [end for end, side_name in sides if side_name == name]
 
 
-def _block_tails(wrong: np.ndarray, axes: Sequence[int], count: int) -> list[WrongPlace]:
+def _block_tails(is_wrong: np.ndarray, axes: Sequence[int], count: int) -> list[WrongPlace]:
     """Find the same part of every block of positions, numbered across all spatial axes in C order."""
     if len(axes) < 2:
         return []
-    positions = np.flatnonzero(wrong.any(axis=tuple(axis for axis in range(wrong.ndim) if axis not in axes)))
-    total = math.prod(wrong.shape[axis] for axis in axes)
+    positions = np.flatnonzero(is_wrong.any(axis=tuple(axis for axis in range(is_wrong.ndim) if axis not in axes)))
+    total = math.prod(is_wrong.shape[axis] for axis in axes)
     period = _block_part(positions, total)
     share = positions.size / total
     if period is None or chance(share, count, sum(KERNEL_BLOCKS)):

@@ -46,26 +46,26 @@ def constants(evidence: CodesOfTensor) -> Iterator[Trait]:
 
     If sums over padding differ from the rest, the elements out of reach of padding decide.
     """
-    interior = _away_from_borders(evidence)
-    for part in (slice(None), *((interior,) if interior is not None else ())):
-        shifts = _mean_error_of_channels(evidence, part)
+    interior = _index_away_from_borders(evidence)
+    for element_index in (slice(None), *((interior,) if interior is not None else ())):
+        shifts = _mean_error_of_channels(evidence, element_index)
         affected = np.array([shift for shift in shifts or () if shift])
         if shifts is None or not affected.size:
             continue
         affected_count = affected.size
-        if not _is_shift(evidence, part, affected, affected_count / len(shifts)):
+        if not _is_shift(evidence, element_index, affected, affected_count / len(shifts)):
             continue
-        where = "" if part == slice(None) else " away from the borders"
-        even = affected.max() - affected.min() < CONSTANT_ERROR_MAX_SPREAD
-        if affected_count == len(shifts) and even:
-            yield Trait(pattern="constant", detail=f"every element{where} is off by {_codes(affected)}")
+        place_clause = "" if element_index == slice(None) else " away from the borders"
+        is_even = affected.max() - affected.min() < CONSTANT_ERROR_MAX_SPREAD
+        if affected_count == len(shifts) and is_even:
+            yield Trait(pattern="constant", detail=f"every element{place_clause} is off by {_codes(affected)}")
             return
-        span = _codes(affected) if even else f"{affected.min():.3g} to {affected.max():.3g} codes"
+        span = _codes(affected) if is_even else f"{affected.min():.3g} to {affected.max():.3g} codes"
         name = evidence.layout.channel_name
         channels_text = (
             f"each {name}" if affected_count == len(shifts) else f"{affected_count} of {len(shifts)} {name}s"
         )
-        yield Trait(pattern="constant_per_channel", detail=f"a constant in {channels_text}{where}, of {span}")
+        yield Trait(pattern="constant_per_channel", detail=f"a constant in {channels_text}{place_clause}, of {span}")
         return
 
 
@@ -79,38 +79,40 @@ def _codes(shifts: np.ndarray) -> str:
     )
 
 
-def _is_shift(evidence: CodesOfTensor, part: slice | tuple[slice, ...], shifts: np.ndarray, share: float) -> bool:
+def _is_shift(
+    evidence: CodesOfTensor, element_index: slice | tuple[slice, ...], shifts: np.ndarray, share: float
+) -> bool:
     """Return whether per-channel mean errors are real shifts, neither an accident of a few wrong elements nor a factor.
 
     Args:
         evidence: The codes.
-        part: Index of the elements considered.
+        element_index: Index of the elements considered.
         shifts: Mean errors of the affected channels.
         share: Their share of all channels.
     """
-    wrong_count = int(np.count_nonzero(evidence.error[part]))
+    wrong_count = int(np.count_nonzero(evidence.error[element_index]))
     if share < 1 and chance(share, wrong_count, round(1 / share)):
         return False
     if np.all(np.abs(shifts - np.rint(shifts)) < FLOAT64_COMPARISON_SLACK):
         return True
-    if np.abs(evidence.error[part]).max() > 1:
+    if np.abs(evidence.error[element_index]).max() > 1:
         return True
     # An error of a constant part of a step has one sign, and is as frequent in small values as in large ones.
-    small, large = _mean_errors(evidence, part)
+    small, large = _mean_errors(evidence, element_index)
     return not chance(0.5, wrong_count) and min(small, large) >= CONSTANT_ERROR_MIN_FLATNESS * max(small, large)
 
 
-def _mean_errors(evidence: CodesOfTensor, part: slice | tuple[slice, ...]) -> tuple[float, float]:
+def _mean_errors(evidence: CodesOfTensor, element_index: slice | tuple[slice, ...]) -> tuple[float, float]:
     """Return the mean error magnitude of elements near the zero point, and of all others, split at the median."""
-    free = free_elements(evidence)[part]
-    size = np.abs(evidence.expected[part].astype(np.int64) - evidence.zero_point)[free]
-    error = np.abs(evidence.error[part])[free]
-    if not size.size or (near := size <= np.median(size)).all():
+    is_usable = free_elements(evidence)[element_index]
+    code_distances = np.abs(evidence.expected[element_index].astype(np.int64) - evidence.zero_point)[is_usable]
+    magnitudes = np.abs(evidence.error[element_index])[is_usable]
+    if not code_distances.size or (is_near := code_distances <= np.median(code_distances)).all():
         return 1.0, 1.0
-    return float(error[near].mean()), float(error[~near].mean())
+    return float(magnitudes[is_near].mean()), float(magnitudes[~is_near].mean())
 
 
-def _away_from_borders(evidence: CodesOfTensor) -> tuple[slice, ...] | None:
+def _index_away_from_borders(evidence: CodesOfTensor) -> tuple[slice, ...] | None:
     """Return an index of the elements away from the spatial borders, or None if there are hardly any."""
     axes = [axis + 1 for axis in evidence.layout.spatial]
     shape = evidence.expected.shape
@@ -119,12 +121,14 @@ def _away_from_borders(evidence: CodesOfTensor) -> tuple[slice, ...] | None:
     return tuple(slice(1, -1) if axis in axes else slice(None) for axis in range(len(shape)))
 
 
-def _mean_error_of_channels(evidence: CodesOfTensor, part: slice | tuple[slice, ...]) -> list[float] | None:
+def _mean_error_of_channels(evidence: CodesOfTensor, element_index: slice | tuple[slice, ...]) -> list[float] | None:
     """Return the mean error of each channel, or None if the error within a channel varies."""
-    errors = by_channel(evidence.error[part], evidence.layout)
+    errors = by_channel(evidence.error[element_index], evidence.layout)
     shifts: list[float] = []
     slight_channels = 0
-    for channel_errors, usable in zip(errors, by_channel(free_elements(evidence)[part], evidence.layout), strict=True):
+    for channel_errors, usable in zip(
+        errors, by_channel(free_elements(evidence)[element_index], evidence.layout), strict=True
+    ):
         usable_errors = channel_errors[usable]
         if not channel_errors.any():
             shifts.append(0.0)
@@ -151,8 +155,10 @@ def factors(evidence: CodesOfTensor) -> Iterator[Trait]:
         digits = 4 if abs(common_factor - 1) >= 0.001 else 7
         yield Trait(pattern="factor", detail=f"the elements are {common_factor:.{digits}g} times what they should be")
         return
-    wrong = by_channel(evidence.wrong, evidence.layout)
-    if np.count_nonzero(wrong) < SCALED_CHANNEL_MIN_WRONG * np.count_nonzero(wrong.any(axis=1)):
+    is_wrong_by_channel = by_channel(evidence.wrong, evidence.layout)
+    if np.count_nonzero(is_wrong_by_channel) < SCALED_CHANNEL_MIN_WRONG * np.count_nonzero(
+        is_wrong_by_channel.any(axis=1)
+    ):
         return  # with one wrong code per channel, some factor always fits
     channel_factors = []
     for rows in zip(*(by_channel(array, evidence.layout) for array in arrays), strict=True):
@@ -181,17 +187,17 @@ class _CenteredCodes:
         self._arrays, self._zero_point = arrays, zero_point
         self._many, self._largest, self._power, self._product = 0, 0, 0.0, 0.0
         for x, y in self._pieces():
-            real = x.astype(np.float64)
+            expected_codes = x.astype(np.float64)
             self._many += x.size
             self._largest = max(self._largest, int(np.abs(x).max(initial=0)))
-            self._power += float(real @ real)
-            self._product += float(real @ y.astype(np.float64))
+            self._power += float(expected_codes @ expected_codes)
+            self._product += float(expected_codes @ y.astype(np.float64))
 
     def _pieces(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        for expected, recorded, free in stretches(*self._arrays):
+        for expected, recorded, is_usable in stretches(*self._arrays):
             yield (
-                expected[free].astype(np.int64) - self._zero_point,
-                recorded[free].astype(np.int64) - self._zero_point,
+                expected[is_usable].astype(np.int64) - self._zero_point,
+                recorded[is_usable].astype(np.int64) - self._zero_point,
             )
 
     @property
@@ -214,28 +220,30 @@ class _CenteredCodes:
         """Return whether the errors have the sign of a factor's effect and grow with the codes."""
         wrong_count = same_sign = 0
         for x, y in self._pieces():
-            wrong = x != y
-            wrong_count += int(np.count_nonzero(wrong))
-            same_sign += int(np.count_nonzero(np.sign((y - x)[wrong]) == np.sign((factor - 1) * x[wrong])))
+            is_wrong = x != y
+            wrong_count += int(np.count_nonzero(is_wrong))
+            same_sign += int(np.count_nonzero(np.sign((y - x)[is_wrong]) == np.sign((factor - 1) * x[is_wrong])))
         if not wrong_count or same_sign / wrong_count < TRAIT_MIN_SHARE or chance(0.5, wrong_count):
             return False
         middle = self._median_size()
-        errors, counts = np.zeros((2, 2))  # row 0 counts codes up to the median, row 1 those above it
+        errors, group_sizes = np.zeros((2, 2))  # row 0 counts codes up to the median, row 1 those above it
         for x, y in self._pieces():
-            far = np.abs(x) > middle
-            for at, part in enumerate((~far, far)):
-                errors[at] += float(np.abs(y - x)[part].sum())
-                counts[at] += int(np.count_nonzero(part))
-        return bool(counts.all() and errors[0] / counts[0] < CONSTANT_ERROR_MIN_FLATNESS * errors[1] / counts[1])
+            is_large = np.abs(x) > middle
+            for at, in_group in enumerate((~is_large, is_large)):
+                errors[at] += float(np.abs(y - x)[in_group].sum())
+                group_sizes[at] += int(np.count_nonzero(in_group))
+        return bool(
+            group_sizes.all() and errors[0] / group_sizes[0] < CONSTANT_ERROR_MIN_FLATNESS * errors[1] / group_sizes[1]
+        )
 
     def _median_size(self) -> float:
         """Return the median of the expected codes' magnitudes."""
         if self._largest >= 1 << 17:  # wider than any quantized code
             return float(np.median(np.concatenate([np.abs(x) for x, _ in self._pieces()])))
-        counts = np.zeros(self._largest + 1, np.int64)
+        frequencies = np.zeros(self._largest + 1, np.int64)
         for x, _ in self._pieces():
-            counts += np.bincount(np.abs(x), minlength=counts.size)
-        cumulative = np.cumsum(counts)
+            frequencies += np.bincount(np.abs(x), minlength=frequencies.size)
+        cumulative = np.cumsum(frequencies)
         low, high = (
             int(np.searchsorted(cumulative, at, side="right")) for at in ((self._many - 1) // 2, self._many // 2)
         )
@@ -247,15 +255,26 @@ def traits(evidence: CodesOfTensor) -> tuple[Trait, ...]:
     if not evidence.wrong.any():
         return ()
     all_traits: list[Trait] = []
-    for finder in (_one_code, _clamp, _wrapped, _overflown, _stale, _ties, constants, factors, _growing, _off_by_one):
+    for finder in (
+        _single_code,
+        _clamp,
+        _wrapped_codes,
+        _overflown_codes,
+        _stale_codes,
+        _ties,
+        constants,
+        factors,
+        _growing_errors,
+        _errors_of_one,
+    ):
         checkpoint()
         has_amount = any(trait.pattern.startswith(("constant", "factor")) for trait in all_traits)
-        if not (has_amount and finder in (factors, _growing, _off_by_one)):
+        if not (has_amount and finder in (factors, _growing_errors, _errors_of_one)):
             all_traits += finder(evidence)
     return tuple(all_traits)
 
 
-def _one_code(evidence: CodesOfTensor) -> Iterator[Trait]:
+def _single_code(evidence: CodesOfTensor) -> Iterator[Trait]:
     """Find an output that holds a single code although several are expected."""
     code = int(evidence.recorded.flat[0])
     if np.any(evidence.recorded != code) or np.unique(evidence.expected).size < ONE_CODE_MIN_EXPECTED:
@@ -267,14 +286,14 @@ def _one_code(evidence: CodesOfTensor) -> Iterator[Trait]:
 
 def _clamp(evidence: CodesOfTensor) -> Iterator[Trait]:
     """Find a missing or an extra clamp: one side equals the other, clipped to an interval."""
-    wrong, expected, recorded = evidence.wrong, evidence.expected, evidence.recorded
+    is_wrong, expected, recorded = evidence.wrong, evidence.expected, evidence.recorded
     for inner, outer, verdict in ((recorded, expected, "too narrow"), (expected, recorded, "not applied")):
         low, high = int(inner.min()), int(inner.max())
         if low == high:
             continue
-        parts = list(stretches(wrong, outer, inner))
+        parts = list(stretches(is_wrong, outer, inner))
         if all(_is_clamped(*part, span=(low, high)) for part in parts):
-            count, share = int(np.count_nonzero(wrong)), 0.5
+            count, share = int(np.count_nonzero(is_wrong)), 0.5
         elif all(_is_clamped_or_rounded(*part[1:], span=(low, high)) for part in parts):
             count, share = int(np.count_nonzero(np.abs(evidence.error) > SLIGHT_ERROR_CODES)), COINCIDENCE_MIN_SHARE
         else:
@@ -284,11 +303,11 @@ def _clamp(evidence: CodesOfTensor) -> Iterator[Trait]:
             yield Trait(pattern="clamp", detail=f"a clamp of the codes {' and '.join(bounds)} is {verdict}")
 
 
-def _is_clamped(wrong: np.ndarray, outer: np.ndarray, inner: np.ndarray, *, span: tuple[int, int]) -> bool:
+def _is_clamped(is_wrong: np.ndarray, outer: np.ndarray, inner: np.ndarray, *, span: tuple[int, int]) -> bool:
     """Return whether clipping `outer` to a span gives `inner`, and exactly the elements beyond the span are wrong."""
     codes = outer.astype(np.int64)
     outside_span = (codes < span[0]) | (codes > span[1])
-    return np.array_equal(wrong, outside_span) and np.array_equal(np.clip(codes, *span), inner)
+    return np.array_equal(is_wrong, outside_span) and np.array_equal(np.clip(codes, *span), inner)
 
 
 def _is_clamped_or_rounded(outer: np.ndarray, inner: np.ndarray, *, span: tuple[int, int]) -> bool:
@@ -297,75 +316,77 @@ def _is_clamped_or_rounded(outer: np.ndarray, inner: np.ndarray, *, span: tuple[
     return bool(np.abs(difference).max(initial=0) <= SLIGHT_ERROR_CODES)
 
 
-def _wrapped(evidence: CodesOfTensor) -> Iterator[Trait]:
+def _wrapped_codes(evidence: CodesOfTensor) -> Iterator[Trait]:
     """Find codes that wrapped around to the other end of the range, if other wrong codes are off by one at most."""
     low, high = evidence.span
     error = evidence.error
-    far = np.abs(error) > (high - low) // 2
-    far_count = int(np.count_nonzero(far))
-    saturated = np.isin(evidence.expected, (low, high))
-    if not far_count or np.any(np.abs(error[~far & ~saturated]) > SLIGHT_ERROR_CODES):
+    is_far_off = np.abs(error) > (high - low) // 2
+    wrapped_count = int(np.count_nonzero(is_far_off))
+    is_saturated = np.isin(evidence.expected, (low, high))
+    if not wrapped_count or np.any(np.abs(error[~is_far_off & ~is_saturated]) > SLIGHT_ERROR_CODES):
         return
-    is_wrapped = saturated[far].mean() >= TRAIT_MIN_SHARE and not chance(
-        max(float(saturated.mean()), COINCIDENCE_MIN_SHARE), far_count
+    is_wrapped = is_saturated[is_far_off].mean() >= TRAIT_MIN_SHARE and not chance(
+        max(float(is_saturated.mean()), COINCIDENCE_MIN_SHARE), wrapped_count
     )
-    if is_wrapped and np.count_nonzero(saturated & (error == 0)) <= (1 - TRAIT_MIN_SHARE) * far_count:
-        yield Trait(pattern="wrapped", detail=f"{far_count} elements beyond the range hold codes of the opposite end")
+    if is_wrapped and np.count_nonzero(is_saturated & (error == 0)) <= (1 - TRAIT_MIN_SHARE) * wrapped_count:
+        yield Trait(
+            pattern="wrapped", detail=f"{wrapped_count} elements beyond the range hold codes of the opposite end"
+        )
 
 
-def _overflown(evidence: CodesOfTensor) -> Iterator[Trait]:
+def _overflown_codes(evidence: CodesOfTensor) -> Iterator[Trait]:
     """Find wrong elements at one end of the range that should lie on the other side of real 0."""
     # smaller errors are differences in rounding
-    wrong, zero = np.abs(evidence.error) > SLIGHT_ERROR_CODES, evidence.zero_point
-    if not wrong.any():
+    is_wrong, zero = np.abs(evidence.error) > SLIGHT_ERROR_CODES, evidence.zero_point
+    if not is_wrong.any():
         return
-    held, expected = evidence.recorded[wrong], evidence.expected[wrong].astype(np.int64)
-    code = int(held[0])
-    others = (expected > zero) if code == evidence.span[0] else (expected < zero)
-    if code not in evidence.span or np.any(held != code) or others.mean() < TRAIT_MIN_SHARE:
+    wrong_codes, expected_codes = evidence.recorded[is_wrong], evidence.expected[is_wrong].astype(np.int64)
+    code = int(wrong_codes[0])
+    lies_opposite = (expected_codes > zero) if code == evidence.span[0] else (expected_codes < zero)
+    if code not in evidence.span or np.any(wrong_codes != code) or lies_opposite.mean() < TRAIT_MIN_SHARE:
         return
-    beyond = evidence.expected.astype(np.int64)
-    usual = float(np.mean(beyond > zero if code == evidence.span[0] else beyond < zero))
-    if chance(max(usual, COINCIDENCE_MIN_SHARE), held.size):
+    all_expected = evidence.expected.astype(np.int64)
+    usual_share = float(np.mean(all_expected > zero if code == evidence.span[0] else all_expected < zero))
+    if chance(max(usual_share, COINCIDENCE_MIN_SHARE), wrong_codes.size):
         return
     end = "lowest" if code == evidence.span[0] else "highest"
     detail = f"the wrong elements all hold {code} (the {end} code), but belong on the other side of real 0"
     yield Trait(pattern="overflow", detail=detail)
 
 
-def _stale(evidence: CodesOfTensor) -> Iterator[Trait]:
+def _stale_codes(evidence: CodesOfTensor) -> Iterator[Trait]:
     """Find wrong elements that all hold the same code, or the values of a neighbour."""
-    wrong = evidence.wrong
+    is_wrong = evidence.wrong
     recorded, expected = evidence.recorded, evidence.expected
-    wrong_codes = recorded[wrong]
-    values, counts = np.unique(wrong_codes, return_counts=True)
-    common = int(values[np.argmax(counts)])
-    share = float(np.mean(recorded == common))
+    wrong_codes = recorded[is_wrong]
+    values, frequencies = np.unique(wrong_codes, return_counts=True)
+    commonest_code = int(values[np.argmax(frequencies)])
+    share = float(np.mean(recorded == commonest_code))
     if share == 1:
         return
     if (
-        counts.max() == wrong_codes.size
-        and not any(_overflown(evidence))
-        and np.unique(expected[wrong]).size > 1
+        frequencies.max() == wrong_codes.size
+        and not any(_overflown_codes(evidence))
+        and np.unique(expected[is_wrong]).size > 1
         and not chance(max(share, COINCIDENCE_MIN_SHARE), wrong_codes.size)
     ):
-        zero = " (the zero point)" if common == evidence.zero_point else ""
-        yield Trait(pattern="unwritten", detail=f"the wrong elements all hold {common}{zero}")
+        zero = " (the zero point)" if commonest_code == evidence.zero_point else ""
+        yield Trait(pattern="unwritten", detail=f"the wrong elements all hold {commonest_code}{zero}")
         return
     for axis, name in _neighbours(evidence.layout, recorded.ndim):
         length = recorded.shape[axis]
         for distance in [d for d in STALE_DISTANCES if abs(d) < length]:
             checkpoint()
-            shifted = np.roll(expected, distance, axis)
-            usual_share = float(np.mean(shifted == expected))
-            open_end = wrong.copy()
+            shifted_codes = np.roll(expected, distance, axis)
+            usual_share = float(np.mean(shifted_codes == expected))
+            open_end = is_wrong.copy()
             open_end[_rolled_in(axis, distance, recorded.ndim)] = False
-            for where in (wrong, open_end):  # try with and without the elements that may have been rotated in
-                same = shifted[where] == recorded[where]
+            for is_examined in (is_wrong, open_end):  # try with and without the elements that may have been rotated in
+                is_equal = shifted_codes[is_examined] == recorded[is_examined]
                 if (
-                    np.count_nonzero(where) >= TRAIT_MIN_SHARE * wrong_codes.size
-                    and same.mean() >= TRAIT_MIN_SHARE
-                    and not chance(max(usual_share, COINCIDENCE_MIN_SHARE), int(same.sum()), STALE_CHOICES)
+                    np.count_nonzero(is_examined) >= TRAIT_MIN_SHARE * wrong_codes.size
+                    and is_equal.mean() >= TRAIT_MIN_SHARE
+                    and not chance(max(usual_share, COINCIDENCE_MIN_SHARE), int(is_equal.sum()), STALE_CHOICES)
                 ):
                     direction = "before" if distance > 0 else "after"
                     distance_text = f"{plural(abs(distance), name)} {direction}"
@@ -389,33 +410,35 @@ def _neighbours(layout: Layout, rank: int) -> Iterator[tuple[int, str]]:
 
 
 def _ties(evidence: CodesOfTensor) -> Iterator[Trait]:
-    wrong = evidence.wrong
+    is_wrong = evidence.wrong
     if evidence.distance is None or np.abs(evidence.error).max() > SLIGHT_ERROR_CODES:
         return
-    near = evidence.distance < TIE_MAX_DISTANCE
-    hit = int(np.count_nonzero(wrong))
-    if not (wrong & ~near).any() and not chance(max(float(near.mean()), 2 * TIE_MAX_DISTANCE), hit):
+    is_near = evidence.distance < TIE_MAX_DISTANCE
+    wrong_count = int(np.count_nonzero(is_wrong))
+    if not (is_wrong & ~is_near).any() and not chance(max(float(is_near.mean()), 2 * TIE_MAX_DISTANCE), wrong_count):
         yield Trait(pattern="ties_only", detail="off by one, and only where the value lies close to a tie")
 
 
-def _growing(evidence: CodesOfTensor) -> Iterator[Trait]:
+def _growing_errors(evidence: CodesOfTensor) -> Iterator[Trait]:
     """Find errors at large sums or large terms, by how often a wrong element outranks a right one."""
-    error, wrong = evidence.error, evidence.wrong
-    if wrong.all() or np.abs(error).max() <= SLIGHT_ERROR_CODES:
+    error, is_wrong = evidence.error, evidence.wrong
+    if is_wrong.all() or np.abs(error).max() <= SLIGHT_ERROR_CODES:
         return
     sizes = [size for size in (evidence.magnitude, evidence.sums) if size is not None]
-    rank_share = max((_outranks(_spread(size[wrong]), _spread(size[~wrong])) for size in sizes), default=0.0)
-    group_size = min(int(np.count_nonzero(wrong)), int(np.count_nonzero(~wrong)))
+    rank_share = max((_outranks(_spread(size[is_wrong]), _spread(size[~is_wrong])) for size in sizes), default=0.0)
+    group_size = min(int(np.count_nonzero(is_wrong)), int(np.count_nonzero(~is_wrong)))
     if rank_share < LARGE_SUMS_MIN_RANK_SHARE or group_size < LARGE_SUMS_MIN_ELEMENTS:
         return
     # Saturation moves a sum towards the zero point; wrapping around moves it far beyond.
-    expected = evidence.expected.astype(np.int64)[wrong] - evidence.zero_point
-    recorded = evidence.recorded.astype(np.int64)[wrong] - evidence.zero_point
-    jumps = float(np.mean((np.sign(expected) * np.sign(recorded) < 0) & (np.abs(error[wrong]) > JUMP_MIN_CODES)))
+    expected_codes = evidence.expected.astype(np.int64)[is_wrong] - evidence.zero_point
+    recorded_codes = evidence.recorded.astype(np.int64)[is_wrong] - evidence.zero_point
+    jumps = float(
+        np.mean((np.sign(expected_codes) * np.sign(recorded_codes) < 0) & (np.abs(error[is_wrong]) > JUMP_MIN_CODES))
+    )
     sign_text = ", and often of the other sign" if jumps > JUMP_MIN_SHARE else ""
     limit_text = (
         f", of at most {RANKED_MAX_ELEMENTS} of either kind"
-        if max(wrong.sum(), (~wrong).sum()) > RANKED_MAX_ELEMENTS
+        if max(is_wrong.sum(), (~is_wrong).sum()) > RANKED_MAX_ELEMENTS
         else ""
     )
     ranked = f"({rank_share:.0%} of wrong ones outrank right ones{limit_text})"
@@ -439,12 +462,12 @@ def _outranks(high: np.ndarray, low: np.ndarray) -> float:
     return float(rank_sums.mean() / 2 / ordered.size)
 
 
-def _off_by_one(evidence: CodesOfTensor) -> Iterator[Trait]:
+def _errors_of_one(evidence: CodesOfTensor) -> Iterator[Trait]:
     if np.abs(evidence.error).max() > SLIGHT_ERROR_CODES:
         return
-    spared = _count_spared(evidence)
-    if spared > NO_ROUNDING_SPARED_RATIO * int(np.count_nonzero(evidence.wrong)):
-        detail = f"off by one code, while {spared} right elements lie closer to a tie and are as large"
+    spared_count = _count_spared(evidence)
+    if spared_count > NO_ROUNDING_SPARED_RATIO * int(np.count_nonzero(evidence.wrong)):
+        detail = f"off by one code, while {spared_count} right elements lie closer to a tie and are as large"
         yield Trait(pattern="altered", detail=detail)
     else:
         yield Trait(pattern="off_by_one", detail="off by one code")
@@ -454,7 +477,9 @@ def _count_spared(evidence: CodesOfTensor) -> int:
     """Count right elements that a different rounding would have changed before half of the wrong ones."""
     if evidence.distance is None:
         return 0
-    wrong = evidence.wrong
-    size = np.abs(evidence.expected.astype(np.int64) - evidence.zero_point)
-    sooner = (evidence.distance <= np.median(evidence.distance[wrong])) & (size >= np.median(size[wrong]))
-    return int(np.count_nonzero(sooner & ~wrong & free_elements(evidence)))
+    is_wrong = evidence.wrong
+    code_distances = np.abs(evidence.expected.astype(np.int64) - evidence.zero_point)
+    is_sooner = (evidence.distance <= np.median(evidence.distance[is_wrong])) & (
+        code_distances >= np.median(code_distances[is_wrong])
+    )
+    return int(np.count_nonzero(is_sooner & ~is_wrong & free_elements(evidence)))

@@ -51,21 +51,21 @@ def by_data(context: Context) -> Iterator[Pair]:
     """Pair tensors without a partner with tensors of equal values, most certain pairs first."""
     if not context.loose:
         return
-    waiting = [name for name in context.order if _is_open(context, name)]
-    for group in _groups(context, [name for name in waiting if name not in context.candidates]):
+    open_tensors = [name for name in context.order if _is_open(context, name)]
+    for group in _groups(context, [name for name in open_tensors if name not in context.candidates]):
         context.candidates.update(_ranked(context, *group))
-    candidates = {name: context.candidates[name] for name in waiting if context.candidates.get(name)}
-    for least in (PAIR_SURE_MIN_CONFIDENCE, DATA_PAIR_MIN_CONFIDENCE):
+    candidates = {name: context.candidates[name] for name in open_tensors if context.candidates.get(name)}
+    for min_confidence in (PAIR_SURE_MIN_CONFIDENCE, DATA_PAIR_MIN_CONFIDENCE):
         lineage = _Lineage.of(
             context, [name for options in candidates.values() for candidate in options for name in candidate.names]
         )
-        for name in [name for name in waiting if name in candidates and name not in context.found]:
+        for name in [name for name in open_tensors if name in candidates and name not in context.found]:
             pair = _choose_partner(
-                context, name, candidates[name], lineage if least < PAIR_SURE_MIN_CONFIDENCE else None
+                context, name, candidates[name], lineage if min_confidence < PAIR_SURE_MIN_CONFIDENCE else None
             )
-            if pair is not None and pair.confidence >= least:
+            if pair is not None and pair.confidence >= min_confidence:
                 yield pair
-    unpaired = [name for name in waiting if name in candidates and name not in context.found]
+    unpaired = [name for name in open_tensors if name in candidates and name not in context.found]
     yield from _in_order(context, unpaired, candidates)
 
 
@@ -108,11 +108,11 @@ def _is_open(context: Context, tensor: str) -> bool:
     return tensor in be.recorded and be.root(tensor) == tensor
 
 
-def _groups(context: Context, waiting: Sequence[str]) -> Iterator[tuple[list[str], list[str]]]:
+def _groups(context: Context, open_tensors: Sequence[str]) -> Iterator[tuple[list[str], list[str]]]:
     """Yield groups of tensors without a partner by number of elements, each with the reference tensors of that size."""
     ref, be = context.ref, context.be
     sizes: dict[int, list[str]] = {}
-    for name in waiting:
+    for name in open_tensors:
         if be.has(name) and be.size(name) * len(context.sampler.runs) >= VALUE_MATCH_MIN_VALUES:
             sizes.setdefault(be.size(name), []).append(name)
     references: dict[int, list[str]] = {}
@@ -128,21 +128,23 @@ def _ranked(context: Context, rows: Sequence[str], columns: Sequence[str]) -> di
     distances = sampler.table(columns, rows)
     ranking: dict[str, list[Candidate]] = {name: [] for name in rows}
     for row, name in enumerate(rows):
-        least = float(np.min(distances[row], initial=np.inf))
-        if least >= VALUE_CANDIDATE_MAX_REL_DISTANCE:  # a few samples say little about rare large elements
+        smallest_distance = float(np.min(distances[row], initial=np.inf))
+        if smallest_distance >= VALUE_CANDIDATE_MAX_REL_DISTANCE:  # a few samples say little about rare large elements
             continue
-        near = min(VALUE_TIE_MAX_RATIO * least + COPY_MAX_DISTANCE, VALUE_CANDIDATE_MAX_REL_DISTANCE)
-        columns_near = np.flatnonzero(distances[row] <= near)
+        max_distance = min(
+            VALUE_TIE_MAX_RATIO * smallest_distance + COPY_MAX_DISTANCE, VALUE_CANDIDATE_MAX_REL_DISTANCE
+        )
+        columns_near = np.flatnonzero(distances[row] <= max_distance)
         order = columns_near[np.argsort(distances[row, columns_near], kind="stable")]
         ranked = _decide_ties(context, name, [columns[at] for at in order])
         ranking[name] = ranked if ranked and ranked[0].distance <= VALUE_MATCH_MAX_REL_ERROR else []
     return ranking
 
 
-def _decide_ties(context: Context, tensor: str, near: Sequence[str]) -> list[Candidate]:
+def _decide_ties(context: Context, tensor: str, nearest_names: Sequence[str]) -> list[Candidate]:
     """Return the nearest candidates with copies merged. Read all elements if the samples do not decide."""
     sampler, classes = context.sampler, list[list[str]]()
-    for name in near:
+    for name in nearest_names:
         home = next((group for group in classes if _is_copy(context, group[0], name)), None)
         if home is not None:
             home.append(name)
@@ -154,19 +156,21 @@ def _decide_ties(context: Context, tensor: str, near: Sequence[str]) -> list[Can
     reference_values = [sampler.nearest(group[0], tensor)[0].reference for group in classes]
     if values is None:
         return []
-    compared = _compared(classes, reference_values, values)
-    unsure = [at for at, entry in enumerate(compared) if at and 1 - 2 * compared[0].ways[at] < PAIR_SURE_MIN_CONFIDENCE]
-    doubtful = compared[0].distance > VALUE_MATCH_MAX_REL_ERROR
-    if (unsure or doubtful) and context.be.size(tensor) > SAMPLED_PLACES:
-        classes = [classes[at] for at in (0, *unsure)]
-        compared = _compared(
+    candidates = _candidates_of_classes(classes, reference_values, values)
+    unsure_positions = [
+        at for at, entry in enumerate(candidates) if at and 1 - 2 * candidates[0].ways[at] < PAIR_SURE_MIN_CONFIDENCE
+    ]
+    is_doubtful = candidates[0].distance > VALUE_MATCH_MAX_REL_ERROR
+    if (unsure_positions or is_doubtful) and context.be.size(tensor) > SAMPLED_PLACES:
+        classes = [classes[at] for at in (0, *unsure_positions)]
+        candidates = _candidates_of_classes(
             classes, [sampler.in_order_of(tensor, entry[0]) for entry in classes], sampler.all_of(tensor)
         )
     at = context.recorded_at.__getitem__
-    return [replace(entry, names=tuple(sorted(entry.names, key=at))) for entry in compared]
+    return [replace(entry, names=tuple(sorted(entry.names, key=at))) for entry in candidates]
 
 
-def _compared(
+def _candidates_of_classes(
     classes: Sequence[Sequence[str]], references: Sequence[np.ndarray], tensor_values: np.ndarray
 ) -> list[Candidate]:
     """Return candidates, nearest first, with their values in the order of the backend tensor."""
@@ -195,51 +199,64 @@ def _choose_partner(
         ranked: Its candidates.
         lineage: Restrictions from the pairs before and after the tensor, or None to ignore them.
     """
-    allowed = [at for at, candidate in enumerate(ranked) if lineage is None or lineage.allows(tensor, candidate.names)]
-    if not allowed:
+    allowed_positions = [
+        at for at, candidate in enumerate(ranked) if lineage is None or lineage.allows(tensor, candidate.names)
+    ]
+    if not allowed_positions:
         return None
-    chosen = min(allowed, key=lambda at: ranked[at].distance)
-    best, distance_text = ranked[chosen], f"relative distance {ranked[chosen].distance:.2g}"
-    confidence = best.confidence(at for at in allowed if at != chosen)
-    free = [name for name in best.names if not (_is_named(context, name, tensor) or is_claimed(context, name, tensor))]
-    if not free:
+    best_position = min(allowed_positions, key=lambda at: ranked[at].distance)
+    best, distance_text = ranked[best_position], f"relative distance {ranked[best_position].distance:.2g}"
+    confidence = best.confidence(at for at in allowed_positions if at != best_position)
+    free_names = [
+        name for name in best.names if not (_is_named(context, name, tensor) or is_claimed(context, name, tensor))
+    ]
+    if not free_names:
         context.unpaired(
             tensor, f"its values fit {best.names[0]!r} ({distance_text}), which already has another partner"
         )
         return None
     if confidence < DATA_PAIR_MIN_CONFIDENCE:
-        rivals = ", ".join(repr(ranked[at].names[0]) for at in allowed)
+        rivals = ", ".join(repr(ranked[at].names[0]) for at in allowed_positions)
         context.unpaired(tensor, f"its values fit several tensors about equally: {rivals} ({distance_text})")
         return None
-    if stage(context, tensor, free[0]) != free[0]:
+    if stage(context, tensor, free_names[0]) != free_names[0]:
         return None
-    reason = f"paired by values, since no name or node matches; {free[0]!r} is closest, {distance_text}"
+    reason = f"paired by values, since no name or node matches; {free_names[0]!r} is closest, {distance_text}"
     same_name = namesake(context, tensor)
     if same_name is not None and same_name not in best.names:
-        if not _disproved(context, same_name, free[0], best.distance, tensor):
+        if not _is_name_disproved(context, same_name, free_names[0], best.distance, tensor):
             return None
-        reason = f"its values fit {free[0]!r}, and do not fit the tensor of the same name"
+        reason = f"its values fit {free_names[0]!r}, and do not fit the tensor of the same name"
     if len(best.names) > 1:
-        reason += f"; copies: {', '.join(map(repr, [name for name in best.names if name != free[0]][:3]))}"
-    return _pair(context, tensor, free[0], reason, confidence)
+        reason += f"; copies: {', '.join(map(repr, [name for name in best.names if name != free_names[0]][:3]))}"
+    return _pair(context, tensor, free_names[0], reason, confidence)
 
 
-def _in_order(context: Context, left: Sequence[str], candidates: Mapping[str, Sequence[Candidate]]) -> Iterator[Pair]:
+def _in_order(
+    context: Context, unpaired_tensors: Sequence[str], candidates: Mapping[str, Sequence[Candidate]]
+) -> Iterator[Pair]:
     """Pair tensors left without a partner by near ties, if their order leaves only one assignment.
 
     A chain of tensors, each computed from its predecessor, corresponds to an equally long chain of candidates.
     """
     lineage = _Lineage.of(
-        context, [name for tensor_name in left for candidate in candidates[tensor_name] for name in candidate.names]
+        context,
+        [name for tensor_name in unpaired_tensors for candidate in candidates[tensor_name] for name in candidate.names],
     )
-    contenders = {name: _contenders(context, name, candidates[name], lineage) for name in left} if lineage else {}
-    bits = {name: 1 << at for at, name in enumerate(left)}
-    ancestors = _transitive_marks(context.be, bits, graph=_has_graph(context.be), back=False)
+    contenders = (
+        {name: _contenders(context, name, candidates[name], lineage) for name in unpaired_tensors} if lineage else {}
+    )
+    bits = {name: 1 << at for at, name in enumerate(unpaired_tensors)}
+    ancestors = _transitive_marks(context.be, bits, graph=_has_graph(context.be), is_reversed=False)
     while contenders:
         group, partners = {next(iter(contenders))}, set[str]()
         while len(partners) < len(partners := {tensor_name for name in group for tensor_name in contenders[name]}):
             group |= {name for name, tensor_name in contenders.items() if not partners.isdisjoint(tensor_name)}
-        chain = _chain(sorted(group, key=left.index), {name: ancestors.get(name, 0) for name in group}, left.index)
+        chain = _chain(
+            sorted(group, key=unpaired_tensors.index),
+            {name: ancestors.get(name, 0) for name in group},
+            unpaired_tensors.index,
+        )
         reference_chain = _chain(sorted(partners), lineage.ups, lineage.place) if lineage else []
         for name, partner in (
             zip(chain, reference_chain, strict=True) if len(chain) == len(reference_chain) == len(group) else ()
@@ -254,24 +271,24 @@ def _contenders(context: Context, tensor: str, ranked: Sequence[Candidate], line
     """Return the candidates of a tensor that neither its values nor another pair rules out."""
     best, names = ranked[0], list[str]()
     for at, candidate in enumerate(ranked):
-        free = [name for name in candidate.names if not is_claimed(context, name, tensor)]
-        possible = at == 0 or 1 - 2 * best.ways[at] < DATA_PAIR_MIN_CONFIDENCE
-        if free and possible and (lineage is None or lineage.allows(tensor, free[:1])):
-            names.append(free[0])
+        free_names = [name for name in candidate.names if not is_claimed(context, name, tensor)]
+        is_possible = at == 0 or 1 - 2 * best.ways[at] < DATA_PAIR_MIN_CONFIDENCE
+        if free_names and is_possible and (lineage is None or lineage.allows(tensor, free_names[:1])):
+            names.append(free_names[0])
     return names
 
 
-def _chain(names: Sequence[str], before: Mapping[str, int], place: Callable[[str], int]) -> list[str]:
+def _chain(names: Sequence[str], ancestors_of: Mapping[str, int], place: Callable[[str], int]) -> list[str]:
     """Return tensors in an order in which each depends on all earlier ones, or an empty list if there is none.
 
     Args:
         names: The tensors.
-        before: The bits of the tensors that each tensor depends on.
+        ancestors_of: The bits of the tensors that each tensor depends on.
         place: Returns the bit number of a tensor.
     """
-    ordered = sorted(names, key=lambda name: sum(before.get(name, 0) >> place(other) & 1 for other in names))
-    linked = all(before.get(later, 0) >> place(earlier) & 1 for earlier, later in pairwise(ordered))
-    return ordered if linked else []
+    ordered = sorted(names, key=lambda name: sum(ancestors_of.get(name, 0) >> place(other) & 1 for other in names))
+    is_linked = all(ancestors_of.get(later, 0) >> place(earlier) & 1 for earlier, later in pairwise(ordered))
+    return ordered if is_linked else []
 
 
 def _pair(context: Context, tensor: str, reference: str, reason: str, confidence: float) -> Pair:
@@ -288,13 +305,17 @@ def _is_named(context: Context, reference: str, tensor: str) -> bool:
     return any(name in context.be.graph.tensors and name != tensor for name in spellings(reference))
 
 
-def _disproved(context: Context, named: str, nearest: str, distance: float, tensor: str) -> bool:
+def _is_name_disproved(context: Context, namesake_tensor: str, nearest: str, distance: float, tensor: str) -> bool:
     """Return whether values disprove a name: another tensor is far nearer, and the named one does not depend on it."""
     ref = context.ref
-    if not ref.has(named) or nearest in in_turn(ref, named) or named in in_turn(ref, nearest):
+    if (
+        not ref.has(namesake_tensor)
+        or nearest in in_turn(ref, namesake_tensor)
+        or namesake_tensor in in_turn(ref, nearest)
+    ):
         return False
-    near = context.sampler.nearest(named, tensor)
-    return not near or distance < VALUE_MATCH_OTHER_PARTNER_RATIO * near[0].distance
+    nearest_orders = context.sampler.nearest(namesake_tensor, tensor)
+    return not nearest_orders or distance < VALUE_MATCH_OTHER_PARTNER_RATIO * nearest_orders[0].distance
 
 
 class _Lineage:
@@ -324,17 +345,18 @@ class _Lineage:
         graphs_known = [_has_graph(run) for run in (ref, be)]
         if not bits or not any(graphs_known):
             return None
-        ups, downs = (_transitive_marks(ref, bits, graph=graphs_known[0], back=back) for back in (False, True))
+        ups, downs = (_transitive_marks(ref, bits, graph=graphs_known[0], is_reversed=back) for back in (False, True))
         copied = {name for name, ranked in context.candidates.items() if ranked and len(ranked[0].names) > 1}
         partners = {name: pair.reference for name, pair in context.found.items() if name not in copied}
         partner_marks = [
-            {name: made[other] for name, other in partners.items() if other in made} for made in (ups, downs)
+            {name: marks_of_partner[other] for name, other in partners.items() if other in marks_of_partner}
+            for marks_of_partner in (ups, downs)
         ]
-        before, after = (
-            _transitive_marks(be, marks, graph=graphs_known[1], back=back)
+        marks_before, marks_after = (
+            _transitive_marks(be, marks, graph=graphs_known[1], is_reversed=back)
             for marks, back in zip(partner_marks, (False, True), strict=True)
         )
-        lineage = cls(bits, ups, before, after)
+        lineage = cls(bits, ups, marks_before, marks_after)
         known_pairs = [(name, partner) for name, partner in partners.items() if partner in bits]
         # If known pairs already contradict the recording order, the order is no evidence.
         return lineage if all(lineage.allows(name, [partner]) for name, partner in known_pairs) else None
@@ -353,7 +375,9 @@ def _has_graph(run: IndexedRecording) -> bool:
     return not all(map(says_nothing, run.graph.nodes))
 
 
-def _transitive_marks(run: IndexedRecording, marks: Mapping[str, int], *, graph: bool, back: bool) -> dict[str, int]:
+def _transitive_marks(
+    run: IndexedRecording, marks: Mapping[str, int], *, graph: bool, is_reversed: bool
+) -> dict[str, int]:
     """Return, for each tensor, the marks of all tensors it depends on (or that depend on it), excluding its own.
 
     In a run without a graph, a tensor depends on everything recorded earlier.
@@ -361,12 +385,12 @@ def _transitive_marks(run: IndexedRecording, marks: Mapping[str, int], *, graph:
     marks_of: dict[str, int] = {}
     if not graph:
         earlier = 0
-        for name in reversed(run.recording.names) if back else run.recording.names:
+        for name in reversed(run.recording.names) if is_reversed else run.recording.names:
             marks_of[name] = earlier
             earlier |= marks.get(name, 0)
         return marks_of
-    for node in reversed(run.graph.nodes) if back else run.graph.nodes:
-        start, end = (node.outputs, node.inputs) if back else (node.inputs, node.outputs)
+    for node in reversed(run.graph.nodes) if is_reversed else run.graph.nodes:
+        start, end = (node.outputs, node.inputs) if is_reversed else (node.inputs, node.outputs)
         earlier = 0
         for name in start:
             earlier |= marks_of.get(name, 0) | marks.get(name, 0)

@@ -86,11 +86,11 @@ def expanded(graph: Graph) -> Graph:
         any(_extends(node) or is_foreign(node) for node in kinds_of(graph.nodes)) or any(map(_reads_more, graph.nodes))
     ):
         return graph
-    taken = {*graph.tensors}
+    used_names = {*graph.tensors}
     names = {node.name for node in graph.nodes}
     infos, nodes = dict(graph.tensors), list[Node]()
     for node in graph.nodes:
-        parts = list(_parts(in_words_of_onnx(node), taken, names))
+        parts = list(_split_node(in_words_of_onnx(node), used_names, names))
         # one kernel writes all its outputs in the same layout
         layout = next((infos[name].layout for name in node.outputs if name in infos), None)
         for name in (name for part in parts for name in part.outputs):
@@ -112,7 +112,7 @@ def expanded(graph: Graph) -> Graph:
 
 def parts_of(node: Node) -> tuple[Node, ...]:
     """Return the nodes that replace a node, or the node itself if it computes only its operator."""
-    return tuple(_parts(node, set(), {node.name}))
+    return tuple(_split_node(node, set(), {node.name}))
 
 
 def _extends(node: Node) -> bool:
@@ -128,8 +128,8 @@ def _reads_more(node: Node) -> bool:
 def _counting_mask_place(node: Node) -> int | None:
     """Return the position of a mask that a node only uses to count ones, or None if there is none."""
     place = operators.of(node.op).mask
-    counts = place is not None and any(node.inputs[place : place + 1]) and any(node.outputs[1:2])
-    return place if counts else None
+    counts_ones = place is not None and any(node.inputs[place : place + 1]) and any(node.outputs[1:2])
+    return place if counts_ones else None
 
 
 def _added_tensor(node: Node) -> str | None:
@@ -140,48 +140,54 @@ def _added_tensor(node: Node) -> str | None:
     return node.inputs[place] or None
 
 
-def _parts(node: Node, taken: set[str], names: set[str]) -> Iterator[Node]:
-    for part in _fused(node, taken, names):
-        gate, place = operators.of(part.op).gate, _counting_mask_place(part)
-        if gate is not None and part.inputs:
-            yield from _gated(part, gate, taken, names)
+def _split_node(node: Node, used_names: set[str], names: set[str]) -> Iterator[Node]:
+    for fused_node in _split_fused(node, used_names, names):
+        gate, place = operators.of(fused_node.op).gate, _counting_mask_place(fused_node)
+        if gate is not None and fused_node.inputs:
+            yield from _split_gated(fused_node, gate, used_names, names)
         elif place is not None:
-            name, mask, count = _fresh(f"{part.name}/ReduceSum", names), part.inputs[place], part.outputs[1]
+            name, mask, count = (
+                _unused_name(f"{fused_node.name}/ReduceSum", names),
+                fused_node.inputs[place],
+                fused_node.outputs[1],
+            )
             yield Node(name=name, op="ReduceSum", inputs=(mask,), outputs=(count,))
-            inputs = (*part.inputs[:place], "", *part.inputs[place + 1 :])
-            yield replace(part, inputs=inputs, outputs=(part.outputs[0], "", *part.outputs[2:]))
+            inputs = (*fused_node.inputs[:place], "", *fused_node.inputs[place + 1 :])
+            yield replace(fused_node, inputs=inputs, outputs=(fused_node.outputs[0], "", *fused_node.outputs[2:]))
         else:
-            yield part
+            yield fused_node
 
 
-def _gated(node: Node, gate: operators.Gate, taken: set[str], names: set[str]) -> Iterator[Node]:
+def _split_gated(node: Node, gate: operators.Gate, used_names: set[str], names: set[str]) -> Iterator[Node]:
     """Yield an activation as the product of its input and a gate, as defined by ONNX or fused by runtimes."""
-    opened = _fresh(f"{node.outputs[0]}/before Mul", taken)
+    opened = _unused_name(f"{node.outputs[0]}/before Mul", used_names)
     source = node.inputs[0]
     if gate.factor and node.attrs.get(gate.factor, gate.usual) != 1:
-        factor, scaled = (_fresh(f"{node.outputs[0]}/{end}", taken) for end in (gate.factor, f"before {gate.op}"))
-        name = _fresh(f"{node.name}/Mul", names)
+        factor, scaled = (
+            _unused_name(f"{node.outputs[0]}/{end}", used_names) for end in (gate.factor, f"before {gate.op}")
+        )
+        name = _unused_name(f"{node.name}/Mul", names)
         yield Node(name=name, op="Mul", inputs=(source, factor), outputs=(scaled,), origin=node.origin)
         source = scaled
-    name = _fresh(f"{node.name}/{gate.op}", names)
+    name = _unused_name(f"{node.name}/{gate.op}", names)
     yield Node(name=name, op=gate.op, inputs=(source,), outputs=(opened,), attrs=gate.attrs, origin=node.origin)
     yield replace(node, op="Mul", domain="", inputs=(node.inputs[0], opened), attrs={})
 
 
-def _fused(node: Node, taken: set[str], names: set[str]) -> Iterator[Node]:
+def _split_fused(node: Node, used_names: set[str], names: set[str]) -> Iterator[Node]:
     activation, summed = fused_activation(node), _added_tensor(node)
     if activation is None and summed is None:
         yield node
         return
     output = node.outputs[0]
     extra = [*(["Add"] if summed else []), *([activation] if activation else [])]
-    names_between = [_fresh(f"{output}/before {op}", taken) for op in extra]
+    names_between = [_unused_name(f"{output}/before {op}", used_names) for op in extra]
     bare = {name: value for name, value in node.attrs.items() if not name.startswith("activation")}
     inputs = node.inputs[: operators.of(node.op).added] if summed else node.inputs
     yield replace(node, inputs=inputs, outputs=(names_between[0], *node.outputs[1:]), attrs=bare)
     for op, source, target in zip(extra, names_between, (*names_between[1:], output), strict=True):
         yield Node(
-            name=_fresh(f"{node.name}/{op}", names),
+            name=_unused_name(f"{node.name}/{op}", names),
             op=op,
             inputs=(source, summed) if op == "Add" and summed else (source,),
             outputs=(target,),
@@ -200,8 +206,8 @@ def _attributes(node: Node, activation: str) -> dict[str, AttrValue]:
     return attributes
 
 
-def _fresh(name: str, taken: set[str]) -> str:
-    while name in taken:
+def _unused_name(name: str, used_names: set[str]) -> str:
+    while name in used_names:
         name += "'"
-    taken.add(name)
+    used_names.add(name)
     return name

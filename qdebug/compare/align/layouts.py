@@ -44,15 +44,15 @@ def _drops_dimensions(node: Node) -> bool:
     return row.moves is operators.Move.SQUEEZE or (row.reduces and node.attrs.get("keepdims", 1) == 0)
 
 
-def _without_dimensions(before: Transform, node: Node, run: IndexedRecording) -> Transform | None:
+def _layout_without_dimensions(input_layout: Transform, node: Node, run: IndexedRecording) -> Transform | None:
     """Return the layout of a node's output that lacks some dimensions of the input."""
-    if before.transpose is None or before.channel_block is not None:
+    if input_layout.transpose is None or input_layout.channel_block is not None:
         return None
-    rank = len(before.transpose)
-    gone = {axis % rank for axis in _axes(node, run)}
-    remaining = [axis for axis in before.transpose if axis not in gone]
-    turned = tuple(sorted(remaining).index(axis) for axis in remaining)
-    return Transform(transpose=turned) if gone and turned != tuple(range(len(remaining))) else None
+    rank = len(input_layout.transpose)
+    removed_axes = {axis % rank for axis in _axes(node, run)}
+    remaining = [axis for axis in input_layout.transpose if axis not in removed_axes]
+    order = tuple(sorted(remaining).index(axis) for axis in remaining)
+    return Transform(transpose=order) if removed_axes and order != tuple(range(len(remaining))) else None
 
 
 def with_dimensions(
@@ -67,16 +67,16 @@ def with_dimensions(
             dimensions.
         runs: The other run and the run of the node.
     """
-    added = _axes(node, runs[1])
-    if before.transpose is None or before.channel_block is not None or not added:
+    added_axes = _axes(node, runs[1])
+    if before.transpose is None or before.channel_block is not None or not added_axes:
         return None
-    rank = len(before.transpose) + len(added)
+    rank = len(before.transpose) + len(added_axes)
     partner_axes = _axes(partner, runs[0]) if partner is not None and partner.op == node.op else ()
-    axes = sorted(axis % rank for axis in added)
-    model_axes = sorted(axis % rank for axis in partner_axes) if len(partner_axes) == len(added) else axes
+    axes = sorted(axis % rank for axis in added_axes)
+    model_axes = sorted(axis % rank for axis in partner_axes) if len(partner_axes) == len(added_axes) else axes
     unchanged = [axis for axis in range(rank) if axis not in axes]
-    new, old = iter(axes), iter(before.transpose)
-    turned = tuple(next(new) if axis in model_axes else unchanged[next(old)] for axis in range(rank))
+    new_axes, old_axes = iter(axes), iter(before.transpose)
+    turned = tuple(next(new_axes) if axis in model_axes else unchanged[next(old_axes)] for axis in range(rank))
     return Transform(transpose=turned) if turned != tuple(range(rank)) else None
 
 
@@ -130,38 +130,38 @@ def _layout_of_moved_transpose(tensor: str, node: Node, sides: _Sides) -> Transf
     Returns:
         The layout, possibly the identity, or None if the other run does not transpose there.
     """
-    other, run, partners = sides.other, sides.run, sides.partners
+    other_run, run, partners = sides.other, sides.run, sides.partners
     if operators.plain(node).transposes and node.inputs:
         return _layout_behind_transpose(tensor, node.inputs[0], sides)
     if tensor not in partners or operators.plain(node).turns:
         return None
-    coded = _sums_of_codes(node, sides)
-    maker = coded or node
+    summing_node = _sums_of_codes(node, sides)
+    maker = summing_node or node
 
     def is_partner(name: str) -> bool:
-        other_node = other.graph.producer(name)
+        other_node = other_run.graph.producer(name)
         return other_node is not None and operators.same_family(other_node, maker)
 
-    source_root, after = _follow_transposes_back(partners[tensor], sides, is_partner, folded=True)
-    other_node = None if source_root is None else other.graph.producer(source_root)
+    source_root, order_after = _follow_transposes_back(partners[tensor], sides, is_partner, folded=True)
+    other_node = None if source_root is None else other_run.graph.producer(source_root)
     if other_node is None:
         return None
-    ordered = operators.plain(maker).ordered
-    if ordered and (after is not None or coded is not None):
-        return Transform(transpose=_compose(_order_from_channels_last(maker, len(after or ())), after))
-    sources = {other.root(partners[name]): name for name in run.data_inputs(maker) if name in partners}
-    for name in other.data_inputs(other_node):
-        source, before = _follow_transposes_back(name, sides, sources.__contains__)
-        if source is None or (before is None and after is None):
+    has_own_order = operators.plain(maker).ordered
+    if has_own_order and (order_after is not None or summing_node is not None):
+        return Transform(transpose=_compose(_order_from_channels_last(maker, len(order_after or ())), order_after))
+    sources = {other_run.root(partners[name]): name for name in run.data_inputs(maker) if name in partners}
+    for name in other_run.data_inputs(other_node):
+        source, order_before = _follow_transposes_back(name, sides, sources.__contains__)
+        if source is None or (order_before is None and order_after is None):
             continue
-        if ordered:
-            return Transform(transpose=_order_from_channels_last(maker, len(before or ())))
+        if has_own_order:
+            return Transform(transpose=_order_from_channels_last(maker, len(order_before or ())))
         layout = sides.layouts.get(sources[source], Transform())
-        order = _compose(layout.transpose, before)
+        order = _compose(layout.transpose, order_before)
         if order is not None and _drops_dimensions(node):
-            reduced = _without_dimensions(Transform(transpose=order), node, run)
+            reduced = _layout_without_dimensions(Transform(transpose=order), node, run)
             order = None if reduced is None else reduced.transpose
-        return Transform(transpose=_compose(order, after), channel_block=layout.channel_block)
+        return Transform(transpose=_compose(order, order_after), channel_block=layout.channel_block)
     return None
 
 
@@ -180,34 +180,34 @@ def _layout_behind_transpose(tensor: str, source: str, sides: _Sides) -> Transfo
     turn = _transpose_order(sides.run.graph.producer(tensor))
     if turn is None or source not in partners or tensor not in partners:
         return None
-    ends = [root(partners[name]) for name in (source, tensor)]
-    ending, order = _follow_transposes_back(ends[1], sides, ends[0].__eq__)
-    if ending is None:
-        ending, back = _follow_transposes_back(ends[0], sides, ends[1].__eq__)
-        order = None if back is None else _inverse(back)
-    if ending is None:
+    end_roots = [root(partners[name]) for name in (source, tensor)]
+    end_tensor, order = _follow_transposes_back(end_roots[1], sides, end_roots[0].__eq__)
+    if end_tensor is None:
+        end_tensor, reverse_order = _follow_transposes_back(end_roots[0], sides, end_roots[1].__eq__)
+        order = None if reverse_order is None else _inverse(reverse_order)
+    if end_tensor is None:
         return None
     layout = sides.layouts.get(source)
     view = Transform(transpose=_compose(_compose(_inverse(turn), None if layout is None else layout.transpose), order))
-    return Transform() if order is not None and _read_by_place(tensor, sides) else view
+    return Transform() if order is not None and _is_read_by_dimension(tensor, sides) else view
 
 
-def _read_by_place(tensor: str, sides: _Sides) -> bool:
+def _is_read_by_dimension(tensor: str, sides: _Sides) -> bool:
     """Return whether a node reads a tensor by dimension, just as the other run's node reads its partner.
 
     The order is then that of the model or of a wrong Transpose, and nothing restores it.
     """
-    run, other, partners = sides.run, sides.other, sides.partners
+    run, other_run, partners = sides.run, sides.other, sides.partners
     for reader in run.graph.consumers(tensor):
-        answers = partners.get(reader.outputs[0]) if operators.plain(reader).reads_by_place else None
-        other_reader = None if answers is None else other.graph.producer(other.root(answers))
+        partner_output = partners.get(reader.outputs[0]) if operators.plain(reader).reads_by_place else None
+        other_reader = None if partner_output is None else other_run.graph.producer(other_run.root(partner_output))
         if other_reader is None or operators.plain(other_reader).name != operators.plain(reader).name:
             continue
         if any(other_reader.attrs.get(name, 0) != reader.attrs.get(name, 0) for name in _TURNS_INSIDE):
             continue
-        inputs, fed = run.data_inputs(reader), other.data_inputs(other_reader)
-        roots = [other.root(partners[name]) if name in partners else None for name in inputs]
-        if roots == [other.root(name) for name in fed]:
+        inputs, other_inputs = run.data_inputs(reader), other_run.data_inputs(other_reader)
+        roots = [other_run.root(partners[name]) if name in partners else None for name in inputs]
+        if roots == [other_run.root(name) for name in other_inputs]:
             return True
     return False
 
@@ -239,28 +239,28 @@ def _sums_of_codes(node: Node, sides: _Sides) -> Node | None:
     """Return the node whose sums of codes another node converts to reals, looking through unpaired nodes."""
     run = sides.run
     for _ in range(FUSED_CHAIN_MAX_NODES):
-        fed = run.data_inputs(node)
-        makers = [run.graph.producer(name) for name in fed if name not in sides.partners]
-        if len(makers) != len(fed):
+        input_names = run.data_inputs(node)
+        makers = [run.graph.producer(name) for name in input_names if name not in sides.partners]
+        if len(makers) != len(input_names):
             return None
         rows = [(operators.of(maker.op), maker) for maker in makers if maker is not None]
-        known = [maker for row, maker in rows if row.sums_codes or row.casts]
-        known += [maker for row, maker in rows if row.goes_into_weights]
-        if not known or operators.of(known[0].op).sums_codes:
-            return known[0] if known else None
-        node = known[0]
+        sources = [maker for row, maker in rows if row.sums_codes or row.casts]
+        sources += [maker for row, maker in rows if row.goes_into_weights]
+        if not sources or operators.of(sources[0].op).sums_codes:
+            return sources[0] if sources else None
+        node = sources[0]
     return None
 
 
 def _follow_transposes_back(
-    tensor: str, sides: _Sides, ends: Callable[[str], bool], *, folded: bool = False
+    tensor: str, sides: _Sides, is_end: Callable[[str], bool], *, folded: bool = False
 ) -> tuple[str | None, tuple[int, ...] | None]:
     """Follow a tensor of the other run back through Transposes to a target tensor.
 
     Args:
         tensor: The tensor.
         sides: The state of the search.
-        ends: Returns whether a root is the target.
+        is_end: Returns whether a root is the target.
         folded: Also follow nodes that this run may have folded into the node before the Transpose.
 
     Returns:
@@ -269,28 +269,30 @@ def _follow_transposes_back(
     """
     run = sides.other
     order: tuple[int, ...] | None = None
-    at = run.root(tensor)
-    while not ends(at):
-        node = run.graph.producer(at)
+    root = run.root(tensor)
+    while not is_end(root):
+        node = run.graph.producer(root)
         data = () if node is None else run.data_inputs(node)
         if folded and node is not None and operators.of(node.op).folded_before and len(data) == 1:
-            at = run.root(data[0])
+            root = run.root(data[0])
             continue
         turn = _transpose_order(node)
         if node is None or turn is None:
             return None, None
-        before, after = ((sides.frames or {}).get(name, Transform()).transpose for name in (node.inputs[0], at))
-        turned = _compose(_compose(None if before is None else _inverse(before), turn), after)
-        order = _compose(turned, order)
-        at = run.root(node.inputs[0])
-    return at, order
+        order_before, order_after = (
+            (sides.frames or {}).get(name, Transform()).transpose for name in (node.inputs[0], root)
+        )
+        model_order = _compose(_compose(None if order_before is None else _inverse(order_before), turn), order_after)
+        order = _compose(model_order, order)
+        root = run.root(node.inputs[0])
+    return root, order
 
 
-def _compose(first: tuple[int, ...] | None, then: tuple[int, ...] | None) -> tuple[int, ...] | None:
+def _compose(first: tuple[int, ...] | None, second: tuple[int, ...] | None) -> tuple[int, ...] | None:
     """Return the composition of two permutations, or None for the identity."""
-    if first is None or then is None or len(first) != len(then):
-        return first if then is None else then
-    combined = tuple(first[axis] for axis in then)
+    if first is None or second is None or len(first) != len(second):
+        return first if second is None else second
+    combined = tuple(first[axis] for axis in second)
     return None if combined == tuple(range(len(combined))) else combined
 
 
@@ -432,27 +434,29 @@ def as_laid_out(context: Context) -> Iterator[Pair]:
     partners: dict[str, str] = {}
     for pair in context.found.values():
         partners.setdefault(pair.reference, pair.backend)
-    theirs = _layouts(partners, be, ref)
-    ours = _layouts({pair.backend: pair.reference for pair in pairs}, ref, be, frames=theirs)
+    reference_layouts = _layouts(partners, be, ref)
+    backend_layouts = _layouts({pair.backend: pair.reference for pair in pairs}, ref, be, frames=reference_layouts)
     for pair in pairs:
-        turned = ours.get(pair.backend), theirs.get(pair.reference)
-        if turned != (None, None):
-            yield _with_layout(pair, *_fitting(pair, turned, ref, be))
+        pair_layouts = backend_layouts.get(pair.backend), reference_layouts.get(pair.reference)
+        if pair_layouts != (None, None):
+            yield _with_layout(pair, *_fitting(pair, pair_layouts, ref, be))
 
 
 def _fitting(
-    pair: Pair, turned: tuple[Transform | None, Transform | None], ref: IndexedRecording, be: IndexedRecording
+    pair: Pair, layouts: tuple[Transform | None, Transform | None], ref: IndexedRecording, be: IndexedRecording
 ) -> tuple[Transform | None, Transform | None]:
     """Drop a layout that makes the recorded shapes differ if they are equal without it."""
     sides = (ref, pair.reference), (be, pair.backend)
     if not all(name in run.recorded and run.has(name) for run, name in sides):
-        return turned
-    theirs, ours = (np.empty(run.shape(name), _NO_SIZE) for run, name in sides)
-    for mine, other in (turned, (turned[0], None), (None, turned[1])):
-        one, two = in_one_order(theirs, other, ours, mine)
-        if one.shape == two.shape:
-            return mine, other
-    return (None, None) if theirs.shape == ours.shape else turned
+        return layouts
+    reference_shape_only, backend_shape_only = (np.empty(run.shape(name), _NO_SIZE) for run, name in sides)
+    for backend_layout, reference_layout in (layouts, (layouts[0], None), (None, layouts[1])):
+        reference_view, backend_view = in_one_order(
+            reference_shape_only, reference_layout, backend_shape_only, backend_layout
+        )
+        if reference_view.shape == backend_view.shape:
+            return backend_layout, reference_layout
+    return (None, None) if reference_shape_only.shape == backend_shape_only.shape else layouts
 
 
 def layouts_of(run: IndexedRecording) -> dict[str, Transform]:
@@ -462,7 +466,7 @@ def layouts_of(run: IndexedRecording) -> dict[str, Transform]:
 
 def _layouts(
     partners: Mapping[str, str],
-    other: IndexedRecording,
+    other_run: IndexedRecording,
     run: IndexedRecording,
     *,
     frames: Mapping[str, Transform] | None = None,
@@ -471,16 +475,16 @@ def _layouts(
 
     Args:
         partners: For each tensor of this run, its partner in the other run.
-        other: The other run.
+        other_run: The other run.
         run: The run.
         frames: Layouts of the other run. If given, also find each Transpose that the other run applies earlier or
             later. If None, use only this run's own graph.
     """
     layouts: dict[str, Transform] = {}
-    if not any(_may_turn(each) for each in (other, run)):
+    if not any(_may_turn(each) for each in (other_run, run)):
         return layouts
     graph = run.recording.graph
-    sides = _Sides(other=other, run=run, partners=partners, layouts=layouts, frames=frames)
+    sides = _Sides(other=other_run, run=run, partners=partners, layouts=layouts, frames=frames)
     for tensor in tensor_order(graph):
         node = graph.producer(tensor)
         if node is None:
@@ -506,19 +510,19 @@ def _may_turn(run: IndexedRecording) -> bool:
     ) or any(block_of(layout) is not None for layout in layouts)
 
 
-def _with_layout(pair: Pair, ours: Transform | None, theirs: Transform | None) -> Pair:
+def _with_layout(pair: Pair, backend_layout: Transform | None, reference_layout: Transform | None) -> Pair:
     """Combine the layouts from both graphs. Two tensors with the same permutation are compared unchanged."""
-    if ours == theirs and (ours is None or ours.channel_block is None):
+    if backend_layout == reference_layout and (backend_layout is None or backend_layout.channel_block is None):
         return pair
-    for side, layout in ((Side.REFERENCE, theirs), (Side.BACKEND, ours)):
+    for side, layout in ((Side.REFERENCE, reference_layout), (Side.BACKEND, backend_layout)):
         if layout is not None:
-            known = pair.view_of(side) or Transform()
-            view = replace(known, transpose=layout.transpose, channel_block=layout.channel_block)
-            pair = pair.with_view(side, view, _said(layout))
+            previous_view = pair.view_of(side) or Transform()
+            view = replace(previous_view, transpose=layout.transpose, channel_block=layout.channel_block)
+            pair = pair.with_view(side, view, _layout_text(layout))
     return pair
 
 
-def _said(layout: Transform) -> str:
+def _layout_text(layout: Transform) -> str:
     if layout.channel_block is not None:
         turned = "" if layout.transpose is None else f", then transposed by {layout.transpose}"
         return f"stored in blocks of {layout.channel_block} channels{turned}"
@@ -527,48 +531,54 @@ def _said(layout: Transform) -> str:
 
 def _layout_of(tensor: str, node: Node, sides: _Sides) -> Transform | None:
     """Return the dimension order of a tensor according to the run's own graph, ignoring blocks of channels."""
-    run, other, partners, layouts = sides.run, sides.other, sides.partners, sides.layouts
+    run, other_run, partners, layouts = sides.run, sides.other, sides.partners, sides.layouts
     source = node.inputs[0] if node.inputs else ""
     row = operators.of(node.op)
     if row.moves is operators.Move.FROM_BLOCKS:
         last = CHANNELS_SECOND if node.attrs.get("channels_last") else None
         return Transform(transpose=_compose(last, layouts.get(source, Transform()).transpose))
     if turns_channels(node):
-        return _turned(layouts.get(source), node)
+        return _layout_after_transpose(layouts.get(source), node)
     if row.moves is not operators.Move.TO_BLOCKS and _keeps_last(node):
         order = _order_from_channels_last(node, _rank(tensor, run))
         if order is not None:
             return Transform(transpose=order)
     if row.transposes:  # a Transpose without a counterpart in the other run
-        ends = [other.root(partners[name]) for name in (source, tensor) if name in partners]
+        ends = [other_run.root(partners[name]) for name in (source, tensor) if name in partners]
         if run.changes_layout(node) or (len(ends) == 2 and ends[0] == ends[1]):
-            return _turned(layouts.get(source), node)
+            return _layout_after_transpose(layouts.get(source), node)
     readers = run.graph.consumers(tensor)
     if row.transposes and readers and all(_wants_channels_last(reader, tensor) for reader in readers):
         rank = len(perm) if isinstance(perm := node.attrs.get("perm"), tuple) else 0
         return Transform(transpose=(0, rank - 1, *range(1, rank - 1))) if rank > 2 else None
     if row.moves is operators.Move.UNSQUEEZE and source in layouts and not run.changes_layout(node):
-        partner = other.graph.producer(partners[tensor]) if tensor in partners else None
-        return with_dimensions(layouts[source], node, partner, (other, run))
+        partner = other_run.graph.producer(partners[tensor]) if tensor in partners else None
+        return with_dimensions(layouts[source], node, partner, (other_run, run))
     if operators.plain(node).own_dimensions and not run.changes_layout(node):
-        return _turned_next(tensor, sides)
+        return _layout_before_transpose(tensor, sides)
     if row.transposes and source in layouts and tensor not in partners:
-        return _turned(layouts[source], node)  # an unpaired Transpose was probably inserted to restore the order
-    before = next((layouts[name] for name in node.inputs if name in layouts), None)
-    return _without_dimensions(before, node, run) if before is not None and _drops_dimensions(node) else before
+        return _layout_after_transpose(
+            layouts[source], node
+        )  # an unpaired Transpose was probably inserted to restore the order
+    input_layout = next((layouts[name] for name in node.inputs if name in layouts), None)
+    return (
+        _layout_without_dimensions(input_layout, node, run)
+        if input_layout is not None and _drops_dimensions(node)
+        else input_layout
+    )
 
 
-def _turned_next(tensor: str, sides: _Sides) -> Transform | None:
+def _layout_before_transpose(tensor: str, sides: _Sides) -> Transform | None:
     """Return the layout of a tensor that a Transpose brings into its partner's order, judging by the shapes alone."""
     partner = sides.partners.get(tensor, "")
     if not all(name in run.recorded and run.has(name) for run, name in ((sides.run, tensor), (sides.other, partner))):
         return None
-    shape, theirs = sides.run.shape(tensor), sides.other.shape(partner)
-    theirs = plain_shape(theirs, (sides.frames or {}).get(partner))
-    for reader in sides.run.graph.consumers(tensor) if shape != theirs else ():
+    shape, partner_shape = sides.run.shape(tensor), sides.other.shape(partner)
+    partner_shape = plain_shape(partner_shape, (sides.frames or {}).get(partner))
+    for reader in sides.run.graph.consumers(tensor) if shape != partner_shape else ():
         view = Transform(transpose=_transpose_order(reader))
-        answer = sides.partners.get(reader.outputs[0], "")
-        if plain_shape(shape, view) == theirs and sides.other.root(answer) == sides.other.root(partner):
+        reader_partner = sides.partners.get(reader.outputs[0], "")
+        if plain_shape(shape, view) == partner_shape and sides.other.root(reader_partner) == sides.other.root(partner):
             return view
     return None
 
@@ -577,8 +587,8 @@ def _rank(tensor: str, run: IndexedRecording) -> int:
     """Return the number of dimensions of a tensor, however much of it was kept, or 4 if unknown."""
     if run.has(tensor):
         return len(run.shape(tensor))
-    kept, declared = run.recording.kept(tensor), run.graph.tensors[tensor].shape
-    return len(kept.shape) if kept is not None else len(declared) if declared is not None else 4
+    kept_form, declared = run.recording.kept(tensor), run.graph.tensors[tensor].shape
+    return len(kept_form.shape) if kept_form is not None else len(declared) if declared is not None else 4
 
 
 def _wants_channels_last(reader: Node, tensor: str) -> bool:
@@ -589,12 +599,12 @@ def _wants_channels_last(reader: Node, tensor: str) -> bool:
     )
 
 
-def _turned(before: Transform | None, node: Node) -> Transform | None:
+def _layout_after_transpose(input_layout: Transform | None, node: Node) -> Transform | None:
     """Return the layout after a Transpose: the new position of each model dimension."""
     turn = _transpose_order(node)
-    if turn is None or (before is not None and before.transpose is None):
+    if turn is None or (input_layout is not None and input_layout.transpose is None):
         return None
-    order = _compose(_inverse(turn), None if before is None else before.transpose)
+    order = _compose(_inverse(turn), None if input_layout is None else input_layout.transpose)
     return None if order is None else Transform(transpose=order)
 
 
@@ -603,13 +613,18 @@ def _fits(layout: Transform, tensor: str, sides: _Sides) -> bool:
 
     The partner's own order is known only if the other run was searched first.
     """
-    run, other, frames = sides.run, sides.other, sides.frames
+    run, other_run, frames = sides.run, sides.other, sides.frames
     if layout.transpose is None or tensor not in run.recorded or not run.has(tensor):
         return True
     shape, partner = run.shape(tensor), sides.partners.get(tensor, "")
     if len(shape) != len(layout.transpose):
         return False
-    if frames is None or layout.channel_block is not None or partner not in other.recorded or not other.has(partner):
+    if (
+        frames is None
+        or layout.channel_block is not None
+        or partner not in other_run.recorded
+        or not other_run.has(partner)
+    ):
         return True
-    theirs = plain_shape(other.shape(partner), frames.get(partner))
-    return shape != theirs or plain_shape(shape, layout) == theirs
+    partner_shape = plain_shape(other_run.shape(partner), frames.get(partner))
+    return shape != partner_shape or plain_shape(shape, layout) == partner_shape

@@ -90,34 +90,42 @@ def leftovers(context: Context, pairs: Sequence[Pair]) -> tuple[Unmatched, ...]:
         context: The final state of the alignment.
         pairs: The pairs that are compared.
     """
-    halves = [
+    side_facts = [
         _side_facts(context, pairs, side, inside) for side, inside in zip(Side, _inside(context, pairs), strict=True)
     ]
-    listed = [_unmatched(half, name) for half in halves for name in half.run.recording.names if name not in half.paired]
-    listed = [
+    unmatched_tensors = [
+        _unmatched(facts, name)
+        for facts in side_facts
+        for name in facts.run.recording.names
+        if name not in facts.paired
+    ]
+    unmatched_tensors = [
         replace(entry, kind=UnmatchedKind.BENIGN, reason="the map leaves it unmatched")
         if entry.side is Side.BACKEND and entry.tensor in context.given.alone
         else entry
-        for entry in listed
+        for entry in unmatched_tensors
     ]
-    return (*_with_nearest(context, listed), *(entry for half in halves for entry in _skipped(half)))
+    return (
+        *_with_nearest(context, unmatched_tensors),
+        *(entry for facts in side_facts for entry in _unrecorded_tensors(facts)),
+    )
 
 
-def _with_nearest(context: Context, listed: Sequence[Unmatched]) -> Iterator[Unmatched]:
+def _with_nearest(context: Context, unmatched_tensors: Sequence[Unmatched]) -> Iterator[Unmatched]:
     """Add the nearest tensor of the other side to each lost tensor, if values are read."""
-    lost = [entry for entry in listed if entry.kind is UnmatchedKind.LOST][:NEAREST_ASKED_MAX]
-    for entry in listed:
-        near = _nearest(context, entry) if entry in lost else None
-        yield entry if near is None else replace(entry, nearest=near[0], distance=near[1])
+    lost_tensors = [entry for entry in unmatched_tensors if entry.kind is UnmatchedKind.LOST][:NEAREST_ASKED_MAX]
+    for entry in unmatched_tensors:
+        nearest = _nearest(context, entry) if entry in lost_tensors else None
+        yield entry if nearest is None else replace(entry, nearest=nearest[0], distance=nearest[1])
 
 
 def _nearest(context: Context, entry: Unmatched) -> tuple[str, float] | None:
-    run, other = context.run(entry.side), context.run(entry.side.other)
+    run, other_run = context.run(entry.side), context.run(entry.side.other)
     if not run.has(entry.tensor):
         return None
     size = run.size(entry.tensor)
-    names = [name for name in other.recording.names if name in other.recorded and other.has(name)]
-    names = [name for name in names if other.size(name) == size and not other.of_shape(name)]
+    names = [name for name in other_run.recording.names if name in other_run.recorded and other_run.has(name)]
+    names = [name for name in names if other_run.size(name) == size and not other_run.of_shape(name)]
     partners = {pair.of(entry.side.other) for pair in context.found.values()}
     names = [name for name in names if name not in partners] or names
     candidates = [entry.tensor]
@@ -128,27 +136,31 @@ def _nearest(context: Context, entry: Unmatched) -> tuple[str, float] | None:
 
 
 def _side_facts(context: Context, pairs: Sequence[Pair], side: Side, inside: Inside) -> _SideFacts:
-    run, there, is_backend = context.run(side), context.run(side.other).recording, side is Side.BACKEND
-    missing = there.graph.tensors.keys() - there.names - there.info.never_made().keys()
+    run, other_recording, is_backend = context.run(side), context.run(side.other).recording, side is Side.BACKEND
+    valueless_tensors = (
+        other_recording.graph.tensors.keys() - other_recording.names - other_recording.info.never_made().keys()
+    )
     tensors = run.recording.graph.tensors
     return _SideFacts(
         side=side,
         run=run,
         paired={pair.of(side) for pair in pairs},
         given_up={
-            p.of(side): there.info.skipped.get(p.of(side.other), _NOT_DUMPED)
+            p.of(side): other_recording.info.skipped.get(p.of(side.other), _NOT_DUMPED)
             for p in context.found.values()
-            if p.of(side.other) in missing and there.info.not_dumped(p.of(side.other))
+            if p.of(side.other) in valueless_tensors and other_recording.info.not_dumped(p.of(side.other))
         },
         unpartnered={
-            p.of(side) for p in context.found.values() if p.of(side.other) in missing and p.of(side) in tensors
+            p.of(side)
+            for p in context.found.values()
+            if p.of(side.other) in valueless_tensors and p.of(side) in tensors
         },
         inside=inside,
-        missing=missing,
+        missing=valueless_tensors,
         notes=context.notes if is_backend else {},
-        never=_never_made(there.info),
-        other=there.info,
-        dumped_bare=there.info.taps == "import" and is_bare(there),
+        never=_uncomputed_tensors(other_recording.info),
+        other=other_recording.info,
+        dumped_bare=other_recording.info.taps == "import" and is_bare(other_recording),
         twins=() if is_backend else [pair.reference for pair in pairs],
     )
 
@@ -175,22 +187,22 @@ def _unmatched(half: _SideFacts, tensor: str) -> Unmatched:
     if tensor not in graph.outputs and (half.dumped_bare or half.other.not_dumped(tensor)):
         return entry(UnmatchedKind.BENIGN, _NOT_DUMPED)
     if tensor in half.unpartnered:
-        return entry(*_without_partners_values(half, tensor))
+        return entry(*_kind_without_partner_values(half, tensor))
     if place is not None and tensor not in graph.outputs:
         unmatched = entry(UnmatchedKind.BENIGN, place.reason)
         return replace(unmatched, inside=place.result, unchecked=place.unchecked)
     double = half.doubles.get(run.number(tensor)) if half.twins else None
     if double is not None:
         return entry(UnmatchedKind.BENIGN, f"the same computation as {double!r}, which is compared")
-    harmless = _harmless(tensor, run, half.paired)
+    harmless = _harmless_reason(tensor, run, half.paired)
     if harmless:
         return entry(UnmatchedKind.BENIGN, harmless)
     if tensor in half.never:
         return entry(UnmatchedKind.BENIGN, half.never[tensor])
-    return entry(UnmatchedKind.LOST, _lost(half, tensor))
+    return entry(UnmatchedKind.LOST, _lost_reason(half, tensor))
 
 
-def _lost(half: _SideFacts, tensor: str) -> str:
+def _lost_reason(half: _SideFacts, tensor: str) -> str:
     """Return why the comparison cannot cover a tensor."""
     if tensor in half.missing:
         return f"the {half.side.other} recording has no values for it"
@@ -209,14 +221,14 @@ def as_unchecked(entry: Unmatched, why: str) -> Unmatched:
     """
     if entry.unchecked:
         return entry
-    return replace(entry, reason=_unchecked(entry.reason, why), unchecked=True)
+    return replace(entry, reason=_with_unchecked_remark(entry.reason, why), unchecked=True)
 
 
-def _unchecked(reason: str, why: str) -> str:
+def _with_unchecked_remark(reason: str, why: str) -> str:
     return f"{reason}; whether both runs compute the same there was not checked, because {why}"
 
 
-def _harmless(tensor: str, run: IndexedRecording, paired: set[str]) -> str:
+def _harmless_reason(tensor: str, run: IndexedRecording, compared_tensors: set[str]) -> str:
     """Return why nothing is lost by leaving a tensor of either side unpaired, or "" if something is."""
     graph = run.graph
     node = graph.producer(tensor)
@@ -226,29 +238,29 @@ def _harmless(tensor: str, run: IndexedRecording, paired: set[str]) -> str:
         return "no graph output depends on it"
     if run.of_shape(tensor):
         return "shape computation"
-    source = _reshaped(tensor, run, paired)
+    source = _source_of_reshape(tensor, run, compared_tensors)
     if source is not None:
         return f"a reshape of {source!r}, which is compared"
-    if tensor not in graph.outputs and _only_moves(tensor, run, paired):
+    if tensor not in graph.outputs and _only_moves(tensor, run, compared_tensors):
         return "only rearranges values; the tensors computed from it are compared"
     return ""
 
 
-def _without_partners_values(half: _SideFacts, tensor: str) -> tuple[UnmatchedKind, str]:
+def _kind_without_partner_values(half: _SideFacts, tensor: str) -> tuple[UnmatchedKind, str]:
     """Classify a tensor whose partner has no values. It is harmless if the partner was left out on purpose."""
     if tensor in half.given_up and tensor not in half.run.recording.graph.outputs:
         return UnmatchedKind.BENIGN, f"not recorded by the {half.side.other}: {half.given_up[tensor]}"
     return UnmatchedKind.LOST, f"the {half.side.other} recording has no values for it"
 
 
-def _reshaped(tensor: str, run: IndexedRecording, paired: set[str]) -> str | None:
+def _source_of_reshape(tensor: str, run: IndexedRecording, compared_tensors: set[str]) -> str | None:
     """Return the compared tensor with the same elements in a different shape, or None if there is none.
 
     Their first values must be equal: a Reshape that changes values is a defect.
     """
     node = run.graph.producer(tensor)
     while node is not None and operators.of(node.op).reshapes and node.inputs and node.inputs[0]:
-        source = next((form for form in run.members(node.inputs[0]) if form in paired), None)
+        source = next((form for form in run.members(node.inputs[0]) if form in compared_tensors), None)
         if source is not None and not (run.has(source) and run.has(tensor)):
             return None
         if source is not None:
@@ -258,25 +270,25 @@ def _reshaped(tensor: str, run: IndexedRecording, paired: set[str]) -> str | Non
     return None
 
 
-def _only_moves(tensor: str, run: IndexedRecording, paired: set[str]) -> bool:
+def _only_moves(tensor: str, run: IndexedRecording, compared_tensors: set[str]) -> bool:
     """Return whether only rearrangements connect a tensor to compared tensors, both upstream and downstream."""
     graph = run.graph
 
-    def moved(name: str) -> bool:
+    def is_rearranged(name: str) -> bool:
         node = graph.producer(name)
         return node is not None and (operators.of(node.op).moves is not None or run.handed_on(node) is not None)
 
-    return moved(tensor) and all(
+    return is_rearranged(tensor) and all(
         run.of_shape(output)
-        or any(form in paired for form in run.members(output))
-        or (moved(output) and _only_moves(output, run, paired))
+        or any(form in compared_tensors for form in run.members(output))
+        or (is_rearranged(output) and _only_moves(output, run, compared_tensors))
         for reader in graph.consumers(tensor)
         for output in reader.outputs
         if output
     )
 
 
-def _skipped(half: _SideFacts) -> Iterator[Unmatched]:
+def _unrecorded_tensors(half: _SideFacts) -> Iterator[Unmatched]:
     """Yield the tensors that were never recorded.
 
     Nothing is lost if the runtime never computes a tensor, or if all results of a list or string are compared.
@@ -285,7 +297,7 @@ def _skipped(half: _SideFacts) -> Iterator[Unmatched]:
     for tensor, why in info.skipped.items():
         kind, reason, cause = UnmatchedKind.LOST, f"not recorded: {why}", info.skip_causes.get(tensor)
         if cause is not None and cause.is_benign:
-            kind, reason = UnmatchedKind.BENIGN, _never_made(info)[tensor]
+            kind, reason = UnmatchedKind.BENIGN, _uncomputed_tensors(info)[tensor]
         elif cause is SkipCause.NOT_DUMPED and tensor not in graph.outputs:
             kind = UnmatchedKind.BENIGN
         elif tensor in graph.tensors and tensor not in graph.outputs and _leads_to_compared(tensor, half):
@@ -300,7 +312,7 @@ _CAUSES = {
 }
 
 
-def _never_made(info: RunInfo) -> dict[str, str]:
+def _uncomputed_tensors(info: RunInfo) -> dict[str, str]:
     """Return the tensors that were fused, folded or are only views in a run, each with the reason."""
     return {name: f"{_CAUSES[info.skip_causes[name]]}: {why}" for name, why in info.never_made().items()}
 
@@ -311,7 +323,7 @@ def _leads_to_compared(tensor: str, half: _SideFacts) -> bool:
     return bool(results) and all(any(form in half.paired for form in half.run.members(name)) for name in results)
 
 
-def _arranged(run: IndexedRecording, tensor: str) -> str:
+def _root_of_arrangements(run: IndexedRecording, tensor: str) -> str:
     """Return the root of a chain of reshapes and transposes, or the tensor's own root if there is no chain."""
     node = run.graph.producer(tensor)
     while node is not None and operators.of(node.op).arranges:
@@ -347,30 +359,38 @@ def _inside(context: Context, pairs: Sequence[Pair]) -> tuple[Inside, Inside]:
         backend_part = None if node is None else between(be, pair.backend, roots)
         if node is None or backend_part is None:
             continue
-        fed = {name for root in backend_part[1] for name in roots[root]}
-        if be.recorded.isdisjoint(backend_part[0]) and (plain := between(ref, pair.reference, fed)) and not plain[0]:
+        fed_tensors = {name for root in backend_part[1] for name in roots[root]}
+        if (
+            be.recorded.isdisjoint(backend_part[0])
+            and (direct_part := between(ref, pair.reference, fed_tensors))
+            and not direct_part[0]
+        ):
             continue  # one node corresponds to one node
         doubles = doubles or _doubles(ref)
-        whole = {_arranged(ref, name) for name in fed}
-        fed |= {twin for name in fed for twin in doubles[ref.number(name)]}
-        reference_part = between(ref, pair.reference, fed) or between(ref, pair.reference, fed | whole)
+        arranged_roots = {_root_of_arrangements(ref, name) for name in fed_tensors}
+        fed_tensors |= {twin for name in fed_tensors for twin in doubles[ref.number(name)]}
+        reference_part = between(ref, pair.reference, fed_tensors) or between(
+            ref, pair.reference, fed_tensors | arranged_roots
+        )
         if reference_part is None or not backend_part[0].isdisjoint(context.undecided):
             continue
-        real = [name for name in backend_part[0] if name in be.recorded]
-        if not real and not reference_part[0]:
+        recorded_tensors = [name for name in backend_part[0] if name in be.recorded]
+        if not recorded_tensors and not reference_part[0]:
             continue
-        place = f"computed inside {node.op} {node.name!r}"
-        part = (
+        node_reason = f"computed inside {node.op} {node.name!r}"
+        part_reason = (
             f"inside a part that the backend computes differently; the result {pair.backend!r} of this part is compared"
         )
         unchecked = why_unchecked(ref, pair.reference, reference_part[0])
         if unchecked:
-            place, part = (_unchecked(text, unchecked) for text in (place, part))
+            node_reason, part_reason = (_with_unchecked_remark(text, unchecked) for text in (node_reason, part_reason))
         for name in reference_part[0]:
-            inside_reference.setdefault(name, _Inside(part if real else place, pair.backend, bool(unchecked)))
-        if numbers(_arranged(ref, name) for name in reference_part[1]) == numbers(whole):
-            for name in real:
-                inside_backend.setdefault(name, _Inside(part, pair.backend, bool(unchecked)))
+            inside_reference.setdefault(
+                name, _Inside(part_reason if recorded_tensors else node_reason, pair.backend, bool(unchecked))
+            )
+        if numbers(_root_of_arrangements(ref, name) for name in reference_part[1]) == numbers(arranged_roots):
+            for name in recorded_tensors:
+                inside_backend.setdefault(name, _Inside(part_reason, pair.backend, bool(unchecked)))
     return inside_reference, inside_backend
 
 

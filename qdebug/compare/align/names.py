@@ -110,13 +110,13 @@ def _is_turned_output(context: Context, tensor: str, reference: str) -> bool:
 
 def _form(context: Context, tensor: str, reference: str, reason: str, match: Match = Match.QUANTIZATION) -> Pair:
     """Pair a tensor with the form of a reference tensor that resembles it most."""
-    ref, after = context.ref, context.be.is_after_codes(tensor)
-    form = after_codes(context, tensor, reference) if after else reference
-    if not after and ref.root(tensor) == ref.root(reference) and not ref.is_after_codes(tensor):
+    ref, is_after_codes = context.ref, context.be.is_after_codes(tensor)
+    form = after_codes(context, tensor, reference) if is_after_codes else reference
+    if not is_after_codes and ref.root(tensor) == ref.root(reference) and not ref.is_after_codes(tensor):
         form = tensor
     if form in spellings(tensor):
         return paired(tensor, form, Match.EXACT, "same name" if form == tensor else "same name except for ':0'")
-    return paired(tensor, form, Match.QUANTIZATION if after else match, reason)
+    return paired(tensor, form, Match.QUANTIZATION if is_after_codes else match, reason)
 
 
 def _by_name(context: Context, tensor: str, needed: NameSupport) -> Pair | None:
@@ -129,8 +129,8 @@ def _by_name(context: Context, tensor: str, needed: NameSupport) -> Pair | None:
         reason = f"named after {reference!r}, but its values fit the input of that node better"
         return paired(tensor, earlier, Match.FUSED, reason)
     clamp = clamp_left_to_codes(context, tensor, reference)
-    meant = [reference] if clamp is None else [clamp.inputs[0], reference]
-    if all(_support_of(context, tensor, name) < needed for name in meant):
+    possible_partners = [reference] if clamp is None else [clamp.inputs[0], reference]
+    if all(_support_of(context, tensor, name) < needed for name in possible_partners):
         return None
     if clamp is not None:
         context.clamped_later[tensor] = reference
@@ -203,10 +203,10 @@ def _in_its_weights(context: Context, tensor: str, reference: str, node: Node) -
 
 def _around_clamp(context: Context, tensor: str, reference: str, clamp: Node) -> Pair:
     """Pair a tensor with the input of the Relu or Clip of its name, or with the output if no input was recorded."""
-    before = clamp.inputs[0]
-    if before in context.ref.recorded:
+    clamp_input = clamp.inputs[0]
+    if clamp_input in context.ref.recorded:
         reason = f"its code range replaces the {clamp.op}; compared with the input of {clamp.name!r}"
-        return paired(tensor, before, Match.FUSED, reason)
+        return paired(tensor, clamp_input, Match.FUSED, reason)
     bounds = bounds_of(context.ref, clamp)
     view = Transform(clamp_low=bounds[0], clamp_high=bounds[1]) if bounds else None
     relation = "same name" if reference in spellings(tensor) else "the same tensor"
@@ -278,18 +278,18 @@ def _support_of(context: Context, tensor: str, reference: str) -> NameSupport:
         return NameSupport.STRONG  # an empty graph contradicts nothing
     if backend_node is None or reference_node is None or says_nothing(backend_node) or says_nothing(reference_node):
         return NameSupport.WEAK
-    same = alike(backend_node, reference_node)
-    if same and _same_inputs(context, backend_node, reference_node):
+    is_same_kind = alike(backend_node, reference_node)
+    if is_same_kind and _has_same_inputs(context, backend_node, reference_node):
         return NameSupport.STRONG
     backend_node, reference_node = _product(be, backend_node), _product(ref, reference_node)
-    same = alike(backend_node, reference_node)
-    has_same_entries, several = _same_entries(context, tensor, reference)
-    used = _have_same_readers(context, tensor, reference)
-    if same and used:
+    is_same_kind = alike(backend_node, reference_node)
+    has_same_entries, several = _compare_entries(context, tensor, reference)
+    has_same_readers = _have_same_readers(context, tensor, reference)
+    if is_same_kind and has_same_readers:
         distance = weight_distance(ref, reference_node, be, backend_node)
         if distance is None or np.less(distance, WEIGHT_MAX_REL_DISTANCE):
             return NameSupport.WEAK
-    return NameSupport.WEAK if has_same_entries and (used or several) else NameSupport.NONE
+    return NameSupport.WEAK if has_same_entries and (has_same_readers or several) else NameSupport.NONE
 
 
 def _product(run: IndexedRecording, node: Node) -> Node:
@@ -297,11 +297,11 @@ def _product(run: IndexedRecording, node: Node) -> Node:
     if not operators.plain(node).adds_term:
         return node
     inputs = run.data_inputs(node)
-    before = run.graph.producer(inputs[0]) if len(inputs) == 1 else None
-    return node if before is None or operators.plain(before).bias is None else before
+    summed_node = run.graph.producer(inputs[0]) if len(inputs) == 1 else None
+    return node if summed_node is None or operators.plain(summed_node).bias is None else summed_node
 
 
-def _same_inputs(context: Context, backend_node: Node, reference_node: Node) -> bool:
+def _has_same_inputs(context: Context, backend_node: Node, reference_node: Node) -> bool:
     pairs = [context.found.get(name) for name in context.be.data_inputs(backend_node)]
     sources = [pair.reference for pair in pairs if pair is not None]
     return len(sources) == len(pairs) and context.ref.alike(
@@ -309,7 +309,7 @@ def _same_inputs(context: Context, backend_node: Node, reference_node: Node) -> 
     )
 
 
-def _same_entries(context: Context, tensor: str, reference: str) -> tuple[bool, bool]:
+def _compare_entries(context: Context, tensor: str, reference: str) -> tuple[bool, bool]:
     """Return whether two tensors are computed from the same inputs, and whether several nodes are involved.
 
     A node that only moves values never corresponds to a node that computes, unless both sides have both nodes. Nothing
@@ -343,10 +343,10 @@ def _maker(run: IndexedRecording, tensor: str) -> Node | None:
     """Return the node that computes a tensor's values, possibly in a different shape, or None for an input."""
     node = run.graph.producer(tensor)
     while node is not None and operators.plain(node).moves is operators.Move.RESHAPE:
-        before = run.graph.producer(run.data_inputs(node)[0])
-        if before is None:
+        preceding_node = run.graph.producer(run.data_inputs(node)[0])
+        if preceding_node is None:
             break
-        node = before
+        node = preceding_node
     return node
 
 
@@ -374,8 +374,8 @@ def is_claimed(context: Context, reference: str, tensor: str) -> bool:
     forms = ref.members(reference)
     claimed_names = (*forms, *(ref.graph.tensors[form].stands_for or form for form in forms))
     names = dict.fromkeys(spelling for name in claimed_names for spelling in spellings(name))
-    own = be.root(tensor)
-    holders = [name for name in names if name in be.graph.tensors and be.root(name) != own]
+    own_root = be.root(tensor)
+    holders = [name for name in names if name in be.graph.tensors and be.root(name) != own_root]
     return any(_has_claim(context, name, forms) for name in holders)
 
 
@@ -429,12 +429,12 @@ def _has_bias(node: Node) -> bool:
     return row.bias is not None and any(node.inputs[row.bias : row.bias + 1])
 
 
-def _arranges(ref: IndexedRecording, reference: str, other: str) -> bool:
+def _arranges(ref: IndexedRecording, reference: str, source: str) -> bool:
     """Return whether a reference tensor holds the values of another, possibly in a different shape."""
     grouped = [
         node.outputs[0] for node in ref.consumers(reference) if operators.of(node.op).moves is operators.Move.RESHAPE
     ]
-    return ref.root(other) in map(ref.root, (reference, *grouped))
+    return ref.root(source) in map(ref.root, (reference, *grouped))
 
 
 def outweighs_name(context: Context, tensor: str, reference: str) -> bool:

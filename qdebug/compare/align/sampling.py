@@ -87,42 +87,46 @@ class Sampler:
             return None
         key, cache = (None, run.shape(tensor)), self._read.setdefault((run is self.be, tensor), {})
         if key not in cache:
-            cache[key] = self._sampled(side, [places(run.size(tensor))])[0]
+            cache[key] = self._sample_at(side, [places(run.size(tensor))])[0]
         return cache[key]
 
-    def _matched(self, side: _Side, orders: Iterable[tuple[AxisOrder, Shape]]) -> list[np.ndarray | None]:
+    def _elements_in_orders(self, side: _Side, orders: Iterable[tuple[AxisOrder, Shape]]) -> list[np.ndarray | None]:
         """Return a tensor's elements at the sampled positions of other tensors, for each order and shape."""
         run, tensor = side
-        cache, orders_wanted = self._read.setdefault((run is self.be, tensor), {}), list(orders)
-        missing = [key for key in dict.fromkeys(orders_wanted) if key not in cache]
-        if missing:
-            at = [matched_places(order, run.shape(tensor), shape) for order, shape in missing]
-            cache.update(zip(missing, self._sampled(side, at), strict=True))
-        return [cache[key] for key in orders_wanted]
+        cache, requested_orders = self._read.setdefault((run is self.be, tensor), {}), list(orders)
+        missing_orders = [key for key in dict.fromkeys(requested_orders) if key not in cache]
+        if missing_orders:
+            at = [matched_places(order, run.shape(tensor), shape) for order, shape in missing_orders]
+            cache.update(zip(missing_orders, self._sample_at(side, at), strict=True))
+        return [cache[key] for key in requested_orders]
 
-    def _sampled(self, side: _Side, places_wanted: Sequence[np.ndarray]) -> list[np.ndarray | None]:
+    def _sample_at(self, side: _Side, places_wanted: Sequence[np.ndarray]) -> list[np.ndarray | None]:
         run, tensor = side
-        nothing: list[np.ndarray | None] = [None for _ in places_wanted]
+        no_values: list[np.ndarray | None] = [None for _ in places_wanted]
         shape = run.shape(tensor)
         if math.prod(shape) > VALUES_READ_MAX_ELEMENTS or not self._is_kept(side):
-            return nothing
+            return no_values
         parts = [list[np.ndarray]() for _ in places_wanted]
         for at in self.runs:
-            stored = run.recording.load(tensor, *at)
-            if stored.shape != shape:
-                return nothing
-            for part, indices in zip(parts, places_wanted, strict=True):
-                part.append(_real(run, tensor, stored, indices))
-        joined = [np.concatenate(part) for part in parts]
-        tells = bool(places_wanted) and all(np.isfinite(part).all() for part in joined) and np.ptp(joined[0]) > 0
-        return [*joined] if tells else nothing
+            stored_values = run.recording.load(tensor, *at)
+            if stored_values.shape != shape:
+                return no_values
+            for sampled_values, indices in zip(parts, places_wanted, strict=True):
+                sampled_values.append(_real_values(run, tensor, stored_values, indices))
+        joined_values = [np.concatenate(sampled_values) for sampled_values in parts]
+        is_telling = (
+            bool(places_wanted)
+            and all(np.isfinite(sampled_values).all() for sampled_values in joined_values)
+            and np.ptp(joined_values[0]) > 0
+        )
+        return [*joined_values] if is_telling else no_values
 
     def _is_kept(self, side: _Side) -> bool:
         return bool(self.runs) and all(side[0].recording.has(side[1], *at) for at in self.runs)
 
     def nearest(self, reference: str, backend: str) -> list[Nearness]:
         """Return the distances of two tensors in all orders, smallest first; empty if nothing can be concluded."""
-        return self._between((self.ref, reference), (self.be, backend))
+        return self._distances_between((self.ref, reference), (self.be, backend))
 
     def order(self, reference: str, backend: str, *, as_stored: bool) -> tuple[AxisOrder, float] | None:
         """Return the order with the smallest distance and the confidence in it, or None if there is no such order.
@@ -133,31 +137,33 @@ class Sampler:
             as_stored: Also compare them element by element as stored, whatever their shapes. If that fits, there is no
                 dimension order.
         """
-        near, values = self.nearest(reference, backend), self.of_backend(backend)
-        if not near or values is None:
+        nearest_orders, values = self.nearest(reference, backend), self.of_backend(backend)
+        if not nearest_orders or values is None:
             return None
-        rivals = [entry.reference for entry in near]
+        rivals = [entry.reference for entry in nearest_orders]
         if as_stored:
-            flat = self._matched((self.ref, reference), [(AxisOrder(), self.be.shape(backend))])[0]
-            rivals += [] if flat is None else [flat]
+            stored_elements = self._elements_in_orders((self.ref, reference), [(AxisOrder(), self.be.shape(backend))])[
+                0
+            ]
+            rivals += [] if stored_elements is None else [stored_elements]
         fractions = ways_between(np.array(rivals), values)[0]
-        return near[0].arrangement, min(1 - near[0].distance ** 2, *(1 - 2 * fractions))
+        return nearest_orders[0].arrangement, min(1 - nearest_orders[0].distance ** 2, *(1 - 2 * fractions))
 
     def apart(self, first: str, second: str) -> float:
         """Return the distance between two reference tensors, or infinity if unknown."""
-        near = self._between((self.ref, first), (self.ref, second))
-        return near[0].distance if near else math.inf
+        nearest_orders = self._distances_between((self.ref, first), (self.ref, second))
+        return nearest_orders[0].distance if nearest_orders else math.inf
 
-    def _between(self, first: _Side, second: _Side) -> list[Nearness]:
+    def _distances_between(self, first: _Side, second: _Side) -> list[Nearness]:
         values = self._plain(second)
         if values is None or not first[0].has(first[1]):
             return []
         shape = second[0].shape(second[1])
         orders = arrangements(first[0].shape(first[1]), shape)
-        matched = self._matched(first, [(order, shape) for order in orders])
+        sampled_elements = self._elements_in_orders(first, [(order, shape) for order in orders])
         distances = [
             Nearness(distance=relative(values - elements, elements), arrangement=order, reference=elements)
-            for order, elements in zip(orders, matched, strict=True)
+            for order, elements in zip(orders, sampled_elements, strict=True)
             if elements is not None
         ]
         return sorted(distances, key=lambda each: each.distance)
@@ -180,30 +186,41 @@ class Sampler:
         for column, name in enumerate(references):
             references_by_shape.setdefault(self.ref.shape(name), []).append(column)
         for shape, columns in references_by_shape.items():
-            keys = [(order, other) for other in backends_by_shape for order in arrangements(shape, other)]
-            read = [(column, self._matched((self.ref, references[column]), keys)) for column in columns]
-            complete = [(column, values) for column, values in read if all(piece is not None for piece in values)]
-            for place, (_, other) in enumerate(keys if complete else ()):
-                part = np.ix_(backends_by_shape[other], [column for column, _ in complete])
+            keys = [
+                (order, backend_shape)
+                for backend_shape in backends_by_shape
+                for order in arrangements(shape, backend_shape)
+            ]
+            sampled_columns = [
+                (column, self._elements_in_orders((self.ref, references[column]), keys)) for column in columns
+            ]
+            complete = [
+                (column, values) for column, values in sampled_columns if all(piece is not None for piece in values)
+            ]
+            for place, (_, backend_shape) in enumerate(keys if complete else ()):
+                cells = np.ix_(backends_by_shape[backend_shape], [column for column, _ in complete])
                 matrix = np.array([values[place] for _, values in complete])
-                distances[part] = np.minimum(distances[part], _distances(matrix, stacked[other]))
+                distances[cells] = np.minimum(distances[cells], _distances(matrix, stacked[backend_shape]))
         return distances
 
     def in_order_of(self, backend: str, reference: str) -> np.ndarray:
         """Return all elements of a reference tensor in the order of its backend partner: float64 [all samples]."""
         order = self.nearest(reference, backend)[0].arrangement
-        read = [_real(self.ref, reference, self.ref.recording.load(reference, *at)) for at in self.runs]
+        all_values = [_real_values(self.ref, reference, self.ref.recording.load(reference, *at)) for at in self.runs]
         if order.backend is None:
-            return np.concatenate([_turned(values, order.reference) for values in read])
+            return np.concatenate([_flat_in_order(values, order.reference) for values in all_values])
         shape = self.be.shape(backend)
-        turned = tuple(shape[axis] for axis in order.backend)
-        back = tuple(order.backend.index(axis) for axis in range(len(shape)))
-        return np.concatenate([_turned(values.reshape(turned), back) for values in read])
+        turned_shape = tuple(shape[axis] for axis in order.backend)
+        reverse_order = tuple(order.backend.index(axis) for axis in range(len(shape)))
+        return np.concatenate([_flat_in_order(values.reshape(turned_shape), reverse_order) for values in all_values])
 
     def all_of(self, backend: str) -> np.ndarray:
         """Return all elements of a backend tensor: float64 [all samples]."""
         return np.concatenate(
-            [_turned(_real(self.be, backend, self.be.recording.load(backend, *at)), None) for at in self.runs]
+            [
+                _flat_in_order(_real_values(self.be, backend, self.be.recording.load(backend, *at)), None)
+                for at in self.runs
+            ]
         )
 
 
@@ -224,12 +241,12 @@ def ways_between(tensors: np.ndarray, values: np.ndarray) -> np.ndarray:
     gram, products = tensors @ tensors.T, tensors @ values
     norms = np.diag(gram)
     square = np.maximum(norms[:, None] - 2 * gram + norms, 0.0)  # squared norms of u
-    along = (
+    projections = (
         products - products[:, None] - gram + norms[:, None]
     )  # <e, u> = <v, t_j> - <v, t_i> - <t_i, t_j> + <t_i, t_i>
     error = np.square(values - tensors).sum(axis=1)[:, None]
     with np.errstate(divide="ignore", invalid="ignore"):
-        share = along / square
+        share = projections / square
         deviation = np.sqrt(np.maximum(error - np.square(share) * square, 0.0) / square / len(values))
         fractions = np.maximum(share + 3 * deviation, 0.0)
     fractions[~np.isfinite(fractions)] = 1.0
@@ -244,16 +261,16 @@ def _distances(references: np.ndarray, backends: np.ndarray) -> np.ndarray:
     return np.asarray(np.sqrt(np.maximum(squares, 0.0) / np.where(norms > 0, norms, np.nan)))
 
 
-def _real(run: IndexedRecording, tensor: str, stored: np.ndarray, at: np.ndarray | None = None) -> np.ndarray:
+def _real_values(run: IndexedRecording, tensor: str, elements: np.ndarray, at: np.ndarray | None = None) -> np.ndarray:
     """Return the real values of a tensor as float64, either all of them or those at given flat indices in C order."""
     quant = run.graph.tensors[tensor].quant
     if at is not None and (quant is None or quant.scale.size == 1):
-        stored, at = stored.reshape(-1)[at], None
-    real = np.asarray(dequantize(stored, quant), np.float64)
-    return real if at is None else np.asarray(real.reshape(-1)[at])
+        elements, at = elements.reshape(-1)[at], None
+    real_values = np.asarray(dequantize(elements, quant), np.float64)
+    return real_values if at is None else np.asarray(real_values.reshape(-1)[at])
 
 
-def _turned(array: np.ndarray, turn: Shape | None) -> np.ndarray:
+def _flat_in_order(array: np.ndarray, turn: Shape | None) -> np.ndarray:
     return (array if turn is None else array.transpose(turn)).reshape(-1)
 
 

@@ -169,9 +169,9 @@ def _by_structure(context: Context, tensor: str, node: Node) -> Pair | None:
     if operators.of(node.op).transposes and _is_turned_copy(context, node):
         reason = f"{node.inputs[0]!r} transposed"
         return paired(tensor, context.found[node.inputs[0]].reference, Match.SIGNATURE, reason)
-    known = [_source(context, name) for name in context.be.data_inputs(node)]
-    sources = [name for name in known if name is not None]
-    if not sources or len(sources) != len(known):
+    found_sources = [_source(context, name) for name in context.be.data_inputs(node)]
+    sources = [name for name in found_sources if name is not None]
+    if not sources or len(sources) != len(found_sources):
         return None
     pair = _find(context, tensor, node, sources)
     if pair is None and tensor not in context.undecided and len(sources) == 1:
@@ -238,46 +238,52 @@ def _find(context: Context, tensor: str, node: Node, sources: Sequence[str], tur
         candidates = [_in_shape_of(context, tensor, candidate) for candidate in candidates]
     if be.of_shape(tensor):  # extents of a permuted tensor may be in another order
         candidates = [c for c in candidates if same_kind(context.ref, c.outputs[slot], context.be, tensor)]
-    fresh = [c for c in candidates if not is_claimed(context, c.outputs[slot], tensor)]
-    chosen = _choose(context, node, fresh or _of_same_attributes(context, node, candidates))
-    if chosen is None and not candidates:
+    unclaimed = [c for c in candidates if not is_claimed(context, c.outputs[slot], tensor)]
+    partner = _choose(context, node, unclaimed or _of_same_attributes(context, node, candidates))
+    if partner is None and not candidates:
         context.unpaired(tensor, f"no {operators.plain(node).name} in the reference reads the same tensors")
         return None
-    if chosen is None:
+    if partner is None:
         names = ", ".join(repr(c.name) for c in candidates[:4])
         reason = f"{len(candidates)} reference nodes fit equally well: {names}"
         context.unpaired(tensor, reason, undecided=True)
         return None
-    rival = _better_of_its_kind(context, node, slot, chosen)
+    rival = _find_better_rival(context, node, slot, partner)
     if rival is not None:
         context.unpaired(
-            tensor, f"its shape differs from {chosen.op} {chosen.name!r}; the shape of {rival.op} {rival.name!r} fits"
+            tensor, f"its shape differs from {partner.op} {partner.name!r}; the shape of {rival.op} {rival.name!r} fits"
         )
         return None
     weighted = any(name and be.folds(name) for name in operands(node))
-    output, folded = through_folded(context, tensor, chosen.outputs[slot], into_weights=weighted)
+    output, folded = through_folded(context, tensor, partner.outputs[slot], into_weights=weighted)
     quantized = node.op != operators.plain(node).name and be.graph.tensors[tensor].quant is not None
-    whole = " + ".join([chosen.op, *(n.op for n in folded)])
+    ops_text = " + ".join([partner.op, *(n.op for n in folded)])
     match = Match.FUSED if folded else Match.QUANTIZATION if quantized else Match.SIGNATURE
     return paired(
         tensor,
         output,
         match,
-        f"{node.op} has the same inputs and operation as {whole} {chosen.name!r} in the reference",
+        f"{node.op} has the same inputs and operation as {ops_text} {partner.name!r} in the reference",
     )
 
 
-def _better_of_its_kind(context: Context, node: Node, slot: int, chosen: Node) -> Node | None:
+def _find_better_rival(context: Context, node: Node, slot: int, partner: Node) -> Node | None:
     """Return a different backend node of the same kind and input that has the expected shape, or None if there is none.
 
     A backend may split one operator into several, some of a kind that the model also uses separately.
     """
-    ref, be, expected, output = context.ref, context.be, chosen.outputs[slot], node.outputs[slot]
+    ref, be, expected, output = context.ref, context.be, partner.outputs[slot], node.outputs[slot]
     if not (ref.has(expected) and be.has(output)) or arrangements(ref.shape(expected), be.shape(output)):
         return None  # its extents, in any order
-    fed = be.data_inputs(node)
-    rivals = [rival for rival in be.consumers(fed[0]) if rival is not node and alike(node, rival)] if fed else []
-    fitting = (rival for rival in rivals if be.data_inputs(rival) == fed and any(rival.outputs[slot : slot + 1]))
+    input_names = be.data_inputs(node)
+    rivals = (
+        [rival for rival in be.consumers(input_names[0]) if rival is not node and alike(node, rival)]
+        if input_names
+        else []
+    )
+    fitting = (
+        rival for rival in rivals if be.data_inputs(rival) == input_names and any(rival.outputs[slot : slot + 1])
+    )
     return next((rival for rival in fitting if same_kind(ref, expected, be, rival.outputs[slot])), None)
 
 
@@ -286,14 +292,14 @@ def _in_shape_of(context: Context, tensor: str, node: Node) -> Node:
 
     Backends merge several such nodes into one.
     """
-    here = node
+    reshaping_node = node
     for _ in range(FUSED_CHAIN_MAX_NODES):
-        if same_kind(context.ref, here.outputs[0], context.be, tensor):
-            return here
-        readers = [r for r in context.ref.consumers(here.outputs[0]) if operators.of(r.op).reshapes]
+        if same_kind(context.ref, reshaping_node.outputs[0], context.be, tensor):
+            return reshaping_node
+        readers = [r for r in context.ref.consumers(reshaping_node.outputs[0]) if operators.of(r.op).reshapes]
         if len(readers) != 1:
             break
-        here = readers[0]
+        reshaping_node = readers[0]
     return node
 
 
@@ -326,9 +332,9 @@ def _find_less_ones(context: Context, tensor: str, node: Node, source: str) -> P
     return None
 
 
-def _reads_same(ref: IndexedRecording, node: Node, other: Node, sources: Sequence[str]) -> bool:
+def _reads_same(ref: IndexedRecording, node: Node, candidate: Node, sources: Sequence[str]) -> bool:
     in_order = not operators.plain(node).commutes
-    return alike(node, other) and ref.alike(sources, ref.data_inputs(other), in_order=in_order)
+    return alike(node, candidate) and ref.alike(sources, ref.data_inputs(candidate), in_order=in_order)
 
 
 def with_weights_of(context: Context, node: Node, tensor: str) -> Pair | None:
@@ -365,9 +371,9 @@ def _choose(context: Context, node: Node, candidates: Sequence[Node]) -> Node | 
 
 
 def _of_same_attributes(_: Context, node: Node, candidates: Sequence[Node]) -> list[Node]:
-    def agrees(other: Node) -> bool:
-        common = [a for a in _SHAPING_ATTRS if a in node.attrs and a in other.attrs]
-        return all(node.attrs[a] == other.attrs[a] for a in common)
+    def agrees(candidate: Node) -> bool:
+        common = [a for a in _SHAPING_ATTRS if a in node.attrs and a in candidate.attrs]
+        return all(node.attrs[a] == candidate.attrs[a] for a in common)
 
     return [other for other in candidates if agrees(other)]
 
@@ -397,8 +403,8 @@ def _of_same_places(context: Context, node: Node, candidates: Sequence[Node]) ->
     slots = operators.of(node.op).picked_by
     own_indices = {slot: _selected_indices(context.be, node, slot) for slot in slots}
 
-    def agrees(other: Node) -> bool:
-        indices = {slot: _selected_indices(context.ref, other, slot) for slot in slots}
+    def agrees(candidate: Node) -> bool:
+        indices = {slot: _selected_indices(context.ref, candidate, slot) for slot in slots}
         known_indices = [(own_indices[slot], places) for slot, places in indices.items() if places is not None]
         return all(own is not None and np.array_equal(own, places) for own, places in known_indices)
 
@@ -421,7 +427,7 @@ def _of_a_name(context: Context, node: Node, candidates: Sequence[Node]) -> list
         {
             len(name)
             for name in _names_of(context.ref, node, other)
-            if any(_holds(own_name, name) for own_name in own_names)
+            if any(_has_word(own_name, name) for own_name in own_names)
         }
         for other in candidates
     ]
@@ -466,13 +472,13 @@ def _names_of(ref: IndexedRecording, backend_node: Node, reference_node: Node) -
             return
 
 
-def _holds(name: str, part: str) -> bool:
+def _has_word(name: str, word: str) -> bool:
     """Return whether a name contains another as a whole word: "Conv.54" does not contain "Conv.5"."""
-    at = name.find(part) if part else -1
+    at = name.find(word) if word else -1
     while at >= 0:
-        if not name[max(at - 1, 0) : at].isalnum() and not name[at + len(part) : at + len(part) + 1].isalnum():
+        if not name[max(at - 1, 0) : at].isalnum() and not name[at + len(word) : at + len(word) + 1].isalnum():
             return True
-        at = name.find(part, at + 1)
+        at = name.find(word, at + 1)
     return False
 
 

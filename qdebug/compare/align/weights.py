@@ -143,9 +143,9 @@ def _turns(
     return turns, [tuple(range(len(backend))), *orders]
 
 
-def _orders(shape: tuple[int, ...], wanted: tuple[int, ...]) -> list[tuple[int, ...]]:
+def _orders(shape: tuple[int, ...], target_shape: tuple[int, ...]) -> list[tuple[int, ...]]:
     """Return the permutations from another framework's weight layout to outputs, inputs, rows, columns."""
-    if len(shape) != len(wanted) or len(shape) < 3:
+    if len(shape) != len(target_shape) or len(shape) < 3:
         return []
     middle = tuple(range(1, len(shape) - 1))
     last = len(shape) - 1
@@ -155,16 +155,16 @@ def _orders(shape: tuple[int, ...], wanted: tuple[int, ...]) -> list[tuple[int, 
         (last, last - 1, *range(last - 1)),
         (last - 1, last, *range(last - 1)),
     ]
-    return [order for order in orders if tuple(shape[axis] for axis in order) == wanted]
+    return [order for order in orders if tuple(shape[axis] for axis in order) == target_shape]
 
 
 def without_padding(weight: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """Remove zero channels that pad a block, or return the weight itself if that does not give the target shape."""
     if weight.ndim != 4 or weight.shape == shape or weight.shape[2:] != shape[2:] or weight.shape < shape:
         return weight
-    cut = weight[: shape[0], : shape[1]]
-    filled = np.count_nonzero(weight) - np.count_nonzero(cut)
-    return cut if cut.shape == shape and not filled else weight
+    trimmed = weight[: shape[0], : shape[1]]
+    filled = np.count_nonzero(weight) - np.count_nonzero(trimmed)
+    return trimmed if trimmed.shape == shape and not filled else weight
 
 
 class WeightSketches:
@@ -217,9 +217,9 @@ class WeightSketches:
 
 def _sketch(weight: np.ndarray) -> np.ndarray:
     flat, sums = weight.reshape(-1), np.zeros(2 * WEIGHT_SKETCH_SUMS)
-    for part, start in enumerate(range(0, flat.size, _SKETCHED_AT_ONCE)):
+    for block_number, start in enumerate(range(0, flat.size, _SKETCHED_AT_ONCE)):
         block = flat[start : start + _SKETCHED_AT_ONCE]
-        bins = np.random.default_rng([_SEED, part]).integers(0, sums.size, block.size, dtype=np.uint16)
+        bins = np.random.default_rng([_SEED, block_number]).integers(0, sums.size, block.size, dtype=np.uint16)
         sums += np.bincount(bins, weights=block, minlength=sums.size)
     with np.errstate(all="ignore"):  # infinite values have no sketch
         return np.asarray(sums[:WEIGHT_SKETCH_SUMS] - sums[WEIGHT_SKETCH_SUMS:])

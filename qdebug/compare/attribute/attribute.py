@@ -211,7 +211,7 @@ def attribute(
     except _NoReferenceError:  # without the reference's constants, their share of the error is unknown
         return attribute(reference, backend, entry, replace(others, as_reference=None, alike=False))
     except (KernelError, NotRecordedError, UsageError) as error:
-        attribution = _unreplayed(node, error, known=is_known)
+        attribution = _unreplayed(node, error, kernel_exists=is_known)
         return replace(attribution, failed=attribution.failed and not _reads_bare_codes(backend, form))
     return split.attribution()
 
@@ -235,9 +235,11 @@ def no_error(
     if node is None or not_in_codes(node, backend.graph) is not None:
         return None
     form, _ = real_form(node, backend.graph.opset)
-    read = [name for name in form.inputs if name]
+    input_names = [name for name in form.inputs if name]
     places = recorded_places(reference, backend, entry)
-    if not has_kernel(form.op, form.domain) or not all(backend.has(name, *place) for place in places for name in read):
+    if not has_kernel(form.op, form.domain) or not all(
+        backend.has(name, *place) for place in places for name in input_names
+    ):
         return None
     coded = entry.quant is not None
     whole = int(rounds_to_integers(form)) if entry.whole else None
@@ -261,19 +263,21 @@ def _reads_bare_codes(backend: Recording, form: Node) -> bool:
     return any(holds_few_bits(graph, name) and graph.tensors[name].quant is None for name in form.inputs if name)
 
 
-def _unreplayed(node: Node, error: QdebugError, *, known: bool) -> Attribution:
+def _unreplayed(node: Node, error: QdebugError, *, kernel_exists: bool) -> Attribution:
     """Return an attribution without parts, with the reason.
 
     Args:
         node: The node.
         error: The exception of its replay.
-        known: Whether the node has a kernel. If not, the reference's nodes were replayed instead.
+        kernel_exists: Whether the node has a kernel. If not, the reference's nodes were replayed instead.
     """
     reason = error.message[0].lower() + error.message[1:].rstrip(".")
-    if known:
+    if kernel_exists:
         return Attribution(reason=reason, failed=not isinstance(error, _UNKNOWABLE))
-    missing = without_kernel(node)
-    return Attribution(reason=missing if reason == missing else f"{missing}, and {reason}")
+    reason_without_kernel = without_kernel(node)
+    return Attribution(
+        reason=reason_without_kernel if reason == reason_without_kernel else f"{reason_without_kernel}, and {reason}"
+    )
 
 
 def _check_not_nan(reference: np.ndarray, replayed: np.ndarray, backend: np.ndarray) -> None:
@@ -286,10 +290,10 @@ def _check_not_nan(reference: np.ndarray, replayed: np.ndarray, backend: np.ndar
     """
     if replayed.dtype.kind != "f" or not np.isnan(replayed).any():
         return
-    odd = np.isnan(replayed)
+    is_nan = np.isnan(replayed)
     sides = [side for side in (reference, backend) if same_elements(side.shape, replayed.shape)]
-    recorded = [np.isfinite(side.reshape(replayed.shape)[odd]) for side in sides]
-    if recorded and np.logical_and.reduce(recorded).any():
+    is_recorded_finite = [np.isfinite(side.reshape(replayed.shape)[is_nan]) for side in sides]
+    if is_recorded_finite and np.logical_and.reduce(is_recorded_finite).any():
         raise KernelError("its replay gives NaN where the recorded values are finite")
 
 
@@ -339,39 +343,46 @@ class _Split:
         entry, sample = self._entry, place[0]
         values = inputs_of(self._backend, self._form, place)
         replayed = run_form(self._node, self._form, self._opset, values)[entry.tensor]
-        stored = self._backend.load(entry.tensor, *place)
-        if is_free_scale(self._form, entry.tensor, values, stored):
-            replayed = stored
-        if self._folded is not None and replayed.size == stored.size:
-            replayed = held_as_recorded(replayed, dequantize(stored, entry.quant), self._folded)
+        recorded_values = self._backend.load(entry.tensor, *place)
+        if is_free_scale(self._form, entry.tensor, values, recorded_values):
+            replayed = recorded_values
+        if self._folded is not None and replayed.size == recorded_values.size:
+            replayed = held_as_recorded(replayed, dequantize(recorded_values, entry.quant), self._folded)
         replayed = held(replayed, clamp_of(self._view))
-        if not same_elements(replayed.shape, stored.shape):
-            raise KernelError(f"the replay has shape {replayed.shape}, but the recorded tensor has {stored.shape}")
-        part = self._parts.setdefault(sample, self._new_part())
+        if not same_elements(replayed.shape, recorded_values.shape):
+            raise KernelError(
+                f"the replay has shape {replayed.shape}, but the recorded tensor has {recorded_values.shape}"
+            )
+        sums = self._parts.setdefault(sample, self._empty_sums())
         reference_values = self._reference.load(entry.reference_tensor, *place)
-        _, backend_values = in_one_order(reference_values, entry.pair.reference_view, stored, self._view)
-        reference_values, turned = in_one_order(reference_values, entry.pair.reference_view, replayed, self._view)
-        arithmetic = self._add_parts(part, (reference_values, turned, backend_values), place)
-        grid = self._grid_of(stored, values)
+        _, backend_values = in_one_order(reference_values, entry.pair.reference_view, recorded_values, self._view)
+        reference_values, turned_replay = in_one_order(
+            reference_values, entry.pair.reference_view, replayed, self._view
+        )
+        arithmetic = self._add_parts(sums, (reference_values, turned_replay, backend_values), place)
+        grid = self._grid_of(recorded_values, values)
         if grid is not None:
-            self._add_on_grid(part, grid, values, (replayed, stored), place)
+            self._add_on_grid(sums, grid, values, (replayed, recorded_values), place)
             return
-        self._undecided = self._undecided or (entry.quant is None and are_few(stored, self._telling))
+        self._undecided = self._undecided or (entry.quant is None and are_few(recorded_values, self._telling))
         self._add_judged(
-            part, (replayed, stored), arithmetic if turned is replayed and backend_values is stored else None, place
+            sums,
+            (replayed, recorded_values),
+            arithmetic if turned_replay is replayed and backend_values is recorded_values else None,
+            place,
         )
         if self._span != (None, None):
-            self._add_fit(part, replayed, place)
+            self._add_fit(sums, replayed, place)
         elif entry.whole:
-            part.tied += picks_of_equals(self._form, values, replayed, stored)
+            sums.tied += picks_of_equals(self._form, values, replayed, recorded_values)
         elif entry.quant is None:
-            self._add_rounding(part, values, replayed, stored, place)
+            self._add_rounding(sums, values, replayed, recorded_values, place)
 
-    def _grid_of(self, ours: np.ndarray, values: Mapping[str, np.ndarray]) -> Grid | None:
+    def _grid_of(self, recorded_values: np.ndarray, values: Mapping[str, np.ndarray]) -> Grid | None:
         """Return the grid of codes whose scale was never recorded, or None for other values.
 
         Args:
-            ours: The tensor's values at a sample and step.
+            recorded_values: The tensor's values at a sample and step.
             values: The inputs of its node there.
         """
         entry = self._entry
@@ -379,7 +390,9 @@ class _Split:
             return None
         if self._grid is None:
             places = [*recorded_places(self._reference, self._backend, entry)]
-            self._off_grid = lies_on_no_grid(ours) or format_of(ours, read=values.values()) is not None
+            self._off_grid = (
+                lies_on_no_grid(recorded_values) or format_of(recorded_values, read=values.values()) is not None
+            )
             if not self._off_grid:
                 self._grid = grid_of_codes(lambda: (self._backend.load(entry.tensor, *place) for place in places))
                 self._off_grid = self._grid is None
@@ -387,7 +400,7 @@ class _Split:
 
     def _add_on_grid(
         self,
-        part: _Part,
+        sums: _Part,
         grid: Grid,
         values: Mapping[str, np.ndarray],
         pair: tuple[np.ndarray, np.ndarray],
@@ -396,7 +409,7 @@ class _Split:
         """Add the arithmetic error of values on a grid, within its limits, and the part that rounding explains.
 
         Args:
-            part: The sums to add to.
+            sums: The sums to add to.
             grid: The grid.
             values: The inputs of the node.
             pair: The replay, and the backend's values.
@@ -405,63 +418,76 @@ class _Split:
         replayed, recorded = pair
         clipped = np.clip(replayed, grid.low, grid.high)
         noise = weight_noise(self._form, values, self._opset)
-        part.arithmetic_unsaturated.update(clipped, recorded, sample=place[0])
-        part.formats.add(grid_name(grid))
-        part.allowed += allowed_error(self._form, values, replayed, self._opset, FLOAT32_UNIT_ROUNDOFF) ** 2
-        part.allowed += allowed_squares(grid, recorded.size, noise)
-        part.unexplained_elements += beyond_steps(grid, clipped, recorded, noise)
+        sums.arithmetic_unsaturated.update(clipped, recorded, sample=place[0])
+        sums.formats.add(grid_name(grid))
+        sums.allowed += allowed_error(self._form, values, replayed, self._opset, FLOAT32_UNIT_ROUNDOFF) ** 2
+        sums.allowed += allowed_squares(grid, recorded.size, noise)
+        sums.unexplained_elements += beyond_steps(grid, clipped, recorded, noise)
 
     def _add_judged(
-        self, part: _Part, values: tuple[np.ndarray, np.ndarray], own: _Own | None, place: tuple[int, int]
+        self, sums: _Part, values: tuple[np.ndarray, np.ndarray], arithmetic: _Own | None, place: tuple[int, int]
     ) -> None:
         """Add the arithmetic error that is compared with the limits, which is all of it if nothing is clipped.
 
         Args:
-            part: The sums to add to.
+            sums: The sums to add to.
             values: The replay, and the backend's values.
-            own: The arithmetic error of the same values, or None if it belongs to different values.
+            arithmetic: The arithmetic error of the same values, or None if it belongs to different values.
             place: Sample and step.
         """
         if not self._judged_apart:
             return
         replayed, recorded = values
-        if own is not None and own.replayed is replayed and own.error.reference_lies_in(self._span):
-            part.arithmetic_unsaturated.merge(own.error)
+        if (
+            arithmetic is not None
+            and arithmetic.replayed is replayed
+            and arithmetic.error.reference_lies_in(self._span)
+        ):
+            sums.arithmetic_unsaturated.merge(arithmetic.error)
         else:
-            part.arithmetic_unsaturated.update(replayed, recorded, sample=place[0])
+            sums.arithmetic_unsaturated.update(replayed, recorded, sample=place[0])
 
     def _add_rounding(
         self,
-        part: _Part,
+        sums: _Part,
         values: Mapping[str, np.ndarray],
         replayed: np.ndarray,
-        ours: np.ndarray,
+        recorded_values: np.ndarray,
         place: tuple[int, int],
     ) -> None:
         """Add the error that rounding and the range of any storage format explain."""
-        short = format_of(ours, read=values.values()) or held_in_declared(self._backend, ours)
-        part.formats.add(None if short is None else short.name)
-        unit = max(unit_roundoff(ours.dtype) if short is None else short.unit, declared_unit(self._backend))
-        allowed = allowed_error(self._form, values, replayed, self._opset, unit)
-        part.allowed += allowed**2
-        part.allowed += (unit * finite_norm(ours)) ** 2
-        normal = None
-        if short is not None:
-            normal = short.normal
-            part.allowed += (short.subnormal / 2) ** 2 * ours.size  # subnormal numbers all have the same step
-        if short is not None or ours.dtype == np.float32:
-            float32_bound = allowed if unit == FLOAT32_UNIT_ROUNDOFF else None
+        short_format = format_of(recorded_values, read=values.values()) or held_in_declared(
+            self._backend, recorded_values
+        )
+        sums.formats.add(None if short_format is None else short_format.name)
+        unit = max(
+            unit_roundoff(recorded_values.dtype) if short_format is None else short_format.unit,
+            declared_unit(self._backend),
+        )
+        allowed_norm = allowed_error(self._form, values, replayed, self._opset, unit)
+        sums.allowed += allowed_norm**2
+        sums.allowed += (unit * finite_norm(recorded_values)) ** 2
+        smallest_normal = None
+        if short_format is not None:
+            smallest_normal = short_format.normal
+            sums.allowed += (
+                short_format.subnormal / 2
+            ) ** 2 * recorded_values.size  # subnormal numbers all have the same step
+        if short_format is not None or recorded_values.dtype == np.float32:
+            float32_bound = allowed_norm if unit == FLOAT32_UNIT_ROUNDOFF else None
             noise = replay_noise(self._form, values, replayed, self._opset, allowed=float32_bound)
-            outside, _ = out_of_range(short or SINGLE, replayed, ours, noise=noise)
-            part.outside = outside if part.outside is None else part.outside.with_more(outside)
-        clamped = held(ours, clamp_of(self._view))
-        beyond = beyond_own_terms(self._form, values, replayed, clamped, unit, normal=normal)
-        if beyond:  # rarely: the reference is read once more
-            carried = self._carried(replayed, place)
-            beyond = beyond_own_terms(self._form, values, replayed, clamped, unit, carried=carried, normal=normal)
-        part.unexplained_elements += beyond
-        part.unexplained_elements += beyond_own_sums(
-            self._form, values, replayed, clamped, opset=self._opset, unit=unit, normal=normal
+            outside, _ = out_of_range(short_format or SINGLE, replayed, recorded_values, noise=noise)
+            sums.outside = outside if sums.outside is None else sums.outside.with_more(outside)
+        clamped = held(recorded_values, clamp_of(self._view))
+        unexplained_count = beyond_own_terms(self._form, values, replayed, clamped, unit, normal=smallest_normal)
+        if unexplained_count:  # rarely: the reference is read once more
+            carried_error = self._carried(replayed, place)
+            unexplained_count = beyond_own_terms(
+                self._form, values, replayed, clamped, unit, carried=carried_error, normal=smallest_normal
+            )
+        sums.unexplained_elements += unexplained_count
+        sums.unexplained_elements += beyond_own_sums(
+            self._form, values, replayed, clamped, opset=self._opset, unit=unit, normal=smallest_normal
         )
 
     def _carried(self, replayed: np.ndarray, place: tuple[int, int]) -> float:
@@ -473,62 +499,68 @@ class _Split:
         if not same_elements(reference_values.shape, replayed.shape) or reference_values.dtype.kind != "f":
             return 0.0
         with np.errstate(invalid="ignore", over="ignore"):
-            off = np.abs(np.subtract(reference_values.reshape(replayed.shape), replayed, dtype=np.float64))
-        return float(np.max(off, where=np.isfinite(off), initial=0.0))
+            errors = np.abs(np.subtract(reference_values.reshape(replayed.shape), replayed, dtype=np.float64))
+        return float(np.max(errors, where=np.isfinite(errors), initial=0.0))
 
     def _add_parts(
-        self, part: _Part, values: tuple[np.ndarray, np.ndarray, np.ndarray], place: tuple[int, int]
+        self, sums: _Part, values: tuple[np.ndarray, np.ndarray, np.ndarray], place: tuple[int, int]
     ) -> _Own:
         """Add the parts of the total error, and return the arithmetic part.
 
         Args:
-            part: The sums to add to.
+            sums: The sums to add to.
             values: The reference, the replay with the backend's constants and the backend, in the same order.
             place: Sample and step.
 
         Raises:
             KernelError: The replay is NaN where both sides recorded finite values.
         """
-        expected, replayed, recorded = values
-        _check_not_nan(expected, replayed, recorded)
+        stored_reference, replayed, backend_values = values
+        _check_not_nan(stored_reference, replayed, backend_values)
         replays = self._replays
-        real = None if replays.as_reference is None else self._first(replays.as_reference, place, replayed.shape)
+        reference_replay = (
+            None
+            if replays.as_reference is None
+            else self._replay_of_reference(replays.as_reference, place, replayed.shape)
+        )
         second = on_grid(replayed, self._reference_codes)  # rounding to the reference's codes is not the node's error
-        first = second if real is None else on_grid(real, self._reference_codes)
+        first = second if reference_replay is None else on_grid(reference_replay, self._reference_codes)
         if (
             replays.reads_equal is not None
-            and same_elements(expected.shape, first.shape)
+            and same_elements(stored_reference.shape, first.shape)
             and replays.reads_equal(place)
         ):
-            reference_values = self._reference_values(expected).reshape(first.shape)
+            reference_values = self._reference_values(stored_reference).reshape(first.shape)
             first, second = (
                 reference_values,
-                reference_values if real is None else _carried_over(reference_values, first, second),
+                reference_values if reference_replay is None else _carried_over(reference_values, first, second),
             )
-        arithmetic = part.arithmetic.apart(second, recorded, sample=place[0])
-        part.arithmetic.merge(arithmetic)
+        arithmetic = sums.arithmetic.apart(second, backend_values, sample=place[0])
+        sums.arithmetic.merge(arithmetic)
         if self._span != (None, None):
             if arithmetic.reference_lies_in(self._span):
-                part.clipping.add_unchanged(arithmetic)
+                sums.clipping.add_unchanged(arithmetic)
             else:
-                part.clipping.update(second, second, sample=place[0])
-        part.propagated.update(expected, first, sample=place[0])
+                sums.clipping.update(second, second, sample=place[0])
+        sums.propagated.update(stored_reference, first, sample=place[0])
         if self._constants_known:
             if first is second and arithmetic.reference_lies_in((None, None)):
-                part.constants.add_unchanged(arithmetic)
+                sums.constants.add_unchanged(arithmetic)
             else:
-                part.constants.update(first, second, sample=place[0])
-        if real is not None:
-            part.introduced.update(first, recorded, sample=place[0])
+                sums.constants.update(first, second, sample=place[0])
+        if reference_replay is not None:
+            sums.introduced.update(first, backend_values, sample=place[0])
         return _Own(replayed=second, error=arithmetic)
 
-    def _reference_values(self, theirs: np.ndarray) -> np.ndarray:
+    def _reference_values(self, stored_values: np.ndarray) -> np.ndarray:
         """Convert stored reference elements to real values, in the order in which the pair is compared."""
         pair = self._entry.pair
         quant = turned_quant(self._reference.graph.tensors[pair.reference].quant, pair.reference_view)
-        return held(dequantize(theirs, quant), clamp_of(pair.reference_view))
+        return held(dequantize(stored_values, quant), clamp_of(pair.reference_view))
 
-    def _first(self, replay: SubstituteReplay, place: tuple[int, int], shape: tuple[int, ...]) -> np.ndarray:
+    def _replay_of_reference(
+        self, replay: SubstituteReplay, place: tuple[int, int], shape: tuple[int, ...]
+    ) -> np.ndarray:
         """Replay the reference's nodes.
 
         Raises:
@@ -542,7 +574,7 @@ class _Split:
             raise _NoReferenceError
         return held(replayed.reshape(shape), clamp_of(self._view))
 
-    def _add_fit(self, part: _Part, replayed: np.ndarray, place: tuple[int, int]) -> None:
+    def _add_fit(self, sums: _Part, replayed: np.ndarray, place: tuple[int, int]) -> None:
         """Add the error of quantizing the reference's values to the backend's codes, whatever was computed.
 
         Elements that a mask hides from a Softmax, or that the next Relu or Clip drops, do not count: they would
@@ -560,40 +592,44 @@ class _Split:
         reference_values = held(reference_values, self._reference_span_after)
         codes = dequantize(quantize(reference_values, quant), quant)
         if axes is not None and reference_values.size:
-            counts = which_count(reference_values, codes, axes)
+            is_counted = which_count(reference_values, codes, axes)
             reference_values, codes, replayed = (
-                reference_values[counts],
-                codes[counts],
-                replayed.reshape(counts.shape)[counts],
+                reference_values[is_counted],
+                codes[is_counted],
+                replayed.reshape(is_counted.shape)[is_counted],
             )
-            part.arriving = part.arriving or ErrorAccumulator()
-            part.arriving.update(reference_values, replayed, sample=sample)
-            part.hidden += int(counts.size - np.count_nonzero(counts))
-        part.saturation_error.add(reference_values, np.clip(reference_values, *self._span))
-        part.quantization_error.add(reference_values, codes)
+            sums.arriving = sums.arriving or ErrorAccumulator()
+            sums.arriving.update(reference_values, replayed, sample=sample)
+            sums.hidden += int(is_counted.size - np.count_nonzero(is_counted))
+        sums.saturation_error.add(reference_values, np.clip(reference_values, *self._span))
+        sums.quantization_error.add(reference_values, codes)
 
     def _add_substitute(self, place: tuple[int, int], replayed: np.ndarray) -> None:
         """Add a replay by the reference's own nodes, given in the model's dimension order."""
         entry, sample = self._entry, place[0]
         reference_values = self._reference.load(entry.reference_tensor, *place)
-        stored = self._backend.load(entry.tensor, *place)
-        reference_values, recorded = in_one_order(reference_values, entry.pair.reference_view, stored, self._view)
-        if not same_elements(replayed.shape, recorded.shape):
-            raise KernelError(f"the replay has shape {replayed.shape}, but the recorded tensor has {recorded.shape}")
-        part = self._parts.setdefault(sample, self._new_part())
+        stored_values = self._backend.load(entry.tensor, *place)
+        reference_values, recorded_values = in_one_order(
+            reference_values, entry.pair.reference_view, stored_values, self._view
+        )
+        if not same_elements(replayed.shape, recorded_values.shape):
+            raise KernelError(
+                f"the replay has shape {replayed.shape}, but the recorded tensor has {recorded_values.shape}"
+            )
+        sums = self._parts.setdefault(sample, self._empty_sums())
         if (
             self._reference_span != (None, None) and entry.quant is None
         ):  # the reference saturates at the ends of its codes
-            replayed, recorded = (np.clip(array, *self._reference_span) for array in (replayed, recorded))
-        arithmetic = self._add_parts(part, (reference_values, replayed, recorded), place)
-        self._add_judged(part, (replayed, recorded), arithmetic if entry.quant is None else None, place)
-        self._grid_of(recorded, {})
-        unit = max(unit_roundoff(recorded.dtype), declared_unit(self._backend))
-        part.allowed += (segment_share(unit) * finite_norm(replayed)) ** 2
+            replayed, recorded_values = (np.clip(array, *self._reference_span) for array in (replayed, recorded_values))
+        arithmetic = self._add_parts(sums, (reference_values, replayed, recorded_values), place)
+        self._add_judged(sums, (replayed, recorded_values), arithmetic if entry.quant is None else None, place)
+        self._grid_of(recorded_values, {})
+        unit = max(unit_roundoff(recorded_values.dtype), declared_unit(self._backend))
+        sums.allowed += (segment_share(unit) * finite_norm(replayed)) ** 2
         if self._replays.rounding_noise is not None and entry.quant is None:
-            part.allowed += finite_norm(self._replays.rounding_noise(place)) ** 2
+            sums.allowed += finite_norm(self._replays.rounding_noise(place)) ** 2
 
-    def _new_part(self) -> _Part:
+    def _empty_sums(self) -> _Part:
         pair, quant = self._entry.pair, self._entry.quant
         bounds, step = clamp_of(self._view), None if quant is None or quant.per_channel else float(quant.scale[0])
         turned = turned_quant(quant, self._view)
@@ -614,41 +650,41 @@ class _Split:
 
     def attribution(self) -> Attribution:
         """Return the accumulated attribution."""
-        samples = {sample: self._given(part) for sample, part in self._parts.items()}
+        samples = {sample: self._attribution_of(sums) for sample, sums in self._parts.items()}
         if len(samples) == 1:
             return replace(*samples.values(), samples=MappingProxyType(samples))
-        total = self._new_part()
-        for part in self._parts.values():
-            total.merge(part)
-        return replace(self._given(total), samples=MappingProxyType(samples))
+        total = self._empty_sums()
+        for sums in self._parts.values():
+            total.merge(sums)
+        return replace(self._attribution_of(total), samples=MappingProxyType(samples))
 
-    def _given(self, part: _Part) -> Attribution:
-        whole = part.arithmetic if self._replays.as_reference is None else part.introduced
-        introduced, propagated = whole.stats(), part.propagated.stats()
+    def _attribution_of(self, sums: _Part) -> Attribution:
+        introduced_error = sums.arithmetic if self._replays.as_reference is None else sums.introduced
+        introduced, propagated = introduced_error.stats(), sums.propagated.stats()
         if self._replays.substitute is not None and self._entry.quant is not None:
             # The reference has float weights, so the error of a correctly quantized node is unknown.
             return Attribution(introduced=introduced, propagated=propagated)
-        arithmetic = part.arithmetic.stats()
+        arithmetic = sums.arithmetic.stats()
         if self._undecided or (self._replays.substitute is not None and self._grid is not None):
             why = _TOO_FEW if self._undecided else _UNSAID
             return Attribution(introduced=introduced, propagated=propagated, reason=why, undecided=self._undecided)
         return Attribution(
             introduced=introduced,
             propagated=propagated,
-            constants=part.constants.stats() if self._constants_known else None,
+            constants=sums.constants.stats() if self._constants_known else None,
             arithmetic=arithmetic,
-            clipping=None if self._span == (None, None) else part.clipping.stats(),
-            arithmetic_unsaturated=part.arithmetic_unsaturated.stats() if self._judged_apart else arithmetic,
-            saturation_error=None if self._span == (None, None) else part.saturation_error,
-            quantization_error=None if self._span == (None, None) else part.quantization_error,
-            arriving=None if part.arriving is None else part.arriving.stats(),
-            hidden=part.hidden,
+            clipping=None if self._span == (None, None) else sums.clipping.stats(),
+            arithmetic_unsaturated=sums.arithmetic_unsaturated.stats() if self._judged_apart else arithmetic,
+            saturation_error=None if self._span == (None, None) else sums.saturation_error,
+            quantization_error=None if self._span == (None, None) else sums.quantization_error,
+            arriving=None if sums.arriving is None else sums.arriving.stats(),
+            hidden=sums.hidden,
             whole_off=self._whole_off,
-            tied=part.tied,
-            short=next(iter(part.formats)) if len(part.formats) == 1 else None,
-            outside=part.outside if len(part.formats) == 1 else None,
-            allowed=math.sqrt(part.allowed) if self._entry.quant is None else None,
-            unexplained_elements=part.unexplained_elements,
+            tied=sums.tied,
+            short=next(iter(sums.formats)) if len(sums.formats) == 1 else None,
+            outside=sums.outside if len(sums.formats) == 1 else None,
+            allowed=math.sqrt(sums.allowed) if self._entry.quant is None else None,
+            unexplained_elements=sums.unexplained_elements,
         )
 
 
@@ -696,11 +732,11 @@ class _Part:
         self.unexplained_elements += other.unexplained_elements
 
 
-def _carried_over(known: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+def _carried_over(values: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Return values plus the difference of two replays. Integers and booleans become the second where they differ."""
-    if known.dtype.kind != "f":
-        return np.where(first == second, known, second)
-    return np.asarray(known + difference(second, first).astype(known.dtype))
+    if values.dtype.kind != "f":
+        return np.where(first == second, values, second)
+    return np.asarray(values + difference(second, first).astype(values.dtype))
 
 
 def reference_self_check(reference: Recording, entry: PlannedNode) -> Attribution:

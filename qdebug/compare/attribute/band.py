@@ -79,8 +79,8 @@ def held_unit(values: np.ndarray, *, narrowest: float | None = None) -> float:
         values: Elements of any dtype.
         narrowest: Unit roundoff of a format that the values are known to have been rounded to, if they fit it.
     """
-    short = held_format(values, known=narrowest)
-    return unit_roundoff(values.dtype) if short is None else short.unit
+    short_format = held_format(values, known=narrowest)
+    return unit_roundoff(values.dtype) if short_format is None else short_format.unit
 
 
 def allowed_error(
@@ -104,7 +104,7 @@ def allowed_error(
     sums = None if row.sums is None else _magnitudes(node, values, opset)
     if sums is None:
         own_rounding = min(FUNCTION_ROUNDOFFS * unit, ROUNDING_MAX_SIGNAL_SHARE) * size
-        return own_rounding + (_flipped(node, values, opset, unit) if row.fake_quantizes else 0.0)
+        return own_rounding + (_near_tie_error(node, values, opset, unit) if row.fake_quantizes else 0.0)
     magnitudes = finite_norm(sums)
     terms = sum_terms(node, _shapes(values), output.shape)
     return min(
@@ -156,14 +156,14 @@ def beyond_own_terms(
         largest = float(np.max(np.abs(output), where=np.isfinite(output), initial=0.0))
         tiny += min(carried, ELEMENTWISE_ROUNDOFFS * unit * largest)
         for recorded_part, replayed_part, *parts in stretches(recorded, output, *terms):
-            if _surely_within(
+            if _is_surely_within(
                 recorded_part, replayed_part, parts or [replayed_part], ELEMENTWISE_ROUNDOFFS * unit, tiny
             ):
                 continue
-            real = replayed_part.astype(np.float64)
-            reach = sum((np.abs(part.astype(np.float64)) for part in parts), 0.0) if terms else np.abs(real)
-            off = np.nan_to_num(np.abs(recorded_part.astype(np.float64) - real), nan=0.0, posinf=0.0)
-            count += int(np.count_nonzero(off > ELEMENTWISE_ROUNDOFFS * unit * reach + tiny))
+            replayed_values = replayed_part.astype(np.float64)
+            reach = sum((np.abs(part.astype(np.float64)) for part in parts), 0.0) if terms else np.abs(replayed_values)
+            errors = np.nan_to_num(np.abs(recorded_part.astype(np.float64) - replayed_values), nan=0.0, posinf=0.0)
+            count += int(np.count_nonzero(errors > ELEMENTWISE_ROUNDOFFS * unit * reach + tiny))
     return count
 
 
@@ -202,22 +202,22 @@ def beyond_own_sums(
         is_product = is_product and operators.of(str(node.attrs["activation"])).contracts
     if not is_product or recorded.shape != output.shape or not output.size:
         return 0
-    most = ROUNDING_SUM_FACTOR * (math.sqrt(sum_terms(node, _shapes(values), output.shape)) + 1) * unit
+    error_ratio = ROUNDING_SUM_FACTOR * (math.sqrt(sum_terms(node, _shapes(values), output.shape)) + 1) * unit
     tiny = _smallest(recorded.dtype) if normal is None else normal
     # each term is at least as large as the sum, so this bound suffices
-    if not _count_beyond(recorded, output, output, most, tiny):
+    if not _count_beyond(recorded, output, output, error_ratio, tiny):
         return 0
     terms = _magnitudes(node, values, opset)
     if terms is None or terms.shape != output.shape:
         return 0
-    return _count_beyond(recorded, output, terms, most, tiny)
+    return _count_beyond(recorded, output, terms, error_ratio, tiny)
 
 
 _SURELY = 0.99
 """Share of a bound up to which a first check in float32 is conclusive."""
 
 
-def _surely_within(
+def _is_surely_within(
     recorded: np.ndarray, replayed: np.ndarray, terms: Sequence[np.ndarray], share: float, floor: float
 ) -> bool:
     """Return whether float32 alone shows that no error exceeds a share of its terms' magnitudes plus a floor."""
@@ -228,22 +228,22 @@ def _surely_within(
         bound += np.abs(array)
     bound *= np.float32(_SURELY * share)
     bound += np.float32(_SURELY * floor)
-    off = np.subtract(recorded, replayed)
-    return not np.any(np.greater(np.abs(off, out=off), bound)) and bool(np.isfinite(np.max(off, initial=0)))
+    errors = np.subtract(recorded, replayed)
+    return not np.any(np.greater(np.abs(errors, out=errors), bound)) and bool(np.isfinite(np.max(errors, initial=0)))
 
 
-def _count_beyond(recorded: np.ndarray, output: np.ndarray, terms: np.ndarray, most: float, tiny: float) -> int:
+def _count_beyond(recorded: np.ndarray, output: np.ndarray, terms: np.ndarray, error_ratio: float, tiny: float) -> int:
     """Count the elements whose error exceeds a multiple of their own terms plus the tensor's usual term magnitude."""
     usual, count = _usual(terms), 0
     with np.errstate(invalid="ignore", over="ignore"):
         for recorded_part, replayed_part, own_terms in stretches(recorded, output, terms):
-            if _surely_within(recorded_part, replayed_part, [own_terms], most, tiny + most * usual):
+            if _is_surely_within(recorded_part, replayed_part, [own_terms], error_ratio, tiny + error_ratio * usual):
                 continue
-            off = np.nan_to_num(
+            errors = np.nan_to_num(
                 np.abs(recorded_part.astype(np.float64) - replayed_part.astype(np.float64)), nan=0.0, posinf=0.0
             )
             reach = np.nan_to_num(np.abs(own_terms.astype(np.float64)), nan=np.inf)
-            count += int(np.count_nonzero(off > most * (reach + usual) + tiny))
+            count += int(np.count_nonzero(errors > error_ratio * (reach + usual) + tiny))
     return count
 
 
@@ -341,8 +341,8 @@ def difference(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 def norm(values: np.ndarray) -> float:
     """Return the Euclidean norm, or NaN if any value is not finite."""
     total = 0.0
-    for (part,) in stretches(np.asarray(values)):
-        flat = np.asarray(part, np.float64)
+    for (values_part,) in stretches(np.asarray(values)):
+        flat = np.asarray(values_part, np.float64)
         total += float(np.dot(flat, flat))
     return math.sqrt(total) if math.isfinite(total) else math.nan
 
@@ -350,8 +350,8 @@ def norm(values: np.ndarray) -> float:
 def finite_norm(values: np.ndarray) -> float:
     """Return the Euclidean norm of the finite values. Non-finite values are judged separately."""
     total = 0.0
-    for (part,) in stretches(np.asarray(values)):
-        flat = np.asarray(part, np.float64)
+    for (values_part,) in stretches(np.asarray(values)):
+        flat = np.asarray(values_part, np.float64)
         power = float(np.dot(flat, flat))
         if not math.isfinite(power):
             finite = flat[np.isfinite(flat)]
@@ -371,16 +371,16 @@ def _magnitudes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str
         return None
 
 
-def _flipped(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int], unit: float) -> float:
+def _near_tie_error(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int], unit: float) -> float:
     """Return the norm of the error that near-ties may cause in a node that rounds to steps."""
     data, *ends = (values[name] for name in node.inputs)
     reach = np.abs(data) + np.max([np.max(np.abs(end), initial=0.0) for end in ends])
     nudge = (FUNCTION_ROUNDOFFS * unit * reach).astype(data.dtype)
-    above, below = (
-        run_node(node, {**values, node.inputs[0]: moved}, opset)[node.outputs[0]]
-        for moved in (data + nudge, data - nudge)
+    output_above, output_below = (
+        run_node(node, {**values, node.inputs[0]: nudged}, opset)[node.outputs[0]]
+        for nudged in (data + nudge, data - nudge)
     )
-    return finite_norm(minus(above, below))
+    return finite_norm(minus(output_above, output_below))
 
 
 def _shapes(values: Mapping[str, np.ndarray]) -> dict[str, tuple[int, ...]]:
@@ -395,8 +395,8 @@ def sum_terms(node: Node, shapes: Mapping[str, tuple[int, ...]], output: tuple[i
         shapes: Shapes of its inputs by name.
         output: The shape of its output.
     """
-    read, sums = [shapes[name] for name in node.inputs if name], operators.of(node.op).sums
-    data, weight = (*read[:2], *((),) * 2)[:2]
+    input_shapes, sums = [shapes[name] for name in node.inputs if name], operators.of(node.op).sums
+    data, weight = (*input_shapes[:2], *((),) * 2)[:2]
     if sums in (Sums.FILTER, Sums.SCATTER):
         return float(math.prod(weight[1:])) + 1
     if sums is Sums.MATRIX:
@@ -407,4 +407,4 @@ def sum_terms(node: Node, shapes: Mapping[str, tuple[int, ...]], output: tuple[i
     if sums is Sums.WINDOW:
         taps = np.asarray(node.attrs.get("kernel_shape", 1))
         return max(float(np.prod(taps)), 1) if taps.dtype.kind in "iu" else 1
-    return max(len(read), 1)
+    return max(len(input_shapes), 1)

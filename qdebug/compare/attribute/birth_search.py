@@ -57,28 +57,34 @@ def find_birth(replays: ReferenceReplay, tensor: str, place: tuple[int, int]) ->
     nodes, entries = between(recording.graph, tensor, replays.pairs)
     try:
         expected = {tensor: partner_values(replays, tensor, place)}
-        if not _wrong(replays, tensor, expected[tensor], place).any():
+        if not _nonfinite_errors(replays, tensor, expected[tensor], place).any():
             return None
         if len(nodes) > 1:  # what has no partner is held against a replay of what the reference has above it
-            theirs = {name: partner_values(replays, name, place) for name in entries}
-            made = [name for node in nodes for name in node.outputs if name and recording.has(name, *place)]
-            inside = [name for name in made if name not in replays.pairs]
-            expected |= {name: replayed_with(replays, nodes, name, theirs, place) for name in inside}
+            reference_inputs = {name: partner_values(replays, name, place) for name in entries}
+            recorded_outputs = [name for node in nodes for name in node.outputs if name and recording.has(name, *place)]
+            inside = [name for name in recorded_outputs if name not in replays.pairs]
+            expected |= {name: replayed_with(replays, nodes, name, reference_inputs, place) for name in inside}
         for node in nodes:
             for name in (name for name in node.outputs if name in expected):
-                wrong = _wrong(replays, name, expected[name], place)
-                found = _Node(replays, node, name, place, expected).birth(wrong) if wrong.any() else None
-                if found is not None:
-                    return found
+                is_wrong = _nonfinite_errors(replays, name, expected[name], place)
+                birth = _Node(replays, node, name, place, expected).birth(is_wrong) if is_wrong.any() else None
+                if birth is not None:
+                    return birth
     except (KernelError, NotRecordedError, UsageError):
         return None
     return None
 
 
-def _wrong(replays: ReferenceReplay, name: str, theirs: np.ndarray, place: tuple[int, int]) -> np.ndarray:
+def _nonfinite_errors(
+    replays: ReferenceReplay, name: str, expected_values: np.ndarray, place: tuple[int, int]
+) -> np.ndarray:
     """Return which elements of a backend tensor are not finite but should be; none if the shapes differ."""
-    ours = real_values(replays.be.recording, name, place).astype(np.float64)
-    return one_sided(ours, theirs) if ours.shape == theirs.shape else np.zeros(ours.shape, bool)
+    backend_values = real_values(replays.be.recording, name, place).astype(np.float64)
+    return (
+        one_sided(backend_values, expected_values)
+        if backend_values.shape == expected_values.shape
+        else np.zeros(backend_values.shape, bool)
+    )
 
 
 class _Node:
@@ -109,35 +115,35 @@ class _Node:
         self._graph: Graph = replays.be.recording.graph
         self._form, self._opset = real_form(node, self._graph.opset)
         self._row = operators.of(self._form.op)
-        read = inputs_of(replays.be.recording, self._form, place)
-        self._real = frozenset(name for name, array in read.items() if is_real(array.dtype))
-        self._ours = {name: self._wide(name, array) for name, array in read.items()}
-        self._theirs = {name: other for name in read if (other := self._partner(name)) is not None}
+        input_arrays = inputs_of(replays.be.recording, self._form, place)
+        self._real = frozenset(name for name, array in input_arrays.items() if is_real(array.dtype))
+        self._ours = {name: self._in_float64(name, array) for name, array in input_arrays.items()}
+        self._theirs = {name: partner for name in input_arrays if (partner := self._partner(name)) is not None}
 
-    def _wide(self, name: str, array: np.ndarray) -> np.ndarray:
+    def _in_float64(self, name: str, array: np.ndarray) -> np.ndarray:
         return array.astype(np.float64) if name in self._real else array
 
     def _partner(self, name: str) -> np.ndarray | None:
         """Return the reference's values of an input, or None if they are unknown or have a different shape."""
         reference = self._replays.ref.recording
         if name in self._replays.pairs:
-            other = partner_values(self._replays, name, self._place)
+            partner_array = partner_values(self._replays, name, self._place)
         elif name in self._expected:
-            other = self._expected[name]
+            partner_array = self._expected[name]
         elif self._graph.is_constant(name) and reference.graph.is_constant(name) and reference.has(name):
-            other = real_values(reference, name)
+            partner_array = real_values(reference, name)
         else:
             return None
-        return self._wide(name, other) if other.shape == self._ours[name].shape else None
+        return self._in_float64(name, partner_array) if partner_array.shape == self._ours[name].shape else None
 
-    def birth(self, bad: np.ndarray) -> Birth | None:
+    def birth(self, is_bad: np.ndarray) -> Birth | None:
         """Return the first birth among non-finite elements, or None if the inputs account for all of them.
 
         Args:
-            bad: Which elements of the tensor are not finite and differ from the other side.
+            is_bad: Which elements of the tensor are not finite and differ from the other side.
         """
         recording, place = self._replays.be.recording, self._place
-        stored = recording.load(self._tensor, *place)
+        recorded_values = recording.load(self._tensor, *place)
         if self._graph.tensors[self._tensor].quant is not None:
             return None
         arriving = {name: mask for name in self._real if (mask := self._arriving(name)).any()}
@@ -146,46 +152,48 @@ class _Node:
         constants = [name for name in arriving if self._graph.is_constant(name)]
         varying = {name: mask for name, mask in arriving.items() if name not in constants}
         if varying:
-            without = self._without(varying, stored)
-            if without is None:
+            is_bad_regardless = self._is_nonfinite_regardless(varying, recorded_values)
+            if is_bad_regardless is None:
                 return None
-            bad = bad & without
-        if not bad.any():
+            is_bad = is_bad & is_bad_regardless
+        if not is_bad.any():
             return None
-        index = tuple(int(at) for at in np.argwhere(bad)[0])
-        found = Birth(
+        index = tuple(int(at) for at in np.argwhere(is_bad)[0])
+        birth = Birth(
             node=self._node.name,
             op=self._node.op,
             tensor=self._tensor,
             sample=place[0],
             step=place[1],
             index=index,
-            value=float(stored[index]),
-            elements=int(np.count_nonzero(bad)),
+            value=float(recorded_values[index]),
+            elements=int(np.count_nonzero(is_bad)),
             rule=BirthRule.CONSTANT if constants else BirthRule.UNKNOWN,
-            operands=tuple(self._constant(name, arriving[name]) for name in constants),
+            operands=tuple(self._first_constant_value(name, arriving[name]) for name in constants),
         )
-        return found if constants else self._selected(self._explained(found, stored))
+        return birth if constants else self._with_selecting_inputs(self._with_rule(birth, recorded_values))
 
-    def _without(self, arriving: Mapping[str, np.ndarray], stored: np.ndarray) -> np.ndarray | None:
+    def _is_nonfinite_regardless(
+        self, arriving: Mapping[str, np.ndarray], recorded_values: np.ndarray
+    ) -> np.ndarray | None:
         """Return which elements are not finite regardless of non-finite inputs, or None if unknown.
 
         If an element changes when an infinity is replaced by another value, the infinity accounts for it.
 
         Args:
             arriving: Which elements of each input are not finite.
-            stored: The output.
+            recorded_values: The output.
         """
-        first, second = (
+        with_zeros, with_ones = (
             self._computed(
                 self._ours | {name: np.where(mask, fill, self._ours[name]) for name, mask in arriving.items()}
             )
             for fill in (0.0, 1.0)
         )
-        if first is None or second is None or first.shape != stored.shape:
+        if with_zeros is None or with_ones is None or with_zeros.shape != recorded_values.shape:
             return None
-        alike = (first == second) | (np.isnan(first) & np.isnan(second))
-        return np.asarray(alike & ~(np.abs(first) <= _format(stored, math.inf)[0]))
+        is_unchanged = (with_zeros == with_ones) | (np.isnan(with_zeros) & np.isnan(with_ones))
+        return np.asarray(is_unchanged & ~(np.abs(with_zeros) <= _format_limit(recorded_values, math.inf)[0]))
 
     def _arriving(self, name: str) -> np.ndarray:
         """Return which elements of an input are not finite and differ from the reference."""
@@ -194,56 +202,59 @@ class _Node:
         unknown = self._graph.is_constant(name)  # an unpaired constant cannot be accused
         return np.zeros(self._ours[name].shape, bool) if unknown else ~np.isfinite(self._ours[name])
 
-    def _constant(self, name: str, wrong: np.ndarray) -> BirthOperand:
-        return BirthOperand(tensor=name, value=float(self._ours[name][wrong][0]))
+    def _first_constant_value(self, name: str, is_wrong: np.ndarray) -> BirthOperand:
+        return BirthOperand(tensor=name, value=float(self._ours[name][is_wrong][0]))
 
     def _computed(self, values: Mapping[str, np.ndarray]) -> np.ndarray | None:
         """Compute the node in float64, or return None if that is not possible."""
         if self._row.casts:
             return values[self._form.inputs[0]]  # a cast rounds only afterwards
         try:
-            made = run_form(self._node, self._form, self._opset, values)[self._tensor]
+            outputs = run_form(self._node, self._form, self._opset, values)[self._tensor]
         except (KernelError, UsageError):
             return None
-        return made.astype(np.float64)
+        return outputs.astype(np.float64)
 
-    def _explained(self, found: Birth, stored: np.ndarray) -> Birth:
+    def _with_rule(self, birth: Birth, recorded_values: np.ndarray) -> Birth:
         """Return the birth of an element with its rule and operands."""
-        made = self._computed(self._ours)
-        found = replace(found, operands=self._operands(found.index))
-        if made is None or made.shape != stored.shape:
-            return found
-        exact = float(made[found.index])
-        found = replace(found, exact=exact)
+        computed_values = self._computed(self._ours)
+        birth = replace(birth, operands=self._operands(birth.index))
+        if computed_values is None or computed_values.shape != recorded_values.shape:
+            return birth
+        exact = float(computed_values[birth.index])
+        birth = replace(birth, exact=exact)
         if not math.isfinite(exact):
-            return self._no_number(found, stored)
-        largest, name = _format(stored, exact)
+            return self._with_rule_of_nonfinite_result(birth, recorded_values)
+        largest, name = _format_limit(recorded_values, exact)
         if abs(exact) > largest:
-            return replace(found, rule=BirthRule.OVERFLOW, format=name, largest=largest)
+            return replace(birth, rule=BirthRule.OVERFLOW, format=name, largest=largest)
         terms = self._magnitudes()
-        largest, name = _format(stored, math.inf if terms is None else float(terms[found.index]))
-        if terms is not None and float(terms[found.index]) > largest:
-            return replace(found, rule=BirthRule.SUM_OVERFLOW, format=name, largest=largest)
-        largest, name = _format(stored, math.inf)
-        if self._overflows_inside(stored, largest):
-            read = next(iter(self._real))
-            own = BirthOperand(tensor=read, value=float(self._ours[read][found.index]))
-            return replace(found, rule=BirthRule.INSIDE_OVERFLOW, operands=(own,), format=name, largest=largest)
-        return replace(found, rule=BirthRule.ARITHMETIC)
+        largest, name = _format_limit(recorded_values, math.inf if terms is None else float(terms[birth.index]))
+        if terms is not None and float(terms[birth.index]) > largest:
+            return replace(birth, rule=BirthRule.SUM_OVERFLOW, format=name, largest=largest)
+        largest, name = _format_limit(recorded_values, math.inf)
+        if self._overflows_inside(recorded_values, largest):
+            operand_name = next(iter(self._real))
+            operand = BirthOperand(tensor=operand_name, value=float(self._ours[operand_name][birth.index]))
+            return replace(birth, rule=BirthRule.INSIDE_OVERFLOW, operands=(operand,), format=name, largest=largest)
+        return replace(birth, rule=BirthRule.ARITHMETIC)
 
-    def _overflows_inside(self, stored: np.ndarray, largest: float) -> bool:
+    def _overflows_inside(self, recorded_values: np.ndarray, largest: float) -> bool:
         """Return whether a one-operand function is non-finite exactly where its operand's exponential overflows."""
         if not self._row.through_exp or len(self._real) != 1:
             return False
         values = self._ours[next(iter(self._real))]
-        if values.shape != stored.shape:
+        if values.shape != recorded_values.shape:
             return False
-        beyond = np.abs(values.astype(np.float64)) > math.log(largest)
-        return bool(np.array_equal(beyond & ~np.isfinite(stored), ~np.isfinite(stored)) and not beyond.all())
+        overflows = np.abs(values.astype(np.float64)) > math.log(largest)
+        return bool(
+            np.array_equal(overflows & ~np.isfinite(recorded_values), ~np.isfinite(recorded_values))
+            and not overflows.all()
+        )
 
     def _operands(self, index: tuple[int, ...]) -> tuple[BirthOperand, ...]:
         shape = np.broadcast_shapes(*(array.shape for array in self._ours.values())) if self._row.elementwise else None
-        found = []
+        operands = []
         for name in filter(None, self._form.inputs):
             array = self._ours[name]
             if shape is not None and len(shape) == len(index):
@@ -252,8 +263,8 @@ class _Node:
                 value = float(array.flat[int(np.nan_to_num(np.abs(array), nan=np.inf, posinf=np.inf).argmax())])
             else:
                 continue
-            found.append(BirthOperand(tensor=name, value=value))
-        return tuple(found)
+            operands.append(BirthOperand(tensor=name, value=value))
+        return tuple(operands)
 
     def _magnitudes(self) -> np.ndarray | None:
         """Return the sums with each term replaced by its magnitude, or None if the operator has no sums."""
@@ -261,103 +272,107 @@ class _Node:
             return None
         return self._computed({name: np.abs(a) if name in self._real else a for name, a in self._ours.items()})
 
-    def _no_number(self, found: Birth, stored: np.ndarray) -> Birth:
+    def _with_rule_of_nonfinite_result(self, birth: Birth, recorded_values: np.ndarray) -> Birth:
         """Return a birth with the rule that explains why its exact result is not finite."""
-        row, values = self._row, [operand.value for operand in found.operands]
+        row, values = self._row, [operand.value for operand in birth.operands]
         if row.moves or row.selects or row.keeps_values or row.casts:
             sources = [name for name in self._real if not np.all(np.isfinite(self._ours[name]))]
-            taken = tuple(each for each in found.operands if each.tensor in sources)
-            return replace(found, rule=BirthRule.TAKEN, operands=taken)
+            nonfinite_operands = tuple(each for each in birth.operands if each.tensor in sources)
+            return replace(birth, rule=BirthRule.TAKEN, operands=nonfinite_operands)
         rule = _elementwise_rule(row, values) if row.elementwise and values else None
         if rule is BirthRule.DOMAIN and row.domain is not None:
-            return replace(found, rule=rule, function=row.domain.function)
-        read = [self._ours[name] for name in self._real]
-        if rule is None and all(np.all(np.isfinite(array)) for array in read):
+            return replace(birth, rule=rule, function=row.domain.function)
+        real_inputs = [self._ours[name] for name in self._real]
+        if rule is None and all(np.all(np.isfinite(array)) for array in real_inputs):
             if row.elementwise:  # the exact result overflows float64
-                largest, name = _format(stored, math.inf)
-                return replace(found, rule=BirthRule.OVERFLOW, exact=None, format=name, largest=largest)
-        elif rule is None and _from_infinities(found, read) and row.product:
+                largest, name = _format_limit(recorded_values, math.inf)
+                return replace(birth, rule=BirthRule.OVERFLOW, exact=None, format=name, largest=largest)
+        elif rule is None and _comes_from_infinities(birth, real_inputs) and row.product:
             terms = self._magnitudes()
-            zeros = terms is not None and math.isnan(float(terms[found.index]))
+            zeros = terms is not None and math.isnan(float(terms[birth.index]))
             rule = BirthRule.ZERO_TIMES_INFINITY if zeros else BirthRule.INFINITIES
-        elif rule is None and _from_infinities(found, read) and (row.sums is not None or row.hides_low):
+        elif rule is None and _comes_from_infinities(birth, real_inputs) and (row.sums is not None or row.hides_low):
             rule = BirthRule.INFINITIES
-        return replace(found, rule=rule or BirthRule.UNDEFINED)
+        return replace(birth, rule=rule or BirthRule.UNDEFINED)
 
-    def _selected(self, found: Birth) -> Birth:
+    def _with_selecting_inputs(self, birth: Birth) -> Birth:
         """Return a birth with the inputs whose reference values make the result finite, or equal to the reference's."""
-        stored = self._replays.be.recording.load(self._tensor, *self._place)
+        recorded_values = self._replays.be.recording.load(self._tensor, *self._place)
 
-        right = float(self._expected[self._tensor][found.index])
+        reference_value = float(self._expected[self._tensor][birth.index])
 
         def finite(values: Mapping[str, np.ndarray]) -> bool:
-            made = self._computed(values)
-            if made is None or made.shape != stored.shape:
+            computed_values = self._computed(values)
+            if computed_values is None or computed_values.shape != recorded_values.shape:
                 return False
-            exact = float(made[found.index])
-            if not math.isfinite(right):
-                return _alike(np.array(exact), np.array(right))
-            return math.isfinite(exact) and abs(exact) <= _format(stored, exact)[0]
+            exact = float(computed_values[birth.index])
+            if not math.isfinite(reference_value):
+                return _is_equal(np.array(exact), np.array(reference_value))
+            return math.isfinite(exact) and abs(exact) <= _format_limit(recorded_values, exact)[0]
 
-        other = {name: array for name, array in self._theirs.items() if not self._graph.is_constant(name)}
-        other = {name: array for name, array in other.items() if not _alike(array, self._ours[name])}
-        none = (BirthRule.ARITHMETIC, BirthRule.UNKNOWN, BirthRule.INSIDE_OVERFLOW)
-        if found.rule in none or not other or not finite(self._ours | other):
-            return found
-        alone = [name for name in other if finite(self._ours | {name: other[name]})] or list(other)
-        return replace(found, selected=tuple(self._selector(name, found.index) for name in alone))
+        reference_inputs = {name: array for name, array in self._theirs.items() if not self._graph.is_constant(name)}
+        reference_inputs = {
+            name: array for name, array in reference_inputs.items() if not _is_equal(array, self._ours[name])
+        }
+        rules_without_selection = (BirthRule.ARITHMETIC, BirthRule.UNKNOWN, BirthRule.INSIDE_OVERFLOW)
+        if birth.rule in rules_without_selection or not reference_inputs or not finite(self._ours | reference_inputs):
+            return birth
+        selecting_inputs = [
+            name for name in reference_inputs if finite(self._ours | {name: reference_inputs[name]})
+        ] or list(reference_inputs)
+        return replace(birth, selected=tuple(self._selector(name, birth.index) for name in selecting_inputs))
 
     def _selector(self, name: str, index: tuple[int, ...]) -> Selector:
-        apart = np.abs(np.subtract(self._ours[name], self._theirs[name], dtype=np.float64))
+        differences = np.abs(np.subtract(self._ours[name], self._theirs[name], dtype=np.float64))
         if self._row.elementwise:
             shape = np.broadcast_shapes(*(array.shape for array in self._ours.values()))
-            apart = np.broadcast_to(apart, shape)[index] if len(shape) == len(index) else apart
-        finite = np.asarray(apart)[np.isfinite(apart)]
+            differences = np.broadcast_to(differences, shape)[index] if len(shape) == len(index) else differences
+        finite = np.asarray(differences)[np.isfinite(differences)]
         return Selector(tensor=name, difference=float(finite.max(initial=0.0)))
 
 
-def _alike(one: np.ndarray, other: np.ndarray) -> bool:
-    return np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
+def _is_equal(values: np.ndarray, reference_values: np.ndarray) -> bool:
+    return np.array_equal(values, reference_values, equal_nan=values.dtype.kind == "f")
 
 
-def _from_infinities(found: Birth, read: Sequence[np.ndarray]) -> bool:
+def _comes_from_infinities(birth: Birth, input_arrays: Sequence[np.ndarray]) -> bool:
     """Return whether the exact result is NaN although none of the inputs is."""
-    return math.isnan(found.exact or 0.0) and not any(np.any(np.isnan(array)) for array in read)
+    return math.isnan(birth.exact or 0.0) and not any(np.any(np.isnan(array)) for array in input_arrays)
 
 
 def _elementwise_rule(row: operators.Operator, values: list[float]) -> BirthRule | None:
     """Return the rule by which the operands give a non-finite result, or None if no rule is known."""
     infinite = [math.isinf(value) for value in values]
-    found: BirthRule | None = None
+    rule: BirthRule | None = None
     if row.divisor is not None and row.divisor < len(values):
-        divisor, others = values[row.divisor], [v for at, v in enumerate(values) if at != row.divisor]
+        divisor, other_operands = values[row.divisor], [v for at, v in enumerate(values) if at != row.divisor]
         if divisor == 0:
-            found = BirthRule.ZERO_BY_ZERO if others and others[0] == 0 else BirthRule.BY_ZERO
+            rule = BirthRule.ZERO_BY_ZERO if other_operands and other_operands[0] == 0 else BirthRule.BY_ZERO
         elif all(infinite) and len(values) > 1:
-            found = BirthRule.INFINITY_BY_INFINITY
+            rule = BirthRule.INFINITY_BY_INFINITY
     elif row.domain is not None and not row.domain.holds(values[0]):
-        found = BirthRule.DOMAIN
+        rule = BirthRule.DOMAIN
     elif row.is_power:
         fraction, inverse = values[0] < 0 and not values[1].is_integer(), values[0] == 0 and values[1] < 0
-        found = BirthRule.POWER if fraction or inverse else None
+        rule = BirthRule.POWER if fraction or inverse else None
     elif row.adds and sum(infinite) > 1:
-        found = BirthRule.INFINITIES
+        rule = BirthRule.INFINITIES
     elif row.neutral == 1 and any(infinite) and 0 in values:
-        found = BirthRule.ZERO_TIMES_INFINITY
-    return found
+        rule = BirthRule.ZERO_TIMES_INFINITY
+    return rule
 
 
-def _format(stored: np.ndarray, exact: float) -> tuple[float, str]:
+def _format_limit(recorded_values: np.ndarray, exact: float) -> tuple[float, str]:
     """Return the largest number of the format that a result was rounded to, and the format's name.
 
     A runtime may store values of a short format in a longer one. The short format counts if the exact result overflows
     it and all recorded values fit it.
     """
     try:
-        largest = float(ml_dtypes.finfo(stored.dtype).max)  # type: ignore[no-untyped-call]  # untyped upstream
+        largest = float(ml_dtypes.finfo(recorded_values.dtype).max)  # type: ignore[no-untyped-call]  # untyped upstream
     except ValueError:
-        return math.inf, stored.dtype.name
-    short = held_format(stored) if abs(exact) <= largest or math.isinf(exact) else None
-    if short is not None and short.largest < abs(exact):
-        return short.largest, short.name
-    return largest, stored.dtype.name
+        return math.inf, recorded_values.dtype.name
+    short_format = held_format(recorded_values) if abs(exact) <= largest or math.isinf(exact) else None
+    if short_format is not None and short_format.largest < abs(exact):
+        return short_format.largest, short_format.name
+    return largest, recorded_values.dtype.name

@@ -219,8 +219,8 @@ class ReferenceReplay:
         if not self.reads_equal(segment, place):
             codes = reference_codes(self.ref.recording.graph, self.be.recording.graph, entry)
             return on_grid(self.values(pair, segment, place, coded=True), codes)
-        recorded = real_values(self.ref.recording, pair.reference, place)
-        return in_reference_order(recorded, pair.reference_view, recorded.shape)
+        recorded_values = real_values(self.ref.recording, pair.reference, place)
+        return in_reference_order(recorded_values, pair.reference_view, recorded_values.shape)
 
     def reads_equal(self, segment: Segment, place: tuple[int, int]) -> bool:
         """Return whether all inputs of a segment have equal real values on both sides."""
@@ -234,10 +234,10 @@ class ReferenceReplay:
                 backend = self._fed(name, tensor, place)
             except (KernelError, NotRecordedError):
                 return False
-            recorded = real_values(reference, name, place)
-            recorded = in_reference_order(recorded, self._layouts.get(name), recorded.shape)
-            if recorded.shape != backend.shape or not np.array_equal(
-                recorded, backend, equal_nan=recorded.dtype.kind == "f"
+            reference_values = real_values(reference, name, place)
+            reference_values = in_reference_order(reference_values, self._layouts.get(name), reference_values.shape)
+            if reference_values.shape != backend.shape or not np.array_equal(
+                reference_values, backend, equal_nan=reference_values.dtype.kind == "f"
             ):
                 return False
         return True
@@ -284,14 +284,16 @@ class ReferenceReplay:
             name = node.inputs[1] if len(node.inputs) > 1 else ""
             if not name or not run.folds(name) or not run.recording.has(name):
                 return None
-        real, backend_values = (real_values(run.recording, node.inputs[1]) for run, node in sides)
-        if bool(ours.attrs.get("transB")) != bool(theirs.attrs.get("transB")) and real.ndim > 1:
-            real = np.swapaxes(real, -1, -2)
-        if backend_values.shape != real.shape:
+        reference_weight, backend_values = (real_values(run.recording, node.inputs[1]) for run, node in sides)
+        if bool(ours.attrs.get("transB")) != bool(theirs.attrs.get("transB")) and reference_weight.ndim > 1:
+            reference_weight = np.swapaxes(reference_weight, -1, -2)
+        if backend_values.shape != reference_weight.shape:
             return None
-        error = np.abs(backend_values.astype(np.float64) - real) + FLOAT32_STORED_REL_ERROR * np.abs(real)
+        error = np.abs(backend_values.astype(np.float64) - reference_weight) + FLOAT32_STORED_REL_ERROR * np.abs(
+            reference_weight
+        )
         half = self.backend.half_steps(ours.inputs[1])
-        if np.any(error > (1 + LSB_SLACK) * half + 2 * hair(real)):
+        if np.any(error > (1 + LSB_SLACK) * half + 2 * hair(reference_weight)):
             return None
         return np.asarray(np.minimum(error, half), half.dtype)
 
@@ -327,9 +329,9 @@ class ReferenceReplay:
         deviation = spread(plain, lambda: self.values(pair, segment, place, noise=noise))
         if all(code_span(self.ref, name) is None for node in segment.nodes for name in node.outputs if name):
             return deviation
-        whole = self.values(pair, segment, place, saturate=False)
+        unsaturated = self.values(pair, segment, place, saturate=False)
         with np.errstate(invalid="ignore", over="ignore"):
-            cut_off = np.nan_to_num(np.subtract(whole, plain, dtype=np.float64), nan=0, posinf=0, neginf=0)
+            cut_off = np.nan_to_num(np.subtract(unsaturated, plain, dtype=np.float64), nan=0, posinf=0, neginf=0)
         return np.asarray(np.hypot(deviation, cut_off))
 
     def _fed(self, name: str, tensor: str, place: tuple[int, int]) -> np.ndarray:
@@ -350,9 +352,11 @@ class ReferenceReplay:
     def _run_nodes(self, nodes: tuple[Node, ...], output: str, replay_pass: _Pass) -> np.ndarray | None:
         opset = self.ref.recording.graph.opset
         with recorded_limits(self.ref.recording, replay_pass.place):
-            return run_segment(nodes, output, opset, partial(self._read, replay_pass), partial(self._run, replay_pass))
+            return run_segment(
+                nodes, output, opset, partial(self._read_input, replay_pass), partial(self._run, replay_pass)
+            )
 
-    def _read(self, replay_pass: _Pass, form: Node, name: str) -> np.ndarray:
+    def _read_input(self, replay_pass: _Pass, form: Node, name: str) -> np.ndarray:
         """Return an input that no earlier node of the segment computes, as the reference stores it."""
         recording, classes = self.ref.recording, self.ref
         source = name if name in replay_pass.fed else replay_pass.names.get(classes.root(name), "")
@@ -406,8 +410,8 @@ class ReferenceReplay:
             if array.dtype.kind != "f":
                 continue
             if noise is not None and not operators.of(form.op).rounds_nothing:
-                allowed = allowed_error(form, inputs, array, opset, FLOAT32_UNIT_ROUNDOFF)
-                results[name] = _disturbed(array, allowed, noise)
+                allowed_norm = allowed_error(form, inputs, array, opset, FLOAT32_UNIT_ROUNDOFF)
+                results[name] = _disturb(array, allowed_norm, noise)
                 if noise.on_codes:
                     results[name] = moved(noise.rng, results[name], half_code(array))
             if replay_pass.after is not None:
@@ -416,24 +420,26 @@ class ReferenceReplay:
             if replay_pass.coded:
                 results[name] = on_grid(results[name], self.ref.recording.graph.tensors[name].quant)
             elif span is not None:  # the codes replace a Relu or Clip
-                results[name] = _held(results[name], span, saturate=replay_pass.saturate or name == replay_pass.last)
+                results[name] = _clip_to_codes(
+                    results[name], span, saturate=replay_pass.saturate or name == replay_pass.last
+                )
         return results
 
     def _constant(self, name: str, replay_pass: _Pass) -> np.ndarray:
         noise = replay_pass.noise
-        real = real_values(self.ref.recording, name)
-        if noise is not None and noise.on_codes and is_weight(real):
-            return moved(noise.rng, real, half_code(real))
-        if noise is None or real.dtype.kind != "f" or name in noise.shared:
-            return real
+        real_values_of_constant = real_values(self.ref.recording, name)
+        if noise is not None and noise.on_codes and is_weight(real_values_of_constant):
+            return moved(noise.rng, real_values_of_constant, half_code(real_values_of_constant))
+        if noise is None or real_values_of_constant.dtype.kind != "f" or name in noise.shared:
+            return real_values_of_constant
         computed = self._computed(name, replay_pass, noise) if noise.constants > FLOAT32_UNIT_ROUNDOFF else None
         if computed is not None:
             return computed
         steps = self.reference.half_steps(name)
         if noise.constants > FLOAT32_UNIT_ROUNDOFF:
-            inexact = ~_is_exact_in(real, noise.constants)  # an exponent of 2 is exact in any format
-            steps = np.maximum(steps, np.abs(real) * noise.constants * inexact)
-        return moved(noise.rng, real, steps)
+            inexact = ~_is_exact_in(real_values_of_constant, noise.constants)  # an exponent of 2 is exact in any format
+            steps = np.maximum(steps, np.abs(real_values_of_constant) * noise.constants * inexact)
+        return moved(noise.rng, real_values_of_constant, steps)
 
     def _computed(self, name: str, replay_pass: _Pass, noise: _Noise) -> np.ndarray | None:
         """Replay the reference nodes that compute a constant, or return None if there are none or one has no kernel.
@@ -466,7 +472,7 @@ def _is_exact_in(values: np.ndarray, unit: float) -> np.ndarray:
     return np.asarray(digits == np.rint(digits))
 
 
-def _held(values: np.ndarray, span: tuple[float, float], *, saturate: bool) -> np.ndarray:
+def _clip_to_codes(values: np.ndarray, span: tuple[float, float], *, saturate: bool) -> np.ndarray:
     """Clamp real values to the range of codes, or only to a minimum of zero if saturation is off."""
     low, high = span
     if saturate:
@@ -474,13 +480,13 @@ def _held(values: np.ndarray, span: tuple[float, float], *, saturate: bool) -> n
     return np.asarray(np.maximum(values, 0)) if low == 0 else values
 
 
-def _disturbed(values: np.ndarray, allowed: float, noise: _Noise) -> np.ndarray:
+def _disturb(values: np.ndarray, error_norm: float, noise: _Noise) -> np.ndarray:
     """Add random errors of a given norm to a node's results, and rounding errors of their format."""
     if noise.results > FLOAT32_UNIT_ROUNDOFF:
-        allowed += noise.results * finite_norm(values)
-    deviation, disturbed = allowed / np.sqrt(max(values.size, 1)), np.empty(values.shape, values.dtype)
-    for out, part in stretches(disturbed, values):
-        np.add(part, (noise.rng.standard_normal(part.size) * deviation).astype(part.dtype), out=out)
+        error_norm += noise.results * finite_norm(values)
+    deviation, disturbed = error_norm / np.sqrt(max(values.size, 1)), np.empty(values.shape, values.dtype)
+    for out, chunk in stretches(disturbed, values):
+        np.add(chunk, (noise.rng.standard_normal(chunk.size) * deviation).astype(chunk.dtype), out=out)
     return disturbed
 
 
@@ -497,7 +503,10 @@ def exceeds(difference: np.ndarray, rounding_noise: np.ndarray) -> bool:
     for axis, extent in enumerate(difference.shape):
         if extent > 1 and difference.size // extent >= SLICE_MIN_ELEMENTS:
             other_axes = tuple(dimension for dimension in range(difference.ndim) if dimension != axis)
-            actual, expected = (part.sum(other_axes) for part in squares)
-            if np.any(actual > SLICE_MAX_SQUARE_RATIO * np.maximum(expected, expected.mean())):
+            squares_of_slice, allowed_squares_of_slice = (part.sum(other_axes) for part in squares)
+            if np.any(
+                squares_of_slice
+                > SLICE_MAX_SQUARE_RATIO * np.maximum(allowed_squares_of_slice, allowed_squares_of_slice.mean())
+            ):
                 return True
     return False

@@ -91,30 +91,36 @@ class SegmentFinder:
         Returns:
             The segment, or None if another network input leads into it or it has too many nodes.
         """
-        backend_part = self._own(pair.backend)
+        backend_part = self._backend_part(pair.backend)
         if backend_part is None:
             return None
         nodes, entries = backend_part
         feeds = {self._pairs[tensor].reference: tensor for tensor in entries}
         ends = {self._ref.root(name) for name in feeds}
-        reference_nodes = self._between(pair.reference, ends.__contains__)
+        reference_nodes = self._nodes_between(pair.reference, ends.__contains__)
         if reference_nodes is not None:
             return Segment(nodes=reference_nodes, feeds=feeds, own=nodes, scaling=self._scaling(reference_nodes, nodes))
         start, every = self._ref.root(pair.reference), self._partners
-        reference_nodes = self._between(pair.reference, lambda root: root in ends or (root in every and root != start))
+        reference_nodes = self._nodes_between(
+            pair.reference, lambda root: root in ends or (root in every and root != start)
+        )
         if reference_nodes is None:
             return None
-        read = {self._ref.root(name): name for node in reference_nodes for name in self._ref.data_inputs(node)}
-        more = {name: every[root] for root, name in read.items() if root in every and root not in {start, *ends}}
+        data_inputs = {self._ref.root(name): name for node in reference_nodes for name in self._ref.data_inputs(node)}
+        further_feeds = {
+            name: every[root] for root, name in data_inputs.items() if root in every and root not in {start, *ends}
+        }
         scaling = self._scaling(reference_nodes, nodes)
-        return Segment(nodes=reference_nodes, feeds={**feeds, **more}, own=nodes, elsewhere=True, scaling=scaling)
+        return Segment(
+            nodes=reference_nodes, feeds={**feeds, **further_feeds}, own=nodes, elsewhere=True, scaling=scaling
+        )
 
-    def _scaling(self, theirs: Sequence[Node], ours: Sequence[Node]) -> tuple[Node, ...]:
+    def _scaling(self, reference_nodes: Sequence[Node], backend_nodes: Sequence[Node]) -> tuple[Node, ...]:
         """Return the products whose weight has one element per channel."""
-        sides = (self._ref.recording.graph, theirs), (self._be.recording.graph, ours)
+        sides = (self._ref.recording.graph, reference_nodes), (self._be.recording.graph, backend_nodes)
         return tuple(node for graph, nodes in sides for node in nodes if _scales_channels(graph, node))
 
-    def _own(self, output: str) -> tuple[tuple[Node, ...], tuple[str, ...]] | None:
+    def _backend_part(self, output: str) -> tuple[tuple[Node, ...], tuple[str, ...]] | None:
         """Return the backend's nodes between a tensor and the compared tensors upstream, and those tensors."""
         graph = self._be.recording.graph
         nodes_by_name: dict[str, Node] = {}
@@ -135,7 +141,7 @@ class SegmentFinder:
                     waiting.append(name)
         return _in_order(nodes_by_name.values(), graph), tuple(entries)
 
-    def _between(self, output: str, ends: Callable[[str], bool]) -> tuple[Node, ...] | None:
+    def _nodes_between(self, output: str, ends: Callable[[str], bool]) -> tuple[Node, ...] | None:
         graph = self._ref.recording.graph
         nodes_by_name: dict[str, Node] = {}
         waiting = [output]

@@ -25,8 +25,8 @@ def judged(measured: Measured) -> Judged | None:
     they may differ. The amount is 0 for a tensor equal to the reference.
     """
     amount = _judged_difference(measured)
-    same = measured.stats is not None and not measured.stats.mismatches
-    return replace(amount, amount=0.0) if amount is not None and same else amount
+    is_equal = measured.stats is not None and not measured.stats.mismatches
+    return replace(amount, amount=0.0) if amount is not None and is_equal else amount
 
 
 def _judged_difference(measured: Measured) -> Judged | None:
@@ -76,26 +76,26 @@ def sums(measured: Measured) -> Finding | None:
     if amount is None or amount.amount <= 1:  # dequantized codes may be rounded once
         return None
     sentence = f"its arithmetic error is {apart(amount.amount, 1)} times the rounding bound"
-    judged = amount.amount, 1, "times the rounding bound"
-    case = breach(measured, FindingKind.ARITHMETIC, sentence, judged=judged, given=False)
+    amount_and_limit = amount.amount, 1, "times the rounding bound"
+    case = breach(measured, FindingKind.ARITHMETIC, sentence, judged=amount_and_limit, given=False)
     return _as_cost(case, measured) if measured.excused else case
 
 
 def elements(measured: Measured) -> Finding | None:
     """Find single elements whose error exceeds their rounding error, however small they are among the others."""
-    introduced, whole = _introduced_error(measured), _judged_in(measured, "bound")
+    introduced, share_of_bound = _introduced_error(measured), _judged_in(measured, "bound")
     if (
         introduced is None
-        or whole is None
-        or not whole.amount <= 1
+        or share_of_bound is None
+        or not share_of_bound.amount <= 1
         or not introduced[1].unexplained_elements
         or measured.excused
     ):
         return None
-    stats, beyond = introduced[0], introduced[1].unexplained_elements
-    are = "is" if beyond == 1 else "are"
-    sentence = f"{beyond} of {stats.count} elements {are} off by more than rounding of their operands explains"
-    return breach(measured, FindingKind.ARITHMETIC, sentence, judged=(beyond, 0, "elements"), given=False)
+    stats, element_count = introduced[0], introduced[1].unexplained_elements
+    are = "is" if element_count == 1 else "are"
+    sentence = f"{element_count} of {stats.count} elements {are} off by more than rounding of their operands explains"
+    return breach(measured, FindingKind.ARITHMETIC, sentence, judged=(element_count, 0, "elements"), given=False)
 
 
 def integers(measured: Measured) -> Finding | None:
@@ -104,15 +104,21 @@ def integers(measured: Measured) -> Finding | None:
     if introduced is None:
         return _unequal(measured)
     stats, attribution = introduced
-    most = attribution.whole_off
-    if most is None or not stats.mismatches or (stats.max_abs is not None and stats.max_abs <= most):
+    rounding_limit = attribution.whole_off
+    if (
+        rounding_limit is None
+        or not stats.mismatches
+        or (stats.max_abs is not None and stats.max_abs <= rounding_limit)
+    ):
         return None
     verb = "differs" if stats.mismatches == 1 else "differ"
     sentence = f"{stats.mismatches} of {stats.count} elements {verb} from a replay of the node"
-    if most:
-        sentence += f" by up to {stats.max_abs:g}; rounding explains at most {most}"
+    if rounding_limit:
+        sentence += f" by up to {stats.max_abs:g}; rounding explains at most {rounding_limit}"
         amount = math.nan if stats.max_abs is None else stats.max_abs
-        return breach(measured, FindingKind.ARITHMETIC, sentence, judged=(amount, most, "integers"), given=False)
+        return breach(
+            measured, FindingKind.ARITHMETIC, sentence, judged=(amount, rounding_limit, "integers"), given=False
+        )
     ties = "all" if attribution.tied == stats.mismatches else attribution.tied
     sentence += f"; {_NEVER_ROUNDED}"
     sentence += f"; {ties} of these are ties, that is, the index of an equal value" if attribution.tied else ""

@@ -163,12 +163,12 @@ class NodeContext:
     @property
     def attribution(self) -> Attribution | None:
         """The split of the error by the most reliable replay, or None if the tensors cannot be compared."""
-        return None if self.stats is None else self._relied_on[0]
+        return None if self.stats is None else self._reliable_attribution[0]
 
     @cached_property
     def exact(self) -> bool:
         """Whether the tensor holds unrounded integers or booleans and the node's inputs are equal on both sides."""
-        unknown = self.entry.whole and self._own.arithmetic_unsaturated is None
+        unknown = self.entry.whole and self._own_attribution.arithmetic_unsaturated is None
         return unknown and (self.node is None or self.reads_the_same)
 
     @cached_property
@@ -253,7 +253,7 @@ class NodeContext:
         result = self.runs.reproducer.reproduce(self.node, self.entry.tensor)
         if result is not None or self.graph is None:
             return result
-        sums = self.graph.limited_sums if self._beyond(self._own, excused=False) else None
+        sums = self.graph.limited_sums if self._exceeds_limit(self._own_attribution, excused=False) else None
         return None if sums is None else Reproduced(by=sums, firm=True)
 
     @cached_property
@@ -270,7 +270,7 @@ class NodeContext:
     @property
     def by_reference(self) -> bool:
         """Whether the reference's nodes reproduce the tensor but the recorded operator does not."""
-        return self._relied_on[1]
+        return self._reliable_attribution[1]
 
     @cached_property
     def reference_alone(self) -> Attribution | None:
@@ -280,7 +280,7 @@ class NodeContext:
         """
         stats, graph, entry, runs = self.stats, self.graph, self.entry, self.runs
         reference_node = runs.reference.graph.producer(entry.reference_tensor)
-        if stats is None or graph is None or reference_node is None or self.diverges or not self._own_is_known:
+        if stats is None or graph is None or reference_node is None or self.diverges or not self._has_known_own_error:
             return None
         if operators.of(reference_node.op).casts:  # a cast of numbers out of range depends on the processor
             return None
@@ -299,12 +299,12 @@ class NodeContext:
         result = runs.reference_reproducer.reproduce(reference_node, entry.reference_tensor)
         if result is not None and result.firm:  # this check is cheaper than replaying all steps
             return None
-        alone = reference_self_check(runs.reference, entry)
-        own_error = alone.arithmetic_unsaturated
-        beyond = own_error is not None and (
-            own_error.nonfinite if stats.nonfinite else self._beyond(alone, excused=False)
+        self_check = reference_self_check(runs.reference, entry)
+        own_error = self_check.arithmetic_unsaturated
+        is_beyond_limit = own_error is not None and (
+            own_error.nonfinite if stats.nonfinite else self._exceeds_limit(self_check, excused=False)
         )
-        return alone if beyond else None
+        return self_check if is_beyond_limit else None
 
     @property
     def _is_finite_as_replayed(self) -> bool:
@@ -318,7 +318,7 @@ class NodeContext:
         return all(np.isfinite(array).all() for array in arrays)
 
     @property
-    def _own_is_known(self) -> bool:
+    def _has_known_own_error(self) -> bool:
         return self.attribution is not None and self.attribution.arithmetic_unsaturated is not None
 
     @cached_property
@@ -326,9 +326,9 @@ class NodeContext:
         """Whether the error exceeds a given or derived limit. Non-finite values are judged separately."""
         if any(check(self) is not None for check in (error.sqnr, error.largest_step, error.tolerance)):
             return True
-        if not self._beyond(self.attribution, excused=False):
+        if not self._exceeds_limit(self.attribution, excused=False):
             return False
-        return not self.excused or self._beyond(self.attribution, excused=True)
+        return not self.excused or self._exceeds_limit(self.attribution, excused=True)
 
     @cached_property
     def cause(self) -> Finding | None:
@@ -358,17 +358,17 @@ class NodeContext:
         is_decided = self.stats is None or not self.stats.mismatches or self.difference[0] is not None
         if is_decided or self.graph is None or self.by_reference:
             return None
-        return self._unheld or (
+        return self._unheld_constant or (
             None
             if self.graph.facts.main is None
             else unrepresentable_constant(self.runs.graphs.replays, self.graph.facts.main, self.graph.node)
         )
 
     @cached_property
-    def _unheld(self) -> Finding | None:
+    def _unheld_constant(self) -> Finding | None:
         """A constant that the run's compute format cannot represent, if the node is wrong."""
-        wrong = self.graph is not None and (error.nonfinite(self) is not None or self.diverges)
-        places = recorded_places(self.runs.reference, self.runs.backend, self.entry) if wrong else ()
+        is_wrong = self.graph is not None and (error.nonfinite(self) is not None or self.diverges)
+        places = recorded_places(self.runs.reference, self.runs.backend, self.entry) if is_wrong else ()
         candidates = (unheld_constant(self.graph.facts, place) for place in places if self.graph is not None)
         return next(filter(None, candidates), None)
 
@@ -380,7 +380,7 @@ class NodeContext:
         runs = self.runs
         places = recorded_places(runs.reference, runs.backend, self.entry)
         return next(
-            (found for place in places if (found := find_birth(runs.graphs.replays, self.entry.tensor, place))), None
+            (birth for place in places if (birth := find_birth(runs.graphs.replays, self.entry.tensor, place))), None
         )
 
     @cached_property
@@ -389,8 +389,8 @@ class NodeContext:
         stats, attribution, entry, runs = self.stats, self.attribution, self.entry, self.runs
         if stats is None or attribution is None or not stats.mismatches or self.comparison.basis != "full":
             return None
-        coded = entry.quant is not None or runs.reference.graph.tensors[entry.reference_tensor].quant is not None
-        if coded or entry.whole or (attribution.arithmetic_unsaturated is not None and attribution.short is None):
+        is_coded = entry.quant is not None or runs.reference.graph.tensors[entry.reference_tensor].quant is not None
+        if is_coded or entry.whole or (attribution.arithmetic_unsaturated is not None and attribution.short is None):
             return None
         places = recorded_places(runs.reference, runs.backend, entry)
         names = entry.reference_tensor, entry.tensor
@@ -404,12 +404,12 @@ class NodeContext:
             stats: Its error.
             excused: Whether the node's own error there is excused.
         """
-        whole = self.attribution
-        part = None if whole is None else whole.samples.get(number)
+        attribution = self.attribution
+        sample_attribution = None if attribution is None else attribution.samples.get(number)
         return Error(
             name=self.name,
             stats=stats,
-            attribution=part,
+            attribution=sample_attribution,
             limits=self.limits,
             excused=excused,
             exact=self.exact,
@@ -424,12 +424,12 @@ class NodeContext:
     @cached_property
     def is_undefined(self) -> bool:
         """Whether the operation of the node is unknown and the reference's nodes do not reproduce its tensor."""
-        if self.node is None or not is_undefined(self.node) or self._own.arithmetic_unsaturated is None:
+        if self.node is None or not is_undefined(self.node) or self._own_attribution.arithmetic_unsaturated is None:
             return False
-        return self._beyond(self._own, excused=False)
+        return self._exceeds_limit(self._own_attribution, excused=False)
 
     @cached_property
-    def _own(self) -> Attribution:
+    def _own_attribution(self) -> Attribution:
         """The attribution according to the recorded operator of the backend's node."""
         if self.comparison.basis != "full":
             return Attribution(reason="only part of its values was kept")
@@ -440,10 +440,10 @@ class NodeContext:
     @property
     def _attribution_of_identical(self) -> Attribution | None:
         """The attribution of a tensor that is equal in both runs, or None for other tensors."""
-        found, stats = self.comparison, self.stats
-        if stats is None or stats.mismatches or stats.nonfinite or not found.known_equal or found.lacking:
+        comparison, stats = self.comparison, self.stats
+        if stats is None or stats.mismatches or stats.nonfinite or not comparison.known_equal or comparison.lacking:
             return None
-        samples = {each.sample: each.stats for each in found.samples}
+        samples = {each.sample: each.stats for each in comparison.samples}
         return no_error(self.runs.reference, self.runs.backend, self.entry, stats, samples)
 
     @cached_property
@@ -452,20 +452,22 @@ class NodeContext:
         return self.reproduced is not None and self.reproduced.firm and self.cause is None
 
     @cached_property
-    def _relied_on(self) -> tuple[Attribution, bool]:
+    def _reliable_attribution(self) -> tuple[Attribution, bool]:
         """The attribution by the most reliable replay, and whether that replay uses the reference's nodes."""
-        own = self._own
-        if own.arithmetic_unsaturated is None or not self._beyond(own, excused=False):
-            return own, False
-        if self._reproduced_firmly and not self._beyond(own, excused=True):
-            return own, False
+        own_attribution = self._own_attribution
+        if own_attribution.arithmetic_unsaturated is None or not self._exceeds_limit(own_attribution, excused=False):
+            return own_attribution, False
+        if self._reproduced_firmly and not self._exceeds_limit(own_attribution, excused=True):
+            return own_attribution, False
         # an unknown operator may compute something other than the reference's nodes
         if self.is_undefined and self.node is not None:
-            return own.unjudged(without_kernel(self.node)), False
-        other = self._as_reference(own)
-        return (other, True) if other is not None else (self._without_incomplete_replay(own), False)
+            return own_attribution.unjudged(without_kernel(self.node)), False
+        by_reference = self._as_reference(own_attribution)
+        return (
+            (by_reference, True) if by_reference is not None else (self._drop_incomplete_replay(own_attribution), False)
+        )
 
-    def _as_reference(self, own: Attribution) -> Attribution | None:
+    def _as_reference(self, own_attribution: Attribution) -> Attribution | None:
         """Split the error by replaying the reference's nodes on the node's inputs, if that reproduces the tensor.
 
         A replay of the recorded operator means nothing if its description is incomplete: attributes are missing, or it
@@ -474,17 +476,17 @@ class NodeContext:
         graph = self.graph
         if graph is None or not graph.segment.nodes or self.entry.quant is not None:
             return None
-        other = graph.by_reference(rounding=False)
+        by_reference = graph.by_reference(rounding=False)
         errors = [
-            None if found.arithmetic_unsaturated is None else found.arithmetic_unsaturated.rmse
-            for found in (other, own)
+            None if attribution.arithmetic_unsaturated is None else attribution.arithmetic_unsaturated.rmse
+            for attribution in (by_reference, own_attribution)
         ]
         if errors[0] is None or errors[1] is None or not errors[0] < SUBSTITUTE_REPLAY_MAX_ERROR_RATIO * errors[1]:
             return None  # equal errors of both replays mean a wrong backend
-        other = graph.by_reference(rounding=True)
-        return None if self._beyond(other, excused=False) else other
+        by_reference = graph.by_reference(rounding=True)
+        return None if self._exceeds_limit(by_reference, excused=False) else by_reference
 
-    def _without_incomplete_replay(self, own: Attribution) -> Attribution:
+    def _drop_incomplete_replay(self, own_attribution: Attribution) -> Attribution:
         """Return an attribution without a replay if the reference is just as far from its own node's replay.
 
         In that case both recordings lack a part of the operation, such as the slope of a LeakyRelu, and neither replay
@@ -492,21 +494,25 @@ class NodeContext:
         """
         graph = self.runs.reference.graph
         if graph.tensors[self.entry.reference_tensor].quant is not None:
-            return own  # rounding to codes is an error of its own
-        alone = reference_self_check(self.runs.reference, self.entry)
-        theirs, ours = (
-            None if found.arithmetic_unsaturated is None else found.arithmetic_unsaturated.rel_l2
-            for found in (alone, own)
+            return own_attribution  # rounding to codes is an error of its own
+        self_check = reference_self_check(self.runs.reference, self.entry)
+        reference_error, backend_error = (
+            None if attribution.arithmetic_unsaturated is None else attribution.arithmetic_unsaturated.rel_l2
+            for attribution in (self_check, own_attribution)
         )
-        if not theirs or not ours or not SELF_CHECK_MIN_ERROR_RATIO <= theirs / ours <= 1 / SELF_CHECK_MIN_ERROR_RATIO:
-            return own
-        if not self._beyond(alone, excused=False):
-            return own  # the reference's node has the same rounding error
+        if (
+            not reference_error
+            or not backend_error
+            or not SELF_CHECK_MIN_ERROR_RATIO <= reference_error / backend_error <= 1 / SELF_CHECK_MIN_ERROR_RATIO
+        ):
+            return own_attribution
+        if not self._exceeds_limit(self_check, excused=False):
+            return own_attribution  # the reference's node has the same rounding error
         node = graph.producer(self.entry.reference_tensor)
         op = "its node" if node is None else node.op
         return Attribution(reason=f"a replay of {op} does not reproduce the reference's values either")
 
-    def _beyond(self, attribution: Attribution | None, *, excused: bool) -> bool:
+    def _exceeds_limit(self, attribution: Attribution | None, *, excused: bool) -> bool:
         """Return whether the error, split up this way, is finite and exceeds a derived limit."""
         if self.stats is None or self.comparison.nonfinite:
             return False
@@ -523,8 +529,8 @@ class NodeContext:
     @cached_property
     def _rounded_inputs(self) -> Finding | None:
         """The formats to which a product rounds its factors, if that explains the node's own error."""
-        stats = self._own.arithmetic_unsaturated
-        if self.node is None or self.entry.quant is not None or self._own.allowed is None or stats is None:
+        stats = self._own_attribution.arithmetic_unsaturated
+        if self.node is None or self.entry.quant is not None or self._own_attribution.allowed is None or stats is None:
             return None
         formats = rounded_inputs(self.runs.backend, self.node, self.entry.tensor, (stats.worst_sample or 0, 0))
         formats = formats or (() if self.graph is None else self.graph.rounded_factors())
@@ -544,7 +550,7 @@ class NodeContext:
         If the node diverges, its error is the finding and this is the cause.
         """
         finite = error.nonfinite(self) is None and not self.comparison.nonfinite
-        if not finite or self._beyond(self.attribution, excused=self._reproduced_firmly):
+        if not finite or self._exceeds_limit(self.attribution, excused=self._reproduced_firmly):
             return None
         nodes = {part_node.name: part_node for part_node in (node, *segment.own)}.values()
         finding = next(filter(None, (contradicted(self.runs.backend, part_node) for part_node in nodes)), None)
@@ -574,8 +580,8 @@ class NodeContext:
         if split is not None and split.introduced is not None and split.propagated is not None:
             parts = split.introduced.rmse, split.propagated.rmse
             return parts[0] is not None and parts[1] is not None and parts[0] <= parts[1]
-        read = (comparison.stats for comparison in self._read(self.segment))
-        errors = [stats.rel_l2 for stats in read if stats is not None and stats.rel_l2 is not None]
+        input_stats = (comparison.stats for comparison in self._compare_inputs(self.segment))
+        errors = [stats.rel_l2 for stats in input_stats if stats is not None and stats.rel_l2 is not None]
         return any(own_error <= PASSED_ON_MAX_ERROR_RATIO * input_error for input_error in errors)
 
     @cached_property
@@ -588,7 +594,7 @@ class NodeContext:
             return False
         return all(
             read.stats is not None and not read.stats.mismatches and not read.nonfinite and read.known_equal
-            for read in self._read(segment)
+            for read in self._compare_inputs(segment)
         )
 
     @cached_property
@@ -608,6 +614,6 @@ class NodeContext:
             for sample in dict.fromkeys(place[0] for place in recorded_places(reference, backend, entry))
         )
 
-    def _read(self, segment: Segment) -> Iterator[Comparison]:
+    def _compare_inputs(self, segment: Segment) -> Iterator[Comparison]:
         """Compare the inputs of the node."""
         return filter(None, map(self.runs.error_of, segment.feeds.values()))

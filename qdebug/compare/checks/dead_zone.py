@@ -37,31 +37,40 @@ def dead_zone(context: NodeContext) -> Finding | None:
         return None
     coded = quant is not None
     floor, slack, unit = (DERIVED_LSB, 0.5, "LSB") if coded else (0.0, 0.0, "absolute value")
-    zone, least, worst, squares = 0.0, math.inf, 0.0, 0.0
-    count, dropped, kept = 0, 0, 0
+    zone, smallest_survivor, worst, squares = 0.0, math.inf, 0.0, 0.0
+    count, dropped_count, kept_count = 0, 0, 0
     try:
-        for right, given in _values(context, node):
-            size, zero = np.abs(right), given == 0
-            lost = zero & (size > floor)
-            off = np.abs(right - given)[~zero]
-            count, dropped, kept = count + zero.size, dropped + int(np.count_nonzero(lost)), kept + off.size
-            zone, least = max(zone, size[lost].max(initial=0.0)), min(least, size[~zero].min(initial=math.inf))
-            worst, squares = max(worst, off.max(initial=0.0)), squares + float(off @ off)
-            if not least + slack >= zone:
+        for expected_values, actual_values in _values(context, node):
+            size, zero = np.abs(expected_values), actual_values == 0
+            is_lost = zero & (size > floor)
+            errors = np.abs(expected_values - actual_values)[~zero]
+            count, dropped_count, kept_count = (
+                count + zero.size,
+                dropped_count + int(np.count_nonzero(is_lost)),
+                kept_count + errors.size,
+            )
+            zone, smallest_survivor = (
+                max(zone, size[is_lost].max(initial=0.0)),
+                min(smallest_survivor, size[~zero].min(initial=math.inf)),
+            )
+            worst, squares = max(worst, errors.max(initial=0.0)), squares + float(errors @ errors)
+            if not smallest_survivor + slack >= zone:
                 return None
     except (KernelError, NotRecordedError):
         return None
     rest_is_right = worst <= DERIVED_LSB if coded else math.sqrt(squares) <= (attribution.allowed or 0.0)
-    if min(dropped, kept) < DEAD_ZONE_MIN_ELEMENTS or not rest_is_right:
+    if min(dropped_count, kept_count) < DEAD_ZONE_MIN_ELEMENTS or not rest_is_right:
         return None
-    most = f"{zone:.4g}{' LSB' if coded else ''}"
-    said = f"dead zone: {dropped} of {count} elements are zero where a replay of the node gives up to {most}"
-    said += "; all larger elements are right"
+    zone_text = f"{zone:.4g}{' LSB' if coded else ''}"
+    clause = (
+        f"dead zone: {dropped_count} of {count} elements are zero where a replay of the node gives up to {zone_text}"
+    )
+    clause += "; all larger elements are right"
     return Finding(
         kind=FindingKind.DEAD_ZONE,
         role=FindingRole.CAUSE,
         node=context.name,
-        sentence=said,
+        sentence=clause,
         amount=float(zone),
         limit=floor,
         unit=unit,
@@ -79,19 +88,19 @@ def dead_channels(context: NodeContext) -> Finding | None:
     if entry.pair.reference_view is not None or entry.pair.backend_view is not None:
         return None
     try:
-        dead, largest, count = _dead(context, node, quant)
+        dead, largest, count = _find_dead_channels(context, node, quant)
     except (KernelError, NotRecordedError):
         return None
     if not dead:
         return None
     step = float(quant.scale[0])
-    many = "channel" if len(dead) == 1 else "channels"
-    said = f"{many} {_ranges(dead)} {'is' if len(dead) == 1 else 'are'} rounded to zero entirely"
+    noun = "channel" if len(dead) == 1 else "channels"
+    clause = f"{noun} {_ranges(dead)} {'is' if len(dead) == 1 else 'are'} rounded to zero entirely"
     return Finding(
         kind=FindingKind.DEAD_ZONE,
         role=FindingRole.NOTE,
         node=context.name,
-        sentence=f"{said}; the largest magnitude there is {largest:.3g}, and one LSB is {step:.3g}",
+        sentence=f"{clause}; the largest magnitude there is {largest:.3g}, and one LSB is {step:.3g}",
         amount=float(len(dead)),
         limit=0.0,
         unit=f"of {count} channels",
@@ -99,7 +108,7 @@ def dead_channels(context: NodeContext) -> Finding | None:
     )
 
 
-def _dead(context: NodeContext, node: Node, quant: QuantParams) -> tuple[list[int], float, int]:
+def _find_dead_channels(context: NodeContext, node: Node, quant: QuantParams) -> tuple[list[int], float, int]:
     """Return the channels that a node's rounding makes all zero, their largest value, and the number of channels."""
     entry, runs = context.entry, context.runs
     places = list(recorded_places(runs.reference, runs.backend, entry))
@@ -109,13 +118,13 @@ def _dead(context: NodeContext, node: Node, quant: QuantParams) -> tuple[list[in
         axis = channel_axis(runs.reference, runs.backend, entry.pair, first.shape, quant=quant)
     if axis is None:
         return [], 0.0, 0
-    others = tuple(each for each in range(first.ndim) if each != axis)
-    dead = np.ones(first.shape[axis], bool)
+    other_axes = tuple(each for each in range(first.ndim) if each != axis)
+    is_dead = np.ones(first.shape[axis], bool)
     for place in places:
-        dead &= ~(runs.backend.load(entry.tensor, *place) != quant.zero_point[0]).any(axis=others)
-        if not dead.any():
-            return [], 0.0, dead.size
-    largest = np.zeros((2, dead.size))  # row 0: the node's input; row 1: the reference
+        is_dead &= ~(runs.backend.load(entry.tensor, *place) != quant.zero_point[0]).any(axis=other_axes)
+        if not is_dead.any():
+            return [], 0.0, is_dead.size
+    largest = np.zeros((2, is_dead.size))  # row 0: the node's input; row 1: the reference
     for place in places:
         for row, values in enumerate(
             (
@@ -125,19 +134,19 @@ def _dead(context: NodeContext, node: Node, quant: QuantParams) -> tuple[list[in
         ):
             if values.shape != first.shape:
                 raise KernelError(f"the replay has shape {values.shape}, but the recorded tensor has {first.shape}")
-            largest[row] = np.maximum(largest[row], np.abs(values).max(axis=others, initial=0.0))
+            largest[row] = np.maximum(largest[row], np.abs(values).max(axis=other_axes, initial=0.0))
     step = float(quant.scale[0])
-    dead &= (largest > 0.0).all(axis=0) & (largest[0] < step)  # a larger input cannot round to zero
-    return np.flatnonzero(dead).tolist(), float(largest[0][dead].max(initial=0.0)), dead.size
+    is_dead &= (largest > 0.0).all(axis=0) & (largest[0] < step)  # a larger input cannot round to zero
+    return np.flatnonzero(is_dead).tolist(), float(largest[0][is_dead].max(initial=0.0)), is_dead.size
 
 
-def _ranges(places: Sequence[int], *, most: int = 6) -> str:
+def _ranges(places: Sequence[int], *, limit: int = 6) -> str:
     """Write positions as ranges, such as "2..9, 12". If there are many ranges, write only the first few."""
     breaks = [at for at in range(1, len(places)) if places[at] != places[at - 1] + 1]
     runs = [places[start:stop] for start, stop in pairwise([0, *breaks, len(places)])]
-    said = [str(run[0]) if len(run) == 1 else f"{run[0]}..{run[-1]}" for run in runs[:most]]
-    more = sum(map(len, runs[most:]))
-    return ", ".join(said) + (f" and {more} more" if more else "")
+    range_texts = [str(run[0]) if len(run) == 1 else f"{run[0]}..{run[-1]}" for run in runs[:limit]]
+    rest_count = sum(map(len, runs[limit:]))
+    return ", ".join(range_texts) + (f" and {rest_count} more" if rest_count else "")
 
 
 def _values(context: NodeContext, node: Node) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -150,9 +159,16 @@ def _values(context: NodeContext, node: Node) -> Iterator[tuple[np.ndarray, np.n
     entry, backend = context.entry, context.runs.backend
     size = 1.0 if entry.quant is None else float(entry.quant.scale[0])
     for sample, step in recorded_places(context.runs.reference, backend, entry):
-        replayed = replay(backend, node, entry.tensor, (sample, step))
-        right = np.clip(replayed, *uniform_span(entry.quant)) if entry.quant is not None else replayed
-        given = dequantize(backend.load(entry.tensor, sample, step), entry.quant)
-        if given.size != right.size:
-            raise KernelError(f"the replay has {right.size} elements, but the recorded tensor has {given.size}")
-        yield np.asarray(right, np.float64).ravel() / size, np.asarray(given, np.float64).ravel() / size
+        replayed_values = replay(backend, node, entry.tensor, (sample, step))
+        expected_values = (
+            np.clip(replayed_values, *uniform_span(entry.quant)) if entry.quant is not None else replayed_values
+        )
+        actual_values = dequantize(backend.load(entry.tensor, sample, step), entry.quant)
+        if actual_values.size != expected_values.size:
+            raise KernelError(
+                f"the replay has {expected_values.size} elements, but the recorded tensor has {actual_values.size}"
+            )
+        yield (
+            np.asarray(expected_values, np.float64).ravel() / size,
+            np.asarray(actual_values, np.float64).ravel() / size,
+        )

@@ -33,16 +33,16 @@ def selection(context: NodeContext) -> Finding | None:
     node, stats, attribution = context.node, context.stats, context.attribution
     if node is None or stats is None or not stats.mismatches or not context.entry.whole:
         return None
-    own = None if attribution is None else attribution.introduced
-    if own is None or own.mismatches:
+    own_error = None if attribution is None else attribution.introduced
+    if own_error is None or own_error.mismatches:
         return None
     try:
-        found = [margin for place in _places(context) for margin in _margins(context, node, place)]
+        margins = [margin for place in _places(context) for margin in _margins(context, node, place)]
     except (KernelError, NotRecordedError):
         return None
-    if not found:
+    if not margins:
         return None
-    most, source = max(found), node.inputs[0]
+    largest_margin, source = max(margins), node.inputs[0]
     verb = "differs" if stats.mismatches == 1 else "differ"
     count = f"{stats.mismatches} of {stats.count} elements {verb}"
     return Finding(
@@ -50,10 +50,10 @@ def selection(context: NodeContext) -> Finding | None:
         role=FindingRole.NOTE,
         node=context.name,
         sentence=(
-            f"{count}; a difference of {'' if len(found) == 1 else 'up to '}{most:.3g} in {source!r} "
+            f"{count}; a difference of {'' if len(margins) == 1 else 'up to '}{largest_margin:.3g} in {source!r} "
             "changes the selection"
         ),
-        amount=most,
+        amount=largest_margin,
         evidence=source,
     )
 
@@ -70,27 +70,27 @@ def _margins(context: NodeContext, node: Node, place: tuple[int, int]) -> Iterat
         RecordingError: An input was not recorded.
     """
     row, replays, tensor = operators.of(node.op), context.runs.graphs.replays, context.entry.tensor
-    ours = real_values(context.runs.backend, tensor, place)
-    theirs = partner_values(replays, tensor, place)
-    if ours.shape != theirs.shape or np.array_equal(ours, theirs):
+    backend_values = real_values(context.runs.backend, tensor, place)
+    reference_values = partner_values(replays, tensor, place)
+    if backend_values.shape != reference_values.shape or np.array_equal(backend_values, reference_values):
         return
 
     def read(slot: int) -> tuple[np.ndarray, np.ndarray]:
         name = node.inputs[slot]
-        mine = real_values(context.runs.backend, name, place)
-        return (partner_values(replays, name, place) if name in context.runs.pairs else mine), mine
+        backend_input = real_values(context.runs.backend, name, place)
+        return (partner_values(replays, name, place) if name in context.runs.pairs else backend_input), backend_input
 
-    differing, gaps = ours != theirs, None
+    is_different, gaps = backend_values != reference_values, None
     if row.counts is operators.Count.COMPARISON:
         gaps = [minus(*operands) for operands in zip(read(0), read(1), strict=True)]
     elif row.casts and read(0)[1].dtype.kind == "f":
         gaps = list(read(0))
     elif row.picks_index and not (row.indices_beside and tensor == node.outputs[0]):
-        picked = [picked_values(node, side, theirs, ours) for side in read(0)]
-        gaps = [minus(*each) for each in picked if each is not None]
+        candidate_values = [picked_values(node, side, reference_values, backend_values) for side in read(0)]
+        gaps = [minus(*each) for each in candidate_values if each is not None]
     if gaps is None or len(gaps) < 2 or gaps[0].shape != gaps[1].shape:
         return
-    apart = np.abs(minus(gaps[0], gaps[1]))
-    if same_elements(apart.shape, differing.shape):
-        apart = apart.reshape(differing.shape)[differing]
-        yield from apart[np.isfinite(apart)].tolist()
+    distances = np.abs(minus(gaps[0], gaps[1]))
+    if same_elements(distances.shape, is_different.shape):
+        distances = distances.reshape(is_different.shape)[is_different]
+        yield from distances[np.isfinite(distances)].tolist()

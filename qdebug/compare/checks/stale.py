@@ -21,28 +21,39 @@ def with_bytes_of_another(context: NodeContext) -> Finding | None:
     if context.node is None or not context.diverges or context.stats is None:
         return None
     place = (context.stats.worst_sample or 0, 0)
-    known = runs.backend.outline(entry.tensor, *place)
-    if known is None:
+    outline = runs.backend.outline(entry.tensor, *place)
+    if outline is None:
         return None
-    own = runs.reference.outline(entry.reference_tensor, *place)
-    same = [
+    reference_outline = runs.reference.outline(entry.reference_tensor, *place)
+    tensors_with_same_bytes = [
         name
-        for name in runs.tensors_by_bytes(place).get((known.dtype, known.digest), ())
-        if name != entry.tensor and not _is_alike(context, name, own, place)
+        for name in runs.tensors_by_bytes(place).get((outline.dtype, outline.digest), ())
+        if name != entry.tensor and not _is_alike(context, name, reference_outline, place)
     ]
-    if not same or np.unique(runs.backend.load(entry.tensor, *place)).size < _FEWEST:
+    if not tensors_with_same_bytes or np.unique(runs.backend.load(entry.tensor, *place)).size < _FEWEST:
         return None
-    more = f" and of {plural(len(same) - 1, 'more tensor')}" if len(same) > 1 else ""
-    said = f"its bytes equal those of {same[0]!r}{more}; its buffer was overwritten, or never written"
+    rest_text = (
+        f" and of {plural(len(tensors_with_same_bytes) - 1, 'more tensor')}" if len(tensors_with_same_bytes) > 1 else ""
+    )
+    source = f"{tensors_with_same_bytes[0]!r}{rest_text}"
+    clause = f"its bytes equal those of {source}; its buffer was overwritten, or never written"
     return Finding(
-        kind=FindingKind.STALE, role=FindingRole.CAUSE, node=context.node.name, sentence=said, evidence=same[0]
+        kind=FindingKind.STALE,
+        role=FindingRole.CAUSE,
+        node=context.node.name,
+        sentence=clause,
+        evidence=tensors_with_same_bytes[0],
     )
 
 
-def _is_alike(context: NodeContext, other: str, own: Outline | None, place: tuple[int, int]) -> bool:
+def _is_alike(context: NodeContext, tensor: str, reference_outline: Outline | None, place: tuple[int, int]) -> bool:
     """Return whether both tensors hold the same bytes in the reference too, in any shape, or that is unknown."""
-    pair = context.runs.pairs.get(other)
+    pair = context.runs.pairs.get(tensor)
     if pair is None:
         return True
-    theirs = context.runs.reference.outline(pair.reference, *place)
-    return own is None or theirs is None or (own.dtype, own.digest) == (theirs.dtype, theirs.digest)
+    partner_outline = context.runs.reference.outline(pair.reference, *place)
+    return (
+        reference_outline is None
+        or partner_outline is None
+        or (reference_outline.dtype, reference_outline.digest) == (partner_outline.dtype, partner_outline.digest)
+    )

@@ -18,18 +18,18 @@ def nonfinite_at_least(context: NodeContext) -> Finding | None:
     count = context.comparison.nonfinite
     if not count:
         return None
-    what = "element is" if count == 1 else "elements are"
-    said = f"according to the statistics, at least {count} {what} NaN or infinite in one run only"
-    return breach(context, FindingKind.NONFINITE, said, judged=(count, 0, "elements"), given=False)
+    noun_and_verb = "element is" if count == 1 else "elements are"
+    sentence = f"according to the statistics, at least {count} {noun_and_verb} NaN or infinite in one run only"
+    return breach(context, FindingKind.NONFINITE, sentence, judged=(count, 0, "elements"), given=False)
 
 
 def sqnr_at_most(context: NodeContext) -> Finding | None:
     """Find that the statistics alone prove an SQNR below the required minimum."""
-    floor, most, reason = context.limits.sqnr_in_force, context.comparison.sqnr_at_most, context.comparison.reason
-    if context.stats is not None or floor is None or most is None or not most < floor:
+    floor, bound, reason = context.limits.sqnr_in_force, context.comparison.sqnr_at_most, context.comparison.reason
+    if context.stats is not None or floor is None or bound is None or not bound < floor:
         return None
-    given = context.limits.given
-    return breach(context, FindingKind.ERROR, reason or "", judged=(most, floor, "dB"), given=given)
+    is_given = context.limits.given
+    return breach(context, FindingKind.ERROR, reason or "", judged=(bound, floor, "dB"), given=is_given)
 
 
 def bare_codes(context: NodeContext) -> Finding | None:
@@ -39,8 +39,8 @@ def bare_codes(context: NodeContext) -> Finding | None:
     name = lacks_scale(context.runs.reference.graph, context.runs.backend.graph, context.entry.pair)
     if name is None:
         return None
-    said = f"record {name!r} with scale= and zero_point="
-    return Finding(kind=FindingKind.SCALE, role=FindingRole.NOTE, node=context.name, sentence=said, evidence=name)
+    advice = f"record {name!r} with scale= and zero_point="
+    return Finding(kind=FindingKind.SCALE, role=FindingRole.NOTE, node=context.name, sentence=advice, evidence=name)
 
 
 def worst_sample(context: NodeContext) -> Finding | None:
@@ -53,17 +53,17 @@ def worst_sample(context: NodeContext) -> Finding | None:
     levels = [
         (error.level_of_sample(each.stats, context.reference_rms), each.sample) for each in context.comparison.samples
     ]
-    beyond = [(level, sample) for level, sample in levels if level is not None and level < DEFAULT_MIN_SQNR]
-    if len(levels) < 2 or not beyond:
+    samples_beyond = [(level, sample) for level, sample in levels if level is not None and level < DEFAULT_MIN_SQNR]
+    if len(levels) < 2 or not samples_beyond:
         return None
-    level, sample = min(beyond)
-    more = f" (and of {len(beyond) - 1} more)" if len(beyond) > 1 else ""
-    said = (
-        f"the error of sample {sample}{more} is only {apart(level, DEFAULT_MIN_SQNR)} dB below the signal "
+    level, sample = min(samples_beyond)
+    others_text = f" (and of {len(samples_beyond) - 1} more)" if len(samples_beyond) > 1 else ""
+    sentence = (
+        f"the error of sample {sample}{others_text} is only {apart(level, DEFAULT_MIN_SQNR)} dB below the signal "
         "of all samples"
     )
-    said += f"; the limit is {DEFAULT_MIN_SQNR:g} dB; {context.unreplayed}"
-    return breach(context, FindingKind.ERROR, said, judged=(level, DEFAULT_MIN_SQNR, "dB"), given=False)
+    sentence += f"; the limit is {DEFAULT_MIN_SQNR:g} dB; {context.unreplayed}"
+    return breach(context, FindingKind.ERROR, sentence, judged=(level, DEFAULT_MIN_SQNR, "dB"), given=False)
 
 
 def unjudged(context: NodeContext) -> Finding | None:
@@ -111,12 +111,12 @@ def undecided(context: NodeContext) -> Finding | None:
         return None
     if not context.entry.whole or not stats.mismatches or context.limits.judge_whole(stats):
         return None
-    said = f"{differing(stats)}, possibly because of its inputs"
+    sentence = f"{differing(stats)}, possibly because of its inputs"
     return Finding(
         kind=FindingKind.ARITHMETIC,
         role=FindingRole.EXCUSE,
         node=context.name,
-        sentence=said,
+        sentence=sentence,
         amount=float(stats.mismatches),
         limit=0.0,
         unit="elements",

@@ -106,82 +106,90 @@ class Explainer:
             raise UsageError(f"No node computes {tensor!r}.")
         if operators.named(node.op).reads_state:
             return state_read(self.recording, node, tensor)
-        with _alike():
-            missing = self._units.missing(node, tensor)
-            found: SearchResult | NodeExplanation
-            if missing is None:
-                found = _look(self.recording, self._units, node, tensor, unknown=unknown)
+        with _reproducible_arithmetic():
+            missing_input = self._units.missing(node, tensor)
+            finding: SearchResult | NodeExplanation
+            if missing_input is None:
+                finding = _look(self.recording, self._units, node, tensor, unknown=unknown)
             else:
-                found = _bare(node, tensor, ExplainStatus.NO_INPUT, missing)
+                finding = _bare(node, tensor, ExplainStatus.NO_INPUT, missing_input)
                 with suppress(KernelError, NotRecordedError, UsageError):
-                    found = self._look_at_layer(node, tensor, found, unknown=unknown)
+                    finding = self._look_at_layer(node, tensor, finding, unknown=unknown)
             with suppress(KernelError, NotRecordedError, UsageError):
-                found = self._look_before(node, tensor, found) or found
-            return found
+                finding = self._look_before(node, tensor, finding) or finding
+            return finding
 
-    def _look_before(self, node: Node, tensor: str, found: SearchResult | NodeExplanation) -> SearchResult | None:
+    def _look_before(self, node: Node, tensor: str, finding: SearchResult | NodeExplanation) -> SearchResult | None:
         """Examine a quantizing node together with the preceding node on codes, or return None if that does not help.
 
         A runtime that fuses both may never compute the real numbers between them, even if they were recorded.
         """
-        answered = found.matching if isinstance(found, SearchResult) else found.status in _ANSWERED
-        before = self.recording.graph.producer(node.inputs[0]) if any(node.inputs[:1]) else None
-        if answered or before is None or not operators.of(node.op).quantizes:
+        is_answered = finding.matching if isinstance(finding, SearchResult) else finding.status in _ANSWERED
+        preceding_node = self.recording.graph.producer(node.inputs[0]) if any(node.inputs[:1]) else None
+        if is_answered or preceding_node is None or not operators.of(node.op).quantizes:
             return None
-        if len(self.recording.graph.consumers(node.inputs[0])) != 1 or not operators.plain(before).unit:
+        if len(self.recording.graph.consumers(node.inputs[0])) != 1 or not operators.plain(preceding_node).unit:
             return None
-        both = replace(before, outputs=(tensor,))
-        source = self._whole_units.find(node, tensor, both)
+        merged_node = replace(preceding_node, outputs=(tensor,))
+        source = self._whole_units.find(node, tensor, merged_node)
         if not isinstance(source, UnitSource) or source.flaw is not None:
             return None
-        other = search(source, unknown=False)
-        return replace(other, inside=_AS_ONE) if other.matching else None
+        merged_finding = search(source, unknown=False)
+        return replace(merged_finding, inside=_AS_ONE) if merged_finding.matching else None
 
     def _look_at_layer(
-        self, node: Node, tensor: str, without: NodeExplanation, *, unknown: bool
+        self, node: Node, tensor: str, fallback: NodeExplanation, *, unknown: bool
     ) -> SearchResult | NodeExplanation:
         """Examine the end of a layer whose last node has unrecorded inputs inside the layer."""
         if tensor not in self.recording.names or self._whole_units.missing(node, tensor) is not None:
-            return without
+            return fallback
         chains = [chain for name in node.inputs if name and (chain := self.whole.chain(name)) is not None]
         if not chains:
-            return without
-        found = _look(self.whole, self._whole_units, node, tensor, unknown=unknown)
-        if isinstance(found, SearchResult):
-            if not found.matching and any(chain.makes_codes for chain in chains):
-                other = _look(self.unrounded, Units(self.unrounded), node, tensor, unknown=False)
-                if isinstance(other, SearchResult) and other.matching:
-                    return replace(other, inside=f"{_INSIDE}, without rounding to codes", unrounded=True)
-            if not found.matching and any(chain.sums for chain in chains) and _rounded_otherwise(found):
-                wrong = round((1 - (found.match or 0.0)) * found.elements)
-                off = f"{wrong} of {found.elements} codes are off by one after float sums inside the layer"
-                answer = _bare(node, tensor, ExplainStatus.IN_BAND, off)
-                return replace(answer, match=found.match, elements=found.elements, assumed=_INSIDE)
-            return replace(found, inside=_INSIDE)
-        said = "; ".join(filter(None, (found.assumed, _INSIDE)))
-        if found.status is ExplainStatus.UNEXPLAINED and found.band is not None:
+            return fallback
+        finding = _look(self.whole, self._whole_units, node, tensor, unknown=unknown)
+        if isinstance(finding, SearchResult):
+            if not finding.matching and any(chain.makes_codes for chain in chains):
+                unrounded_finding = _look(self.unrounded, Units(self.unrounded), node, tensor, unknown=False)
+                if isinstance(unrounded_finding, SearchResult) and unrounded_finding.matching:
+                    return replace(unrounded_finding, inside=f"{_INSIDE}, without rounding to codes", unrounded=True)
+            if not finding.matching and any(chain.sums for chain in chains) and _is_rounded_otherwise(finding):
+                mismatch_count = round((1 - (finding.match or 0.0)) * finding.elements)
+                symptom = (
+                    f"{mismatch_count} of {finding.elements} codes are off by one after float sums inside the layer"
+                )
+                answer = _bare(node, tensor, ExplainStatus.IN_BAND, symptom)
+                return replace(answer, match=finding.match, elements=finding.elements, assumed=_INSIDE)
+            return replace(finding, inside=_INSIDE)
+        assumptions = "; ".join(filter(None, (finding.assumed, _INSIDE)))
+        if finding.status is ExplainStatus.UNEXPLAINED and finding.band is not None:
             if not self._is_rounded(node, tensor):
                 likely = mistake_inside(self.whole, node, tensor, self._whole_units.places(node, tensor))
                 if likely is not None:
                     reason = f"a replay of its layer does not reproduce it; likely: {likely}"
-                    return replace(found, assumed=said, reason=reason)
-                return without if any(chain.sums for chain in chains) else replace(found, assumed=said)
-            found = replace(found, status=ExplainStatus.IN_BAND, reason=None)
-        return replace(found, assumed=said) if found.status in (*_ANSWERED, ExplainStatus.UNEXPLAINED) else without
+                    return replace(finding, assumed=assumptions, reason=reason)
+                return fallback if any(chain.sums for chain in chains) else replace(finding, assumed=assumptions)
+            finding = replace(finding, status=ExplainStatus.IN_BAND, reason=None)
+        return (
+            replace(finding, assumed=assumptions)
+            if finding.status in (*_ANSWERED, ExplainStatus.UNEXPLAINED)
+            else fallback
+        )
 
     def _is_rounded(self, node: Node, tensor: str) -> bool:
         """Return whether the rounding of all computations in a layer accounts for its real result."""
         for place in self._whole_units.places(node, tensor):
-            ours = self.whole.load(tensor, *place).astype(np.float64)
+            recorded_values = self.whole.load(tensor, *place).astype(np.float64)
             inputs = {name: self.whole.load(name, *place) for name in dict.fromkeys(node.inputs) if name}
-            made = self.whole.run(node, inputs)[tensor]
-            if ours.shape != made.shape or not np.linalg.norm(ours - made) <= self.whole.rounding(node, *place):
+            computed_values = self.whole.run(node, inputs)[tensor]
+            if recorded_values.shape != computed_values.shape or not np.linalg.norm(
+                recorded_values - computed_values
+            ) <= self.whole.rounding(node, *place):
                 return False
         return True
 
     def judged_inside(self, answers: Sequence[NodeExplanation]) -> Mapping[str, str]:
         """Return the nodes inside layers whose last node has an answer, mapped to that last node."""
-        found: dict[str, str] = {}
+        last_nodes: dict[str, str] = {}
         for answer in answers:
             node = self.recording.graph.producer(answer.tensor)
             if answer.status is ExplainStatus.NO_INPUT or node is None:
@@ -189,13 +197,13 @@ class Explainer:
             if self._units.missing(node, answer.tensor) is None:
                 continue
             for chain in (self.whole.chain(name) for name in node.inputs if name):
-                found |= dict.fromkeys((each.name for each in (chain.nodes if chain else ())), answer.tensor)
-        return found
+                last_nodes |= dict.fromkeys((each.name for each in (chain.nodes if chain else ())), answer.tensor)
+        return last_nodes
 
     def answer(self, finding: SearchResult, pooled: Pooled) -> NodeExplanation:
         """Return the answer for a search result, taking the node's siblings into account."""
-        with _alike():
-            return _with_recorded(_answer(finding, pooled, self.measured))
+        with _reproducible_arithmetic():
+            return _with_recorded_multiplier(_answer(finding, pooled, self.measured))
 
     def attached(self, finding: SearchResult) -> SearchResult:
         """Return a finding from another process with its recording attached."""
@@ -203,18 +211,18 @@ class Explainer:
 
 
 @contextmanager
-def _alike() -> Iterator[None]:
+def _reproducible_arithmetic() -> Iterator[None]:
     """Make computation reproducible everywhere: one BLAS thread, and a defined result for overflow."""
     with one_thread(), np.errstate(all="ignore"):
         yield
 
 
-def _rounded_otherwise(finding: SearchResult) -> bool:
+def _is_rounded_otherwise(finding: SearchResult) -> bool:
     """Return whether only few codes are off, by one step, so that a different order of the real sums explains it."""
     if finding.best is None or 1 - (finding.match or 0.0) > FUSED_ROUNDING_MAX_SHARE:
         return False
-    left = residual_of(finding, finding.best)
-    return left is None or left.max_lsb <= 1
+    residual = residual_of(finding, finding.best)
+    return residual is None or residual.max_lsb <= 1
 
 
 def _of_recording(finding: SearchResult, recording: Recording) -> SearchResult:
@@ -228,8 +236,8 @@ def look_apart(explainer: Explainer, question: tuple[str, bool]) -> SearchResult
         explainer: The explainer.
         question: The output, and whether to try step programs that no known runtime uses.
     """
-    found = explainer.look(question[0], unknown=question[1])
-    return _of_recording(found, _NOTHING) if isinstance(found, SearchResult) else found
+    finding = explainer.look(question[0], unknown=question[1])
+    return _of_recording(finding, _NOTHING) if isinstance(finding, SearchResult) else finding
 
 
 def answer_apart(explainer: Explainer, question: tuple[SearchResult, Pooled]) -> NodeExplanation:
@@ -269,24 +277,32 @@ def explain_recording(
         progress: Called with the number of finished outputs, their total and the name of the next node.
         shared: Distributes single nodes to other processes. None to do everything in this process.
     """
-    said = recording.graph
+    recorded_graph = recording.graph
     explainer = Explainer(recording)
     recording = explainer.recording
     todo = [pair for pair in _outputs(recording) if tensors is None or pair[1] in tensors]
-    looked = _looked(explainer, todo, progress) if shared is None else _looked_apart(explainer, todo, progress, shared)
-    findings, pooled = _pooled(explainer, looked)
-    known = {at: explainer.answer(found, pooled[at]) for at, found in findings.items() if found.matching or not shared}
+    results = (
+        _examine_all(explainer, todo, progress)
+        if shared is None
+        else _examine_all_apart(explainer, todo, progress, shared)
+    )
+    findings, pooled = _pooled(explainer, results)
+    answers_by_position = {
+        at: explainer.answer(result, pooled[at]) for at, result in findings.items() if result.matching or not shared
+    }
     if shared is not None:
-        left = [at for at in findings if at not in known]
-        questions = [(_of_recording(findings[at], _NOTHING), pooled[at]) for at in left]
-        known |= zip(left, shared(answer_apart, questions), strict=True)
+        open_positions = [at for at in findings if at not in answers_by_position]
+        questions = [(_of_recording(findings[at], _NOTHING), pooled[at]) for at in open_positions]
+        answers_by_position |= zip(open_positions, shared(answer_apart, questions), strict=True)
     if progress is not None:
         progress(len(todo), len(todo), "")
-    answers = [known[at] if isinstance(found, SearchResult) else found for at, found in enumerate(looked)]
+    answers = [
+        answers_by_position[at] if isinstance(result, SearchResult) else result for at, result in enumerate(results)
+    ]
     inside = explainer.judged_inside(answers)
     nodes = list[NodeExplanation]()
     for answer in with_neighbours(recording.graph, answers):
-        producer = said.producer(answer.tensor)
+        producer = recorded_graph.producer(answer.tensor)
         op = answer.op if producer is None else producer.op
         end = inside.get(answer.node) if answer.status is ExplainStatus.NO_INPUT else None
         why = f"it is computed inside the layer that ends with {end!r}, which is examined as a whole"
@@ -308,60 +324,66 @@ def find_backend_variants(recording: Recording, *, tensors: Collection[str]) -> 
     """
     explainer = Explainer(recording)
     todo = [pair for pair in _outputs(explainer.recording) if pair[1] in tensors]
-    findings, pooled = _pooled(explainer, _looked(explainer, todo, None))
-    matching = [(found, pooled[at]) for at, found in findings.items() if found.matching]
-    return standing_for([(found, explainer.answer(found, own).members) for found, own in matching])[0]
+    findings, pooled = _pooled(explainer, _examine_all(explainer, todo, None))
+    matching = [(finding, pooled[at]) for at, finding in findings.items() if finding.matching]
+    return standing_for([(finding, explainer.answer(finding, evidence).members) for finding, evidence in matching])[0]
 
 
 def _pooled(
     explainer: Explainer, looked: Sequence[SearchResult | NodeExplanation]
 ) -> tuple[dict[int, SearchResult], Mapping[int, Pooled]]:
     """Return the search results, and the evidence of their siblings, by position."""
-    findings = {position: found for position, found in enumerate(looked) if isinstance(found, SearchResult)}
-    with _alike():
+    findings = {position: result for position, result in enumerate(looked) if isinstance(result, SearchResult)}
+    with _reproducible_arithmetic():
         pooled = pool(findings, explainer.measured)
-    findings |= {at: findings[at].without_novel() for at, own in pooled.items() if own.doubt is not None}
+    findings |= {at: findings[at].without_novel() for at, evidence in pooled.items() if evidence.doubt is not None}
     return findings, pooled
 
 
-def _looked(
+def _examine_all(
     explainer: Explainer, todo: Sequence[tuple[Node, str]], progress: OnProgress | None
 ) -> list[SearchResult | NodeExplanation]:
     """Examine outputs in sequence. After too many failures of an operator, skip unknown programs for its nodes."""
-    vain: Counter[str] = Counter()
-    looked = []
+    failures: Counter[str] = Counter()
+    results = []
     for position, (node, tensor) in enumerate(todo):
         if progress is not None:
             progress(position, len(todo), node.name)
-        found = explainer.look(tensor, unknown=vain[node.op] < UNKNOWN_SEARCH_MAX_FAILURES)
-        vain[node.op] += isinstance(found, SearchResult) and not found.matching
-        looked.append(found)
-    return looked
+        result = explainer.look(tensor, unknown=failures[node.op] < UNKNOWN_SEARCH_MAX_FAILURES)
+        failures[node.op] += isinstance(result, SearchResult) and not result.matching
+        results.append(result)
+    return results
 
 
-def _looked_apart(
+def _examine_all_apart(
     explainer: Explainer, todo: Sequence[tuple[Node, str]], progress: OnProgress | None, shared: Shared
 ) -> list[SearchResult | NodeExplanation]:
     """Examine outputs in other processes, with the same findings as in sequence.
 
     Unknown programs are tried last, and only on as many nodes of an operator at once as a sequential search would try.
     """
-    looked: list[SearchResult | NodeExplanation] = []
-    for found in shared(look_apart, [(tensor, False) for _, tensor in todo]):
-        looked.append(found)
-        if progress is not None and len(looked) < len(todo):
-            progress(len(looked), len(todo), todo[len(looked)][0].name)
-    left: dict[str, list[int]] = {}
-    for position, found in enumerate(looked):
-        if isinstance(found, SearchResult) and not found.matching:
-            left.setdefault(todo[position][0].op, []).append(position)
-    vain: Counter[str] = Counter()
-    while asked := [at for op in left for at in left[op][: max(0, UNKNOWN_SEARCH_MAX_FAILURES - vain[op])]]:
-        for at, found in zip(asked, shared(look_apart, [(todo[at][1], True) for at in asked]), strict=True):
-            looked[at] = found
-            vain[todo[at][0].op] += isinstance(found, SearchResult) and not found.matching
-        left = {op: [at for at in positions if at not in asked] for op, positions in left.items()}
-    return [explainer.attached(found) if isinstance(found, SearchResult) else found for found in looked]
+    results: list[SearchResult | NodeExplanation] = []
+    for result in shared(look_apart, [(tensor, False) for _, tensor in todo]):
+        results.append(result)
+        if progress is not None and len(results) < len(todo):
+            progress(len(results), len(todo), todo[len(results)][0].name)
+    failed_positions: dict[str, list[int]] = {}
+    for position, result in enumerate(results):
+        if isinstance(result, SearchResult) and not result.matching:
+            failed_positions.setdefault(todo[position][0].op, []).append(position)
+    failures: Counter[str] = Counter()
+    while batch := [
+        at
+        for op in failed_positions
+        for at in failed_positions[op][: max(0, UNKNOWN_SEARCH_MAX_FAILURES - failures[op])]
+    ]:
+        for at, result in zip(batch, shared(look_apart, [(todo[at][1], True) for at in batch]), strict=True):
+            results[at] = result
+            failures[todo[at][0].op] += isinstance(result, SearchResult) and not result.matching
+        failed_positions = {
+            op: [at for at in positions if at not in batch] for op, positions in failed_positions.items()
+        }
+    return [explainer.attached(result) if isinstance(result, SearchResult) else result for result in results]
 
 
 def _is_on_codes(graph: Graph, tensor: str) -> bool:
@@ -377,10 +399,10 @@ def _is_on_codes(graph: Graph, tensor: str) -> bool:
         return False
     if row.takes_codes or row.real is not None:
         return True
-    read = [name for name in node.inputs if name]
-    if any(graph.tensors[name].quant is not None for name in read):
+    input_names = [name for name in node.inputs if name]
+    if any(graph.tensors[name].quant is not None for name in input_names):
         return True
-    packed = any(graph.is_constant(name) and holds_few_bits(graph, name) for name in read)
+    packed = any(graph.is_constant(name) and holds_few_bits(graph, name) for name in input_names)
     return packed and (row.product or operators.is_unknown(node))
 
 
@@ -395,11 +417,11 @@ def wanted(recording: Recording, name: str) -> tuple[str, ...]:
         UsageError: No node and no computed tensor has this name, or the pattern matches several nodes.
     """
     outputs = list(_outputs(recording))
-    found = tuple(tensor for node, tensor in outputs if name in (node.name, tensor))
-    if found:
-        return found
-    known = [each for node, tensor in outputs for each in (node.name, tensor)]
-    fitting = set(fitting_names(name, known))
+    exact_matches = tuple(tensor for node, tensor in outputs if name in (node.name, tensor))
+    if exact_matches:
+        return exact_matches
+    known_names = [each for node, tensor in outputs for each in (node.name, tensor)]
+    fitting = set(fitting_names(name, known_names))
     hits = [(node.name, tensor) for node, tensor in outputs if {node.name, tensor} & fitting]
     nodes = dict.fromkeys(node for node, _ in hits)
     if len(nodes) == 1:
@@ -410,7 +432,7 @@ def wanted(recording: Recording, name: str) -> tuple[str, ...]:
             hint="Give one of these names, or a longer part of the name.",
         )
     raise UsageError(
-        f"No node and no computed tensor is called {name!r}.{near_names(name, known)}",
+        f"No node and no computed tensor is called {name!r}.{near_names(name, known_names)}",
         hint="List the names: qdebug explain BACKEND --all.",
     )
 
@@ -443,7 +465,7 @@ def _look(
     try:
         source = units.find(node, tensor)
         if isinstance(source, UnitSource) and source.moves:
-            return _moved(recording, node, tensor, "", units.places(node, tensor))
+            return _explain_moved_codes(recording, node, tensor, "", units.places(node, tensor))
         if isinstance(source, UnitSource):
             flaw = source.flaw
             if flaw is not None:
@@ -456,9 +478,9 @@ def _look(
             )
         at = units.places(node, tensor)
         return (
-            _moved(recording, node, tensor, source, at)
+            _explain_moved_codes(recording, node, tensor, source, at)
             if units.quantized(node, tensor)
-            else _real(recording, node, tensor, at)
+            else _explain_real_node(recording, node, tensor, at)
         )
     except (KernelError, NotRecordedError, UsageError) as error:
         return _bare(node, tensor, ExplainStatus.NO_KERNEL, _clause(error.message))
@@ -470,34 +492,36 @@ def _clause(message: str) -> str:
     return (message if name else message[:1].lower() + message[1:]).rstrip(".")
 
 
-def _real(recording: Recording, node: Node, tensor: str, at: Sequence[Place]) -> NodeExplanation:
+def _explain_real_node(recording: Recording, node: Node, tensor: str, at: Sequence[Place]) -> NodeExplanation:
     """Compare a node on floats or plain integers with its replay."""
     if not has_kernel(node.op, node.domain):
         return _bare(node, tensor, ExplainStatus.NO_KERNEL, f"no kernel is known for {node.op}")
-    stated, *others = roundings(node)
-    found = judge_float(recording, stated, tensor, at)
-    used = stated
-    for other in () if found.within else others:
-        judged = judge_float(recording, other, tensor, at)
-        if judged.within:
-            found, used = judged, other
+    stated, *alternative_nodes = roundings(node)
+    finding = judge_float(recording, stated, tensor, at)
+    assumed_node = stated
+    for alternative in () if finding.within else alternative_nodes:
+        alternative_finding = judge_float(recording, alternative, tensor, at)
+        if alternative_finding.within:
+            finding, assumed_node = alternative_finding, alternative
             break
     if (
-        not found.within
-        and found.likely is None
+        not finding.within
+        and finding.likely is None
         and operators.plain(node).rescales
         and _bare_codes(recording, tensor, at[0])
     ):
-        said = f"the recording does not say how its output {tensor!r} is quantized"
-        return _bare(node, tensor, ExplainStatus.NO_KERNEL, said)
-    mistaken = None if found.within else _no_codes(recording, node, tensor, at[0])
-    far = not found.within and (found.band.ratio or 0.0) > OUTLIER_ERROR_RATIO
-    further = further_cause(recording, node, tensor, at) if far and found.likely is None else None
-    reason = "; ".join(filter(None, (found.reason, further, mistaken))) or None
-    answer = _bare(node, tensor, ExplainStatus.IN_BAND if found.within else ExplainStatus.UNEXPLAINED, reason)
-    assumed = [rounding_assumed(used, node), assumption(recording, tensor, found.band)] if found.within else []
+        reason_text = f"the recording does not say how its output {tensor!r} is quantized"
+        return _bare(node, tensor, ExplainStatus.NO_KERNEL, reason_text)
+    mistaken = None if finding.within else _no_codes(recording, node, tensor, at[0])
+    is_far_off = not finding.within and (finding.band.ratio or 0.0) > OUTLIER_ERROR_RATIO
+    further_reason = further_cause(recording, node, tensor, at) if is_far_off and finding.likely is None else None
+    reason = "; ".join(filter(None, (finding.reason, further_reason, mistaken))) or None
+    answer = _bare(node, tensor, ExplainStatus.IN_BAND if finding.within else ExplainStatus.UNEXPLAINED, reason)
+    assumed = (
+        [rounding_assumed(assumed_node, node), assumption(recording, tensor, finding.band)] if finding.within else []
+    )
     clause = "; ".join(filter(None, assumed)) or None
-    return replace(answer, band=found.band, match=found.match, elements=found.elements, assumed=clause)
+    return replace(answer, band=finding.band, match=finding.match, elements=finding.elements, assumed=clause)
 
 
 def _bare_codes(recording: Recording, tensor: str, place: Place) -> bool:
@@ -517,13 +541,15 @@ def _no_codes(recording: Recording, node: Node, tensor: str, place: Place) -> st
     return None
 
 
-def _moved(recording: Recording, node: Node, tensor: str, why: str, at: Sequence[Place]) -> NodeExplanation:
+def _explain_moved_codes(
+    recording: Recording, node: Node, tensor: str, why: str, at: Sequence[Place]
+) -> NodeExplanation:
     """Compare a node that only moves codes with a kernel that leaves them unchanged."""
     quants = [recording.graph.tensors[name].quant for name in node.inputs if name]
-    same = [quant for quant in quants if quant is not None and quant == recording.graph.tensors[tensor].quant]
+    equal_quants = [quant for quant in quants if quant is not None and quant == recording.graph.tensors[tensor].quant]
     row = operators.plain(node)  # other codes (int32, 8-bit floats, blocks) leave Q and DQ no choice
-    defined = same or (row.converts_codes and not_in_codes(node, recording.graph) is None)
-    if not has_kernel(node.op, node.domain) or row.rescales or not defined:
+    is_defined = equal_quants or (row.converts_codes and not_in_codes(node, recording.graph) is None)
+    if not has_kernel(node.op, node.domain) or row.rescales or not is_defined:
         return _bare(node, tensor, ExplainStatus.NO_KERNEL, _clause(why))
     equal = total = 0
     for place in at:
@@ -531,18 +557,22 @@ def _moved(recording: Recording, node: Node, tensor: str, why: str, at: Sequence
         completed = with_recorded_scale(node, values, recording.graph.tensors)
         with recorded_limits(recording, place):
             replayed = run_node(*completed, recording.graph.opset)[tensor]
-        ours = recording.load(tensor, *place)
-        if ours.shape != replayed.shape:
-            raise KernelError(f"The replay has shape {replayed.shape}, but the recorded tensor has {ours.shape}.")
-        equal += int(np.count_nonzero(ours == replayed))
-        total += ours.size
+        recorded_values = recording.load(tensor, *place)
+        if recorded_values.shape != replayed.shape:
+            raise KernelError(
+                f"The replay has shape {replayed.shape}, but the recorded tensor has {recorded_values.shape}."
+            )
+        equal += int(np.count_nonzero(recorded_values == replayed))
+        total += recorded_values.size
     status = ExplainStatus.EXPLAINED if equal == total else ExplainStatus.UNEXPLAINED
-    left = None if equal == total else f"{total - equal} of {total} elements differ from a replay of {node.op}"
-    answer = _bare(node, tensor, status, left)
+    difference_text = (
+        None if equal == total else f"{total - equal} of {total} elements differ from a replay of {node.op}"
+    )
+    answer = _bare(node, tensor, status, difference_text)
     return replace(
         answer,
-        kind=_MOVES if same else "defined",
-        words="codes copied unchanged" if same else "as the operator is defined",
+        kind=_MOVES if equal_quants else "defined",
+        words="codes copied unchanged" if equal_quants else "as the operator is defined",
         match=equal / max(total, 1),
         elements=total,
         tried=1,
@@ -552,12 +582,12 @@ def _moved(recording: Recording, node: Node, tensor: str, why: str, at: Sequence
 def _answer(finding: SearchResult, pooled: Pooled, measured: KnownRuntime) -> NodeExplanation:
     """Return the answer for a search result, taking the node's siblings into account."""
     node, tensor = finding.source.node, finding.source.tensor
-    explained = bool(finding.matching)
+    is_explained = bool(finding.matching)
     answer = NodeExplanation(
         node=node.name,
         op=node.op,
         tensor=tensor,
-        status=ExplainStatus.EXPLAINED if explained else ExplainStatus.UNEXPLAINED,
+        status=ExplainStatus.EXPLAINED if is_explained else ExplainStatus.UNEXPLAINED,
         reason=pooled.reason,
         kind=finding.kind,
         dtypes=_types(finding.dtypes),
@@ -568,66 +598,71 @@ def _answer(finding: SearchResult, pooled: Pooled, measured: KnownRuntime) -> No
         witnesses=finding.witnesses,
         witness_elements=finding.witness_elements,
         tried=finding.tried,
-        recorded=_recorded(finding),
+        recorded=_recorded_of(finding),
         assumed=finding.inside,
         runner_up=None
         if finding.runner_up is None
         else RunnerUp(variant=str(finding.runner_up), match=finding.runner_up_match),
     )
-    members = pooled.variants if explained else tuple(v for v in (finding.best,) if v is not None)
+    members = pooled.variants if is_explained else tuple(v for v in (finding.best,) if v is not None)
     if not members:
         return answer
-    known = measured.variants(finding.kind, finding.dtypes, finding.branch)
-    members = tuple(sorted(members, key=lambda variant: variant not in known))  # a stable sort: measured variants first
+    known_variants = measured.variants(finding.kind, finding.dtypes, finding.branch)
+    members = tuple(
+        sorted(members, key=lambda variant: variant not in known_variants)
+    )  # a stable sort: measured variants first
     names = tuple(map(str, pooled.members))
     answer = replace(answer, variants=tuple(map(str, members)), members=names, words=describe(members[0]))
-    if not explained:
-        expected = pooled.usual or finding.plain or members[0]
-        left = residual_of(finding, expected)
-        left = left if left is None or pooled.fits is not None else with_further_cause(left, finding)
-        given = (finding.source.void, pooled.doubt, None if finding.unknown else _SPARED)
-        reasons = [reason for reason in given if reason]
-        if left is not None:
-            answer = _held_against(answer, left, finding)
+    if not is_explained:
+        expected_variant = pooled.usual or finding.plain or members[0]
+        residual = residual_of(finding, expected_variant)
+        residual = residual if residual is None or pooled.fits is not None else with_further_cause(residual, finding)
+        stated_reasons = (finding.source.void, pooled.doubt, None if finding.unknown else _SPARED)
+        reasons = [reason for reason in stated_reasons if reason]
+        if residual is not None:
+            answer = _with_residual_variant(answer, residual, finding)
             if pooled.fits is not None:  # a variant that reproduces every element is the likeliest
-                left = replace(left, likely=f"{describe(pooled.fits)} (reproduces every element)")
+                residual = replace(residual, likely=f"{describe(pooled.fits)} (reproduces every element)")
         else:
-            wrong = finding.elements - round((finding.match or 0.0) * finding.elements)
-            reasons.insert(0, f"{wrong} of {finding.elements} elements differ from a replay of {node.op}")
-        return replace(answer, residual=left, reason="; ".join(reasons) or None)
+            mismatch_count = finding.elements - round((finding.match or 0.0) * finding.elements)
+            reasons.insert(0, f"{mismatch_count} of {finding.elements} elements differ from a replay of {node.op}")
+        return replace(answer, residual=residual, reason="; ".join(reasons) or None)
     if finding.runner_up is None and finding.tried > 1 and len(pooled.members) == finding.tried:
         return replace(answer, words=_ANY, reason="; ".join(filter(None, (_OPEN, answer.reason))))
-    named = _presets(pooled.members, finding.kind, finding.dtypes, finding.branch)
-    by_name = {match.name: match for match in named}
+    matching_presets = _presets(pooled.members, finding.kind, finding.dtypes, finding.branch)
+    by_name = {match.name: match for match in matching_presets}
     return replace(answer, presets=tuple(by_name[name] for name in measured.ordered(by_name)))
 
 
-def _held_against(answer: NodeExplanation, left: Residual, finding: SearchResult) -> NodeExplanation:
+def _with_residual_variant(answer: NodeExplanation, residual: Residual, finding: SearchResult) -> NodeExplanation:
     """Show the variant by which wrong elements were counted, with the best variant as runner-up if it differs."""
-    match = 1 - left.wrong / left.total
-    answer = replace(answer, variants=(left.against,), words=describe(parse_variant(left.against)), match=match)
-    if finding.match is None or finding.match <= match or str(finding.best) == left.against:
+    match = 1 - residual.wrong / residual.total
+    answer = replace(answer, variants=(residual.against,), words=describe(parse_variant(residual.against)), match=match)
+    if finding.match is None or finding.match <= match or str(finding.best) == residual.against:
         return answer
     return replace(answer, runner_up=RunnerUp(variant=str(finding.best), match=finding.match))
 
 
-def _recorded(finding: SearchResult) -> Recorded | None:
+def _recorded_of(finding: SearchResult) -> Recorded | None:
     if finding.given is None:
         return None
-    fits = any(variant.multiplier.number == GIVEN for variant in finding.matching)
-    return Recorded(reproduces=fits, ratio=finding.given)
+    reproduces = any(variant.multiplier.number == GIVEN for variant in finding.matching)
+    return Recorded(reproduces=reproduces, ratio=finding.given)
 
 
-def _with_recorded(answer: NodeExplanation) -> NodeExplanation:
+def _with_recorded_multiplier(answer: NodeExplanation) -> NodeExplanation:
     """Note if recorded integers do not reproduce a node, or if the recorded scales give a different quotient."""
-    known = answer.recorded
-    if known is None:
+    multiplier = answer.recorded
+    if multiplier is None:
         return answer
-    far = f"their product is {known.ratio:.6g} times the quotient of the recorded scales"
-    said = "" if known.reproduces else "no step program with the recorded multiplier and shift reproduces the codes"
-    if abs(known.ratio - 1) > RECORDED_MULTIPLIER_MAX_REL_DIFFERENCE:
-        said = f"{said or 'the recorded multiplier and shift reproduce the codes, but the scales do not'}; {far}"
-    return replace(answer, reason="; ".join(filter(None, (answer.reason, said))) or None)
+    quotient_clause = f"their product is {multiplier.ratio:.6g} times the quotient of the recorded scales"
+    clause = (
+        "" if multiplier.reproduces else "no step program with the recorded multiplier and shift reproduces the codes"
+    )
+    if abs(multiplier.ratio - 1) > RECORDED_MULTIPLIER_MAX_REL_DIFFERENCE:
+        clause = clause or "the recorded multiplier and shift reproduce the codes, but the scales do not"
+        clause = f"{clause}; {quotient_clause}"
+    return replace(answer, reason="; ".join(filter(None, (answer.reason, clause))) or None)
 
 
 def _types(dtypes: tuple[str, ...]) -> str:
@@ -636,7 +671,7 @@ def _types(dtypes: tuple[str, ...]) -> str:
 
 @lru_cache(maxsize=64)  # sibling nodes usually have the same variants
 def _presets(members: tuple[Variant, ...], kind: str, dtypes: tuple[str, ...], branch: str) -> tuple[PresetMatch, ...]:
-    named = dict.fromkeys(name for variant in members for name in names_of(variant, kind, dtypes, branch))
+    preset_names = dict.fromkeys(name for variant in members for name in names_of(variant, kind, dtypes, branch))
     return tuple(
-        PresetMatch(name=name, provenance=preset(name).known(kind), detail=preset(name).about) for name in named
+        PresetMatch(name=name, provenance=preset(name).known(kind), detail=preset(name).about) for name in preset_names
     )

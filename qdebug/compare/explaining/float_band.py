@@ -113,7 +113,7 @@ class FloatReplay:
     @property
     def error(self) -> float:
         """Norm of the difference where both are finite, infinite if only one of them is."""
-        if np.any(_finite(self.recorded) != _finite(self.replayed)):
+        if np.any(_is_finite(self.recorded) != _is_finite(self.replayed)):
             return np.inf
         return finite_norm(_difference(self.recorded, self.replayed))
 
@@ -153,40 +153,40 @@ def judge_float(recording: Recording, node: Node, tensor: str, at: Sequence[Plac
     case = _Case(recording, node, tensor, at)
     single, equal, total, odd = _Run(), 0, 0, 0
     for place in at:
-        ours, replayed, allowed = case.compare(place)
-        equal += int(np.count_nonzero((ours == replayed) | (_missing(ours) & _missing(replayed))))
-        total += ours.size
-        odd += int(np.count_nonzero(_finite(ours) != _finite(replayed)))
-        single.add(_difference(ours, replayed), 0.0 if _rounds_nothing(node) else allowed)
+        recorded_values, replayed, allowed = case.compare(place)
+        equal += int(np.count_nonzero((recorded_values == replayed) | (_is_nan(recorded_values) & _is_nan(replayed))))
+        total += recorded_values.size
+        odd += int(np.count_nonzero(_is_finite(recorded_values) != _is_finite(replayed)))
+        single.add(_difference(recorded_values, replayed), 0.0 if _rounds_nothing(node) else allowed)
     match = equal / total if total else 1.0
     if equal == total:
         band = Band(precision="exact", ratio=0.0, exact=True)
         return FloatFinding(band=band, within=True, match=1.0, elements=total, reason=case.out_of_range())
     spread = case.spread(at[0])
     band = Band(precision=case.result, ratio=single.ratio, spread=spread)
-    found = FloatFinding(band=band, within=False, match=match, elements=total)
+    finding = FloatFinding(band=band, within=False, match=match, elements=total)
     if odd:
         are = "is" if odd == 1 else "are"
-        said = f"{odd} of {total} elements {are} NaN or infinite in the recording or the replay, not in both"
+        symptom = f"{odd} of {total} elements {are} NaN or infinite in the recording or the replay, not in both"
         likely = mistake_of(recording, node, tensor, at)
-        reason = f"{said}: {next(filter(None, map(case.odd, at)))}{_likely(likely)}"
-        return replace(found, reason=reason, likely=likely)
+        reason = f"{symptom}: {next(filter(None, map(case.odd, at)))}{_likely(likely)}"
+        return replace(finding, reason=reason, likely=likely)
     if single.ratio <= 1:
-        return replace(found, within=True, reason=case.out_of_range())
+        return replace(finding, within=True, reason=case.out_of_range())
     on_codes = case.on_codes(at)
     if on_codes is not None and on_codes <= 1:
-        return replace(found, band=Band(precision=_ON_CODES, ratio=on_codes, spread=spread), within=True)
+        return replace(finding, band=Band(precision=_ON_CODES, ratio=on_codes, spread=spread), within=True)
     for precision, ratio in () if on_codes is not None else case.coarser(at):
         if ratio <= 1:
-            return replace(found, band=Band(precision=precision, ratio=ratio, spread=spread), within=True)
+            return replace(finding, band=Band(precision=precision, ratio=ratio, spread=spread), within=True)
     likely = mistake_of(recording, node, tensor, at)
-    found, cause = replace(found, likely=likely), _likely(likely)
+    finding, cause = replace(finding, likely=likely), _likely(likely)
     if _rounds_nothing(node) or not single.allowed:
         nothing = f"{node.op} does not round" if _rounds_nothing(node) else "its sums are exact"
-        said = f"{total - equal} of {total} elements differ{case.where(at)}; {nothing}"
-        return replace(found, reason=said + cause)
-    said = f"its error is {single.ratio:.3g} times the rounding bound{case.where(at)}"
-    return replace(found, reason=said + cause)
+        symptom = f"{total - equal} of {total} elements differ{case.where(at)}; {nothing}"
+        return replace(finding, reason=symptom + cause)
+    symptom = f"its error is {single.ratio:.3g} times the rounding bound{case.where(at)}"
+    return replace(finding, reason=symptom + cause)
 
 
 def _likely(mistake: str | None) -> str:
@@ -239,14 +239,14 @@ def assumption(recording: Recording, tensor: str, band: Band) -> str | None:
         node = recording.graph.producer(tensor)
         weights = "weights and " if node is not None and operators.of(node.op).product else ""
         return f"{weights}results rounded to codes of an unrecorded scale"
-    number, _, what = band.precision.partition(" ")
+    number, _, rounded_part = band.precision.partition(" ")
     name = _SHORT.get(number)
     if name is None:
         return None
-    if what == "accumulator":
+    if rounded_part == "accumulator":
         return f"sums held in {name}"
-    if what != _OUTPUT:
-        return f"{what} rounded to {name}"
+    if rounded_part != _OUTPUT:
+        return f"{rounded_part} rounded to {name}"
     dtype = recording.graph.tensors[tensor].dtype
     return None if dtype == name else f"results rounded to {name}"
 
@@ -266,15 +266,17 @@ def replay_float(recording: Recording, node: Node, tensor: str, place: Place, pr
         RecordingError: A value cannot be read.
     """
     case = _Case(recording, node, tensor, [place])
-    number, _, what = precision.partition(" ")
+    number, _, rounded_part = precision.partition(" ")
     if precision == _ON_CODES and (grid := case.grid([place])) is not None:
-        ours, replayed, allowed, _ = case.beside_codes(place, grid)
-        return FloatReplay(recorded=ours, replayed=replayed, allowed=allowed)
-    number = "" if what == _OUTPUT else number
-    narrow = _ACCUMULATORS.get(number) if what == "accumulator" else None
-    ours, replayed, allowed = case.compare(place, cast=_INPUTS.get(number), bias=what != "inputs", narrow=narrow)
+        recorded_values, replayed, allowed, _ = case.beside_codes(place, grid)
+        return FloatReplay(recorded=recorded_values, replayed=replayed, allowed=allowed)
+    number = "" if rounded_part == _OUTPUT else number
+    narrow = _ACCUMULATORS.get(number) if rounded_part == "accumulator" else None
+    recorded_values, replayed, allowed = case.compare(
+        place, cast=_INPUTS.get(number), bias=rounded_part != "inputs", narrow=narrow
+    )
     allowed = 0.0 if _rounds_nothing(node) else allowed
-    return FloatReplay(recorded=ours, replayed=replayed, allowed=allowed, outside=case.out_of_range())
+    return FloatReplay(recorded=recorded_values, replayed=replayed, allowed=allowed, outside=case.out_of_range())
 
 
 def _rounds_nothing(node: Node) -> bool:
@@ -283,26 +285,26 @@ def _rounds_nothing(node: Node) -> bool:
     return (row.rounds_nothing and not row.converts_codes) or row.casts
 
 
-def _missing(values: np.ndarray) -> np.ndarray:
-    return np.asarray(np.isnan(_wide(values)))
+def _is_nan(values: np.ndarray) -> np.ndarray:
+    return np.asarray(np.isnan(_in_common_format(values)))
 
 
-def _finite(values: np.ndarray) -> np.ndarray:
-    return np.asarray(np.isfinite(_wide(values)))
+def _is_finite(values: np.ndarray) -> np.ndarray:
+    return np.asarray(np.isfinite(_in_common_format(values)))
 
 
-def _said(value: float) -> str:
+def _number_text(value: float) -> str:
     return "NaN" if np.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
-def _wide(values: np.ndarray) -> np.ndarray:
+def _in_common_format(values: np.ndarray) -> np.ndarray:
     """Return values in a format that all numpy functions support. Few support 8-bit and 16-bit floats."""
     return values if values.dtype.kind in "fiub" else values.astype(np.float64)
 
 
-def _difference(ours: np.ndarray, replayed: np.ndarray) -> np.ndarray:
+def _difference(recorded_values: np.ndarray, replayed: np.ndarray) -> np.ndarray:
     with np.errstate(invalid="ignore"):
-        return np.nan_to_num(ours.astype(np.float64) - replayed.astype(np.float64), nan=0.0)
+        return np.nan_to_num(recorded_values.astype(np.float64) - replayed.astype(np.float64), nan=0.0)
 
 
 class _Case:
@@ -345,40 +347,52 @@ class _Case:
         if is_free_scale(self._form, self._tensor, values, recorded):
             replayed = recorded
         quant = self._recording.graph.tensors[self._tensor].quant
-        ours = dequantize(recorded, quant)
-        if ours.shape != replayed.shape:
-            raise KernelError(f"the replay has shape {replayed.shape}, but the recorded tensor has {ours.shape}")
-        if ours.dtype.kind not in "fV" or replayed.dtype.kind not in "fV":
-            return ours, replayed, 0.0
+        recorded_values = dequantize(recorded, quant)
+        if recorded_values.shape != replayed.shape:
+            raise KernelError(
+                f"the replay has shape {replayed.shape}, but the recorded tensor has {recorded_values.shape}"
+            )
+        if recorded_values.dtype.kind not in "fV" or replayed.dtype.kind not in "fV":
+            return recorded_values, replayed, 0.0
         if narrow is not None:
-            return ours, replayed, narrow_sums_error(self._form, values, replayed, self._opset, narrow) or 0.0
+            return (
+                recorded_values,
+                replayed,
+                narrow_sums_error(self._form, values, replayed, self._opset, narrow) or 0.0,
+            )
         replayed = self._in_format(recorded, replayed, values, place)
         if _rounds_nothing(self._node) and replayed.dtype == np.float64 and recorded.dtype.kind == "f":
             with np.errstate(over="ignore"):
                 single = np.array_equal(recorded, recorded.astype(np.float32), equal_nan=True)
-            kept = np.float32 if single else recorded.dtype  # a float64 constant may be kept in float32
-            replayed = replayed.astype(kept).astype(ours.dtype)
-        short = SINGLE if self._short is None else self._short
-        own = unit_roundoff(ours.dtype) if self._short is None else short.unit
-        coarse = own > FLOAT32_UNIT_ROUNDOFF
+            storage_dtype = np.float32 if single else recorded.dtype  # a float64 constant may be kept in float32
+            replayed = replayed.astype(storage_dtype).astype(recorded_values.dtype)
+        number_format = SINGLE if self._short is None else self._short
+        format_unit = unit_roundoff(recorded_values.dtype) if self._short is None else number_format.unit
+        is_coarse = format_unit > FLOAT32_UNIT_ROUNDOFF
         # The step of a format is constant below its normal numbers.
-        steps = np.hypot(own * finite_norm(ours), short.subnormal / 2 * np.sqrt(ours.size)) if coarse else 0.0
+        steps = (
+            np.hypot(
+                format_unit * finite_norm(recorded_values), number_format.subnormal / 2 * np.sqrt(recorded_values.size)
+            )
+            if is_coarse
+            else 0.0
+        )
         if operators.of(self._form.op).product:  # products may be summed in a higher precision than the result's
             sums = allowed_error(self._form, values, replayed, self._opset, FLOAT32_UNIT_ROUNDOFF)
-            return ours, replayed, float(np.hypot(sums, steps))
-        sums = allowed_error(self._form, values, replayed, self._opset, max(FLOAT32_UNIT_ROUNDOFF, own))
-        return ours, replayed, float(np.hypot(sums, steps))
+            return recorded_values, replayed, float(np.hypot(sums, steps))
+        sums = allowed_error(self._form, values, replayed, self._opset, max(FLOAT32_UNIT_ROUNDOFF, format_unit))
+        return recorded_values, replayed, float(np.hypot(sums, steps))
 
     def odd(self, place: Place) -> str | None:
         """Return a clause on the first element that is finite on one side only, and why, or None."""
-        ours, replayed, _ = self.compare(place)
-        alone = np.argwhere(_finite(ours) != _finite(replayed))
+        recorded_values, replayed, _ = self.compare(place)
+        alone = np.argwhere(_is_finite(recorded_values) != _is_finite(replayed))
         if not alone.size:
             return None
         index = tuple(int(at) for at in alone[0])
-        recorded, exact = float(ours[index]), float(replayed[index])
+        recorded, exact = float(recorded_values[index]), float(replayed[index])
         if np.isfinite(recorded):
-            return f"element {list(index)} is {recorded:.6g}, and the exact result is {_said(exact)}"
+            return f"element {list(index)} is {recorded:.6g}, and the exact result is {_number_text(exact)}"
         return Birth(
             node=self._node.name,
             op=self._node.op,
@@ -400,8 +414,8 @@ class _Case:
 
     def out_of_range(self) -> str | None:
         """Return a clause on how the range of the output's format clipped results, or None."""
-        found = list(self._outside.values())
-        return reduce(OutOfRange.with_more, found).sentence if found else None
+        exceedances = list(self._outside.values())
+        return reduce(OutOfRange.with_more, exceedances).sentence if exceedances else None
 
     def _in_format(
         self, recorded: np.ndarray, replayed: np.ndarray, values: Mapping[str, np.ndarray], place: Place
@@ -423,8 +437,12 @@ class _Case:
         recording, tensor = self._recording, self._tensor
         if recording.graph.tensors[tensor].quant is not None or lies_on_no_grid(recording.load(tensor, *at[0])):
             return None
-        found = None if self._short is not None else grid_of_codes(lambda: (recording.load(tensor, *p) for p in at))
-        return found if found is not None and not computes_with_codes(recording) and telling_values(recording) else None
+        code_grid = None if self._short is not None else grid_of_codes(lambda: (recording.load(tensor, *p) for p in at))
+        return (
+            code_grid
+            if code_grid is not None and not computes_with_codes(recording) and telling_values(recording)
+            else None
+        )
 
     def beside_codes(self, place: Place, grid: Grid) -> tuple[np.ndarray, np.ndarray, float, int]:
         """Compare the recorded values with the replay rounded to codes, ignoring what lies beyond the grid's range.
@@ -433,11 +451,11 @@ class _Case:
             The recorded values, the replay, the allowed norm of their difference, and how many elements are further off
                 than any rounding explains.
         """
-        ours, replayed, allowed = self.compare(place)
+        recorded_values, replayed, allowed = self.compare(place)
         values = inputs_of(self._recording, self._form, place)
-        noise, shown = weight_noise(self._form, values, self._opset), np.clip(replayed, grid.low, grid.high)
-        allowed = float(np.hypot(allowed, np.sqrt(allowed_squares(grid, ours.size, noise))))
-        return ours, shown, allowed, beyond_steps(grid, shown, ours, noise)
+        noise, clipped_replay = weight_noise(self._form, values, self._opset), np.clip(replayed, grid.low, grid.high)
+        allowed = float(np.hypot(allowed, np.sqrt(allowed_squares(grid, recorded_values.size, noise))))
+        return recorded_values, clipped_replay, allowed, beyond_steps(grid, clipped_replay, recorded_values, noise)
 
     def on_codes(self, at: Sequence[Place]) -> float | None:
         """Return the error divided by the error that rounding to codes allows, or None if there is no grid."""
@@ -446,10 +464,10 @@ class _Case:
             return None
         run = _Run()
         for place in at:
-            ours, shown, allowed, beyond = self.beside_codes(place, grid)
-            if beyond:
+            recorded_values, clipped_replay, allowed, unexplained_count = self.beside_codes(place, grid)
+            if unexplained_count:
                 return np.inf
-            run.add(_difference(ours, shown), allowed)
+            run.add(_difference(recorded_values, clipped_replay), allowed)
         return run.ratio
 
     def coarser(self, at: Sequence[Place]) -> Iterator[tuple[str, float]]:
@@ -468,15 +486,15 @@ class _Case:
         """Return whether the output has no more digits than sums in a short format can have. A bias may add some."""
         if len(self._form.inputs) > 2:
             return True
-        kept = (self._recording.load(self._tensor, *place) for place in at)
-        return all(fits(_wide(values), _NAMED[_SHORT[name]]) for values in kept)
+        outputs = (self._recording.load(self._tensor, *place) for place in at)
+        return all(fits(_in_common_format(values), _NAMED[_SHORT[name]]) for values in outputs)
 
     def rounding(self, place: Place) -> Iterator[str]:
         """Yield the formats to which the inputs may have been rounded, so that float32 sums account for the rest."""
         if not operators.of(self._form.op).product:
             return
-        ours, replayed, allowed = self.compare(place)
-        error = finite_norm(_difference(ours, replayed))
+        recorded_values, replayed, allowed = self.compare(place)
+        error = finite_norm(_difference(recorded_values, replayed))
         if not allowed < error < ROUNDED_FACTORS_MAX_ERROR_RATIO * allowed:
             return
         for title, cast in _INPUTS.items():
@@ -495,12 +513,12 @@ class _Case:
     ) -> float:
         run = _Run()
         for place in at:
-            ours, replayed, allowed = self.compare(place, cast=cast, bias=bias, narrow=narrow)
-            if not _everywhere(ours, replayed):
+            recorded_values, replayed, allowed = self.compare(place, cast=cast, bias=bias, narrow=narrow)
+            if not _is_error_everywhere(recorded_values, replayed):
                 self._lone = True
-            if narrow is not None and (self._lone or not _everywhere(*self.compare(place)[:2])):
+            if narrow is not None and (self._lone or not _is_error_everywhere(*self.compare(place)[:2])):
                 return np.inf
-            run.add(_difference(ours, replayed), allowed)
+            run.add(_difference(recorded_values, replayed), allowed)
         return run.ratio
 
     def spread(self, place: Place) -> float | None:
@@ -512,66 +530,82 @@ class _Case:
             plain = run_node(self._form, values, self._opset)[self._tensor]
         largest = 0.0
         for _ in range(SUM_ORDERS_TRIED):
-            turned = _reordered(self._form, arrays, rng)
-            if turned is None:
+            reordered_arrays = _reordered(self._form, arrays, rng)
+            if reordered_arrays is None:
                 return None
-            other = {**values, **dict(zip([n for n in self._form.inputs if n], turned, strict=True))}
+            reordered_inputs = {
+                **values,
+                **dict(zip([n for n in self._form.inputs if n], reordered_arrays, strict=True)),
+            }
             largest = max(
-                largest, finite_norm(_difference(run_node(self._form, other, self._opset)[self._tensor], plain))
+                largest,
+                finite_norm(_difference(run_node(self._form, reordered_inputs, self._opset)[self._tensor], plain)),
             )
         error = finite_norm(_difference(self.compare(place)[0], plain))
         return error / largest if largest else None
 
     def where(self, at: Sequence[Place]) -> str:
         """Return a clause on where the outliers of the error lie, or "" if they are scattered."""
-        ours, replayed, allowed = self.compare(at[0])
-        error = np.abs(_difference(ours, replayed))
-        if ours.ndim < 2 or not error.size:
+        recorded_values, replayed, allowed = self.compare(at[0])
+        error = np.abs(_difference(recorded_values, replayed))
+        if recorded_values.ndim < 2 or not error.size:
             return ""
-        wrong = error > max(OUTLIER_ERROR_RATIO * allowed / np.sqrt(error.size), 1e-300)
-        axes = ours.ndim - 1
+        is_outlier = error > max(OUTLIER_ERROR_RATIO * allowed / np.sqrt(error.size), 1e-300)
+        axes = recorded_values.ndim - 1
         vectors = operators.plain(self._form).sums is Sums.MATRIX
         last = vectors or keeps_channels_last(self._form)
         spatial = tuple(range(axes - 1) if last else range(1, axes))
         first = "row" if vectors and axes == 1 else "sample"
         layout = Layout(channel=axes - 1 if last else 0, spatial=spatial, first=first, vectors=vectors)
-        found, many = places(wrong, layout), int(np.count_nonzero(wrong))
-        if many == 1:
-            return f", only at {layout.element([int(each[0]) for each in np.nonzero(wrong)])}"
-        shown = found[: 2 if found and found[0].pattern == "block_tail" else 1]
-        said = "".join(f", {place.detail}" for place in shown) or _by_sign(wrong, replayed)
-        if np.unique(ours[wrong]).size == 1 and not chance(0.5, many):
-            said = said or f", {many} of {wrong.size} elements"
-            said += f", all {float(ours[wrong][0]):g} (possibly never written)"
-        return said
+        outlier_patterns, outlier_count = places(is_outlier, layout), int(np.count_nonzero(is_outlier))
+        if outlier_count == 1:
+            return f", only at {layout.element([int(each[0]) for each in np.nonzero(is_outlier)])}"
+        reported_patterns = outlier_patterns[
+            : 2 if outlier_patterns and outlier_patterns[0].pattern == "block_tail" else 1
+        ]
+        clause = "".join(f", {place.detail}" for place in reported_patterns) or _by_sign(is_outlier, replayed)
+        if np.unique(recorded_values[is_outlier]).size == 1 and not chance(0.5, outlier_count):
+            clause = clause or f", {outlier_count} of {is_outlier.size} elements"
+            clause += f", all {float(recorded_values[is_outlier][0]):g} (possibly never written)"
+        return clause
 
 
-def _by_sign(wrong: np.ndarray, right: np.ndarray) -> str:
+def _by_sign(is_outlier: np.ndarray, replayed: np.ndarray) -> str:
     """Return a clause saying that exactly the elements of one sign are wrong, or "" if that is not so."""
-    for sign, part in (("negative", right < 0), ("positive", right > 0)):
-        if np.array_equal(wrong, part) and not part.all() and not chance(0.5, int(np.count_nonzero(wrong))):
+    for sign, has_sign in (("negative", replayed < 0), ("positive", replayed > 0)):
+        if (
+            np.array_equal(is_outlier, has_sign)
+            and not has_sign.all()
+            and not chance(0.5, int(np.count_nonzero(is_outlier)))
+        ):
             return f", exactly the elements that should be {sign}"
     return ""
 
 
 def _format_of(recording: Recording, form: Node, tensor: str, at: Sequence[Place]) -> ShortFormat | None:
     """Return the short format of values, or the one they were rounded to before being stored as float32, or None."""
-    found = None
+    short_format = None
     for place in at:
-        read = (recording.load(name, *place) for name in form.inputs if name and recording.has(name, *place))
-        found = found or format_of(recording.load(tensor, *place), read=read)
-    if found is None or recording.graph.tensors[tensor].quant is not None:
+        input_arrays = (recording.load(name, *place) for name in form.inputs if name and recording.has(name, *place))
+        short_format = short_format or format_of(recording.load(tensor, *place), read=input_arrays)
+    if short_format is None or recording.graph.tensors[tensor].quant is not None:
         return None
-    kept = (recording.load(tensor, *place) for place in at)
-    return found if all(values.dtype.name == found.name or fits(values, found) for values in kept) else None
+    outputs = (recording.load(tensor, *place) for place in at)
+    return (
+        short_format
+        if all(values.dtype.name == short_format.name or fits(values, short_format) for values in outputs)
+        else None
+    )
 
 
-def _everywhere(ours: np.ndarray, replayed: np.ndarray) -> bool:
+def _is_error_everywhere(recorded_values: np.ndarray, replayed: np.ndarray) -> bool:
     """Return whether an error is spread over all elements, as rounding errors are, rather than a mistake in a few.
 
     Elements that are 0 on both sides, as after a Relu, do not count.
     """
-    error = _difference(ours, replayed)[(_wide(ours) != 0) | (_wide(replayed) != 0)]
+    error = _difference(recorded_values, replayed)[
+        (_in_common_format(recorded_values) != 0) | (_in_common_format(replayed) != 0)
+    ]
     return not error.size or bool(
         np.median(np.abs(error)) >= ROUNDING_MIN_MEDIAN_SHARE * finite_norm(error) / np.sqrt(error.size)
     )

@@ -65,13 +65,13 @@ def further_cause(recording: Recording, node: Node, tensor: str, places: Sequenc
     coded = recording.graph.tensors[tensor].quant is not None
     try:
         case = _Case(recording, node, tensor, places)
-        found = case.cause_of_codes() if coded else case.cause_of_numbers()
+        cause = case.cause_of_codes() if coded else case.cause_of_numbers()
     except NotRecordedError:  # the node ends a fused layer, whose inner tensors were not recorded
-        found = None
+        cause = None
     except (KernelError, UsageError):
         return None
-    if found is not None or not coded:
-        return found
+    if cause is not None or not coded:
+        return cause
     layers = recording if isinstance(recording, WithFused) else WithFused(recording)
     inside = mistake_inside(layers, node, tensor, places)
     return None if inside is None else f"{_LIKELY}{inside}"
@@ -87,8 +87,8 @@ def with_further_cause(left: Residual, finding: SearchResult) -> Residual:
     if left.reproduces or left.max_lsb <= 1 or left.pattern == "one_code":  # rounding alone explains errors of one code
         return left
     source = finding.source
-    said = further_cause(with_understood_graph(source.recording), source.node, source.tensor, source.places)
-    return left if said is None else replace(left, likely=said.removeprefix(_LIKELY), reproduces=_EVERY in said)
+    cause = further_cause(with_understood_graph(source.recording), source.node, source.tensor, source.places)
+    return left if cause is None else replace(left, likely=cause.removeprefix(_LIKELY), reproduces=_EVERY in cause)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -136,12 +136,12 @@ class _Case:
         beside = [name for name in node.inputs if name and name not in self._form.inputs]
         self._constants = {name: recording.load(name) for name in beside if recording.graph.is_constant(name)}
         first = self._sample(places[0])
-        right, operands = first.result.right, first.result.operands
-        terms = sum_terms(self._form, {name: each.shape for name, each in operands.items()}, right.shape)
-        sums = max(terms * right.size, sum(each.size for each in operands.values()))
+        right_result, operands = first.result.right, first.result.operands
+        terms = sum_terms(self._form, {name: each.shape for name, each in operands.items()}, right_result.shape)
+        sums = max(terms * right_result.size, sum(each.size for each in operands.values()))
         self._most = int(FURTHER_CAUSE_MAX_SUMS / sums)
-        least = CAUSE_MIN_DISTINCT_REALS if first.result.allowed else CAUSE_MIN_DISTINCT_VALUES
-        self._telling = np.unique(first.result.recorded).size >= least and (
+        min_distinct_values = CAUSE_MIN_DISTINCT_REALS if first.result.allowed else CAUSE_MIN_DISTINCT_VALUES
+        self._telling = np.unique(first.result.recorded).size >= min_distinct_values and (
             not self.coded or np.count_nonzero(first.wrong) >= CAUSE_MIN_DISTINCT_VALUES
         )
 
@@ -152,111 +152,135 @@ class _Case:
 
     def cause_of_codes(self) -> str | None:
         """Return what accounts for the codes, as a clause."""
-        found = self.mistake() or self.codes_of_a_line()
-        if found is None and (count := self.count()) is not None:
-            found = f"{count} ({self._claim()})"
-        return found or self.reading() or self.other_tensor()
+        cause = self.mistake() or self.codes_of_a_line()
+        if cause is None and (count := self.count()) is not None:
+            cause = f"{count} ({self._claim()})"
+        return cause or self.reading() or self.other_tensor()
 
     def cause_of_numbers(self) -> str | None:
         """Return what accounts for the real numbers or integers, as a clause."""
-        found = self.relation(relation_of) or self.count()
-        if found is not None or self._is_unwritten:
-            return found
+        cause = self.relation(relation_of) or self.count()
+        if cause is not None or self._is_unwritten:
+            return cause
         return self.reading() or self.other_tensor() or self.part() or self.relation(relation_by_index)
 
     @property
     def _is_unwritten(self) -> bool:
         """Whether all wrong elements hold one number, which says less about the cause than their position does."""
         first = self._sample(self._places[0])
-        wrong = first.result.recorded[first.wrong]
-        return wrong.size >= CAUSE_MIN_DISTINCT_VALUES and bool((wrong == wrong[0]).all())
+        wrong_values = first.result.recorded[first.wrong]
+        return wrong_values.size >= CAUSE_MIN_DISTINCT_VALUES and bool((wrong_values == wrong_values[0]).all())
 
     def _sample(self, place: Place) -> _Sample:
         if place not in self._samples:
             values = read_inputs(self._recording, self._form, place)
-            recorded = dequantize(self._recording.load(self._tensor, *place), self._quant)
+            recorded_values = dequantize(self._recording.load(self._tensor, *place), self._quant)
             with recorded_limits(self._recording, place), np.errstate(all="ignore"):
-                right = run_node(self._form, values, self._opset)[self._form.outputs[0]]
-            if right.shape != recorded.shape:
-                raise KernelError(f"The replay has shape {right.shape}, but the recorded tensor has {recorded.shape}.")
-            allowed = 0.0 if self.coded else rounding_of(self._form, values, right, recorded, self._opset)
-            slack = OUTLIER_ERROR_RATIO * allowed / math.sqrt(max(right.size, 1))
+                right_result = run_node(self._form, values, self._opset)[self._form.outputs[0]]
+            if right_result.shape != recorded_values.shape:
+                raise KernelError(
+                    f"The replay has shape {right_result.shape}, but the recorded tensor has {recorded_values.shape}."
+                )
+            allowed = 0.0 if self.coded else rounding_of(self._form, values, right_result, recorded_values, self._opset)
+            slack = OUTLIER_ERROR_RATIO * allowed / math.sqrt(max(right_result.size, 1))
             if self._quant is not None:
                 slack = float(np.max(self._quant.scale)) * (1 + LSB_SLACK)
-            exact, right = right, on_grid(right, self._quant)
-            off = np.abs(difference(recorded, right))
-            rounding = FLOAT32_UNIT_ROUNDOFF * finite_norm(right) if right.dtype.kind == "f" else 0.0
+            exact, right_result = right_result, on_grid(right_result, self._quant)
+            errors = np.abs(difference(recorded_values, right_result))
+            rounding = FLOAT32_UNIT_ROUNDOFF * finite_norm(right_result) if right_result.dtype.kind == "f" else 0.0
             result = Result(
-                right=right,
-                recorded=recorded,
+                right=right_result,
+                recorded=recorded_values,
                 allowed=max(allowed, rounding),
                 operands=values,
                 numbers={name: each for name, each in self._constants.items() if each.size == 1},
             )
-            wrong = ~(off <= slack)
+            is_wrong = ~(errors <= slack)
             self._samples[place] = _Sample(
-                result=result, exact=exact, allowed=allowed, slack=slack, wrong=wrong, few=_few_elements(wrong)
+                result=result,
+                exact=exact,
+                allowed=allowed,
+                slack=slack,
+                wrong=is_wrong,
+                few=_indices_to_check_first(is_wrong),
             )
         return self._samples[place]
 
     def relation(self, find: Callable[[Result], str | None]) -> str | None:
         """Return how the elements follow from the right ones in all samples, as a clause."""
-        found: str | None = None
+        common_relation: str | None = None
         for place in self._places:
             result = self._sample(place).result
             if not (np.isfinite(result.right).all() and np.isfinite(result.recorded).all()):
                 return None
-            said = find(result)
-            if said is None or found not in (None, said):
+            sample_relation = find(result)
+            if sample_relation is None or common_relation not in (None, sample_relation):
                 return None
-            found = said
-        return found
+            common_relation = sample_relation
+        return common_relation
 
     def count(self) -> str | None:
         """Return a clause saying that an operand counts several times, or in part, if that reproduces every element."""
         first = self._sample(self._places[0]).result
-        found = list(filter(None, (self._counts(name) for name in first.operands))) if self._telling else []
-        return found[0] if len(found) == 1 else None
+        clauses = list(filter(None, (self._operand_count(name) for name in first.operands))) if self._telling else []
+        return clauses[0] if len(clauses) == 1 else None
 
-    def _counts(self, name: str) -> str | None:
-        found: str | None = None
+    def _operand_count(self, name: str) -> str | None:
+        common_share: str | None = None
         for place in self._places:
             result = self._sample(place).result
             operand = result.operands[name]
             if operand.dtype.kind != "f":
                 return None
-            nothing = {**result.operands, name: np.zeros_like(operand)}
+            zeroed_operands = {**result.operands, name: np.zeros_like(operand)}
             with recorded_limits(self._recording, place), np.errstate(all="ignore"):
-                without = run_node(self._form, nothing, self._opset)[self._form.outputs[0]]
-            said = share_of(result, without) if self._quant is None else self._share_in_codes(place, without)
-            if said is None or found not in (None, said):
+                result_without_operand = run_node(self._form, zeroed_operands, self._opset)[self._form.outputs[0]]
+            sample_share = (
+                share_of(result, result_without_operand)
+                if self._quant is None
+                else self._share_in_codes(place, result_without_operand)
+            )
+            if sample_share is None or common_share not in (None, sample_share):
                 return None
-            found = said
-        return None if found is None else f"{name!r} counts {found} times"
+            common_share = sample_share
+        return None if common_share is None else f"{name!r} counts {common_share} times"
 
-    def _share_in_codes(self, place: Place, without: np.ndarray) -> str | None:
+    def _share_in_codes(self, place: Place, result_without_operand: np.ndarray) -> str | None:
         """Return how often an operand counts in codes that are linear in it, in two digits, or None if once."""
         sample = self._sample(place)
-        own, free = sample.exact - without, sample.result.recorded != sample.result.recorded.min()
-        power = float(np.vdot(own[free], own[free]))
+        operand_effect, is_above_minimum = (
+            sample.exact - result_without_operand,
+            sample.result.recorded != sample.result.recorded.min(),
+        )
+        power = float(np.vdot(operand_effect[is_above_minimum], operand_effect[is_above_minimum]))
         if not power:
             return None
-        share = float(np.vdot(own[free], (sample.result.recorded - without)[free])) / power
-        said = f"{share:.2g}"
-        made = on_grid((without + float(said) * own).astype(np.float32), self._quant)
-        return said if said not in ("0", "1") and self._are_equal(sample, made) else None
+        share = (
+            float(
+                np.vdot(
+                    operand_effect[is_above_minimum],
+                    (sample.result.recorded - result_without_operand)[is_above_minimum],
+                )
+            )
+            / power
+        )
+        share_text = f"{share:.2g}"
+        rescaled_codes = on_grid(
+            (result_without_operand + float(share_text) * operand_effect).astype(np.float32), self._quant
+        )
+        return share_text if share_text not in ("0", "1") and self._are_equal(sample, rescaled_codes) else None
 
-    def _are_equal(self, sample: _Sample, made: np.ndarray) -> bool:
+    def _are_equal(self, sample: _Sample, computed_codes: np.ndarray) -> bool:
         """Return whether codes equal the recorded ones, allowing one step in a few of them."""
-        off = np.abs(difference(sample.result.recorded, made))
-        equal = np.count_nonzero(off <= sample.slack * LSB_SLACK)
-        accepted = bool((off <= sample.slack).all()) and equal >= FURTHER_CAUSE_MIN_EQUAL_CODES * off.size
-        self._one_off |= accepted and bool(off.any())
+        errors = np.abs(difference(sample.result.recorded, computed_codes))
+        equal_count = np.count_nonzero(errors <= sample.slack * LSB_SLACK)
+        accepted = bool((errors <= sample.slack).all()) and equal_count >= FURTHER_CAUSE_MIN_EQUAL_CODES * errors.size
+        self._one_off |= accepted and bool(errors.any())
         return accepted
 
     def mistake(self) -> str | None:
         """Return which mistake of the operator reproduces every code, allowing one step if numbers are rounded."""
-        return self._said(mistakes(self._form, self._sample(self._places[0]).result.operands, self._opset))
+        return self._clause_of_fitting(mistakes(self._form, self._sample(self._places[0]).result.operands, self._opset))
 
     def codes_of_a_line(self) -> str | None:
         """Return the scale and zero point that all codes have in fact, or the factor by which they are off."""
@@ -280,34 +304,40 @@ class _Case:
 
     def reading(self) -> str | None:
         """Return how an operand is misread, if that reproduces every element of every sample."""
-        return self._said(readings(self._form, self._sample(self._places[0]).result.operands))
+        return self._clause_of_fitting(readings(self._form, self._sample(self._places[0]).result.operands))
 
     def other_tensor(self) -> str | None:
         """Return which recorded tensor is read in place of an operand, if that reproduces every element."""
-        return self._said(self._other_tensors(self._places[0]))
+        return self._clause_of_fitting(self._substituted_operands(self._places[0]))
 
-    def _other_tensors(self, place: Place) -> Iterator[Mistake]:
+    def _substituted_operands(self, place: Place) -> Iterator[Mistake]:
         recording, operands = self._recording, self._sample(place).result.operands
-        own = {*self._node.inputs, *downstream(recording.graph, [self._tensor])}
+        excluded_tensors = {*self._node.inputs, *downstream(recording.graph, [self._tensor])}
         for name, array in operands.items():
             if array.size < CAUSE_MIN_DISTINCT_VALUES or recording.graph.is_constant(name):
                 continue
-            alike = (
-                other
+            candidates = (
+                candidate
                 for node in reversed(recording.graph.nodes)
-                for other in node.outputs
-                if other and other not in own and recording.has(other, *place)
+                for candidate in node.outputs
+                if candidate and candidate not in excluded_tensors and recording.has(candidate, *place)
             )
-            fitting = (other for other in alike if shape_of(recording, other, *place) == array.shape)
-            for other in islice(fitting, _MOST_TENSORS):
-                values = dequantize(recording.load(other, *place), recording.graph.tensors[other].quant)
+            fitting_candidates = (
+                candidate for candidate in candidates if shape_of(recording, candidate, *place) == array.shape
+            )
+            for candidate in islice(fitting_candidates, _MOST_TENSORS):
+                values = dequantize(recording.load(candidate, *place), recording.graph.tensors[candidate].quant)
                 if values.dtype == array.dtype and not np.array_equal(values, array):
-                    said = f"{other!r} is read instead of {name!r}"
-                    yield Mistake(likely=said, node=self._form, values={name: values})
+                    clause = f"{candidate!r} is read instead of {name!r}"
+                    yield Mistake(likely=clause, node=self._form, values={name: values})
 
-    def _said(self, tried: Iterable[Mistake]) -> str | None:
-        found = self._that_give(tried, whole=True) if self._telling else []
-        return f"{_LIKELY}{', or '.join(found)} ({self._claim()})" if 0 < len(found) <= _MOST_SAID else None
+    def _clause_of_fitting(self, candidates: Iterable[Mistake]) -> str | None:
+        fitting_mistakes = self._fitting_mistakes(candidates, whole=True) if self._telling else []
+        return (
+            f"{_LIKELY}{', or '.join(fitting_mistakes)} ({self._claim()})"
+            if 0 < len(fitting_mistakes) <= _MOST_SAID
+            else None
+        )
 
     def _claim(self) -> str:
         return _ONE_OFF if self._one_off else _EVERY
@@ -317,74 +347,88 @@ class _Case:
         first = self._sample(self._places[0])
         if np.unique(first.result.recorded[first.wrong]).size < CAUSE_MIN_DISTINCT_VALUES or first.wrong.all():
             return None
-        own = mistakes(self._form, first.result.operands, self._opset)
-        found = self._that_give(chain(own, readings(self._form, first.result.operands)), whole=False)
-        if len(found) != 1:
+        operator_mistakes = mistakes(self._form, first.result.operands, self._opset)
+        fitting_mistakes = self._fitting_mistakes(
+            chain(operator_mistakes, readings(self._form, first.result.operands)), whole=False
+        )
+        if len(fitting_mistakes) != 1:
             return None
-        where = wrong_place(self._recording, self._node, self._tensor, self._places)
-        place = where or f"{np.count_nonzero(first.wrong)} of {first.wrong.size} elements"
-        return f"{_LIKELY}{found[0]} (reproduces all wrong elements, {place})"
+        place_clause = wrong_place(self._recording, self._node, self._tensor, self._places)
+        place = place_clause or f"{np.count_nonzero(first.wrong)} of {first.wrong.size} elements"
+        return f"{_LIKELY}{fitting_mistakes[0]} (reproduces all wrong elements, {place})"
 
-    def _that_give(self, tried: Iterable[Mistake], *, whole: bool) -> list[str]:
+    def _fitting_mistakes(self, candidates: Iterable[Mistake], *, whole: bool) -> list[str]:
         """Return the mistakes, in words, that reproduce all elements, or all wrong ones, of every sample."""
         fitting_mistakes: list[Mistake] = []
-        for mistake in islice(tried, self._most):
-            if self._gives(mistake, self._places[0], whole=whole) and not any(
-                _is_same(mistake, other) for other in fitting_mistakes
+        for mistake in islice(candidates, self._most):
+            if self._is_reproduced_by(mistake, self._places[0], whole=whole) and not any(
+                _is_same(mistake, equal_mistake) for equal_mistake in fitting_mistakes
             ):
                 fitting_mistakes.append(mistake)
-        found = [mistake.likely for mistake in fitting_mistakes]
-        for place in self._places[1:] if found else ():
+        clauses = [mistake.likely for mistake in fitting_mistakes]
+        for place in self._places[1:] if clauses else ():
             values = self._sample(place).result.operands
-            again = chain(
-                mistakes(self._form, values, self._opset), readings(self._form, values), self._other_tensors(place)
+            sample_candidates = chain(
+                mistakes(self._form, values, self._opset),
+                readings(self._form, values),
+                self._substituted_operands(place),
             )
-            fitting = {each.likely for each in again if each.likely in found and self._gives(each, place, whole=whole)}
-            found = [each for each in found if each in fitting]
-        return list(dict.fromkeys(found))
+            fitting_clauses = {
+                each.likely
+                for each in sample_candidates
+                if each.likely in clauses and self._is_reproduced_by(each, place, whole=whole)
+            }
+            clauses = [each for each in clauses if each in fitting_clauses]
+        return list(dict.fromkeys(clauses))
 
-    def _gives(self, mistake: Mistake, place: Place, *, whole: bool) -> bool:
+    def _is_reproduced_by(self, mistake: Mistake, place: Place, *, whole: bool) -> bool:
         if mistake.told:
             return False
         sample = self._sample(place)
         with recorded_limits(self._recording, place), np.errstate(all="ignore"):
-            made = made_by(mistake, sample.result.operands, self._opset, None if self.coded else sample.result.right)
-        if made is None or made.shape != sample.wrong.shape:
+            computed_values = made_by(
+                mistake, sample.result.operands, self._opset, None if self.coded else sample.result.right
+            )
+        if computed_values is None or computed_values.shape != sample.wrong.shape:
             return False
-        if whole and not self._are_few_right(sample, made):
+        if whole and not self._are_few_right(sample, computed_values):
             return False
         if self.coded:
-            return self._are_equal(sample, on_grid(made, self._quant))
-        off = np.abs(difference(sample.result.recorded, made))
+            return self._are_equal(sample, on_grid(computed_values, self._quant))
+        errors = np.abs(difference(sample.result.recorded, computed_values))
         if not whole:
-            return bool((off[sample.wrong] <= sample.slack).all())
-        return finite_norm(off) <= sample.allowed and bool(np.isfinite(off).all())
+            return bool((errors[sample.wrong] <= sample.slack).all())
+        return finite_norm(errors) <= sample.allowed and bool(np.isfinite(errors).all())
 
-    def _are_few_right(self, sample: _Sample, made: np.ndarray) -> bool:
+    def _are_few_right(self, sample: _Sample, computed_values: np.ndarray) -> bool:
         """Return whether a few elements match the recorded ones. If they do not, the full comparison can be skipped."""
-        few, recorded = (array.reshape(-1)[sample.few] for array in (made, sample.result.recorded))
+        computed_subset, recorded_subset = (
+            array.reshape(-1)[sample.few] for array in (computed_values, sample.result.recorded)
+        )
         if self._quant is not None:
             if self._quant.scale.size > 1:  # these elements alone do not tell their channels
                 return True
-            return bool((np.abs(difference(recorded, on_grid(few, self._quant))) <= sample.slack).all())
-        return norm(difference(recorded, few)) <= sample.allowed
+            return bool(
+                (np.abs(difference(recorded_subset, on_grid(computed_subset, self._quant))) <= sample.slack).all()
+            )
+        return norm(difference(recorded_subset, computed_subset)) <= sample.allowed
 
 
-def _is_same(one: Mistake, other: Mistake) -> bool:
+def _is_same(mistake: Mistake, candidate: Mistake) -> bool:
     """Return whether two mistakes compute the same result from the same values, although their wording differs."""
     return (
-        one.node == other.node
-        and one.after is other.after
-        and one.opset == other.opset
-        and one.values.keys() == other.values.keys()
-        and all(np.array_equal(array, other.values[name]) for name, array in one.values.items())
+        mistake.node == candidate.node
+        and mistake.after is candidate.after
+        and mistake.opset == candidate.opset
+        and mistake.values.keys() == candidate.values.keys()
+        and all(np.array_equal(array, candidate.values[name]) for name, array in mistake.values.items())
     )
 
 
-def _few_elements(wrong: np.ndarray) -> np.ndarray:
+def _indices_to_check_first(is_wrong: np.ndarray) -> np.ndarray:
     """Return indices of some wrong elements, and of some evenly spread ones."""
-    spread = np.arange(0, wrong.size, max(wrong.size // _FEW_ELEMENTS, 1))
-    return np.union1d(spread, np.flatnonzero(wrong)[:_FEW_ELEMENTS])
+    spread = np.arange(0, is_wrong.size, max(is_wrong.size // _FEW_ELEMENTS, 1))
+    return np.union1d(spread, np.flatnonzero(is_wrong)[:_FEW_ELEMENTS])
 
 
 _FEW_ELEMENTS = 1 << 12

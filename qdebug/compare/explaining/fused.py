@@ -80,10 +80,10 @@ class WithFused(View):
     def chain(self, tensor: str) -> Chain | None:
         """Return the nodes that compute an unrecorded tensor, or None if it was recorded or cannot be computed."""
         if tensor not in self._chains:
-            self._chains[tensor] = self._found(tensor)
+            self._chains[tensor] = self._find_chain(tensor)
         return self._chains[tensor]
 
-    def _found(self, tensor: str) -> Chain | None:
+    def _find_chain(self, tensor: str) -> Chain | None:
         graph, nodes = self.graph, dict[str, Node]()
         reads, handed_on = dict[str, None](), dict[str, str]()
         waiting = [tensor]
@@ -94,10 +94,10 @@ class WithFused(View):
             if self._is_recorded(name):
                 reads[name] = None
                 continue
-            before = None if self._rounded else self._before_codes(name)
-            if before is not None:
-                handed_on[name] = before
-                waiting.append(before)
+            unquantized = None if self._rounded else self._tensor_before_codes(name)
+            if unquantized is not None:
+                handed_on[name] = unquantized
+                waiting.append(unquantized)
                 continue
             node = graph.producer(name)
             if node is None or len(nodes) >= FUSED_MAX_NODES or not has_kernel(node.op, node.domain):
@@ -110,26 +110,26 @@ class WithFused(View):
         order = sorted(nodes.values(), key=lambda node: self._order[node.name])
         return Chain(nodes=tuple(order), reads=tuple(reads), handed_on=handed_on)
 
-    def _before_codes(self, tensor: str) -> str | None:
+    def _tensor_before_codes(self, tensor: str) -> str | None:
         """Return the tensor that was quantized inside a layer and then dequantized to a given tensor, or None.
 
         Codes are dequantized by an operator, or by a cast, a subtraction of the zero point and a multiplication by the
         scale.
         """
-        node, seen = self.graph.producer(tensor), list[str]()
+        node, passed_kinds = self.graph.producer(tensor), list[str]()
         while node is not None and not self._is_recorded(node.outputs[0]) and any(node.inputs[:1]):
             row = operators.plain(node)
             if _makes_codes(node):
-                return node.inputs[0] if seen and seen[-1] in ("cast", "dequantize") else None
-            constant = len(node.inputs) == 2 and self.graph.is_constant(node.inputs[1])
-            if row.dequantizes and not seen:
-                seen.append("dequantize")
+                return node.inputs[0] if passed_kinds and passed_kinds[-1] in ("cast", "dequantize") else None
+            has_constant = len(node.inputs) == 2 and self.graph.is_constant(node.inputs[1])
+            if row.dequantizes and not passed_kinds:
+                passed_kinds.append("dequantize")
             elif row.casts:
-                seen.append("cast")
-            elif constant and row.neutral == 1 and not seen:
-                seen.append("product")
-            elif constant and row.adds and seen == ["product"]:
-                seen.append("difference")
+                passed_kinds.append("cast")
+            elif has_constant and row.neutral == 1 and not passed_kinds:
+                passed_kinds.append("product")
+            elif has_constant and row.adds and passed_kinds == ["product"]:
+                passed_kinds.append("difference")
             else:
                 return None
             node = self.graph.producer(node.inputs[0])
@@ -165,7 +165,7 @@ class WithFused(View):
             return super().load(tensor, sample, step)
         key = tensor, sample, step
         if self._last is None or self._last[0] != key:
-            self._last = key, self._computed(chain, tensor, sample, step)
+            self._last = key, self._compute(chain, tensor, sample, step)
         return self._last[1]
 
     def rounding(self, node: Node, sample: int, step: int) -> float:
@@ -175,8 +175,12 @@ class WithFused(View):
             chain = self.chain(name) if name else None
             if chain is not None:
                 count += len(chain.nodes)
-                made = [each for inner in chain.nodes for each in inner.outputs if each and not self._is_recorded(each)]
-                values = [dequantize(self.load(each, sample, step), self.graph.tensors[each].quant) for each in made]
+                inner_tensors = [
+                    each for inner in chain.nodes for each in inner.outputs if each and not self._is_recorded(each)
+                ]
+                values = [
+                    dequantize(self.load(each, sample, step), self.graph.tensors[each].quant) for each in inner_tensors
+                ]
                 largest = max([largest, *(float(np.linalg.norm(each.astype(np.float64))) for each in values)])
         return count * FLOAT32_UNIT_ROUNDOFF * largest
 
@@ -184,21 +188,24 @@ class WithFused(View):
         """Return dtype, shape and hash of recorded values, or None for values that were not recorded."""
         return None if self.chain(tensor) is not None else self._recording.outline(tensor, sample, step)
 
-    def _computed(self, chain: Chain, tensor: str, sample: int, step: int) -> np.ndarray:
+    def _compute(self, chain: Chain, tensor: str, sample: int, step: int) -> np.ndarray:
         nodes = [self._reading(node, chain.handed_on) for node in chain.nodes]
-        wanted = chain.handed_on.get(tensor, tensor)
+        target = chain.handed_on.get(tensor, tensor)
 
-        def run(node: Node, made: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        def run(node: Node, computed_tensors: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
             names = dict.fromkeys(filter(None, node.inputs))
-            values = {name: made[name] if name in made else self._recording.load(name, sample, step) for name in names}
+            values = {
+                name: computed_tensors[name] if name in computed_tensors else self._recording.load(name, sample, step)
+                for name in names
+            }
             return self.run(node, values)
 
         with recorded_limits(self._recording, (sample, step)):
-            found = run_nodes(nodes, (wanted,), run).get(wanted)
-        if found is None:
+            result = run_nodes(nodes, (target,), run).get(target)
+        if result is None:
             raise NotRecordedError(f"Tensor {tensor!r} was not recorded, and no node gives it.")
-        found.flags.writeable = False
-        return found
+        result.flags.writeable = False
+        return result
 
     @staticmethod
     def _reading(node: Node, handed_on: Mapping[str, str]) -> Node:
@@ -219,23 +226,24 @@ class WithFused(View):
         if row.converts_codes or computes_on_codes(graph, node, self._arithmetic):
             return run_as_recorded(graph, node, values, self._arithmetic)
         out = graph.tensors.get(node.outputs[0])
-        coded = None if out is None else out.quant
+        output_quant = None if out is None else out.quant
         first = graph.tensors.get(next(iter(node.inputs), ""))
         # the node passes its input's codes on
-        chosen = coded is not None and first is not None and coded == first.quant
-        if coded is not None and not chosen:
+        passes_codes_on = output_quant is not None and first is not None and output_quant == first.quant
+        if output_quant is not None and not passes_codes_on:
             raise KernelError(f"Node {node.name!r} ({node.op}) returns codes, but its input is not quantized.")
-        stored = row.takes_codes or row.casts or chosen
-        quants = {name: None if stored else graph.tensors[name].quant for name in values}
-        wide = row.sums not in (None, Sums.OPERANDS) and any(quant is not None for quant in quants.values())
-        real = {name: dequantize(array, quants[name]) for name, array in values.items()}
-        if wide:
-            real = {
-                name: array.astype(np.float64) if array.dtype == np.float32 else array for name, array in real.items()
+        keeps_codes = row.takes_codes or row.casts or passes_codes_on
+        quants = {name: None if keeps_codes else graph.tensors[name].quant for name in values}
+        needs_float64 = row.sums not in (None, Sums.OPERANDS) and any(quant is not None for quant in quants.values())
+        real_inputs = {name: dequantize(array, quants[name]) for name, array in values.items()}
+        if needs_float64:
+            real_inputs = {
+                name: array.astype(np.float64) if array.dtype == np.float32 else array
+                for name, array in real_inputs.items()
             }
         form, opset = real_form(node, graph.opset)
-        made = run_node(form, {name: real[name] for name in form.inputs if name}, opset)
+        outputs = run_node(form, {name: real_inputs[name] for name in form.inputs if name}, opset)
         return {
-            name: array.astype(np.float32) if wide and array.dtype == np.float64 else array
-            for name, array in made.items()
+            name: array.astype(np.float32) if needs_float64 and array.dtype == np.float64 else array
+            for name, array in outputs.items()
         }

@@ -37,29 +37,31 @@ def mistake_of(recording: Recording, node: Node, tensor: str, places: Sequence[t
     form, opset = real_form(node, recording.graph.opset)
     if recording.graph.tensors[tensor].quant is not None or tensor not in form.outputs[:1] or not places:
         return None
-    wanted: dict[str, Mistake] | None = None  # key: the text of the mistake
+    candidates: dict[str, Mistake] | None = None  # key: the text of the mistake
     try:
         for place in places:
             values, recorded = read_inputs(recording, form, place), recording.load(tensor, *place)
-            if wanted is None and np.unique(recorded).size < CAUSE_MIN_DISTINCT_VALUES:
+            if candidates is None and np.unique(recorded).size < CAUSE_MIN_DISTINCT_VALUES:
                 return None
             with recorded_limits(recording, place), np.errstate(all="ignore"):
-                right = run_node(form, values, opset)[form.outputs[0]]
-                wanted = {
+                right_result = run_node(form, values, opset)[form.outputs[0]]
+                candidates = {
                     each.likely: each
-                    for each in chain(mistakes(form, values, opset), _of_scales(recording, form, values))
-                    if (wanted is None or each.likely in wanted)
-                    and _gives(each, values, recorded, opset, right if each.node is form else None)
+                    for each in chain(mistakes(form, values, opset), _mistakes_of_scales(recording, form, values))
+                    if (candidates is None or each.likely in candidates)
+                    and _gives(each, values, recorded, opset, right_result if each.node is form else None)
                 }
-            if not wanted:
+            if not candidates:
                 return None
     except (KernelError, NotRecordedError, UsageError):
         return None
-    fitting = list((wanted or {}).values())
+    fitting = list((candidates or {}).values())
     # Prefer mistakes that explain all elements.
-    found = [each for each in fitting if not each.told] or fitting
-    one = len(found) == 1 or (len({each.about for each in found}) == 1 and found[0].about)
-    return ", or ".join(each.likely for each in found) if one else None
+    fitting_mistakes = [each for each in fitting if not each.told] or fitting
+    is_unique = len(fitting_mistakes) == 1 or (
+        len({each.about for each in fitting_mistakes}) == 1 and fitting_mistakes[0].about
+    )
+    return ", or ".join(each.likely for each in fitting_mistakes) if is_unique else None
 
 
 def mistake_inside(layers: WithFused, node: Node, tensor: str, places: Sequence[tuple[int, int]]) -> str | None:
@@ -77,66 +79,78 @@ def mistake_inside(layers: WithFused, node: Node, tensor: str, places: Sequence[
     chains = [chain for name in node.inputs if name and (chain := layers.chain(name)) is not None]
     if len(chains) != 1 or chains[0].makes_codes or not places:
         return None
-    nodes, wanted = [*chains[0].nodes, node], None
+    nodes, common_clauses = [*chains[0].nodes, node], None
     try:
         for place in places:
-            found = set(_of_nodes(layers, nodes, tensor, place))
-            wanted = found if wanted is None else wanted & found
-            if len(wanted) == 0:
+            sample_clauses = set(_mistakes_of_nodes(layers, nodes, tensor, place))
+            common_clauses = sample_clauses if common_clauses is None else common_clauses & sample_clauses
+            if len(common_clauses) == 0:
                 return None
     except (KernelError, NotRecordedError, UsageError):
         return None
-    return f"{next(iter(wanted))} (reproduces every element)" if wanted is not None and len(wanted) == 1 else None
+    return (
+        f"{next(iter(common_clauses))} (reproduces every element)"
+        if common_clauses is not None and len(common_clauses) == 1
+        else None
+    )
 
 
-def _of_nodes(layers: WithFused, nodes: Sequence[Node], tensor: str, place: tuple[int, int]) -> Iterator[str]:
+def _mistakes_of_nodes(layers: WithFused, nodes: Sequence[Node], tensor: str, place: tuple[int, int]) -> Iterator[str]:
     """Yield the mistakes of each node in turn that reproduce the recorded output of the last node."""
     quant = layers.graph.tensors[tensor].quant
     recorded = dequantize(layers.load(tensor, *place), quant)
-    short = format_of(recorded, read=())
-    unit = FLOAT32_UNIT_ROUNDOFF if short is None else short.unit
-    known: dict[str, np.ndarray] = {}
+    short_format = format_of(recorded, read=())
+    unit = FLOAT32_UNIT_ROUNDOFF if short_format is None else short_format.unit
+    right_tensors: dict[str, np.ndarray] = {}
 
-    def give(node: Node, made: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+    def give(node: Node, computed_tensors: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         names = dict.fromkeys(filter(None, node.inputs))
-        return layers.run(node, {name: made[name] if name in made else layers.load(name, *place) for name in names})
+        return layers.run(
+            node,
+            {name: computed_tensors[name] if name in computed_tensors else layers.load(name, *place) for name in names},
+        )
 
     with recorded_limits(layers, place), np.errstate(all="ignore"):
         for node in nodes:
-            known.update(give(node, known))
-        right = dequantize(known[tensor], quant)
-        off = difference(recorded, right) if recorded.shape == right.shape else np.zeros(0)
-        if np.unique(recorded).size < CAUSE_MIN_DISTINCT_VALUES or not norm(off) > _FAR * norm(
+            right_tensors.update(give(node, right_tensors))
+        right_result = dequantize(right_tensors[tensor], quant)
+        errors = difference(recorded, right_result) if recorded.shape == right_result.shape else np.zeros(0)
+        if np.unique(recorded).size < CAUSE_MIN_DISTINCT_VALUES or not norm(errors) > _FAR * norm(
             recorded.astype(np.float64)
         ):
             return
         step = 0.0 if quant is None else float(np.max(quant.scale)) * (1 + LSB_SLACK)
-        if quant is not None and not np.count_nonzero(np.abs(off) > step) >= CAUSE_MIN_DISTINCT_VALUES:
+        if quant is not None and not np.count_nonzero(np.abs(errors) > step) >= CAUSE_MIN_DISTINCT_VALUES:
             return
-        allowed = 0.0 if quant is not None else layers.rounding(nodes[-1], *place) * unit / FLOAT32_UNIT_ROUNDOFF
+        allowed_norm = 0.0 if quant is not None else layers.rounding(nodes[-1], *place) * unit / FLOAT32_UNIT_ROUNDOFF
         for at, node in enumerate(nodes):
             form, opset = real_form(node, layers.graph.opset)
             names = dict.fromkeys(filter(None, form.inputs))
-            values = {name: known[name] if name in known else layers.load(name, *place) for name in names}
-            for each in chain(mistakes(form, values, opset), _of_scales(layers, form, values)):
-                if each.told:
+            values = {
+                name: right_tensors[name] if name in right_tensors else layers.load(name, *place) for name in names
+            }
+            for mistake in chain(mistakes(form, values, opset), _mistakes_of_scales(layers, form, values)):
+                if mistake.told:
                     continue
                 with suppress(KernelError, UsageError):
-                    made = run_node(each.node, {**values, **each.values}, each.opset or opset)
-                    results = {**known, node.outputs[0]: each.after(made[each.node.outputs[0]])}
+                    computed_tensors = run_node(mistake.node, {**values, **mistake.values}, mistake.opset or opset)
+                    results = {
+                        **right_tensors,
+                        node.outputs[0]: mistake.after(computed_tensors[mistake.node.outputs[0]]),
+                    }
                     for later in nodes[at + 1 :]:
                         results.update(give(later, results))
                     last = dequantize(results[tensor], quant)
-                    if last.shape == recorded.shape and _are_alike(difference(recorded, last), allowed, step):
-                        yield f"{each.likely} in {node.name!r} ({node.op}), inside the layer"
+                    if last.shape == recorded.shape and _are_alike(difference(recorded, last), allowed_norm, step):
+                        yield f"{mistake.likely} in {node.name!r} ({node.op}), inside the layer"
 
 
-def _are_alike(off: np.ndarray, allowed: float, step: float) -> bool:
+def _are_alike(errors: np.ndarray, allowed_norm: float, step: float) -> bool:
     """Return whether results are equal up to rounding: for codes, up to one step in a few of them."""
     if not step:
-        return norm(off) <= allowed
-    equal = np.count_nonzero(np.abs(off) <= step * LSB_SLACK)
-    return bool(np.all(np.abs(off) <= step) and equal >= FURTHER_CAUSE_MIN_EQUAL_CODES * off.size)
+        return norm(errors) <= allowed_norm
+    equal = np.count_nonzero(np.abs(errors) <= step * LSB_SLACK)
+    return bool(np.all(np.abs(errors) <= step) and equal >= FURTHER_CAUSE_MIN_EQUAL_CODES * errors.size)
 
 
 def read_inputs(recording: Recording, form: Node, place: tuple[int, int]) -> dict[str, np.ndarray]:
@@ -151,22 +165,22 @@ def read_inputs(recording: Recording, form: Node, place: tuple[int, int]) -> dic
         KernelError: An input cannot be computed.
         NotRecordedError: An input was not recorded.
     """
-    made: dict[str, np.ndarray] = {}
+    input_values: dict[str, np.ndarray] = {}
     for name in dict.fromkeys(filter(None, form.inputs)):
         maker = recording.graph.producer(name)
         if recording.has(name, *place) or maker is None or not _reads_constants(recording, maker):
-            made[name] = read(recording, place, form, name)
+            input_values[name] = read(recording, place, form, name)
         else:
-            held = {each: recording.load(each) for each in maker.inputs if each}
-            made[name] = run_node(maker, held, recording.graph.opset)[name]
-    return made
+            constants = {each: recording.load(each) for each in maker.inputs if each}
+            input_values[name] = run_node(maker, constants, recording.graph.opset)[name]
+    return input_values
 
 
 def _reads_constants(recording: Recording, node: Node) -> bool:
     return all(recording.graph.is_constant(each) and recording.has(each) for each in node.inputs if each)
 
 
-def _of_scales(recording: Recording, form: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+def _mistakes_of_scales(recording: Recording, form: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
     """Yield mistakes in dequantizing a weight: scales along a wrong axis, the first scale for all, no zero point."""
     graph = recording.graph
     for name in dict.fromkeys(filter(None, form.inputs)):
@@ -179,34 +193,38 @@ def _of_scales(recording: Recording, form: Node, values: Mapping[str, np.ndarray
         weight = values[name]
         if scale.ndim != 1 or scale.size < _TOLD_LEAST or not isinstance(axis, int) or np.unique(scale).size == 1:
             continue
-        bare = weight / _along(scale, axis, weight.ndim)
-        for other in range(weight.ndim):
-            if other != axis % weight.ndim and weight.shape[other] == scale.size:
-                said = f"the scales of {name!r} are applied along axis {other}, not {axis}"
-                yield Mistake(likely=said, node=form, values={name: bare * _along(scale, other, weight.ndim)})
-        yield from _of_lanes(form, name, np.rint(bare), _along(scale, axis, weight.ndim))
-        said = f"the first scale of {name!r} is used for all channels"
-        yield Mistake(likely=said, node=form, values={name: np.asarray(bare * scale[0])})
-        said = f"the scales of {name!r} are shifted by one channel"
-        yield Mistake(likely=said, node=form, values={name: bare * _along(np.roll(scale, 1), axis, weight.ndim)})
+        codes = weight / _shaped_along(scale, axis, weight.ndim)
+        for wrong_axis in range(weight.ndim):
+            if wrong_axis != axis % weight.ndim and weight.shape[wrong_axis] == scale.size:
+                clause = f"the scales of {name!r} are applied along axis {wrong_axis}, not {axis}"
+                yield Mistake(
+                    likely=clause, node=form, values={name: codes * _shaped_along(scale, wrong_axis, weight.ndim)}
+                )
+        yield from _mistakes_of_lanes(form, name, np.rint(codes), _shaped_along(scale, axis, weight.ndim))
+        clause = f"the first scale of {name!r} is used for all channels"
+        yield Mistake(likely=clause, node=form, values={name: np.asarray(codes * scale[0])})
+        clause = f"the scales of {name!r} are shifted by one channel"
+        yield Mistake(
+            likely=clause, node=form, values={name: codes * _shaped_along(np.roll(scale, 1), axis, weight.ndim)}
+        )
 
 
-def _of_lanes(form: Node, name: str, codes: np.ndarray, scale: np.ndarray) -> Iterator[Mistake]:
+def _mistakes_of_lanes(form: Node, name: str, codes: np.ndarray, scale: np.ndarray) -> Iterator[Mistake]:
     """Yield codes unpacked several at a time, with each negative code borrowing 1 from the next."""
     for axis, extent in enumerate(codes.shape):
         for lanes in (each for each in _LANES if extent % each == 0 and np.any(codes < 0)):
             parts = np.moveaxis(codes, axis, -1).reshape(-1, extent // lanes, lanes).copy()
             parts[..., 1:] -= parts[..., :-1] < 0
             borrowed = np.moveaxis(parts.reshape(np.moveaxis(codes, axis, -1).shape), -1, axis)
-            said = f"each negative code of {name!r} borrows 1 from the next along axis {axis}, in lanes of {lanes}"
-            yield Mistake(likely=said, node=form, values={name: (borrowed * scale).astype(np.float32)})
+            clause = f"each negative code of {name!r} borrows 1 from the next along axis {axis}, in lanes of {lanes}"
+            yield Mistake(likely=clause, node=form, values={name: (borrowed * scale).astype(np.float32)})
 
 
 _LANES = (2, 4, 8)
 """Number of codes unpacked at a time."""
 
 
-def _along(values: np.ndarray, axis: int, axes: int) -> np.ndarray:
+def _shaped_along(values: np.ndarray, axis: int, axes: int) -> np.ndarray:
     return values.reshape([-1 if at == axis % axes else 1 for at in range(axes)])
 
 
@@ -221,7 +239,7 @@ def _gives(
     values: Mapping[str, np.ndarray],
     recorded: np.ndarray,
     opset: Mapping[str, int],
-    right: np.ndarray | None,
+    right_output: np.ndarray | None,
 ) -> bool:
     """Return whether a node with a mistake reproduces the recorded output up to rounding.
 
@@ -230,18 +248,24 @@ def _gives(
         values: The node's inputs.
         recorded: The recorded output.
         opset: Version of each operator set.
-        right: The correct output, if the mistake only concerns how it is used, or None.
+        right_output: The correct output, if the mistake only concerns how it is used, or None.
     """
-    made = made_by(mistake, values, opset, right)
-    if made is None or made.shape != recorded.shape or (made.dtype.kind == "f") != (recorded.dtype.kind == "f"):
+    computed_output = made_by(mistake, values, opset, right_output)
+    if (
+        computed_output is None
+        or computed_output.shape != recorded.shape
+        or (computed_output.dtype.kind == "f") != (recorded.dtype.kind == "f")
+    ):
         return False
-    if mistake.told and min(made.shape[-2:], default=0) < _TOLD_LEAST:
+    if mistake.told and min(computed_output.shape[-2:], default=0) < _TOLD_LEAST:
         return False
-    part, kept = made[mistake.told], recorded[mistake.told]
-    if _is_exact(mistake.node, made):
-        return np.array_equal(part, kept, equal_nan=made.dtype.kind == "f")
-    read = {**values, **mistake.values}
-    return norm(difference(kept, part)) <= rounding_of(mistake.node, read, made, kept, opset)
+    covered_output, covered_recorded = computed_output[mistake.told], recorded[mistake.told]
+    if _is_exact(mistake.node, computed_output):
+        return np.array_equal(covered_output, covered_recorded, equal_nan=computed_output.dtype.kind == "f")
+    operands = {**values, **mistake.values}
+    return norm(difference(covered_recorded, covered_output)) <= rounding_of(
+        mistake.node, operands, computed_output, covered_recorded, opset
+    )
 
 
 def made_by(
@@ -255,12 +279,12 @@ def made_by(
         opset: Version of each operator set.
         right: The correct output, if the mistake only concerns how it is used, or None.
     """
-    known = None if mistake.values or mistake.opset is not None else right
+    right_output = None if mistake.values or mistake.opset is not None else right
     try:
-        if known is None:
-            made = run_node(mistake.node, {**values, **mistake.values}, mistake.opset or opset)
-            known = made[mistake.node.outputs[0]]
-        return mistake.after(known)
+        if right_output is None:
+            outputs = run_node(mistake.node, {**values, **mistake.values}, mistake.opset or opset)
+            right_output = outputs[mistake.node.outputs[0]]
+        return mistake.after(right_output)
     except (KernelError, UsageError):
         return None
 
@@ -279,11 +303,11 @@ def rounding_of(
     """
     if _is_exact(node, made):
         return 0.0
-    short = format_of(recorded, read=values.values())
-    unit = FLOAT32_UNIT_ROUNDOFF if short is None else short.unit
+    short_format = format_of(recorded, read=values.values())
+    unit = FLOAT32_UNIT_ROUNDOFF if short_format is None else short_format.unit
     return allowed_error(node, values, made, opset, unit)
 
 
-def _is_exact(node: Node, made: np.ndarray) -> bool:
+def _is_exact(node: Node, values: np.ndarray) -> bool:
     row = operators.of(node.op)
-    return made.dtype.kind != "f" or row.casts or row.rounds_nothing
+    return values.dtype.kind != "f" or row.casts or row.rounds_nothing

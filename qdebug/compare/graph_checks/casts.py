@@ -48,22 +48,30 @@ def changed_by_cast(recording: Recording, node: Node) -> ChangedByCast | None:
     """
     if not node.inputs[:1] or not node.inputs[0]:
         return None
-    given, made = node.inputs[0], node.outputs[0]
-    if any(recording.graph.tensors[name].quant is not None for name in (given, made)):
+    source, target = node.inputs[0], node.outputs[0]
+    if any(recording.graph.tensors[name].quant is not None for name in (source, target)):
         return None
-    dtype, total, changed = "", 0, list[tuple[float, float]]()
+    dtype, total, first_changes = "", 0, list[tuple[float, float]]()
     count = 0
-    for place in recording.places(made):
-        if not (recording.has(made, *place) and recording.has(given, *place)):
+    for place in recording.places(target):
+        if not (recording.has(target, *place) and recording.has(source, *place)):
             continue
-        before, after = recording.load(given, *place), recording.load(made, *place)
-        if after.dtype.kind not in "iu" or before.dtype.kind not in "iuf" or before.shape != after.shape:
+        source_values, target_values = recording.load(source, *place), recording.load(target, *place)
+        if (
+            target_values.dtype.kind not in "iu"
+            or source_values.dtype.kind not in "iuf"
+            or source_values.shape != target_values.shape
+        ):
             return None
-        other = before != after
-        dtype, total, count = after.dtype.name, total + after.size, count + int(np.count_nonzero(other))
-        if not changed and other.any():
-            changed.append((float(before[other][0]), float(after[other][0])))
+        is_changed = source_values != target_values
+        dtype, total, count = (
+            target_values.dtype.name,
+            total + target_values.size,
+            count + int(np.count_nonzero(is_changed)),
+        )
+        if not first_changes and is_changed.any():
+            first_changes.append((float(source_values[is_changed][0]), float(target_values[is_changed][0])))
     if not dtype:
         return None
-    first = changed[0] if changed else (0.0, 0.0)
+    first = first_changes[0] if first_changes else (0.0, 0.0)
     return ChangedByCast(dtype=dtype, count=count, total=total, before=first[0], after=first[1])

@@ -46,13 +46,13 @@ def chooses_scale(facts: TensorFacts) -> bool:
 
     The scale and the zero point themselves are computed like any other value.
     """
-    own, last = facts.segment.own, facts.node
-    if not any(operators.of(node.op).takes_codes for node in own):
+    own_nodes, last_node = facts.segment.own, facts.node
+    if not any(operators.of(node.op).takes_codes for node in own_nodes):
         return False
-    if operators.of(last.op).gives_scale and facts.entry.tensor in last.outputs[1:]:
+    if operators.of(last_node.op).gives_scale and facts.entry.tensor in last_node.outputs[1:]:
         return False
-    others = (facts.our_form(node) for node in own if not operators.of(node.op).takes_codes)
-    return all(has_kernel(form.op, form.domain) for form in others)
+    real_forms = (facts.our_form(node) for node in own_nodes if not operators.of(node.op).takes_codes)
+    return all(has_kernel(form.op, form.domain) for form in real_forms)
 
 
 class ChosenScale(TensorCheck):
@@ -73,20 +73,20 @@ class ChosenScale(TensorCheck):
         """Split the tensor's error. The introduced part is what quantizing the data causes."""
         facts = self.facts
         if self._raw_codes:
-            found = attribute(facts.reference, facts.backend, facts.entry)
-            parts = {sample: _by_a_code(part) for sample, part in found.samples.items()}
-            found = replace(_by_a_code(found), samples=MappingProxyType(parts))
+            attribution = attribute(facts.reference, facts.backend, facts.entry)
+            parts = {sample: _by_a_code(part) for sample, part in attribution.samples.items()}
+            attribution = replace(_by_a_code(attribution), samples=MappingProxyType(parts))
         else:
-            others = OtherReplays(
+            other_replays = OtherReplays(
                 substitute=self._values, rounding_noise=self._of_data, instead=True, as_reference=facts.theirs
             )
-            found = attribute(facts.reference, facts.backend, facts.entry, others)
-        return self._plain.attribution() if found.introduced is None else found
+            attribution = attribute(facts.reference, facts.backend, facts.entry, other_replays)
+        return self._plain.attribution() if attribution.introduced is None else attribution
 
     def why_not(self, attribution: Attribution) -> str | None:
         """Return why the tensor cannot be checked, or None if it can, as far as is known in advance."""
-        said = None if self.segment.wide else unreplayed(self.facts, attribution)
-        return super().why_not(attribution) if said is None else said
+        reason = None if self.segment.wide else unreplayed(self.facts, attribution)
+        return super().why_not(attribution) if reason is None else reason
 
     @cached_property
     def limited_sums(self) -> str | None:  # type: ignore[override]
@@ -102,19 +102,21 @@ class ChosenScale(TensorCheck):
         """Whether the tensor holds codes without a declared scale, which are compared as integers."""
         facts, entry = self.facts, self.facts.entry
         place = next(iter(facts.places), (0, 0))
-        chosen = operators.of(self.node.op).gives_scale and entry.tensor == self.node.outputs[0] and entry.quant is None
-        return chosen and facts.backend.load(entry.tensor, *place).dtype.kind in "iu"
+        is_output_of_chooser = (
+            operators.of(self.node.op).gives_scale and entry.tensor == self.node.outputs[0] and entry.quant is None
+        )
+        return is_output_of_chooser and facts.backend.load(entry.tensor, *place).dtype.kind in "iu"
 
-    def _values(self, place: tuple[int, int], *, moved: Moved | None = None) -> np.ndarray:
+    def _values(self, place: tuple[int, int], *, disturbance: Moved | None = None) -> np.ndarray:
         """Replay the backend's own nodes on real numbers, with quantized tensors perturbed as `moved` specifies."""
-        pair, run = self.facts.entry.pair, partial(run_real, disturbed=moved)
+        pair, run = self.facts.entry.pair, partial(run_real, disturbed=disturbance)
         shape = plain_shape(self.facts.reference.load(pair.reference, *place).shape, pair.reference_view)
         return replay_own(self.facts.backend, pair, self.segment, shape, place, run=run)
 
     def _of_data(self, place: tuple[int, int]) -> np.ndarray:
         """Estimate the error of each element caused by quantizing data, see `_values`."""
         values, rng = partial(self._values, place), np.random.default_rng(_SEED)
-        return spread(values(), lambda: values(moved=lambda _, shape, chosen: offsets(rng, shape, 0.5 * chosen)))
+        return spread(values(), lambda: values(disturbance=lambda _, shape, chosen: offsets(rng, shape, 0.5 * chosen)))
 
     def _of_weights(self, place: tuple[int, int], *, any_scale: bool) -> np.ndarray:
         """Estimate the error of each element caused by quantizing weights, see `_values`.
@@ -123,22 +125,26 @@ class ChosenScale(TensorCheck):
         """
         values, rng = partial(self._values, place), np.random.default_rng(_SEED)
         half = self._half_codes(any_scale=any_scale)
-        return spread(values(), lambda: values(moved=lambda name, shape, _: offsets(rng, shape, half.get(name, 0.0))))
+        return spread(
+            values(), lambda: values(disturbance=lambda name, shape, _: offsets(rng, shape, half.get(name, 0.0)))
+        )
 
     def _half_codes(self, *, any_scale: bool) -> Mapping[str, np.ndarray | float]:
         """Return half a step, in codes, of each weight of the backend's own nodes."""
         facts, half_steps = self.facts, self.facts.replays.backend.half_steps
-        found: dict[str, np.ndarray | float] = {}
+        half_codes: dict[str, np.ndarray | float] = {}
         for node in self.segment.own:
             for name in node.inputs if operators.of(node.op).takes_codes else ():
                 if not name or not facts.be.folds(name) or not facts.backend.has(name):
                     continue
                 if facts.backend.graph.tensors[name].quant is not None:
-                    whole, half = half_steps(name, any_scale=True), half_steps(name, any_scale=any_scale)
-                    found[name] = np.asarray(np.divide(half, 2 * whole, out=np.zeros_like(whole), where=whole > 0))
+                    full_steps, steps = half_steps(name, any_scale=True), half_steps(name, any_scale=any_scale)
+                    half_codes[name] = np.asarray(
+                        np.divide(steps, 2 * full_steps, out=np.zeros_like(full_steps), where=full_steps > 0)
+                    )
                 elif facts.backend.load(name).ndim > 1 or name in packed_inputs(node)[:1]:
-                    found[name] = 0.5
-        return found
+                    half_codes[name] = 0.5
+        return half_codes
 
     def _coarse(self) -> tuple[str, int, int] | None:
         """Return a weight whose scale is far larger than needed, how many codes it uses, and how many exist."""
@@ -151,46 +157,50 @@ class ChosenScale(TensorCheck):
 
     def effect(self, attribution: Attribution, places: Sequence[tuple[int, int]]) -> Finding | None:
         """Find a declared difference between the graphs, or that quantization loses too much of a result."""
-        if not self.segment.wide and (found := bias_effect(self.facts, attribution, places)) is not None:
-            return found
+        if not self.segment.wide and (finding := bias_effect(self.facts, attribution, places)) is not None:
+            return finding
         return next(filter(None, map(self._effect_at, places)), None)
 
     def _effect_at(self, place: tuple[int, int]) -> Finding | None:
         facts, entry = self.facts, self.facts.entry
-        theirs, ours = facts.theirs(place), self._values(place)
-        if not same_elements(ours.shape, theirs.shape):
+        reference_values, backend_values = facts.theirs(place), self._values(place)
+        if not same_elements(backend_values.shape, reference_values.shape):
             return declared_difference(facts)
         span = span_before(facts.reference.graph, entry.reference_tensor)
-        ours = held(ours.reshape(theirs.shape), clamp_of(entry.pair.backend_view), span)
-        theirs = held(theirs, span)
-        difference = minus(theirs, ours)
-        known = facts.rounding_noise(place)
+        backend_values = held(backend_values.reshape(reference_values.shape), clamp_of(entry.pair.backend_view), span)
+        reference_values = held(reference_values, span)
+        difference = minus(reference_values, backend_values)
+        known_noise = facts.rounding_noise(place)
 
-        def allowed(*, any_scale: bool) -> np.ndarray:
+        def noise_bound(*, any_scale: bool) -> np.ndarray:
             weights = self._of_weights(place, any_scale=any_scale)
-            return np.asarray(np.hypot(known, weights.reshape(known.shape)))
+            return np.asarray(np.hypot(known_noise, weights.reshape(known_noise.shape)))
 
-        most = allowed(any_scale=False)
-        likely = exceeds(difference, most / DISTURBANCE_HALF_STEPS)
-        if likely and exceeds(difference, most):
+        bound = noise_bound(any_scale=False)
+        is_likely = exceeds(difference, bound / DISTURBANCE_HALF_STEPS)
+        if is_likely and exceeds(difference, bound):
             rounded = facts.with_rounded_weight(place)
-            if rounded is None or exceeds(minus(held(rounded, span), ours), most):
+            if rounded is None or exceeds(minus(held(rounded, span), backend_values), bound):
                 coarse = self._coarse()
-                if coarse is None or exceeds(difference, allowed(any_scale=True)):
+                if coarse is None or exceeds(difference, noise_bound(any_scale=True)):
                     return declared_difference(facts)
                 return coarse_constant(self.node, "weight", *coarse)
-        if likely and weight_is_other(facts):
+        if is_likely and weight_is_other(facts):
             return declared_difference(facts)
         if self._raw_codes:
             return None
-        recorded = recorded_values(facts.reference, facts.backend, entry, theirs.shape, place)
-        whole = minus(theirs, recorded.reshape(theirs.shape))
-        lost = lost_to_rounding(facts, theirs, difference, "weights")
-        lost = lost or lost_to_rounding(facts, theirs, whole, "weights and data")
-        wrong = unaccounted_node(facts, place) if lost else None
-        return lost if wrong is None else wrong.finding(self.node)
+        recorded_backend = recorded_values(facts.reference, facts.backend, entry, reference_values.shape, place)
+        whole_error = minus(reference_values, recorded_backend.reshape(reference_values.shape))
+        finding = lost_to_rounding(facts, reference_values, difference, "weights")
+        finding = finding or lost_to_rounding(facts, reference_values, whole_error, "weights and data")
+        unaccounted = unaccounted_node(facts, place) if finding else None
+        return finding if unaccounted is None else unaccounted.finding(self.node)
 
 
-def _by_a_code(part: Attribution) -> Attribution:
+def _by_a_code(attribution: Attribution) -> Attribution:
     """Allow each element of a quantized tensor to be off by one code, for ties broken either way."""
-    return part if part.introduced is None else replace(part, allowed=math.sqrt(part.introduced.count))
+    return (
+        attribution
+        if attribution.introduced is None
+        else replace(attribution, allowed=math.sqrt(attribution.introduced.count))
+    )

@@ -108,10 +108,10 @@ def other_bias(facts: TensorFacts) -> tuple[float, Finding] | None:
         if operators.plain(reference_bias).goes_into_weights
     ]
     own_bias = operators.titled_input(main, _BIAS_SLOT)
-    scaled = any(gemm.attrs.get("beta", 1.0) != 1.0 for gemm in (main, node))
-    if len(folded) != (not own_bias) or scaled or _are_computed(ref, [main]):
+    is_scaled = any(gemm.attrs.get("beta", 1.0) != 1.0 for gemm in (main, node))
+    if len(folded) != (not own_bias) or is_scaled or _are_computed(ref, [main]):
         return None
-    bias, reference_bias = operators.titled_input(node, _BIAS_SLOT), own_bias or _added_constant(ref, main, folded)
+    bias, reference_bias = operators.titled_input(node, _BIAS_SLOT), own_bias or _find_added_constant(ref, main, folded)
     if not (bias and reference_bias and _is_unquantized(facts, bias) and ref.recording.has(reference_bias)):
         return None
     backend_values, reference_values = (
@@ -123,11 +123,11 @@ def other_bias(facts: TensorFacts) -> tuple[float, Finding] | None:
     difference = np.abs(np.subtract(backend_values, reference_values, dtype=np.float64))
     if not np.linalg.norm(difference) > FLOAT_FORMAT_MAX_REL_DIFFERENCE * np.linalg.norm(reference_values):
         return None
-    wrong = difference > FLOAT_FORMAT_MAX_REL_DIFFERENCE * np.abs(reference_values)
-    return float(np.sqrt(np.mean(difference**2))), _elements_finding(_Operand(node, "bias", bias), wrong)
+    is_wrong = difference > FLOAT_FORMAT_MAX_REL_DIFFERENCE * np.abs(reference_values)
+    return float(np.sqrt(np.mean(difference**2))), _elements_finding(_Operand(node, "bias", bias), is_wrong)
 
 
-def _added_constant(ref: IndexedRecording, main: Node, other_nodes: Sequence[Node]) -> str:
+def _find_added_constant(ref: IndexedRecording, main: Node, other_nodes: Sequence[Node]) -> str:
     """Return the constant that a separate node adds to a reference node's output, or "" if there is none."""
     adding_nodes = [node for node in other_nodes if operators.of(node.op).adds_term and main.outputs[0] in node.inputs]
     names = [name for node in adding_nodes for name in node.inputs if ref.folds(name)]
@@ -170,7 +170,7 @@ def different_constant(facts: TensorFacts, backend_node: Node, reference_node: N
         if slot > 1 and title == "constant" and not (backend_name and reference_name):
             continue  # an omitted input may equal its default
         if backend_name and not reference_name and any(operators.of(n.op).adds_term for n in facts.segment.nodes):
-            reference_name = _added_constant(facts.ref, reference_node, facts.segment.nodes)
+            reference_name = _find_added_constant(facts.ref, reference_node, facts.segment.nodes)
             if not reference_name:
                 continue
         if not backend_name or not reference_name:
@@ -197,19 +197,22 @@ def _different_elements(
     """Find elements of a backend constant that differ from the reference's by more than rounding."""
     if not (_is_constant(facts.be, operand.name) and _is_constant(facts.ref, reference_name)):
         return None
-    backend_values, real = _rounded_constant(facts, operand.name), real_values(facts.reference, reference_name)
-    if (backend_values.values.dtype.kind in "iu") != (real.dtype.kind in "iu"):
+    backend_values, reference_reals = (
+        _rounded_constant(facts, operand.name),
+        real_values(facts.reference, reference_name),
+    )
+    if (backend_values.values.dtype.kind in "iu") != (reference_reals.dtype.kind in "iu"):
         return None  # integers without a scale cannot be compared with reals
-    reference_values = _RoundedValues(real, facts.replays.reference.half_steps(reference_name))
+    reference_values = _RoundedValues(reference_reals, facts.replays.reference.half_steps(reference_name))
     reference_values = reference_values.transposed() if transposed else reference_values
     backend_values = backend_values.unpadded(reference_values.values.shape)
     if operand.title in ("bias", "constant") and backend_values.values.shape != reference_values.values.shape:
         backend_values, reference_values = _in_common_shape(backend_values, reference_values)
     reference_levels = facts.replays.reference.levels(reference_name)
-    return _wrong_elements(facts, operand, backend_values, reference_values, reference_levels=reference_levels)
+    return _find_wrong_elements(facts, operand, backend_values, reference_values, reference_levels=reference_levels)
 
 
-def _wrong_elements(
+def _find_wrong_elements(
     facts: TensorFacts,
     operand: _Operand,
     backend_values: _RoundedValues,
@@ -234,9 +237,11 @@ def _wrong_elements(
         return None
     # Subtract in float64, because masks are booleans.
     difference = np.abs(np.subtract(backend_values.values, reference_values.values, dtype=np.float64))
-    allowed = (1 + LSB_SLACK) * (backend_values.half + reference_values.half) + hair(reference_values.values) + slack
-    beyond = difference > allowed
-    if not beyond.any():
+    allowed_errors = (
+        (1 + LSB_SLACK) * (backend_values.half + reference_values.half) + hair(reference_values.values) + slack
+    )
+    is_beyond = difference > allowed_errors
+    if not is_beyond.any():
         return None
     levels = facts.replays.backend.levels(operand.name)
     is_as_coarse = levels is not None and reference_levels is not None and levels[0] >= reference_levels[0]
@@ -244,7 +249,9 @@ def _wrong_elements(
         half_steps_of_codes = facts.replays.backend.half_steps(operand.name, any_scale=True)
         if not np.any(difference > (1 + LSB_SLACK) * half_steps_of_codes + COARSE_CONSTANT_SLACK):
             return coarse_constant(operand.node, operand.title, operand.name, *levels)
-    return _other_scale(facts, operand, backend_values, reference_values) or _elements_finding(operand, beyond, suffix)
+    return _find_wrong_scale(facts, operand, backend_values, reference_values) or _elements_finding(
+        operand, is_beyond, suffix
+    )
 
 
 def _rounded_constant(facts: TensorFacts, name: str) -> _RoundedValues:
@@ -291,13 +298,15 @@ def different_folded(
         return None
     suffix = f" (its {' and '.join(dict.fromkeys(node.op for node in folded.nodes))} folded in)"
     slack = _folding_error(np.abs(reference_values.values))
-    finding = _wrong_elements(
+    finding = _find_wrong_elements(
         facts, _Operand(backend_node, "weight", weight), backend_values, reference_values, slack=slack, suffix=suffix
     )
-    return finding or (_folded_bias(facts, backend_node, folded, suffix) if bias else None)
+    return finding or (_find_different_folded_bias(facts, backend_node, folded, suffix) if bias else None)
 
 
-def _folded_bias(facts: TensorFacts, backend_node: Node, folded: FoldedProduct, suffix: str) -> Finding | None:
+def _find_different_folded_bias(
+    facts: TensorFacts, backend_node: Node, folded: FoldedProduct, suffix: str
+) -> Finding | None:
     bias = operators.titled_input(backend_node, _BIAS_SLOT)
     if not bias:
         is_missing = bool((np.abs(folded.bias) > _folding_error(folded.bias_size)).any())
@@ -311,12 +320,12 @@ def _folded_bias(facts: TensorFacts, backend_node: Node, folded: FoldedProduct, 
         bias_values, half = bias_values[:count], half[:count]
     if bias_values.shape != folded.bias.shape:
         return None
-    allowed = (1 + LSB_SLACK) * half + hair(folded.bias) + _folding_error(folded.bias_size)
-    beyond = np.abs(bias_values - folded.bias) > allowed
-    return _elements_finding(_Operand(backend_node, "bias", bias), beyond, suffix) if beyond.any() else None
+    allowed_errors = (1 + LSB_SLACK) * half + hair(folded.bias) + _folding_error(folded.bias_size)
+    is_beyond = np.abs(bias_values - folded.bias) > allowed_errors
+    return _elements_finding(_Operand(backend_node, "bias", bias), is_beyond, suffix) if is_beyond.any() else None
 
 
-def _other_scale(
+def _find_wrong_scale(
     facts: TensorFacts, operand: _Operand, backend_values: _RoundedValues, reference_values: _RoundedValues
 ) -> Finding | None:
     """Find a wrong scale: the codes of a constant are right except for one common factor."""
@@ -444,15 +453,15 @@ def _common_factor(backend_values: _RoundedValues, reference_values: _RoundedVal
     usable = has_sign & (reference_magnitude > slack)
     if np.unique(magnitude[usable]).size < 2 or np.any((backend_values.values * reference_values.values < 0) & usable):
         return None  # with equal magnitudes only, a wrong code and a wrong scale look the same
-    least = np.max(
+    lower_bound = np.max(
         np.divide(
             reference_magnitude - slack, magnitude + half, out=np.zeros_like(magnitude), where=magnitude + half > 0
         )
     )
-    most = np.min(
+    upper_bound = np.min(
         np.divide(reference_magnitude + slack, magnitude - half, out=np.full_like(magnitude, np.inf), where=has_sign)
     )
-    return float((least + most) / 2) if 0 < least <= (1 + LSB_SLACK) * most else None
+    return float((lower_bound + upper_bound) / 2) if 0 < lower_bound <= (1 + LSB_SLACK) * upper_bound else None
 
 
 def _folding_error(size: np.ndarray) -> np.ndarray:
@@ -474,16 +483,16 @@ def coarse_constant(node: Node, title: str, name: str, used: int, count: int) ->
     )
 
 
-def _elements_finding(operand: _Operand, wrong: np.ndarray, suffix: str = "") -> Finding:
+def _elements_finding(operand: _Operand, is_wrong: np.ndarray, suffix: str = "") -> Finding:
     """Return the finding that the masked elements of a constant differ from the reference."""
-    count = f"{int(wrong.sum())} of {wrong.size} elements of {operand.title} {operand.name!r}"
+    count = f"{int(is_wrong.sum())} of {is_wrong.size} elements of {operand.title} {operand.name!r}"
     finding = _finding(
         operand.node,
         operand.title,
         f"{count} differ from the reference{suffix} by more than rounding",
         evidence=operand.name,
     )
-    return replace(finding, amount=float(wrong.sum()), limit=0.0, unit="elements")
+    return replace(finding, amount=float(is_wrong.sum()), limit=0.0, unit="elements")
 
 
 def _finding(node: Node, title: str, sentence: str, *, evidence: str | None) -> Finding:
@@ -515,15 +524,17 @@ def unrepresentable_constant(replays: ReferenceReplay, reference_node: Node, bac
             or backend_values.shape != reference_values.shape
         ):
             continue
-        short = replays.backend.format(name)
-        if short is None or (
+        short_format = replays.backend.format(name)
+        if short_format is None or (
             backend_values.dtype == reference_values.dtype
             and np.array_equal(backend_values, reference_values, equal_nan=True)
         ):
             continue  # both have the same format
-        noise = short.unit if slot == 1 and operators.of(form.op).product else 0.0
+        noise = short_format.unit if slot == 1 and operators.of(form.op).product else 0.0
         title = f"{titles[slot] if slot < len(titles) else 'constant'} {name!r}"
-        loss = _range_loss(title, backend_values.astype(np.float64), reference_values.astype(np.float64), noise, short)
+        loss = _range_loss(
+            title, backend_values.astype(np.float64), reference_values.astype(np.float64), noise, short_format
+        )
         if loss is not None:
             return Finding(
                 kind=FindingKind.PRECISION,
@@ -545,31 +556,31 @@ def _is_unquantized_constant(recording: Recording, name: str) -> bool:
 
 
 def _range_loss(
-    title: str, backend_values: np.ndarray, reference_values: np.ndarray, noise: float, short: ShortFormat
+    title: str, backend_values: np.ndarray, reference_values: np.ndarray, noise: float, short_format: ShortFormat
 ) -> tuple[int, str] | None:
     """Return the number of elements lost to the range of a format, and a clause, or None if none are lost."""
     size = np.abs(reference_values)
     largest = float(np.max(size, initial=0, where=np.isfinite(reference_values)))
-    zeroed = (backend_values == 0) & (size > noise * largest) & (size < short.normal)
-    flushed = zeroed & (size > short.subnormal / 2)
-    clamped = (
-        (np.abs(backend_values) == short.largest)
-        & (size >= short.beyond)
+    is_zeroed = (backend_values == 0) & (size > noise * largest) & (size < short_format.normal)
+    is_flushed = is_zeroed & (size > short_format.subnormal / 2)
+    is_clamped = (
+        (np.abs(backend_values) == short_format.largest)
+        & (size >= short_format.beyond)
         & (np.sign(backend_values) == np.sign(reference_values))
     )
-    name = short.name
-    for lost, verb in (
+    name = short_format.name
+    for is_lost, verb in (
         (np.isinf(backend_values) & np.isfinite(reference_values), f"overflow{{}} to infinity in {name}"),
-        (clamped, f"{{}} clamped to {short.largest:.6g}, the largest {name}"),
-        (flushed, f"{{}} subnormal in {name}, below {short.normal:.6g}, and flushed to zero"),
-        (zeroed & ~flushed, f"underflow{{}} to zero in {name}"),
+        (is_clamped, f"{{}} clamped to {short_format.largest:.6g}, the largest {name}"),
+        (is_flushed, f"{{}} subnormal in {name}, below {short_format.normal:.6g}, and flushed to zero"),
+        (is_zeroed & ~is_flushed, f"underflow{{}} to zero in {name}"),
     ):
-        count = int(lost.sum())
+        count = int(is_lost.sum())
         singular, plural = ("is", "are") if verb.startswith("{") else ("s", "")
-        if count and lost.size == 1:
+        if count and is_lost.size == 1:
             return count, f"its {title} of {reference_values.reshape(-1)[0]:g} {verb.format(singular)}"
         if count:
             clause = verb.format(singular if count == 1 else plural)
-            first = f"{'' if count == 1 else 'the first is '}{reference_values[lost][0]:g}"
-            return count, f"{count} of {lost.size} elements of its {title} {clause}: {first}"
+            first = f"{'' if count == 1 else 'the first is '}{reference_values[is_lost][0]:g}"
+            return count, f"{count} of {is_lost.size} elements of its {title} {clause}: {first}"
     return None

@@ -140,7 +140,7 @@ def declared_difference(facts: TensorFacts) -> Finding:
     finding = (
         different_weight(facts)
         or _lossy_cast(facts)
-        or _other_operator(segment)
+        or _find_other_operator(segment)
         or _other_attribute_inside(facts)
         or different_beside(facts)
     )
@@ -186,7 +186,7 @@ def stated_difference(facts: TensorFacts) -> Finding | None:
             else different_constant(facts, backend_form, reference_form)
         )
         or (_different_operands(facts, backend_form, reference_form) if segment.elsewhere else None)
-        or _missing_beside(facts, main)
+        or _find_missing_activations(facts, main)
     )
 
 
@@ -399,21 +399,29 @@ def _default_in_force(recording: Recording, form: Node, name: str, stated: AttrV
     tensor, requested = form.outputs[0], dict[str, AttrValue | None]()
     try:
         values = inputs_of(recording, form, (0, 0))
-        recorded = real_values(recording, tensor)
+        recorded_values = real_values(recording, tensor)
     except NotRecordedError:
         return None
 
-    def off(attrs: Mapping[str, AttrValue]) -> float:
+    def error_with(attrs: Mapping[str, AttrValue]) -> float:
         try:
             with recorded_limits(recording, (0, 0)):
-                replayed = run_node(replace(form, attrs=attrs), values, recording.graph.opset, asked=requested)[tensor]
+                replayed_values = run_node(replace(form, attrs=attrs), values, recording.graph.opset, asked=requested)[
+                    tensor
+                ]
         except KernelError:
             return math.inf
-        return finite_norm(minus(replayed, recorded)) if replayed.shape == recorded.shape else math.inf
+        return (
+            finite_norm(minus(replayed_values, recorded_values))
+            if replayed_values.shape == recorded_values.shape
+            else math.inf
+        )
 
-    own_error = off(form.attrs)
+    own_error = error_with(form.attrs)
     default = requested.get(name)
-    if name not in requested or not own_error < CLEARER_CANDIDATE_MAX_ERROR_RATIO * off({**form.attrs, name: stated}):
+    if name not in requested or not own_error < CLEARER_CANDIDATE_MAX_ERROR_RATIO * error_with(
+        {**form.attrs, name: stated}
+    ):
         return None
     return "the default" if default is None else f"the default {_attribute_text(default)}"
 
@@ -444,27 +452,27 @@ def _attribute_key(value: AttrValue) -> str:
     return repr(int(number) if number.is_integer() else number)
 
 
-def _other_operator(segment: Segment) -> Finding | None:
+def _find_other_operator(segment: Segment) -> Finding | None:
     """Find the only node of a segment whose operator differs from the reference's, is extra, or is missing."""
     backend_nodes, reference_nodes = (_by_family(nodes) for nodes in (segment.own, segment.nodes))
-    extra, missing = (
+    extra_nodes, missing_nodes = (
         [
             node
-            for family, nodes in one.items()
-            for node in [node for node in nodes if node not in segment.scaling][len(other.get(family, ())) :]
+            for family, nodes in families.items()
+            for node in [node for node in nodes if node not in segment.scaling][len(other_families.get(family, ())) :]
         ]
-        for one, other in ((backend_nodes, reference_nodes), (reference_nodes, backend_nodes))
+        for families, other_families in ((backend_nodes, reference_nodes), (reference_nodes, backend_nodes))
     )
-    if len(extra) > 1 or len(missing) > 1 or not (extra or missing):
+    if len(extra_nodes) > 1 or len(missing_nodes) > 1 or not (extra_nodes or missing_nodes):
         return None
-    if not missing:
-        sentence = f"{extra[0].op} {extra[0].name!r} has no counterpart in the reference"
-        return graph_difference(FindingKind.OPERATOR, extra[0], sentence)
-    if not extra:
-        sentence = f"the reference's {missing[0].op} {missing[0].name!r} is missing"
-        return graph_difference(FindingKind.MISSING_NODE, segment.own[-1], sentence, evidence=missing[0].name)
-    sentence = f"{extra[0].op} {extra[0].name!r} stands where the reference has {missing[0].op}"
-    return graph_difference(FindingKind.OPERATOR, extra[0], sentence)
+    if not missing_nodes:
+        sentence = f"{extra_nodes[0].op} {extra_nodes[0].name!r} has no counterpart in the reference"
+        return graph_difference(FindingKind.OPERATOR, extra_nodes[0], sentence)
+    if not extra_nodes:
+        sentence = f"the reference's {missing_nodes[0].op} {missing_nodes[0].name!r} is missing"
+        return graph_difference(FindingKind.MISSING_NODE, segment.own[-1], sentence, evidence=missing_nodes[0].name)
+    sentence = f"{extra_nodes[0].op} {extra_nodes[0].name!r} stands where the reference has {missing_nodes[0].op}"
+    return graph_difference(FindingKind.OPERATOR, extra_nodes[0], sentence)
 
 
 def _by_family(nodes: Sequence[Node]) -> dict[str, list[Node]]:
@@ -479,7 +487,7 @@ def _by_family(nodes: Sequence[Node]) -> dict[str, list[Node]]:
     return families_of_nodes
 
 
-def _missing_beside(facts: TensorFacts, main: Node) -> Finding | None:
+def _find_missing_activations(facts: TensorFacts, main: Node) -> Finding | None:
     """Find activations that the backend lacks: without them, the reference gives the recorded values.
 
     Args:
@@ -491,20 +499,24 @@ def _missing_beside(facts: TensorFacts, main: Node) -> Finding | None:
     fused = operators.fused_activation(facts.node)
     if fused is not None and other_nodes:  # only the last one may be fused into the backend's node
         other_nodes = other_nodes[:-1] if other_nodes[-1] is segment.nodes[-1] and other_nodes[-1].op == fused else []
-    activations = [other for other in other_nodes if operators.of(other.op).activation]
-    for missing in dict.fromkeys((*((activation,) for activation in activations), tuple(activations))):
-        if missing and _matches_without(facts, missing):
-            names = _operators_text(missing)
-            before = " before it" if segment.nodes.index(missing[-1]) < segment.nodes.index(main) else ""
-            sentence = f"the reference's {names}{before} is missing here; "
+    activations = [candidate for candidate in other_nodes if operators.of(candidate.op).activation]
+    for missing_activations in dict.fromkeys((*((activation,) for activation in activations), tuple(activations))):
+        if missing_activations and _matches_without(facts, missing_activations):
+            names = _operators_text(missing_activations)
+            place_text = (
+                " before it" if segment.nodes.index(missing_activations[-1]) < segment.nodes.index(main) else ""
+            )
+            sentence = f"the reference's {names}{place_text} is missing here; "
             sentence += f"without {names}, the reference's nodes reproduce the recorded values"
-            return graph_difference(FindingKind.MISSING_NODE, facts.node, sentence, evidence=missing[0].name)
+            return graph_difference(
+                FindingKind.MISSING_NODE, facts.node, sentence, evidence=missing_activations[0].name
+            )
     return None
 
 
-def _matches_without(facts: TensorFacts, missing: Sequence[Node]) -> bool:
+def _matches_without(facts: TensorFacts, activations: Sequence[Node]) -> bool:
     """Return whether the reference's nodes, without the given activations, map the backend's inputs to a tensor."""
-    pair, bare = facts.segment.without(missing, facts.entry.pair)
+    pair, bare = facts.segment.without(activations, facts.entry.pair)
     if not facts.places:
         return False
     place = facts.places[0]

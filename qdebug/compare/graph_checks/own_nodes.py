@@ -53,13 +53,16 @@ class WrongElements:
 
     def finding(self, last: Node) -> Finding:
         """Return the finding about it in a region that ends with the given node."""
-        what = "sums" if operators.of(self.node.op).sums_codes else "elements"
-        who = "the node" if self.node is last else f"{self.node.op} {self.node.name!r}"
+        element_kind = "sums" if operators.of(self.node.op).sums_codes else "elements"
+        node_text = "the node" if self.node is last else f"{self.node.op} {self.node.name!r}"
         return Finding(
             kind=FindingKind.ARITHMETIC,
             role=FindingRole.DIFFERENCE,
             node=self.node.name,
-            sentence=f"{self.wrong} of {self.count} {what} differ from a replay of {who} on its recorded inputs",
+            sentence=(
+                f"{self.wrong} of {self.count} {element_kind} differ from a replay of {node_text} "
+                "on its recorded inputs"
+            ),
             amount=float(self.wrong),
             limit=0.0,
             unit="elements",
@@ -72,9 +75,9 @@ def wrong_elements(facts: TensorFacts, places: Iterable[tuple[int, int]]) -> Fin
     Their error counts even if quantizing the data causes far larger errors, because the right value follows from the
     codes.
     """
-    found = filter(None, (unaccounted_node(facts, place) for place in places))
-    few = (each for each in found if each.wrong <= DYNAMIC_WRONG_MAX_SHARE * each.count)
-    return next((each.finding(facts.node) for each in few), None)
+    unaccounted = filter(None, (unaccounted_node(facts, place) for place in places))
+    rare_errors = (each for each in unaccounted if each.wrong <= DYNAMIC_WRONG_MAX_SHARE * each.count)
+    return next((each.finding(facts.node) for each in rare_errors), None)
 
 
 def unaccounted_node(facts: TensorFacts, place: tuple[int, int]) -> WrongElements | None:
@@ -83,9 +86,9 @@ def unaccounted_node(facts: TensorFacts, place: tuple[int, int]) -> WrongElement
     Nodes with unrecorded inputs or outputs, or without a kernel, are skipped.
     """
     for node in facts.segment.own:
-        found, sums = _counted_wrong(facts.backend, node, place)
-        if found is not None and sums is None and not _is_known(facts, node):
-            return found
+        wrong_elements_of_node, sums = _count_unaccounted(facts.backend, node, place)
+        if wrong_elements_of_node is not None and sums is None and not _is_known(facts, node):
+            return wrong_elements_of_node
     return None
 
 
@@ -99,30 +102,32 @@ def _is_known(facts: TensorFacts, node: Node) -> bool:
 
 def limited_sums(facts: TensorFacts) -> str | None:
     """Return how products are accumulated in fewer than 32 bits, if that reproduces what exact sums do not, or None."""
-    found: str | None = None
+    method: str | None = None
     for place in facts.places:
         for node in facts.segment.own:
-            wrong, sums = _counted_wrong(facts.backend, node, place)
-            if wrong is not None and sums is None:
+            unaccounted, sums = _count_unaccounted(facts.backend, node, place)
+            if unaccounted is not None and sums is None:
                 return None
-            found = found or sums
-    return found
+            method = method or sums
+    return method
 
 
 def short_sums(facts: TensorFacts) -> frozenset[str]:
     """Return the quantized tensors in a segment whose node is known to accumulate in fewer than 32 bits."""
-    found = set[str]()
+    tensors = set[str]()
     for node in facts.segment.own:
         name = next(filter(None, node.outputs), "")
         if not name or facts.backend.graph.tensors[name].quant is None:
             continue
         variant = facts.reproducer.variant(node, name, firmly=True)
         if variant is not None and variant.limited_sums is not None:
-            found.add(name)
-    return frozenset(found)
+            tensors.add(name)
+    return frozenset(tensors)
 
 
-def _counted_wrong(recording: Recording, node: Node, place: tuple[int, int]) -> tuple[WrongElements | None, str | None]:
+def _count_unaccounted(
+    recording: Recording, node: Node, place: tuple[int, int]
+) -> tuple[WrongElements | None, str | None]:
     """Count the elements that do not follow from a node's recorded inputs, and find short sums that explain them.
 
     Returns:
@@ -131,45 +136,49 @@ def _counted_wrong(recording: Recording, node: Node, place: tuple[int, int]) -> 
     outputs = [name for name in node.outputs if name and recording.has(name, *place)]
     if not outputs or recording.graph.is_constant(outputs[0]) or not (node.inputs and node.inputs[0]):
         return None, None
-    codes = operators.of(node.op).takes_codes
+    is_on_codes = operators.of(node.op).takes_codes
     try:
-        wrong = (_wrong_codes if codes else _wrong_elements)(recording, node, outputs[0], place)
-        if not wrong:
+        wrong_count = (_count_wrong_codes if is_on_codes else _count_wrong_reals)(recording, node, outputs[0], place)
+        if not wrong_count:
             return None, None
-        ways = other_sums().items() if codes else ()
-        known = (words for words, how in ways if not _wrong_codes(recording, node, outputs[0], place, arithmetic=how))
-        found = WrongElements(node=node, wrong=wrong, count=recording.load(outputs[0], *place).size)
-        return found, next(known, None)
+        methods = other_sums().items() if is_on_codes else ()
+        reproducing_methods = (
+            words
+            for words, how in methods
+            if not _count_wrong_codes(recording, node, outputs[0], place, arithmetic=how)
+        )
+        counted = WrongElements(node=node, wrong=wrong_count, count=recording.load(outputs[0], *place).size)
+        return counted, next(reproducing_methods, None)
     except (KernelError, NotRecordedError):
         return None, None
 
 
-def _wrong_elements(recording: Recording, node: Node, output: str, place: tuple[int, int]) -> int:
+def _count_wrong_reals(recording: Recording, node: Node, output: str, place: tuple[int, int]) -> int:
     """Count the wrong elements of a real-valued node, or return 0 if no rounding bound is known."""
-    recorded, quant = recording.load(output, *place), recording.graph.tensors[output].quant
+    recorded_values, quant = recording.load(output, *place), recording.graph.tensors[output].quant
     form, opset = real_form(node, recording.graph.opset)
     if quant is not None:
         span = uniform_span(quant)
         if span == (None, None) or quant.per_channel:
             return 0
         with recorded_limits(recording, place):
-            made = np.clip(run_form(node, form, opset, inputs_of(recording, form, place))[output], *span)
-        stored = dequantize(recorded, quant)
-        if made.shape != stored.shape:
+            replayed_values = np.clip(run_form(node, form, opset, inputs_of(recording, form, place))[output], *span)
+        real_values = dequantize(recorded_values, quant)
+        if replayed_values.shape != real_values.shape:
             return 0
-        off = np.nan_to_num(np.abs(minus(made, stored)), nan=0.0)
-        return int(np.count_nonzero(off > (DERIVED_LSB + LSB_SLACK) * float(quant.scale[0])))
-    if form is not node or recorded.dtype.kind != "f":
+        errors = np.nan_to_num(np.abs(minus(replayed_values, real_values)), nan=0.0)
+        return int(np.count_nonzero(errors > (DERIVED_LSB + LSB_SLACK) * float(quant.scale[0])))
+    if form is not node or recorded_values.dtype.kind != "f":
         return 0
     values = inputs_of(recording, form, place)
     with recorded_limits(recording, place):
-        made = run_node(form, values, opset)[output]
-    short = declared_format(recording)
-    unit, normal = (FLOAT32_UNIT_ROUNDOFF, None) if short is None else (short.unit, short.normal)
-    return beyond_own_terms(form, values, made, recorded, unit, normal=normal)
+        replayed_values = run_node(form, values, opset)[output]
+    short_format = declared_format(recording)
+    unit, normal = (FLOAT32_UNIT_ROUNDOFF, None) if short_format is None else (short_format.unit, short_format.normal)
+    return beyond_own_terms(form, values, replayed_values, recorded_values, unit, normal=normal)
 
 
-def _wrong_codes(
+def _count_wrong_codes(
     recording: Recording, node: Node, output: str, place: tuple[int, int], *, arithmetic: Arithmetic | None = None
 ) -> int:
     """Count the wrong elements of a node on codes, or return 0 if they are not known exactly."""
@@ -178,24 +187,28 @@ def _wrong_codes(
         return 0
     values = {name: recording.load(name, *place) for name in node.inputs if name}
     if row.gives_scale:
-        return _wrong_chosen(recording, node, values[node.inputs[0]], place)
-    recorded = recording.load(output, *place)
-    if row.sums_codes and recorded.dtype.kind != "i":
+        return _count_wrong_chosen_codes(recording, node, values[node.inputs[0]], place)
+    recorded_codes = recording.load(output, *place)
+    if row.sums_codes and recorded_codes.dtype.kind != "i":
         return 0  # shown as real values
     if not row.chooses_scale and values[node.inputs[0]].dtype.kind not in "iu":
         return 0
-    counts = []
+    wrong_counts = []
     for way in roundings(node):
         with recorded_limits(recording, place):
-            made = run_node(way, values, recording.graph.opset, arithmetic=arithmetic)[output]
-        if made.shape != recorded.shape:
+            replayed_values = run_node(way, values, recording.graph.opset, arithmetic=arithmetic)[output]
+        if replayed_values.shape != recorded_codes.shape:
             return 0
-        off = np.nan_to_num(np.abs(minus(made, recorded)), nan=0.0)  # an earlier check judges non-finite values
-        counts.append(int(np.count_nonzero(off > (0.0 if row.sums_codes else _allowed(way, values, made)))))
-    return min(counts)
+        errors = np.nan_to_num(
+            np.abs(minus(replayed_values, recorded_codes)), nan=0.0
+        )  # an earlier check judges non-finite values
+        wrong_counts.append(
+            int(np.count_nonzero(errors > (0.0 if row.sums_codes else _rounding_bound(way, values, replayed_values))))
+        )
+    return min(wrong_counts)
 
 
-def _wrong_chosen(recording: Recording, node: Node, data: np.ndarray, place: tuple[int, int]) -> int:
+def _count_wrong_chosen_codes(recording: Recording, node: Node, data: np.ndarray, place: tuple[int, int]) -> int:
     """Count the codes that do not follow from the data and the recorded scale. A tie may be broken either way."""
     names = node.outputs[:3]
     if len(names) < 3 or not all(recording.has(name, *place) for name in names):
@@ -205,20 +218,20 @@ def _wrong_chosen(recording: Recording, node: Node, data: np.ndarray, place: tup
         return 0
     steps = data.astype(np.float64) / float(scale.reshape(())) + int(zero.reshape(()))
     low, high = limits(codes.dtype)
-    off = np.nan_to_num(np.abs(np.clip(steps, low, high) - codes.astype(np.float64)), nan=0.0)
-    return int(np.count_nonzero(off > 0.5 + DYNAMIC_TIE_REL_DISTANCE * (high - low + 1)))
+    errors = np.nan_to_num(np.abs(np.clip(steps, low, high) - codes.astype(np.float64)), nan=0.0)
+    return int(np.count_nonzero(errors > 0.5 + DYNAMIC_TIE_REL_DISTANCE * (high - low + 1)))
 
 
-def _allowed(node: Node, values: Mapping[str, np.ndarray], made: np.ndarray) -> np.ndarray:
+def _rounding_bound(node: Node, values: Mapping[str, np.ndarray], replayed_values: np.ndarray) -> np.ndarray:
     """Bound the rounding error of scaling exact sums and adding a bias, plus the effect of codes near a tie."""
     row = operators.of(node.op)
     name = node.inputs[row.bias] if row.bias is not None and row.bias < len(node.inputs) else ""
     bias = values[name].astype(np.float64) if name else np.zeros(())
-    allowed = ELEMENTWISE_ROUNDOFFS * FLOAT32_UNIT_ROUNDOFF * (np.abs(made - bias) + np.abs(bias))
-    return allowed + _by_ties(node, values) if row.chooses_scale else allowed
+    bound = ELEMENTWISE_ROUNDOFFS * FLOAT32_UNIT_ROUNDOFF * (np.abs(replayed_values - bias) + np.abs(bias))
+    return bound + _effect_of_ties(node, values) if row.chooses_scale else bound
 
 
-def _by_ties(node: Node, values: Mapping[str, np.ndarray]) -> np.ndarray:
+def _effect_of_ties(node: Node, values: Mapping[str, np.ndarray]) -> np.ndarray:
     """Return how much each element of a product may change if near-ties in its data are rounded either way."""
     data, weight, scales = (values[name] for name in node.inputs[:3])
     if node.attrs.get("flatten"):
@@ -226,8 +239,10 @@ def _by_ties(node: Node, values: Mapping[str, np.ndarray]) -> np.ndarray:
     _, scale, _ = chosen_codes(node.attrs, data)
     scale = np.where(scale == 0, 1.0, scale.astype(np.float64))
     steps = data.astype(np.float64) / scale
-    either = np.abs(np.abs(steps - np.floor(steps)) - 0.5) <= DYNAMIC_TIE_REL_DISTANCE * np.maximum(np.abs(steps), 1)
+    is_near_tie = np.abs(np.abs(steps - np.floor(steps)) - 0.5) <= DYNAMIC_TIE_REL_DISTANCE * np.maximum(
+        np.abs(steps), 1
+    )
     name = node.inputs[3] if len(node.inputs) > 3 else ""
     zero = values[name].astype(np.float64) if name else np.zeros(())
     centred = np.abs(weight.astype(np.float64) - (zero.reshape(()) if zero.size == 1 else zero))
-    return np.asarray(np.matmul(either.astype(np.float64), centred) * scale * np.abs(scales.reshape(-1)))
+    return np.asarray(np.matmul(is_near_tie.astype(np.float64), centred) * scale * np.abs(scales.reshape(-1)))

@@ -31,8 +31,12 @@ def quant_mismatch(recording: Recording, node: Node) -> Finding | None:
     Returns:
         A cause, or None if there is no such input.
     """
-    found = (_by_other_numbers(node, *read) for read in _read(recording, node))
-    return next(filter(None, found), None) or bias_in_other_units(recording, node) or _handed_on(recording, node)
+    causes = (_mismatch_of_parameters(node, *parameters) for parameters in _quantized_inputs(recording, node))
+    return (
+        next(filter(None, causes), None)
+        or bias_in_other_units(recording, node)
+        or _mismatch_of_handed_on_codes(recording, node)
+    )
 
 
 def bias_in_other_units(recording: Recording, node: Node) -> Finding | None:
@@ -51,14 +55,17 @@ def bias_in_other_units(recording: Recording, node: Node) -> Finding | None:
     bias, data, weight = (tensors[each].quant for each in (name, *form.inputs[:2]))
     if bias is None or data is None or weight is None or data.scale.size > 1:
         return None
-    own = bias.scale.astype(np.float64).reshape(-1)
-    sums = float(data.scale.reshape(-1)[0]) * weight.scale.astype(np.float64).reshape(-1)
-    if 1 not in (own.size, sums.size) and own.size != sums.size:
+    bias_scales = bias.scale.astype(np.float64).reshape(-1)
+    sum_scales = float(data.scale.reshape(-1)[0]) * weight.scale.astype(np.float64).reshape(-1)
+    if 1 not in (bias_scales.size, sum_scales.size) and bias_scales.size != sum_scales.size:
         return None
-    if np.allclose(own, sums, rtol=SCALE_MAX_REL_DIFFERENCE, atol=0):
+    if np.allclose(bias_scales, sum_scales, rtol=SCALE_MAX_REL_DIFFERENCE, atol=0):
         return None
-    said = f"its bias {name!r} has scale {_short(own)}, but the accumulator has scale {_short(sums)}"
-    return replace(_cause(FindingKind.SCALE, node, said, name, (own, sums)), kind=FindingKind.BIAS)
+    clause = (
+        f"its bias {name!r} has scale {_numbers_text(bias_scales)}, but the accumulator has scale "
+        f"{_numbers_text(sum_scales)}"
+    )
+    return replace(_cause(FindingKind.SCALE, node, clause, name, (bias_scales, sum_scales)), kind=FindingKind.BIAS)
 
 
 def contradicted(recording: Recording, node: Node) -> Finding | None:
@@ -74,59 +81,71 @@ def contradicted(recording: Recording, node: Node) -> Finding | None:
     Returns:
         A difference, or None if the two sets of parameters differ by less than half a step for all codes.
     """
-    for tensor, quant, scale, zero_point in _read(recording, node):
-        found = _by_other_numbers(node, tensor, quant, scale, zero_point)
-        if found and recording.graph.producer(tensor) is not None and _tells(quant, scale, zero_point):
-            return replace(found, role=FindingRole.DIFFERENCE)
+    for tensor, quant, scale, zero_point in _quantized_inputs(recording, node):
+        finding = _mismatch_of_parameters(node, tensor, quant, scale, zero_point)
+        if finding and recording.graph.producer(tensor) is not None and _is_telling(quant, scale, zero_point):
+            return replace(finding, role=FindingRole.DIFFERENCE)
     return None
 
 
-def _by_other_numbers(
+def _mismatch_of_parameters(
     node: Node, tensor: str, quant: QuantParams, scale: np.ndarray, zero_point: np.ndarray
 ) -> Finding | None:
     """Find the parameters with which a tensor is read, if it was written with others."""
     if not np.allclose(scale, quant.scale, rtol=SCALE_MAX_REL_DIFFERENCE, atol=0):
-        said = (
-            f"it reads {tensor!r} with scale {_short(scale)}, but {tensor!r} was written with scale "
-            f"{_short(quant.scale)}"
+        clause = (
+            f"it reads {tensor!r} with scale {_numbers_text(scale)}, but {tensor!r} was written with scale "
+            f"{_numbers_text(quant.scale)}"
         )
-        return _cause(FindingKind.SCALE, node, said, tensor, (scale, quant.scale))
+        return _cause(FindingKind.SCALE, node, clause, tensor, (scale, quant.scale))
     if not np.array_equal(zero_point, quant.zero_point):
-        found, written = _short(zero_point), _short(quant.zero_point)
-        said = f"it reads {tensor!r} with zero point {found}, but {tensor!r} was written with zero point {written}"
-        return _cause(FindingKind.ZERO_POINT, node, said, tensor, (zero_point, quant.zero_point))
+        zero_point_text, written_text = _numbers_text(zero_point), _numbers_text(quant.zero_point)
+        clause = (
+            f"it reads {tensor!r} with zero point {zero_point_text}, but {tensor!r} was written with zero point "
+            f"{written_text}"
+        )
+        return _cause(FindingKind.ZERO_POINT, node, clause, tensor, (zero_point, quant.zero_point))
     return None
 
 
 def _cause(kind: FindingKind, node: Node, sentence: str, tensor: str, numbers: tuple[ArrayLike, ArrayLike]) -> Finding:
     """Make a finding whose amount is the largest difference between numbers: relative for scales, or in codes."""
-    found, written = (np.asarray(each, np.float64).reshape(-1) for each in numbers)
-    scale, alike = kind is FindingKind.SCALE, found.size == written.size or 1 in (found.size, written.size)
-    off = np.abs(found - written) / (written if scale else 1.0) if alike else np.zeros(0)
+    used_numbers, written_numbers = (np.asarray(each, np.float64).reshape(-1) for each in numbers)
+    is_scale, is_comparable = (
+        kind is FindingKind.SCALE,
+        used_numbers.size == written_numbers.size or 1 in (used_numbers.size, written_numbers.size),
+    )
+    differences = (
+        np.abs(used_numbers - written_numbers) / (written_numbers if is_scale else 1.0)
+        if is_comparable
+        else np.zeros(0)
+    )
     return Finding(
         kind=kind,
         role=FindingRole.CAUSE,
         node=node.name,
         sentence=sentence,
-        amount=float(off.max()) if off.size else None,
-        limit=SCALE_MAX_REL_DIFFERENCE if scale else 0.0,
-        unit="of the scale" if scale else "codes",
+        amount=float(differences.max()) if differences.size else None,
+        limit=SCALE_MAX_REL_DIFFERENCE if is_scale else 0.0,
+        unit="of the scale" if is_scale else "codes",
         evidence=tensor,
     )
 
 
-def _tells(quant: QuantParams, scale: np.ndarray, zero_point: np.ndarray) -> bool:
+def _is_telling(quant: QuantParams, scale: np.ndarray, zero_point: np.ndarray) -> bool:
     """Return whether any code stands for values at least half a step apart under the two sets of parameters."""
     if quant.qmin is None or quant.qmax is None:
         return False
     codes = np.array([[quant.qmin], [quant.qmax]], np.float64)
-    written = np.asarray(quant.scale, np.float64).reshape(-1)
-    read = scale.astype(np.float64) * (codes - zero_point)
-    off = np.abs(read - written * (codes - np.asarray(quant.zero_point, np.float64).reshape(-1)))
-    return bool(np.any(off >= written / 2))
+    written_scale = np.asarray(quant.scale, np.float64).reshape(-1)
+    values_as_read = scale.astype(np.float64) * (codes - zero_point)
+    differences = np.abs(
+        values_as_read - written_scale * (codes - np.asarray(quant.zero_point, np.float64).reshape(-1))
+    )
+    return bool(np.any(differences >= written_scale / 2))
 
 
-def _handed_on(recording: Recording, node: Node) -> Finding | None:
+def _mismatch_of_handed_on_codes(recording: Recording, node: Node) -> Finding | None:
     """Find whether codes passed on by a node without scales are read with a different scale than they came with."""
     row = operators.of(node.op)
     hands_on = (row.moves and row.data == (0,)) or row.unit == "max_pool"  # joining several scales may requantize
@@ -136,17 +155,20 @@ def _handed_on(recording: Recording, node: Node) -> Finding | None:
     source, target = tensors[node.inputs[0]].quant, tensors[node.outputs[0]].quant
     if source is None or target is None:
         return None
-    for kind, title, same, one, other in (
+    for kind, title, is_equal, source_number, target_number in (
         (FindingKind.SCALE, "scale", is_same_scale, source.scale, target.scale),
         (FindingKind.ZERO_POINT, "zero point", np.array_equal, source.zero_point, target.zero_point),
     ):
-        if not same(one, other):
-            said = f"its codes are written with {title} {_short(one)}, but read with {title} {_short(other)}"
-            return _cause(kind, node, said, node.outputs[0], (other, one))
+        if not is_equal(source_number, target_number):
+            clause = (
+                f"its codes are written with {title} {_numbers_text(source_number)}, "
+                f"but read with {title} {_numbers_text(target_number)}"
+            )
+            return _cause(kind, node, clause, node.outputs[0], (target_number, source_number))
     return None
 
 
-def _read(recording: Recording, node: Node) -> Iterator[tuple[str, QuantParams, np.ndarray, np.ndarray]]:
+def _quantized_inputs(recording: Recording, node: Node) -> Iterator[tuple[str, QuantParams, np.ndarray, np.ndarray]]:
     """Yield a node's quantized inputs with their quantization, and the scale and zero point that the node uses."""
     form, _ = real_form(node, recording.graph.opset)
     if form is node:
@@ -167,7 +189,7 @@ def _small(recording: Recording, name: str) -> np.ndarray | None:
     return recording.load(name).reshape(-1)
 
 
-def _short(values: np.ndarray) -> str:
+def _numbers_text(values: np.ndarray) -> str:
     flat = np.asarray(values).reshape(-1)
-    shown = ", ".join(f"{value:g}" for value in flat[:3])
-    return shown if flat.size == 1 else f"[{shown}{', ...' if flat.size > 3 else ''}]"
+    numbers_text = ", ".join(f"{value:g}" for value in flat[:3])
+    return numbers_text if flat.size == 1 else f"[{numbers_text}{', ...' if flat.size > 3 else ''}]"

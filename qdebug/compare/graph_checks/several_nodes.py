@@ -42,110 +42,118 @@ class SeveralNodes(TensorCheck):
 
     def _effect_at(self, place: tuple[int, int]) -> Finding | None:
         facts, entry = self.facts, self.facts.entry
-        theirs = facts.theirs(place)
-        ours = recorded_values(facts.reference, facts.backend, entry, theirs.shape, place)
-        if not one_shape(ours.shape, theirs.shape):
+        reference_values = facts.theirs(place)
+        backend_values = recorded_values(facts.reference, facts.backend, entry, reference_values.shape, place)
+        if not one_shape(backend_values.shape, reference_values.shape):
             return declared_difference(facts)
-        theirs = held(theirs, span_before(facts.backend.graph, entry.tensor))  # saturation is reported separately
-        difference = minus(theirs, ours.reshape(theirs.shape))
+        reference_values = held(
+            reference_values, span_before(facts.backend.graph, entry.tensor)
+        )  # saturation is reported separately
+        difference = minus(reference_values, backend_values.reshape(reference_values.shape))
         share, coded = 10 ** (-DEFAULT_MIN_SQNR / 20), has_codes(facts)
         if not coded and not facts.be.reads_undeclared_codes:
-            stored = facts.backend.load(entry.tensor, *place)
-            share = min(segment_share(max(unit_roundoff(stored.dtype), declared_unit(facts.backend))), share)
+            stored_values = facts.backend.load(entry.tensor, *place)
+            share = min(segment_share(max(unit_roundoff(stored_values.dtype), declared_unit(facts.backend))), share)
 
         def is_left(off: np.ndarray) -> bool:
             """Return whether a difference exceeds what may remain."""
-            return finite_norm(off) > share * finite_norm(theirs)
+            return finite_norm(off) > share * finite_norm(reference_values)
 
         # these reals are dequantized codes, so each node may have rounded to codes
-        shown = not coded and bool(facts.replays.telling)
-        if not is_left(difference) or not exceeds(difference, facts.rounding_noise(place, on_codes=shown)):
+        is_on_codes = not coded and bool(facts.replays.telling)
+        if not is_left(difference) or not exceeds(difference, facts.rounding_noise(place, on_codes=is_on_codes)):
             return None
-        inside = self._rounding_inside(theirs.shape, place) if coded else None
+        inside = self._rounding_inside(reference_values.shape, place) if coded else None
         if inside is not None and not is_left(difference + inside):
-            return lost_to_rounding(facts, theirs, inside, "data")
-        known = short_sums(facts) if coded and unaccounted_node(facts, place) is None else ()
-        inside = self._rounding_inside(theirs.shape, place, known) if known else None
+            return lost_to_rounding(facts, reference_values, inside, "data")
+        tensors_with_short_sums = short_sums(facts) if coded and unaccounted_node(facts, place) is None else ()
+        inside = (
+            self._rounding_inside(reference_values.shape, place, tensors_with_short_sums)
+            if tensors_with_short_sums
+            else None
+        )
         if inside is not None and not is_left(difference + inside):
             return None
         return (
-            self._not_its_own(place)
+            self._foreign_codes(place)
             or unheld_constant(facts, place)
-            or self._precision_inside(ours.reshape(theirs.shape), difference, place)
+            or self._precision_inside(backend_values.reshape(reference_values.shape), difference, place)
             or declared_difference(facts)
         )
 
-    def _not_its_own(self, place: tuple[int, int]) -> Finding | None:
+    def _foreign_codes(self, place: tuple[int, int]) -> Finding | None:
         """Find codes that no known arithmetic computes from the inputs of the backend's nodes: not a graph difference.
 
         Args:
             place: Sample and step.
         """
         facts, tensor = self.facts, self.facts.entry.tensor
-        known = None if facts.entry.quant is None else facts.reproducer.reproduce(facts.node, tensor)
-        if known is None or known.by is not None:
+        reproduction = None if facts.entry.quant is None else facts.reproducer.reproduce(facts.node, tensor)
+        if reproduction is None or reproduction.by is not None:
             return None
-        most = facts.reproducer.codes_off(facts.node, tensor, place)
-        if most <= DERIVED_LSB:
+        largest_error = facts.reproducer.codes_off(facts.node, tensor, place)
+        if largest_error <= DERIVED_LSB:
             return None
         return Finding(
             kind=FindingKind.ARITHMETIC,
             role=FindingRole.BREACH,
             node=facts.entry.node,
-            sentence=f"its codes are off by up to {most} LSB; rounding explains at most {DERIVED_LSB:g} LSB",
-            amount=float(most),
+            sentence=f"its codes are off by up to {largest_error} LSB; rounding explains at most {DERIVED_LSB:g} LSB",
+            amount=float(largest_error),
             limit=DERIVED_LSB,
             unit="LSB",
         )
 
-    def _precision_inside(self, ours: np.ndarray, difference: np.ndarray, place: tuple[int, int]) -> Finding | None:
+    def _precision_inside(
+        self, backend_values: np.ndarray, difference: np.ndarray, place: tuple[int, int]
+    ) -> Finding | None:
         """Find that the nodes give the recorded values if each result is rounded to the format that the values show.
 
         Args:
-            ours: The backend's values, in the reference's order.
+            backend_values: The backend's values, in the reference's order.
             difference: The error of a replay without that rounding.
             place: Sample and step.
         """
         facts = self.facts
-        stored = facts.backend.load(facts.entry.tensor, *place)
-        short = format_of(stored) or held_in_declared(facts.backend, stored)
-        if short is None:
+        stored_values = facts.backend.load(facts.entry.tensor, *place)
+        short_format = format_of(stored_values) or held_in_declared(facts.backend, stored_values)
+        if short_format is None:
             return None
-        beyond: dict[str, float] = {}
+        overflows: dict[str, float] = {}
 
         def rounded(name: str, values: np.ndarray) -> np.ndarray:
-            kept = short.rounded(values.astype(np.float32))
-            lost = np.isfinite(values) & ~np.isfinite(kept)
-            if lost.any():
-                beyond.setdefault(name, float(np.max(np.abs(values), where=lost, initial=0.0)))
-            return kept.astype(values.dtype)
+            rounded_values = short_format.rounded(values.astype(np.float32))
+            is_lost = np.isfinite(values) & ~np.isfinite(rounded_values)
+            if is_lost.any():
+                overflows.setdefault(name, float(np.max(np.abs(values), where=is_lost, initial=0.0)))
+            return rounded_values.astype(values.dtype)
 
         try:
             with np.errstate(all="ignore"):
-                theirs = facts.theirs(place, after=rounded)
+                reference_values = facts.theirs(place, after=rounded)
         except (KernelError, NotRecordedError):
             return None
-        if theirs.shape != ours.shape:
+        if reference_values.shape != backend_values.shape:
             return None
-        off = norm(either_way(ours, theirs))
-        if not off <= SUBSTITUTE_REPLAY_MAX_ERROR_RATIO * finite_norm(difference):
+        error = norm(either_way(backend_values, reference_values))
+        if not error <= SUBSTITUTE_REPLAY_MAX_ERROR_RATIO * finite_norm(difference):
             return None
-        said = f"the reference's nodes reproduce the recorded values if each result is rounded to {short.name}"
-        name = next(iter(beyond), None)
+        clause = f"the reference's nodes reproduce the recorded values if each result is rounded to {short_format.name}"
+        name = next(iter(overflows), None)
         maker = None if name is None else facts.reference.graph.producer(name)
         if name is not None and maker is not None:
-            end = f"beyond {short.largest:.6g}, the largest {short.name} value"
-            said += f"; {maker.op} {maker.name!r} overflows, because its result {beyond[name]:.6g} is {end}"
-        return graph_difference(FindingKind.PRECISION, facts.node, said, evidence=short.name)
+            end = f"beyond {short_format.largest:.6g}, the largest {short_format.name} value"
+            clause += f"; {maker.op} {maker.name!r} overflows, because its result {overflows[name]:.6g} is {end}"
+        return graph_difference(FindingKind.PRECISION, facts.node, clause, evidence=short_format.name)
 
     def unaccounted(self, sample: int) -> Node | None:
         """Return the first node whose output does not follow from its recorded inputs in a sample, or None."""
         place = next((place for place in self.facts.places if place[0] == sample), None)
-        found = None if place is None else unaccounted_node(self.facts, place)
-        return None if found is None else found.node
+        unaccounted = None if place is None else unaccounted_node(self.facts, place)
+        return None if unaccounted is None else unaccounted.node
 
     def _rounding_inside(
-        self, shape: tuple[int, ...], place: tuple[int, int], known: Collection[str] = ()
+        self, shape: tuple[int, ...], place: tuple[int, int], recorded_tensors: Collection[str] = ()
     ) -> np.ndarray | None:
         """Return the effect of rounding to the backend's codes inside a region on its result, or None if unknown.
 
@@ -153,7 +161,7 @@ class SeveralNodes(TensorCheck):
         """
         facts = self.facts
         try:
-            found = rounding_inside(facts.be, facts.entry.pair, self.segment, shape, place, known=known)
+            effect = rounding_inside(facts.be, facts.entry.pair, self.segment, shape, place, known=recorded_tensors)
         except (KernelError, NotRecordedError):
             return None
-        return found.reshape(shape)
+        return effect.reshape(shape)

@@ -97,14 +97,16 @@ class TensorCheck(ABC):
 
     def why_not(self, attribution: Attribution) -> str | None:  # noqa: ARG002  some do not need it
         """Return why a tensor cannot be checked, or None if it can, as far as is known in advance."""
-        own, facts = self.segment.own, self.facts
+        own_nodes, facts = self.segment.own, self.facts
         if not facts.places:
             return "only part of its values was kept"
-        if self.segment.wide and (unknown := next(filter(is_undefined, own), None)):
+        if self.segment.wide and (unknown := next(filter(is_undefined, own_nodes), None)):
             return without_kernel(unknown)
-        if said := next(filter(None, (not_in_codes(each, facts.backend.graph) for each in own)), None):
-            return said
-        if facts.entry.whole and not all(map(rounds_nothing, (*own[:-1], *self.segment.nodes[:-1]))):
+        if undefined_reason := next(
+            filter(None, (not_in_codes(each, facts.backend.graph) for each in own_nodes)), None
+        ):
+            return undefined_reason
+        if facts.entry.whole and not all(map(rounds_nothing, (*own_nodes[:-1], *self.segment.nodes[:-1]))):
             return "the values that it selects from were not compared, and rounding them may change the selection"
         return None
 
@@ -119,41 +121,41 @@ class TensorCheck(ABC):
         worst = comparison.stats.worst_sample if comparison.stats else None
         at_worst = [place for place in self.facts.places if place[0] == worst]
         places = tuple(dict.fromkeys((*self.facts.places[:1], *at_worst[:1])))
-        if self.each_node and (wrong := wrong_elements(self.facts, places)):
-            return wrong, None
+        if self.each_node and (unaccounted := wrong_elements(self.facts, places)):
+            return unaccounted, None
         if self.alike or says_the_same(self.facts, places):
             return None, None
-        why, found = self.why_not(attribution), None
+        why, finding = self.why_not(attribution), None
         if why is None:
             try:
-                found = self.effect(attribution, places)
+                finding = self.effect(attribution, places)
             except (KernelError, NotRecordedError) as error:  # without a replay, only the stated facts can be compared
                 why = error.message[0].lower() + error.message[1:].rstrip(".")
-                found = self._stated(attribution)
-        formats = () if found is None else self.rounded_factors()
-        if found is not None and formats:
-            found = replace(found, sentence=f"{found.sentence}; {rounded_first(formats)}")
-        return found, why
+                finding = self._stated_finding(attribution)
+        formats = () if finding is None else self.rounded_factors()
+        if finding is not None and formats:
+            finding = replace(finding, sentence=f"{finding.sentence}; {rounded_first(formats)}")
+        return finding, why
 
-    def _stated(self, attribution: Attribution) -> Finding | None:
+    def _stated_finding(self, attribution: Attribution) -> Finding | None:
         """Find a constant or an operator that differs or is missing at an inaccurate node without a kernel.
 
         Its effect shows in the results of the reference's nodes for the same inputs. An omitted attribute proves
         nothing here, because the recorder may not know it.
         """
-        own, allowed = attribution.arithmetic_unsaturated, attribution.allowed
-        if own is None or own.nonfinite or own.rmse is None:
+        arithmetic, allowed_norm = attribution.arithmetic_unsaturated, attribution.allowed
+        if arithmetic is None or arithmetic.nonfinite or arithmetic.rmse is None:
             return None
         if self.segment.wide or operators.is_unknown(self.node) or operators.is_foreign(self.node):
             return None
-        if allowed is None or not own.rmse * math.sqrt(own.count) > allowed:
+        if allowed_norm is None or not arithmetic.rmse * math.sqrt(arithmetic.count) > allowed_norm:
             return None
-        found = stated_difference(self.facts)
-        if found is None or found.kind not in _STATED:
+        finding = stated_difference(self.facts)
+        if finding is None or finding.kind not in _STATED:
             return None
-        if found.kind is FindingKind.OPERATOR:  # a fused node may correspond to several reference nodes
-            return found if len(self.segment.nodes) == 1 else None
-        return found if found.evidence is not None else None
+        if finding.kind is FindingKind.OPERATOR:  # a fused node may correspond to several reference nodes
+            return finding if len(self.segment.nodes) == 1 else None
+        return finding if finding.evidence is not None else None
 
     @cached_property
     def alike(self) -> bool:
@@ -171,7 +173,7 @@ class TensorCheck(ABC):
     def _split(self, *, instead: bool = False, rounding: bool = True) -> Attribution:
         """Split a tensor's error by replaying the backend's node, or the reference's nodes instead."""
         facts = self.facts
-        others = OtherReplays(
+        other_replays = OtherReplays(
             substitute=facts.theirs,
             rounding_noise=facts.rounding_noise if rounding else None,
             instead=instead,
@@ -181,12 +183,12 @@ class TensorCheck(ABC):
             reads_equal=partial(facts.replays.reads_equal, self.segment),
             telling=facts.replays.telling,
         )
-        found = attribute(facts.reference, facts.backend, facts.entry, others)
-        if facts.entry.quant is not None or found.arithmetic_unsaturated is None:
-            return found
+        attribution = attribute(facts.reference, facts.backend, facts.entry, other_replays)
+        if facts.entry.quant is not None or attribution.arithmetic_unsaturated is None:
+            return attribution
         if not (is_loose(self.node) and facts.be.reads_undeclared_codes):
-            return found
-        return found.unjudged(_UNSAID)
+            return attribution
+        return attribution.unjudged(_UNSAID)
 
     def digits(self, stats: ErrorStats) -> Digits | None:
         """Return the format in which values and constants of both runs are rounded, or None if to codes or unknown.
@@ -197,11 +199,11 @@ class TensorCheck(ABC):
         Args:
             stats: The error of the tensor, whose worst sample is examined.
         """
-        facts, own, graph = self.facts, self.segment.own, self.facts.backend.graph
-        read = {name for node in own for name in node.inputs if name}
-        if any(operators.of(node.op).holds_nodes for node in own):
+        facts, own_nodes, graph = self.facts, self.segment.own, self.facts.backend.graph
+        input_names = {name for node in own_nodes for name in node.inputs if name}
+        if any(operators.of(node.op).holds_nodes for node in own_nodes):
             return None
-        if any(graph.tensors[name].quant is not None or holds_few_bits(graph, name) for name in read):
+        if any(graph.tensors[name].quant is not None or holds_few_bits(graph, name) for name in input_names):
             return None
         worst = stats.worst_sample or 0
         place = next((place for place in facts.places if place[0] == worst), None)
@@ -213,7 +215,7 @@ class TensorCheck(ABC):
             return None
         if stats.count < SHORT_FORMAT_MIN_ELEMENTS:
             return Digits.SHORT
-        constants = {name for name in read if facts.be.folds(name)}
+        constants = {name for name in input_names if facts.be.folds(name)}
         units = *map(held_unit, values), facts.replays.backend.narrowest(constants), declared_unit(facts.backend)
         coarsest = max(units)
         return Digits.SINGLE if coarsest <= FLOAT32_UNIT_ROUNDOFF else Digits.SHORT
@@ -224,14 +226,14 @@ class TensorCheck(ABC):
         if not self.segment.nodes or not facts.places:
             return None
         try:
-            theirs = facts.theirs(facts.places[0])
+            reference_values = facts.theirs(facts.places[0])
         except (KernelError, NotRecordedError):
             return None
-        stored = facts.backend.load(facts.entry.tensor, *facts.places[0])
-        ours = in_reference_order(stored, facts.entry.pair.backend_view, theirs.shape)
-        if operators.of(self.node.op).reshapes and sorted(theirs.shape) == sorted(ours.shape):
+        stored_values = facts.backend.load(facts.entry.tensor, *facts.places[0])
+        backend_values = in_reference_order(stored_values, facts.entry.pair.backend_view, reference_values.shape)
+        if operators.of(self.node.op).reshapes and sorted(reference_values.shape) == sorted(backend_values.shape):
             return None  # A runtime that changes the layout also permutes the extents of a reshape.
-        return None if one_shape(theirs.shape, ours.shape) else declared_difference(facts)
+        return None if one_shape(reference_values.shape, backend_values.shape) else declared_difference(facts)
 
     def unaccounted(self, sample: int) -> Node | None:  # noqa: ARG002  one node has none before it
         """Return the first node whose output does not follow from its recorded inputs in a sample, or None."""
@@ -248,20 +250,20 @@ class TensorCheck(ABC):
         products = sum(operators.plain(node).product for node in self.segment.nodes)
         if products != 1 or not facts.places or facts.entry.quant is not None:
             return ()
-        stored = facts.backend.load(facts.entry.tensor, *facts.places[0])
+        stored_values = facts.backend.load(facts.entry.tensor, *facts.places[0])
 
         def fits(rounded: Callable[[np.ndarray], np.ndarray] | None) -> bool:
-            theirs = facts.theirs(facts.places[0], rounded=rounded)
-            ours = in_reference_order(stored, facts.entry.pair.backend_view, theirs.shape)
-            if not one_shape(ours.shape, theirs.shape):
+            reference_values = facts.theirs(facts.places[0], rounded=rounded)
+            backend_values = in_reference_order(stored_values, facts.entry.pair.backend_view, reference_values.shape)
+            if not one_shape(backend_values.shape, reference_values.shape):
                 return False
-            off = minus(theirs, ours.reshape(theirs.shape))
-            if np.any(~np.isfinite(theirs) & np.isfinite(ours.reshape(theirs.shape))):
+            errors = minus(reference_values, backend_values.reshape(reference_values.shape))
+            if np.any(~np.isfinite(reference_values) & np.isfinite(backend_values.reshape(reference_values.shape))):
                 return False  # the factors overflow the backend's format
-            return finite_norm(off) <= segment_share(FLOAT32_UNIT_ROUNDOFF) * finite_norm(theirs)
+            return finite_norm(errors) <= segment_share(FLOAT32_UNIT_ROUNDOFF) * finite_norm(reference_values)
 
         try:
-            if stored.dtype.kind != "f" or fits(None):
+            if stored_values.dtype.kind != "f" or fits(None):
                 return ()
             return tuple(short.name for short in reversed(SHORT_FORMATS) if fits(short.rounded))
         except (KernelError, NotRecordedError):
@@ -283,16 +285,16 @@ def lost_to_rounding(facts: TensorFacts, result: np.ndarray, error: np.ndarray, 
         what: What is rounded.
     """
     signal, noise = finite_norm(result), finite_norm(error)
-    left = 20 * math.log10(signal / noise) if signal and noise else math.inf
-    if not left < CODES_MIN_SQNR:
+    remaining_sqnr = 20 * math.log10(signal / noise) if signal and noise else math.inf
+    if not remaining_sqnr < CODES_MIN_SQNR:
         return None
-    level = apart(left, CODES_MIN_SQNR)
+    level = apart(remaining_sqnr, CODES_MIN_SQNR)
     return Finding(
         kind=FindingKind.SCALE,
         role=FindingRole.COST,
         node=facts.entry.node,
         sentence=f"rounding {what} to codes leaves an SQNR of {level} dB, below {CODES_MIN_SQNR:g} dB",
-        amount=left,
+        amount=remaining_sqnr,
         limit=CODES_MIN_SQNR,
         unit="dB",
     )

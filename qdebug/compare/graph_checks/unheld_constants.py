@@ -47,19 +47,19 @@ class _Unheld:
     real: float
     given: float
 
-    def sentence(self, short: ShortFormat) -> str:
+    def sentence(self, short_format: ShortFormat) -> str:
         """Return a sentence about the lost values and what they become."""
-        beyond = abs(self.real) > short.largest
-        end = f"beyond {short.largest:.6g}, the largest {short.name} value"
-        if not beyond:
-            end = f"below {short.subnormal:.3g}, the smallest {short.name} value"
+        is_overflow = abs(self.real) > short_format.largest
+        end = f"beyond {short_format.largest:.6g}, the largest {short_format.name} value"
+        if not is_overflow:
+            end = f"below {short_format.subnormal:.3g}, the smallest {short_format.name} value"
         kind = "attribute" if self.name in self.node.attrs else "constant"
-        what = f"{kind} {self.name!r} of {self.node.op} {self.node.name!r}"
+        constant_text = f"{kind} {self.name!r} of {self.node.op} {self.node.name!r}"
         if self.held.size > 1:
             are, first = ("is", "") if self.count == 1 else ("are", "the first is ")
-            many = f"{self.count} of {self.held.size} elements of {what} {are} {end}"
-            return f"{many}: {first}{self.real:.6g}, which becomes {self.given:.6g}"
-        return f"{what} is {self.real:.6g}, {end}, and becomes {self.given:.6g}"
+            count_text = f"{self.count} of {self.held.size} elements of {constant_text} {are} {end}"
+            return f"{count_text}: {first}{self.real:.6g}, which becomes {self.given:.6g}"
+        return f"{constant_text} is {self.real:.6g}, {end}, and becomes {self.given:.6g}"
 
 
 def unheld_constant(facts: TensorFacts, place: tuple[int, int]) -> Finding | None:
@@ -72,32 +72,34 @@ def unheld_constant(facts: TensorFacts, place: tuple[int, int]) -> Finding | Non
     Returns:
         A difference, or None if there is no such constant or no evidence that it matters.
     """
-    short = declared_format(facts.backend)
-    if short is None or facts.entry.quant is not None or facts.entry.whole:
+    short_format = declared_format(facts.backend)
+    if short_format is None or facts.entry.quant is not None or facts.entry.whole:
         return None
     try:
-        recorded = real_values(facts.backend, facts.entry.tensor, place)
-        plain = _off(facts, place, {}, recorded, short)
-        for found in _candidates(facts, short):
-            off = _off(facts, place, {(found.node.name, found.name): found.held}, recorded, short)
-            enough = SUBSTITUTE_REPLAY_MAX_ERROR_RATIO * plain if math.isfinite(plain) else math.inf
-            if off <= min(enough, segment_share(short.unit) * finite_norm(recorded)):
+        recorded_values = real_values(facts.backend, facts.entry.tensor, place)
+        plain_error = _error_with_replacements(facts, place, {}, recorded_values, short_format)
+        for candidate in _candidates(facts, short_format):
+            error = _error_with_replacements(
+                facts, place, {(candidate.node.name, candidate.name): candidate.held}, recorded_values, short_format
+            )
+            error_limit = SUBSTITUTE_REPLAY_MAX_ERROR_RATIO * plain_error if math.isfinite(plain_error) else math.inf
+            if error <= min(error_limit, segment_share(short_format.unit) * finite_norm(recorded_values)):
                 return Finding(
                     kind=FindingKind.PRECISION,
                     role=FindingRole.DIFFERENCE,
-                    node=found.node.name,
-                    sentence=found.sentence(short),
-                    amount=float(found.count),
+                    node=candidate.node.name,
+                    sentence=candidate.sentence(short_format),
+                    amount=float(candidate.count),
                     limit=0.0,
                     unit="elements",
-                    evidence=found.name,
+                    evidence=candidate.name,
                 )
     except (KernelError, NotRecordedError):
         return None
     return None
 
 
-def _candidates(facts: TensorFacts, short: ShortFormat) -> Iterator[_Unheld]:
+def _candidates(facts: TensorFacts, short_format: ShortFormat) -> Iterator[_Unheld]:
     """Yield the values that constants may become: clamped, infinite or zero."""
     backend = facts.backend
     for node in facts.segment.own:
@@ -112,56 +114,58 @@ def _candidates(facts: TensorFacts, short: ShortFormat) -> Iterator[_Unheld]:
             array = np.asarray(values)
             if array.dtype.kind != "f":
                 continue
-            wide = array.astype(np.float64)
-            size = np.abs(wide)
-            overflows = (size >= short.beyond) if name in arrays else np.zeros(size.shape, bool)
-            gone = (size > 0) & (size <= short.vanishing)
-            lost = overflows | gone
-            if not lost.any():
+            numbers_in_float64 = array.astype(np.float64)
+            size = np.abs(numbers_in_float64)
+            overflows = (size >= short_format.beyond) if name in arrays else np.zeros(size.shape, bool)
+            is_vanishing = (size > 0) & (size <= short_format.vanishing)
+            is_lost = overflows | is_vanishing
+            if not is_lost.any():
                 continue
-            first = tuple(each[0] for each in np.nonzero(lost)) if lost.ndim else ()
-            for end in (short.largest, math.inf) if overflows.any() else (0.0,):
-                held = np.where(overflows, np.copysign(end, wide), np.where(gone, 0.0, wide))
+            first = tuple(each[0] for each in np.nonzero(is_lost)) if is_lost.ndim else ()
+            for end in (short_format.largest, math.inf) if overflows.any() else (0.0,):
+                replacement = np.where(
+                    overflows, np.copysign(end, numbers_in_float64), np.where(is_vanishing, 0.0, numbers_in_float64)
+                )
                 yield _Unheld(
                     node=node,
                     name=name,
-                    held=held.astype(array.dtype),
-                    count=int(lost.sum()),
-                    real=float(wide[first]),
-                    given=float(held[first]),
+                    held=replacement.astype(array.dtype),
+                    count=int(is_lost.sum()),
+                    real=float(numbers_in_float64[first]),
+                    given=float(replacement[first]),
                 )
 
 
-def _off(
+def _error_with_replacements(
     facts: TensorFacts,
     place: tuple[int, int],
-    instead: Mapping[tuple[str, str], np.ndarray],
-    recorded: np.ndarray,
-    short: ShortFormat,
+    replacements: Mapping[tuple[str, str], np.ndarray],
+    recorded_values: np.ndarray,
+    short_format: ShortFormat,
 ) -> float:
     """Return the error norm of the backend's nodes, replayed on its inputs; infinite or NaN if it is not finite.
 
     Args:
         facts: The tensor.
         place: Sample and step.
-        instead: Replacements for recorded constants and attributes, by node and name.
-        recorded: The backend's values.
-        short: The format that the results are rounded to.
+        replacements: Replacements for recorded constants and attributes, by node and name.
+        recorded_values: The backend's values.
+        short_format: The format that the results are rounded to.
     """
-    made: dict[str, np.ndarray] = {}
+    computed: dict[str, np.ndarray] = {}
     with np.errstate(all="ignore"):
         for node in facts.segment.own:
             form, opset = real_form(node, facts.backend.graph.opset)
             numbers = {
-                name: float(array) for (at, name), array in instead.items() if at == node.name and not array.ndim
+                name: float(array) for (at, name), array in replacements.items() if at == node.name and not array.ndim
             }
             form = replace(form, attrs={**form.attrs, **{n: v for n, v in numbers.items() if n in form.attrs}})
             values: dict[str, np.ndarray] = {}
             for name in filter(None, form.inputs):
-                known = instead.get((node.name, name), made.get(name))
-                values[name] = real_values(facts.backend, name, place) if known is None else known
+                substitute = replacements.get((node.name, name), computed.get(name))
+                values[name] = real_values(facts.backend, name, place) if substitute is None else substitute
             for name, array in run_node(form, values, opset).items():
-                made[name] = short.rounded(array.astype(np.float32)) if array.dtype.kind == "f" else array
-    given = made[facts.entry.tensor]
-    shown = in_reference_order(recorded, None, given.shape)
-    return norm(difference(shown, given)) if shown.shape == given.shape else math.inf
+                computed[name] = short_format.rounded(array.astype(np.float32)) if array.dtype.kind == "f" else array
+    result = computed[facts.entry.tensor]
+    shown_values = in_reference_order(recorded_values, None, result.shape)
+    return norm(difference(shown_values, result)) if shown_values.shape == result.shape else math.inf

@@ -64,8 +64,8 @@ def channel_axis(
 def _of_weight(graph: Graph, tensor: str, shape: _Shape) -> int | None:
     """Return the output channel dimension of a weight that has several channels, or None for other tensors."""
     producer = graph.producer(tensor)
-    read = producer.inputs[:1] if producer is not None and operators.of(producer.op).keeps_values else ()
-    if not graph.is_constant(tensor) and not any(map(graph.is_constant, read)):
+    input_names = producer.inputs[:1] if producer is not None and operators.of(producer.op).keeps_values else ()
+    if not graph.is_constant(tensor) and not any(map(graph.is_constant, input_names)):
         return None
     for node in graph.consumers(tensor):
         if operators.of(node.op).keeps_values and node.inputs[0] == tensor:
@@ -105,9 +105,9 @@ class _Search:
         own_axis = _axis_of_operator(self._graph, node, len(shape))
         if own_axis is not None:
             return own_axis
-        for source, before in self._sources(node, shape):
-            above = self.axis_of(source, before)
-            axis = None if above is None else taken_along(node, above, before, shape)
+        for source, source_shape in self._sources(node, shape):
+            source_axis = self.axis_of(source, source_shape)
+            axis = None if source_axis is None else taken_along(node, source_axis, source_shape, shape)
             if axis is not None and 0 <= axis < len(shape) and shape[axis] != 1:  # a single channel needs no axis
                 return axis
         return None
@@ -119,8 +119,8 @@ class _Search:
         if not first or (row.reduces and not row.picks_index):
             return
         every = row.arranges or row.moves is operators.Move.GATHER
-        read = (first,) if every else operators.operands(node)
-        shapes = {name: self._shape(name) for name in read if name and not self._graph.is_constant(name)}
+        input_names = (first,) if every else operators.operands(node)
+        shapes = {name: self._shape(name) for name in input_names if name and not self._graph.is_constant(name)}
         yield from (
             (name, extents)
             for name, extents in shapes.items()
@@ -172,23 +172,23 @@ def taken_along(node: Node, axis: int, before: _Shape, after: _Shape) -> int | N
     if row.reshapes:
         return _rearranged(axis, before, after)
     if row.moves is operators.Move.GATHER:
-        picked = node.attrs.get("axis", 0)
-        picked = picked % len(before) if isinstance(picked, int) else axis
-        return None if axis == picked else axis if axis < picked else axis + len(after) - len(before)
+        gathered_axis = node.attrs.get("axis", 0)
+        gathered_axis = gathered_axis % len(before) if isinstance(gathered_axis, int) else axis
+        return None if axis == gathered_axis else axis if axis < gathered_axis else axis + len(after) - len(before)
     return axis
 
 
-def _rearranged(axis: int, before: _Shape, after: _Shape) -> int | None:
+def _rearranged(axis: int, input_shape: _Shape, output_shape: _Shape) -> int | None:
     """Return the dimension to which a step along a given dimension moves after a reshape.
 
     If a dimension is split, it is the last of its parts.
     """
-    stride = _elements(before[axis + 1 :])
-    for at in range(len(after)):
-        inner = _elements(after[at + 1 :])
+    stride = _elements(input_shape[axis + 1 :])
+    for at in range(len(output_shape)):
+        inner = _elements(output_shape[at + 1 :])
         if stride is None or inner is None:
             continue
-        extent = after[at]
+        extent = output_shape[at]
         if inner <= stride and (extent is None or stride < inner * extent):
             return at
     return None

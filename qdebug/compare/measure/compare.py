@@ -63,15 +63,15 @@ class Places:
 
     def left_out(self, reference: Recording, backend: Recording, rest: Sequence[ElementComparison] = ()) -> str:
         """Return a clause on what is not compared, apart from the remaining elements."""
-        apart = len(self.partly) - sum(part.places for part in rest)
+        uncompared_count = len(self.partly) - sum(part.places for part in rest)
         lacking = [f"the {side} has no values for {count}" for side, count in self.only.items() if count]
-        lacking += [f"only part was kept for {apart}"] if apart else []
+        lacking += [f"only part was kept for {uncompared_count}"] if uncompared_count else []
         total = len(self.full) + len(self.partly) + sum(self.only.values())
         unit = "samples" if max(reference.steps, backend.steps) == 1 else "steps of all samples"
         clauses = []
         if rest:
-            compared, count = sum(part.compared for part in rest), sum(part.count for part in rest)
-            clauses.append(f"and {compared} of {count} elements of {len(self.partly) - apart} more")
+            compared_count, count = sum(part.compared for part in rest), sum(part.count for part in rest)
+            clauses.append(f"and {compared_count} of {count} elements of {len(self.partly) - uncompared_count} more")
         if not lacking and not rest:
             return ""
         if not self.full and not rest:
@@ -196,57 +196,65 @@ def compare_pair(
         RecordingError: Values in a recording cannot be read.
     """
     places = find_places(reference, backend, pair)
-    if not places.full and (found := compare_partly(reference, backend, pair, tolerance=tolerance)) is not None:
-        return _partly_compared(found, some_missing(reference, backend, pair))
+    if not places.full and (partial := compare_partly(reference, backend, pair, tolerance=tolerance)) is not None:
+        return _comparison_of_part(partial, some_missing(reference, backend, pair))
     if not places.full:
-        missing = places.left_out(reference, backend)
+        left_out = places.left_out(reference, backend)
         return _incomparable(
-            f"no sample was recorded in both runs ({missing})" if missing else "neither run has values"
+            f"no sample was recorded in both runs ({left_out})" if left_out else "neither run has values"
         )
-    rest = _compare_partial_samples(reference, backend, pair, places.partly, tolerance)
-    bare = lacks_scale(reference.graph, backend.graph, pair)
-    quants = _turned_quants(reference, backend, pair) if bare is None else (None, None)
+    partial_samples = _compare_partial_samples(reference, backend, pair, places.partly, tolerance)
+    tensor_without_scale = lacks_scale(reference.graph, backend.graph, pair)
+    quants = _turned_quants(reference, backend, pair) if tensor_without_scale is None else (None, None)
     counter = _rails_counter(quants[1], relu_floor=relu_floor)
     total: ErrorAccumulator | None = None
     samples: list[SampleStats] = []
-    for sample, steps in by_sample(places.full, rest):
-        part = _accumulator(pair, quants, tolerance, counter)
+    for sample, steps in by_sample(places.full, partial_samples):
+        accumulator = _accumulator(pair, quants, tolerance, counter)
         for step in steps:
-            ours = reference.load(pair.reference, sample, step)
-            theirs = backend.load(pair.backend, sample, step)
-            ours, theirs = in_one_order(ours, pair.reference_view, theirs, pair.backend_view)
-            reason = _mismatch(ours, theirs)
+            reference_values = reference.load(pair.reference, sample, step)
+            backend_values = backend.load(pair.backend, sample, step)
+            reference_values, backend_values = in_one_order(
+                reference_values, pair.reference_view, backend_values, pair.backend_view
+            )
+            reason = _mismatch(reference_values, backend_values)
             if reason is None:
                 try:
-                    part.update(ours, theirs, sample=sample)
+                    accumulator.update(reference_values, backend_values, sample=sample)
                 except UsageError as error:  # the quantization does not fit the tensor
                     reason = error.message[0].lower() + error.message[1:].rstrip(".")
             if reason is not None:
                 return _incomparable(reason if len(places.full) == 1 else f"{reason} (sample {sample}, step {step})")
-        stats = part.stats() if sample not in rest else _with_rest(part, rest[sample], alone=not steps)
+        stats = (
+            accumulator.stats()
+            if sample not in partial_samples
+            else _stats_with_remaining_elements(accumulator, partial_samples[sample], alone=not steps)
+        )
         samples.append(SampleStats(sample=sample, stats=stats))
         if total is None:
-            total = part
+            total = accumulator
         else:
-            total.merge(part)
+            total.merge(accumulator)
     rails = None if counter is None else counter.rails()
-    whole = samples[0].stats if total is None or len(samples) == 1 else total.stats()
-    if bare is not None and whole.mismatches:  # equal codes are equal, whatever their scale
+    total_stats = samples[0].stats if total is None or len(samples) == 1 else total.stats()
+    if tensor_without_scale is not None and total_stats.mismatches:  # equal codes are equal, whatever their scale
         sides = reference.graph.tensors[pair.reference], backend.graph.tensors[pair.backend]
         coded = any(info.quant is not None for info in sides)
-        differ = f"{whole.mismatches} of {whole.count} codes differ, and " if coded else ""
-        return _incomparable(f"{differ}no scale was recorded for {bare!r}, so its codes cannot be dequantized")
-    if whole.worst_sample in rest:  # otherwise the index counts within the compared elements
-        (worst,) = (each.stats for each in samples if each.sample == whole.worst_sample)
-        whole = replace(whole, worst_index=worst.worst_index)
+        differ = f"{total_stats.mismatches} of {total_stats.count} codes differ, and " if coded else ""
+        return _incomparable(
+            f"{differ}no scale was recorded for {tensor_without_scale!r}, so its codes cannot be dequantized"
+        )
+    if total_stats.worst_sample in partial_samples:  # otherwise the index counts within the compared elements
+        (worst,) = (each.stats for each in samples if each.sample == total_stats.worst_sample)
+        total_stats = replace(total_stats, worst_index=worst.worst_index)
     return Comparison(
-        stats=whole,
+        stats=total_stats,
         rails=rails,
         samples=tuple(samples),
-        note=places.left_out(reference, backend, tuple(rest.values())) or None,
-        basis="elements" if rest else "full",
+        note=places.left_out(reference, backend, tuple(partial_samples.values())) or None,
+        basis="elements" if partial_samples else "full",
         known_equal=all(hash_equal(reference, backend, pair, (each.sample, each.step)) for each in places.partly),
-        lacking=places.lacking(tuple(rest.values())),
+        lacking=places.lacking(tuple(partial_samples.values())),
         nonfinite=one_sided(reference, backend, pair) if places.partly else 0,
     )
 
@@ -259,29 +267,33 @@ def _compare_partial_samples(
     tolerance: tuple[float, float] | None,
 ) -> dict[int, ElementComparison]:
     """Compare the kept elements of partially kept samples, by sample, leaving out samples without common elements."""
-    rest: dict[int, ElementComparison] = {}
+    comparisons: dict[int, ElementComparison] = {}
     for place in places:
-        part = compare_elements(reference, backend, pair, (place.sample, place.step), tolerance=tolerance)
-        if part is not None and part.compared:
-            rest[place.sample] = rest[place.sample].joined(part) if place.sample in rest else part
-    return rest
+        comparison = compare_elements(reference, backend, pair, (place.sample, place.step), tolerance=tolerance)
+        if comparison is not None and comparison.compared:
+            comparisons[place.sample] = (
+                comparisons[place.sample].joined(comparison) if place.sample in comparisons else comparison
+            )
+    return comparisons
 
 
-def _with_rest(part: ErrorAccumulator, rest: ElementComparison, *, alone: bool) -> ErrorStats:
+def _stats_with_remaining_elements(
+    accumulator: ErrorAccumulator, remaining_elements: ElementComparison, *, alone: bool
+) -> ErrorStats:
     """Add the error of the remaining elements of a sample, and return the error of the sample."""
-    part.merge(rest.sums)
-    return rest.stats() if alone else replace(part.stats(), worst_index=None)
+    accumulator.merge(remaining_elements.sums)
+    return remaining_elements.stats() if alone else replace(accumulator.stats(), worst_index=None)
 
 
-def _partly_compared(partial: PartialComparison, missing: str) -> Comparison:
-    note = "; ".join(filter(None, (partial.note if partial.stats is not None else "", missing)))
+def _comparison_of_part(partial: PartialComparison, missing_text: str) -> Comparison:
+    note = "; ".join(filter(None, (partial.note if partial.stats is not None else "", missing_text)))
     return Comparison(
         stats=partial.stats,
         rails=None,
         samples=tuple(SampleStats(sample=sample, stats=stats) for sample, stats in partial.samples),
         reason=None if partial.stats is not None else partial.note,
         note=note or None,
-        lacking=bool(missing),
+        lacking=bool(missing_text),
         basis=partial.basis,
         known_equal=partial.equal,
         sqnr_at_most=partial.sqnr_at_most,

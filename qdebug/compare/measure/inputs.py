@@ -177,11 +177,11 @@ def _order(
 ) -> ElementOrder | None:
     """Return the order in which the backend's elements equal the reference's in all samples, or None if unknown."""
     for order, (_, arranged) in _ORDERS.items():
-        for expected, actual, short in values():
-            moved = arranged(actual) if actual.ndim > 2 else actual
+        for reference_values, actual, is_16_bit in values():
+            rearranged = arranged(actual) if actual.ndim > 2 else actual
             if (
-                moved.shape != expected.shape
-                or _difference_beyond_limit(tensor, expected, moved, quants, short=short) is not None
+                rearranged.shape != reference_values.shape
+                or _difference_beyond_limit(tensor, reference_values, rearranged, quants, short=is_16_bit) is not None
             ):
                 break
         else:
@@ -208,20 +208,22 @@ def _values(reference: Recording, backend: Recording, pair: Pair) -> Iterator[tu
     for place in either_places(reference, pair.reference, backend, pair.backend):
         if not (reference.has(pair.reference, *place) and backend.has(pair.backend, *place)):
             continue
-        expected, actual = reference.load(pair.reference, *place), backend.load(pair.backend, *place)
-        expected, actual = in_one_order(expected, pair.reference_view, actual, pair.backend_view)
+        reference_values, backend_values = reference.load(pair.reference, *place), backend.load(pair.backend, *place)
+        reference_values, backend_values = in_one_order(
+            reference_values, pair.reference_view, backend_values, pair.backend_view
+        )
         if (
             (quants[0] is None) is not (quants[1] is None)
-            and expected.dtype == actual.dtype
-            and expected.dtype.kind in "iu"
+            and reference_values.dtype == backend_values.dtype
+            and reference_values.dtype.kind in "iu"
         ):
             quants = None, None  # codes are compared as codes, whichever side states their scale
-        short = any(array.dtype.name in _SHORT for array in (expected, actual))
-        if same_elements(expected.shape, actual.shape):
+        is_16_bit = any(array.dtype.name in _SHORT for array in (reference_values, backend_values))
+        if same_elements(reference_values.shape, backend_values.shape):
             yield (
-                dequantize(expected, turned_quant(quants[0], pair.reference_view)),
-                dequantize(actual, turned_quant(quants[1], pair.backend_view)).reshape(expected.shape),
-                short,
+                dequantize(reference_values, turned_quant(quants[0], pair.reference_view)),
+                dequantize(backend_values, turned_quant(quants[1], pair.backend_view)).reshape(reference_values.shape),
+                is_16_bit,
             )
 
 
@@ -229,32 +231,32 @@ def _difference_beyond_limit(
     tensor: str, expected: np.ndarray, actual: np.ndarray, quants: Sequence[QuantParams], *, short: bool
 ) -> InputDifference | None:
     """Return the difference of an input, `short` if a side has a 16-bit format, or None if it is within its limit."""
-    real = expected.dtype.kind == actual.dtype.kind == "f"
-    if np.array_equal(expected, actual, equal_nan=real):
+    is_real = expected.dtype.kind == actual.dtype.kind == "f"
+    if np.array_equal(expected, actual, equal_nan=is_real):
         return None
-    if not real and not quants:
+    if not is_real and not quants:
         return InputDifference(
             tensor=tensor,
             amount=float(np.count_nonzero(expected != actual)),
             limit=0.0,
             unit="elements",
         )
-    alone = np.count_nonzero(~np.isfinite(difference(actual, expected)))
-    if alone:
-        return InputDifference(tensor=tensor, amount=float(alone), limit=0.0, unit="elements", nonfinite=True)
+    nonfinite_count = np.count_nonzero(~np.isfinite(difference(actual, expected)))
+    if nonfinite_count:
+        return InputDifference(tensor=tensor, amount=float(nonfinite_count), limit=0.0, unit="elements", nonfinite=True)
     steps, spans = [float(np.max(quant.real_scale)) for quant in quants], [quant.span for quant in quants]
     if not steps:
         grids = [(step, values) for values in (expected, actual) if (step := grid_step(values)) is not None]
         steps, spans = [step for step, _ in grids], [(values.min(), values.max()) for _, values in grids]
     expected, actual = held(expected, *spans), held(actual, *spans)
-    off = difference(actual, expected)
+    errors = difference(actual, expected)
     if steps:
-        amount = float(np.max(np.abs(off), initial=0.0)) / (max(steps) or math.inf)
-        beyond = amount > _HALF_STEP * (1 + LSB_SLACK)
-        return InputDifference(tensor=tensor, amount=amount, limit=_HALF_STEP, unit="steps") if beyond else None
+        amount = float(np.max(np.abs(errors), initial=0.0)) / (max(steps) or math.inf)
+        is_beyond = amount > _HALF_STEP * (1 + LSB_SLACK)
+        return InputDifference(tensor=tensor, amount=amount, limit=_HALF_STEP, unit="steps") if is_beyond else None
     short = short or any(format_of(values, read=()) is not None for values in (expected, actual))
     limit = EQUAL_INPUTS_MIN_SQNR_OF_16_BITS if short else EQUAL_INPUTS_MIN_SQNR
-    signal, error = finite_norm(expected), norm(off)
+    signal, error = finite_norm(expected), norm(errors)
     level = 20 * math.log10(signal / error) if signal and error else -math.inf
     return InputDifference(tensor=tensor, amount=level, limit=limit, unit="dB") if level < limit else None
 

@@ -78,9 +78,9 @@ class PairReader:
             RecordingError: There are no values for this sample and step.
         """
         pair = self._pair
-        theirs = self._reference.load(pair.reference, sample, step)
-        ours = self._backend.load(pair.backend, sample, step)
-        return in_one_order(theirs, pair.reference_view, ours, pair.backend_view, copied=copied)
+        reference_values = self._reference.load(pair.reference, sample, step)
+        backend_values = self._backend.load(pair.backend, sample, step)
+        return in_one_order(reference_values, pair.reference_view, backend_values, pair.backend_view, copied=copied)
 
     @property
     def clamps(self) -> tuple[Clamp, Clamp]:
@@ -129,32 +129,32 @@ class PairReader:
         Raises:
             RecordingError: There are no values for this sample and step.
         """
-        theirs, ours = self.stored(sample, step)
-        double = self._double(theirs, ours)
-        reference = _viewed(dequantize(theirs, self._quants[0], double=double[0]), self._pair.reference_view)
+        reference_values, backend_values = self.stored(sample, step)
+        double = self._double(reference_values, backend_values)
+        reference = _viewed(dequantize(reference_values, self._quants[0], double=double[0]), self._pair.reference_view)
         return PairedValues(
-            reference=reference.reshape(ours.shape) if reference.size == ours.size else reference,
-            backend=_viewed(dequantize(ours, self._quants[1], double=double[1]), self._pair.backend_view),
-            reference_codes=None if self._quants[0] is None else theirs,
-            backend_codes=None if self._quants[1] is None else ours,
+            reference=reference.reshape(backend_values.shape) if reference.size == backend_values.size else reference,
+            backend=_viewed(dequantize(backend_values, self._quants[1], double=double[1]), self._pair.backend_view),
+            reference_codes=None if self._quants[0] is None else reference_values,
+            backend_codes=None if self._quants[1] is None else backend_values,
             reference_quant=self._quants[0],
             backend_quant=self._quants[1],
         )
 
-    def _double(self, theirs: np.ndarray, ours: np.ndarray) -> tuple[bool, bool]:
+    def _double(self, reference_values: np.ndarray, backend_values: np.ndarray) -> tuple[bool, bool]:
         """Return for each side whether its codes need float64 because float32 cannot distinguish them."""
-        coded = zip((theirs, ours), self._quants, strict=True)
+        coded = zip((reference_values, backend_values), self._quants, strict=True)
         if not any(quant is not None and is_wide_code(side.dtype) for side, quant in coded):
             return False, False
-        first, second = self.blocks_of(theirs, ours)
+        first, second = self.blocks_of(reference_values, backend_values)
         return not first.single, not second.single
 
     def worst(self, k: int, sample: int, step: int) -> tuple[WorstElement, ...]:
         """Return the elements with the largest differences in one sample and step, worst first."""
-        theirs, ours = self.stored(sample, step)
+        reference_values, backend_values = self.stored(sample, step)
         return worst_elements(
-            theirs,
-            ours,
+            reference_values,
+            backend_values,
             reference_quant=self._quants[0],
             backend_quant=self._quants[1],
             clamps=self._clamps,
@@ -192,8 +192,8 @@ class PairReader:
         if sample is not None and not self._constant:
             places = [place for place in places if place[0] == sample]
         if not places:
-            which = "no sample" if sample is None else f"no values of sample {sample}"
-            raise UsageError(f"The two recordings share {which} of tensor {self._pair.backend!r}.")
+            missing_part = "no sample" if sample is None else f"no values of sample {sample}"
+            raise UsageError(f"The two recordings share {missing_part} of tensor {self._pair.backend!r}.")
         if stats is None:
             stats = self._stats(places, cancelled)
         if stats is None:
@@ -335,8 +335,8 @@ class OpenPair:
     @property
     def made(self) -> int:
         """Size of its data that was computed, in memory or in a temporary file, and would have to be recomputed."""
-        held = sum(len(owner) for owner in self._owners() if isinstance(owner, SpillFile))
-        return held + self.held
+        spilled_size = sum(len(owner) for owner in self._owners() if isinstance(owner, SpillFile))
+        return spilled_size + self.held
 
     def _owners(self) -> list[object]:
         return list({id(owner): owner for owner in map(_owner, self._given[:2])}.values())
@@ -348,8 +348,12 @@ class OpenPair:
     def read(self, start: int, stop: int) -> PairedStretch:
         """Return the elements from start to stop in C order."""
         with np.errstate(all="ignore"):  # the real value of a code may overflow
-            (theirs, their_codes), (ours, our_codes) = (_stretch(side, start, stop) for side in self._sides)
-        return PairedStretch(reference=theirs, backend=ours, reference_codes=their_codes, backend_codes=our_codes)
+            (reference_values, their_codes), (backend_values, our_codes) = (
+                _stretch(side, start, stop) for side in self._sides
+            )
+        return PairedStretch(
+            reference=reference_values, backend=backend_values, reference_codes=their_codes, backend_codes=our_codes
+        )
 
     def window(self, around: tuple[int, ...] | None, extents: tuple[int, int]) -> PairedWindow:
         """Copy the elements around a given one along the last two dimensions, or all of a tensor with at most two.
@@ -367,12 +371,12 @@ class OpenPair:
             return None if rows[0] is None else np.concatenate(rows).reshape(shape)
 
         names = ("reference", "backend", "reference_codes", "backend_codes")
-        theirs, ours, their_codes, our_codes = map(joined, names)
-        if theirs is None or ours is None:  # unreachable; for the type checker
+        reference_values, backend_values, their_codes, our_codes = map(joined, names)
+        if reference_values is None or backend_values is None:  # unreachable; for the type checker
             raise UsageError("There are no values.")
         return PairedWindow(
-            reference=theirs,
-            backend=ours,
+            reference=reference_values,
+            backend=backend_values,
             reference_codes=their_codes,
             backend_codes=our_codes,
             reference_quant=self.reference_quant,
@@ -395,8 +399,10 @@ def open_pair(reader: PairReader, *, sample: int, step: int) -> OpenPair:
         RecordingError: There are no values for this sample and step.
         UsageError: The two sides cannot be compared element by element.
     """
-    theirs, ours = reader.stored(sample, step, copied=False)
-    return OpenPair(theirs, ours, reader.quants, reader.clamps, reader.channel_axis(ours.shape))
+    reference_values, backend_values = reader.stored(sample, step, copied=False)
+    return OpenPair(
+        reference_values, backend_values, reader.quants, reader.clamps, reader.channel_axis(backend_values.shape)
+    )
 
 
 def open_alone(recording: Recording, tensor: str, *, sample: int, step: int) -> OpenPair:
@@ -412,59 +418,59 @@ def open_alone(recording: Recording, tensor: str, *, sample: int, step: int) -> 
         RecordingError: There are no values for this sample and step.
         UsageError: The elements are not real numbers, or quantization does not fit the shape.
     """
-    ours, quant = recording.load(tensor, sample, step), quant_of(recording, tensor, sample, step)
-    zero = np.zeros((), np.float32 if quant is not None else ours.dtype)
-    return OpenPair(np.broadcast_to(zero, ours.shape), ours, (None, quant))
+    backend_values, quant = recording.load(tensor, sample, step), quant_of(recording, tensor, sample, step)
+    zero = np.zeros((), np.float32 if quant is not None else backend_values.dtype)
+    return OpenPair(np.broadcast_to(zero, backend_values.shape), backend_values, (None, quant))
 
 
 def _owner(array: np.ndarray) -> object:
     """Return the object that owns the elements of an array: the base array or memory map."""
-    found, owner = array, array.base
+    owning_array, owner = array, array.base
     while isinstance(owner, np.ndarray | memoryview):
         if isinstance(owner, np.ndarray):
-            found = owner
+            owning_array = owner
         owner = owner.base if isinstance(owner, np.ndarray) else owner.obj
-    return owner if isinstance(owner, mmap.mmap) else found
+    return owner if isinstance(owner, mmap.mmap) else owning_array
 
 
 def _stretch(blocks: RealBlocks, start: int, stop: int) -> tuple[np.ndarray, np.ndarray | None]:
     """Return real values and codes, or None in place of codes if there are none."""
-    stored = blocks.stored(start, stop)
+    stored_values = blocks.stored(start, stop)
     if not (blocks.quantized or blocks.clamped):
-        return stored, None
-    single = np.empty(stored.size, np.float32)
+        return stored_values, None
+    single = np.empty(stored_values.size, np.float32)
     if blocks.single:
-        real = blocks.read_single(start, stop, single)
+        real_values = blocks.read_single(start, stop, single)
     else:
-        real = blocks.read_double(start, stop, np.empty(stored.size), single)
-    return real, stored if blocks.quantized else None
+        real_values = blocks.read_double(start, stop, np.empty(stored_values.size), single)
+    return real_values, stored_values if blocks.quantized else None
 
 
 def _place(
-    whole: tuple[int, ...], around: tuple[int, ...] | None, extents: tuple[int, int]
+    tensor_shape: tuple[int, ...], around: tuple[int, ...] | None, extents: tuple[int, int]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the first index and the shape of the window, with extent 1 in all but the last two dimensions if large."""
-    if prod(whole) <= prod(extents):
-        return (0,) * len(whole), whole
-    inside = around is not None and len(around) == len(whole) and all(map(_within, around, whole))
-    middle = around if inside and around is not None else (0,) * len(whole)
-    most = ((1,) * len(whole) + extents)[-len(whole) :] if whole else ()
-    shape = tuple(map(min, whole, most))
+    if prod(tensor_shape) <= prod(extents):
+        return (0,) * len(tensor_shape), tensor_shape
+    is_inside = around is not None and len(around) == len(tensor_shape) and all(map(_is_within, around, tensor_shape))
+    middle = around if is_inside and around is not None else (0,) * len(tensor_shape)
+    max_shape = ((1,) * len(tensor_shape) + extents)[-len(tensor_shape) :] if tensor_shape else ()
+    shape = tuple(map(min, tensor_shape, max_shape))
     start = tuple(
-        min(max(at - size // 2, 0), extent - size) for at, size, extent in zip(middle, shape, whole, strict=True)
+        min(max(at - size // 2, 0), extent - size) for at, size, extent in zip(middle, shape, tensor_shape, strict=True)
     )
     return start, shape
 
 
-def _within(at: int, extent: int) -> bool:
+def _is_within(at: int, extent: int) -> bool:
     return 0 <= at < extent
 
 
-def _rows(whole: tuple[int, ...], start: tuple[int, ...], shape: tuple[int, ...]) -> list[tuple[int, int]]:
+def _rows(tensor_shape: tuple[int, ...], start: tuple[int, ...], shape: tuple[int, ...]) -> list[tuple[int, int]]:
     """Return the flat ranges, in C order, that the rows of a window occupy, or one range if it has whole rows."""
     if not prod(shape):
         return [(0, 0)]
-    first = int(np.ravel_multi_index(start, whole)) if whole else 0
-    if len(whole) < 2 or shape[-1] == whole[-1]:  # whole rows of one plane, or all of the tensor
+    first = int(np.ravel_multi_index(start, tensor_shape)) if tensor_shape else 0
+    if len(tensor_shape) < 2 or shape[-1] == tensor_shape[-1]:  # whole rows of one plane, or all of the tensor
         return [(first, first + prod(shape))]
-    return [(first + row * whole[-1], first + row * whole[-1] + shape[-1]) for row in range(shape[-2])]
+    return [(first + row * tensor_shape[-1], first + row * tensor_shape[-1] + shape[-1]) for row in range(shape[-2])]

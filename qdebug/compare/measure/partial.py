@@ -99,7 +99,7 @@ def one_sided(reference: Recording, backend: Recording, pair: Pair) -> int:
         if reference.has(pair.reference, *place) and backend.has(pair.backend, *place):
             continue
         reference_statistics, backend_statistics = (
-            _kept(side, name, *place).statistics
+            _record_of(side, name, *place).statistics
             for side, name in ((reference, pair.reference), (backend, pair.backend))
         )
         if reference_statistics.count == backend_statistics.count:
@@ -144,22 +144,25 @@ def _compare_all_elements(
 ) -> PartialComparison | None:
     parts: dict[int, ElementComparison] = {}
     for sample, step in places:
-        part = compare_elements(reference, backend, pair, (sample, step), tolerance=tolerance)
-        if part is None:
+        comparison = compare_elements(reference, backend, pair, (sample, step), tolerance=tolerance)
+        if comparison is None:
             return None
-        parts[sample] = parts[sample].joined(part) if sample in parts else part
-    compared, count = sum(part.compared for part in parts.values()), sum(part.count for part in parts.values())
-    if not compared:
+        parts[sample] = parts[sample].joined(comparison) if sample in parts else comparison
+    compared_count, count = (
+        sum(comparison.compared for comparison in parts.values()),
+        sum(comparison.count for comparison in parts.values()),
+    )
+    if not compared_count:
         return None
-    samples = tuple((sample, part.stats()) for sample, part in parts.items())
+    samples = tuple((sample, comparison.stats()) for sample, comparison in parts.items())
     stats = samples[0][1]
     if len(samples) > 1:
-        first, *others = parts.values()
-        for part in others:
-            first.sums.merge(part.sums)
+        first, *other_comparisons = parts.values()
+        for comparison in other_comparisons:
+            first.sums.merge(comparison.sums)
         stats = first.sums.stats()
         stats = replace(stats, worst_index=dict(samples)[stats.worst_sample or 0].worst_index)
-    note = f"{compared} of {count} elements were kept and compared; the error covers these elements only"
+    note = f"{compared_count} of {count} elements were kept and compared; the error covers these elements only"
     return PartialComparison(basis="elements", samples=samples, stats=stats, note=note)
 
 
@@ -170,8 +173,8 @@ def _compare_statistics(
     unequal = [place for place in places if not hash_equal(reference, backend, pair, place)]
     for place in unequal:
         reference_record, backend_record = (
-            _kept(reference, pair.reference, *place),
-            _kept(backend, pair.backend, *place),
+            _record_of(reference, pair.reference, *place),
+            _record_of(backend, pair.backend, *place),
         )
         if (clamp_of(pair.reference_view), clamp_of(pair.backend_view)) == ((None, None), (None, None)):
             bound = _sqnr_bound(reference_record, backend_record)
@@ -179,14 +182,18 @@ def _compare_statistics(
                 bounds.append(bound)
                 clauses.append(_moments_text(reference_record, backend_record))
     if not unequal:
-        count = sum(_kept(reference, pair.reference, *place).statistics.count for place in places)
+        count = sum(_record_of(reference, pair.reference, *place).statistics.count for place in places)
         stats = _zero_error(count)
         samples = tuple((sample, stats) for sample in dict.fromkeys(sample for sample, _ in places))
         return PartialComparison(basis="stats", samples=samples, stats=stats, note="", equal=True)
-    least = min(bounds, default=None)
-    bound_text = f"; {clauses[bounds.index(least)]}, so the SQNR is at most {least:.3g} dB" if least is not None else ""
+    lowest_bound = min(bounds, default=None)
+    bound_text = (
+        f"; {clauses[bounds.index(lowest_bound)]}, so the SQNR is at most {lowest_bound:.3g} dB"
+        if lowest_bound is not None
+        else ""
+    )
     note = f"only statistics were kept, which cannot prove that a tensor is right{bound_text}"
-    return PartialComparison(basis="stats", samples=(), stats=None, note=note, sqnr_at_most=least)
+    return PartialComparison(basis="stats", samples=(), stats=None, note=note, sqnr_at_most=lowest_bound)
 
 
 def hash_equal(reference: Recording, backend: Recording, pair: Pair, place: tuple[int, int]) -> bool:
@@ -199,19 +206,19 @@ def hash_equal(reference: Recording, backend: Recording, pair: Pair, place: tupl
     ):
         return False
     quants = quant_of(reference, pair.reference, *place), quant_of(backend, pair.backend, *place)
-    same = (reference_record.digest, reference_record.dtype, reference_record.shape) == (
+    is_equal = (reference_record.digest, reference_record.dtype, reference_record.shape) == (
         backend_record.digest,
         backend_record.dtype,
         backend_record.shape,
     )
-    return same and quants[0] == quants[1]
+    return is_equal and quants[0] == quants[1]
 
 
-def _kept(recording: Recording, tensor: str, sample: int, step: int) -> Kept:
+def _record_of(recording: Recording, tensor: str, sample: int, step: int) -> Kept:
     """Return the statistics of a tensor, computed from its values if they were kept."""
-    kept = recording.kept(tensor, sample, step)
-    if kept is not None:
-        return kept
+    record = recording.kept(tensor, sample, step)
+    if record is not None:
+        return record
     array = recording.load(tensor, sample, step)
     statistics = take_statistics(array, quant_of(recording, tensor, sample, step))
     return Kept(dtype=logical_name(array.dtype), shape=array.shape, digest=b"", statistics=statistics)
@@ -411,17 +418,17 @@ def _elements(recording: Recording, tensor: str, sample: int, step: int) -> Elem
     if recording.has(tensor, sample, step):
         array = recording.load(tensor, sample, step)
         return Elements(np.arange(array.size), array.reshape(-1), array.shape, quant)
-    kept = recording.kept(tensor, sample, step)
-    if kept is None or kept.positions is None or kept.values is None:
+    record = recording.kept(tensor, sample, step)
+    if record is None or record.positions is None or record.values is None:
         return None
-    return Elements(kept.positions, kept.values, kept.shape, quant)
+    return Elements(record.positions, record.values, record.shape, quant)
 
 
 def _in_reference_order(backend_elements: Elements, reference_elements: Elements, pair: Pair) -> Elements | None:
     """Return a backend's elements at positions in the reference's order, or None if there is no such order."""
     if pair.reference_view is None and pair.backend_view is None:
-        same = math.prod(backend_elements.shape) == math.prod(reference_elements.shape)
-        return backend_elements if same else None
+        is_same_size = math.prod(backend_elements.shape) == math.prod(reference_elements.shape)
+        return backend_elements if is_same_size else None
     numbers = np.arange(math.prod(backend_elements.shape)).reshape(backend_elements.shape)
     reordered = in_one_order(
         np.empty(reference_elements.shape, np.bool_), pair.reference_view, numbers, pair.backend_view
@@ -432,7 +439,7 @@ def _in_reference_order(backend_elements: Elements, reference_elements: Elements
     reference_positions[reordered[1].reshape(-1)] = np.arange(reordered[1].size)
     positions = reference_positions[backend_elements.positions]
     order = np.argsort(positions)
-    recorded = backend_elements.positions[order], backend_elements.shape
+    source = backend_elements.positions[order], backend_elements.shape
     return Elements(
-        positions[order], backend_elements.values[order], reference_elements.shape, backend_elements.quant, recorded
+        positions[order], backend_elements.values[order], reference_elements.shape, backend_elements.quant, source
     )

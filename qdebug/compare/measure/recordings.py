@@ -146,41 +146,46 @@ def with_understood_graph(recording: Recording) -> Recording:
 def _in_words_of_onnx(recording: Recording) -> Recording:
     """Return a recording with fully understood nodes of other frameworks translated to ONNX, weights permuted."""
     graph = recording.graph
-    known = _constants_of(recording)
-    found = {node.name: each for node in graph.nodes if (each := translated(node, graph, known)) is not None}
-    shared = {
+    constants = _constants_of(recording)
+    translated_nodes = {
+        node.name: each for node in graph.nodes if (each := translated(node, graph, constants)) is not None
+    }
+    shared_constants = {
         name
-        for name, order in _orders(found.values()).items()
+        for name, order in _orders(translated_nodes.values()).items()
         if any(
-            node.name not in found or _orders([found[node.name]]).get(name) != order for node in graph.consumers(name)
+            node.name not in translated_nodes or _orders([translated_nodes[node.name]]).get(name) != order
+            for node in graph.consumers(name)
         )
         or not graph.is_constant(name)
     }
-    found = {node: each for node, each in found.items() if shared.isdisjoint(_orders([each]))}
-    if not found:
+    translated_nodes = {
+        node: each for node, each in translated_nodes.items() if shared_constants.isdisjoint(_orders([each]))
+    }
+    if not translated_nodes:
         return recording
-    orders = _orders(found.values())
+    orders = _orders(translated_nodes.values())
     infos = [_turned(info, orders[name]) if name in orders else info for name, info in graph.tensors.items()]
-    nodes = [found[node.name].node if node.name in found else node for node in graph.nodes]
-    made = {name: values for each in found.values() for name, values in each.constants.items()}
+    nodes = [translated_nodes[node.name].node if node.name in translated_nodes else node for node in graph.nodes]
+    new_constants = {name: values for each in translated_nodes.values() for name, values in each.constants.items()}
     infos += [
         TensorInfo(name=name, shape=values.shape, dtype=values.dtype.name, role=Role.CONSTANT)
-        for name, values in made.items()
+        for name, values in new_constants.items()
     ]
     turns = {name: partial(_arranged, order=order) for name, order in orders.items()}
-    return View(recording, graph=_with_tensors(graph, infos, nodes), constants=made, changes=turns)
+    return View(recording, graph=_with_tensors(graph, infos, nodes), constants=new_constants, changes=turns)
 
 
 _Order = tuple[int, ...] | None
 """The permutation applied to a constant's dimensions. None merges its first two dimensions."""
 
 
-def _orders(found: Iterable[Translated]) -> dict[str, _Order]:
+def _orders(translated_nodes: Iterable[Translated]) -> dict[str, _Order]:
     """Return how constants are rearranged for translated nodes."""
     orders: dict[str, _Order] = {}
-    for each in found:
-        orders |= each.turns
-        orders |= dict.fromkeys(each.merged)
+    for translated_node in translated_nodes:
+        orders |= translated_node.turns
+        orders |= dict.fromkeys(translated_node.merged)
     return orders
 
 

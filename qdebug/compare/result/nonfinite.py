@@ -58,33 +58,33 @@ def nonfinite_of(of: ResultTable, graph: Graph) -> Nonfinite | None:
     if not births:
         return None
     spoilt = set(of.having(Status.NONFINITE).nonzero()[0].tolist())
-    above = {
+    inputs_of_row = {
         row: [of.rows[name] for name in between(graph, of[row].tensor, of.rows)[1] if of.rows[name] in spoilt]
         for row in spoilt
     }
     ends = [row for row in of.rows_of(graph.outputs) if row in spoilt]
     for end in sorted(ends, key=lambda row: -_count(of, row)):
-        below = _walk(end, above)
-        reached = [row for row in births if row in below]
+        reachable = _walk(end, inputs_of_row)
+        reached = [row for row in births if row in reachable]
         if reached:
-            return _traced(of, births, min(reached), below, output=of[end].tensor)
+            return _traced(of, births, min(reached), reachable, output=of[end].tensor)
     first = min(births)
     following: dict[int, list[int]] = {}
-    for row, inputs in above.items():
+    for row, inputs in inputs_of_row.items():
         for name in inputs:
             following.setdefault(name, []).append(row)
     last = max(_walk(first, following))
-    traced = _traced(of, births, first, _walk(last, above), output=None)
+    traced = _traced(of, births, first, _walk(last, inputs_of_row), output=None)
     return replace(traced, spoilt=_spoilt(of, graph, of[first].tensor))
 
 
 def _spoilt(of: ResultTable, graph: Graph, tensor: str) -> str | None:
     """Return the worst network output that depends on a tensor, or None if none differs."""
-    below = downstream(graph, (tensor,))
+    downstream_tensors = downstream(graph, (tensor,))
     levels = {
         of[row].tensor: stats.sqnr_db
         for row in of.rows_of(graph.outputs)
-        if of[row].tensor in below and (stats := of[row].metrics) is not None and stats.sqnr_db is not None
+        if of[row].tensor in downstream_tensors and (stats := of[row].metrics) is not None and stats.sqnr_db is not None
     }
     worst = min(levels, key=lambda name: levels[name], default=None)
     return None if worst is None or not math.isfinite(levels[worst]) else worst
@@ -101,22 +101,27 @@ def _walk(start: int, edges: Mapping[int, list[int]]) -> dict[int, int | None]:
     waiting = deque([start])
     while waiting:
         row = waiting.popleft()
-        for other in sorted(edges.get(row, ())):
-            if other not in reached:
-                reached[other] = row
-                waiting.append(other)
+        for neighbour in sorted(edges.get(row, ())):
+            if neighbour not in reached:
+                reached[neighbour] = row
+                waiting.append(neighbour)
     return reached
 
 
 def _traced(
-    of: ResultTable, births: Mapping[int, Birth], row: int, below: Mapping[int, int | None], *, output: str | None
+    of: ResultTable,
+    births: Mapping[int, Birth],
+    row: int,
+    predecessors: Mapping[int, int | None],
+    *,
+    output: str | None,
 ) -> Nonfinite:
     """Return the path from an origin, following the predecessor of each row."""
     nodes: list[str] = []
     at: int | None = row
     while at is not None:
         nodes.append(of[at].node)
-        at = below[at]
+        at = predecessors[at]
     left_out = max(0, len(nodes) - 2 * NONFINITE_PATH_ENDS)
     path = nodes if not left_out else [*nodes[:NONFINITE_PATH_ENDS], *nodes[-NONFINITE_PATH_ENDS:]]
     return Nonfinite(row=row, born=births[row], path=tuple(path), left_out=left_out, output=output)

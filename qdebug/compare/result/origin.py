@@ -103,29 +103,29 @@ def way_to_origin(
         The tensors from the worst output to the origin, the origin last. Only the origin if no path was searched, empty
             if there is no origin.
     """
-    beyond = np.flatnonzero(of.beyond)
-    if not beyond.size:
+    rows_beyond = np.flatnonzero(of.beyond)
+    if not rows_beyond.size:
         return ()
     nonfinite = np.flatnonzero(of.beyond & of.having(Status.NONFINITE))
     if nonfinite.size:
-        selecting = None if born is None else _selecting(of, graph, born, errors)
+        selecting = None if born is None else _selecting_row(of, graph, born, errors)
         if selecting is not None:
             return (of[selecting],)
         return (_with_cause(of, int(nonfinite[0]) if born is None else born.row, graph),)
-    if beyond.size == 1 or all(of[row].introduced is None for row in beyond):
-        return (of[beyond[0]],)
+    if rows_beyond.size == 1 or all(of[row].introduced is None for row in rows_beyond):
+        return (of[rows_beyond[0]],)
     candidates = of.beyond & of.introducing
-    below = downstream(graph, (of[row].tensor for row in np.flatnonzero(candidates)))
-    fed = of.rows_of(name for name in graph.outputs if name in below)
-    start = max(fed, key=of.carried.__getitem__) if fed else worst_output(of, graph)
-    way = way_upwards(of, graph, errors, start, candidates)
-    if not way:
-        way = [int(beyond[of.relative("introduced")[beyond].argmax()])]
-    original = original_of(graph, graph.producer(of[way[-1]].tensor))
+    downstream_tensors = downstream(graph, (of[row].tensor for row in np.flatnonzero(candidates)))
+    fed_outputs = of.rows_of(name for name in graph.outputs if name in downstream_tensors)
+    start = max(fed_outputs, key=of.carried.__getitem__) if fed_outputs else worst_output(of, graph)
+    path = way_upwards(of, graph, errors, start, candidates)
+    if not path:
+        path = [int(rows_beyond[of.relative("introduced")[rows_beyond].argmax()])]
+    original = original_of(graph, graph.producer(of[path[-1]].tensor))
     row = None if original is None else of.rows.get(original)
     if row is not None and of.beyond[row]:
-        way[-1] = row
-    return tuple(of[at] for at in way)
+        path[-1] = row
+    return tuple(of[at] for at in path)
 
 
 def costliest(
@@ -141,12 +141,17 @@ def costliest(
             lose.
     """
     by_tensor = {node.tensor: node for node in costs}
-    known = [each for each in (() if contributing is None else contributing.nodes) if each.how == "exact"]
-    first = of[of.rows[known[0].tensor]] if known else None
-    if first is not None and first.quant is not None and floor is not None and known[0].sqnr_db < floor:
-        return first  # choosing a better scale only helps quantized nodes
-    found = next((by_tensor[each.tensor] for each in known if each.tensor in by_tensor), None)
-    return found or next(iter(costs), None)
+    exact_contributors = [each for each in (() if contributing is None else contributing.nodes) if each.how == "exact"]
+    first_node = of[of.rows[exact_contributors[0].tensor]] if exact_contributors else None
+    if (
+        first_node is not None
+        and first_node.quant is not None
+        and floor is not None
+        and exact_contributors[0].sqnr_db < floor
+    ):
+        return first_node  # choosing a better scale only helps quantized nodes
+    costly_contributor = next((by_tensor[each.tensor] for each in exact_contributors if each.tensor in by_tensor), None)
+    return costly_contributor or next(iter(costs), None)
 
 
 def sole_contributor(
@@ -160,15 +165,15 @@ def sole_contributor(
         contributing: Contributions of nodes to it, or None if they were not measured.
         floor: That limit, in dB.
     """
-    known = [each for each in (() if contributing is None else contributing.nodes) if each.how == "exact"]
-    if contributing is None or not known or floor is None or not known[0].sqnr_db < floor:
+    exact_contributors = [each for each in (() if contributing is None else contributing.nodes) if each.how == "exact"]
+    if contributing is None or not exact_contributors or floor is None or not exact_contributors[0].sqnr_db < floor:
         return None
     level = _sqnr(output.metrics)
-    powers = [10.0 ** (-each.sqnr_db / 10.0) for each in known]
-    most = SOLE_CONTRIBUTOR_MIN_SHARE * sum(powers)
-    if powers[0] < most or not abs(known[0].sqnr_db - level) <= SOLE_CONTRIBUTOR_MAX_DISTANCE:
+    powers = [10.0 ** (-each.sqnr_db / 10.0) for each in exact_contributors]
+    min_power = SOLE_CONTRIBUTOR_MIN_SHARE * sum(powers)
+    if powers[0] < min_power or not abs(exact_contributors[0].sqnr_db - level) <= SOLE_CONTRIBUTOR_MAX_DISTANCE:
         return None
-    node = of[of.rows[known[0].tensor]]
+    node = of[of.rows[exact_contributors[0].tensor]]
     return None if node.quant is None else node
 
 
@@ -183,9 +188,9 @@ def original_of(graph: Graph, node: Node | None) -> str | None:
     """
     if node is None or len(node.origin) != 1 or not node.inputs:
         return None
-    for other in graph.consumers(node.inputs[0]):
-        if other.name == node.origin[0] != node.name and (other.op, other.inputs) == (node.op, node.inputs):
-            return other.outputs[0] if len(other.outputs) == len(node.outputs) == 1 else None
+    for sibling in graph.consumers(node.inputs[0]):
+        if sibling.name == node.origin[0] != node.name and (sibling.op, sibling.inputs) == (node.op, node.inputs):
+            return sibling.outputs[0] if len(sibling.outputs) == len(node.outputs) == 1 else None
     return None
 
 
@@ -205,50 +210,58 @@ def way_upwards(
         candidates: Whether each row may be the end of the path.
     """
     # The path may have thousands of nodes, and indexing a list is much faster than indexing an array.
-    chosen, carried, rows = candidates.tolist(), of.carried.tolist(), of.rows
-    below = downstream(graph, (of[row].tensor for row in np.flatnonzero(candidates)))
-    at, way = start, [start]
+    is_candidate, carried, rows = candidates.tolist(), of.carried.tolist(), of.rows
+    downstream_tensors = downstream(graph, (of[row].tensor for row in np.flatnonzero(candidates)))
+    at, path = start, [start]
     stats = of[start].metrics
     sample = 0 if stats is None else stats.worst_sample or 0
-    while not chosen[at]:
+    while not is_candidate[at]:
         _, names = between(graph, of[at].tensor, rows)
-        into = [name for name in names if name in below and carried[rows[name]] > 0.0]
-        known = errors(of[at].tensor, into, sample) if len(into) > 1 and errors is not None else None
-        most = max(into, key=lambda name: (0.0 if known is None else known[name], carried[rows[name]]), default=None)
-        if most is None:
+        inputs = [name for name in names if name in downstream_tensors and carried[rows[name]] > 0.0]
+        contributed_errors = errors(of[at].tensor, inputs, sample) if len(inputs) > 1 and errors is not None else None
+        largest_input = max(
+            inputs,
+            key=lambda name: (0.0 if contributed_errors is None else contributed_errors[name], carried[rows[name]]),
+            default=None,
+        )
+        if largest_input is None:
             return []
-        at = rows[most]
-        way.append(at)
-    return way
+        at = rows[largest_input]
+        path.append(at)
+    return path
 
 
-def _selecting(of: ResultTable, graph: Graph, born: Nonfinite, errors: ErrorsByInput | None) -> int | None:
+def _selecting_row(of: ResultTable, graph: Graph, born: Nonfinite, errors: ErrorsByInput | None) -> int | None:
     """Return the node whose finite error causes a NaN or an infinity where it first appears, or None."""
     differing = of.which(lambda node: input_finding(node) is not None)
     candidates = (of.beyond & of.introducing & of.having(Status.DIVERGED)) | differing
-    for each in born.born.selected:
-        row = of.rows.get(each.tensor)
-        way = [] if row is None else way_upwards(of, graph, errors, row, candidates)
-        if way:
-            return way[-1]
+    for operand in born.born.selected:
+        row = of.rows.get(operand.tensor)
+        path = [] if row is None else way_upwards(of, graph, errors, row, candidates)
+        if path:
+            return path[-1]
     return None
 
 
 def _with_cause(of: ResultTable, row: int, graph: Graph) -> NodeResult:
     """Add to a node's reason the nearest upstream finding that does no harm at its own node."""
     node, declared = of[row], of.declared
-    waiting, seen = deque([node.tensor] if declared.any() else []), {node.tensor}
+    waiting, visited = deque([node.tensor] if declared.any() else []), {node.tensor}
     while waiting:
         tensor = waiting.popleft()
         at = of.rows.get(tensor)
         if at is not None and declared[at]:
-            found = of[at]
-            known = at == row
-            return node if known else replace(node, reason=f"{node.reason}, after {found.node!r}: {found.declared}")
+            declaring_node = of[at]
+            is_same_node = at == row
+            return (
+                node
+                if is_same_node
+                else replace(node, reason=f"{node.reason}, after {declaring_node.node!r}: {declaring_node.declared}")
+            )
         producer = graph.producer(tensor)
-        above = [name for name in (producer.inputs if producer else ()) if name and name not in seen]
-        waiting.extend(above)
-        seen.update(above)
+        input_names = [name for name in (producer.inputs if producer else ()) if name and name not in visited]
+        waiting.extend(input_names)
+        visited.update(input_names)
     return node
 
 
@@ -280,15 +293,15 @@ def largest_fall(of: ResultTable, graph: Graph, row: int) -> tuple[NodeResult, N
     best: tuple[float, NodeResult, NodeResult] | None = None
     while True:
         producer = graph.producer(of[row].tensor)
-        into = of.rows_of(() if producer is None else producer.inputs)
-        if not into:
+        input_rows = of.rows_of(() if producer is None else producer.inputs)
+        if not input_rows:
             return None if best is None else best[1:]
-        before = max(into, key=of.carried.__getitem__)
-        high, low = (_sqnr(of[at].metrics) for at in (before, row))
-        ordinary = high >= EQUAL_INPUTS_MIN_SQNR and low >= OUTPUT_MIN_SQNR
-        if math.isfinite(high) and math.isfinite(low) and not ordinary and high - low > (best[0] if best else 0.0):
-            best = high - low, of[before], of[row]
-        row = before
+        input_row = max(input_rows, key=of.carried.__getitem__)
+        high, low = (_sqnr(of[at].metrics) for at in (input_row, row))
+        is_ordinary = high >= EQUAL_INPUTS_MIN_SQNR and low >= OUTPUT_MIN_SQNR
+        if math.isfinite(high) and math.isfinite(low) and not is_ordinary and high - low > (best[0] if best else 0.0):
+            best = high - low, of[input_row], of[row]
+        row = input_row
 
 
 def _sqnr(stats: ErrorStats | None) -> float:
@@ -312,29 +325,29 @@ def compounding_nodes(of: ResultTable, graph: Graph) -> tuple[Compounding, ...]:
         return ()
     gains = of.gains
     gaining = (gains > 0.0) & (gains < math.inf)
-    might = (
+    may_compound = (
         gaining & (gains > COMPOUNDING_MIN_GAIN) & (of.carried >= COMPOUNDING_MIN_ERROR_SHARE * worst) & of.handing_on
     )
-    if not might.any():
+    if not may_compound.any():
         return ()
     reaching = upstream(graph, graph.outputs)
-    found: list[tuple[float, Compounding]] = []
+    compounding: list[tuple[float, Compounding]] = []
     for op, rows in _by_op(of, np.flatnonzero(gaining), graph).items():
-        if len(rows) < COMPOUNDING_MIN_NODES or not might[rows].any():
+        if len(rows) < COMPOUNDING_MIN_NODES or not may_compound[rows].any():
             continue
         logarithms = np.array(list(map(math.log2, gains[rows].tolist())))
-        usual = float(np.median(logarithms))
-        spread = MEDIAN_DISTANCE_TO_SPREAD * float(np.median(np.abs(logarithms - usual)))
-        least = max(
-            usual + max(COMPOUNDING_SPREADS * spread, math.log2(COMPOUNDING_MIN_GAIN)), math.log2(COMPOUNDING_MIN_GAIN)
+        median = float(np.median(logarithms))
+        spread = MEDIAN_DISTANCE_TO_SPREAD * float(np.median(np.abs(logarithms - median)))
+        min_logarithm = max(
+            median + max(COMPOUNDING_SPREADS * spread, math.log2(COMPOUNDING_MIN_GAIN)), math.log2(COMPOUNDING_MIN_GAIN)
         )
-        for at in np.flatnonzero(might[rows] & (logarithms > least)).tolist():
+        for at in np.flatnonzero(may_compound[rows] & (logarithms > min_logarithm)).tolist():
             row = rows[at]
             node = of[row]
             if node.propagated is not None and node.tensor in reaching and _grows(of, row, graph):
-                found.append((float(logarithms[at]) - usual, _entry(node, op, usual, len(rows))))
-    found.sort(key=lambda item: -item[0])
-    return tuple(entry for _, entry in found)
+                compounding.append((float(logarithms[at]) - median, _entry(node, op, median, len(rows))))
+    compounding.sort(key=lambda item: -item[0])
+    return tuple(entry for _, entry in compounding)
 
 
 def _by_op(of: ResultTable, rows: np.ndarray, graph: Graph) -> Mapping[str, list[int]]:
@@ -355,5 +368,5 @@ def _entry(node: NodeResult, op: str, usual: float, members: int) -> Compounding
 def _grows(of: ResultTable, row: int, graph: Graph) -> bool:
     """Return whether the error, relative to the signal, is larger than in each input that was compared."""
     producer = graph.producer(of[row].tensor)
-    into = of.rows_of(() if producer is None else producer.inputs)
-    return bool(of.carried[row] > of.carried[into].max(initial=0.0))
+    input_rows = of.rows_of(() if producer is None else producer.inputs)
+    return bool(of.carried[row] > of.carried[input_rows].max(initial=0.0))

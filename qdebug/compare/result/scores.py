@@ -57,8 +57,8 @@ def winner_rank(reference: np.ndarray, backend: np.ndarray) -> Rank | None:
     if winners.all():
         return None
     best = backend[winners].max()  # a NaN winner makes every comparison below false
-    others = backend[~winners]
-    return Rank(rank=int(np.count_nonzero(~(others < best))), tied=bool((others == best).any()))
+    other_scores = backend[~winners]
+    return Rank(rank=int(np.count_nonzero(~(other_scores < best))), tied=bool((other_scores == best).any()))
 
 
 PairLoader = Callable[[str, int, int], tuple[np.ndarray, np.ndarray]]
@@ -85,8 +85,8 @@ def rank_outputs(
         load: Returns the values.
     """
     outputs = [entry for entry in planned if entry.tensor in graph.outputs and _may_be_vector(entry.shape)]
-    found = (_rank_output(entry, places(entry), load) for entry in outputs if _may_be_scores(graph, entry.tensor))
-    return tuple(ranking for ranking in found if ranking is not None)
+    rankings = (_rank_output(entry, places(entry), load) for entry in outputs if _may_be_scores(graph, entry.tensor))
+    return tuple(ranking for ranking in rankings if ranking is not None)
 
 
 def _may_be_scores(graph: Graph, tensor: str) -> bool:
@@ -112,16 +112,16 @@ def _may_be_vector(shape: tuple[int | None, ...] | None) -> bool:
 def _rank_output(entry: PlannedNode, places: Iterable[tuple[int, int]], load: PairLoader) -> OutputRanking | None:
     """Rank one output, or return None if it turns out not to be a vector of real numbers."""
     ranks: list[tuple[int, Rank]] = []
-    seen, entries = 0, 0
+    place_count, entries = 0, 0
     for sample, step in places:
         reference, backend = (np.squeeze(values) for values in load(entry.tensor, sample, step))
         if not _vectors(reference, backend):
             return None
-        seen, entries = seen + 1, reference.size
+        place_count, entries = place_count + 1, reference.size
         rank = winner_rank(reference, backend)
         if rank is not None:
             ranks.append((sample, rank))
-    if not seen:
+    if not place_count:
         return None
     count = len(ranks)
     worst = max(ranks, key=lambda item: item[1].rank, default=None)
@@ -129,7 +129,7 @@ def _rank_output(entry: PlannedNode, places: Iterable[tuple[int, int]], load: Pa
         tensor=entry.tensor,
         entries=entries,
         samples=count,
-        unranked=seen - count,
+        unranked=place_count - count,
         top1_agreement=_share(ranks, 1),
         top5_agreement=_share(ranks, 5) if entries > 5 else None,
         tied=sum(rank.tied for _, rank in ranks),

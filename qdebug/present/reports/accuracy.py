@@ -51,19 +51,23 @@ def accuracy_document(report: AccuracyReport) -> Document:
 
 
 def _title(report: AccuracyReport) -> Title:
-    worse, open_ = report.losses(Decision.WORSE), report.losses(Decision.UNDECIDED)
-    if worse:
-        pair, loss = max(worse, key=lambda each: each[1].value)
-        said = f"{safe_text(pair.backend.file)} loses {_amount(loss, loss.value)} of {safe_text(loss.name)}"
-        return Title("WORSE", f"{said}; the margin is {_amount(loss, loss.margin)}", "bold red")
+    worse_losses, open_ = report.losses(Decision.WORSE), report.losses(Decision.UNDECIDED)
+    if worse_losses:
+        pair, loss = max(worse_losses, key=lambda each: each[1].value)
+        outcome = f"{safe_text(pair.backend.file)} loses {_amount(loss, loss.value)} of {safe_text(loss.name)}"
+        return Title("WORSE", f"{outcome}; the margin is {_amount(loss, loss.margin)}", "bold red")
     if open_:
         needed = [loss.needed for _, loss in open_]
-        known = [each for each in needed if each is not None]
-        enough = len(known) == len(needed)
-        said = f"{numbers.grouped(max(known))} samples needed" if enough else "more samples like these would not decide"
+        known_counts = [each for each in needed if each is not None]
+        are_all_known = len(known_counts) == len(needed)
+        outcome = (
+            f"{numbers.grouped(max(known_counts))} samples needed"
+            if are_all_known
+            else "more samples like these would not decide"
+        )
         return Title(
             "NOT DECIDED",
-            f"{len(open_)} of {_count(report)} losses have the margin inside their interval: {said}",
+            f"{len(open_)} of {_count(report)} losses have the margin inside their interval: {outcome}",
             "bold yellow",
         )
     if report.pairs:
@@ -88,7 +92,7 @@ def _losses(report: AccuracyReport) -> Grid:
                     _ends(loss, loss.interval),
                     numbers.MISSING if loss.lost is None else f"{loss.lost} / {loss.won}",
                     *_ranks(pair, loss),
-                    _decided(loss),
+                    _decision_text(loss),
                 )
             )
             styles.append(_STYLES[loss.decision])
@@ -107,7 +111,7 @@ def _ranks(pair: PairAccuracy, loss: Loss) -> tuple[str, str]:
     return numbers.percent(pair.agreement, 1.0), numbers.MISSING if pair.worst_rank is None else str(pair.worst_rank)
 
 
-def _decided(loss: Loss) -> str:
+def _decision_text(loss: Loss) -> str:
     if loss.decision is not Decision.UNDECIDED:
         return str(loss.decision)
     if loss.needed is None:
@@ -165,21 +169,23 @@ def history_document(found: History, *, everything: bool = False) -> Document:
         everything: List unchanged numbers too.
     """
     runs = f"{found.runs} runs in {found.series} series" if found.runs != 1 else "1 run"
-    worse = found.worse
+    worse_movements = found.worse
     blocks: list[Block] = []
-    if worse:
-        count = plural(len(worse), "result")
+    if worse_movements:
+        count = plural(len(worse_movements), "result")
         blocks.append(
             Title("WORSE", f"{count} of {len(found.movements)} got worse by more than the margin; {runs}", "bold red")
         )
-        blocks.append(FactList.of(each for movement in worse[:_BLAMED] for each in _blamed(movement)))
-        more = len(worse) - _BLAMED
-        blocks.append(Items.of([f"and {numbers.grouped(more)} more, see the table"] if more > 0 else []))
+        blocks.append(FactList.of(each for movement in worse_movements[:_BLAMED] for each in _blame_facts(movement)))
+        hidden_count = len(worse_movements) - _BLAMED
+        blocks.append(
+            Items.of([f"and {numbers.grouped(hidden_count)} more, see the table"] if hidden_count > 0 else [])
+        )
     else:
         blocks.append(Title("STEADY", f"nothing got worse by more than its margin; {runs}", "bold green"))
-    shown = [each for each in found.movements if everything or each.moved or not each.name]
+    shown_movements = [each for each in found.movements if everything or each.moved or not each.name]
     options = {each.backend for each in found.movements}
-    alike = Counter(backend.partition(":")[0] for backend in options)
+    backend_counts = Counter(backend.partition(":")[0] for backend in options)
     blocks.append(
         Grid(
             titles=("from", "network", "backend", "what", "runs", "best", "last", "status"),
@@ -187,37 +193,41 @@ def history_document(found: History, *, everything: bool = False) -> Document:
                 (
                     each.verb,
                     safe_text(each.network, limit=_NAME),
-                    safe_text(each.backend if alike[plain] > 1 else plain, limit=_NAME),
+                    safe_text(each.backend if backend_counts[plain] > 1 else plain, limit=_NAME),
                     safe_text(f"{each.name} {each.measure}".strip(), limit=_NAME),
                     sparkline(each.values),
                     _value(each, each.best),
                     _value(each, each.values[-1]),
                     "WORSE" if each.worse else safe_text(each.status),
                 )
-                for each, plain in ((each, each.backend.partition(":")[0]) for each in shown)
+                for each, plain in ((each, each.backend.partition(":")[0]) for each in shown_movements)
             ],
             right=frozenset({5, 6}),
             names=frozenset({3}),
-            styles=["bold red" if each.worse else "" for each in shown],
+            styles=["bold red" if each.worse else "" for each in shown_movements],
         )
     )
-    still = len(found.movements) - len(shown)
-    blocks.append(Items.of([f"{numbers.grouped(still)} results did not change; --all lists them"] if still else []))
+    unchanged_count = len(found.movements) - len(shown_movements)
+    blocks.append(
+        Items.of(
+            [f"{numbers.grouped(unchanged_count)} results did not change; --all lists them"] if unchanged_count else []
+        )
+    )
     blocks.append(Items.of([f"processors: {', '.join(cpus)}"] if len(cpus := _processors(found)) > 1 else []))
     return blocks
 
 
-def _processors(found: History) -> list[str]:
-    return list(dict.fromkeys(safe_text(each.cpu, limit=_NAME) for each in found.movements))
+def _processors(history: History) -> list[str]:
+    return list(dict.fromkeys(safe_text(each.cpu, limit=_NAME) for each in history.movements))
 
 
-def _blamed(movement: Movement) -> Iterator[tuple[str, str]]:
-    what = f"node {movement.name!r}" if movement.name else movement.measure
-    said = f"{what} of {movement.network} on {movement.backend.partition(':')[0]}: {movement.why}"
-    yield "worse", safe_text(said, limit=400)
+def _blame_facts(movement: Movement) -> Iterator[tuple[str, str]]:
+    subject = f"node {movement.name!r}" if movement.name else movement.measure
+    sentence = f"{subject} of {movement.network} on {movement.backend.partition(':')[0]}: {movement.why}"
+    yield "worse", safe_text(sentence, limit=400)
     if movement.last_good is not None:
-        good, bad = (_commit(movement, at) for at in (movement.last_good, movement.last_good + 1))
-        yield "", f"last good: {good}; first bad: {bad}"
+        good_commit, bad_commit = (_commit(movement, at) for at in (movement.last_good, movement.last_good + 1))
+        yield "", f"last good: {good_commit}; first bad: {bad_commit}"
 
 
 def _commit(movement: Movement, at: int) -> str:

@@ -57,16 +57,18 @@ def comparison_facts(result: RunComparison, *, ways: str = sentences.WAYS) -> Fa
     facts.append(Fact("nodes", sentences.status_counts([node.status for node in result.nodes]) or "none"))
     arithmetic = sentences.arithmetic_sentence(result.nodes)
     if arithmetic is not None:
-        left = any(node.reproduced is False for node in result.nodes)
-        facts.append(Fact("arithmetic", arithmetic, "yellow" if left else ""))
-    facts += _under("compounding", sentences.compounding_sentences(result.verdict.compounding))
-    same = all(output.top1_agreement == 1.0 for output in result.outputs)
-    facts += _under("outputs", sentences.ranking_sentences(result.outputs), style="" if same else "yellow")
+        has_unexplained = any(node.reproduced is False for node in result.nodes)
+        facts.append(Fact("arithmetic", arithmetic, "yellow" if has_unexplained else ""))
+    facts += _facts_under("compounding", sentences.compounding_sentences(result.verdict.compounding))
+    are_winners_equal = all(output.top1_agreement == 1.0 for output in result.outputs)
+    facts += _facts_under(
+        "outputs", sentences.ranking_sentences(result.outputs), style="" if are_winners_equal else "yellow"
+    )
     return FactList(facts)
 
 
-def _under(label: str, said: Iterable[str], *, style: str = "") -> list[Fact]:
-    return [Fact("" if at else label, text, style) for at, text in enumerate(said)]
+def _facts_under(label: str, texts: Iterable[str], *, style: str = "") -> list[Fact]:
+    return [Fact("" if at else label, text, style) for at, text in enumerate(texts)]
 
 
 def _fidelity_style(info: RunInfo) -> str:
@@ -113,20 +115,20 @@ def diff_markdown(result: RunComparison, *, limit: int = MARKDOWN_LIMIT) -> str:
         limit: Maximum number of bytes in UTF-8.
     """
     head = _lines([*markdown_blocks([*verdict_blocks(result), comparison_facts(result)]), ""])
-    said = remarks(result.nodes)
-    heading: list[Block] = [Section("Remarks")] if said.items else []
-    rest = markdown_blocks([*heading, said, Section("Coverage"), coverage(result)])
-    tail = _lines(_fitted(["", *rest], limit // 3))
+    remark_items = remarks(result.nodes)
+    heading: list[Block] = [Section("Remarks")] if remark_items.items else []
+    tail_lines = markdown_blocks([*heading, remark_items, Section("Coverage"), coverage(result)])
+    tail = _lines(_fit_lines(["", *tail_lines], limit // 3))
     budget = limit - len(head.encode()) - len(tail.encode()) - 400  # room for the table's head and the notes
     first = next((node.index for node in result.nodes if is_beyond(node)), None)
     rows = [_row(node, first=node.index == first) for node in result.nodes]
-    kept = _fitting(result.nodes, [len(row.encode()) + 1 for row in rows], budget)
-    known = columns()
-    lines = markdown_table([known[key].title for key in _KEYS], ())
-    lines += [rows[position] for position in kept]
-    if len(kept) < len(rows):
-        cut = f"{len(rows) - len(kept)} of {len(rows)} nodes are left out"
-        lines += ["", f"**{cut}, starting with the best, to stay under {limit} bytes.**"]
+    kept_positions = _choose_fitting_rows(result.nodes, [len(row.encode()) + 1 for row in rows], budget)
+    all_columns = columns()
+    lines = markdown_table([all_columns[key].title for key in _KEYS], ())
+    lines += [rows[position] for position in kept_positions]
+    if len(kept_positions) < len(rows):
+        left_out_text = f"{len(rows) - len(kept_positions)} of {len(rows)} nodes are left out"
+        lines += ["", f"**{left_out_text}, starting with the best, to stay under {limit} bytes.**"]
     return head + _lines(lines) + tail
 
 
@@ -138,30 +140,30 @@ def _row(node: NodeResult, *, first: bool) -> str:
     """Return the line of a node, in bold for the first divergence."""
     row: NodeRow = node_row(node)
     cells = {key: row.cells[key].text for key in _KEYS}
-    shown = [code(text) if key in {"node", "op"} else markdown_text(text) for key, text in cells.items()]
+    cell_texts = [code(text) if key in {"node", "op"} else markdown_text(text) for key, text in cells.items()]
     if first:
-        shown = [f"**{text}**" if key == "status" else text for key, text in zip(_KEYS, shown, strict=True)]
-    return "| " + " | ".join(shown) + " |"
+        cell_texts = [f"**{text}**" if key == "status" else text for key, text in zip(_KEYS, cell_texts, strict=True)]
+    return "| " + " | ".join(cell_texts) + " |"
 
 
-def _fitted(lines: Sequence[str], budget: int) -> list[str]:
+def _fit_lines(lines: Sequence[str], budget: int) -> list[str]:
     """Cut lines that would leave no room for the nodes, and state how many."""
-    used = 0
+    used_bytes = 0
     for position, line in enumerate(lines):
-        used += len(line.encode()) + 1
-        if used > budget:
+        used_bytes += len(line.encode()) + 1
+        if used_bytes > budget:
             return [*lines[:position], "", f"**{len(lines) - position} lines are left out; the JSON has them all.**"]
     return list(lines)
 
 
-def _fitting(nodes: Sequence[NodeResult], sizes: Sequence[int], budget: int) -> list[int]:
+def _choose_fitting_rows(nodes: Sequence[NodeResult], sizes: Sequence[int], budget: int) -> list[int]:
     """Choose positions, worst first, whose rows fit the budget. Return them in topological order."""
     if sum(sizes) <= budget:
         return list(range(len(nodes)))
-    kept, used = [], 0
+    positions, used_bytes = [], 0
     for position in sorted(range(len(nodes)), key=lambda position: badness(nodes[position])):
-        if used + sizes[position] > budget:
+        if used_bytes + sizes[position] > budget:
             break
-        kept.append(position)
-        used += sizes[position]
-    return sorted(kept)
+        positions.append(position)
+        used_bytes += sizes[position]
+    return sorted(positions)

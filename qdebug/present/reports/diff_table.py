@@ -78,17 +78,17 @@ def place(rows: Sequence[NodeRow], width: int) -> list[PlacedColumn]:
     natural = widths["node"]
     if width < 110:
         widths["op"] = min(widths["op"], _TIGHT_OP)
-    chosen = list(_ALWAYS)
+    chosen_keys = list(_ALWAYS)
     for key in _FIRST_TO_GO:
-        if _taken(chosen, widths) + min(natural, _NODE_LEAST) > width:
-            chosen.remove(key)
+        if _occupied_width(chosen_keys, widths) + min(natural, _NODE_LEAST) > width:
+            chosen_keys.remove(key)
     for keys, room in ((_SOON, _NODE_MIN), (_LATER, _NODE_COMFORT)):
         for key in keys:
-            if widths[key] and _taken([*chosen, key], widths) + min(natural, room) <= width:
-                chosen.append(key)
-    widths["node"] = max(min(natural, _NODE_LEAST), min(natural, width - _taken(chosen, widths)))
-    known = columns()
-    return [PlacedColumn(known[key], widths[key]) for key in ORDER if key in chosen]
+            if widths[key] and _occupied_width([*chosen_keys, key], widths) + min(natural, room) <= width:
+                chosen_keys.append(key)
+    widths["node"] = max(min(natural, _NODE_LEAST), min(natural, width - _occupied_width(chosen_keys, widths)))
+    all_columns = columns()
+    return [PlacedColumn(all_columns[key], widths[key]) for key in ORDER if key in chosen_keys]
 
 
 def natural_width(rows: Sequence[NodeRow]) -> int:
@@ -97,8 +97,8 @@ def natural_width(rows: Sequence[NodeRow]) -> int:
     return sum(widths) + GAP * (sum(1 for width in widths if width) - 1)
 
 
-def _taken(chosen: Sequence[str], widths: dict[str, int]) -> int:
-    return sum(widths[key] for key in chosen if key != "node") + GAP * (len(chosen) - 1)
+def _occupied_width(chosen_keys: Sequence[str], widths: dict[str, int]) -> int:
+    return sum(widths[key] for key in chosen_keys if key != "node") + GAP * (len(chosen_keys) - 1)
 
 
 def _width(key: str, rows: Sequence[NodeRow]) -> int:
@@ -142,41 +142,41 @@ def diff_report(
     )
 
 
-def _rows(result: RunComparison, shown: Sequence[int | Gap]) -> dict[int, NodeRow]:
+def _rows(result: RunComparison, positions: Sequence[int | Gap]) -> dict[int, NodeRow]:
     """Make the rows to show, by position. A node with several outputs is distinguished by its tensors."""
-    several = {name for name, many in Counter(node.node for node in result.nodes).items() if many > 1}
+    repeated_names = {name for name, count in Counter(node.node for node in result.nodes).items() if count > 1}
     rows: dict[int, NodeRow] = {}
-    for position in shown:
+    for position in positions:
         if isinstance(position, Gap):
             continue
         row = node_row(result.nodes[position])
-        if row.node in several:
+        if row.node in repeated_names:
             cell = replace(row.cells["node"], text=f"{row.cells['node'].text} > {row.cells['tensor'].text}")
             row = replace(row, cells={**row.cells, "node": cell})
         rows[position] = row
     return rows
 
 
-def _node_section(result: RunComparison, width: int, shown: Sequence[int | Gap]) -> list[RenderableType]:
-    rows = _rows(result, shown)
+def _node_section(result: RunComparison, width: int, positions: Sequence[int | Gap]) -> list[RenderableType]:
+    rows = _rows(result, positions)
     if not rows:
         return [Text("No node was compared.", style="yellow")]
-    placed = place(list(rows.values()), width)
+    placed_columns = place(list(rows.values()), width)
     first = next((node.index for node in result.nodes if is_beyond(node)), None)
     table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="bold")
-    for entry in placed:
+    for entry in placed_columns:
         table.add_column(
             Text(entry.column.title),
             justify="right" if entry.column.numeric else "left",
             width=entry.width,
             no_wrap=True,
         )
-    for position in shown:
+    for position in positions:
         if isinstance(position, Gap):
-            table.add_row(*_gap_cells(position, placed))
+            table.add_row(*_gap_cells(position, placed_columns))
         else:
-            marked = rows[position].index == first
-            table.add_row(*_cells(rows[position], placed, marked=marked), style="bold" if marked else "")
+            is_first = rows[position].index == first
+            table.add_row(*_cells(rows[position], placed_columns, marked=is_first), style="bold" if is_first else "")
     section: list[RenderableType] = [table]
     hidden = len(result.nodes) - len(rows)
     if hidden:
@@ -185,9 +185,9 @@ def _node_section(result: RunComparison, width: int, shown: Sequence[int | Gap])
     return [*section, *_reasons(result.nodes)]
 
 
-def _cells(row: NodeRow, placed: Sequence[PlacedColumn], *, marked: bool) -> list[Text]:
+def _cells(row: NodeRow, placed_columns: Sequence[PlacedColumn], *, marked: bool) -> list[Text]:
     cells = []
-    for entry in placed:
+    for entry in placed_columns:
         cell = row.cells[entry.column.key]
         if entry.column.key == "index" and marked:
             cell = Cell(text=f">{cell.text}")
@@ -195,10 +195,10 @@ def _cells(row: NodeRow, placed: Sequence[PlacedColumn], *, marked: bool) -> lis
     return cells
 
 
-def _gap_cells(gap: Gap, placed: Sequence[PlacedColumn]) -> list[Text]:
-    room = next(entry.width for entry in placed if entry.column.key == "node")
+def _gap_cells(gap: Gap, placed_columns: Sequence[PlacedColumn]) -> list[Text]:
+    room = next(entry.width for entry in placed_columns if entry.column.key == "node")
     words = shorten(f"{numbers.grouped(gap.hidden)} hidden", room)
-    return [Text(words if entry.column.key == "node" else "", style="dim italic") for entry in placed]
+    return [Text(words if entry.column.key == "node" else "", style="dim italic") for entry in placed_columns]
 
 
 def _reasons(nodes: Sequence[NodeResult]) -> list[RenderableType]:
@@ -213,7 +213,7 @@ def _reasons(nodes: Sequence[NodeResult]) -> list[RenderableType]:
         for node in unusual[:_REASONS_SHOWN]
     ]
     if len(unusual) > _REASONS_SHOWN:
-        more = len(unusual) - _REASONS_SHOWN
-        items.append(Item(f"{more} more with a reason; --node NAME or -f json shows it", style="dim"))
-    said = [*items, *remarks(nodes).items]
-    return [Text(""), terminal([Items(said)])] if said else []
+        hidden_count = len(unusual) - _REASONS_SHOWN
+        items.append(Item(f"{hidden_count} more with a reason; --node NAME or -f json shows it", style="dim"))
+    all_items = [*items, *remarks(nodes).items]
+    return [Text(""), terminal([Items(all_items)])] if all_items else []

@@ -69,7 +69,7 @@ def element_csv(values: PairedValues) -> str:
     Args:
         values: The two sides, for one sample and step.
     """
-    reference, backend = (_whole(side) for side in (values.reference, values.backend))
+    reference, backend = (_booleans_as_integers(side) for side in (values.reference, values.backend))
     columns = {
         "reference": reference,
         "backend": backend,
@@ -87,7 +87,7 @@ def element_csv(values: PairedValues) -> str:
     return text.getvalue()
 
 
-def _whole(side: np.ndarray) -> np.ndarray:
+def _booleans_as_integers(side: np.ndarray) -> np.ndarray:
     """Return booleans as the integers 0 and 1, and other values unchanged."""
     return side.astype(np.uint8) if side.dtype == np.bool_ else side
 
@@ -139,12 +139,12 @@ def netron_attachment(result: RunComparison, graph: Graph | None = None) -> str:
     _add_facts(
         metadata, "model", "", {"qdebug": str(result.status), "qdebug verdict": sentences.verdict_sentence(result)}
     )
-    seen: set[tuple[str, str]] = set()
+    written_targets: set[tuple[str, str]] = set()
     for entry in result.nodes:
         for kind, name in _targets(entry, graph):
-            if (kind, name) in seen:  # a node with several outputs: the first one speaks for it
+            if (kind, name) in written_targets:  # a node with several outputs: the first one speaks for it
                 continue
-            seen.add((kind, name))
+            written_targets.add((kind, name))
             _add_facts(metadata, kind, name, _facts(entry))
             _add_facts(metrics, kind, name, _figures(entry))
     plain = json_safe({"signature": "netron:attachment", "metadata": metadata, "metrics": metrics})
@@ -159,39 +159,41 @@ def _targets(entry: NodeResult, graph: Graph | None) -> list[tuple[str, str]]:
         node, value = (producer.name if producer else ""), entry.reference_tensor
     elif entry.op == "Input":
         node = ""
-    named = [("node", node), ("value", value)]
-    return [(kind, name.split("\n", maxsplit=1)[0]) for kind, name in named if name.split("\n", maxsplit=1)[0]]
+    titled_names = [("node", node), ("value", value)]
+    return [(kind, name.split("\n", maxsplit=1)[0]) for kind, name in titled_names if name.split("\n", maxsplit=1)[0]]
 
 
-def _add_facts(rows: list[dict[str, Any]], kind: str, target: str, known: dict[str, Any]) -> None:
-    rows += [{"kind": kind, "target": target, "name": name, "value": value} for name, value in known.items()]
+def _add_facts(rows: list[dict[str, Any]], kind: str, target: str, facts: dict[str, Any]) -> None:
+    rows += [{"kind": kind, "target": target, "name": name, "value": value} for name, value in facts.items()]
 
 
 def _facts(entry: NodeResult) -> dict[str, Any]:
-    excused = breaks_limit(entry) and is_excused(entry) and entry.acknowledged is not None
-    known = {
-        "qdebug": f"{entry.status}{', acknowledged' if excused else ''}",
+    is_excused_failure = breaks_limit(entry) and is_excused(entry) and entry.acknowledged is not None
+    facts = {
+        "qdebug": f"{entry.status}{', acknowledged' if is_excused_failure else ''}",
         "qdebug why": safe_text(entry.reason) if entry.reason else None,
         "qdebug found": "; ".join(text for _, text in finding_facts(entry)) or None,
-        "qdebug acknowledged": safe_text(entry.acknowledged.reason) if excused and entry.acknowledged else None,
+        "qdebug acknowledged": safe_text(entry.acknowledged.reason)
+        if is_excused_failure and entry.acknowledged
+        else None,
         "qdebug pair": safe_text(entry.reference_tensor, limit=200),
         "qdebug arithmetic": safe_text(entry.explained) if entry.explained else None,
         "qdebug scale / zero point": None if entry.quant is None else quant_text(entry.quant),
     }
-    return {name: value for name, value in known.items() if value is not None}
+    return {name: value for name, value in facts.items() if value is not None}
 
 
 def _figures(entry: NodeResult) -> dict[str, Any]:
-    known: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
     if entry.metrics is not None:
-        known = {metric_title(name): getattr(entry.metrics, name) for name in _METRICS}
+        figures = {metric_title(name): getattr(entry.metrics, name) for name in _METRICS}
     if entry.introduced is not None:
-        known["introduced LSB"] = entry.introduced.max_lsb
-        known["introduced rel L2"] = entry.introduced.rel_l2
-    known["gain"] = entry.relative_gain
+        figures["introduced LSB"] = entry.introduced.max_lsb
+        figures["introduced rel L2"] = entry.introduced.rel_l2
+    figures["gain"] = entry.relative_gain
     if entry.saturation is not None:
-        known["clipped"] = numbers.percent(entry.saturation.clipped, entry.saturation.total)
-    return {name: value for name, value in known.items() if value is not None}
+        figures["clipped"] = numbers.percent(entry.saturation.clipped, entry.saturation.total)
+    return {name: value for name, value in figures.items() if value is not None}
 
 
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
@@ -226,15 +228,15 @@ def write_npz(
         UsageError: No tensor with values matches, or there is no such sample or step.
         RecordingError: Values cannot be read.
     """
-    chosen = _chosen(recording, tensors, sample, step)
-    members = member_names(chosen)
-    listed = np.array([(member, name) for name, member in members.items()], dtype=np.str_)
+    names = _choose_names(recording, tensors, sample, step)
+    members = member_names(names)
+    name_table = np.array([(member, name) for name, member in members.items()], dtype=np.str_)
     values = ((member, _values(recording, name, sample, step, real=real)) for name, member in members.items())
-    write_arrays(path, chain([(TENSOR_NAMES, listed)], values))
-    return len(chosen)
+    write_arrays(path, chain([(TENSOR_NAMES, name_table)], values))
+    return len(names)
 
 
-def _chosen(recording: Recording, tensors: Sequence[str], sample: int, step: int) -> list[str]:
+def _choose_names(recording: Recording, tensors: Sequence[str], sample: int, step: int) -> list[str]:
     """Return the names of the tensors to write.
 
     Raises:
@@ -246,18 +248,18 @@ def _chosen(recording: Recording, tensors: Sequence[str], sample: int, step: int
             f"{recording.steps} steps.",
             hint="Count both from 0.",
         )
-    chosen = [
+    names = [
         name
         for name in recording.names
         if recording.has(name, sample, step) and any(fnmatchcase(name, pattern) for pattern in tensors)
     ]
-    if not chosen:
-        shown = ", ".join(repr(pattern) for pattern in tensors)
+    if not names:
+        patterns_text = ", ".join(repr(pattern) for pattern in tensors)
         raise UsageError(
-            f"No tensor with values for sample {sample}, step {step} fits {shown}.",
+            f"No tensor with values for sample {sample}, step {step} fits {patterns_text}.",
             hint="List what the recording holds: qdebug info FILE --tensors.",
         )
-    return chosen
+    return names
 
 
 def member_names(names: Sequence[str]) -> dict[str, str]:
@@ -267,14 +269,14 @@ def member_names(names: Sequence[str]) -> dict[str, str]:
         names: Names of tensors.
     """
     members: dict[str, str] = {}
-    taken = {TENSOR_NAMES}
+    used_names = {TENSOR_NAMES}
     for position, name in enumerate(names):
         plain = name if _PLAIN.fullmatch(name) and ".." not in name else ""
-        if not plain or plain.lower() in taken:
+        if not plain or plain.lower() in used_names:
             unique = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=5).hexdigest()
             cleaned = re.sub(r"[^A-Za-z0-9_]+", "_", name)[-40:]
             plain = f"t{position:05d}_{cleaned}_{unique}"
-        taken.add(plain.lower())
+        used_names.add(plain.lower())
         members[name] = plain
     return members
 

@@ -75,25 +75,27 @@ def detail_section(detail: NodeDetail, *, prefix: str, shown: frozenset[int], op
 
 def _without_definitions(grid: Grid) -> Grid:
     """Leave out the definition columns, because the page shows definitions once."""
-    kept = [at for at in range(len(grid.titles)) if at not in grid.dim]
-    return Grid(titles=[grid.titles[at] for at in kept], rows=[[row[at] for at in kept] for row in grid.rows])
+    kept_columns = [at for at in range(len(grid.titles)) if at not in grid.dim]
+    return Grid(
+        titles=[grid.titles[at] for at in kept_columns], rows=[[row[at] for at in kept_columns] for row in grid.rows]
+    )
 
 
 def elements(document: Document) -> list[Element]:
     """Return the elements of a document. The page has its own title."""
-    made: list[Element] = []
+    page_elements: list[Element] = []
     for block in document:
         if isinstance(block, Section):
-            made.append(element("h3", block.text[:1].upper() + block.text[1:]))
+            page_elements.append(element("h3", block.text[:1].upper() + block.text[1:]))
         elif isinstance(block, Paragraph):
-            made.append(element("p", block.text))
+            page_elements.append(element("p", block.text))
         elif isinstance(block, FactList) and block.facts:
-            made.append(facts([(fact.label, fact.text) for fact in block.facts]))
+            page_elements.append(facts([(fact.label, fact.text) for fact in block.facts]))
         elif isinstance(block, Grid) and block.rows:
-            made.append(table(block.titles, block.rows, class_="sentences" if block.below else None))
+            page_elements.append(table(block.titles, block.rows, class_="sentences" if block.below else None))
         elif isinstance(block, Items) and block.items:
-            made.append(element("ul", *(_item(item) for item in block.items)))
-    return made
+            page_elements.append(element("ul", *(_item(item) for item in block.items)))
+    return page_elements
 
 
 def _item(item: Item) -> Element:
@@ -103,29 +105,32 @@ def _item(item: Item) -> Element:
 
 def _pictures(detail: NodeDetail) -> Element:
     profile = detail.profile
-    made = element("div", class_="plots")
+    container = element("div", class_="plots")
     if profile is None:
-        return made
+        return container
     values = value_bars(profile, bars=_BARS)
     if values:
         caption = "Values: the reference as bars, the backend as outline; they share bins and scale."
-        made.append(
-            _figure(histogram([one for one, _ in values], [other for _, other in values], title=caption), caption)
+        container.append(
+            _figure(
+                histogram([reference for reference, _ in values], [backend for _, backend in values], title=caption),
+                caption,
+            )
         )
     errors = error_bars(profile)
     if errors:
         caption = "Absolute differences by power of two: how many elements are off by how much."
-        made.append(_figure(histogram(errors, title=caption), caption))
+        container.append(_figure(histogram(errors, title=caption), caption))
     if profile.channels is not None and profile.channels.sqnr_db.size > 1:
         caption = (
             f"SQNR of each channel along axis {profile.channels.axis}; a strong colour is bad (0 dB), a "
             "faint colour is good."
         )
-        made.append(_figure(channel_map(profile.channels), caption))
-    said = profile_facts(profile)
-    if said:
-        made.append(facts(said))
-    return made
+        container.append(_figure(channel_map(profile.channels), caption))
+    profile_details = profile_facts(profile)
+    if profile_details:
+        container.append(facts(profile_details))
+    return container
 
 
 def _figure(plot: Element, caption: str) -> Element:
@@ -160,12 +165,14 @@ def worth_detail(result: RunComparison) -> list[NodeResult]:
     Args:
         result: The comparison.
     """
-    about = [result.nodes[at] for at in deciding(result)]
+    deciding_nodes = [result.nodes[at] for at in deciding(result)]
     origin = [node for node in result.nodes if node.node == result.origin]
-    others = sorted(result.nodes, key=badness)
-    found = {node.tensor: node for node in (*about[:1], *origin, *about, *others)}
-    wrong = [node for node in found.values() if node.status not in (Status.IDENTICAL, Status.INCOMPARABLE)]
-    return wrong[:DETAILS_SHOWN]
+    nodes_by_badness = sorted(result.nodes, key=badness)
+    nodes_by_tensor = {node.tensor: node for node in (*deciding_nodes[:1], *origin, *deciding_nodes, *nodes_by_badness)}
+    wrong_nodes = [
+        node for node in nodes_by_tensor.values() if node.status not in (Status.IDENTICAL, Status.INCOMPARABLE)
+    ]
+    return wrong_nodes[:DETAILS_SHOWN]
 
 
 def diff_html(
@@ -182,8 +189,8 @@ def diff_html(
         agreement: Whether several backends have the same errors, by reference tensor, or None if not requested.
         budgets: The effect of each node's own error on the outputs, by the same names, or None if not requested.
     """
-    known = details or {}
-    said = " and ".join(f"{name}: {result.status}" for name, result in results.items())
+    details_by_backend = details or {}
+    outcomes = " and ".join(f"{name}: {result.status}" for name, result in results.items())
     main = element("main")
     if len(results) > 1:
         main.append(element("h1", f"qdebug: {len(results)} backends"))
@@ -191,7 +198,7 @@ def diff_html(
         main.append(_beside(results, agreement))
     for number, (name, result) in enumerate(results.items()):
         heading = "h2" if len(results) > 1 else "h1"
-        main.append(_section(name, result, known.get(name, ()), prefix=f"b{number}-", heading=heading))
+        main.append(_section(name, result, details_by_backend.get(name, ()), prefix=f"b{number}-", heading=heading))
         if budgets is not None and name in budgets:
             budget = element("section", element("h3", "What each node's own error does to the outputs"))
             budget.extend(elements(budgets[name]))
@@ -213,7 +220,7 @@ def diff_html(
         ),
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("meta", name="referrer", content="no-referrer"),
-        element("title", f"qdebug: {said}"),
+        element("title", f"qdebug: {outcomes}"),
         _raw("style", style),
     )
     page = element("html", head, element("body", main, _raw("script", script)), lang="en")
@@ -222,9 +229,9 @@ def diff_html(
 
 def _raw(tag: str, text: str) -> Element:
     """Make an element from trusted text, without escaping."""
-    made = element(tag)
-    made.text = text
-    return made
+    raw_element = element(tag)
+    raw_element.text = text
+    return raw_element
 
 
 def _digest(text: str) -> str:
@@ -255,94 +262,98 @@ def _beside(results: Mapping[str, RunComparison], agreement: Mapping[str, Agreem
 
 def _verdicts(results: Mapping[str, RunComparison]) -> Element:
     """Make the list of all verdicts, each linking to its backend's part of the page."""
-    made = element("ul", class_="verdicts")
+    verdict_list = element("ul", class_="verdicts")
     for number, (name, result) in enumerate(results.items()):
         status = element("b", str(result.status), class_=str(result.status))
-        made.append(element("li", element("a", name, href=f"#b{number}-"), ": ", status, " ", _said(result)))
-    return made
+        verdict_list.append(
+            element("li", element("a", name, href=f"#b{number}-"), ": ", status, " ", _first_divergence_text(result))
+        )
+    return verdict_list
 
 
-def _said(result: RunComparison) -> str:
+def _first_divergence_text(result: RunComparison) -> str:
     first = result.first_divergence
     return "" if first is None else f"first at {first}"
 
 
 def _section(name: str, result: RunComparison, details: Sequence[NodeDetail], *, prefix: str, heading: str) -> Element:
     """Return the section of a backend: verdict, error along the network, diagnosis, nodes, and facts about the runs."""
-    made = element("section", element(heading, f"{name} against its reference"), id=prefix)
+    section = element("section", element(heading, f"{name} against its reference"), id=prefix)
     verdict = title(result)
     first = next((node for node in result.nodes if is_beyond(node)), None)
-    shown = _rows_shown(result, first)
+    shown_nodes = _choose_rows(result, first)
     link = None if first is None else element("a", "Show its row.", href=f"#{prefix}{first.index}")
     badge = element("span", verdict.word, class_=f"badge {result.status}")
-    made.append(element("p", badge, " ", verdict.text, " ", link, class_="verdict"))
-    numbers_shown = frozenset(node.index for node in shown)
+    section.append(element("p", badge, " ", verdict.text, " ", link, class_="verdict"))
+    numbers_shown = frozenset(node.index for node in shown_nodes)
     if result.nodes:
-        made.append(_plots(result, prefix, numbers_shown))
+        section.append(_plots(result, prefix, numbers_shown))
     if result.diagnosis:
-        made.extend(elements(answer_blocks(result, most=MOST_ROWS, whys=MOST_ROWS, rest="further down")))
+        section.extend(elements(answer_blocks(result, most=MOST_ROWS, whys=MOST_ROWS, rest="further down")))
         summary = element("summary", "The verdict in sentences")
-        made.append(element("details", summary, element("p", sentences.verdict_sentence(result))))
+        section.append(element("details", summary, element("p", sentences.verdict_sentence(result))))
     else:
-        made.extend(elements([key_facts(result, rest="further down")]))
-        made.append(element("p", sentences.verdict_sentence(result)))
+        section.extend(elements([key_facts(result, rest="further down")]))
+        section.append(element("p", sentences.verdict_sentence(result)))
     if not result.nodes:
-        made.append(element("p", "No node was compared."))
-        return made
+        section.append(element("p", "No node was compared."))
+        return section
     anchors = {detail.result.tensor: f"{prefix}d{detail.result.index}" for detail in details}
-    beside = element("div", _node_part(result, shown, anchors, prefix), class_="beside" if details else None)
+    columns_container = element(
+        "div", _node_part(result, shown_nodes, anchors, prefix), class_="beside" if details else None
+    )
     if details:
         pane = element("section", element("h3", "In full"), class_="pane", aria_label="nodes in full")
         for at, detail in enumerate(details):
             pane.append(detail_section(detail, prefix=prefix, shown=numbers_shown, opened=at == 0))
-        beside.append(pane)
-    made.append(beside)
-    made.extend(_samples(result))
-    made.append(element("h3", "What ran"))
-    made.extend(elements([comparison_facts(result), remarks(result.nodes)]))
-    made.append(_coverage(result))
-    made.append(_pairs(result))
-    return made
+        columns_container.append(pane)
+    section.append(columns_container)
+    section.extend(_samples(result))
+    section.append(element("h3", "What ran"))
+    section.extend(elements([comparison_facts(result), remarks(result.nodes)]))
+    section.append(_coverage(result))
+    section.append(_pairs(result))
+    return section
 
 
-def _rows_shown(result: RunComparison, first: NodeResult | None) -> list[NodeResult]:
+def _choose_rows(result: RunComparison, first: NodeResult | None) -> list[NodeResult]:
     """Return the nodes that have a row: those that the verdict concerns, then the others in topological order."""
-    about = [result.nodes[at] for at in deciding(result)]
-    if first is not None and first not in about[:1]:
-        about = [first, *(node for node in about if node is not first)]
-    known = {node.index for node in about}
-    others = [node for node in result.nodes if node.index not in known]
-    room = max(_MOST_ROWS - len(about), 0)
-    if len(others) > room:
-        others = sorted(sorted(others, key=badness)[:room], key=lambda node: node.index)
-    return [*about[:_MOST_ROWS], *others]
+    deciding_nodes = [result.nodes[at] for at in deciding(result)]
+    if first is not None and first not in deciding_nodes[:1]:
+        deciding_nodes = [first, *(node for node in deciding_nodes if node is not first)]
+    deciding_indices = {node.index for node in deciding_nodes}
+    other_nodes = [node for node in result.nodes if node.index not in deciding_indices]
+    room = max(_MOST_ROWS - len(deciding_nodes), 0)
+    if len(other_nodes) > room:
+        other_nodes = sorted(sorted(other_nodes, key=badness)[:room], key=lambda node: node.index)
+    return [*deciding_nodes[:_MOST_ROWS], *other_nodes]
 
 
 def _plots(result: RunComparison, prefix: str, shown: frozenset[int]) -> Element:
-    own, of_outputs = result.limits.get("min_sqnr"), result.limits.get("min_output_sqnr")
-    floor = of_outputs if own is None else own
-    made = element("div", class_="plots")
+    own_floor, output_floor = result.limits.get("min_sqnr"), result.limits.get("min_output_sqnr")
+    floor = output_floor if own_floor is None else own_floor
+    container = element("div", class_="plots")
     costly = {fault.tensor for fault in result.diagnosis[:_MARKED]}
-    marked = frozenset(node.index for node in result.nodes if node.tensor in costly)
-    plot = error_profile(result.nodes, prefix=prefix, shown=shown, floor=floor, marked=marked)
+    marked_indices = frozenset(node.index for node in result.nodes if node.tensor in costly)
+    plot = error_profile(result.nodes, prefix=prefix, shown=shown, floor=floor, marked=marked_indices)
     clicks = " A click on a dot leads to its row." if plot.find("a") is not None else ""
     caption = f"SQNR in dB of each tensor along the network; higher is better.{clicks}"
     if isinstance(floor, int | float):
-        caption += f" The dashed line is the limit{'' if own is not None else ' of the outputs'}, {floor:g} dB."
+        caption += f" The dashed line is the limit{'' if own_floor is not None else ' of the outputs'}, {floor:g} dB."
     together = nodes_together(result.nodes)
     if together > 1:
         caption += f" The band spans the worst and the best of each {together} neighbours; the line shows the worst."
-    if marked:
+    if marked_indices:
         caption += " Red dots are the first nodes of the diagnosis."
-    made.append(_figure(plot, caption))
+    container.append(_figure(plot, caption))
     parts = parts_plot(result.nodes)
     if parts is not None:
         caption = (
             "Error relative to the signal (rel L2): introduced by the node, and propagated to it; lower is better."
             f"{f' The largest of each {together} neighbours.' if together > 1 else ''}"
         )
-        made.append(_figure(parts, caption))
-    return made
+        container.append(_figure(parts, caption))
+    return container
 
 
 def _samples(result: RunComparison) -> list[Element]:
@@ -352,89 +363,109 @@ def _samples(result: RunComparison) -> list[Element]:
 
 
 def _sample_map(result: RunComparison, samples: Sequence[int]) -> Element:
-    wrong = [node for node in result.nodes if node.samples and node.status is not Status.IDENTICAL]
-    rows = sorted(sorted(wrong, key=badness)[:_MAP_ROWS], key=lambda node: node.index)
+    unequal_nodes = [node for node in result.nodes if node.samples and node.status is not Status.IDENTICAL]
+    rows = sorted(sorted(unequal_nodes, key=badness)[:_MAP_ROWS], key=lambda node: node.index)
     if not rows:
         return element("p", "Every tensor is identical in every sample.", class_="faint")
-    chosen = list(samples)
+    shown_samples = list(samples)
     if len(samples) > _MAP_COLUMNS:
         worst = dict.fromkeys(samples, math.inf)
         for entry in (entry for node in rows for entry in node.samples):
             value = -math.inf if entry.sqnr_db is None or math.isnan(entry.sqnr_db) else entry.sqnr_db
             worst[entry.sample] = min(worst[entry.sample], value)
-        chosen = sorted(sorted(samples, key=lambda sample: worst[sample])[:_MAP_COLUMNS])
-    some = f"{len(chosen)} of {len(samples)} samples{' (the worst)' if len(chosen) < len(samples) else ''}"
+        shown_samples = sorted(sorted(samples, key=lambda sample: worst[sample])[:_MAP_COLUMNS])
+    samples_text = (
+        f"{len(shown_samples)} of {len(samples)} samples{' (the worst)' if len(shown_samples) < len(samples) else ''}"
+    )
     caption = (
-        f"SQNR of the {len(rows)} worst of {len(result.nodes)} tensors, in topological order, for {some}; "
+        f"SQNR of the {len(rows)} worst of {len(result.nodes)} tensors, in topological order, for {samples_text}; "
         "a strong colour is bad (0 dB), a faint colour is good."
     )
-    return _figure(sample_map(rows, chosen), caption)
+    return _figure(sample_map(rows, shown_samples), caption)
 
 
 def _node_part(result: RunComparison, shown: Sequence[NodeResult], anchors: Mapping[str, str], prefix: str) -> Element:
     """Make the table of nodes, with a checkbox, which needs no script, that leaves only nodes of the verdict."""
-    about = frozenset(result.nodes[at].index for at in deciding(result))
-    made = element("section", element("h3", "Nodes"), aria_label="nodes")
-    fail = any(breaks_limit(node) or node.status is Status.INCOMPARABLE for node in result.nodes if node.index in about)
-    many = f"{numbers.grouped(len(about))} {'node' if len(about) == 1 else 'nodes'}"
-    which = f"{many} that {'fail' if len(about) > 1 else 'fails'}" if fail else f"{many} named in the verdict"
-    if 0 < len(about) < len(result.nodes):
-        made.append(element("input", type="checkbox", id=f"{prefix}only", class_="only"))
-        made.append(element("label", f"only the {which}", for_=f"{prefix}only"))
-    table = _node_table(result, shown, about, anchors, prefix)
+    deciding_indices = frozenset(result.nodes[at].index for at in deciding(result))
+    section = element("section", element("h3", "Nodes"), aria_label="nodes")
+    has_failures = any(
+        breaks_limit(node) or node.status is Status.INCOMPARABLE
+        for node in result.nodes
+        if node.index in deciding_indices
+    )
+    count_text = f"{numbers.grouped(len(deciding_indices))} {'node' if len(deciding_indices) == 1 else 'nodes'}"
+    nodes_text = (
+        f"{count_text} that {'fail' if len(deciding_indices) > 1 else 'fails'}"
+        if has_failures
+        else f"{count_text} named in the verdict"
+    )
+    if 0 < len(deciding_indices) < len(result.nodes):
+        section.append(element("input", type="checkbox", id=f"{prefix}only", class_="only"))
+        section.append(element("label", f"only the {nodes_text}", for_=f"{prefix}only"))
+    table = _node_table(result, shown, deciding_indices, anchors, prefix)
     table.set("tabindex", "0")
     table.set("role", "region")
     table.set("aria-label", "table of nodes, scrollable")
-    made.append(table)
-    stand = "stands" if len(about) == 1 else "stand"
-    order = f"The {which} {stand} first, then all others" if 0 < len(about) < len(result.nodes) else "All nodes"
-    said = (
+    section.append(table)
+    stand = "stands" if len(deciding_indices) == 1 else "stand"
+    order = (
+        f"The {nodes_text} {stand} first, then all others"
+        if 0 < len(deciding_indices) < len(result.nodes)
+        else "All nodes"
+    )
+    order_sentence = (
         f"{order} in topological order."
-        if not fail or len(about) < len(result.nodes)
+        if not has_failures or len(deciding_indices) < len(result.nodes)
         else "The first divergence, then the worst."
     )
-    left = len(result.nodes) - len(shown)
-    if left:
-        said += f" {numbers.grouped(left)} more nodes with smaller errors are left out; the JSON has them all."
-    made.append(element("p", said, class_="faint"))
+    hidden_count = len(result.nodes) - len(shown)
+    if hidden_count:
+        order_sentence += (
+            f" {numbers.grouped(hidden_count)} more nodes with smaller errors are left out; the JSON has them all."
+        )
+    section.append(element("p", order_sentence, class_="faint"))
     if len(shown) > _ON_PAPER:
-        made.append(element("p", f"On paper the table ends after {_ON_PAPER} rows.", class_="onpaper"))
-    return made
+        section.append(element("p", f"On paper the table ends after {_ON_PAPER} rows.", class_="onpaper"))
+    return section
 
 
 def _node_table(
-    result: RunComparison, shown: Sequence[NodeResult], about: frozenset[int], anchors: Mapping[str, str], prefix: str
+    result: RunComparison,
+    shown: Sequence[NodeResult],
+    deciding_indices: frozenset[int],
+    anchors: Mapping[str, str],
+    prefix: str,
 ) -> Element:
-    known = columns()
+    all_columns = columns()
     cells = {key: [row_cell(node, key) for node in shown] for key in _KEYS}
     if all(node.node == node.tensor for node in shown):
         del cells["tensor"]
-    dull = {numbers.MISSING, str(Match.EXACT)}
-    keys = [key for key in cells if key in _ALWAYS or not {cell.text for cell in cells[key]} <= dull]
-    made = table([known[key].title for key in keys], (), class_="sortable")
-    body = next(made.iter("tbody"))
-    for cell, key in zip(made.iter("th"), keys, strict=True):
-        if known[key].numeric:
+    trivial_texts = {numbers.MISSING, str(Match.EXACT)}
+    keys = [key for key in cells if key in _ALWAYS or not {cell.text for cell in cells[key]} <= trivial_texts]
+    node_table = table([all_columns[key].title for key in keys], (), class_="sortable")
+    body = next(node_table.iter("tbody"))
+    for cell, key in zip(node_table.iter("th"), keys, strict=True):
+        if all_columns[key].numeric:
             cell.set("class", "number")
-        if known[key].definition:
-            cell.set("title", known[key].definition)
+        if all_columns[key].definition:
+            cell.set("title", all_columns[key].definition)
     first = next((node.index for node in result.nodes if is_beyond(node)), None)
     for at, node in enumerate(shown):
-        classes = " ".join(["deciding"] * (node.index in about) + ["first"] * (node.index == first)) or None
+        classes = " ".join(["deciding"] * (node.index in deciding_indices) + ["first"] * (node.index == first)) or None
         row = [_cell(node, key, cells[key][at], anchors.get(node.tensor)) for key in keys]
         body.append(element("tr", *row, id=f"{prefix}{node.index}", class_=classes))
-    return made
+    return node_table
 
 
 def _cell(node: NodeResult, key: str, cell: Cell, anchor: str | None) -> Element:
     """Make a cell of a node's row. Why it fails is below its name, which stays visible on a narrow screen."""
     if key == "node":
         name = element("th", cell.text if anchor is None else element("a", cell.text, href=f"#{anchor}"), scope="row")
-        excused = breaks_limit(node) and is_excused(node)
-        accepted = f"acknowledged: {node.acknowledged.reason}" if excused and node.acknowledged else ""
-        said = "; ".join(part for part in (node.reason or "", accepted) if part)
-        if said:
-            name.append(element("small", said))
+        is_excused_failure = breaks_limit(node) and is_excused(node)
+        accepted = f"acknowledged: {node.acknowledged.reason}" if is_excused_failure and node.acknowledged else ""
+        reason_text = "; ".join(part for part in (node.reason or "", accepted) if part)
+        if reason_text:
+            name.append(element("small", reason_text))
         return name
     if key == "status":
         return element("td", element("span", cell.text, class_=str(node.status)))
@@ -452,34 +483,40 @@ def _sort_value(value: float | str | None) -> str:
 
 def _pairs(result: RunComparison) -> Element:
     """Describe how each pair was made, unless the two tensors simply share a name."""
-    named = [node for node in result.nodes if node.match is Match.EXACT and node.tensor == node.reference_tensor]
-    known = {node.index for node in named}
-    others = [node for node in result.nodes if node.index not in known]
-    made = element("div", element("h3", "How tensors were paired"))
-    if named:
-        made.append(
-            element("p", f"{numbers.grouped(len(named))} of {numbers.grouped(len(result.nodes))} by their common name.")
+    same_name_pairs = [
+        node for node in result.nodes if node.match is Match.EXACT and node.tensor == node.reference_tensor
+    ]
+    same_name_indices = {node.index for node in same_name_pairs}
+    other_pairs = [node for node in result.nodes if node.index not in same_name_indices]
+    container = element("div", element("h3", "How tensors were paired"))
+    if same_name_pairs:
+        container.append(
+            element(
+                "p",
+                f"{numbers.grouped(len(same_name_pairs))} of {numbers.grouped(len(result.nodes))} "
+                "by their common name.",
+            )
         )
-    if others:
-        shown = others[:_PAIRS_SHOWN]
-        rows = [(node.tensor, node.reference_tensor, sentences.pair_words(node)) for node in shown]
+    if other_pairs:
+        shown_pairs = other_pairs[:_PAIRS_SHOWN]
+        rows = [(node.tensor, node.reference_tensor, sentences.pair_words(node)) for node in shown_pairs]
         pairs = element(
-            "details", element("summary", f"{numbers.grouped(len(others))} pairs that were made in another way")
+            "details", element("summary", f"{numbers.grouped(len(other_pairs))} pairs that were made in another way")
         )
         pairs.append(table(("backend tensor", "reference tensor", "how it was paired, and its layout"), rows))
-        if len(shown) < len(others):
-            pairs.append(element("p", f"{len(others) - len(shown)} more pairs; the JSON has them all"))
-        made.append(pairs)
-    made.append(element("p", "To pair by hand: qdebug diff REF BACKEND --write-map FILE writes the pairs."))
-    return made
+        if len(shown_pairs) < len(other_pairs):
+            pairs.append(element("p", f"{len(other_pairs) - len(shown_pairs)} more pairs; the JSON has them all"))
+        container.append(pairs)
+    container.append(element("p", "To pair by hand: qdebug diff REF BACKEND --write-map FILE writes the pairs."))
+    return container
 
 
 def _coverage(result: RunComparison) -> Element:
-    made = element("div", element("h3", "What was not compared"))
+    container = element("div", element("h3", "What was not compared"))
     for clause in result.shortcomings:
-        made.append(element("p", clause, class_="incomplete"))
-    made.extend(elements([coverage(result)]))
-    return made
+        container.append(element("p", clause, class_="incomplete"))
+    container.extend(elements([coverage(result)]))
+    return container
 
 
 _FRAGMENT_KEYS = (
@@ -505,7 +542,7 @@ def diff_fragment(result: RunComparison) -> str:
         result: The comparison to show. For a long network, only the first divergence, its neighbours and the worst
             nodes.
     """
-    known = columns()
+    all_columns = columns()
     rows = []
     first = next((node for node in result.nodes if is_beyond(node)), None)
     for position in select(result.nodes):
@@ -518,10 +555,10 @@ def diff_fragment(result: RunComparison) -> str:
             texts = [element("b", text) for text in texts]
         rows.append([element("td", text) for text in texts])
     limits = sentences.limits_sentence(result.limits, ways="limits=qdebug.Limits(...)")
-    made = element(
+    fragment = element(
         "div",
         element("p", element("b", str(result.status).upper()), f" {sentences.verdict_sentence(result)}"),
-        table([known[key].title for key in _FRAGMENT_KEYS], rows),
+        table([all_columns[key].title for key in _FRAGMENT_KEYS], rows),
         element("p", f"{sentences.coverage_sentence(result)}; limits {limits}"),
     )
-    return rendered(made)
+    return rendered(fragment)

@@ -34,9 +34,9 @@ def graph_plot(around: Surroundings, *, prefix: str, shown: frozenset[int]) -> E
     levels = sorted({node.level for node in around.nodes})
     rows = {level: row for row, level in enumerate(levels)}
     middles = _middles(around)
-    before, after = around.left_out
-    top = 24 if before else 6
-    height = top + (len(levels) - 1) * _PITCH + _BOX + (24 if after else 6)
+    hidden_before, hidden_after = around.left_out
+    top = 24 if hidden_before else 6
+    height = top + (len(levels) - 1) * _PITCH + _BOX + (24 if hidden_after else 6)
     tops = [top + rows[node.level] * _PITCH for node in around.nodes]
     root = element(
         "svg",
@@ -49,21 +49,25 @@ def graph_plot(around: Surroundings, *, prefix: str, shown: frozenset[int]) -> E
     for edge in sorted(around.edges, key=_width, reverse=True):
         root.append(_edge(edge, middles, tops))
     for node, middle, y in zip(around.nodes, middles, tops, strict=True):
-        many = sum(other.level == node.level for other in around.nodes)
-        root.append(_box(node, middle, y, _box_width(many), prefix=prefix, shown=shown))
-    if before:
-        root.append(element("text", _left_out(before, "before"), x=_WIDTH / 2, y=14, text_anchor="middle"))
-    if after:
-        root.append(element("text", _left_out(after, "after"), x=_WIDTH / 2, y=height - 5, text_anchor="middle"))
+        nodes_in_row = sum(other.level == node.level for other in around.nodes)
+        root.append(_box(node, middle, y, _box_width(nodes_in_row), prefix=prefix, shown=shown))
+    if hidden_before:
+        root.append(
+            element("text", _hidden_nodes_text(hidden_before, "before"), x=_WIDTH / 2, y=14, text_anchor="middle")
+        )
+    if hidden_after:
+        root.append(
+            element("text", _hidden_nodes_text(hidden_after, "after"), x=_WIDTH / 2, y=height - 5, text_anchor="middle")
+        )
     return root
 
 
-def _left_out(many: int, where: str) -> str:
-    return f"{many} more {'node' if many == 1 else 'nodes'} {where} these, with less error"
+def _hidden_nodes_text(count: int, place: str) -> str:
+    return f"{count} more {'node' if count == 1 else 'nodes'} {place} these, with less error"
 
 
-def _box_width(many: int) -> float:
-    return min(_WIDEST, (_WIDTH - _GAP * (many + 1)) / many)
+def _box_width(boxes_in_row: int) -> float:
+    return min(_WIDEST, (_WIDTH - _GAP * (boxes_in_row + 1)) / boxes_in_row)
 
 
 def _middles(around: Surroundings) -> list[float]:
@@ -73,18 +77,18 @@ def _middles(around: Surroundings) -> list[float]:
         inside = [at for at, node in enumerate(around.nodes) if node.level == level]
 
         def pull(at: int) -> float:
-            joined = [
+            neighbour_middles = [
                 middles[other]
                 for edge in around.edges
                 for one, other in ((edge.source, edge.target), (edge.target, edge.source))
                 if one == at and abs(around.nodes[other].level) < abs(around.nodes[at].level)
             ]
-            return sum(joined) / len(joined) if joined else _WIDTH / 2
+            return sum(neighbour_middles) / len(neighbour_middles) if neighbour_middles else _WIDTH / 2
 
-        wide = _box_width(len(inside)) + _GAP
-        left = (_WIDTH - wide * (len(inside) - 1)) / 2
+        pitch = _box_width(len(inside)) + _GAP
+        first_middle = (_WIDTH - pitch * (len(inside) - 1)) / 2
         for place, at in enumerate(sorted(inside, key=pull)):
-            middles[at] = left + place * wide
+            middles[at] = first_middle + place * pitch
     return middles
 
 
@@ -109,43 +113,47 @@ def _edge(edge: NeighbourEdge, middles: Sequence[float], tops: Sequence[float]) 
         f"M{source:.1f} {start:.1f}C{source + aside:.1f} {start + bend:.1f} {target + aside:.1f} {end - bend:.1f} "
         f"{target:.1f} {end:.1f}"
     )
-    said = "not compared" if edge.error is None else f"rel L2 {numbers.number(edge.error)}"
+    error_text = "not compared" if edge.error is None else f"rel L2 {numbers.number(edge.error)}"
     unknown = " unknown" if edge.error is None else ""
     return element(
         "path",
-        element("title", f"{edge.tensor}: {said}"),
+        element("title", f"{edge.tensor}: {error_text}"),
         class_=f"edge{unknown}",
         d=drawn,
         stroke_width=f"{_width(edge):.1f}",
     )
 
 
-def _box(node: Neighbour, middle: float, y: float, wide: float, *, prefix: str, shown: frozenset[int]) -> Element:
+def _box(node: Neighbour, middle: float, y: float, width: float, *, prefix: str, shown: frozenset[int]) -> Element:
     result = node.result
     status = "unknown" if result is None else str(result.status)
     error = "not compared"
     if result is not None:
         error = str(result.status) if result.metrics is None else f"rel {numbers.number(result.metrics.rel_l2)}"
-    most = max(int((wide - 10) / _CHARACTER), 4)
+    max_characters = max(int((width - 10) / _CHARACTER), 4)
     centre = " centre" if node.level == 0 else ""
     rect = element(
         "rect",
         class_=f"box {status}{centre}",
-        x=f"{middle - wide / 2:.1f}",
+        x=f"{middle - width / 2:.1f}",
         y=y,
-        width=f"{wide:.1f}",
+        width=f"{width:.1f}",
         height=_BOX,
         rx=5,
     )
-    name = element("text", shorten(safe_text(node.name), most), class_="code name", x=f"{middle:.1f}", y=y + 17)
+    name = element(
+        "text", shorten(safe_text(node.name), max_characters), class_="code name", x=f"{middle:.1f}", y=y + 17
+    )
     number = "" if result is None else f"#{result.index} "
-    said = f"{number}{safe_text(node.op)} {error}"
-    if len(said) > most:
-        said = f"{number}{error}"
-    below = element("text", shorten(said, most), class_=f"code {status}", x=f"{middle:.1f}", y=y + 33)
-    for text in (name, below):
+    caption = f"{number}{safe_text(node.op)} {error}"
+    if len(caption) > max_characters:
+        caption = f"{number}{error}"
+    caption_element = element(
+        "text", shorten(caption, max_characters), class_=f"code {status}", x=f"{middle:.1f}", y=y + 33
+    )
+    for text in (name, caption_element):
         text.set("text-anchor", "middle")
     title = element("title", f"{node.name} ({node.op}): {status if result else 'not compared'}, {error}")
     if result is not None and result.index in shown:
-        return element("a", title, rect, name, below, href=f"#{prefix}{result.index}")
-    return element("g", title, rect, name, below)
+        return element("a", title, rect, name, caption_element, href=f"#{prefix}{result.index}")
+    return element("g", title, rect, name, caption_element)

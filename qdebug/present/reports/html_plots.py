@@ -45,25 +45,25 @@ def element(tag: str, /, *children: Element | str | None, **attributes: object) 
         *children: Elements and texts in order. None is left out.
         **attributes: Attributes by name, with "_" for "-" and a trailing one removed (`class_`). None is left out.
     """
-    named = {
+    attribute_texts = {
         name.rstrip("_").replace("_", "-"): safe_text(value, limit=_DRAWING_LIMIT if name == "d" else _ATTRIBUTE_LIMIT)
         for name, value in attributes.items()
         if value is not None
     }
-    made = ET.Element(tag, named)
+    new_element = ET.Element(tag, attribute_texts)
     for child in children:
         if isinstance(child, str):
-            _add_text(made, safe_text(child, limit=_TEXT_LIMIT))
+            _add_text(new_element, safe_text(child, limit=_TEXT_LIMIT))
         elif child is not None:
-            made.append(child)
-    return made
+            new_element.append(child)
+    return new_element
 
 
-def _add_text(made: Element, text: str) -> None:
-    if len(made):
-        made[-1].tail = (made[-1].tail or "") + text
+def _add_text(parent: Element, text: str) -> None:
+    if len(parent):
+        parent[-1].tail = (parent[-1].tail or "") + text
     else:
-        made.text = (made.text or "") + text
+        parent.text = (parent.text or "") + text
 
 
 def table(titles: Iterable[str], rows: Iterable[Iterable[Element | str]], **attributes: object) -> Element:
@@ -83,11 +83,11 @@ def table(titles: Iterable[str], rows: Iterable[Iterable[Element | str]], **attr
 
 def facts(known: Iterable[tuple[str, str | Element]]) -> Element:
     """Make a list of labelled facts."""
-    made = element("dl")
+    fact_list = element("dl")
     for label, value in known:
-        made.append(element("dt", label))
-        made.append(element("dd", value))
-    return made
+        fact_list.append(element("dt", label))
+        fact_list.append(element("dd", value))
+    return fact_list
 
 
 def rendered(root: Element) -> str:
@@ -151,20 +151,22 @@ class _Frame:
 
     def known(self, values: Sequence[float | None]) -> list[tuple[int, list[float]]]:
         """Return the known values of each column that has any."""
-        found = [
+        values_by_column = [
             (column, [value for at in positions if (value := values[at]) is not None])
             for column, positions in enumerate(self.columns)
         ]
-        return [(column, inside) for column, inside in found if inside]
+        return [(column, inside) for column, inside in values_by_column if inside]
 
     def line(self, values: Iterable[tuple[int, float]], class_: str) -> None:
         """Draw one value per column as a line, with gaps for missing values."""
-        steps, before = [], None
+        steps, previous_column = [], None
         for column, value in values:
             # A value between two gaps is a dot: a round cap needs a line to sit on, if one of no length.
-            joined = before == column - 1
-            steps.append(f"{'L' if joined else 'M'}{self.x(column):.1f} {self.y(value):.1f}{'' if joined else 'h0'}")
-            before = column
+            is_joined = previous_column == column - 1
+            steps.append(
+                f"{'L' if is_joined else 'M'}{self.x(column):.1f} {self.y(value):.1f}{'' if is_joined else 'h0'}"
+            )
+            previous_column = column
         if steps:
             self.root.append(element("path", class_=class_, d="".join(steps)))
 
@@ -205,15 +207,17 @@ def error_profile(
     frame.axis((value, f"{value:g}") for value in range(int(low), int(high) + 1, step))
     if floor is not None:
         frame.root.append(element("path", class_="limit", d=f"M{_LEFT} {frame.y(floor):.1f}H{_WIDTH - _RIGHT}"))
-    known = frame.known(finite)
+    known_values = frame.known(finite)
     if frame.together > 1:
-        frame.bars(((column, min(inside), max(inside)) for column, inside in known), "band")
-    frame.line(((column, min(inside)) for column, inside in known), "trace")
+        frame.bars(((column, min(inside), max(inside)) for column, inside in known_values), "band")
+    frame.line(((column, min(inside)) for column, inside in known_values), "trace")
     if math.inf in sqnr:
         frame.root.append(element("text", "equal", x=_LEFT - 6, y=_TOP - 20, text_anchor="end"))
         if frame.together > 1:
-            same = [column for column, inside in enumerate(frame.columns) if any(sqnr[at] == math.inf for at in inside)]
-            marks = "".join(f"M{frame.x(column):.1f} {_TOP - 31}v8" for column in same)
+            equal_columns = [
+                column for column, inside in enumerate(frame.columns) if any(sqnr[at] == math.inf for at in inside)
+            ]
+            marks = "".join(f"M{frame.x(column):.1f} {_TOP - 31}v8" for column in equal_columns)
             frame.root.append(element("path", class_="same", d=marks, stroke_width=f"{max(1.0, frame.wide):.2f}"))
     if any(value is None or math.isnan(value) for value in sqnr):
         frame.root.append(element("text", "no SQNR: not finite, or not compared", x=_LEFT, y=_HEIGHT - 4))
@@ -245,8 +249,8 @@ def error_profile(
 
 def _worst_of(nodes: Sequence[NodeResult], positions: Iterable[int]) -> list[int]:
     """Return the worst of the given nodes that break a limit or could not be compared, or nothing."""
-    wrong = [at for at in positions if breaks_limit(nodes[at]) or nodes[at].status is Status.INCOMPARABLE]
-    return sorted(wrong, key=lambda at: badness(nodes[at]))[:1]
+    failing_positions = [at for at in positions if breaks_limit(nodes[at]) or nodes[at].status is Status.INCOMPARABLE]
+    return sorted(failing_positions, key=lambda at: badness(nodes[at]))[:1]
 
 
 def _flag(node: NodeResult, x: float) -> Element:
@@ -261,15 +265,14 @@ def _flag(node: NodeResult, x: float) -> Element:
 def _dot(
     node: NodeResult, x: float, y: float, prefix: str, *, size: float, linked: bool, marked: bool = False
 ) -> Element:
-    excused = is_excused(node) and breaks_limit(node)
-    classes = f"dot {node.status}{' acknowledged' if excused else ''}{' marked' if marked else ''}"
+    is_excused_failure = is_excused(node) and breaks_limit(node)
+    classes = f"dot {node.status}{' acknowledged' if is_excused_failure else ''}{' marked' if marked else ''}"
     sqnr = None if node.metrics is None else node.metrics.sqnr_db
-    said = (
-        f"#{node.index} {node.node}: {node.status}{', acknowledged' if excused else ''}, SQNR {numbers.number(sqnr)} dB"
-    )
-    large = marked or breaks_limit(node) or node.status is Status.INCOMPARABLE
-    radius = f"{(3.5 if large else 2.2) * size:.1f}"
-    circle = element("circle", element("title", said), class_=classes, cx=f"{x:.1f}", cy=f"{y:.1f}", r=radius)
+    status = f"{node.status}{', acknowledged' if is_excused_failure else ''}"
+    tooltip = f"#{node.index} {node.node}: {status}, SQNR {numbers.number(sqnr)} dB"
+    is_large = marked or breaks_limit(node) or node.status is Status.INCOMPARABLE
+    radius = f"{(3.5 if is_large else 2.2) * size:.1f}"
+    circle = element("circle", element("title", tooltip), class_=classes, cx=f"{x:.1f}", cy=f"{y:.1f}", r=radius)
     # The keyboard goes through the table, which has the same links: hundreds of dots would only be in its way.
     return element("a", circle, href=f"#{prefix}{node.index}", tabindex=-1) if linked else circle
 
@@ -282,20 +285,20 @@ def parts_plot(nodes: Sequence[NodeResult]) -> Element | None:
     Args:
         nodes: All nodes, in topological order.
     """
-    own = [None if node.introduced is None else _log(node.introduced.rel_l2) for node in nodes]
-    passed = [None if node.propagated is None else _log(node.propagated.rel_l2) for node in nodes]
-    finite = [value for value in (*own, *passed) if value is not None]
+    introduced = [None if node.introduced is None else _log(node.introduced.rel_l2) for node in nodes]
+    propagated = [None if node.propagated is None else _log(node.propagated.rel_l2) for node in nodes]
+    finite = [value for value in (*introduced, *propagated) if value is not None]
     if not finite:
         return None
     high = math.ceil(max(finite))
-    least = math.floor(min(finite))
-    low = min(max(least, high - _DECADES), high - 1)
+    lowest = math.floor(min(finite))
+    low = min(max(lowest, high - _DECADES), high - 1)
     frame = _Frame(nodes, low, high, title="relative error, introduced and propagated, along the net; lower is better")
     step = max(1, math.ceil((high - low) / 6))
     ticks = range(low, high + 1, step)
-    frame.axis((power, f"{'<' if power == low > least else ''}1e{power}") for power in ticks)
-    frame.bars(((column, low, max(inside)) for column, inside in frame.known(passed)), "passed")
-    frame.bars(((column, low, max(inside)) for column, inside in frame.known(own)), "own", share=0.45)
+    frame.axis((power, f"{'<' if power == low > lowest else ''}1e{power}") for power in ticks)
+    frame.bars(((column, low, max(inside)) for column, inside in frame.known(propagated)), "passed")
+    frame.bars(((column, low, max(inside)) for column, inside in frame.known(introduced)), "own", share=0.45)
     for at, (label, class_) in enumerate((("introduced", "ownfill"), ("propagated", "passedfill"))):
         x = _LEFT + at * 190
         frame.root.append(element("rect", class_=class_, x=x, y=10, width=14, height=14))
@@ -316,7 +319,7 @@ def sample_map(nodes: Sequence[NodeResult], samples: Sequence[int]) -> Element:
         samples: Columns, by their numbers.
     """
     width, label, side = 480, 190, 17
-    wide = max(4.0, min(28.0, (width - label) / max(1, len(samples))))
+    cell_width = max(4.0, min(28.0, (width - label) / max(1, len(samples))))
     root = element("svg", viewBox=f"0 0 {width} {side * len(nodes) + 28}", role="img", class_="narrow")
     root.append(element("title", "SQNR by node and sample, stronger is worse"))
     for row, node in enumerate(nodes):
@@ -331,9 +334,9 @@ def sample_map(nodes: Sequence[NodeResult], samples: Sequence[int]) -> Element:
                 "rect",
                 element("title", f"{node.node}, sample {sample}: SQNR {numbers.number(value)} dB"),
                 class_=_shade(value),
-                x=f"{label + column * wide:.1f}",
+                x=f"{label + column * cell_width:.1f}",
                 y=y,
-                width=f"{wide - 1:.1f}",
+                width=f"{cell_width - 1:.1f}",
                 height=side - 1,
             )
             root.append(cell)
@@ -358,25 +361,25 @@ def channel_map(channels: ChannelErrors) -> Element:
         channels: The error of each channel.
     """
     values = channels.sqnr_db.tolist()
-    wrong = channels.nonfinite.tolist()
+    is_nonfinite = channels.nonfinite.tolist()
     together = -(-len(values) // _MOST_CHANNELS) or 1
     groups = [range(first, min(first + together, len(values))) for first in range(0, len(values), together)]
-    across = 64 if len(groups) > 32 else max(1, len(groups))
+    columns_per_row = 64 if len(groups) > 32 else max(1, len(groups))
     side = 15
-    rows = -(-len(groups) // across)
+    rows = -(-len(groups) // columns_per_row)
     root = element("svg", viewBox=f"0 0 {_WIDTH} {rows * side + 4}", role="img")
     root.append(element("title", f"SQNR by channel along axis {channels.axis}, stronger is worse"))
     for place, group in enumerate(groups):
-        bad = any(wrong[channel] or math.isnan(values[channel]) for channel in group)
-        value = math.nan if bad else min(values[channel] for channel in group)
+        has_bad_channel = any(is_nonfinite[channel] or math.isnan(values[channel]) for channel in group)
+        value = math.nan if has_bad_channel else min(values[channel] for channel in group)
         name = f"channel {group[0]}" if len(group) == 1 else f"the worst of channels {group[0]} to {group[-1]}"
         root.append(
             element(
                 "rect",
                 element("title", f"{name}: SQNR {numbers.number(value)} dB"),
                 class_=_shade(value),
-                x=place % across * side,
-                y=place // across * side,
+                x=place % columns_per_row * side,
+                y=place // columns_per_row * side,
                 width=side - 1,
                 height=side - 1,
             )
@@ -395,29 +398,35 @@ def histogram(bars: Sequence[Bar], over: Sequence[Bar] = (), *, title: str) -> E
     width, height, foot, head = 640, 220, 30, 22
     root = element("svg", viewBox=f"0 0 {width} {height}", role="img")
     root.append(element("title", title))
-    wide = width / max(1, len(bars))
+    bar_width = width / max(1, len(bars))
     room = height - foot - head
     for place, bar in enumerate(bars):
         # A count that is not zero is seen, however small it is beside the others.
-        tall = max(bar.length * room, 1.0) if bar.count else 0.0
-        said = f"{bar.label}: {numbers.grouped(bar.count)}"
+        bar_height = max(bar.length * room, 1.0) if bar.count else 0.0
+        tooltip = f"{bar.label}: {numbers.grouped(bar.count)}"
         if over:
-            said += f" and {numbers.grouped(over[place].count)}"
+            tooltip += f" and {numbers.grouped(over[place].count)}"
         shape = element(
-            "rect", class_="bar", x=f"{place * wide:.1f}", y=f"{head + room - tall:.1f}", height=f"{tall:.1f}"
+            "rect",
+            class_="bar",
+            x=f"{place * bar_width:.1f}",
+            y=f"{head + room - bar_height:.1f}",
+            height=f"{bar_height:.1f}",
         )
-        shape.set("width", f"{max(1.0, wide - 1):.1f}")
-        shape.append(element("title", said))
+        shape.set("width", f"{max(1.0, bar_width - 1):.1f}")
+        shape.append(element("title", tooltip))
         root.append(shape)
     if over:
         steps = [f"M0 {head + room}"]
         for place, bar in enumerate(over):
-            tall = max(bar.length * room, 1.0) if bar.count else 0.0
-            steps.append(f"V{head + room - tall:.1f}H{(place + 1) * wide:.1f}")
+            bar_height = max(bar.length * room, 1.0) if bar.count else 0.0
+            steps.append(f"V{head + room - bar_height:.1f}H{(place + 1) * bar_width:.1f}")
         root.append(element("path", class_="over", d="".join([*steps, f"V{head + room}"])))
     if bars:
         root.append(element("text", bars[0].label, x=0, y=height - 6))
         root.append(element("text", bars[-1].label, x=width, y=height - 6, text_anchor="end"))
-        most = max(bar.count for bar in (*bars, *over))
-        root.append(element("text", f"highest: {numbers.grouped(most)} elements", x=width, y=16, text_anchor="end"))
+        highest_count = max(bar.count for bar in (*bars, *over))
+        root.append(
+            element("text", f"highest: {numbers.grouped(highest_count)} elements", x=width, y=16, text_anchor="end")
+        )
     return root

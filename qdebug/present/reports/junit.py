@@ -32,10 +32,10 @@ def diff_junit(results: Mapping[str, RunComparison]) -> str:
         results: One comparison for each backend, by displayed name.
     """
     root = ET.Element("testsuites", name="qdebug")
-    known = Counter(map(_identity, results.values()))
+    identity_counts = Counter(map(_identity, results.values()))
     for name, result in results.items():
         identity = _identity(result)
-        _suite(root, identity if identity and known[identity] == 1 else name, result)
+        _suite(root, identity if identity and identity_counts[identity] == 1 else name, result)
     totals = {key: sum(int(suite.get(key, 0)) for suite in root) for key in ("tests", "failures", "errors", "skipped")}
     root.attrib.update({key: str(value) for key, value in totals.items()})
     ET.indent(root)
@@ -69,18 +69,18 @@ def _suite(root: ET.Element, name: str, result: RunComparison) -> None:
         case = ET.SubElement(suite, "testcase", classname=_safe(name), name="outputs")
         failure = ET.SubElement(case, "failure", message=_safe(headline(result)), type=str(result.status))
         failure.text = _safe(result.verdict.sentence)
-    whole = ET.SubElement(suite, "testcase", classname=_safe(name), name="completeness")
+    completeness_case = ET.SubElement(suite, "testcase", classname=_safe(name), name="completeness")
     if result.shortcomings:  # a case has one outcome: the text names them all
-        error = ET.SubElement(whole, "error", message=_safe(result.shortcomings[0]), type="incomplete")
+        error = ET.SubElement(completeness_case, "error", message=_safe(result.shortcomings[0]), type="incomplete")
         error.text = _safe("; ".join(result.shortcomings))
-    ET.SubElement(whole, "system-out").text = _safe(sentences.coverage_sentence(result))
-    counts = {
+    ET.SubElement(completeness_case, "system-out").text = _safe(sentences.coverage_sentence(result))
+    path_by_outcome = {
         "tests": "testcase",
         "failures": "testcase/failure",
         "errors": "testcase/error",
         "skipped": "testcase/skipped",
     }
-    for key, path in counts.items():
+    for key, path in path_by_outcome.items():
         suite.set(key, str(len(suite.findall(path))))
 
 
@@ -89,8 +89,8 @@ def _case(suite: ET.Element, name: str, node: NodeResult, *, incomplete: bool) -
     case = ET.SubElement(suite, "testcase", classname=_safe(f"{name}.{node.op}"), name=_safe(label))
     reason = _safe(node.reason or node.status)
     if is_excused(node) and (breaks_limit(node) or node.status is Status.INCOMPARABLE):
-        said = f"acknowledged: {node.acknowledged.reason}" if node.acknowledged else ""
-        ET.SubElement(case, "skipped", message=_safe(f"{said} ({reason})"))
+        acknowledgement = f"acknowledged: {node.acknowledged.reason}" if node.acknowledged else ""
+        ET.SubElement(case, "skipped", message=_safe(f"{acknowledgement} ({reason})"))
     elif breaks_limit(node):
         ET.SubElement(case, "failure", message=reason, type=str(node.status)).text = _figures(node)
     elif node.status is Status.INCOMPARABLE:
@@ -103,7 +103,7 @@ def _figures(node: NodeResult) -> str:
     stats = node.metrics
     if stats is None:
         return _safe(node.reason or "")
-    known = {
+    figures = {
         **{f"found {number}, {found.kind}": found.sentence for number, found in enumerate(node.findings, 1)},
         "SQNR": f"{numbers.metric('sqnr_db', stats.sqnr_db)} dB",
         "max LSB": numbers.number(stats.max_lsb),
@@ -112,7 +112,7 @@ def _figures(node: NodeResult) -> str:
         "mismatches": f"{numbers.grouped(stats.mismatches)} of {numbers.grouped(stats.count)}",
         "reference tensor": node.reference_tensor,
     }
-    return "\n".join(_safe(f"{label}: {value}") for label, value in known.items())
+    return "\n".join(_safe(f"{label}: {value}") for label, value in figures.items())
 
 
 def _safe(value: object) -> str:

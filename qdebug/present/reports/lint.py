@@ -50,23 +50,25 @@ def _title(report: LintReport) -> Title:
 
 
 def _facts(finding: LintFinding, *, alone: bool) -> Iterator[Fact]:
-    shown = finding.witness
+    witness = finding.witness
     yield Fact("kind", finding.kind)
     yield Fact("tensor", safe_text(f"{finding.tensor!r} of {finding.model}", limit=200))
     if finding.detail:
         yield Fact("detail", safe_text(finding.detail, limit=200))
     yield Fact("meant" if alone else "before", _side(finding.before, finding.span_before))
     yield Fact("actual" if alone else "after", _side(finding.after, finding.span_after))
-    places = ", ".join(map(str, shown.index))
+    places = ", ".join(map(str, witness.index))
     instead = "and should be" if alone else "before and"
-    said = f"element ({places}) is {_number(shown.before)} {instead} {_number(shown.after)}{'' if alone else ' after'}"
-    yield Fact("witness", said)
-    for each in shown.tensors:
-        at = "" if each.value is None else f", there {_number(each.value)}"
-        yield Fact("", f"with {safe_text(repr(each.tensor), limit=_NAME)} {numbers.shape(each.shape)}{at}")
-    steps = f", {numbers.number(shown.largest / finding.step)} steps" if finding.step else ""
-    yield Fact("largest", f"difference {_number(shown.largest)}{steps}")
-    if not shown.reached:
+    sentence = (
+        f"element ({places}) is {_number(witness.before)} {instead} {_number(witness.after)}{'' if alone else ' after'}"
+    )
+    yield Fact("witness", sentence)
+    for operand in witness.tensors:
+        at = "" if operand.value is None else f", there {_number(operand.value)}"
+        yield Fact("", f"with {safe_text(repr(operand.tensor), limit=_NAME)} {numbers.shape(operand.shape)}{at}")
+    steps = f", {numbers.number(witness.largest / finding.step)} steps" if finding.step else ""
+    yield Fact("largest", f"difference {_number(witness.largest)}{steps}")
+    if not witness.reached:
         yield Fact("", "does not occur with the inputs that the network was run with", "dim")
 
 
@@ -75,15 +77,15 @@ def _number(value: float) -> str:
 
 
 def _side(nodes: tuple[str, ...], span: tuple[float, float]) -> str:
-    named = ", ".join(safe_text(name, limit=_NAME) for name in nodes[:_NODES]) or "nothing"
-    more = f" and {len(nodes) - _NODES} more" if len(nodes) > _NODES else ""
+    names_text = ", ".join(safe_text(name, limit=_NAME) for name in nodes[:_NODES]) or "nothing"
+    others_text = f" and {len(nodes) - _NODES} more" if len(nodes) > _NODES else ""
     low, high = map(_number, span)
-    return f"{named}{more}: values in [{low}, {high}]"
+    return f"{names_text}{others_text}: values in [{low}, {high}]"
 
 
 def _undecided(report: LintReport, *, everything: bool) -> Iterator[str]:
-    listed = list(report.undecided.items())
-    for tensor, reason in listed if everything else listed[:_REASONS]:
+    reasons = list(report.undecided.items())
+    for tensor, reason in reasons if everything else reasons[:_REASONS]:
         yield f"not decided: {safe_text(repr(tensor), limit=_NAME)}: {safe_text(reason, limit=200)}"
-    if not everything and len(listed) > _REASONS:
-        yield f"and {len(listed) - _REASONS} more: --all lists them"
+    if not everything and len(reasons) > _REASONS:
+        yield f"and {len(reasons) - _REASONS} more: --all lists them"

@@ -85,12 +85,12 @@ def _clipped(node: NodeResult) -> float | None:
     return None if rails is None or not rails.total else 100 * rails.clipped / rails.total
 
 
-def _own_error(node: NodeResult) -> float | None:
+def _relative_own_error(node: NodeResult) -> float | None:
     return None if node.judged is None else node.judged.amount / (node.judged.limit or 1.0)
 
 
 _OVERLAYS = (
-    _Overlay(name="own error over its limit", value=_own_error, bounds=(0.1, 0.5, 1.0, 4.0)),
+    _Overlay(name="own error over its limit", value=_relative_own_error, bounds=(0.1, 0.5, 1.0, 4.0)),
     _Overlay(
         name=f"{metric_title('sqnr_db')} ({_SQNR_OF_EQUAL:.0f}: equal)",
         value=_of("sqnr_db"),
@@ -128,10 +128,10 @@ def model_explorer_files(result: RunComparison, reference: Graph, backend: Graph
     }
     overlays: list[str] = []
     for overlay in _OVERLAYS:
-        found = _overlay(overlay, result.nodes, backend, ids)
-        if found["results"]:
+        overlay_data = _overlay(overlay, result.nodes, backend, ids)
+        if overlay_data["results"]:
             name = f"overlay-{len(overlays) + 1:02d}-{''.join(c if c.isalnum() else '_' for c in overlay.name)}.json"
-            files[name] = _dumped(found)
+            files[name] = _dumped(overlay_data)
             overlays.append(name)
     costly = (each.node for each in result.verdict.contributors if each.how == "exact")
     guilty = result.origin or result.first_divergence or next(costly, None)
@@ -149,22 +149,27 @@ class _Ids:
     def __init__(self, result: RunComparison, reference: Graph, backend: Graph) -> None:
         self.backend = {node.name: _id(node.name) for node in backend.nodes}
         self.backend |= {_INPUT + name: _INPUT + name for name in backend.inputs}
-        taken = set(self.backend.values())
+        used_ids = set(self.backend.values())
         self.reference: dict[str, str] = {}
-        used: set[str] = set()
+        paired_ids: set[str] = set()
         for entry in result.nodes:
-            ours, theirs = _maker(backend, entry.tensor), _maker(reference, entry.reference_tensor)
-            key = self.backend.get(ours or "")
-            if key is not None and theirs is not None and theirs not in self.reference and key not in used:
-                self.reference[theirs] = key
-                used.add(key)
+            backend_maker, reference_maker = _maker(backend, entry.tensor), _maker(reference, entry.reference_tensor)
+            key = self.backend.get(backend_maker or "")
+            if (
+                key is not None
+                and reference_maker is not None
+                and reference_maker not in self.reference
+                and key not in paired_ids
+            ):
+                self.reference[reference_maker] = key
+                paired_ids.add(key)
         for name in (*(node.name for node in reference.nodes), *(_INPUT + each for each in reference.inputs)):
             if name not in self.reference:
-                own = _id(name)
-                while own in taken:
-                    own += _APART
-                taken.add(own)
-                self.reference[name] = own
+                unique_id = _id(name)
+                while unique_id in used_ids:
+                    unique_id += _APART
+                used_ids.add(unique_id)
+                self.reference[name] = unique_id
 
 
 def _id(name: str) -> str:
@@ -208,8 +213,8 @@ def _graph_text(
         for at, tensor in enumerate(node.inputs):
             source = _maker(graph, tensor) if tensor else None
             if source is not None:
-                made = graph.producer(tensor)
-                place = 0 if made is None else made.outputs.index(tensor)
+                producer = graph.producer(tensor)
+                place = 0 if producer is None else producer.outputs.index(tensor)
                 edges.append(
                     {"sourceNodeId": ids[source], "sourceNodeOutputId": str(place), "targetNodeInputId": str(at)}
                 )
@@ -225,13 +230,13 @@ def _graph_text(
             }
         )
     facts = {"verdict": sentences.verdict_sentence(result), "status": str(result.status)}
-    whole = {
+    graph_data = {
         "id": label,
         "nodes": nodes,
         "groupNodeAttributes": {"": facts},
         "tasksData": _way(result, graph, ids, label),
     }
-    return _dumped({"label": label, "graphs": [whole]})
+    return _dumped({"label": label, "graphs": [graph_data]})
 
 
 def _scope(name: str) -> str:
@@ -245,23 +250,23 @@ def _attr(key: str, value: object) -> dict[str, str]:
 
 def _attrs(tensors: Iterable[str], rows: Mapping[str, NodeResult]) -> list[dict[str, str]]:
     """Return the attributes of a node: the results of its compared tensors."""
-    known = columns()
-    found: list[dict[str, str]] = []
+    all_columns = columns()
+    attributes: list[dict[str, str]] = []
     for tensor in tensors:
         entry = rows.get(tensor)
         if entry is None:
             continue
         status = f"{entry.status}, acknowledged" if is_excused(entry) else str(entry.status)
-        found.append(_attr("status", status))
-        found += [_attr("reason", entry.reason)] if entry.reason else []
-        found.append(_attr("partner", f"{entry.reference_tensor} <-> {entry.tensor} ({entry.match})"))
+        attributes.append(_attr("status", status))
+        attributes += [_attr("reason", entry.reason)] if entry.reason else []
+        attributes.append(_attr("partner", f"{entry.reference_tensor} <-> {entry.tensor} ({entry.match})"))
         for key in ("sqnr_db", "arithmetic", "clipping", "constants", "introduced", "gain", "max_lsb", "rel_l2"):
             text = row_cell(entry, key).text
-            found += [_attr(known[key].title, text)] if text != numbers.MISSING else []
-        found += [_attr("explained by", entry.explained)] if entry.explained else []
-        found += [_attr("ran on", entry.placement)] if entry.placement else []
-        found += [_attr(kind, text) for kind, text in finding_facts(entry)]
-    return [{"key": f"qdebug {each['key']}", "value": numbers.plain_digits(each["value"])} for each in found]
+            attributes += [_attr(all_columns[key].title, text)] if text != numbers.MISSING else []
+        attributes += [_attr("explained by", entry.explained)] if entry.explained else []
+        attributes += [_attr("ran on", entry.placement)] if entry.placement else []
+        attributes += [_attr(kind, text) for kind, text in finding_facts(entry)]
+    return [{"key": f"qdebug {each['key']}", "value": numbers.plain_digits(each["value"])} for each in attributes]
 
 
 def _output(graph: Graph, place: int, tensor: str) -> dict[str, Any]:
@@ -274,8 +279,8 @@ def _output(graph: Graph, place: int, tensor: str) -> dict[str, Any]:
 
 def _way(result: RunComparison, graph: Graph, ids: Mapping[str, str], label: str) -> dict[str, Any]:
     """Return the path of the error from its origin to the worst output, as edges drawn over the graph."""
-    named = {node.tensor: node.reference_tensor for node in result.nodes} if label == "reference" else {}
-    makers = [_maker(graph, named.get(tensor, tensor)) for tensor in reversed(result.verdict.way)]
+    reference_names = {node.tensor: node.reference_tensor for node in result.nodes} if label == "reference" else {}
+    makers = [_maker(graph, reference_names.get(tensor, tensor)) for tensor in reversed(result.verdict.way)]
     nodes = [ids[maker] for maker in makers if maker is not None and maker in ids]
     edges = [{"sourceNodeId": a, "targetNodeId": b} for a, b in pairwise(nodes)]
     if not edges:
@@ -291,19 +296,19 @@ def _overlay(overlay: _Overlay, nodes: Sequence[NodeResult], backend: Graph, ids
         maker, value = _maker(backend, entry.tensor), overlay.value(entry)
         if maker is None or value is None or (isinstance(value, float) and math.isnan(value)):
             continue
-        most = _SQNR_OF_EQUAL if overlay.best_last else _ANY
-        shown = safe_text(value) if isinstance(value, str) else float(f"{min(float(value), most):.{_DIGITS}g}")
-        color = None if overlay.colors is None else overlay.colors.get(str(shown), _GREY)
-        results.setdefault(ids.backend[maker], {"value": shown} | ({"bgColor": color} if color else {}))
+        limit = _SQNR_OF_EQUAL if overlay.best_last else _ANY
+        shown_value = safe_text(value) if isinstance(value, str) else float(f"{min(float(value), limit):.{_DIGITS}g}")
+        color = None if overlay.colors is None else overlay.colors.get(str(shown_value), _GREY)
+        results.setdefault(ids.backend[maker], {"value": shown_value} | ({"bgColor": color} if color else {}))
     colors = tuple(reversed(_MORE_IS_WORSE)) if overlay.best_last else _MORE_IS_WORSE
     bounds = (*overlay.bounds, _ANY)
     thresholds = [{"value": value, "bgColor": color} for value, color in zip(bounds, colors, strict=False)]
-    words = any(isinstance(each["value"], str) for each in results.values())
+    has_texts = any(isinstance(each["value"], str) for each in results.values())
     return {
         "name": overlay.name,
         "results": results,
-        **({"thresholds": thresholds} if overlay.bounds and not words else {}),
-        **({"showExpandedSummaryOnGroupNode": True} if words else {"hideAggregatedStats": ["sum"]}),
+        **({"thresholds": thresholds} if overlay.bounds and not has_texts else {}),
+        **({"showExpandedSummaryOnGroupNode": True} if has_texts else {"hideAggregatedStats": ["sum"]}),
     }
 
 
@@ -311,22 +316,24 @@ def _sync(result: RunComparison, reference: Graph, ids: _Ids) -> dict[str, Any]:
     """Return which nodes of both graphs correspond: a fused node corresponds to all nodes that it replaces."""
     together: dict[str, list[str]] = {}
     for entry in result.nodes:
-        theirs = _maker(reference, entry.reference_tensor)
-        if theirs is not None:
-            together.setdefault(entry.tensor, []).append(ids.reference[theirs])
-    for left in result.coverage.unmatched:
-        if left.side is Side.REFERENCE and left.inside in together:
-            theirs = _maker(reference, left.tensor)
-            if theirs is not None and ids.reference[theirs] not in together[left.inside]:
-                together[left.inside].append(ids.reference[theirs])
+        reference_maker = _maker(reference, entry.reference_tensor)
+        if reference_maker is not None:
+            together.setdefault(entry.tensor, []).append(ids.reference[reference_maker])
+    for unmatched in result.coverage.unmatched:
+        if unmatched.side is Side.REFERENCE and unmatched.inside in together:
+            reference_maker = _maker(reference, unmatched.tensor)
+            if reference_maker is not None and ids.reference[reference_maker] not in together[unmatched.inside]:
+                together[unmatched.inside].append(ids.reference[reference_maker])
     by_node: dict[str, list[str]] = {}
     names = {entry.tensor: entry.node for entry in result.nodes}
-    for tensor, lefts in together.items():
+    for tensor, reference_ids in together.items():
         key = ids.backend.get(names[tensor]) or ids.backend.get(_INPUT + tensor)
         if key is not None:
             by_node.setdefault(key, [])
-            by_node[key] += [each for each in lefts if each not in by_node[key]]
-    entries = [{"leftNodeIds": lefts, "rightNodeIds": [right]} for right, lefts in by_node.items()]
+            by_node[key] += [each for each in reference_ids if each not in by_node[key]]
+    entries = [
+        {"leftNodeIds": reference_ids, "rightNodeIds": [backend_id]} for backend_id, reference_ids in by_node.items()
+    ]
     return {
         "type": "sync_navigation",
         "mappingEntries": entries,

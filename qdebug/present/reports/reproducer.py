@@ -61,8 +61,8 @@ class ArrayPool:
         np.savez_compressed(file, **self._arrays)  # type: ignore[arg-type]  # a mapping of arrays, whatever their names
         lines = wrap(base64.b64encode(file.getvalue()).decode("ascii"), _WIDTH)
         shapes = [f"# {name}: {array.dtype.name}{list(array.shape)}" for name, array in self._arrays.items()]
-        text, known = "\n".join(lines), "\n".join(shapes)
-        return f'{known}\n_PACKED = """\n{text}\n"""\nARRAYS = np.load(io.BytesIO(base64.b64decode(_PACKED)))\n'
+        text, shapes_text = "\n".join(lines), "\n".join(shapes)
+        return f'{shapes_text}\n_PACKED = """\n{text}\n"""\nARRAYS = np.load(io.BytesIO(base64.b64decode(_PACKED)))\n'
 
 
 _ONNX_DOMAINS = ("", "ai.onnx", "com.microsoft")
@@ -173,14 +173,14 @@ def running(
         tensor: The output to check.
         pool: Collects the arrays.
     """
-    shown = _attributes(attrs)
-    if node.domain not in _ONNX_DOMAINS or shown is None:
+    attributes_text = _attributes(attrs)
+    if node.domain not in _ONNX_DOMAINS or attributes_text is None:
         return None
     outputs = [f"y{at}" if name else "" for at, name in enumerate(node.outputs)]
     lines = [
         f"OP, DOMAIN, OPSET = {op!r}, {domain.replace('ai.onnx', '')!r}, {opset}",
-        f"ATTRIBUTES = {shown}",
-        f"FED = {_listed(inputs, pool)}",
+        f"ATTRIBUTES = {attributes_text}",
+        f"FED = {_tuple_text(inputs, pool)}",
         f"CONSTANT = {tuple(constant)}",
         f"OUTPUTS, TENSOR = {outputs}, {outputs[node.outputs.index(tensor)]!r}",
         "",
@@ -196,10 +196,10 @@ def hook(inputs: Sequence[np.ndarray | None], pool: ArrayPool, *, there: bool) -
         pool: Collects the arrays.
         there: Whether it runs on ONNX Runtime by default.
     """
-    return f"INPUTS = {_listed(inputs, pool)}\n\n" + _HOOK.replace("@RUN", "on_onnxruntime()" if there else "None")
+    return f"INPUTS = {_tuple_text(inputs, pool)}\n\n" + _HOOK.replace("@RUN", "on_onnxruntime()" if there else "None")
 
 
-def _listed(inputs: Sequence[np.ndarray | None], pool: ArrayPool) -> str:
+def _tuple_text(inputs: Sequence[np.ndarray | None], pool: ArrayPool) -> str:
     """Write arrays as a tuple."""
     return "\n".join(["(", *(f"    {pool.text(array)}," for array in inputs), ")"])
 
@@ -222,8 +222,8 @@ def head(sentences: Sequence[str], run: RunInfo, path: Path) -> str:
         path: Name of the file.
     """
     flags = ", ".join(flag for flag in run.cpu_flags if flag.startswith(("avx512_vnni", "avx_vnni", "amx", "asimd")))
-    said = [*sentences, f"Processor: {plain(flags)}." if flags else ""]
-    text = "\n".join(fill(sentence, 110, break_long_words=False) for sentence in said if sentence)
+    parts = [*sentences, f"Processor: {plain(flags)}." if flags else ""]
+    text = "\n".join(fill(sentence, 110, break_long_words=False) for sentence in parts if sentence)
     return f'"""{text}\n\nRun it: pytest {plain(path.name)}\n"""\n'
 
 
@@ -234,13 +234,13 @@ def put_together(parts: Sequence[str], pool: ArrayPool) -> str:
         parts: The docstring, then everything below the arrays.
         pool: The arrays.
     """
-    first, *others = parts
-    text = "\n".join([first, _IMPORTS, "@", *others]).replace("\n@\n", f"\n{pool.block()}\n", 1)
-    used = [line for line in text.split("\n") if not _unused(line, text)]
-    return "\n".join(used).rstrip("\n") + "\n"
+    first, *other_parts = parts
+    text = "\n".join([first, _IMPORTS, "@", *other_parts]).replace("\n@\n", f"\n{pool.block()}\n", 1)
+    used_lines = [line for line in text.split("\n") if not _unused(line, text)]
+    return "\n".join(used_lines).rstrip("\n") + "\n"
 
 
-def _apart(parts: Sequence[str]) -> list[str]:
+def _spaced(parts: Sequence[str]) -> list[str]:
     """Return the non-empty parts, each followed by two empty lines."""
     return [part.strip("\n") + "\n\n" for part in parts if part]
 
@@ -263,13 +263,13 @@ def quoted(value: str) -> str:
 
 def _attributes(attrs: Mapping[str, AttrValue]) -> str | None:
     """Write attributes as a dict, or return None if one of them is not a plain value."""
-    shown = []
+    entries = []
     for name, value in attrs.items():
-        plain = list(value) if isinstance(value, tuple) else value
+        plain_value = list(value) if isinstance(value, tuple) else value
         if isinstance(value, np.ndarray) or (isinstance(value, float) and not np.isfinite(value)):
             return None
-        shown.append(f"{name!r}: {plain!r}")
-    return "{" + ", ".join(shown) + "}"
+        entries.append(f"{name!r}: {plain_value!r}")
+    return "{" + ", ".join(entries) + "}"
 
 
 _SHIFTS = "\n".join(f'        "{name}": lambda: {row.shift_text},' for name, row in ROUNDINGS.items() if row.shift_text)
@@ -341,8 +341,8 @@ def reference_code(unit: Unit, variant: Variant, pool: ArrayPool) -> str | None:
     texts = [(operation.text or "").format(*map(pool.text, operation.parameters)) for operation in operations]
     lines = ["v = sums()" + ("" if variant.accumulate == "exact" else ".astype(np.int32)  # as 32 bits")]
     lines += [f"v = {text}" for text in texts if text != "v"]
-    turned = "np.moveaxis(v, 1, -1)" if unit.channels_last else "v"
-    body = "\n".join([*lines, f"return {turned}"])
+    returned = "np.moveaxis(v, 1, -1)" if unit.channels_last else "v"
+    body = "\n".join([*lines, f"return {returned}"])
     helpers = HELPERS if any("shifted(" in line for line in lines) else ""
     return f"{sums}\n{helpers}\n{_REFERENCE}{indent(body, '    ')}\n"
 
@@ -413,21 +413,23 @@ def reproducer_text(found: Reproducer, path: Path) -> str:
     if code is None:
         code = _STORED
     backend = _backend(found, pool)
-    there = backend is not None and found.run.backend == "onnxruntime"
-    known = "" if there or backend is None else _KNOWN_GOOD.replace("@TURNED", _turned(found.unit))
+    runs_there = backend is not None and found.run.backend == "onnxruntime"
+    known_runtime_test = (
+        "" if runs_there or backend is None else _KNOWN_GOOD.replace("@TURNED", _layout_statements(found.unit))
+    )
     operands = [operand.codes for operand in found.unit.operands]
     inputs = found.inputs if found.whole else [*operands, *([] if found.unit.bias is None else [found.unit.bias])]
     values = [f"RECORDED = {pool.text(found.recorded)}", f"EXPECTED = {pool.text(found.expected)}"]
-    start = head(_sentences(found, there=there), found.run, path)
-    parts = [code, backend or "", hook(inputs, pool, there=there), _TESTS, known]
-    return put_together([start, *values, *_apart(parts)], pool)
+    start = head(_sentences(found, there=runs_there), found.run, path)
+    parts = [code, backend or "", hook(inputs, pool, there=runs_there), _TESTS, known_runtime_test]
+    return put_together([start, *values, *_spaced(parts)], pool)
 
 
-def _turned(unit: Unit) -> str:
+def _layout_statements(unit: Unit) -> str:
     """Return the statements that convert ONNX Runtime's codes to the node's layout and activation."""
-    turned = "    output = np.moveaxis(output, 1, -1)\n" if unit.channels_last else ""
+    statements = "    output = np.moveaxis(output, 1, -1)\n" if unit.channels_last else ""
     low, high = unit.out.clamp or unit.out.limits
-    return turned if unit.out.clamp is None else f"{turned}    output = np.clip(output, {low}, {high})\n"
+    return statements if unit.out.clamp is None else f"{statements}    output = np.clip(output, {low}, {high})\n"
 
 
 _STORED = '''
@@ -437,55 +439,59 @@ def reference():
 '''
 
 
-def _sentences(found: Reproducer, *, there: bool) -> list[str]:
+def _sentences(reproducer: Reproducer, *, there: bool) -> list[str]:
     """Return the sentences that describe the file."""
-    held = f"which reproduces {found.siblings} other nodes of its kind in the run" if found.siblings else ""
-    wrong = f"{found.wrong} of {found.elements} codes differ from the arithmetic {plain(found.variant)}"
+    siblings_text = (
+        f"which reproduces {reproducer.siblings} other nodes of its kind in the run" if reproducer.siblings else ""
+    )
+    count_text = (
+        f"{reproducer.wrong} of {reproducer.elements} codes differ from the arithmetic {plain(reproducer.variant)}"
+    )
     return [
-        f"Node {quoted(found.node.name)} ({plain(found.node.op)}){where_run(found.run)}.",
-        f"Sample {found.place[0]}: {wrong}{', ' + held if held else ''}.",
-        f"This file holds a part of the node: {plain(found.kept)}." if found.kept else "",
-        f"{plain(found.reference)}." if found.reference else "",
+        f"Node {quoted(reproducer.node.name)} ({plain(reproducer.node.op)}){where_run(reproducer.run)}.",
+        f"Sample {reproducer.place[0]}: {count_text}{', ' + siblings_text if siblings_text else ''}.",
+        f"This file holds a part of the node: {plain(reproducer.kept)}." if reproducer.kept else "",
+        f"{plain(reproducer.reference)}." if reproducer.reference else "",
         RUNS_THERE if there else RUNS,
     ]
 
 
-def _backend(found: Reproducer, pool: ArrayPool) -> str | None:
+def _backend(reproducer: Reproducer, pool: ArrayPool) -> str | None:
     """Return the statements that run the node on ONNX Runtime, or None if it cannot, or is not representative.
 
     ONNX Runtime is the backend itself, or known to be right up to ties, except for sums that it does not compute.
     """
-    node = found.node
-    if not _all_plain(found):
+    node = reproducer.node
+    if not _is_storable(reproducer):
         return None
-    if found.run.backend != "onnxruntime":
-        return _known_good(found, pool)
-    op, domain, attrs, opset = node.op, node.domain, dict(node.attrs), found.opset
-    inputs, constant = found.inputs, found.constant
-    if not found.whole or operators.of(op).real is None:
-        if found.unit.kind != "conv" or found.unit.bias_scale is not None:
+    if reproducer.run.backend != "onnxruntime":
+        return _known_runtime_code(reproducer, pool)
+    op, domain, attrs, opset = node.op, node.domain, dict(node.attrs), reproducer.opset
+    inputs, constant = reproducer.inputs, reproducer.constant
+    if not reproducer.whole or operators.of(op).real is None:
+        if reproducer.unit.kind != "conv" or reproducer.unit.bias_scale is not None:
             return None
-        op, domain, opset, attrs = "QLinearConv", "", 13, dict(found.unit.attrs)
-        inputs, constant = _conv_inputs(found.unit), (False, *(True,) * 8)
+        op, domain, opset, attrs = "QLinearConv", "", 13, dict(reproducer.unit.attrs)
+        inputs, constant = _conv_inputs(reproducer.unit), (False, *(True,) * 8)
     return running(
         node, op=op, domain=domain, opset=opset, attrs=attrs, inputs=inputs, constant=constant,
         tensor=node.outputs[0], pool=pool,
     )  # fmt: skip
 
 
-def _known_good(found: Reproducer, pool: ArrayPool) -> str | None:
+def _known_runtime_code(reproducer: Reproducer, pool: ArrayPool) -> str | None:
     """Return the statements that run a convolution or a matrix product on ONNX Runtime, with exact sums."""
-    unit, variant = found.unit, found.variant
+    unit, variant = reproducer.unit, reproducer.variant
     plain_bias = unit.bias is None or (unit.bias.dtype == np.int32 and unit.bias_scale is None)
     if variant.limited_sums is not None or variant.bias != "int32" or not plain_bias:
         return None
-    small = all(operand.codes.dtype.itemsize == 1 for operand in unit.operands)
+    is_8_bit = all(operand.codes.dtype.itemsize == 1 for operand in unit.operands)
     scales = (*(operand.scale for operand in unit.operands), unit.out.scale)
     # the integer form supports float32 scales only
-    single = all(np.array_equal(scale, scale.astype(np.float32)) for scale in scales)
+    is_single = all(np.array_equal(scale, scale.astype(np.float32)) for scale in scales)
     if (
-        not single
-        or not small
+        not is_single
+        or not is_8_bit
         or unit.operands[0].codes.dtype != unit.out.dtype
         or unit.transposed
         or unit.condition is not None
@@ -505,8 +511,8 @@ def _known_good(found: Reproducer, pool: ArrayPool) -> str | None:
     else:
         return None
     return running(
-        replace(found.node, domain=domain), op=op, domain=domain, opset=1 if domain else 13, attrs=attrs, inputs=inputs,
-        constant=(False, *(True,) * (len(inputs) - 1)), tensor=found.node.outputs[0], pool=pool,
+        replace(reproducer.node, domain=domain), op=op, domain=domain, opset=1 if domain else 13, attrs=attrs,
+        inputs=inputs, constant=(False, *(True,) * (len(inputs) - 1)), tensor=reproducer.node.outputs[0], pool=pool,
     )  # fmt: skip
 
 
@@ -529,9 +535,9 @@ def _gemm_inputs(unit: Unit) -> tuple[np.ndarray | None, ...]:
     return (*operands, bias, scale, zero)
 
 
-def _all_plain(found: Reproducer) -> bool:
+def _is_storable(reproducer: Reproducer) -> bool:
     """Return whether the file can store all operands in their own dtypes."""
-    arrays = (*found.inputs, found.recorded, *(operand.codes for operand in found.unit.operands))
+    arrays = (*reproducer.inputs, reproducer.recorded, *(operand.codes for operand in reproducer.unit.operands))
     return all(array is None or plain_dtype(array.dtype) == array.dtype for array in arrays)
 
 
@@ -579,45 +585,49 @@ def float_reproducer_text(found: FloatReproducer, path: Path) -> str:
     """
     pool = ArrayPool()
     backend = _float_backend(found, pool)
-    there = backend is not None
+    runs_there = backend is not None
     values = [
         f"RECORDED = {pool.text(found.recorded)}",
         f"EXPECTED = {pool.text(found.expected)}",
         f"ALLOWED = {found.allowed!r}  # norm of the difference from EXPECTED, all elements together",
     ]
-    start = head(_float_sentences(found, there=there), found.run, path)
-    parts = [backend or "", hook(found.inputs, pool, there=there), _TEST]
-    return put_together([start, *values, "", *_apart(parts)], pool)
+    start = head(_float_sentences(found, there=runs_there), found.run, path)
+    parts = [backend or "", hook(found.inputs, pool, there=runs_there), _TEST]
+    return put_together([start, *values, "", *_spaced(parts)], pool)
 
 
-def _float_sentences(found: FloatReproducer, *, there: bool) -> list[str]:
+def _float_sentences(reproducer: FloatReproducer, *, there: bool) -> list[str]:
     """Return the sentences that describe the file, with the source of its tolerance."""
-    if found.allowed:
-        held = (
-            f"; {found.siblings} other {plain(found.node.op)} nodes of the run are within it" if found.siblings else ""
+    if reproducer.allowed:
+        siblings_text = (
+            f"; {reproducer.siblings} other {plain(reproducer.node.op)} nodes of the run are within it"
+            if reproducer.siblings
+            else ""
         )
-        source = f"the rounding bound of its sums in {plain(found.precision)}{held}"
+        source = f"the rounding bound of its sums in {plain(reproducer.precision)}{siblings_text}"
     else:
-        source = f"none, because {plain(found.node.op)} does not round"
-    times = f", {found.error / found.allowed:.3g} times that" if found.allowed else ""
+        source = f"none, because {plain(reproducer.node.op)} does not round"
+    times = f", {reproducer.error / reproducer.allowed:.3g} times that" if reproducer.allowed else ""
     return [
-        f"Node {quoted(found.node.name)} ({plain(found.node.op)}){where_run(found.run)}.",
+        f"Node {quoted(reproducer.node.name)} ({plain(reproducer.node.op)}){where_run(reproducer.run)}.",
         "EXPECTED is a replay of the node in numpy on the recorded inputs, computed when this file was made.",
-        f"The tolerance is a norm of {found.allowed:.4g}: {source}.",
-        f"Sample {found.place[0]}: the recorded output is off by {found.error:.4g}{times}.",
-        f"In EXPECTED as well, {plain(found.outside)}." if found.outside else "",
-        f"{plain(found.reference)}." if found.reference else "",
+        f"The tolerance is a norm of {reproducer.allowed:.4g}: {source}.",
+        f"Sample {reproducer.place[0]}: the recorded output is off by {reproducer.error:.4g}{times}.",
+        f"In EXPECTED as well, {plain(reproducer.outside)}." if reproducer.outside else "",
+        f"{plain(reproducer.reference)}." if reproducer.reference else "",
         RUNS_THERE if there else RUNS,
     ]
 
 
-def _float_backend(found: FloatReproducer, pool: ArrayPool) -> str | None:
+def _float_backend(reproducer: FloatReproducer, pool: ArrayPool) -> str | None:
     """Return the statements that run the backend, or None if that is not possible."""
-    node = found.node
-    held = all(array is None or plain_dtype(array.dtype) == array.dtype for array in (*found.inputs, found.recorded))
-    if found.run.backend != "onnxruntime" or not found.real or not held:
+    node = reproducer.node
+    is_storable = all(
+        array is None or plain_dtype(array.dtype) == array.dtype for array in (*reproducer.inputs, reproducer.recorded)
+    )
+    if reproducer.run.backend != "onnxruntime" or not reproducer.real or not is_storable:
         return None
     return running(
-        node, op=node.op, domain=node.domain, opset=found.opset, attrs=dict(node.attrs), inputs=found.inputs,
-        constant=found.constant, tensor=found.tensor, pool=pool,
+        node, op=node.op, domain=node.domain, opset=reproducer.opset, attrs=dict(node.attrs), inputs=reproducer.inputs,
+        constant=reproducer.constant, tensor=reproducer.tensor, pool=pool,
     )  # fmt: skip

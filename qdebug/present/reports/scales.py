@@ -90,8 +90,8 @@ def _profile_facts(profile: ScaleProfile) -> list[tuple[str, str]]:
         facts.append(("statistics", f"{coarse} tensors have statistics only; {RANGE_ALONE}"))
     if profile.left_out:
         name, why = next(iter(profile.left_out.items()))
-        more = f" and {len(profile.left_out) - 1} more" if len(profile.left_out) > 1 else ""
-        facts.append(("left out", f"{safe_text(name)!r}{more}: {safe_text(why)}"))
+        others_text = f" and {len(profile.left_out) - 1} more" if len(profile.left_out) > 1 else ""
+        facts.append(("left out", f"{safe_text(name)!r}{others_text}: {safe_text(why)}"))
     return facts
 
 
@@ -104,14 +104,14 @@ def profile_document(profile: ScaleProfile) -> Document:
 # -- choose ------------------------------------------------------------------------------------------------------------
 
 
-def _titles(chosen: ChosenScales) -> tuple[str, ...]:
-    names = [choice.calibrator for choice in chosen.rows[0].choices]
+def _titles(scales: ChosenScales) -> tuple[str, ...]:
+    names = [choice.calibrator for choice in scales.rows[0].choices]
     return ("tensor", "recorded scale", "zero", "clipped", "dB", *names, "best")
 
 
-def _choice_cells(chosen: ChosenScales) -> list[tuple[str, ...]]:
+def _choice_cells(scales: ChosenScales) -> list[tuple[str, ...]]:
     rows = []
-    for row in chosen.rows:
+    for row in scales.rows:
         quant = None if row.recorded is None else row.recorded.quant
         error = None if row.recorded is None else row.recorded.error
         rows.append(
@@ -128,13 +128,13 @@ def _choice_cells(chosen: ChosenScales) -> list[tuple[str, ...]]:
     return rows
 
 
-def _headline(chosen: ChosenScales) -> tuple[str, str, str]:
+def _headline(scales: ChosenScales) -> tuple[str, str, str]:
     """Return a word, its style and a sentence."""
-    wrong = [flag for flag in chosen.flags if flag.kind in WRONG]
-    word, style = ("WRONG SCALES", "bold red") if wrong else ("SCALES", "bold green")
-    kinds = Counter(flag.kind for flag in chosen.flags)
-    found = ", ".join(f"{count} {kind}" for kind, count in kinds.items()) or "nothing odd"
-    return word, style, f"{len(chosen.rows)} tensors; {found}"
+    wrong_flags = [flag for flag in scales.flags if flag.kind in WRONG]
+    word, style = ("WRONG SCALES", "bold red") if wrong_flags else ("SCALES", "bold green")
+    kinds = Counter(flag.kind for flag in scales.flags)
+    flags_text = ", ".join(f"{count} {kind}" for kind, count in kinds.items()) or "nothing odd"
+    return word, style, f"{len(scales.rows)} tensors; {flags_text}"
 
 
 def _flag_line(flag: ScaleFlag) -> str:
@@ -145,19 +145,19 @@ def _flag_line(flag: ScaleFlag) -> str:
 def _flags(flags: Sequence[ScaleFlag], *, everything: bool) -> Items:
     """List flags with mistakes first, and only the first few unless all are requested."""
     ordered = sorted(flags, key=lambda flag: flag.kind not in WRONG)
-    shown = ordered if everything else ordered[:_FLAGS_SHOWN]
-    items = [Item(_flag_line(flag), style="red" if flag.kind in WRONG else "") for flag in shown]
-    if len(shown) < len(ordered):
-        items.append(Item(f"... and {len(ordered) - len(shown)} more: --all", style="dim"))
+    shown_flags = ordered if everything else ordered[:_FLAGS_SHOWN]
+    items = [Item(_flag_line(flag), style="red" if flag.kind in WRONG else "") for flag in shown_flags]
+    if len(shown_flags) < len(ordered):
+        items.append(Item(f"... and {len(ordered) - len(shown_flags)} more: --all", style="dim"))
     return Items(items)
 
 
-def _notes(chosen: ChosenScales) -> list[str]:
-    notes = [safe_text(note, limit=_REASON) for note in chosen.notes]
-    if chosen.left_out:
-        name, why = next(iter(chosen.left_out.items()))
-        notes.append(f"left out {len(chosen.left_out)}, first {safe_text(name)!r}: {safe_text(why)}")
-    scheme = chosen.scheme
+def _notes(scales: ChosenScales) -> list[str]:
+    notes = [safe_text(note, limit=_REASON) for note in scales.notes]
+    if scales.left_out:
+        name, why = next(iter(scales.left_out.items()))
+        notes.append(f"left out {len(scales.left_out)}, first {safe_text(name)!r}: {safe_text(why)}")
+    scheme = scales.scheme
     notes.append(
         f"columns: SQNR in dB of the values with each choice ({scheme.kind}, rule {scheme.rule}); "
         "scales of each: --node NAME, or --json"

@@ -107,7 +107,7 @@ def answer_blocks(
     hint = f"{plural(hidden_faults, 'more fault')}: --only-failing" if hidden_faults and not hidden else ""
     if same_fault and not hidden_faults:
         hint = f"{plural(same_fault, 'more node')} with the same faults: --only-failing"
-    more: list[Block] = [Paragraph(hint, "dim")] if hint else []
+    hint_blocks: list[Block] = [Paragraph(hint, "dim")] if hint else []
     table = where(result, faults, whys=len(faults) if whys is None else whys)
     hidden_remarks = len(result.verdict.remarks) if not remarks else 0
     facts = [*_remarks(result, rest, remarks), *_coverage(result, rest, terse=terse)]
@@ -115,7 +115,7 @@ def answer_blocks(
     return [
         FactList(_outputs(result, terse=terse)),
         table,
-        *more,
+        *hint_blocks,
         answer(result, terse=terse),
         FactList([*facts, *notes]),
     ]
@@ -146,9 +146,9 @@ def where(result: RunComparison, faults: Sequence[Diagnosis], *, whys: int) -> G
         ]
         rows.append([*figures, safe_text(fault.why, limit=_REASON) if row < whys else ""])
     output = next((name for fault in faults for name, share in fault.share.items() if share is not None), None)
-    rest = None if output is None else _remaining_share(result)
-    if rest is not None and faults == result.diagnosis[: len(faults)]:
-        rows.append([share_text(rest[0]), "", "", rest[1], "", "", ""])
+    remaining_share = None if output is None else _remaining_share(result)
+    if remaining_share is not None and faults == result.diagnosis[: len(faults)]:
+        rows.append([share_text(remaining_share[0]), "", "", remaining_share[1], "", "", ""])
     if output is None:
         titles, rows = ["#", "node", "op", "SQNR dB in -> out", "why"], [row[2:] for row in rows]
         return Grid(titles=titles, rows=rows, right=frozenset({0}), names=frozenset({1, 2}), below={4: ""})
@@ -171,11 +171,11 @@ def _remaining_share(result: RunComparison) -> tuple[float, str] | None:
     if together is None or together.left is None:
         return None
     if not together.left >= _LEAST_REST:
-        alone = sum(share for fault in result.diagnosis for share in fault.share.values() if share is not None)
-        apart = abs(alone - (1 - together.left)) >= _SHARES_APART
-        return (1 - together.left, f"the first {len(together.nodes)} together") if apart else None
-    others = len(result.verdict.contributors) - len(together.nodes)
-    if others:
+        sum_of_shares = sum(share for fault in result.diagnosis for share in fault.share.values() if share is not None)
+        is_apart = abs(sum_of_shares - (1 - together.left)) >= _SHARES_APART
+        return (1 - together.left, f"the first {len(together.nodes)} together") if is_apart else None
+    later_count = len(result.verdict.contributors) - len(together.nodes)
+    if later_count:
         return together.left, f"from nodes after the first {len(together.nodes)}"
     return together.left, "not attributed"
 
@@ -203,11 +203,15 @@ def answer(result: RunComparison, *, terse: bool = False) -> FactList:
     return FactList([*facts, *([Fact("OK", ruled_out)] if ruled_out else [])])
 
 
-def _remarks(result: RunComparison, rest: str, most: int = 3) -> list[Fact]:
+def _remarks(result: RunComparison, rest: str, limit: int = 3) -> list[Fact]:
     texts = [safe_text(remark, limit=_REASON) for remark in result.verdict.remarks]
-    shown = [Fact("" if at else "also", text) for at, text in enumerate(texts[:most])]
-    more = len(texts) - len(shown)
-    return [*shown, Fact("", f"{plural(more, 'more remark')}: {rest}", "dim")] if shown and more > 0 else shown
+    facts = [Fact("" if at else "also", text) for at, text in enumerate(texts[:limit])]
+    hidden_count = len(texts) - len(facts)
+    return (
+        [*facts, Fact("", f"{plural(hidden_count, 'more remark')}: {rest}", "dim")]
+        if facts and hidden_count > 0
+        else facts
+    )
 
 
 def deciding(result: RunComparison) -> list[int]:
@@ -222,8 +226,10 @@ def deciding(result: RunComparison) -> list[int]:
     failing = ranked(result.nodes, RowChoice(only_failing=True))
     if failing:
         return failing
-    named = [entry.tensor for entry in result.verdict.contributors[:_OUTPUTS]]
-    return [at for at, node in enumerate(result.nodes) if node.tensor in named or node.node == result.origin]
+    contributor_tensors = [entry.tensor for entry in result.verdict.contributors[:_OUTPUTS]]
+    return [
+        at for at, node in enumerate(result.nodes) if node.tensor in contributor_tensors or node.node == result.origin
+    ]
 
 
 def key_facts(result: RunComparison, *, rest: str = "--verbose") -> FactList:
@@ -253,13 +259,15 @@ def _rows(result: RunComparison, positions: Sequence[int]) -> Grid:
         reason = "" if is_in_verdict else safe_text(node.reason or "", limit=_REASON)
         rows.append([f"{mark}{texts[0]}", *texts[1:], reason])
         styles.append(STYLES[node.status] if breaks_limit(node) and not is_excused(node) else "")
-    shown = [at for at, key in enumerate(_COLUMNS) if key in _ALWAYS or any(row[at] != numbers.MISSING for row in rows)]
+    shown_columns = [
+        at for at, key in enumerate(_COLUMNS) if key in _ALWAYS or any(row[at] != numbers.MISSING for row in rows)
+    ]
     return Grid(
-        titles=[*(all_columns[_COLUMNS[at]].title for at in shown), "reason"],
-        rows=[[*(row[at] for at in shown), row[-1]] for row in rows],
-        right=frozenset(place for place, at in enumerate(shown) if all_columns[_COLUMNS[at]].numeric),
-        names=frozenset(place for place, at in enumerate(shown) if _COLUMNS[at] in _NAMES),
-        below={len(shown): ""},
+        titles=[*(all_columns[_COLUMNS[at]].title for at in shown_columns), "reason"],
+        rows=[[*(row[at] for at in shown_columns), row[-1]] for row in rows],
+        right=frozenset(place for place, at in enumerate(shown_columns) if all_columns[_COLUMNS[at]].numeric),
+        names=frozenset(place for place, at in enumerate(shown_columns) if _COLUMNS[at] in _NAMES),
+        below={len(shown_columns): ""},
         styles=styles,
     )
 
@@ -273,19 +281,25 @@ def _outputs(result: RunComparison, *, terse: bool = False) -> list[Fact]:
     """
     by_tensor = {node.tensor: node for node in result.nodes}
     winners = {output.tensor: sentences.winners_clause(output) for output in result.outputs}
-    shown = ordered_outputs(result)[:_OUTPUTS]
-    more = len(result.network_outputs) - len(shown)
-    rest = f"{numbers.grouped(more)} more outputs: --verbose"
+    shown_outputs = ordered_outputs(result)[:_OUTPUTS]
+    hidden_count = len(result.network_outputs) - len(shown_outputs)
+    rest_text = f"{numbers.grouped(hidden_count)} more outputs: --verbose"
     if terse:
-        clauses = [f"{safe_text(tensor, limit=80)} {_error_text(by_tensor[tensor], brief=True)}" for tensor in shown]
-        clauses += [f"{winners[tensor]} (if scores)" for tensor in shown if tensor in winners and len(shown) == 1]
-        return [Fact("outputs", ", ".join(clauses) + (f"; {rest}" if more else ""))]
+        clauses = [
+            f"{safe_text(tensor, limit=80)} {_error_text(by_tensor[tensor], brief=True)}" for tensor in shown_outputs
+        ]
+        clauses += [
+            f"{winners[tensor]} (if scores)"
+            for tensor in shown_outputs
+            if tensor in winners and len(shown_outputs) == 1
+        ]
+        return [Fact("outputs", ", ".join(clauses) + (f"; {rest_text}" if hidden_count else ""))]
     facts: list[Fact] = []
-    for tensor in shown:
+    for tensor in shown_outputs:
         scores = f", {winners[tensor]} (if scores)" if tensor in winners else ""
         text = f"{safe_text(tensor, limit=80)}: {_error_text(by_tensor[tensor])}{scores}"
         facts.append(Fact("" if facts else "outputs", text))
-    return [*facts, Fact("", rest, "dim")] if more else facts
+    return [*facts, Fact("", rest_text, "dim")] if hidden_count else facts
 
 
 def _error_text(node: NodeResult, *, brief: bool = False) -> str:
@@ -305,13 +319,14 @@ def _error_text(node: NodeResult, *, brief: bool = False) -> str:
 
 def _coverage(result: RunComparison, rest: str, *, terse: bool = False) -> list[Fact]:
     """Return one line on how much was compared, then the first lost tensors."""
-    lost = [entry for entry in result.coverage.unmatched if entry.kind is UnmatchedKind.LOST]
-    counts = sentences.status_counts([node.status for node in result.nodes])
-    clauses = [f"{numbers.grouped(len(result.nodes))} tensors compared{f' ({counts})' if counts and not terse else ''}"]
+    lost_tensors = [entry for entry in result.coverage.unmatched if entry.kind is UnmatchedKind.LOST]
+    counts_text = sentences.status_counts([node.status for node in result.nodes])
+    counts_clause = f" ({counts_text})" if counts_text and not terse else ""
+    clauses = [f"{numbers.grouped(len(result.nodes))} tensors compared{counts_clause}"]
     clauses += sentences.judged_clauses(result)
-    benign = sentences.benign_count(result.coverage.unmatched)
-    clauses += [f"{numbers.grouped(benign)} unmatched for a known reason"] if benign else []
-    clauses.append(f"{numbers.grouped(len(lost))} LOST" if lost else "none lost")
+    benign_total = sentences.benign_count(result.coverage.unmatched)
+    clauses += [f"{numbers.grouped(benign_total)} unmatched for a known reason"] if benign_total else []
+    clauses.append(f"{numbers.grouped(len(lost_tensors))} LOST" if lost_tensors else "none lost")
     samples = {sample.sample for node in result.nodes for sample in node.samples}
     if samples == {0}:
         clauses.append("1 sample")
@@ -319,23 +334,25 @@ def _coverage(result: RunComparison, rest: str, *, terse: bool = False) -> list[
         clauses.append(f"{numbers.grouped(len(samples))} samples")
     elif samples - {0}:
         clauses.append(f"sample {min(samples)} only")
-    facts = [Fact("coverage", ", ".join(clauses), "bold yellow" if lost else "")]
+    facts = [Fact("coverage", ", ".join(clauses), "bold yellow" if lost_tensors else "")]
     facts += [
         Fact("", f"LOST {entry.side} {safe_text(entry.tensor, limit=80)}: {safe_text(entry.said)}", "bold yellow")
-        for entry in lost[:_LOST]
+        for entry in lost_tensors[:_LOST]
     ]
-    more = len(lost) - _LOST
-    return [*facts, Fact("", f"{numbers.grouped(more)} more lost: {rest}", "dim")] if more > 0 else facts
+    hidden_count = len(lost_tensors) - _LOST
+    return (
+        [*facts, Fact("", f"{numbers.grouped(hidden_count)} more lost: {rest}", "dim")] if hidden_count > 0 else facts
+    )
 
 
-def _notes_on_runs(result: RunComparison, rest: str, counted: int = 0, hidden: int = 0) -> list[Fact]:
+def _notes_on_runs(result: RunComparison, rest: str, hidden_remarks: int = 0, hidden_nodes: int = 0) -> list[Fact]:
     """Return notes on the two runs and the limits, and the number of items left out.
 
     Args:
         result: The comparison.
         rest: Where the reader finds them.
-        counted: Number of remarks left out.
-        hidden: Number of diagnosed nodes left out.
+        hidden_remarks: Number of remarks left out.
+        hidden_nodes: Number of diagnosed nodes left out.
     """
     facts: list[Fact] = []
     sides = {"reference": result.reference, "backend": result.backend}
@@ -347,16 +364,22 @@ def _notes_on_runs(result: RunComparison, rest: str, counted: int = 0, hidden: i
             clauses.setdefault("INCOMPLETE, the run did not finish", []).append(side)
         if info.borrowed_order:
             clauses.setdefault("it has no graph; order, inputs and outputs come from the reference", []).append(side)
-    bad = any(info.fidelity is Fidelity.DIFFERS or not info.complete for info in sides.values())
-    for clause, named in clauses.items():
-        facts.append(Fact("" if facts else "runs", f"{' and '.join(named)}: {clause}", "bold yellow" if bad else ""))
+    is_doubtful = any(info.fidelity is Fidelity.DIFFERS or not info.complete for info in sides.values())
+    for clause, affected_sides in clauses.items():
+        facts.append(
+            Fact(
+                "" if facts else "runs",
+                f"{' and '.join(affected_sides)}: {clause}",
+                "bold yellow" if is_doubtful else "",
+            )
+        )
     random = next(filter(None, map(random_inputs_note, sides.values())), None)
     if random is not None:
         facts.append(Fact("inputs", random, "bold yellow"))
     if result.limits.get("source") != _DERIVED or "file" in result.limits:
         facts.append(Fact("limits", sentences.limits_sentence(result.limits)))
     accepted, remarks = sentences.acknowledged_sentences(result.nodes), sentences.found_sentences(result.nodes)
-    counts = [plural(hidden, "more node")] if hidden else []
-    counts += [f"{len(accepted)} acknowledged"] if accepted else []
-    counts += [plural(len(remarks) + counted, "remark")] if remarks or counted else []
-    return [*facts, Fact("notes", f"{', '.join(counts)}: {rest}", "dim")] if counts else facts
+    count_texts = [plural(hidden_nodes, "more node")] if hidden_nodes else []
+    count_texts += [f"{len(accepted)} acknowledged"] if accepted else []
+    count_texts += [plural(len(remarks) + hidden_remarks, "remark")] if remarks or hidden_remarks else []
+    return [*facts, Fact("notes", f"{', '.join(count_texts)}: {rest}", "dim")] if count_texts else facts

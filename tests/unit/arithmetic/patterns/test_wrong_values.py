@@ -13,22 +13,22 @@ from qdebug.arithmetic.patterns import wrong_values
 from qdebug.arithmetic.patterns.wrong_evidence import CodesOfTensor
 from qdebug.arithmetic.patterns.wrong_places import Layout
 from qdebug.arithmetic.patterns.wrong_values import (
-    _away_from_borders,
     _CenteredCodes,
     _clamp,
-    _growing,
+    _errors_of_one,
+    _growing_errors,
+    _index_away_from_borders,
     _is_shift,
     _mean_error_of_channels,
     _mean_errors,
     _neighbours,
-    _off_by_one,
-    _one_code,
     _outranks,
     _rolled_in,
+    _single_code,
     _spread,
-    _stale,
+    _stale_codes,
     _ties,
-    _wrapped,
+    _wrapped_codes,
     constants,
     factors,
 )
@@ -105,9 +105,9 @@ def test_the_inside_is_what_lies_away_from_every_border():
     codes = random_codes((2, 3, 5, 6))
     rows, columns = np.indices(codes.shape)[2:]
     away = (rows > 0) & (rows < 4) & (columns > 0) & (columns < 5)
-    np.testing.assert_array_equal(codes[_away_from_borders(evidence_of(codes, codes, NCHW))].ravel(), codes[away])
-    assert _away_from_borders(evidence_of(codes[:, :, :4], codes[:, :, :4], NCHW)) is None
-    assert _away_from_borders(evidence_of(codes, codes, Layout(channel=0))) is None
+    np.testing.assert_array_equal(codes[_index_away_from_borders(evidence_of(codes, codes, NCHW))].ravel(), codes[away])
+    assert _index_away_from_borders(evidence_of(codes[:, :, :4], codes[:, :, :4], NCHW)) is None
+    assert _index_away_from_borders(evidence_of(codes, codes, Layout(channel=0))) is None
 
 
 def test_errors_are_averaged_near_the_zero_point_and_far_from_it():
@@ -211,13 +211,13 @@ def test_codes_beyond_a_clamp_that_hold_anything_are_not_clamped():
 )
 def test_one_code_is_named_by_what_it_stands_for(code, said_of_it):
     evidence = evidence_of(random_codes(), np.full_like(random_codes(), code), zero_point=4)
-    assert said(_one_code(evidence)) == [f"every element holds {code}{said_of_it}"]
+    assert said(_single_code(evidence)) == [f"every element holds {code}{said_of_it}"]
 
 
 @pytest.mark.parametrize("many", [ONE_CODE_MIN_EXPECTED - 1, ONE_CODE_MIN_EXPECTED])
 def test_one_code_counts_where_several_are_expected(many):
     evidence = evidence_of([np.arange(20) % many], [[9] * 20])
-    assert bool(said(_one_code(evidence))) == (many == ONE_CODE_MIN_EXPECTED)
+    assert bool(said(_single_code(evidence))) == (many == ONE_CODE_MIN_EXPECTED)
 
 
 @pytest.mark.parametrize(("error", "wraps"), [(127, False), (128, True)])
@@ -226,10 +226,10 @@ def test_codes_wrap_around_by_more_than_half_the_range(error, wraps):
     expected[0, :20] = 127
     recorded = expected.copy()
     recorded[0, :20] = 127 - error
-    details = said(_wrapped(evidence_of(expected, recorded)))
+    details = said(_wrapped_codes(evidence_of(expected, recorded)))
     assert details == (["20 elements beyond the range hold codes of the opposite end"] if wraps else [])
     recorded[0, 30] += 2  # off by more than one elsewhere
-    assert said(_wrapped(evidence_of(expected, recorded))) == []
+    assert said(_wrapped_codes(evidence_of(expected, recorded))) == []
 
 
 @pytest.mark.parametrize(("right", "wraps"), [(0, True), (1, True), (2, False)])
@@ -238,7 +238,7 @@ def test_hardly_a_saturated_code_is_right_where_they_wrap_around(right, wraps):
     expected[0, : 20 + right] = 127
     recorded = expected.copy()
     recorded[0, :20] = -128
-    assert bool(said(_wrapped(evidence_of(expected, recorded)))) == wraps
+    assert bool(said(_wrapped_codes(evidence_of(expected, recorded)))) == wraps
 
 
 @pytest.mark.parametrize("distance", [-3, -1, 1, 2])
@@ -263,7 +263,7 @@ def test_stale_values_say_how_far_away_they_belong(distance):
     recorded = expected.copy()
     recorded[:, :, 4:8] = np.roll(expected, distance, axis=2)[:, :, 4:8]
     plural, way = "s" if abs(distance) > 1 else "", "before" if distance > 0 else "after"
-    assert said(_stale(evidence_of(expected, recorded, NCHW))) == [
+    assert said(_stale_codes(evidence_of(expected, recorded, NCHW))) == [
         f"the wrong elements hold the values of {abs(distance)} row{plural} {way}"
     ]
 
@@ -273,9 +273,9 @@ def test_elements_that_hold_one_code_where_one_is_expected_are_not_called_unwrit
     expected[0, :30] = 77
     recorded = expected.copy()
     recorded[0, :30] = -5
-    assert said(_stale(evidence_of(expected, recorded))) == []
+    assert said(_stale_codes(evidence_of(expected, recorded))) == []
     expected[0, 0] = 78
-    assert said(_stale(evidence_of(expected, recorded))) == ["the wrong elements all hold -5"]
+    assert said(_stale_codes(evidence_of(expected, recorded))) == ["the wrong elements all hold -5"]
 
 
 def test_a_tie_elsewhere_or_none_near_a_wrong_element_is_no_rounding_of_ties():
@@ -297,9 +297,9 @@ def test_errors_grow_only_if_they_are_more_than_slight_and_some_elements_are_rig
     sums = np.arange(1000.0)[None]
     expected = random_codes((1, 1000))
     recorded = np.where(sums >= 900, expected + by, expected)
-    assert [trait.pattern for trait in _growing(evidence_of(expected, recorded, sums=sums))] == pattern
-    assert list(_growing(evidence_of(expected, expected + by, sums=sums))) == []
-    assert list(_growing(evidence_of(expected, recorded))) == []
+    assert [trait.pattern for trait in _growing_errors(evidence_of(expected, recorded, sums=sums))] == pattern
+    assert list(_growing_errors(evidence_of(expected, expected + by, sums=sums))) == []
+    assert list(_growing_errors(evidence_of(expected, recorded))) == []
 
 
 def test_right_elements_that_lie_closer_to_a_tie_are_counted():
@@ -307,17 +307,17 @@ def test_right_elements_that_lie_closer_to_a_tie_are_counted():
     recorded = expected.copy()
     recorded[0, 0] += 1
     distance = np.where(np.arange(100) < 41, 0.2, 0.4)[None]
-    details = said(_off_by_one(evidence_of(expected, recorded, distance=distance)))
+    details = said(_errors_of_one(evidence_of(expected, recorded, distance=distance)))
     assert details == ["off by one code, while 40 right elements lie closer to a tie and are as large"]
     evidence = evidence_of(expected, recorded, distance=distance, zero_point=50)
-    assert said(_off_by_one(evidence)) == details
+    assert said(_errors_of_one(evidence)) == details
     expected[0, 1:] = recorded[0, 1:] = 39
     evidence = evidence_of(expected, recorded, distance=distance, zero_point=50)
-    assert said(_off_by_one(evidence)) == details  # further from the zero point
+    assert said(_errors_of_one(evidence)) == details  # further from the zero point
     # Smaller ones would not change sooner.
-    assert said(_off_by_one(evidence_of(expected, recorded, distance=distance))) == ["off by one code"]
+    assert said(_errors_of_one(evidence_of(expected, recorded, distance=distance))) == ["off by one code"]
     recorded[0, 0] += 1
-    assert said(_off_by_one(evidence_of(expected, recorded, distance=distance))) == []
+    assert said(_errors_of_one(evidence_of(expected, recorded, distance=distance))) == []
 
 
 def shifted(wrong, total, by=1):
@@ -416,13 +416,13 @@ def test_nine_of_ten_codes_that_wrap_around_should_be_saturated_and_three_do_so_
     recorded = expected.copy()
     recorded[0, :wrapped] = -128
     recorded[0, 100 : 100 + beside] += 128
-    details = said(_wrapped(evidence_of(expected, recorded)))
+    details = said(_wrapped_codes(evidence_of(expected, recorded)))
     assert details == ([f"{wrapped + beside} elements beyond the range hold codes of the opposite end"] if told else [])
 
 
 def test_an_output_of_one_code_holds_nobody_elses_values():
     expected = np.arange(200) % 2 * 7
-    assert said(_stale(evidence_of(expected[None], np.zeros((1, 200)), Layout(spatial=(0,))))) == []
+    assert said(_stale_codes(evidence_of(expected[None], np.zeros((1, 200)), Layout(spatial=(0,))))) == []
 
 
 @pytest.mark.parametrize(("rows", "told"), [(9, False), (10, True)])
@@ -433,7 +433,7 @@ def test_what_comes_in_at_one_end_is_at_most_a_tenth(rows, told):
     recorded[0, 0, 0] = 9000 + np.arange(20)
     recorded[0, 0, 5, 7] = 8000
     facts = {"dtype": np.int16, "span": (-(2**15), 2**15 - 1)}
-    details = said(_stale(evidence_of(expected, recorded, NCHW, **facts)))
+    details = said(_stale_codes(evidence_of(expected, recorded, NCHW, **facts)))
     assert details == (["the wrong elements hold the values of 1 row before"] if told else [])
 
 
@@ -444,7 +444,7 @@ def test_nine_of_ten_wrong_elements_hold_a_neighbours_values(strange, told):
     recorded[0, 0, 5] = expected[0, 0, 4]
     recorded[0, 0, 5, :strange] = 9000 + np.arange(strange)
     facts = {"dtype": np.int16, "span": (-(2**15), 2**15 - 1)}
-    details = said(_stale(evidence_of(expected, recorded, NCHW, **facts)))
+    details = said(_stale_codes(evidence_of(expected, recorded, NCHW, **facts)))
     assert details == (["the wrong elements hold the values of 1 row before"] if told else [])
 
 
@@ -467,7 +467,7 @@ def test_eight_sums_of_either_kind_tell_whether_the_wrong_ones_are_large(wrong, 
     expected = random_codes((1, wrong + right), -60, 60)
     recorded = expected + 9 * (np.arange(wrong + right) < wrong)
     for facts in ({"sums": sums}, {"magnitude": sums}, {"sums": sums, "magnitude": np.zeros_like(sums)}):
-        assert bool(said(_growing(evidence_of(expected, recorded, **facts)))) == grows
+        assert bool(said(_growing_errors(evidence_of(expected, recorded, **facts)))) == grows
 
 
 @pytest.mark.parametrize(
@@ -489,7 +489,7 @@ def test_wrong_sums_are_often_of_the_other_sign_if_more_than_three_in_ten_jump(p
     expected = np.array([[*(pair[0] for pair in pairs), *range(10)]])
     recorded = np.array([[*(pair[1] for pair in pairs), *range(10)]])
     sums = np.where(np.arange(many + 10) < many, 100.0, 1.0)[None]
-    (detail,) = said(_growing(evidence_of(expected, recorded, sums=sums, zero_point=50)))
+    (detail,) = said(_growing_errors(evidence_of(expected, recorded, sums=sums, zero_point=50)))
     assert (", and often of the other sign" in detail) == said_so
 
 
@@ -502,7 +502,7 @@ def test_whether_only_a_part_was_ranked_is_said(monkeypatch, most, told):
         sums = np.where(np.arange(20) < wrong, 100.0, 1.0)[None]
         asked = mock.Mock()
         with asking(asked):
-            (detail,) = said(_growing(evidence_of(expected, recorded, sums=sums)))
+            (detail,) = said(_growing_errors(evidence_of(expected, recorded, sums=sums)))
         assert (f", of at most {most} of either kind" in detail) == told
         assert asked.call_count == 2, "before either kind is sorted"
 
@@ -512,5 +512,5 @@ def test_no_rounding_spares_twenty_elements_for_each_that_it_changes(wrong, spar
     expected = np.full((1, 100), 40)
     recorded = expected + (np.arange(100) < wrong)
     distance = np.where(np.arange(100) < wrong + spared, 0.2, 0.4)[None]
-    (trait,) = _off_by_one(evidence_of(expected, recorded, distance=distance))
+    (trait,) = _errors_of_one(evidence_of(expected, recorded, distance=distance))
     assert trait.pattern == ("altered" if altered else "off_by_one")

@@ -15,7 +15,7 @@ from qdebug.compare.align.layouts import (
     _compose,
     _has_merged_dimensions,
     _inverse,
-    _without_dimensions,
+    _layout_without_dimensions,
     in_one_order,
     in_reference_order,
     into_stored_order,
@@ -202,7 +202,7 @@ def test_what_a_squeeze_takes_out_of_a_turned_tensor_leaves_the_others_in_their_
     gone = sorted(data.draw(st.sets(st.integers(0, array.ndim - 1), min_size=1, max_size=array.ndim - 1)))
     signed = tuple(axis - array.ndim * data.draw(st.integers(0, 1)) for axis in gone)
     node = Node(name="n", op="Squeeze", inputs=("x",), outputs=("y",), attrs={"axes": signed})
-    found = _without_dimensions(view_of(order), node, run_of([node], {}))
+    found = _layout_without_dimensions(view_of(order), node, run_of([node], {}))
     stored = np.zeros([1 if axis in gone else axis + 2 for axis in range(array.ndim)])
     model = stored.transpose(order)
     theirs = tuple(place for place, axis in enumerate(order) if axis in gone)
@@ -210,7 +210,7 @@ def test_what_a_squeeze_takes_out_of_a_turned_tensor_leaves_the_others_in_their_
     assert plain_shape(stored.squeeze(tuple(gone)).shape, found) == expected
     assert found is None or found.transpose != tuple(range(len(expected)))
     for before in (Transform(), Transform(transpose=order, channel_block=8)):
-        assert _without_dimensions(before, node, run_of([node], {})) is None
+        assert _layout_without_dimensions(before, node, run_of([node], {})) is None
 
 
 @given(turned(least=2), st.data())

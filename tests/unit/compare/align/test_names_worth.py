@@ -9,9 +9,9 @@ from qdebug.compare.align.context import Context, paired
 from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.names import (
     _adds_its_bias,
+    _compare_entries,
     _have_same_readers,
     _of_node,
-    _same_entries,
     _support_of,
     form_of_another,
     is_claimed,
@@ -230,12 +230,12 @@ def test_what_leads_to_two_tensors_begins_at_the_same_ones():
     ours = [node("Exp", "x", "a"), node("Add", "a w", "c")]
     facts = [SAME, ("w", "z")]
     context = context_of(theirs, ours, *facts)
-    assert _same_entries(context, "c", "c") == (True, True)
-    assert _same_entries(context, "a", "a") == (True, False)
-    assert _same_entries(context, "c", "b") == (False, False)  # it reads another one besides
-    assert _same_entries(context_of(theirs, ours, SAME), "c", "c") == (False, False)
+    assert _compare_entries(context, "c", "c") == (True, True)
+    assert _compare_entries(context, "a", "a") == (True, False)
+    assert _compare_entries(context, "c", "b") == (False, False)  # it reads another one besides
+    assert _compare_entries(context_of(theirs, ours, SAME), "c", "c") == (False, False)
     moved = context_of([node("Transpose", "x", "a")], [node("Exp", "x", "a")], SAME)
-    assert _same_entries(moved, "a", "a") == (False, False)
+    assert _compare_entries(moved, "a", "a") == (False, False)
 
 
 def test_a_reference_tensor_is_claimed_by_its_partner_or_by_a_name_that_the_graphs_bear_out():

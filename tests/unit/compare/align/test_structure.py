@@ -9,10 +9,10 @@ from qdebug.compare.align.context import Context, paired
 from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.pairs import Match
 from qdebug.compare.align.structure import (
-    _better_of_its_kind,
     _choose,
+    _find_better_rival,
     _find_less_ones,
-    _holds,
+    _has_word,
     _names_of,
     _of_a_name,
     _of_nearest_weight,
@@ -64,7 +64,7 @@ def context_of(theirs, ours, *, ref=None, be=None, inputs=(("x",), ("x",))):
     ],
 )
 def test_a_name_is_part_of_another_if_no_letter_or_digit_stands_beside_it(name, part, holds):
-    assert _holds(name, part) == holds
+    assert _has_word(name, part) == holds
 
 
 @pytest.mark.parametrize(
@@ -303,12 +303,12 @@ def test_a_node_of_the_right_extents_beside_one_of_others_is_the_better_one():
     for wanted, rival in (((1, 4), None), ((1, 8), "b"), ((1, 9), None)):
         held = {"a": np.ones((1, 4)), "b": np.ones((1, 8))}
         context = context_of(theirs, ours, ref={"r": np.ones(wanted)}, be=held)
-        found = _better_of_its_kind(context, ours[0], 0, theirs[0])
+        found = _find_better_rival(context, ours[0], 0, theirs[0])
         assert (None if found is None else found.outputs[0]) == rival
     for missing in ("a", "b"):
         held = {name: np.ones((1, 4 if name == "a" else 8)) for name in "ab" if name != missing}
         context = context_of(theirs, ours, ref={"r": np.ones((1, 8))}, be=held)
-        assert _better_of_its_kind(context, ours[0], 0, theirs[0]) is None
+        assert _find_better_rival(context, ours[0], 0, theirs[0]) is None
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from qdebug.api import diff
 from qdebug.arithmetic.presets import preset
 from qdebug.compare.align.pairs import UnmatchedKind
 from qdebug.compare.explaining.explain import explain_recording
-from qdebug.compare.graph_checks.own_nodes import _wrong_chosen
+from qdebug.compare.graph_checks.own_nodes import _count_wrong_chosen_codes
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
 from qdebug.replay.run import run_graph
 
@@ -550,4 +550,4 @@ def test_codes_of_a_scale_chosen_at_run_time_reach_to_the_ends_of_their_own_type
     for made, wrong in ((codes, 0), (off, 1)):
         values = {"x": data, "q": made, "s": np.float32(0.25), "z": zero}
         recording = MemoryRecording.single(graph, {name: np.asarray(array) for name, array in values.items()})
-        assert _wrong_chosen(recording, node, data, (0, 0)) == wrong
+        assert _count_wrong_chosen_codes(recording, node, data, (0, 0)) == wrong
