@@ -18,6 +18,7 @@ import numpy as np
 from qdebug.errors import KernelError
 from qdebug.model import AttrValue, Node, operators
 from qdebug.model.operators import Move
+from qdebug.model.thresholds.patterns import KERNEL_BLOCKS
 from qdebug.numerics.short_formats import SHORT_FORMATS
 from qdebug.replay.precision import onnx_dtype
 from qdebug.replay.registry import has_kernel, run_node
@@ -65,7 +66,7 @@ def layer_mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[
     yield from _gate_orders(node, values)
     yield from _statistics_mistakes(node, values)
     yield from _padded_softmax(node, values)
-    yield from _ranges_of_parts(node, values)
+    yield from _ranges_of_parts(node, values, opset)
     yield from _wrong_indices(node, values)
     yield from _wrong_arrangements(node, values)
     yield from _reordered_lists(node, values)
@@ -386,7 +387,7 @@ def _statistics_of_part(
     """Yield statistics of only the first elements, as many as a kernel processes or counts at once."""
     rows = shaped.reshape(*shaped.shape[: shaped.ndim - len(axes)], -1)
     count = rows.shape[-1]
-    for end in sorted({count // 2, *(block for block in (*_BLOCKS, _UINT16_NUMBERS) if block < count)} - {0}):
+    for end in sorted(end for end in {count // 2, *KERNEL_BLOCKS, _UINT16_NUMBERS} if 0 < end < count):
         first = rows[..., :end]
         deviation = np.sqrt(first.var(-1, keepdims=True) + epsilon)
         result = ((rows - first.mean(-1, keepdims=True)) / deviation).reshape(values[node.inputs[0]].shape)
@@ -413,12 +414,8 @@ def _deviations_with_lanes(
 
 
 def _empty_lanes(count: int) -> list[int]:
-    """Return how many lanes are empty in the last block of a row, for common block sizes."""
-    return sorted({-count % block for block in _BLOCKS} - {0})
-
-
-_BLOCKS = (4, 8, 16, 32, 64, 128, 256, 512, 1024)
-"""Number of elements that kernels process at once."""
+    """Return how many lanes may be empty in the last block of a row, or in a block of the next power of 2."""
+    return sorted({*(-count % block for block in KERNEL_BLOCKS), (1 << (count - 1).bit_length()) - count} - {0})
 
 
 def _padded_softmax(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
@@ -438,32 +435,22 @@ def _padded_softmax(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mi
         yield Mistake(likely=likely, node=node, values={}, after=partial(_replaced, result=result.astype(data.dtype)))
 
 
-def _ranges_of_parts(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+def _ranges_of_parts(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int]) -> Iterator[Mistake]:
     """Yield codes whose scale was chosen for only a part of the data, as by one of several groups of threads."""
-    data = values.get(node.inputs[0]) if node.inputs else None
-    if node.op != "DynamicQuantizeLinear" or data is None or data.dtype != np.float32 or not data.size:
+    if node.op != "DynamicQuantizeLinear" or not values[node.inputs[0]].size:
         return
+    name, data = node.inputs[0], values[node.inputs[0]]
+    scaled = replace(node, op="QuantizeLinear", inputs=(name, *node.outputs[1:3]), outputs=node.outputs[:1])
     for axis, extent in enumerate(data.shape):
-        ends = {extent // 2, extent // 4, extent - extent // 4, *(block for block in _BLOCKS if block < extent)}
-        for end in sorted(ends - {0, extent}):
+        ends = {extent // 2, extent // 4, extent - extent // 4, *KERNEL_BLOCKS}
+        for end in sorted(end for end in ends if 0 < end < extent):
             for span, place_text in ((slice(end), f"before index {end}"), (slice(end, None), f"from index {end} on")):
-                range_data = np.moveaxis(data, axis, 0)[span]
-                scale, zero_point = _chosen_scale(range_data)
-                if scale > 0 and (scale, zero_point) != _chosen_scale(data):
-                    codes = np.clip(np.rint(data / scale) + zero_point, 0, 255).astype(np.uint8)
-                    yield Mistake(
-                        likely=f"its scale is chosen for the data {place_text} along axis {axis} alone",
-                        node=node,
-                        values={},
-                        after=partial(_replaced, result=codes),
-                    )
-
-
-def _chosen_scale(data: np.ndarray) -> tuple[np.float32, float]:
-    """Return the scale and the zero point that ONNX's DynamicQuantizeLinear chooses for given data."""
-    low, high = min(data.min(), np.float32(0)), max(data.max(), np.float32(0))
-    scale = np.float32((high - low) / np.float32(255))
-    return scale, float(np.clip(np.rint(-low / scale), 0, 255)) if scale else 0.0
+                part_results = run_node(node, {name: np.moveaxis(data, axis, 0)[span]}, opset)
+                yield Mistake(
+                    likely=f"its scale is chosen for the data {place_text} along axis {axis} alone",
+                    node=scaled,
+                    values={output: part_results[output] for output in node.outputs[1:3]},
+                )
 
 
 def _scaled_and_biased(node: Node, values: Mapping[str, np.ndarray], result: np.ndarray) -> np.ndarray:

@@ -217,10 +217,14 @@ def _function_of_right(result: Result, right: np.ndarray, recorded: np.ndarray) 
             yield f"every element is {name} what it should be"
 
 
+def _has_right_elements(result: Result, right: np.ndarray, recorded: np.ndarray) -> bool:
+    """Return whether the recorded elements equal the right ones in some order."""
+    return bool(np.linalg.norm(np.sort(right, axis=None) - np.sort(recorded, axis=None)) <= result.allowed)
+
+
 def _reordering(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
     """Find the right elements in a different order."""
-    ordered = [np.sort(each, axis=None) for each in (right, recorded)]
-    if not np.linalg.norm(ordered[0] - ordered[1]) <= result.allowed:
+    if not _has_right_elements(result, right, recorded):
         return
     axes = [axis for axis in range(right.ndim) if right.shape[axis] > 1]
     for axis in axes:
@@ -255,8 +259,7 @@ def _relation_of_part(result: Result, right: np.ndarray, recorded: np.ndarray) -
 
 def _shuffling(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
     """Find the right elements in an order that is not one of the usual ones."""
-    ordered = [np.sort(each, axis=None) for each in (right, recorded)]
-    if np.linalg.norm(ordered[0] - ordered[1]) <= result.allowed:
+    if _has_right_elements(result, right, recorded):
         yield "its elements are right, but in another order"
 
 

@@ -1,4 +1,4 @@
-"""Capture what native code writes to the process's stdout and stderr."""
+"""Capture the output of native code on the process's stdout and stderr."""
 
 from __future__ import annotations
 

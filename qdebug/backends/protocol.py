@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 TAPS = ("faithful", "all", "outputs")
-"""What is tapped: every tensor of the executed graph; every tensor of the source graph; outputs only."""
+"""Tapped tensors: all of the executed graph, all of the source graph, or the outputs only."""
 
 _Tapped = TypeVar("_Tapped")
 

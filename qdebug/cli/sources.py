@@ -1,4 +1,4 @@
-"""Open the recordings named on a command line. If a file is something else, the error states what it is."""
+"""Open the recordings named on a command line. The error for any other file names its format."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def forget_caches() -> None:
 
 
 def _file_kind(path: Path) -> tuple[str, str] | None:
-    """Return what a file that is not a recording is, and a hint about what to do with it."""
+    """Return the format of a file that is not a recording, and a hint how to use it."""
     if path.is_dir():
         return "a directory", "Give the path of a recording, usually FILE.h5."
     try:

@@ -364,7 +364,7 @@ class _Exported:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Suppress what torch.export prints on failures, since its exception repeats it."""
+    """Suppress the output of torch.export on failures, since its exception repeats it."""
     before = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:

@@ -1,1 +1,1 @@
-"""What error a node introduces and what error reaches it, by replaying nodes on their recorded inputs."""
+"""Split the error of a node into introduced and propagated error, by replaying it on its recorded inputs."""

@@ -169,7 +169,7 @@ def allowed_squares(grid: Grid, size: int, noise: np.ndarray | None) -> float:
 
 
 def beyond_steps(grid: Grid, replayed: np.ndarray, recorded: np.ndarray, noise: np.ndarray | None) -> int:
-    """Count the results whose error exceeds what rounding to codes explains.
+    """Count the results whose error exceeds the rounding to codes.
 
     Args:
         grid: The grid.

@@ -20,7 +20,7 @@ _SAYS_NOTHING = "scattered"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeCause:
-    """What is known about wrong codes.
+    """The cause or the position of wrong codes.
 
     Args:
         sentence: One clause, or None if nothing is known.
