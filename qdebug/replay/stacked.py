@@ -36,10 +36,12 @@ def can_stack(
     """
     moving = [array for array, varies in zip(inputs, varying, strict=True) if varies and array is not None]
     fixed = [array for array, varies in zip(inputs, varying, strict=True) if not varies and array is not None]
-    is_standard = not node.domain and "channels_last" not in node.attrs and sum(map(bool, node.outputs)) == 1
+    row = operators.of(node.op)
+    channels_second = "channels_last" not in node.attrs or row.windowed  # windows leave the first axis alone
+    is_standard = not node.domain and channels_second and sum(map(bool, node.outputs)) == 1
     if not is_standard or not out or not moving or any(not each.ndim or each.shape[0] != out[0] for each in moving):
         return False
-    row, rank = operators.of(node.op), moving[0].ndim
+    rank = moving[0].ndim
     if row.elementwise:
         spread = any(each.ndim == len(out) and each.shape[0] != 1 for each in fixed)
         return "axis" not in node.attrs and not spread and all(each.ndim == len(out) for each in moving)
