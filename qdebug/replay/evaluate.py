@@ -15,6 +15,7 @@ from qdebug.replay.columns import Columns, HeavyPart
 from qdebug.replay.fixed_forms import fixed_probabilities
 from qdebug.replay.interpolate import interpolated
 from qdebug.replay.kernels.pool import counts, pool_window, sums_of_nines, window_sums
+from qdebug.replay.pair_tables import look_up, pair_table
 from qdebug.replay.program import run_program, run_programs
 from qdebug.replay.qsum import convolved, multiplied
 from qdebug.replay.registry import Call, find_kernel
@@ -318,9 +319,15 @@ def compute(unit: Unit, variant: Variant) -> np.ndarray:
     Raises:
         KernelError: The unit cannot be computed this way.
     """
-    columns = accumulate(unit, variant.sums)
-    codes = _run(unit, columns, variant).reshape(columns.shape)
+    table = pair_table(unit, variant, _computed)
+    codes = _computed(unit, variant) if table is None else look_up(table, unit)
     return np.moveaxis(codes, 1, -1) if unit.channels_last and codes.ndim > 1 else codes
+
+
+def _computed(unit: Unit, variant: Variant) -> np.ndarray:
+    """Compute a unit by a variant, in channels-first order."""
+    columns = accumulate(unit, variant.sums)
+    return _run(unit, columns, variant).reshape(columns.shape)
 
 
 def _run(unit: Unit, columns: Columns, variant: Variant) -> np.ndarray:
