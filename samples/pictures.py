@@ -29,10 +29,10 @@ async def pictures(reference: Path, backend: Path, folder: Path) -> None:
         for screen in SCREENS:
             main.action_screen(str(screen))
             await pilot.pause(0.2)
-            await until(pilot, lambda screen=screen: not main.detail_shown or known(main, screen))
+            await until(pilot, lambda screen=screen: not main.shows_detail or known(main, screen))
             await pilot.press(*KEYS.get(screen, ()))
             await pilot.pause(0.2)
-            await until(pilot, lambda screen=screen: not main.detail_shown or known(main, screen))
+            await until(pilot, lambda screen=screen: not main.shows_detail or known(main, screen))
             write(folder / f"{screen}.svg", pilot.app.export_screenshot(title=f"qdebug tui --screen {screen}"))
     async with program(reference, backend).run_test(size=WIDE) as pilot:
         main = await begun(pilot)
@@ -57,7 +57,7 @@ def program(reference: Path, backend: Path) -> QdebugApp:
 async def begun(pilot):
     """Wait for the verdict, and go to the first divergence."""
     main = pilot.app.screen_stack[0]
-    await until(pilot, lambda: main.finished)
+    await until(pilot, lambda: main.is_finished)
     await pilot.press("exclamation_mark")
     return main
 
@@ -65,17 +65,17 @@ async def begun(pilot):
 def known(main, screen: ScreenId) -> bool:
     """Tell whether everything that a screen shows is there."""
     ready = main.detail_ready
-    if ready is None or not ready.complete:
+    if ready is None or not ready.is_complete:
         return False
     if "replays" in screen.traits:
         scene = main.scene
         asked = None if scene is None or main.page is None else main.page.trial(scene)
-        tried = None if scene is None else scene.tried
-        return tried is not None and tried.request.wish == asked and not tried.doing
+        tried = None if scene is None else scene.trial
+        return tried is not None and tried.request.wish == asked and not tried.activity
     if screen is ScreenId.WHY:
-        return ready.explained is not None
+        return ready.explanations is not None
     scene = main.scene
-    return not main.view.of_tensor or (scene is not None and scene.glimpse is not None)
+    return not main.view.shows_elements or (scene is not None and scene.glimpse is not None)
 
 
 async def until(pilot, condition) -> None:

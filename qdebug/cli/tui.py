@@ -136,7 +136,7 @@ def run(arguments: argparse.Namespace) -> int:
         limits=partial(given_limits, options),
         open_recording=open_source,
         map_file=options.map,
-        given=partial(given_map, options.map),
+        load_pairs=partial(given_map, options.map),
         limits_file=partial(_limits_file, options.limits),
         command=["qdebug", "tui", *_limit_arguments(options)],
     )

@@ -40,7 +40,7 @@ class TuiChoices:
         open_recording: Opens a finished recording; None for the default function.
         limits_file: Returns the file to which acknowledgements are written; None for the default file.
         map_file: The file to which manual pairs are written; None for the default file.
-        given: Returns the pairs of a map file; None for no map.
+        load_pairs: Returns the pairs of a map file; None for no map.
         command: The command that opens the same recordings with the same limits.
         follow: Whether the recordings are still being written.
     """
@@ -55,21 +55,21 @@ class TuiChoices:
     open_recording: Callable[[Path], Recording] | None = None
     limits_file: Callable[[], Path | None] | None = None
     map_file: Path | None = None
-    given: Callable[[], PairList | None] | None = None
+    load_pairs: Callable[[], PairList | None] | None = None
     command: Sequence[str] = ("qdebug", "tui")
     follow: bool = False
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
+def _without_garbage_collection() -> Iterator[None]:
     """Load libraries without garbage collection, since everything that they create stays in use."""
-    was = gc.isenabled()
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         gc.freeze()  # the application unfreezes at its end
-        if was:
+        if was_enabled:
             gc.enable()
 
 
@@ -91,33 +91,36 @@ def run_tui(reference: Path, backends: Sequence[Path], *, choices: TuiChoices | 
         QdebugError: The interface itself failed; the traceback has been printed.
         KeyboardInterrupt: A signal, not a key, interrupted the interface.
     """
-    chosen = choices or TuiChoices()
+    options = choices or TuiChoices()
     require_terminal()
-    with _uncollected(), skeleton(reference, backends):
+    with _without_garbage_collection(), skeleton(reference, backends):
         from qdebug.tui.terminal import BackgroundQuestion
 
-        question = None if chosen.theme else BackgroundQuestion()
+        question = None if options.theme else BackgroundQuestion()
         from qdebug.tui.application import LIMITS_FILE, MAP_FILE, QdebugApp
         from qdebug.tui.drawing.glyphs import locale_glyphs
         from qdebug.tui.drawing.palette import LIGHT, named_palette
         from qdebug.tui.screen.start_place import StartPlace
 
-        in_force = None if chosen.limits_file is None else chosen.limits_file()
-        limits_file = in_force or LIMITS_FILE
-        begin = StartPlace(node=chosen.node, sample=chosen.sample, screen=chosen.screen, filter=chosen.filter)
+        active_limits_file = None if options.limits_file is None else options.limits_file()
+        limits_file = active_limits_file or LIMITS_FILE
+        start_place = StartPlace(node=options.node, sample=options.sample, screen=options.screen, filter=options.filter)
         app = QdebugApp(
-            [_opening(reference, backend, chosen, limits_file, apart=in_force is None) for backend in backends],
+            [
+                _make_opening(reference, backend, options, limits_file, is_unused=active_limits_file is None)
+                for backend in backends
+            ],
             titles=[(reference.name, backend.name) for backend in backends],
-            begin=begin,
+            start_place=start_place,
             glyphs=locale_glyphs(),
-            palette=LIGHT if question is not None and question.is_light() else named_palette(chosen.theme or "dark"),
+            palette=LIGHT if question is not None and question.is_light() else named_palette(options.theme or "dark"),
             limits_file=limits_file,
-            limits_apart=in_force is None,
-            map_file=chosen.map_file or MAP_FILE,
-            command_words=chosen.command,
+            needs_limits_option=active_limits_file is None,
+            map_file=options.map_file or MAP_FILE,
+            command_words=options.command,
             files=[str(reference), *map(str, backends)],
         )
-    code = app.run(mouse=chosen.mouse)
+    code = app.run(mouse=options.mouse)
     if isinstance(app.failure, OSError) and not isinstance(app.failure, QdebugError):
         raise RecordingError(f"A recording cannot be read any further: {app.failure}.") from app.failure
     if app.failure is not None:
@@ -129,7 +132,9 @@ def run_tui(reference: Path, backends: Sequence[Path], *, choices: TuiChoices | 
     return code
 
 
-def _opening(reference: Path, backend: Path, choices: TuiChoices, limits_file: Path, *, apart: bool = False) -> Opening:
+def _make_opening(
+    reference: Path, backend: Path, choices: TuiChoices, limits_file: Path, *, is_unused: bool = False
+) -> Opening:
     """Return how to open a comparison. All of it runs on a worker thread.
 
     Args:
@@ -137,18 +142,18 @@ def _opening(reference: Path, backend: Path, choices: TuiChoices, limits_file: P
         backend: The other run.
         choices: Options of the command line.
         limits_file: The file to which acknowledgements and notes are written.
-        apart: Whether that file is not in force.
+        is_unused: Whether that file is not in force.
     """
     from qdebug.tui.reading.messages import Opening
 
     sides: dict[str, Recording] = {}
     stamps: dict[Path, tuple[int, ...]] = {}
-    heard: list[Callable[[str], object]] = []
+    listeners: list[Callable[[str], object]] = []
 
-    def opened(side: str, path: Path) -> Recording:
+    def open_side(side: str, path: Path) -> Recording:
         from qdebug.recording.reading.opening import open_recording
 
-        stamps[path] = _looks(path)
+        stamps[path] = _file_stamp(path)
         if choices.follow:
             sides[side] = open_recording(path, follow=True)
         else:
@@ -156,18 +161,18 @@ def _opening(reference: Path, backend: Path, choices: TuiChoices, limits_file: P
         return sides[side]
 
     def names() -> Sequence[str]:
-        return opened("backend", backend).names
+        return open_side("backend", backend).names
 
     def compare() -> DiffSession:
         from qdebug.session import DiffSession
 
         limits = None if choices.limits is None else choices.limits()
         if "reference" not in sides:
-            opened("reference", reference)
+            open_side("reference", reference)
         if choices.follow:
             following().begin()
-        pairs = None if choices.given is None else choices.given()
-        cache, report = not choices.follow, (heard[0] if heard else None)
+        pairs = None if choices.load_pairs is None else choices.load_pairs()
+        cache, report = not choices.follow, (listeners[0] if listeners else None)
         return DiffSession(sides["reference"], sides["backend"], limits=limits, cache=cache, told=report, given=pairs)
 
     @cache
@@ -175,16 +180,16 @@ def _opening(reference: Path, backend: Path, choices: TuiChoices, limits_file: P
         from qdebug.tui.reading.following import Following
 
         paths = {"reference": reference, "backend": backend}
-        return Following(sides, lambda side: opened(side, paths[side]))
+        return Following(sides, lambda side: open_side(side, paths[side]))
 
     def changed() -> str:
         if choices.follow:
-            return following().changed()
+            return following().describe_change()
         from qdebug.present.text import safe_text
 
-        rewritten = [path for path, before in stamps.items() if path.exists() and _looks(path) != before]
-        name = safe_text(rewritten[0].name, limit=60) if rewritten else ""
-        return f"{name!r} was changed on disk since it was opened" if rewritten else ""
+        changed_paths = [path for path, stamp in stamps.items() if path.exists() and _file_stamp(path) != stamp]
+        name = safe_text(changed_paths[0].name, limit=60) if changed_paths else ""
+        return f"{name!r} was changed on disk since it was opened" if changed_paths else ""
 
     def notes() -> Mapping[str, str]:
         from qdebug.limits.limits_file import load_notes
@@ -192,33 +197,33 @@ def _opening(reference: Path, backend: Path, choices: TuiChoices, limits_file: P
         return load_notes(limits_file)
 
     return Opening(
-        hear=heard.append,
-        names=names,
+        add_listener=listeners.append,
+        read_names=names,
         compare=compare,
         refresh=(lambda: following().refresh()) if choices.follow else None,
-        news=(lambda: following().news()) if choices.follow else None,
-        writing=(lambda: following().writing()) if choices.follow else None,
-        notes=notes,
-        remark=partial(_unheeded, limits_file) if apart else None,
-        changed=changed,
+        take_news=(lambda: following().take_news()) if choices.follow else None,
+        is_writing=(lambda: following().is_writing()) if choices.follow else None,
+        load_notes=notes,
+        make_remark=partial(_unused_limits_remark, limits_file) if is_unused else None,
+        describe_change=changed,
     )
 
 
-def _unheeded(limits_file: Path) -> str:
+def _unused_limits_remark(limits_file: Path) -> str:
     """Return a remark if a file accepts nodes but is not in force, and so is ignored by `qdebug diff` too; else ""."""
     if not limits_file.exists():
         return ""
     from qdebug.limits.limits_file import load_limits
 
-    many = sum(not entry.expired for entry in load_limits(limits_file).acknowledged)
-    nodes = plural(many, "node")
-    return f"{limits_file} acknowledges {nodes}; to use it: --limits {limits_file}" if many else ""
+    count = sum(not entry.expired for entry in load_limits(limits_file).acknowledged)
+    nodes_text = plural(count, "node")
+    return f"{limits_file} acknowledges {nodes_text}; to use it: --limits {limits_file}" if count else ""
 
 
-def _looks(path: Path) -> tuple[int, ...]:
+def _file_stamp(path: Path) -> tuple[int, ...]:
     """Return a file's device, inode, size and time, which change when it is written to; () if it does not exist."""
     try:
-        facts = path.stat()
+        status = path.stat()
     except OSError:  # opening it will say why
         return ()
-    return facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns

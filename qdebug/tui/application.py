@@ -34,8 +34,8 @@ from qdebug.tui.screen.files import Files
 from qdebug.tui.screen.main_screen import MainScreen
 from qdebug.tui.screen.other_screens import CommandScreen
 from qdebug.tui.screen.start_place import StartPlace
-from qdebug.tui.screens import LEAST_HEIGHT, LEAST_WIDTH
-from qdebug.tui.terminal import INTERRUPTED, TerminalWatch, say_waiting, size_now
+from qdebug.tui.screens import MIN_HEIGHT, MIN_WIDTH
+from qdebug.tui.terminal import INTERRUPTED, TerminalWatch, current_size, print_waiting
 from qdebug.tui.views.answer import VERDICT
 
 __all__ = ["LIMITS_FILE", "QdebugApp"]
@@ -48,7 +48,7 @@ _THREADS = 16
 _PATIENCE_SECONDS = 1.0
 """A wait for the threads at the end that takes longer than this is explained to the user."""
 
-_CUT_SECONDS = 0.15
+_ESCAPE_SECONDS = 0.15
 """How long an escape is held back for the rest of an arrow key, in addition to the driver's 0.1 s."""
 _ARROWS = {"A": "up", "B": "down", "C": "right", "D": "left", "H": "home", "F": "end"}
 """Keys by the final letter of their escape sequences."""
@@ -89,11 +89,11 @@ class QdebugApp(App[int]):
         openings: Sequence[Opening],
         *,
         titles: Sequence[tuple[str, str]] = (("reference", "backend"),),
-        begin: StartPlace | None = None,
+        start_place: StartPlace | None = None,
         glyphs: GlyphSet = UNICODE,
         palette: Palette = DARK,
         limits_file: Path = LIMITS_FILE,
-        limits_apart: bool = True,
+        needs_limits_option: bool = True,
         map_file: Path = MAP_FILE,
         command_words: Sequence[str] = ("qdebug", "tui"),
         files: Sequence[str] = (),
@@ -108,7 +108,7 @@ class QdebugApp(App[int]):
             map=map_file,
             recordings=tuple(files) or ("REF", *("BACKEND" for _ in openings)),
             command=tuple(command_words),
-            limits_apart=limits_apart,
+            needs_limits_option=needs_limits_option,
         )
         self._pending_keys: list[Key] = []
         self._release: Timer | None = None
@@ -116,11 +116,11 @@ class QdebugApp(App[int]):
         for colours in PALETTES:
             self.register_theme(colours.theme())
         self.theme = self.look.palette.name
-        begin = StartPlace() if begin is None else begin
+        start_place = StartPlace() if start_place is None else start_place
         self._main = MainScreen(
             self.look,
             titles=titles,
-            begin=begin,
+            start_place=start_place,
             files=self.files,
             openings=openings,
             fail=self._fail,
@@ -138,18 +138,18 @@ class QdebugApp(App[int]):
                 await self._release_keys()
             await super().on_event(event)
             return
-        for key in _apart(event):
-            for whole in self._whole(key):
-                await self._do(whole)
+        for key in _split_alt_key(event):
+            for complete_key in self._complete_keys(key):
+                await self._process_key(complete_key)
 
-    async def _do(self, event: Key | Paste) -> None:
+    async def _process_key(self, event: Key | Paste) -> None:
         if self.screen is not self._main:
             await super().on_event(event)
         else:
             self.app_focus = True  # as Textual takes it from a key
             await self._main.press(event)
 
-    def _whole(self, event: Key | Paste) -> Iterator[Key | Paste]:
+    def _complete_keys(self, event: Key | Paste) -> Iterator[Key | Paste]:
         """Yield a key once it is complete, since an arrow key may arrive as three keys over a slow line.
 
         The driver reports an escape as a key after 0.1 s without further input. It is held back slightly longer here,
@@ -160,14 +160,14 @@ class QdebugApp(App[int]):
             self._release = None
         keys = [*self._pending_keys, event]
         self._pending_keys = []
-        kinds = [each.character if isinstance(each, Key) else None for each in keys]
-        if kinds[0] == "\x1b" and not self.is_headless:
-            if len(keys) == 3 and kinds[1] in {"[", "O"} and kinds[2] in _ARROWS:
-                yield Key(_ARROWS[kinds[2]], None)
+        characters = [each.character if isinstance(each, Key) else None for each in keys]
+        if characters[0] == "\x1b" and not self.is_headless:
+            if len(keys) == 3 and characters[1] in {"[", "O"} and characters[2] in _ARROWS:
+                yield Key(_ARROWS[characters[2]], None)
                 return
-            if len(keys) == 1 or (len(keys) == 2 and kinds[1] in {"[", "O"}):
+            if len(keys) == 1 or (len(keys) == 2 and characters[1] in {"[", "O"}):
                 self._pending_keys = [each for each in keys if isinstance(each, Key)]
-                self._release = self.set_timer(_CUT_SECONDS, self._release_keys)
+                self._release = self.set_timer(_ESCAPE_SECONDS, self._release_keys)
                 return
         yield from keys
 
@@ -175,7 +175,7 @@ class QdebugApp(App[int]):
         """Process the keys that were held back, since they did not turn out to be an arrow key."""
         keys, self._pending_keys = self._pending_keys, []
         for key in keys:
-            await self._do(key)
+            await self._process_key(key)
 
     def get_default_screen(self) -> Screen[None]:
         """Start with the only screen."""
@@ -195,7 +195,7 @@ class QdebugApp(App[int]):
 
     def action_command_palette(self) -> None:
         """Open the command palette. Textual binds its key before any screen can."""
-        if self.size.width < LEAST_WIDTH or self.size.height < LEAST_HEIGHT:
+        if self.size.width < MIN_WIDTH or self.size.height < MIN_HEIGHT:
             self._main.say("the terminal is too small for a palette")
         elif not isinstance(self.screen, CommandPalette):
             self.push_screen(CommandScreen(id="--command-palette"))
@@ -208,20 +208,20 @@ class QdebugApp(App[int]):
         """
         if self._settling is not None:
             self._settling.stop()
-        self._settling = self.set_timer(_SETTLE_SECONDS, self._settled)
-        small = event.size.width < LEAST_WIDTH or event.size.height < LEAST_HEIGHT
-        if small and isinstance(self.screen, CommandPalette):
+        self._settling = self.set_timer(_SETTLE_SECONDS, self._repaint_at_current_size)
+        is_too_small = event.size.width < MIN_WIDTH or event.size.height < MIN_HEIGHT
+        if is_too_small and isinstance(self.screen, CommandPalette):
             self.pop_screen()
 
-    def _settled(self) -> None:
+    def _repaint_at_current_size(self) -> None:
         """Repaint everything in the terminal's current size.
 
         If two signals arrive in a row, the second handler may interrupt the first. The older size is then reported
         last, and would stay.
         """
-        now = None if self.is_headless else size_now()
-        if now is not None and now != self.size:
-            self.post_message(Resize(Size(*now), Size(*now)))
+        size = None if self.is_headless else current_size()
+        if size is not None and size != self.size:
+            self.post_message(Resize(Size(*size), Size(*size)))
         else:
             self._paint_all(None)
 
@@ -238,12 +238,12 @@ class QdebugApp(App[int]):
         with ThreadPoolExecutor(_THREADS, "qdebug") as threads, short_switches():
             asyncio.get_running_loop().set_default_executor(threads)
             code = await super().run_async(**options)
-            patience = ThreadTimer(_PATIENCE_SECONDS, say_waiting)
-            patience.start()
+            timer = ThreadTimer(_PATIENCE_SECONDS, print_waiting)
+            timer.start()
             try:
                 threads.shutdown()
             finally:
-                patience.cancel()
+                timer.cancel()
         return code
 
     async def action_quit(self) -> None:
@@ -258,8 +258,8 @@ class QdebugApp(App[int]):
         """Switch the theme. Report the new theme, or why it cannot be changed."""
         if self.no_color:
             return self._main.say("NO_COLOR is set: there are no colours to change")
-        at = PALETTES.index(self.look.palette)
-        self.look.palette = PALETTES[(at + 1) % len(PALETTES)]
+        position = PALETTES.index(self.look.palette)
+        self.look.palette = PALETTES[(position + 1) % len(PALETTES)]
         self.theme = self.look.palette.name
         self._paint_all(None)
         return self._main.say(f"{self.look.palette.title} colours")
@@ -276,8 +276,8 @@ class QdebugApp(App[int]):
         for views, row in all_key_rows():
             if row.help == VERDICT:  # which is among those below, for every screen
                 continue
-            where = f"on {views}" if views else "on every screen"
-            yield SystemCommand(row.help, f"key {row.label}, {where}", partial(self._perform, row))
+            place_text = f"on {views}" if views else "on every screen"
+            yield SystemCommand(row.help, f"key {row.label}, {place_text}", partial(self._perform, row))
         for action, description in COMMANDS_WITHOUT_KEY:
             yield SystemCommand(description, "no key", partial(self._main.perform, action))
         for metric in METRIC_CHOICES:
@@ -286,9 +286,9 @@ class QdebugApp(App[int]):
 
     async def _perform(self, row: KeyRow) -> None:
         """Run a key's action in the view that binds it."""
-        bound = self._main.active_bindings.get(row.keys[0])
-        if bound is not None and bound.binding.action == row.action:
-            await self._main.perform(row.action, bound)
+        active_binding = self._main.active_bindings.get(row.keys[0])
+        if active_binding is not None and active_binding.binding.action == row.action:
+            await self._main.perform(row.action, active_binding)
         else:
             self._main.say(f"{row.label} does nothing on the screen {self._main.view}: {row.help}")
 
@@ -297,7 +297,7 @@ class QdebugApp(App[int]):
         self.exit(2)
 
 
-def _apart(event: Key | Paste) -> Iterator[Key | Paste]:
+def _split_alt_key(event: Key | Paste) -> Iterator[Key | Paste]:
     """Yield an event, or two keys if Textual has read escape and another key in one burst as an alt combination."""
     if isinstance(event, Key) and event.key.startswith("alt+") and event.character:
         yield Key("escape", "\x1b")

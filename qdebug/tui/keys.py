@@ -14,7 +14,7 @@ from textual.keys import format_key
 
 __all__ = ["KeyRow", "key_label", "key_rows"]
 
-_AS_THEY_ARE = frozenset({"up", "down", "left", "right", "enter", "backspace"})
+_WORD_KEYS = frozenset({"up", "down", "left", "right", "enter", "backspace"})
 """Keys that are written as words, because not every font has their symbols."""
 
 
@@ -40,7 +40,7 @@ class KeyRow:
 
 def key_label(key: str) -> str:
     """Return a key as users write it: "]" for "right_square_bracket"."""
-    return key if key in _AS_THEY_ARE else format_key(key)
+    return key if key in _WORD_KEYS else format_key(key)
 
 
 def key_rows(bindings: Iterable[BindingType]) -> Sequence[KeyRow]:
@@ -48,7 +48,7 @@ def key_rows(bindings: Iterable[BindingType]) -> Sequence[KeyRow]:
     rows: dict[str, KeyRow] = {}
     for binding in Binding.make_bindings(bindings):
         if binding.tooltip:
-            before = rows.get(binding.action)
-            keys = (*(() if before is None else before.keys), binding.key)
+            existing_row = rows.get(binding.action)
+            keys = (*(() if existing_row is None else existing_row.keys), binding.key)
             rows[binding.action] = KeyRow(keys=keys, action=binding.action, help=binding.tooltip)
     return list(rows.values())

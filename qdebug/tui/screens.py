@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Self
 
-__all__ = ["LEAST_HEIGHT", "LEAST_WIDTH", "TABS", "VIEWS", "Arrangement", "ScreenId", "arrange"]
+__all__ = ["MIN_HEIGHT", "MIN_WIDTH", "TABS", "VIEWS", "Arrangement", "ScreenId", "arrange"]
 
-LEAST_WIDTH, LEAST_HEIGHT = 40, 10
+MIN_WIDTH, MIN_HEIGHT = 40, 10
 _ROOMY_WIDTH, _ROOMY_HEIGHT = 60, 18
 """Size from which there is room for more than one panel."""
 _SIDE_FROM, _SIDE_LEAST, _SIDE_MOST = 150, 50, 80
 """Terminal width from which a panel of facts is shown beside the view, and the panel's minimum and maximum width."""
-_MAIN = 100
+_MIN_VIEW_WIDTH = 100
 """Minimum width of the view beside the panel."""
-_TALL = 22
+_TALL_HEIGHT = 22
 _STRIPS_FROM = 30
-_STRIPS = 2
+_STRIP_COUNT = 2
 
 
 class ScreenId(StrEnum):
@@ -48,17 +48,17 @@ class ScreenId(StrEnum):
         return screen
 
     @property
-    def of_tensor(self) -> bool:
+    def shows_elements(self) -> bool:
         """Whether it shows the elements of one tensor."""
         return "elements" in self.traits
 
     @property
-    def of_all(self) -> bool:
+    def shows_all(self) -> bool:
         """Whether it shows the whole comparison rather than a node."""
         return "whole" in self.traits
 
     @property
-    def ending(self) -> str:
+    def export_suffix(self) -> str:
         """The suffix of the file that an export of it suggests."""
         return next((trait for trait in self.traits if trait.startswith(".")), ".svg")
 
@@ -70,9 +70,9 @@ class ScreenId(StrEnum):
     @property
     def forms(self) -> tuple[ScreenId, ...]:
         """A screen and its other forms, in the order of the key v."""
-        rest = VIEWS[VIEWS.index(self) + 1 :]
-        end = next((at for at, screen in enumerate(rest) if "form" not in screen.traits), len(rest))
-        return (self, *rest[:end])
+        later_screens = VIEWS[VIEWS.index(self) + 1 :]
+        end = next((at for at, screen in enumerate(later_screens) if "form" not in screen.traits), len(later_screens))
+        return (self, *later_screens[:end])
 
     @property
     def key(self) -> str:
@@ -115,16 +115,16 @@ class Arrangement:
     """The panels around a view.
 
     Args:
-        usable: Whether the terminal is large enough for any panel.
-        tabs: Whether the tab line is shown.
+        is_usable: Whether the terminal is large enough for any panel.
+        shows_tabs: Whether the tab line is shown.
         profile: Lines of the error profile including its strips; 0 if it is hidden.
         strips: Number of those lines that are strips below the profile.
         side: Width in cells of the panel of facts beside the view; 0 if it is hidden.
         verdict: Maximum number of lines for the verdict.
     """
 
-    usable: bool = True
-    tabs: bool = False
+    is_usable: bool = True
+    shows_tabs: bool = False
     profile: int = 0
     strips: int = 0
     side: int = 0
@@ -139,13 +139,15 @@ def arrange(width: int, height: int, *, view: ScreenId) -> Arrangement:
         height: Height of the terminal in lines.
         view: The screen.
     """
-    if width < LEAST_WIDTH or height < LEAST_HEIGHT:
-        return Arrangement(usable=False)
+    if width < MIN_WIDTH or height < MIN_HEIGHT:
+        return Arrangement(is_usable=False)
     if width < _ROOMY_WIDTH or height < _ROOMY_HEIGHT:
         return Arrangement()
-    answer = view is ScreenId.ANSWER
-    strips = _STRIPS if answer and height >= _STRIPS_FROM else 0
-    profile = min(max(height // 4, 5), 12) + strips if answer else 0
-    side = 0 if width < _SIDE_FROM or "wide" in view.traits else min(max(width - _MAIN, _SIDE_LEAST), _SIDE_MOST)
-    verdict = 1 if height < _TALL or not answer else 4
-    return Arrangement(tabs=height >= _TALL, profile=profile, strips=strips, side=side, verdict=verdict)
+    is_answer = view is ScreenId.ANSWER
+    strips = _STRIP_COUNT if is_answer and height >= _STRIPS_FROM else 0
+    profile = min(max(height // 4, 5), 12) + strips if is_answer else 0
+    side = (
+        0 if width < _SIDE_FROM or "wide" in view.traits else min(max(width - _MIN_VIEW_WIDTH, _SIDE_LEAST), _SIDE_MOST)
+    )
+    verdict = 1 if height < _TALL_HEIGHT or not is_answer else 4
+    return Arrangement(shows_tabs=height >= _TALL_HEIGHT, profile=profile, strips=strips, side=side, verdict=verdict)

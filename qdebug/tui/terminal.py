@@ -32,15 +32,15 @@ __all__ = [
     "INTERRUPTED",
     "BackgroundQuestion",
     "TerminalWatch",
+    "current_size",
     "parse_colour",
+    "print_waiting",
     "require_terminal",
-    "say_waiting",
-    "size_now",
     "skeleton",
 ]
 
-_ENTER = "\x1b[?1049h\x1b[?25l\x1b[2J\x1b[H"
-_LEAVE = "\x1b[?1049l\x1b[?25h\x1b[0m"
+_ENTER_SEQUENCE = "\x1b[?1049h\x1b[?25l\x1b[2J\x1b[H"
+_LEAVE_SEQUENCE = "\x1b[?1049l\x1b[?25h\x1b[0m"
 
 
 def require_terminal() -> None:
@@ -75,40 +75,40 @@ def skeleton(reference: Path, backends: Sequence[Path]) -> Iterator[None]:
         return
     others = ", ".join(safe_text(backend.name, limit=60) for backend in backends[:3])
     names = f"{safe_text(reference.name, limit=60)}  vs  {others}"
-    with _unshown_keys():
+    with _keys_without_echo():
         try:
-            out.write(f"{_ENTER} qdebug  {names}\r\n\r\n opening ..")
+            out.write(f"{_ENTER_SEQUENCE} qdebug  {names}\r\n\r\n opening ..")
             out.flush()
             yield
         except BaseException:
             with suppress(OSError, ValueError, termios.error):
-                termios.tcflush(_keyboard(), termios.TCIFLUSH)
-            out.write(_LEAVE)
+                termios.tcflush(_keyboard_descriptor(), termios.TCIFLUSH)
+            out.write(_LEAVE_SEQUENCE)
             out.flush()
             raise
 
 
 @contextmanager
-def _unshown_keys() -> Iterator[None]:
+def _keys_without_echo() -> Iterator[None]:
     """Make the terminal pass on each key as it is typed, without echo, as Textual will. Ctrl-C ends the program."""
     mode: list[Any] | None = None
     with suppress(OSError, ValueError, termios.error):
-        mode = termios.tcgetattr(_keyboard())
+        mode = termios.tcgetattr(_keyboard_descriptor())
         inputs, control, special = mode[0], mode[3], list(mode[6])
         inputs &= ~(termios.IXON | termios.IXOFF | termios.ICRNL | termios.INLCR | termios.IGNCR)
         control &= ~(termios.ECHO | termios.ICANON | termios.IEXTEN)
         special[termios.VMIN], special[termios.VTIME] = 1, 0
         special[termios.VSUSP] = b"\0"  # there is nothing yet to suspend: it will be done when there is
-        termios.tcsetattr(_keyboard(), termios.TCSANOW, [inputs, *mode[1:3], control, *mode[4:6], special])
+        termios.tcsetattr(_keyboard_descriptor(), termios.TCSANOW, [inputs, *mode[1:3], control, *mode[4:6], special])
     try:
         yield
     finally:
         if mode is not None:
             with suppress(OSError, ValueError, termios.error):
-                termios.tcsetattr(_keyboard(), termios.TCSANOW, mode)
+                termios.tcsetattr(_keyboard_descriptor(), termios.TCSANOW, mode)
 
 
-def _keyboard() -> int:
+def _keyboard_descriptor() -> int:
     if sys.__stdin__ is None:
         raise ValueError
     return sys.__stdin__.fileno()
@@ -137,11 +137,11 @@ class TerminalWatch(Thread):
     def __init__(self, leave: Callable[[], object]) -> None:
         super().__init__(name="qdebug-terminal", daemon=True)
         self._leave = leave
-        self._over = Event()
+        self._is_over = Event()
 
     def run(self) -> None:
         """Check at intervals until stopped."""
-        while not self._over.wait(_LOOK_SECONDS):
+        while not self._is_over.wait(_LOOK_SECONDS):
             if _is_gone():
                 self._leave()
                 time.sleep(_END_SECONDS)
@@ -149,7 +149,7 @@ class TerminalWatch(Thread):
 
     def stop(self) -> None:
         """Stop checking."""
-        self._over.set()
+        self._is_over.set()
 
 
 def _is_gone() -> bool:
@@ -162,7 +162,7 @@ def _is_gone() -> bool:
     return any(event & select.POLLHUP for _, event in poll.poll(0))
 
 
-def size_now() -> tuple[int, int] | None:
+def current_size() -> tuple[int, int] | None:
     """Return the terminal's current columns and lines; None if unknown, or if set by hand."""
     if sys.__stdout__ is None:
         return None
@@ -170,11 +170,11 @@ def size_now() -> tuple[int, int] | None:
         columns, lines = os.get_terminal_size(sys.__stdout__.fileno())
     except (OSError, ValueError):
         return None
-    by_hand = shutil.get_terminal_size((0, 0)) != (columns, lines)
-    return None if by_hand or not (columns > 0 and lines > 0) else (columns, lines)
+    is_overridden = shutil.get_terminal_size((0, 0)) != (columns, lines)
+    return None if is_overridden or not (columns > 0 and lines > 0) else (columns, lines)
 
 
-def say_waiting() -> None:
+def print_waiting() -> None:
     """Print why the program has not ended yet."""
     out = sys.__stderr__
     if out is not None:
@@ -182,9 +182,9 @@ def say_waiting() -> None:
         out.flush()
 
 
-_SECONDS = 0.5
+_ANSWER_SECONDS = 0.5
 """Maximum seconds to wait for an answer. A later answer would be taken for keys."""
-_ASK = b"\x1b]11;?\x1b\\\x1b[c"
+_QUERY = b"\x1b]11;?\x1b\\\x1b[c"
 _COLOUR = re.compile(rb"\x1b\]11;rgba?:([0-9a-fA-F]{1,4})/([0-9a-fA-F]{1,4})/([0-9a-fA-F]{1,4})")
 _ATTRIBUTES = re.compile(rb"\x1b\[\?[\d;]*c")
 
@@ -193,24 +193,24 @@ class BackgroundQuestion:
     """Query of the terminal's background colour, sent when the object is created. Requires raw input."""
 
     def __init__(self) -> None:
-        self._until = time.monotonic() + _SECONDS
+        self._deadline = time.monotonic() + _ANSWER_SECONDS
         self._keys = -1
         with suppress(OSError, ValueError):
             if sys.__stdin__ is not None and sys.__stderr__ is not None and sys.__stdin__.isatty():
-                os.write(sys.__stderr__.fileno(), _ASK)
+                os.write(sys.__stderr__.fileno(), _QUERY)
                 self._keys = sys.__stdin__.fileno()
 
     def is_light(self) -> bool:
         """Return whether the background is light. Keys typed meanwhile are lost."""
-        bright = parse_colour(self._reply())
-        return bright is not None and bright > 0.5
+        brightness = parse_colour(self._read_reply())
+        return brightness is not None and brightness > 0.5
 
-    def _reply(self) -> bytes:
+    def _read_reply(self) -> bytes:
         """Return the bytes received before the deadline."""
         reply = b""
         with suppress(OSError):
             while self._keys >= 0 and not _ATTRIBUTES.search(reply):
-                if not select.select([self._keys], [], [], max(self._until - time.monotonic(), 0))[0]:
+                if not select.select([self._keys], [], [], max(self._deadline - time.monotonic(), 0))[0]:
                     break
                 data = os.read(self._keys, 4096)
                 if not data:

@@ -96,7 +96,7 @@ def main() -> None:
     names = [entry.tensor for entry in session.entries() if session.backend.graph.producer(entry.tensor) is not None]
     for at in range(options.nodes):
         tensor = names[at * (len(names) - 1) // max(options.nodes - 1, 1)]
-        took, told = asker.ask(tensor, EditWish(), lambda ready: ready.edits is not None and not ready.doing)
+        took, told = asker.ask(tensor, EditWish(), lambda ready: ready.edits is not None and not ready.activity)
         edits = [] if told.edits is None else [edit for edit in told.edits.edits if edit.kind != "float"]
         if not edits:
             table.add_row("edits listed", tensor, "none", f"{took:.3f}")
@@ -107,7 +107,7 @@ def main() -> None:
     took, told = asker.ask("", BudgetWish(), lambda ready: ready.budget is not None and ready.budget.outputs)
     many = 0 if told.budget is None else told.budget.outputs[0].samples
     table.add_row("budget, first", "", f"{many} samples", f"{took:.3f}")
-    more, told = asker.ask("", BudgetWish(), lambda ready: ready.budget is not None and not ready.doing)
+    more, told = asker.ask("", BudgetWish(), lambda ready: ready.budget is not None and not ready.activity)
     many = 0 if told.budget is None or not told.budget.outputs else told.budget.outputs[0].samples
     table.add_row("budget, whole", "", f"{many} samples", f"{took + more:.3f}")
     asker.stop()

@@ -114,7 +114,7 @@ def opening(reference: str, backend: str) -> dict[str, float]:
     """Open and align, and tell what it took."""
     from qdebug.recording.reading.opening import open_recording
     from qdebug.session import DiffSession
-    from qdebug.tui.reading.plan_rows import describe
+    from qdebug.tui.reading.plan_rows import describe_comparison
 
     figures = {"libraries MB": memory()}
     begun = time.process_time()
@@ -126,7 +126,7 @@ def opening(reference: str, backend: str) -> dict[str, float]:
     figures["both graphs CPU ms"] = (time.process_time() - begun) * 1000
     session = DiffSession(first, second)
     figures["aligned CPU ms"] = (time.process_time() - begun) * 1000
-    describe(session).table.prepare()
+    describe_comparison(session).table.prepare()
     figures["rows of the list CPU ms"] = (time.process_time() - begun) * 1000
     figures["memory aligned MB"] = memory()
     figures["peak MB"] = peak()

@@ -51,7 +51,7 @@ from qdebug.scales.make_profile import profile_model
 from qdebug.tui.drawing.glyphs import UNICODE
 from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.reading.messages import ScaleWish, TrialRequest
-from qdebug.tui.reading.plan_rows import describe
+from qdebug.tui.reading.plan_rows import describe_comparison
 from qdebug.tui.reading.trials import Trials
 from qdebug.tui.views.view import Scene
 from qdebug.tui.views.what_if import WhatIfView
@@ -181,9 +181,9 @@ def key_rows(rounds: int) -> list[tuple[str, ...]]:
     source = SimpleNamespace(backend=made["codes"], reference=made["values"], alignment=alignment)
     told = []
     Trials(told.append).answer(source, TrialRequest(row=9, tensor="codes", wish=ScaleWish()), lambda: False)
-    opened = describe(Session())
+    opened = describe_comparison(Session())
     navigator = Navigator(opened.table, samples=opened.samples)
-    scene = Scene(navigator=navigator, opened=opened, result=None, ready=None, glyphs=UNICODE, tried=told[-1])
+    scene = Scene(navigator=navigator, opened=opened, result=None, ready=None, glyphs=UNICODE, trial=told[-1])
     page, times = WhatIfView(), []
     for key in range(rounds * 40):
         begin = time.process_time()

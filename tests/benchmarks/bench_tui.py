@@ -56,7 +56,7 @@ def synthetic(nodes: int):
     from qdebug.tui.reading.messages import Opening
 
     names = [f"block{n // 50}/layer{n % 50}/{OPS[n % 4].lower()}_{n}" for n in range(nodes)]
-    return Opening(compare=lambda: made_up(names), names=lambda: names)
+    return Opening(compare=lambda: made_up(names), read_names=lambda: names)
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,7 +138,7 @@ def make_picture_app():
         sessions = [with_an_output(fake_session(**options)) for _ in range(backends)]
         titles = [("ref.h5", "npu.h5"), ("ref.h5", "other.h5")][:backends]
         openings = [Opening(compare=lambda each=each: each) for each in sessions]
-        return QdebugApp(openings, titles=titles, begin=StartPlace(screen=screen), glyphs=glyphs, palette=palette)
+        return QdebugApp(openings, titles=titles, start_place=StartPlace(screen=screen), glyphs=glyphs, palette=palette)
 
     return make
 
@@ -156,24 +156,24 @@ async def until(pilot, condition):
 
 def computed(main):
     """Tell whether all is compared."""
-    return all(each.result is not None for each in main.compared)
+    return all(each.result is not None for each in main.backend_states)
 
 
 def shown(main):
     """Tell whether all that the screen shows of the tensor is there."""
-    ready, missing = main.detail_ready, main.scene.planned.missing
+    ready, missing = main.detail_ready, main.scene.plan_row.missing
     if main.view in {"budget", "mend"}:
-        tried = main.scene.tried
-        return tried is not None and (tried.budget or tried.edits) and not tried.doing
+        tried = main.scene.trial
+        return tried is not None and (tried.budget or tried.edits) and not tried.activity
     if main.view == "what-if" and missing is None:
-        tried = main.scene.tried
+        tried = main.scene.trial
         return tried is not None and tried.error is not None
-    if not main.detail_shown or missing is not None:
+    if not main.shows_detail or missing is not None:
         return True
-    if ready is None or not ready.complete:
+    if ready is None or not ready.is_complete:
         return False
     there = ready.whole is not None and main.scene.glimpse is not None
-    return (there or not main.view.of_tensor) and (ready.explained or main.view != "why")
+    return (there or not main.view.shows_elements) and (ready.explanations or main.view != "why")
 
 
 @pytest.fixture

@@ -62,7 +62,7 @@ def test_one_node_in_full_is_its_part(paths, capsys):
 @pytest.mark.parametrize("begin", [StartPlace(node="leaky"), StartPlace(), StartPlace(node="x"), StartPlace(node="z")])
 async def test_the_terminal_goes_to_the_part(paths, begin):
     opening = Opening(compare=lambda: DiffSession(*map(qdebug.open_recording, paths)))
-    app = QdebugApp([opening], begin=begin)
+    app = QdebugApp([opening], start_place=begin)
     async with app.run_test(size=(80, 24)) as pilot:
         main_screen = app.screen_stack[0]
         for _ in range(2000):

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from rich.cells import cell_len
 
-from qdebug.tui.drawing.draw import Piece, merged
+from qdebug.tui.drawing.draw import Piece, merge_pieces
 from qdebug.tui.drawing.glyphs import GlyphSet
 
 __all__ = ["Canvas", "Weight"]
@@ -63,11 +63,11 @@ class Canvas:
             if 0 <= y < self._height and 0 <= x <= self._width - size:
                 if size:
                     self._cells[y][x] = (character, style)
-                    for more in range(1, size):
-                        self._cells[y][x + more] = ("", style)
+                    for offset in range(1, size):
+                        self._cells[y][x + offset] = ("", style)
                 elif x:
-                    before = self._cells[y][x - 1]
-                    self._cells[y][x - 1] = (before[0] + character, before[1])
+                    previous_cell = self._cells[y][x - 1]
+                    self._cells[y][x - 1] = (previous_cell[0] + character, previous_cell[1])
             x += size
 
     def line(self, points: Sequence[tuple[int, int]], weight: Weight, style: str) -> None:
@@ -84,10 +84,10 @@ class Canvas:
                 self._join(x, y, behind, weight, style)
 
     def _join(self, x: int, y: int, sides: int, weight: Weight, style: str) -> None:
-        before = self._joined.get((x, y))
-        if before is not None:
-            sides |= before[0]
-            weight, style = max((weight, style), before[1:], key=lambda drawn: drawn[0])
+        existing = self._joined.get((x, y))
+        if existing is not None:
+            sides |= existing[0]
+            weight, style = max((weight, style), existing[1:], key=lambda drawn: drawn[0])
         self._joined[x, y] = sides, weight, style
         if sides in _SHAPES:
             self.text(x, y, self._shapes[weight][_SHAPES.index(sides)], style)
@@ -95,23 +95,23 @@ class Canvas:
             straight = _LEFT | _RIGHT if sides & (_LEFT | _RIGHT) else _UP | _DOWN
             self.text(x, y, self._shapes[weight][_SHAPES.index(straight)], style)
 
-    def box(self, place: tuple[int, int], size: tuple[int, int], weight: Weight, style: str) -> None:
+    def box(self, corner: tuple[int, int], size: tuple[int, int], weight: Weight, style: str) -> None:
         """Draw the border of a box, and clear its interior.
 
         Args:
-            place: Column and line of its upper left corner.
+            corner: Column and line of its upper left corner.
             size: Its width and height including the border; at least 2 each.
             weight: Thickness of the border.
             style: Style of the border.
         """
-        (x, y), (width, height) = place, size
+        (x, y), (width, height) = corner, size
         for line in range(y, y + height):
             self.text(x, line, " " * width, "plain")
             for column in range(x, x + width):
                 self._joined.pop((column, line), None)
-        right, low = x + width - 1, y + height - 1
-        self.line([(x, y), (right, y), (right, low), (x, low), (x, y)], weight, style)
+        right, bottom = x + width - 1, y + height - 1
+        self.line([(x, y), (right, y), (right, bottom), (x, bottom), (x, y)], weight, style)
 
     def lines(self) -> list[list[Piece]]:
         """Return the drawing, line by line."""
-        return [merged(line) for line in self._cells]
+        return [merge_pieces(line) for line in self._cells]

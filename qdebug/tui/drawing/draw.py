@@ -20,7 +20,7 @@ __all__ = [
     "heat_lines",
     "height_of",
     "legend",
-    "merged",
+    "merge_pieces",
     "pool",
     "pool_plane",
     "resample",
@@ -48,8 +48,8 @@ def pool(values: np.ndarray, columns: int) -> np.ndarray:
     starts = np.arange(columns) * size // columns
     if size < columns:
         return values[starts]
-    pooled: np.ndarray = np.maximum.reduceat(values, starts)
-    return pooled
+    maxima: np.ndarray = np.maximum.reduceat(values, starts)
+    return maxima
 
 
 def pool_plane(values: np.ndarray, rows: int, columns: int) -> np.ndarray:
@@ -60,12 +60,12 @@ def pool_plane(values: np.ndarray, rows: int, columns: int) -> np.ndarray:
         rows: Maximum number of rows, at least 1.
         columns: Maximum number of columns, at least 1.
     """
-    pooled = values
-    for axis, most in ((0, rows), (1, columns)):
-        size = pooled.shape[axis]
-        if size > most:
-            pooled = np.maximum.reduceat(pooled, np.arange(most) * size // most, axis=axis)
-    return pooled
+    plane = values
+    for axis, limit in ((0, rows), (1, columns)):
+        size = plane.shape[axis]
+        if size > limit:
+            plane = np.maximum.reduceat(plane, np.arange(limit) * size // limit, axis=axis)
+    return plane
 
 
 def area(heights: np.ndarray, rows: int, glyphs: GlyphSet) -> list[str]:
@@ -99,13 +99,13 @@ def bars(values: np.ndarray, glyphs: GlyphSet, *, top: float | None = None) -> s
         glyphs: Characters for drawing.
         top: Value of a full bar; the largest value by default.
     """
-    finite = np.nan_to_num(np.asarray(values, dtype=np.float64), nan=0.0)
-    full = float(finite.max(initial=0.0)) if top is None else top
-    if not full > 0:
-        return glyphs.eighths[0] * len(finite)
+    finite_values = np.nan_to_num(np.asarray(values, dtype=np.float64), nan=0.0)
+    full_value = float(finite_values.max(initial=0.0)) if top is None else top
+    if not full_value > 0:
+        return glyphs.eighths[0] * len(finite_values)
     steps = len(glyphs.eighths) - 1
-    level = np.clip(np.rint(finite / full * steps), 0, steps).astype(int)
-    level[(finite > 0) & (level == 0)] = 1
+    level = np.clip(np.rint(finite_values / full_value * steps), 0, steps).astype(int)
+    level[(finite_values > 0) & (level == 0)] = 1
     return "".join(glyphs.eighths[step] for step in level)
 
 
@@ -122,8 +122,8 @@ def resample(counts: np.ndarray, columns: int) -> np.ndarray:
     size = len(counts)
     if size <= columns:
         return counts
-    summed: np.ndarray = np.add.reduceat(counts, np.arange(columns) * size // columns)
-    return summed
+    sums: np.ndarray = np.add.reduceat(counts, np.arange(columns) * size // columns)
+    return sums
 
 
 LEVELS = HEAT_STEPS
@@ -143,11 +143,13 @@ def heat_levels(values: np.ndarray, top: float) -> np.ndarray:
         values: Values, not negative except where unknown.
         top: Value of the highest step.
     """
-    finite = np.isfinite(values)
+    is_finite = np.isfinite(values)
     with np.errstate(invalid="ignore", divide="ignore"):
-        part = np.sqrt(np.where(finite & (values >= 0), values, 0.0) / top) if top > 0 else np.zeros(values.shape)
-    levels = np.clip(np.ceil(part * (LEVELS - 1)), 0, LEVELS - 1).astype(np.int64)
-    levels[~finite] = NOT_FINITE
+        fraction = (
+            np.sqrt(np.where(is_finite & (values >= 0), values, 0.0) / top) if top > 0 else np.zeros(values.shape)
+        )
+    levels = np.clip(np.ceil(fraction * (LEVELS - 1)), 0, LEVELS - 1).astype(np.int64)
+    levels[~is_finite] = NOT_FINITE
     levels[values < 0] = NOT_READ
     return levels
 
@@ -165,16 +167,17 @@ def heat_lines(
     """
     if not colours or not glyphs.braille:
         return [
-            _shades(line, glyphs, cursor[1] if cursor and cursor[0] == at else None) for at, line in enumerate(levels)
+            _shade_line(line, glyphs, cursor[1] if cursor and cursor[0] == at else None)
+            for at, line in enumerate(levels)
         ]
     lines = []
     for top in range(0, len(levels), 2):
         low = levels[top + 1] if top + 1 < len(levels) else None
         line: list[Piece] = []
         for column, level in enumerate(levels[top]):
-            here = cursor is not None and cursor[0] // 2 == top // 2 and cursor[1] == column
-            line.append(_half_block(int(level), None if low is None else int(low[column]), cursor, here=here))
-        lines.append(merged(line))
+            is_cursor = cursor is not None and cursor[0] // 2 == top // 2 and cursor[1] == column
+            line.append(_half_block(int(level), None if low is None else int(low[column]), cursor, is_cursor=is_cursor))
+        lines.append(merge_pieces(line))
     return lines
 
 
@@ -190,8 +193,8 @@ def legend(glyphs: GlyphSet, *, colours: bool) -> list[Piece]:
     return [("".join(_shade(level, glyphs) for level in range(LEVELS)), "plain")]
 
 
-def _half_block(high: int, low: int | None, cursor: tuple[int, int] | None, *, here: bool) -> Piece:
-    if here and cursor is not None:
+def _half_block(high: int, low: int | None, cursor: tuple[int, int] | None, *, is_cursor: bool) -> Piece:
+    if is_cursor and cursor is not None:
         return ("▀" if cursor[0] % 2 == 0 else "▄", "first")
     if NOT_FINITE in (high, low):
         return ("!", "fail")
@@ -200,7 +203,7 @@ def _half_block(high: int, low: int | None, cursor: tuple[int, int] | None, *, h
     return ("▀", f"heat:{high}:{0 if low is None else low}")
 
 
-def _shades(levels: np.ndarray, glyphs: GlyphSet, cursor: int | None) -> list[Piece]:
+def _shade_line(levels: np.ndarray, glyphs: GlyphSet, cursor: int | None) -> list[Piece]:
     text = "".join(_shade(int(level), glyphs) for level in levels)
     if cursor is None:
         return [(text, "fine")]
@@ -217,12 +220,12 @@ def _shade(level: int, glyphs: GlyphSet) -> str:
     return glyphs.levels[1:][min((level - 1) * (len(glyphs.levels) - 1) // (LEVELS - 1), len(glyphs.levels) - 2)]
 
 
-def merged(line: Sequence[Piece]) -> list[Piece]:
+def merge_pieces(line: Sequence[Piece]) -> list[Piece]:
     """Join neighbouring pieces with the same style."""
-    joined: list[Piece] = []
+    pieces: list[Piece] = []
     for text, style in line:
-        if joined and joined[-1][1] == style:
-            joined[-1] = (joined[-1][0] + text, style)
+        if pieces and pieces[-1][1] == style:
+            pieces[-1] = (pieces[-1][0] + text, style)
         else:
-            joined.append((text, style))
-    return joined
+            pieces.append((text, style))
+    return pieces

@@ -20,7 +20,7 @@ __all__ = [
     "ASCII",
     "UNICODE",
     "GlyphSet",
-    "cut_apart",
+    "cut_distinct",
     "cut_end",
     "cut_middle",
     "cut_start",
@@ -61,7 +61,7 @@ def cut_start(text: str, width: int, dots: str = ELLIPSIS) -> str:
     return dots[: max(width - 1, 0)] + _tail(text, max(width - cell_len(dots), 1))
 
 
-def cut_apart(names: Sequence[str], width: int, dots: str = ELLIPSIS) -> list[str]:
+def cut_distinct(names: Sequence[str], width: int, dots: str = ELLIPSIS) -> list[str]:
     """Cut the beginning of names so that each fits in `width` cells and they stay distinct.
 
     Args:
@@ -69,24 +69,26 @@ def cut_apart(names: Sequence[str], width: int, dots: str = ELLIPSIS) -> list[st
         width: Cells, at least 1.
         dots: Replace the part that is cut.
     """
-    plain = {name: cut_start(name, width, dots) for name in names}
+    cut_starts = {name: cut_start(name, width, dots) for name in names}
     groups: dict[str, list[str]] = {}
-    for name, text in plain.items():
+    for name, text in cut_starts.items():
         groups.setdefault(text, []).append(name)
-    shared: dict[str, int] = {}  # how much of its end a name shares with those that would be the same
-    for alike in groups.values():
-        if len(alike) > 1:
-            end = len(commonprefix([name[::-1] for name in alike]))  # noqa: RUF071  of letters, not of folders
-            shared |= dict.fromkeys(alike, end)
-    room = max(width - cell_len(dots), 1)
-    cut = plain
-    for more in range(width if shared else 0):  # of the shared end too, as long as others are the same now
-        heads = {name: name[: max(len(name) - end + more, room)] for name, end in shared.items()}
-        cut = plain | {name: cut_start(text, room, dots) + dots for name, text in heads.items() if text != name}
-        if len(set(cut.values())) == len(cut):
+    shared_ends: dict[str, int] = {}  # how much of its end a name shares with those that would be the same
+    for conflicting_names in groups.values():
+        if len(conflicting_names) > 1:
+            end = len(commonprefix([name[::-1] for name in conflicting_names]))  # noqa: RUF071  of letters, not of folders
+            shared_ends |= dict.fromkeys(conflicting_names, end)
+    available_width = max(width - cell_len(dots), 1)
+    results = cut_starts
+    for extra in range(width if shared_ends else 0):  # of the shared end too, as long as others are the same now
+        heads = {name: name[: max(len(name) - end + extra, available_width)] for name, end in shared_ends.items()}
+        results = cut_starts | {
+            name: cut_start(text, available_width, dots) + dots for name, text in heads.items() if text != name
+        }
+        if len(set(results.values())) == len(results):
             break
-    shown = Counter(cut.values())
-    return [cut_middle(name, width, dots) if shown[cut[name]] > 1 else cut[name] for name in names]
+    counts = Counter(results.values())
+    return [cut_middle(name, width, dots) if counts[results[name]] > 1 else results[name] for name in names]
 
 
 def cut_middle(text: str, width: int, dots: str = ELLIPSIS) -> str:
@@ -99,9 +101,9 @@ def cut_middle(text: str, width: int, dots: str = ELLIPSIS) -> str:
     """
     if cell_len(text) <= width:
         return text
-    room = width - cell_len(dots)
-    head = _head(text, room // 3)
-    return head + dots + _tail(text, room - cell_len(head))
+    available_width = width - cell_len(dots)
+    head = _head(text, available_width // 3)
+    return head + dots + _tail(text, available_width - cell_len(head))
 
 
 def wrap(text: str, width: int, *, most: int | None = None) -> list[str]:
@@ -120,7 +122,7 @@ def wrap(text: str, width: int, *, most: int | None = None) -> list[str]:
         return textwrap.wrap(text, width, max_lines=most, placeholder=" .." if width > 3 else "") or [""]
     lines = [""]
     for word in text.split():
-        for part in _parts(word, width, cell_len(lines[-1])):
+        for part in _split_word(word, width, cell_len(lines[-1])):
             if not lines[-1]:
                 lines[-1] = part
             elif cell_len(lines[-1]) + 1 + cell_len(part) <= width:
@@ -132,16 +134,16 @@ def wrap(text: str, width: int, *, most: int | None = None) -> list[str]:
     return lines
 
 
-def _parts(word: str, width: int, used: int) -> list[str]:
+def _split_word(word: str, width: int, used_width: int) -> list[str]:
     """Split a word that is wider than a line. The first part fills the rest of the previous line."""
     if cell_len(word) <= width:
         return [word]
-    left = width - used - 1 if used else width
-    first = _head(word, left if left > 1 else width) or word
-    parts, rest = [first], word[len(first) :]
-    while rest:
-        parts.append(_head(rest, width) or rest)  # a character that is wider than a line stays whole
-        rest = rest[len(parts[-1]) :]
+    free_width = width - used_width - 1 if used_width else width
+    first_part = _head(word, free_width if free_width > 1 else width) or word
+    parts, remainder = [first_part], word[len(first_part) :]
+    while remainder:
+        parts.append(_head(remainder, width) or remainder)  # a character that is wider than a line stays whole
+        remainder = remainder[len(parts[-1]) :]
     return parts
 
 
@@ -152,16 +154,16 @@ def _head(text: str, width: int) -> str:
 
 def _tail(text: str, width: int) -> str:
     """Return as much of the end as fits in the given number of cells."""
-    at = next((at for at in range(len(text)) if cell_len(text[at:]) <= width), len(text))
-    while at < len(text) and not cell_len(text[at]):  # it is drawn over the one before
-        at += 1
-    return text[at:]
+    start = next((start for start in range(len(text)) if cell_len(text[start:]) <= width), len(text))
+    while start < len(text) and not cell_len(text[start]):  # it is drawn over the one before
+        start += 1
+    return text[start:]
 
 
 _NUMBER = re.compile(r"#\d+ ")
-_LEAST_NUMBERED = 10
+_MIN_NUMBERED_WIDTH = 10
 """Minimum width in cells at which the number before a name is kept whole."""
-_BRIEF = 6
+_MAX_UNCUT_OPERATOR = 6
 """Maximum length of an operator that is never cut from the end of a name."""
 _SCIENTIFIC = re.compile(r"(-?\d(?:\.\d+)?e-?\d+)( .*)?")
 """A number with an exponent, and its unit."""
@@ -180,7 +182,7 @@ class GlyphSet:
         bar: Vertical line of an axis.
         limit: Line that marks a limit.
         cursor: Marks the selected row.
-        here: Marks the selected position under a profile.
+        position_mark: Marks the selected position under a profile.
         replacements: Replacements for characters in qdebug's own texts that this set does not have.
     """
 
@@ -192,7 +194,7 @@ class GlyphSet:
     bar: str
     limit: str
     cursor: str
-    here: str
+    position_mark: str
     replacements: Mapping[int, str]
 
     def fit(self, value: object, width: int) -> str:
@@ -202,8 +204,8 @@ class GlyphSet:
             value: The text; passed through `safe_text`.
             width: Cells, at least 1.
         """
-        text = self.plain(safe_text(value, limit=max(width, 200)))
-        return set_cell_size(cut_middle(text, width, self.plain(ELLIPSIS)), width)
+        text = self.transliterate(safe_text(value, limit=max(width, 200)))
+        return set_cell_size(cut_middle(text, width, self.transliterate(ELLIPSIS)), width)
 
     def fit_name(self, name: str, op: str, width: int) -> str:
         """Fit a node's name like `fit`. If it is too long, the operator at its end is first shortened to one letter.
@@ -213,29 +215,31 @@ class GlyphSet:
             op: The node's operator, which is shown next to the name or matters less than the rest of it.
             width: Cells, at least 1.
         """
-        shown = self.plain(safe_text(self.brief(name, op, width), limit=max(width, 200)))
-        number = _NUMBER.match(shown)
-        if number is None or cell_len(shown) <= width or width < _LEAST_NUMBERED:
-            return self.fit(shown, width)
-        rest = cut_middle(shown[number.end() :], width - number.end(), self.plain(ELLIPSIS))
-        return set_cell_size(number[0] + rest, width)  # a number that lost a digit would be another node's
+        text = self.transliterate(safe_text(self.shorten_operator(name, op, width), limit=max(width, 200)))
+        number_match = _NUMBER.match(text)
+        if number_match is None or cell_len(text) <= width or width < _MIN_NUMBERED_WIDTH:
+            return self.fit(text, width)
+        remainder = cut_middle(text[number_match.end() :], width - number_match.end(), self.transliterate(ELLIPSIS))
+        return set_cell_size(number_match[0] + remainder, width)  # a number that lost a digit would be another node's
 
-    def brief(self, name: str, op: str, width: int) -> str:
+    def shorten_operator(self, name: str, op: str, width: int) -> str:
         """Return a name, with the operator at its end shortened to one letter if the whole name does not fit."""
-        shown = self.plain(safe_text(name, limit=max(width, 200)))
-        is_suffix = len(op) > _BRIEF and name.endswith(op) and name != op
-        return f"{name[: -len(op) + 1]}{self.plain(ELLIPSIS)}" if is_suffix and cell_len(shown) > width else name
+        text = self.transliterate(safe_text(name, limit=max(width, 200)))
+        is_suffix = len(op) > _MAX_UNCUT_OPERATOR and name.endswith(op) and name != op
+        return f"{name[: -len(op) + 1]}{self.transliterate(ELLIPSIS)}" if is_suffix and cell_len(text) > width else name
 
     def fit_end(self, text: str, width: int) -> str:
         """Fit safe text in at most `width` cells by cutting its end, as suits a sentence."""
-        return cut_end(text, width, self.plain(ELLIPSIS))
+        return cut_end(text, width, self.transliterate(ELLIPSIS))
 
-    def apart(self, names: Sequence[str], width: int) -> list[str]:
+    def fit_distinct(self, names: Sequence[str], width: int) -> list[str]:
         """Fit names in at most `width` cells each, cutting their beginnings so that they stay distinct."""
-        cut = cut_apart([self.plain(safe_text(name)) for name in names], width, self.plain(ELLIPSIS))
-        return [cut_end(self.plain(text), width, "") for text in cut]
+        cut_names = cut_distinct(
+            [self.transliterate(safe_text(name)) for name in names], width, self.transliterate(ELLIPSIS)
+        )
+        return [cut_end(self.transliterate(text), width, "") for text in cut_names]
 
-    def right(self, text: str, width: int) -> str:
+    def align_right(self, text: str, width: int) -> str:
         """Right-align a safe number in exactly `width` cells, with fewer digits if needed, or marked as cut.
 
         An exponent is never cut, since it would become a different number.
@@ -244,16 +248,16 @@ class GlyphSet:
             text: The number, optionally with its unit.
             width: Cells, at least 1.
         """
-        text = self.plain(text)
+        text = self.transliterate(text)
         if len(text) > width and (parts := _SCIENTIFIC.fullmatch(text)) is not None:
-            for places in (1, 0):
-                mantissa, exponent = f"{float(parts[1]):.{places}e}".split("e")
+            for digits in (1, 0):
+                mantissa, exponent = f"{float(parts[1]):.{digits}e}".split("e")
                 text = f"{mantissa}e{int(exponent)}{parts[2] or ''}"
                 if len(text) <= width:
                     break
         return self.fit_end(text, width).rjust(width)
 
-    def plain(self, text: str) -> str:
+    def transliterate(self, text: str) -> str:
         """Return safe text using only characters of this set."""
         if not self.replacements or text.isascii():
             return text
@@ -269,7 +273,7 @@ UNICODE = GlyphSet(
     bar="│",
     limit="╌",
     cursor="▸",
-    here="▴",
+    position_mark="▴",
     replacements=MappingProxyType({}),
 )
 """For terminals that show UTF-8."""
@@ -283,7 +287,7 @@ ASCII = GlyphSet(
     bar="|",
     limit="-",
     cursor=">",
-    here="^",
+    position_mark="^",
     replacements=MappingProxyType({ord(ELLIPSIS): "..", 0x202F: ",", 0x2265: ">=", 0x2264: "<="}),
 )
 """For all other terminals."""
@@ -295,5 +299,5 @@ _NO_BRAILLE = ("linux", "vt", "ansi", "cons25", "sun", "wsvt25")
 
 def locale_glyphs() -> GlyphSet:
     """Return the glyphs that the locale's encoding and the terminal's font support."""
-    bare = os.environ.get("TERM", "").startswith(_NO_BRAILLE)  # noqa: TID251  what the terminal is
-    return UNICODE if locale.getencoding().replace("-", "").lower() == "utf8" and not bare else ASCII
+    is_limited_terminal = os.environ.get("TERM", "").startswith(_NO_BRAILLE)  # noqa: TID251  what the terminal is
+    return UNICODE if locale.getencoding().replace("-", "").lower() == "utf8" and not is_limited_terminal else ASCII

@@ -65,19 +65,19 @@ class Palette:
 def _style(palette: Palette, name: str, selected: bool) -> Style:  # noqa: FBT001  a key of the cache
     if name.startswith("heat:"):
         _, high, low = name.split(":")
-        return Style(color=_ramp(palette, int(high)), bgcolor=_ramp(palette, int(low)))
-    behind = Style(color=palette.foreground, bgcolor=palette.selected if selected else palette.background)
-    return behind + Style.parse(palette.colours.get(name, ""))
+        return Style(color=_ramp_colour(palette, int(high)), bgcolor=_ramp_colour(palette, int(low)))
+    base_style = Style(color=palette.foreground, bgcolor=palette.selected if selected else palette.background)
+    return base_style + Style.parse(palette.colours.get(name, ""))
 
 
-def _ramp(palette: Palette, level: int) -> str:
+def _ramp_colour(palette: Palette, level: int) -> str:
     """Mix the background with the strongest colour.
 
     Step 0 is the background, and step 1 is clearly different from it.
     """
-    part = 0.0 if level == 0 else 0.18 + 0.82 * (level - 1) / (HEAT_STEPS - 2)
-    ends = [[int(colour[at : at + 2], 16) for at in (1, 3, 5)] for colour in (palette.background, palette.heat)]
-    return "#" + "".join(f"{round(a + (b - a) * part):02x}" for a, b in zip(*ends, strict=True))
+    fraction = 0.0 if level == 0 else 0.18 + 0.82 * (level - 1) / (HEAT_STEPS - 2)
+    end_colours = [[int(colour[at : at + 2], 16) for at in (1, 3, 5)] for colour in (palette.background, palette.heat)]
+    return "#" + "".join(f"{round(a + (b - a) * fraction):02x}" for a, b in zip(*end_colours, strict=True))
 
 
 HEAT_STEPS = 8

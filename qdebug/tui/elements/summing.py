@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from qdebug.tui.elements.slab import matched, plane_size
+from qdebug.tui.elements.slab import plane_size, zero_matches
 
 if TYPE_CHECKING:
     from qdebug.compare.measure.pair_values import OpenPair
@@ -27,8 +27,8 @@ __all__ = [
     "ChannelFacts",
     "ChannelSums",
     "PooledMap",
-    "Summing",
-    "Whole",
+    "StatisticsReader",
+    "TensorStatistics",
 ]
 
 
@@ -37,7 +37,7 @@ class Cancelled(Exception):  # noqa: N818  no error: the way to stop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Whole:
+class TensorStatistics:
     """Statistics of all elements of a tensor or plane, or of the elements read so far.
 
     Args:
@@ -49,9 +49,9 @@ class Whole:
         largest: Largest finite difference; 0 without one.
         clipped: The first clipped elements, whose reference the backend's codes cannot represent, at most
             `MOST_PLACES`, by index in C order; None without codes.
-        pooled: Largest difference by channel and position in the channel, or by row and column of a plane, in at most
-            `POOLED` rows and columns; `UNREAD` where no difference is known yet.
-        missing: Number of elements, at the end in C order, that are not read yet.
+        difference_map: Largest difference by channel and position in the channel, or by row and column of a plane, in
+            at most `POOLED` rows and columns; `UNREAD` where no difference is known yet.
+        unread_count: Number of elements, at the end in C order, that are not read yet.
         place: Indices of the plane of the last two dimensions; None for the whole tensor.
     """
 
@@ -62,8 +62,8 @@ class Whole:
     channels: ChannelFacts = field(repr=False)
     largest: float
     clipped: tuple[int, ...] | None
-    pooled: np.ndarray = field(repr=False)
-    missing: int = 0
+    difference_map: np.ndarray = field(repr=False)
+    unread_count: int = 0
     place: tuple[int, ...] | None = None
 
     @property
@@ -74,15 +74,15 @@ class Whole:
     @property
     def so_far(self) -> str:
         """How many of the elements the statistics cover; "" if all."""
-        return f"{100 * (self.size - self.missing) // self.size}%" if self.missing else ""
+        return f"{100 * (self.size - self.unread_count) // self.size}%" if self.unread_count else ""
 
     @property
     def nbytes(self) -> int:
         """Memory in bytes."""
-        return self.pooled.nbytes + self.channels.nbytes
+        return self.difference_map.nbytes + self.channels.nbytes
 
 
-class Summing:
+class StatisticsReader:
     """Sums a tensor, or one plane of it, step by step.
 
     Args:
@@ -100,51 +100,51 @@ class Summing:
         self._shape = pair.shape if place is None else plane_size(pair.shape)
         self._axis = pair.axis if place is None else 0
         self._quants = pair.backend_quant, pair.reference_quant
-        self._size, lined = prod(self._shape), self._shape or (1,)
+        self._size, array_shape = prod(self._shape), self._shape or (1,)
         self._first = int(np.ravel_multi_index(place, pair.shape[: len(place)])) * self._size if place else 0
-        self._stretches: Iterator[Stretch] = stretches(lined, self._axis)
-        part, quant = pair.read(0, 0), pair.backend_quant
+        self._stretches: Iterator[Stretch] = stretches(array_shape, self._axis)
+        window, quant = pair.read(0, 0), pair.backend_quant
         codes = None
-        if part.backend_codes is not None and quant is not None and quant.qmin is not None and place is None:
-            codes = CodeRange(quant, lined, double=part.backend.dtype == np.float64)
-        self._sums = ChannelSums(lined, self._axis, codes, listed=place is None)
-        self._read = 0
+        if window.backend_codes is not None and quant is not None and quant.qmin is not None and place is None:
+            codes = CodeRange(quant, array_shape, double=window.backend.dtype == np.float64)
+        self._sums = ChannelSums(array_shape, self._axis, codes, is_detailed=place is None)
+        self._read_count = 0
 
     @property
-    def held(self) -> int:
+    def held_bytes(self) -> int:
         """Memory that the pair holds, in bytes."""
         return 0 if self._pair is None else self._pair.held
 
-    def more(self, cancelled: Callable[[], bool] = lambda: False, *, seconds: float | None = None) -> bool:
+    def read_more(self, is_cancelled: Callable[[], bool] = lambda: False, *, seconds: float | None = None) -> bool:
         """Continue reading where the last call stopped.
 
         Args:
-            cancelled: Called after every block; returns whether to stop.
+            is_cancelled: Called after every block; returns whether to stop.
             seconds: Time limit; None reads everything.
 
         Returns:
             Whether everything is read.
 
         Raises:
-            Cancelled: `cancelled` returned True.
+            Cancelled: `is_cancelled` returned True.
         """
-        end = None if seconds is None else time.monotonic() + seconds
-        while self._pair is not None and self._read < self._size:
-            if cancelled():
+        deadline = None if seconds is None else time.monotonic() + seconds
+        while self._pair is not None and self._read_count < self._size:
+            if is_cancelled():
                 raise Cancelled
             stretch = next(self._stretches)
-            part = self._pair.read(self._first + stretch.start, self._first + stretch.stop)
-            self._sums.add(stretch, part.reference, part.backend)
-            self._read = stretch.stop
-            if end is not None and time.monotonic() > end:
+            window = self._pair.read(self._first + stretch.start, self._first + stretch.stop)
+            self._sums.add(stretch, window.reference, window.backend)
+            self._read_count = stretch.stop
+            if deadline is not None and time.monotonic() > deadline:
                 break
-        if self._read == self._size:
+        if self._read_count == self._size:
             self._pair = None
         return self._pair is None
 
-    def whole(self) -> Whole:
+    def statistics(self) -> TensorStatistics:
         """Return the statistics of the elements read so far."""
-        return Whole(
+        return TensorStatistics(
             shape=self._shape,
             quant=self._quants[0],
             reference_quant=self._quants[1],
@@ -152,8 +152,8 @@ class Summing:
             channels=self._sums.facts(),
             largest=self._sums.largest,
             clipped=self._sums.places,
-            pooled=self._sums.map(),
-            missing=self._size - self._read,
+            difference_map=self._sums.map(),
+            unread_count=self._size - self._read_count,
             place=self._place,
         )
 
@@ -175,7 +175,7 @@ class ChannelFacts:
         share: Share of the tensor's squared error; NaN if that is not finite.
         low, high: Smallest and largest backend value.
         clipped: Number of elements whose reference the backend's codes cannot represent; empty without codes.
-        read: Number of elements read. Statistics of a channel without any are NaN, or 0.
+        element_counts: Number of elements read. Statistics of a channel without any are NaN, or 0.
     """
 
     rmse: np.ndarray
@@ -184,12 +184,12 @@ class ChannelFacts:
     low: np.ndarray
     high: np.ndarray
     clipped: np.ndarray
-    read: np.ndarray
+    element_counts: np.ndarray
 
     @property
     def nbytes(self) -> int:
         """Memory in bytes."""
-        return 5 * self.rmse.nbytes + self.clipped.nbytes + self.read.nbytes
+        return 5 * self.rmse.nbytes + self.clipped.nbytes + self.element_counts.nbytes
 
 
 class ChannelSums:
@@ -206,19 +206,19 @@ class ChannelSums:
         self,
         shape: tuple[int, ...],
         axis: int,
-        held: CodeRange | None,
+        code_range: CodeRange | None,
         *,
-        listed: bool = True,
+        is_detailed: bool = True,
     ) -> None:
-        self._codes, self._pooled = held, PooledMap(shape, axis)
-        channels = shape[axis] if listed and shape[axis] <= MOST_CHANNELS else 0
+        self._codes, self._pooled = code_range, PooledMap(shape, axis)
+        channels = shape[axis] if is_detailed and shape[axis] <= MOST_CHANNELS else 0
         self._has_channels = bool(channels)
-        self._squares, self._most = np.zeros(channels), np.zeros(channels)
+        self._squares, self._maxima = np.zeros(channels), np.zeros(channels)
         self._low, self._high = np.full(channels, np.inf), np.full(channels, -np.inf)
-        self._read = np.zeros(channels, np.int64)
-        self._clipped = np.zeros(0 if held is None else channels, np.int64)
+        self._element_counts = np.zeros(channels, np.int64)
+        self._clipped = np.zeros(0 if code_range is None else channels, np.int64)
         self._places: list[int] = []
-        self._listed = listed
+        self._is_detailed = is_detailed
         self.largest = 0.0
 
     @property
@@ -228,7 +228,7 @@ class ChannelSums:
 
     @property
     def _wants_places(self) -> bool:
-        return self._listed and len(self._places) < MOST_PLACES
+        return self._is_detailed and len(self._places) < MOST_PLACES
 
     def add(self, stretch: Stretch, reference: np.ndarray, backend: np.ndarray) -> None:
         """Add a block.
@@ -244,37 +244,39 @@ class ChannelSums:
         block = stretch.rows, stretch.channels, stretch.inner
         with np.errstate(invalid="ignore", over="ignore"):
             error = np.abs(real_differences(reference, backend))
-            most = error.reshape(block).max(axis=2).max(axis=0)
-            top = float(most.max())
-            if not np.isfinite(top):
-                error = matched(error, reference, backend)
-                most = error.reshape(block).max(axis=2).max(axis=0)
-                top = float(np.max(error, initial=0.0, where=np.isfinite(error)))
-            self.largest = max(self.largest, top)
+            channel_maxima = error.reshape(block).max(axis=2).max(axis=0)
+            largest = float(channel_maxima.max())
+            if not np.isfinite(largest):
+                error = zero_matches(error, reference, backend)
+                channel_maxima = error.reshape(block).max(axis=2).max(axis=0)
+                largest = float(np.max(error, initial=0.0, where=np.isfinite(error)))
+            self.largest = max(self.largest, largest)
             self._pooled.add(stretch, error.reshape(block))
             if self._has_channels:
-                wide = dequantize(backend, None)  # of small floats; numpy has no extremes of some
-                self._sum(stretch, error.reshape(block), most, wide.reshape(block))
+                wide_backend = dequantize(backend, None)  # of small floats; numpy has no extremes of some
+                self._sum(stretch, error.reshape(block), channel_maxima, wide_backend.reshape(block))
         if self._codes is not None and (self._has_channels or self._wants_places):
-            clipped = self._codes.excludes(dequantize(reference, None), stretch.start)
-            self._count(stretch, clipped.reshape(block))
+            is_clipped = self._codes.excludes(dequantize(reference, None), stretch.start)
+            self._count(stretch, is_clipped.reshape(block))
 
-    def _count(self, stretch: Stretch, clipped: np.ndarray) -> None:
+    def _count(self, stretch: Stretch, is_clipped: np.ndarray) -> None:
         """Count the clipped elements of a block, and keep the positions of the first ones."""
-        where = slice(stretch.first, stretch.first + stretch.channels)
+        channels = slice(stretch.first, stretch.first + stretch.channels)
         if self._has_channels:
-            self._clipped[where] += np.count_nonzero(clipped, axis=(0, 2))
+            self._clipped[channels] += np.count_nonzero(is_clipped, axis=(0, 2))
         if self._wants_places:
-            places = np.flatnonzero(clipped)[: MOST_PLACES - len(self._places)]
+            places = np.flatnonzero(is_clipped)[: MOST_PLACES - len(self._places)]
             self._places += (stretch.start + places).tolist()
 
-    def _sum(self, stretch: Stretch, error: np.ndarray, most: np.ndarray, backend: np.ndarray) -> None:
-        where = slice(stretch.first, stretch.first + stretch.channels)
-        self._squares[where] += np.einsum("rci,rci->c", error, error)
-        self._most[where] = np.maximum(self._most[where], np.where(np.isnan(most), np.inf, most))
-        self._low[where] = np.minimum(self._low[where], backend.min(axis=2).min(axis=0))
-        self._high[where] = np.maximum(self._high[where], backend.max(axis=2).max(axis=0))
-        self._read[where] += stretch.rows * stretch.inner
+    def _sum(self, stretch: Stretch, error: np.ndarray, channel_maxima: np.ndarray, backend: np.ndarray) -> None:
+        channels = slice(stretch.first, stretch.first + stretch.channels)
+        self._squares[channels] += np.einsum("rci,rci->c", error, error)
+        self._maxima[channels] = np.maximum(
+            self._maxima[channels], np.where(np.isnan(channel_maxima), np.inf, channel_maxima)
+        )
+        self._low[channels] = np.minimum(self._low[channels], backend.min(axis=2).min(axis=0))
+        self._high[channels] = np.maximum(self._high[channels], backend.max(axis=2).max(axis=0))
+        self._element_counts[channels] += stretch.rows * stretch.inner
 
     def facts(self) -> ChannelFacts:
         """Return the statistics of each channel so far."""
@@ -283,17 +285,17 @@ class ChannelSums:
             has_total = np.isfinite(total) and total
             share = self._squares / total if has_total else np.where(np.isfinite(self._squares), 0.0, np.nan)
             facts = {
-                "rmse": np.sqrt(self._squares / self._read),
-                "max_abs": self._most,
+                "rmse": np.sqrt(self._squares / self._element_counts),
+                "max_abs": self._maxima,
                 "share": share,
                 "low": self._low,
                 "high": self._high,
             }
-        of_any = self._read > 0
+        has_elements = self._element_counts > 0
         return ChannelFacts(
-            **{name: np.where(of_any, values, np.nan) for name, values in facts.items()},
+            **{name: np.where(has_elements, values, np.nan) for name, values in facts.items()},
             clipped=self._clipped.copy(),
-            read=self._read.copy(),
+            element_counts=self._element_counts.copy(),
         )
 
     def map(self) -> np.ndarray:
@@ -321,7 +323,7 @@ class PooledMap:
         sizes = self._extent, prod(shape[:axis]) * self._inner
         rows, columns = (min(size, most) for size, most in zip(sizes, POOLED, strict=True))
         self._starts = tuple(
-            np.arange(many) * size // max(many, 1) for many, size in zip((rows, columns), sizes, strict=True)
+            np.arange(count) * size // max(count, 1) for count, size in zip((rows, columns), sizes, strict=True)
         )
         self._map = np.full((rows, columns) if prod(sizes) else (0, 0), UNREAD)
 
@@ -332,11 +334,11 @@ class PooledMap:
             stretch: The position of the block, with rows as its channels.
             error: Absolute differences with the stretch's rows, channels and inner elements.
         """
-        outer, within = divmod(stretch.start, self._extent * self._inner)
-        first = outer * self._inner + within % self._inner
+        outer_index, inner_offset = divmod(stretch.start, self._extent * self._inner)
+        first_column = outer_index * self._inner + inner_offset % self._inner
         tile = error.transpose(1, 0, 2).reshape(stretch.channels, -1)
         spans = []
-        for axis, begin in ((0, stretch.first), (1, first)):
+        for axis, begin in ((0, stretch.first), (1, first_column)):
             starts, count = self._starts[axis], tile.shape[axis]
             low, high = (int(np.searchsorted(starts, at, "right")) - 1 for at in (begin, begin + count - 1))
             if high - low + 1 < count:

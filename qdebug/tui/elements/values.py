@@ -20,11 +20,11 @@ BINS = 96
 """Number of histogram bins: more than any panel shows, so that bins can be summed for any width."""
 
 _BLOCK = 1 << 15
-_SAFE = 400
+_MAX_UNSCALED_EXPONENT = 400
 """Maximum exponent of values that are used unscaled."""
-_EXPONENT = 1000
+_SCALING_EXPONENT = 1000
 """Exponent of a power of 2 for scaling values; it and its inverse are normal numbers."""
-_AROUND = 2.0**-20
+_RELATIVE_HALF_WIDTH = 2.0**-20
 """Relative half-width of a histogram around a single value. An absolute half-width of 0.5 might vanish in rounding."""
 
 
@@ -73,20 +73,20 @@ def value_facts(pair: OpenPair) -> ValueFacts:
         pair: Both sides; nothing of them is kept in memory.
     """
     sides = _Side(), _Side()
-    for part in _blocks(pair):
-        for side, values in zip(sides, part, strict=True):
-            side.see(values)
+    for block in _blocks(pair):
+        for side, values in zip(sides, block, strict=True):
+            side.add_extremes(values)
     low = min((side.low for side in sides if side.count), default=0.0)
     high = max((side.high for side in sides if side.count), default=0.0)
     unit, first, last = _unit(low, high), low, high
     if low == high:
-        margin = max(0.5, abs(low) * _AROUND)
+        margin = max(0.5, abs(low) * _RELATIVE_HALF_WIDTH)
         unit, first, last = _unit(low - margin, low + margin), low - margin, low + margin
     counters = tuple(BinCounter(BINS, (first * unit, last * unit)) for _ in sides)
-    for part in _blocks(pair) if any(side.count for side in sides) else ():
-        for side, counter, values in zip(sides, counters, part, strict=True):
-            if len(finite := values if side.all_finite else _finite(values)):
-                side.add(finite)
+    for block in _blocks(pair) if any(side.count for side in sides) else ():
+        for side, counter, values in zip(sides, counters, block, strict=True):
+            if len(finite := values if side.is_all_finite else _finite_values(values)):
+                side.add_sums(finite)
                 counter.add(finite if unit == 1.0 else finite * unit)
     reference, backend = (side.facts(counter.histogram().counts) for side, counter in zip(sides, counters, strict=True))
     return ValueFacts(reference=reference, backend=backend, low=low, high=high, shape=pair.shape)
@@ -94,24 +94,28 @@ def value_facts(pair: OpenPair) -> ValueFacts:
 
 def _blocks(pair: OpenPair) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield both sides as float64, range by range, reusing the same two arrays."""
-    wide = np.empty((2, min(_BLOCK, pair.size)))
+    buffer = np.empty((2, min(_BLOCK, pair.size)))
     for start in range(0, pair.size, _BLOCK):
         checkpoint()
-        part = pair.read(start, min(start + _BLOCK, pair.size))
-        sides = wide[:, : part.backend.size]
-        sides[0], sides[1] = part.reference, part.backend
+        window = pair.read(start, min(start + _BLOCK, pair.size))
+        sides = buffer[:, : window.backend.size]
+        sides[0], sides[1] = window.reference, window.backend
         yield sides[0], sides[1]
 
 
-def _finite(values: np.ndarray) -> np.ndarray:
-    finite = np.isfinite(values)
-    return values if finite.all() else values[finite]
+def _finite_values(values: np.ndarray) -> np.ndarray:
+    is_finite = np.isfinite(values)
+    return values if is_finite.all() else values[is_finite]
 
 
 def _unit(low: float, high: float) -> float:
     """Return the power of 2 that brings values close to 1 if their squares or widths would overflow or underflow."""
     exponent = int(np.frexp(max(abs(low), abs(high)))[1])
-    return 1.0 if abs(exponent) < _SAFE else 2.0 ** -min(max(exponent, -_EXPONENT), _EXPONENT)
+    return (
+        1.0
+        if abs(exponent) < _MAX_UNSCALED_EXPONENT
+        else 2.0 ** -min(max(exponent, -_SCALING_EXPONENT), _SCALING_EXPONENT)
+    )
 
 
 class _Side:
@@ -123,41 +127,44 @@ class _Side:
 
     def __init__(self) -> None:
         self.low, self.high = np.inf, -np.inf
-        self.count = self._nan = self._infinite = 0
+        self.count = self._nan_count = self._infinite_count = 0
         self._sum = self._squares = 0.0
 
     @property
-    def all_finite(self) -> bool:
-        return not self._nan + self._infinite
+    def is_all_finite(self) -> bool:
+        return not self._nan_count + self._infinite_count
 
-    def see(self, values: np.ndarray) -> None:
-        finite = _finite(values)
+    def add_extremes(self, values: np.ndarray) -> None:
+        finite = _finite_values(values)
         if len(finite) < len(values):
-            nan = int(np.isnan(values).sum())
-            self._nan, self._infinite = self._nan + nan, self._infinite + len(values) - len(finite) - nan
+            nan_count = int(np.isnan(values).sum())
+            self._nan_count, self._infinite_count = (
+                self._nan_count + nan_count,
+                self._infinite_count + len(values) - len(finite) - nan_count,
+            )
         if len(finite):
             self.count += len(finite)
             self.low, self.high = min(self.low, float(finite.min())), max(self.high, float(finite.max()))
 
-    def add(self, finite: np.ndarray) -> None:
+    def add_sums(self, finite: np.ndarray) -> None:
         unit = _unit(self.low, self.high)
-        apart = (finite if unit == 1.0 else finite * unit) - (self.low * unit + self.high * unit) / 2
-        self._sum += float(apart.sum())
-        self._squares += float(np.square(apart, out=apart).sum())
+        distances = (finite if unit == 1.0 else finite * unit) - (self.low * unit + self.high * unit) / 2
+        self._sum += float(distances.sum())
+        self._squares += float(np.square(distances, out=distances).sum())
 
     def facts(self, counts: np.ndarray) -> SideValues:
-        some = bool(self.count)
+        has_values = bool(self.count)
         mean = std = 0.0
-        if some:
+        if has_values:
             unit, mean = _unit(self.low, self.high), self._sum / self.count
             std = float(np.sqrt(max(self._squares / self.count - mean * mean, 0.0))) / unit
             mean = (mean + (self.low * unit + self.high * unit) / 2) / unit
         return SideValues(
-            low=float(self.low) if some else None,
-            high=float(self.high) if some else None,
-            mean=mean if some else None,
-            std=std if some else None,
-            nan=self._nan,
-            infinite=self._infinite,
+            low=float(self.low) if has_values else None,
+            high=float(self.high) if has_values else None,
+            mean=mean if has_values else None,
+            std=std if has_values else None,
+            nan=self._nan_count,
+            infinite=self._infinite_count,
             counts=counts,
         )

@@ -19,8 +19,8 @@ _NAME_AMPLE = 40
 _NAME_FLOOR = 8
 _NAME_MOST = 72
 _INTRODUCED_FROM = 60
-_OWN = 12
-_MARKED = "'"
+_PART_WIDTH = 12
+_USER_MARK = "'"
 """Symbol of a node that the user has marked."""
 
 
@@ -32,14 +32,14 @@ class ListColumn:
         key: Identifies it.
         title: Its heading.
         width: Width in cells.
-        right: Whether it is right-aligned.
+        is_right_aligned: Whether it is right-aligned.
         sort: The order of `navigator.SORTS` that its heading marks; "" for none.
     """
 
     key: str
     title: str
     width: int
-    right: bool = False
+    is_right_aligned: bool = False
     sort: str = ""
 
 
@@ -63,14 +63,14 @@ class ColumnLayout:
         return tuple(f"{column.key}:{column.width}" for column in self.columns)
 
 
-def _optional(navigator: Navigator) -> list[ListColumn]:
+def _optional_columns(navigator: Navigator) -> list[ListColumn]:
     """Return the optional columns, most important first."""
-    shown = {navigator.metric, "introduced"}
-    more = [name for name in METRIC_CHOICES if name not in shown] if navigator.sample is None else []
-    parts = [
-        ListColumn("constants", "constants", 10, right=True),
-        ListColumn("gain", "gain", 7, right=True),
-        ListColumn("propagated", "propagated", 10, right=True),
+    fixed_metrics = {navigator.metric, "introduced"}
+    extra_metrics = [name for name in METRIC_CHOICES if name not in fixed_metrics] if navigator.sample is None else []
+    part_columns = [
+        ListColumn("constants", "constants", 10, is_right_aligned=True),
+        ListColumn("gain", "gain", 7, is_right_aligned=True),
+        ListColumn("propagated", "propagated", 10, is_right_aligned=True),
     ]
     return [
         ListColumn("op", "op", 15, sort="op"),
@@ -78,9 +78,9 @@ def _optional(navigator: Navigator) -> list[ListColumn]:
         ListColumn("quant", "scale / zero point", 20),
         ListColumn("dtype", "dtype", 8),
         ListColumn("shape", "shape", 16),
-        *(parts if navigator.sample is None else []),  # of all samples together
+        *(part_columns if navigator.sample is None else []),  # of all samples together
         ListColumn("explained", "explained", 18),
-        *(ListColumn(name, metric_title(name), 10, right=True) for name in more),
+        *(ListColumn(name, metric_title(name), 10, is_right_aligned=True) for name in extra_metrics),
         ListColumn("match", "match", 12),
         ListColumn("placement", "ran on", 24),
         ListColumn("reference_tensor", "reference tensor", 28),
@@ -98,50 +98,56 @@ def lay_out(navigator: Navigator, width: int, *, offset: int = 0) -> ColumnLayou
     digits = max(3, len(str(max(navigator.table.size - 1, 0))))
     name_wanted = min(max(navigator.table.usual_name, 4), _NAME_MOST)
     name_most = min(max(navigator.table.longest_name, 4), _NAME_MOST)
-    fixed = [
+    fixed_columns = [
         ListColumn("mark", "", 3),
-        ListColumn("number", "#", digits, right=True, sort="order"),
-        ListColumn(navigator.metric, metric_title(navigator.metric), 11, right=True, sort="metric"),
+        ListColumn("number", "#", digits, is_right_aligned=True, sort="order"),
+        ListColumn(navigator.metric, metric_title(navigator.metric), 11, is_right_aligned=True, sort="metric"),
     ]
     if navigator.sample is None and navigator.metric != "introduced" and width >= _INTRODUCED_FROM:
         # what the list is sorted by is what it shows: the arithmetic part is a part of that only
-        own = "introduced" if navigator.sort == "introduced" else "arithmetic"
-        fixed.append(ListColumn(own, own, _OWN, right=True, sort="introduced"))
+        part_key = "introduced" if navigator.sort == "introduced" else "arithmetic"
+        fixed_columns.append(ListColumn(part_key, part_key, _PART_WIDTH, is_right_aligned=True, sort="introduced"))
     title = "clipped" if navigator.sample is None else "clip. of all"  # the one number here that no sample has
-    cells = len(title) + (navigator.sort == "clipped")  # its arrow
-    fixed.append(ListColumn("clipped", title, cells, right=True, sort="clipped"))
-    room = width - sum(column.width + 1 for column in fixed) - 1
-    optional = _optional(navigator)[offset:]
+    title_width = len(title) + (navigator.sort == "clipped")  # its arrow
+    fixed_columns.append(ListColumn("clipped", title, title_width, is_right_aligned=True, sort="clipped"))
+    free_width = width - sum(column.width + 1 for column in fixed_columns) - 1
+    optional_columns = _optional_columns(navigator)[offset:]
     name_least = max(min(_NAME_LEAST, name_wanted), _NAME_FLOOR)
-    chosen: list[ListColumn] = []
-    if offset and optional and (squeezed := min(optional[0].width, room - _NAME_FLOOR - 1)) > _NAME_FLOOR:
-        chosen.append(replace(optional[0], width=squeezed))  # the column that was asked for, at the name's cost
-    for column in optional[len(chosen) :]:
-        least = max(min(name_wanted, _NAME_AMPLE), name_least) if chosen else name_least
-        if room - sum(c.width + 1 for c in chosen) - column.width - 1 < least:
+    fitting_columns: list[ListColumn] = []
+    if (
+        offset
+        and optional_columns
+        and (squeezed_width := min(optional_columns[0].width, free_width - _NAME_FLOOR - 1)) > _NAME_FLOOR
+    ):
+        fitting_columns.append(
+            replace(optional_columns[0], width=squeezed_width)
+        )  # the column that was asked for, at the name's cost
+    for column in optional_columns[len(fitting_columns) :]:
+        min_name_width = max(min(name_wanted, _NAME_AMPLE), name_least) if fitting_columns else name_least
+        if free_width - sum(c.width + 1 for c in fitting_columns) - column.width - 1 < min_name_width:
             break
-        chosen.append(column)
-    name_width = max(min(room - sum(c.width + 1 for c in chosen), max(name_most, name_least)), 4)
+        fitting_columns.append(column)
+    name_width = max(min(free_width - sum(c.width + 1 for c in fitting_columns), max(name_most, name_least)), 4)
     name = ListColumn("name", "node", name_width, sort="name")
-    columns = (*fixed[:2], name, *fixed[2:], *chosen)
-    return ColumnLayout(columns, offset, len(optional) - len(chosen))
+    columns = (*fixed_columns[:2], name, *fixed_columns[2:], *fitting_columns)
+    return ColumnLayout(columns, offset, len(optional_columns) - len(fitting_columns))
 
 
-def mark(table: NodeTable, row: int, state: int, first: int | None, *, marked: bool = False) -> str:
+def mark(table: NodeTable, row: int, state: int, first: int | None, *, is_marked: bool = False) -> str:
     """Return the two characters before a row: first divergence or the user's mark, then the state."""
     state_sign = sign(table, row, state)
     if row == first:  # which fails, and needs no sign of that
-        return f"!{_MARKED if marked else state_sign}"
-    return f"{_MARKED if marked else ' '}{state_sign}"
+        return f"!{_USER_MARK if is_marked else state_sign}"
+    return f"{_USER_MARK if is_marked else ' '}{state_sign}"
 
 
 def row_cells(navigator: Navigator, row: int, layout: ColumnLayout, glyphs: GlyphSet) -> list[str]:
     """Return the text of each cell of a row, exactly as wide as its column. The mark column is left blank."""
     cells = []
     for column in layout.columns:
-        text = _text(navigator, row, column.key)
-        if column.right:
-            cells.append(glyphs.right(text, column.width))
+        text = _cell_text(navigator, row, column.key)
+        if column.is_right_aligned:
+            cells.append(glyphs.align_right(text, column.width))
         elif column.key == "name":
             cells.append(glyphs.fit_name(text, navigator.table.rows[row].op, column.width))
         else:
@@ -157,7 +163,9 @@ def header_cells(navigator: Navigator, layout: ColumnLayout, glyphs: GlyphSet) -
         if column.sort and column.sort == navigator.sort and (column.sort != "order" or navigator.reversed):
             arrow = ("^" if navigator.reversed else "v") if not glyphs.braille else "▴" if navigator.reversed else "▾"
             title = f"{title}{arrow}"
-        cells.append(title.rjust(column.width)[-column.width :] if column.right else glyphs.fit(title, column.width))
+        cells.append(
+            title.rjust(column.width)[-column.width :] if column.is_right_aligned else glyphs.fit(title, column.width)
+        )
     return cells
 
 
@@ -175,7 +183,12 @@ def metric_text(table: NodeTable, row: int, key: str, sample: int | None = None)
         return "" if table.state[row] == State.PENDING else numbers.MISSING
     if sample is not None:
         return numbers.metric(
-            key, getattr(next((measured for measured in result.samples if measured.sample == sample), None), key, None)
+            key,
+            getattr(
+                next((sample_result for sample_result in result.samples if sample_result.sample == sample), None),
+                key,
+                None,
+            ),
         )
     if key in {"introduced", "propagated"}:  # relative, as they are sorted, filtered and drawn
         stats = result.introduced if key == "introduced" else result.propagated
@@ -183,42 +196,42 @@ def metric_text(table: NodeTable, row: int, key: str, sample: int | None = None)
     return row_cell(result, key).text
 
 
-def _number(table: NodeTable, row: int) -> str:
+def _number_text(table: NodeTable, row: int) -> str:
     count = table.count_of(row)
     return "" if count is None else str(count)
 
 
-def _explained(table: NodeTable, row: int) -> str:
+def _explanation_text(table: NodeTable, row: int) -> str:
     result = table.results[row]
     return numbers.MISSING if result is None or result.explained is None else result.explained
 
 
-def _text(navigator: Navigator, row: int, key: str) -> str:
-    show = _TEXTS.get(key)
-    of_all = key in {"clipped", "arithmetic", "constants", "introduced", "gain", "propagated"}
-    if show is None:
-        return metric_text(navigator.table, row, key, None if of_all else navigator.sample)
-    return show(navigator, row)
+def _cell_text(navigator: Navigator, row: int, key: str) -> str:
+    cell_text = _TEXTS.get(key)
+    covers_all_samples = key in {"clipped", "arithmetic", "constants", "introduced", "gain", "propagated"}
+    if cell_text is None:
+        return metric_text(navigator.table, row, key, None if covers_all_samples else navigator.sample)
+    return cell_text(navigator, row)
 
 
-def _word(navigator: Navigator, row: int) -> str:
-    planned = navigator.table.rows[row]
+def _state_word(navigator: Navigator, row: int) -> str:
+    plan_row = navigator.table.rows[row]
     word = State(int(navigator.table.states(navigator.sample)[row])).word
-    return "in ref. only" if planned.missing is not None and not planned.tensor else word
+    return "in ref. only" if plan_row.missing is not None and not plan_row.tensor else word
 
 
-def _arithmetic(table: NodeTable, row: int) -> str:
+def _arithmetic_text(table: NodeTable, row: int) -> str:
     result = table.results[row]
-    return metric_text(table, row, "arithmetic") if result is None else judged_brief(result, _OWN)
+    return metric_text(table, row, "arithmetic") if result is None else judged_brief(result, _PART_WIDTH)
 
 
 _TEXTS: dict[str, Callable[[Navigator, int], str]] = {
-    "explained": lambda navigator, row: _explained(navigator.table, row),
-    "arithmetic": lambda navigator, row: _arithmetic(navigator.table, row),
+    "explained": lambda navigator, row: _explanation_text(navigator.table, row),
+    "arithmetic": lambda navigator, row: _arithmetic_text(navigator.table, row),
     "mark": lambda *_: "",
-    "number": lambda navigator, row: _number(navigator.table, row),
+    "number": lambda navigator, row: _number_text(navigator.table, row),
     "name": lambda navigator, row: navigator.table.short_name(row),
-    "state_word": _word,
+    "state_word": _state_word,
     "op": lambda navigator, row: navigator.table.rows[row].op,
     "quant": lambda navigator, row: quant_text(navigator.table.rows[row].quant),
     "dtype": lambda navigator, row: navigator.table.rows[row].dtype or numbers.MISSING,

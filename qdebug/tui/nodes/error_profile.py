@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from qdebug.present.rows import metric_title
-from qdebug.tui.drawing.draw import Piece, area, merged, pool
+from qdebug.tui.drawing.draw import Piece, area, merge_pieces, pool
 from qdebug.tui.drawing.glyphs import GlyphSet
 from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.nodes.rows import State, severity
@@ -70,13 +70,13 @@ def choose_axis(values: np.ndarray, rows: int, *, decibels: bool, limit: float |
         decibels: Whether the values are an SQNR.
         limit: A limit to keep visible.
     """
-    finite = values[np.isfinite(values)]
-    ends = [float(finite.min()), float(finite.max())] if len(finite) else []
+    finite_values = values[np.isfinite(values)]
+    extremes = [float(finite_values.min()), float(finite_values.max())] if len(finite_values) else []
     if limit is not None:
-        ends.append(limit)
-    if not ends:
+        extremes.append(limit)
+    if not extremes:
         return Axis(0.0, 20.0, decibels) if decibels else Axis(-float(rows), 1.0, decibels)
-    high, low = max(ends), min(ends)
+    high, low = max(extremes), min(extremes)
     if decibels:
         high = min(high, low + _MOST_ROWS_SPAN[decibels])
         step = next(
@@ -146,50 +146,55 @@ class ErrorProfile:
             return [[(" " * LABEL + glyphs.bar, "muted")] for _ in range(height)]
         key = (table, table.version, navigator.metric, navigator.sample, width, height, glyphs, limit)
         if key != self._drawn:
-            self._plot, self._drawn = _plot(navigator, width - LABEL - 1, height - 1, glyphs, limit), key
-        return [*map(list, self._plot.lines), _marks(navigator, self._plot, glyphs)]
+            self._plot, self._drawn = _draw_plot(navigator, width - LABEL - 1, height - 1, glyphs, limit), key
+        return [*map(list, self._plot.lines), _draw_marks(navigator, self._plot, glyphs)]
 
 
-def _plot(navigator: Navigator, cells: int, rows: int, glyphs: GlyphSet, limit: float | None) -> _Plot:
+def _draw_plot(navigator: Navigator, cells: int, rows: int, glyphs: GlyphSet, limit: float | None) -> _Plot:
     table = navigator.table
     decibels = navigator.metric == "sqnr_db"
     size = table.ordered
     states = table.states(navigator.sample)[:size]
     values = severity(navigator.metric, table.values(navigator.metric, navigator.sample))[:size]
-    line = limit if decibels and limit is not None and math.isfinite(limit) else None
-    axis = choose_axis(-values if decibels else values, rows, decibels=decibels, limit=line)
-    worst = np.where(np.isnan(values), -np.inf, values)
-    worst[states == State.NONFINITE] = np.inf
-    drawn = pool(worst, 2 * cells)  # of what is drawn alone: a large net has many more rows
-    heights = axis.dots(-drawn if decibels else drawn, rows)
-    beyond = (states == State.DIVERGED) | (states == State.NONFINITE)
-    excused = table.acknowledged[:size]
-    failing = _pooled(beyond & ~excused, cells)
-    limit_row = None if line is None else max(rows - 1 - int((line - axis.bottom) / axis.step + 1e-9), 0)
+    drawn_limit = limit if decibels and limit is not None and math.isfinite(limit) else None
+    axis = choose_axis(-values if decibels else values, rows, decibels=decibels, limit=drawn_limit)
+    severities = np.where(np.isnan(values), -np.inf, values)
+    severities[states == State.NONFINITE] = np.inf
+    column_severities = pool(severities, 2 * cells)  # of what is drawn alone: a large net has many more rows
+    heights = axis.dots(-column_severities if decibels else column_severities, rows)
+    is_beyond = (states == State.DIVERGED) | (states == State.NONFINITE)
+    is_acknowledged = table.acknowledged[:size]
+    failing_cells = _cells_with_any(is_beyond & ~is_acknowledged, cells)
+    limit_row = None if drawn_limit is None else max(rows - 1 - int((drawn_limit - axis.bottom) / axis.step + 1e-9), 0)
     lines = []
     texts = area(heights, rows, glyphs)
     for row, text in enumerate(_outline(texts) if decibels else texts):
         pieces: list[Piece] = [(axis.label(rows - 1 - row).rjust(LABEL) + glyphs.bar, "muted")]
         if row == limit_row:
             text = _limit_line(text, glyphs)  # noqa: PLW2901  the empty part of the line is the limit
-        pieces.extend(_stretches(text, failing, glyphs))
+        pieces.extend(_styled_pieces(text, failing_cells, glyphs))
         lines.append(pieces)
-    return _Plot(lines, failing, _pooled(beyond & excused, cells), _pooled(states == State.PENDING, cells))
+    return _Plot(
+        lines,
+        failing_cells,
+        _cells_with_any(is_beyond & is_acknowledged, cells),
+        _cells_with_any(states == State.PENDING, cells),
+    )
 
 
-def _pooled(there: np.ndarray, cells: int) -> np.ndarray:
+def _cells_with_any(is_row_marked: np.ndarray, cells: int) -> np.ndarray:
     """Return which cells contain any of the rows. Two columns of dots share a cell."""
-    pooled: np.ndarray = pool(pool(there, 2 * cells), cells)
-    return pooled
+    cell_flags: np.ndarray = pool(pool(is_row_marked, 2 * cells), cells)
+    return cell_flags
 
 
 def _outline(texts: Sequence[str]) -> list[str]:
     """Keep only the topmost character of each column of an area, which leaves room for the limit below the outline."""
-    covered = [False] * len(texts[0])
+    is_covered = [False] * len(texts[0])
     lines = []
     for text in texts:
-        lines.append("".join(" " if above else sign for sign, above in zip(text, covered, strict=True)))
-        covered = [above or sign != " " for sign, above in zip(text, covered, strict=True)]
+        lines.append("".join(" " if above else sign for sign, above in zip(text, is_covered, strict=True)))
+        is_covered = [above or sign != " " for sign, above in zip(text, is_covered, strict=True)]
     return lines
 
 
@@ -200,39 +205,39 @@ def _limit_line(text: str, glyphs: GlyphSet) -> str:
     return line.replace(glyphs.limit * len(word), word, 1)
 
 
-def _stretches(text: str, bad: np.ndarray, glyphs: GlyphSet) -> Sequence[Piece]:
+def _styled_pieces(text: str, failing_cells: np.ndarray, glyphs: GlyphSet) -> Sequence[Piece]:
     """Split a line of the plot where its style changes."""
-    quiet = f" {glyphs.limit}limt"
-    return merged(
+    muted_signs = f" {glyphs.limit}limt"
+    return merge_pieces(
         [
-            (sign, "muted" if sign in quiet else "fail" if failing else "fine")
-            for sign, failing in zip(text, bad, strict=True)
+            (sign, "muted" if sign in muted_signs else "fail" if failing else "fine")
+            for sign, failing in zip(text, failing_cells, strict=True)
         ]
     )
 
 
-def _marks(navigator: Navigator, plot: _Plot, glyphs: GlyphSet) -> list[Piece]:
+def _draw_marks(navigator: Navigator, plot: _Plot, glyphs: GlyphSet) -> list[Piece]:
     """Draw the line below the plot: failures, acknowledged rows, the first divergence and the cursor."""
     table, cells = navigator.table, len(plot.failing)
     failing, excused, pending = plot.failing, plot.excused, plot.pending
     if table.ordered * 2 <= cells:  # a node has several cells, and one mark
-        middles = np.zeros(cells, dtype=bool)
-        middles[[_cell(row, cells, table.ordered) for row in range(table.ordered)]] = True
-        failing, excused, pending = failing & middles, excused & middles, pending & middles
-    marks = [("*", "fail") if bad else (glyphs.rule, "muted") for bad in failing]
-    for cell in np.flatnonzero(excused & ~failing):
-        marks[cell] = ("~", "unknown")
-    for cell in np.flatnonzero(pending & ~failing):
-        marks[cell] = (".", "muted")
+        is_middle = np.zeros(cells, dtype=bool)
+        is_middle[[_cell(row, cells, table.ordered) for row in range(table.ordered)]] = True
+        failing, excused, pending = failing & is_middle, excused & is_middle, pending & is_middle
+    marks = [("*", "fail") if is_failing else (glyphs.rule, "muted") for is_failing in failing]
+    for acknowledged_cell in np.flatnonzero(excused & ~failing):
+        marks[acknowledged_cell] = ("~", "unknown")
+    for pending_cell in np.flatnonzero(pending & ~failing):
+        marks[pending_cell] = (".", "muted")
     first = table.first_divergence(navigator.sample)
     if first is not None:
         left, middle = (_cell(first, cells, table.ordered, left=side) for side in (True, False))
-        beside = navigator.cursor == first and table.ordered * 2 <= cells
-        crowded = table.ordered * 2 > cells  # a node has no mark of its own, and several cells may fail
-        at = left if crowded else middle if not beside else middle - 1 if middle > left else middle + 1
-        marks[at] = ("!", "first")
+        is_cursor_on_first = navigator.cursor == first and table.ordered * 2 <= cells
+        is_crowded = table.ordered * 2 > cells  # a node has no mark of its own, and several cells may fail
+        cell = left if is_crowded else middle if not is_cursor_on_first else middle - 1 if middle > left else middle + 1
+        marks[cell] = ("!", "first")
     if navigator.cursor < table.ordered and (first != navigator.cursor or table.ordered * 2 <= cells):
-        marks[_cell(navigator.cursor, cells, table.ordered)] = (glyphs.here, "cursor")
+        marks[_cell(navigator.cursor, cells, table.ordered)] = (glyphs.position_mark, "cursor")
     title = _TITLES.get(navigator.metric, metric_title(navigator.metric))
     return [(title[:LABEL].rjust(LABEL) + " ", "muted"), *marks]
 

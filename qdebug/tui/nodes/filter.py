@@ -13,7 +13,7 @@ from qdebug.present.text import safe_text
 from qdebug.tui.nodes.rows import NodeTable, State, column
 from qdebug.tui.nodes.rows import sign as row_sign
 
-__all__ = ["FLAGS", "NUMBERS", "TEXTS", "FilterError", "beginnings", "begun_field", "filter_rows"]
+__all__ = ["FLAGS", "NUMBERS", "TEXTS", "FilterError", "example_of_begun_field", "filter_rows", "valid_prefixes"]
 
 NUMBERS = {
     "sqnr": "SQNR in dB",
@@ -59,7 +59,7 @@ _COLUMNS = {
     "propagated": "propagated",
     "gain": "gain",
 }
-_ALSO = {
+_ALIASES = {
     **{column: field for field, column in _COLUMNS.items()},
     "differ": "mismatches",
     "intro": "introduced",
@@ -72,7 +72,7 @@ _ALSO = {
 }
 """Aliases of fields: headings of the list, keys of the JSON, and short words."""
 _TOKEN = re.compile(r"\s*(?:(<=|>=|!=|==|[=<>~])|([&|!()])|'([^']*)'?|([^\s&|!()<>=~']+))")
-_COMPARE: dict[str, Callable[[np.ndarray, float], np.ndarray]] = {
+_COMPARISONS: dict[str, Callable[[np.ndarray, float], np.ndarray]] = {
     "<": np.less,
     "<=": np.less_equal,
     ">": np.greater,
@@ -86,7 +86,7 @@ _UNITS = {"sqnr": "dB$", "worst_db": "dB$", "lsb": "LSB$"}
 """Units that may follow a number, as they do on the screen."""
 _LAST_WORD = re.compile(r"[^\s&|!()<>=~']+$")
 _SIGNS = ("<", ">", "=", "~", "!=")
-_DEEPEST = 50
+_MAX_DEPTH = 50
 
 
 class FilterError(ValueError):
@@ -100,7 +100,7 @@ class _Token:
 
 
 def filter_rows(
-    expression: str, table: NodeTable, *, sample: int | None = None, marked: Sequence[int] = ()
+    expression: str, table: NodeTable, *, sample: int | None = None, marked_rows: Sequence[int] = ()
 ) -> np.ndarray:
     """Return for each row whether an expression holds.
 
@@ -111,7 +111,7 @@ def filter_rows(
         expression: The expression, not empty.
         table: The rows.
         sample: The sample whose numbers and states are used; None for all.
-        marked: Rows that the user marked.
+        marked_rows: Rows that the user marked.
 
     Returns:
         One bool for each row.
@@ -119,23 +119,23 @@ def filter_rows(
     Raises:
         FilterError: The expression cannot be parsed; the message states what is expected.
     """
-    return _Reader(_tokens(expression), table, sample, marked).read()
+    return _Evaluator(_tokens(expression), table, sample, marked_rows).read()
 
 
-def beginnings(expression: str) -> Iterator[str]:
+def valid_prefixes(expression: str) -> Iterator[str]:
     """Yield an expression and its valid prefixes, longest first, for use while it is typed.
 
     A prefix is not valid if it ends inside a name, or after a field name without its comparison.
     """
     yield expression
     for end in range(len(expression) - 1, -1, -1):
-        beginning, rest = expression[:end], expression[end:]
-        within = beginning[-1:].isspace() is False and _LAST_WORD.match(rest[:1]) is not None
-        if not (_last_name(beginning) and (within or rest.lstrip().startswith(_SIGNS))):
-            yield beginning
+        prefix, remainder = expression[:end], expression[end:]
+        is_inside_word = prefix[-1:].isspace() is False and _LAST_WORD.match(remainder[:1]) is not None
+        if not (_last_name(prefix) and (is_inside_word or remainder.lstrip().startswith(_SIGNS))):
+            yield prefix
 
 
-def begun_field(expression: str) -> str | None:
+def example_of_begun_field(expression: str) -> str | None:
     """Return a comparison with the field that an expression ends in the middle of naming; None if it does not."""
     name = _last_name(expression).lower()
     examples = [*(f"{field}>1" for field in NUMBERS), *(f"{field}~conv" for field in TEXTS), f"is={FLAGS[0]}"]
@@ -152,99 +152,101 @@ def _last_name(expression: str) -> str:
 
 
 def _tokens(expression: str) -> list[_Token]:
-    tokens, at = [], 0
+    tokens, position = [], 0
     text = expression.rstrip()
-    while at < len(text):
-        match = _TOKEN.match(text, at)
+    while position < len(text):
+        match = _TOKEN.match(text, position)
         if match is None:
-            raise FilterError(f"cannot read {safe_text(text[at:], limit=20)!r}")
+            raise FilterError(f"cannot read {safe_text(text[position:], limit=20)!r}")
         kind = ("compare", "sign", "quoted", "word")[next(n for n in range(4) if match[n + 1] is not None)]
         tokens.append(_Token(kind, match[match.lastindex or 1]))
-        at = match.end()
+        position = match.end()
     return tokens
 
 
-class _Reader:
+class _Evaluator:
     """Parses an expression by recursive descent and evaluates it at the same time."""
 
-    def __init__(self, tokens: Sequence[_Token], table: NodeTable, sample: int | None, marked: Sequence[int]) -> None:
-        self._tokens, self._table, self._sample, self._marked = tokens, table, sample, marked
-        self._at = self._depth = 0
+    def __init__(
+        self, tokens: Sequence[_Token], table: NodeTable, sample: int | None, marked_rows: Sequence[int]
+    ) -> None:
+        self._tokens, self._table, self._sample, self._marked_rows = tokens, table, sample, marked_rows
+        self._position = self._depth = 0
 
     def read(self) -> np.ndarray:
         if not self._tokens:
             raise FilterError("an expression, such as rel>1e-2 & op~conv")
-        mask = self._either()
-        if self._at < len(self._tokens):
-            raise FilterError(f"expected & or | before {safe_text(self._tokens[self._at].text, limit=20)!r}")
+        mask = self._read_or()
+        if self._position < len(self._tokens):
+            raise FilterError(f"expected & or | before {safe_text(self._tokens[self._position].text, limit=20)!r}")
         return mask
 
-    def _either(self) -> np.ndarray:
-        mask = self._both()
+    def _read_or(self) -> np.ndarray:
+        mask = self._read_and()
         while self._take("sign", "|"):
-            mask = mask | self._both()
+            mask = mask | self._read_and()
         return mask
 
-    def _both(self) -> np.ndarray:
-        mask = self._negated()
+    def _read_and(self) -> np.ndarray:
+        mask = self._read_not()
         while self._take("sign", "&"):
-            mask = mask & self._negated()
+            mask = mask & self._read_not()
         return mask
 
-    def _negated(self) -> np.ndarray:
+    def _read_not(self) -> np.ndarray:
         self._depth += 1
-        if self._depth > _DEEPEST:
+        if self._depth > _MAX_DEPTH:
             raise FilterError("too many parentheses")
         try:
             if self._take("sign", "!"):
-                return ~self._negated()
+                return ~self._read_not()
             if self._take("sign", "("):
-                mask = self._either()
+                mask = self._read_or()
                 if not self._take("sign", ")"):
                     raise FilterError("expected )")
                 return mask
-            return self._term()
+            return self._read_term()
         finally:
             self._depth -= 1
 
-    def _term(self) -> np.ndarray:
-        token = self._next("a field or a part of a name")
-        following = self._tokens[self._at] if self._at < len(self._tokens) else None
-        if token.kind == "word" and following is not None and following.kind == "compare":
-            self._at += 1
-            return self._compared(token.text.lower(), following.text)
+    def _read_term(self) -> np.ndarray:
+        token = self._next_token("a field or a part of a name")
+        next_token = self._tokens[self._position] if self._position < len(self._tokens) else None
+        if token.kind == "word" and next_token is not None and next_token.kind == "compare":
+            self._position += 1
+            return self._compare(token.text.lower(), next_token.text)
         if token.kind not in {"word", "quoted"}:
             raise FilterError(f"expected a field or a part of a name, not {safe_text(token.text, limit=20)!r}")
-        return self._table.containing(token.text)
+        return self._table.rows_containing(token.text)
 
-    def _compared(self, name: str, sign: str) -> np.ndarray:
-        value = self._next(f"a value after {name}{sign}").text
-        name = _ALSO.get(name, name)
+    def _compare(self, name: str, sign: str) -> np.ndarray:
+        value = self._next_token(f"a value after {name}{sign}").text
+        name = _ALIASES.get(name, name)
         if name == "is":
-            return self._flag(value.lower(), sign)
+            return self._flag_mask(value.lower(), sign)
         if name in NUMBERS:
-            return self._number(name, sign, value)
+            return self._compare_number(name, sign, value)
         if name in TEXTS:
-            return self._text(name, sign, value)
-        near = get_close_matches(name, (*NUMBERS, *TEXTS, *_ALSO, "is"), n=1)
-        hint = f"did you mean {near[0]}?" if near else "such as sqnr, rel, op, name; ? lists all"
+            return self._compare_text(name, sign, value)
+        close_names = get_close_matches(name, (*NUMBERS, *TEXTS, *_ALIASES, "is"), n=1)
+        hint = f"did you mean {close_names[0]}?" if close_names else "such as sqnr, rel, op, name; ? lists all"
         raise FilterError(f"no field {safe_text(name, limit=20)!r}; {hint}")
 
-    def _number(self, name: str, sign: str, value: str) -> np.ndarray:
-        if sign not in _COMPARE:
+    def _compare_number(self, name: str, sign: str, value: str) -> np.ndarray:
+        if sign not in _COMPARISONS:
             raise FilterError(f"{name} is a number: compare it with < <= > >= = or !=")
-        plain = re.sub(_UNITS.get(name, "$"), "", value, flags=re.IGNORECASE)
+        number_text = re.sub(_UNITS.get(name, "$"), "", value, flags=re.IGNORECASE)
         try:
-            number = float(plain.removesuffix("%")) / (100 if plain.endswith("%") else 1)
+            number = float(number_text.removesuffix("%")) / (100 if number_text.endswith("%") else 1)
         except ValueError:
-            quoted = safe_text(value, limit=20)
-            raise FilterError(f"expected a number after {name}{sign}, not {quoted!r}") from None
+            shown_value = safe_text(value, limit=20)
+            raise FilterError(f"expected a number after {name}{sign}, not {shown_value!r}") from None
         if name in _SHARES and number > 1:
             raise FilterError(f"{name} is a share, at most 1 or 100%, such as {name}>1%")
         column = self._column(name)
         if np.isinf(number) and sign in {"=", "=="}:
             return np.asarray(column == number)
-        return np.asarray(_COMPARE[sign](column, number) & ~np.isnan(column))
+        return np.asarray(_COMPARISONS[sign](column, number) & ~np.isnan(column))
 
     def _column(self, name: str) -> np.ndarray:
         if name == "row":
@@ -260,20 +262,20 @@ class _Reader:
         except KeyError:
             raise FilterError(f"{name} is not known for a single sample; sqnr and abs are") from None
 
-    def _text(self, name: str, sign: str, value: str) -> np.ndarray:
+    def _compare_text(self, name: str, sign: str, value: str) -> np.ndarray:
         if sign == "~":
             try:
                 regex = re.compile(value, re.IGNORECASE)
             except re.error as error:
                 raise FilterError(f"not a valid regular expression yet: {error.msg}") from error
-            return self._table.matching(name, regex.search, self._sample)
+            return self._table.rows_matching(name, regex.search, self._sample)
         if sign not in {"=", "==", "!="}:
             raise FilterError(f"{name} is a text: compare it with = != or ~ (a regular expression)")
         lowered = value.lower()
-        mask = self._table.matching(name, lambda text: text.lower() == lowered, self._sample)
+        mask = self._table.rows_matching(name, lambda text: text.lower() == lowered, self._sample)
         return ~mask if sign == "!=" else mask
 
-    def _flag(self, flag: str, sign: str) -> np.ndarray:
+    def _flag_mask(self, flag: str, sign: str) -> np.ndarray:
         if flag not in FLAGS or sign not in {"=", "==", "!="}:
             raise FilterError(f"is= takes one of {' '.join(FLAGS)}")
         table, states = self._table, self._table.states(self._sample)
@@ -289,21 +291,21 @@ class _Reader:
             mask = table.acknowledged.copy()
         elif flag == "marked":
             mask = np.zeros(table.size, dtype=bool)
-            mask[list(self._marked)] = True
+            mask[list(self._marked_rows)] = True
         elif flag == "quantized":
             mask = np.array([quant is not None for quant in column(table.rows, "quant")], dtype=bool)
         else:
-            mask = table.matching("explained", bool, self._sample)
+            mask = table.rows_matching("explained", bool, self._sample)
         return ~mask if sign == "!=" else mask
 
     def _take(self, kind: str, text: str) -> bool:
-        if self._at < len(self._tokens) and self._tokens[self._at] == _Token(kind, text):
-            self._at += 1
+        if self._position < len(self._tokens) and self._tokens[self._position] == _Token(kind, text):
+            self._position += 1
             return True
         return False
 
-    def _next(self, expected: str) -> _Token:
-        if self._at >= len(self._tokens):
+    def _next_token(self, expected: str) -> _Token:
+        if self._position >= len(self._tokens):
             raise FilterError(f"expected {expected}")
-        self._at += 1
-        return self._tokens[self._at - 1]
+        self._position += 1
+        return self._tokens[self._position - 1]

@@ -10,13 +10,13 @@ import numpy as np
 from qdebug.present import numbers
 from qdebug.present.rows import metric_title
 from qdebug.present.text import safe_text
-from qdebug.tui.nodes.filter import FilterError, beginnings, begun_field, filter_rows
+from qdebug.tui.nodes.filter import FilterError, example_of_begun_field, filter_rows, valid_prefixes
 from qdebug.tui.nodes.rows import METRIC_CHOICES, SAMPLE_METRICS, NodeTable, severity
 from qdebug.tui.provisional import Provisional, Until
 
 __all__ = ["SORTS", "Navigator", "Trail"]
 
-_KEPT = 500
+_MAX_HISTORY = 500
 
 
 class Trail:
@@ -24,23 +24,23 @@ class Trail:
 
     def __init__(self) -> None:
         self._rows: list[int] = []
-        self._at = -1
+        self._position = -1
         self.marks: list[int] = []
         self.notes: dict[int, str] = {}
 
     @property
     def rows(self) -> tuple[int, ...]:
         """The path to the user's current position, oldest row first."""
-        return tuple(self._rows[: self._at + 1])
+        return tuple(self._rows[: self._position + 1])
 
-    def jumped(self, start: int, target: int) -> None:
+    def add_jump(self, start: int, target: int) -> None:
         """Record a jump, and drop the history ahead of it."""
-        del self._rows[self._at + 1 :]
+        del self._rows[self._position + 1 :]
         for row in (start, target):
             if not self._rows or self._rows[-1] != row:
                 self._rows.append(row)
-        del self._rows[:-_KEPT]
-        self._at = len(self._rows) - 1
+        del self._rows[:-_MAX_HISTORY]
+        self._position = len(self._rows) - 1
 
     def step(self, direction: int, row: int) -> int | None:
         """Go back or forward in the history; None at either end.
@@ -49,26 +49,26 @@ class Trail:
             direction: -1 for back, 1 for forward.
             row: The user's current row, which may differ from the target of the last jump.
         """
-        if direction < 0 and self._rows and self._rows[self._at] != row:
-            return self._rows[self._at]
-        if not 0 <= self._at + direction < len(self._rows):
+        if direction < 0 and self._rows and self._rows[self._position] != row:
+            return self._rows[self._position]
+        if not 0 <= self._position + direction < len(self._rows):
             return None
-        self._at += direction
-        return self._rows[self._at]
+        self._position += direction
+        return self._rows[self._position]
 
-    def moved(self, row_of: Callable[[int], int | None]) -> Trail:
+    def for_table(self, row_of: Callable[[int], int | None]) -> Trail:
         """Return the same trail for a different table.
 
         Args:
             row_of: Returns the new number of a row; None if the row no longer exists.
         """
         trail = Trail()
-        rows = [(at, row_of(row)) for at, row in enumerate(self._rows)]
-        trail._rows = [row for _, row in rows if row is not None]
-        trail._at = sum(1 for at, row in rows if row is not None and at <= self._at) - 1
+        new_rows = [(at, row_of(row)) for at, row in enumerate(self._rows)]
+        trail._rows = [row for _, row in new_rows if row is not None]
+        trail._position = sum(1 for at, row in new_rows if row is not None and at <= self._position) - 1
         trail.marks = sorted(row for row in map(row_of, self.marks) if row is not None)
-        noted = [(row_of(row), text) for row, text in self.notes.items()]
-        trail.notes = {row: text for row, text in noted if row is not None}
+        new_notes = [(row_of(row), text) for row, text in self.notes.items()]
+        trail.notes = {row: text for row, text in new_notes if row is not None}
         return trail
 
     def toggle(self, row: int) -> bool:
@@ -96,7 +96,7 @@ class Trail:
 SORTS = ("order", "metric", "introduced", "clipped", "state", "name", "op")
 """Sort keys of the list; "order" is the topological order."""
 
-_LOOKED_AT = 4000
+_MAX_INSPECTED_MATCHES = 4000
 """Maximum number of search matches among which the best one is chosen."""
 _SORT_TITLES: Mapping[str, tuple[str, tuple[str, str] | None]] = {
     "order": ("topological order", None),
@@ -131,32 +131,32 @@ class Navigator:
         self.filter = ""
         self.trail = Trail()
         self._mask: np.ndarray | None = None
-        self._moved: tuple[int, int] | None = None
+        self._moved_by_filter: tuple[int, int] | None = None
         """Where the cursor was when a filter hid its row, and where the filter moved it."""
         self.matches = np.zeros(0, dtype=np.int64)
         self.order = np.arange(table.size, dtype=np.int32)
         self._place = self.order.copy()
         self.cursor = 0
         self._sorted_version = table.version
-        self.arranged = 0
+        self.arrangement_count = 0
 
-    def take_over(self, before: Navigator) -> None:
+    def take_over(self, other: Navigator) -> None:
         """Restore the position of another navigator, which used an older table of the same network."""
         for name in ("metric", "sort", "reversed", "filter"):
-            setattr(self, name, getattr(before, name))
-        self.sample = before.sample if before.sample is None or before.sample < self.samples else None
-        self.step = min(before.step, self.steps - 1)
-        self.trail = before.trail.moved(lambda row: self._same(before, row))
-        self.cursor = self._same(before, before.cursor) or 0 if before.table.size else 0
+            setattr(self, name, getattr(other, name))
+        self.sample = other.sample if other.sample is None or other.sample < self.samples else None
+        self.step = min(other.step, self.steps - 1)
+        self.trail = other.trail.for_table(lambda row: self._same_row(other, row))
+        self.cursor = self._same_row(other, other.cursor) or 0 if other.table.size else 0
         self.arrange()
-        if before.pattern:
-            here = self.cursor
-            self.search(before.pattern, start=here)
-            self.cursor = here
+        if other.pattern:
+            cursor = self.cursor
+            self.search(other.pattern, start=cursor)
+            self.cursor = cursor
 
-    def _same(self, before: Navigator, row: int) -> int | None:
+    def _same_row(self, other: Navigator, row: int) -> int | None:
         """Return the row of the tensor that another table has in the given row; None if it is not in this table."""
-        return self.table.row_like(before.table.rows[row])
+        return self.table.row_like(other.table.rows[row])
 
     @property
     def place(self) -> int:
@@ -181,7 +181,7 @@ class Navigator:
         """Move the cursor by a number of lines."""
         target = min(max(self.place + lines, 0), self.lines - 1)
         if not self.lines:
-            return f"the filter lets no node through; {_CLEARS}" if self.filter else "the list is empty"
+            return f"the filter lets no node through; {_CLEAR_HINT}" if self.filter else "the list is empty"
         if target == self.place:
             return "this is the first line" if lines < 0 else "this is the last line"
         self.cursor = self.line_to_row(target)
@@ -189,14 +189,13 @@ class Navigator:
 
     def edge(self, direction: int) -> str:
         """Move to the first or last line, stopping first at the boundary of rows without a place in the order."""
-        ours = self.order[self.order < self.table.ordered]
-        others = self.lines - len(ours)
+        ordered_rows = self.order[self.order < self.table.ordered]
+        unordered_count = self.lines - len(ordered_rows)
         in_order = self.sort == SORTS[0] and not self.reversed
-        if direction > 0 and in_order and others and len(ours) and self.cursor < ours[-1]:
-            self.cursor = int(ours[-1])
-            return (
-                f"the last one in order; again: the end of {numbers.grouped(others)} constant or in the reference alone"
-            )
+        if direction > 0 and in_order and unordered_count and len(ordered_rows) and self.cursor < ordered_rows[-1]:
+            self.cursor = int(ordered_rows[-1])
+            count_text = numbers.grouped(unordered_count)
+            return f"the last one in order; again: the end of {count_text} constant or in the reference alone"
         return self.move(direction * self.table.size)
 
     def go(self, row: int) -> None:
@@ -213,7 +212,7 @@ class Navigator:
 
         A filter that hides the row is cleared, and the message says so.
         """
-        self.trail.jumped(self.cursor, row)
+        self.trail.add_jump(self.cursor, row)
         self.cursor = row
         if self.place >= 0:
             return ""
@@ -226,31 +225,36 @@ class Navigator:
         if row is None:
             return f"the history {'begins' if direction < 0 else 'ends'} here; jumps like ! w W ] make it"
         self.cursor = row
-        hidden = self.place < 0
-        if hidden:
+        is_hidden = self.place < 0
+        if is_hidden:
             self.clear_filter()
-        return f"{'back' if direction < 0 else 'forward'} at {self._name(row)}" + (", filter cleared" if hidden else "")
+        return f"{'back' if direction < 0 else 'forward'} at {self._name(row)}" + (
+            ", filter cleared" if is_hidden else ""
+        )
 
     def mark(self) -> str:
         """Mark or unmark the row under the cursor."""
         if not self.table.size:
             return "there is no node to mark"
-        marked = self.trail.toggle(self.cursor)
-        many = len(self.trail.marks)
+        is_marked = self.trail.toggle(self.cursor)
+        mark_count = len(self.trail.marks)
         if self.cursor in self.trail.notes:
-            return f"{'marked' if marked else 'mark taken away, its note is kept'}; a changes the note; {many} marked"
-        action = "marked" if marked else "mark taken away"
-        return f"{action}; {many} marked, ' goes to the next, f is=marked lists them" if self.trail.marks else action
+            action = "marked" if is_marked else "mark taken away, its note is kept"
+            return f"{action}; a changes the note; {mark_count} marked"
+        action = "marked" if is_marked else "mark taken away"
+        return (
+            f"{action}; {mark_count} marked, ' goes to the next, f is=marked lists them" if self.trail.marks else action
+        )
 
     def next_mark(self) -> str:
         """Go to the next mark."""
         row = self.trail.next_mark(self.cursor)
         if row is None:
             return "nothing is marked; m marks the node"
-        at = self.trail.marks.index(row) + 1
+        number = self.trail.marks.index(row) + 1
         note = self.trail.notes.get(row)
         text = f": {safe_text(note, limit=200)}" if note else ""
-        return f"mark {at} of {len(self.trail.marks)}{self.jump(row)}{text}"
+        return f"mark {number} of {len(self.trail.marks)}{self.jump(row)}{text}"
 
     def note(self, node: str, text: str) -> None:
         """Add a note to the first row of a node; "" removes it."""
@@ -264,26 +268,26 @@ class Navigator:
         A block is the part of a name before the last slash or dot.
         """
         names = self.table.names
-        here = _scope(names[self.cursor]) if names else ""
+        scope_here = _scope(names[self.cursor]) if names else ""
         rows = range(self.cursor + 1, self.table.size) if direction > 0 else range(self.cursor - 1, -1, -1)
-        target = next((row for row in rows if _scope(names[row]) != here), None)
+        target = next((row for row in rows if _scope(names[row]) != scope_here), None)
         if target is None:
             return f"no other block {'after' if direction > 0 else 'before'} this one"
         if direction < 0:
             scope = _scope(names[target])
             while target > 0 and _scope(names[target - 1]) == scope:
                 target -= 1
-        hidden = self.jump(target)
-        return f"block {safe_text(_scope(names[target]) or names[target], limit=50)}{hidden}"
+        filter_note = self.jump(target)
+        return f"block {safe_text(_scope(names[target]) or names[target], limit=50)}{filter_note}"
 
     def first_divergence(self) -> str:
         """Go to the first row beyond its limit, in topological order."""
         row = self.table.first_divergence(self.sample)
         if row is None:
             return self._no_failing()
-        there = self.cursor == row
-        hidden = self.jump(row)
-        return f"{'already at' if there else 'at'} the first divergence{self._so_far()}{hidden}"
+        is_there = self.cursor == row
+        filter_note = self.jump(row)
+        return f"{'already at' if is_there else 'at'} the first divergence{self._so_far()}{filter_note}"
 
     def failing(self, direction: int) -> str:
         """Go to the next or previous failing row, in topological order."""
@@ -311,19 +315,19 @@ class Navigator:
             return f"nothing matches {safe_text(self.pattern, limit=40)}"
         places = self._match_places()
         if not len(places):
-            return f"the filter hides every match; {_CLEARS}"
-        here = self.place
-        ahead = places[places > here] if direction > 0 else places[places < here][::-1]
-        around = not len(ahead)
-        target = int(ahead[0] if not around else places[0 if direction > 0 else -1])
+            return f"the filter hides every match; {_CLEAR_HINT}"
+        line = self.place
+        lines_ahead = places[places > line] if direction > 0 else places[places < line][::-1]
+        has_wrapped = not len(lines_ahead)
+        target = int(lines_ahead[0] if not has_wrapped else places[0 if direction > 0 else -1])
         self.jump(self.line_to_row(target))
-        at = int(np.searchsorted(places, target)) + 1
-        return f"match {at} of {len(places)}" + (", around the end" if around else "")
+        number = int(np.searchsorted(places, target)) + 1
+        return f"match {number} of {len(places)}" + (", around the end" if has_wrapped else "")
 
     def is_match(self, row: int) -> bool:
         """Return whether a row matches the search."""
-        at = int(np.searchsorted(self.matches, row))
-        return at < len(self.matches) and int(self.matches[at]) == row
+        position = int(np.searchsorted(self.matches, row))
+        return position < len(self.matches) and int(self.matches[position]) == row
 
     def search(self, pattern: str, *, start: int) -> str:
         """Search and go to the first match at or after a row's line.
@@ -346,30 +350,34 @@ class Navigator:
             return "no match"
         places = self._match_places()
         if not len(places):
-            return f"the filter hides every match; {_CLEARS}"
-        called = [row for row in self.table.called(pattern) if self._place[row] >= 0]
-        paired = [row for row in called if self.table.rows[row].missing is None]
-        whole = np.sort(self._place[paired or called])
-        targets = whole if len(whole) else places  # who types all of a name means that
-        ahead = targets[targets >= self.place]
-        rows = [self.line_to_row(int(place)) for place in np.concatenate((ahead, targets))[:_LOOKED_AT]]
-        misses = (row for row in rows if not self._found_in(pattern, row))
-        compared = (row for row in rows if self.table.rows[row].missing is None and not self._found_in(pattern, row))
+            return f"the filter hides every match; {_CLEAR_HINT}"
+        named_rows = [row for row in self.table.rows_named(pattern) if self._place[row] >= 0]
+        paired_rows = [row for row in named_rows if self.table.rows[row].missing is None]
+        named_places = np.sort(self._place[paired_rows or named_rows])
+        targets = named_places if len(named_places) else places  # who types all of a name means that
+        places_ahead = targets[targets >= self.place]
+        rows = [
+            self.line_to_row(int(place)) for place in np.concatenate((places_ahead, targets))[:_MAX_INSPECTED_MATCHES]
+        ]
+        visible_rows = (row for row in rows if not self._found_in(pattern, row))
+        compared_rows = (
+            row for row in rows if self.table.rows[row].missing is None and not self._found_in(pattern, row)
+        )
         # a name that is seen before that of a tensor, and of these one that is compared
-        self.cursor = next(compared, next(misses, rows[0]))
+        self.cursor = next(compared_rows, next(visible_rows, rows[0]))
         is_hit = self._found_in(pattern, self.cursor)
         return f"{numbers.grouped(len(places))} {'match' if len(places) == 1 else 'matches'}{is_hit}"
 
-    def _found_in(self, pattern: str, at: int) -> str:
+    def _found_in(self, pattern: str, number: int) -> str:
         """Return which tensor of a row the search found; "" if the name or operator shows it."""
-        row = self.table.rows[at]
+        row = self.table.rows[number]
         text = pattern.strip("~'").lower()
-        shown = f"{self.table.names[at]}\n{row.op}".lower()
+        visible_text = f"{self.table.names[number]}\n{row.op}".lower()
         tensor = next((name for name in (row.tensor, row.reference_tensor) if text in name.lower()), "")
-        return f", here in the tensor {safe_text(tensor, limit=40)}" if tensor and text not in shown else ""
+        return f", here in the tensor {safe_text(tensor, limit=40)}" if tensor and text not in visible_text else ""
 
     @property
-    def finds(self) -> bool:
+    def has_visible_match(self) -> bool:
         """Whether the search has a match that the filter shows."""
         return bool(len(self._match_places()))
 
@@ -383,14 +391,14 @@ class Navigator:
         Raises:
             FilterError: The expression cannot be parsed. The filter stays unchanged.
         """
-        self._mask = self._holds(expression) if expression.strip() else None
+        self._mask = self._filter_mask(expression) if expression.strip() else None
         self.filter = expression.strip()
         self._put_in_order()
         if self._mask is None:
             return "all nodes"
         if self.lines and self.place < 0:
-            after = self.order[self.order >= self.cursor]
-            self.cursor = int(after.min() if len(after) else self.order.max())
+            rows_after = self.order[self.order >= self.cursor]
+            self.cursor = int(rows_after.min() if len(rows_after) else self.order.max())
         return f"{numbers.grouped(self.lines)} of {numbers.grouped(self.table.size)} nodes"
 
     def choose_filter_so_far(self, text: str) -> tuple[str, str]:
@@ -402,42 +410,46 @@ class Navigator:
         Returns:
             The number of rows as text, and what is missing before the whole text can be parsed; "" if nothing is.
         """
-        fitting = problem = ""
-        for beginning in beginnings(text):
+        count_text = problem = ""
+        for prefix in valid_prefixes(text):
             try:
-                fitting = self.choose_filter(beginning)
+                count_text = self.choose_filter(prefix)
             except FilterError as error:
                 problem = problem or str(error)
                 continue
-            if self.lines or beginning is not text or (example := begun_field(text)) is None:
+            if self.lines or prefix is not text or (example := example_of_begun_field(text)) is None:
                 break
             problem = f"no node has that in its name; a field is compared, such as {example}"
-        return fitting, problem
+        return count_text, problem
 
     def before_filter(self) -> int:
         """Return the row that the filter moved the cursor from; the current row if the filter did not move it."""
-        return self._moved[0] if self._moved is not None and self._moved[1] == self.cursor else self.cursor
+        return (
+            self._moved_by_filter[0]
+            if self._moved_by_filter is not None and self._moved_by_filter[1] == self.cursor
+            else self.cursor
+        )
 
     def came_from(self, row: int) -> None:
         """Make undoing the filter return to this row, unless the cursor is moved meanwhile."""
-        self._moved = (row, self.cursor) if self.filter and row != self.cursor else None
+        self._moved_by_filter = (row, self.cursor) if self.filter and row != self.cursor else None
 
     def clear_filter(self) -> None:
         """Show all rows."""
-        self.filter, self._mask, self._moved = "", None, None
+        self.filter, self._mask, self._moved_by_filter = "", None, None
         self.arrange()
 
     def take_filter_back(self) -> str:
         """Show all rows and report it. The cursor returns to its row before the filter, if it was not moved since."""
-        moved, cleared = self._moved, f"filter {safe_text(self.filter, limit=40)!r} cleared"
+        move, cleared = self._moved_by_filter, f"filter {safe_text(self.filter, limit=40)!r} cleared"
         self.clear_filter()
-        if moved is None or moved[1] != self.cursor:
+        if move is None or move[1] != self.cursor:
             return cleared
-        self.cursor = moved[0]
+        self.cursor = move[0]
         return f"{cleared}, back at {self._name(self.cursor)}"
 
-    def _holds(self, expression: str) -> np.ndarray:
-        return filter_rows(expression, self.table, sample=self.sample, marked=self.trail.marks)
+    def _filter_mask(self, expression: str) -> np.ndarray:
+        return filter_rows(expression, self.table, sample=self.sample, marked_rows=self.trail.marks)
 
     def next_sort(self, direction: int = 1) -> str:
         """Sort by the next or previous column."""
@@ -459,8 +471,8 @@ class Navigator:
 
     def sort_title(self) -> str:
         """Return the name of the sort key."""
-        of_metric = metric_title(self.metric), ("worst", "best")
-        title, ends = of_metric if self.sort == "metric" else _SORT_TITLES[self.sort]
+        metric_title_and_ends = metric_title(self.metric), ("worst", "best")
+        title, ends = metric_title_and_ends if self.sort == "metric" else _SORT_TITLES[self.sort]
         if ends is None:
             return f"{title}, reversed" if self.reversed else title
         return f"{title}, {ends[self.reversed]} first"
@@ -511,8 +523,8 @@ class Navigator:
 
     def refresh(self) -> bool:
         """Sort again if new results affect the order. Return whether the order may have changed."""
-        static = self.sort in {"order", "name", "op"} and not self.filter
-        if static or self._sorted_version == self.table.version:
+        is_static = self.sort in {"order", "name", "op"} and not self.filter
+        if is_static or self._sorted_version == self.table.version:
             return False
         self.arrange()
         return True
@@ -521,13 +533,13 @@ class Navigator:
         """Filter and sort the rows. The cursor stays on its row."""
         if self.filter:
             with suppress(FilterError):  # a field that a single sample does not know: the last answer stays
-                self._mask = self._holds(self.filter)
+                self._mask = self._filter_mask(self.filter)
         self._put_in_order()
 
     def _put_in_order(self) -> None:
         """Sort the rows that the filter shows."""
         self._sorted_version = self.table.version
-        self.arranged += 1
+        self.arrangement_count += 1
         order = self._sorted()
         self.order = order if self._mask is None else order[self._mask[order]]
         self._place = np.full(self.table.size, -1, dtype=np.int32)
@@ -535,11 +547,11 @@ class Navigator:
 
     def _sorted(self) -> np.ndarray:
         """Return the sorted rows, with unknown values last in either direction."""
-        table, way = self.table, -1 if self.reversed else 1
+        table, direction = self.table, -1 if self.reversed else 1
         if self.sort == "name":
-            return table.by_name[::way]
+            return table.by_name[::direction]
         if self.sort == "op":
-            return table.by_op[::way]
+            return table.by_op[::direction]
         if self.sort == "metric":
             keys = -severity(self.metric, table.values(self.metric, self.sample))
         elif self.sort == "introduced":
@@ -549,38 +561,38 @@ class Navigator:
         elif self.sort == "state":
             keys = _RANK[table.states(self.sample)]
         else:
-            return np.arange(table.size)[::way]
-        return np.argsort(keys * way, kind="stable")  # NaN, the unknown, sorts last
+            return np.arange(table.size)[::direction]
+        return np.argsort(keys * direction, kind="stable")  # NaN, the unknown, sorts last
 
     def _name(self, row: int) -> str:
         return safe_text(self.table.names[row], limit=60)
 
     def _so_far(self) -> str:
-        return " so far" if self.table.pending or self.table.growing else ""
+        return " so far" if self.table.pending or self.table.is_growing else ""
 
-    def _provisional(self, text: str, more: str = "") -> str:
+    def _provisional(self, text: str, suffix: str = "") -> str:
         """Mark a text as preliminary if more results are still to come."""
         so_far = self._so_far()
-        return Provisional(f"{text}{so_far}{more}", Until.RESULTS) if so_far else f"{text}{more}"
+        return Provisional(f"{text}{so_far}{suffix}", Until.RESULTS) if so_far else f"{text}{suffix}"
 
     def _no_failing(self) -> str:
         if self.table.pending:
             progress = f"{numbers.grouped(self.table.compared)} of {numbers.grouped(self.table.comparable)}"
             return Provisional(f"no failing node so far, {progress} compared", Until.RESULTS)
         failing = self.table.failing() if self.sample is not None else np.zeros(0, np.int64)
-        first = self.table.results[int(failing[0])] if len(failing) else None
-        if first is not None and not first.samples:
+        first_result = self.table.results[int(failing[0])] if len(failing) else None
+        if first_result is not None and not first_result.samples:
             return f"{self._name(int(failing[0]))} fails, and has no results of single samples; , goes back to all"
         if len(failing):
             return f"no node is beyond its limit in sample {self.sample}; , and . choose another, 9 lists them"
-        costly = "; W goes up to what costs the output most" if self.table.costs else ""
-        return self._provisional("no node is beyond its limit", costly)
+        cost_hint = "; W goes up to what costs the output most" if self.table.costs else ""
+        return self._provisional("no node is beyond its limit", cost_hint)
 
 
 _RANK = np.array([3, 5, 4, 1, 0, 2])
 """States ordered by urgency: nonfinite, diverged, not compared, pending, within, identical."""
 
-_CLEARS = "esc clears it"
+_CLEAR_HINT = "esc clears it"
 
 
 def _scope(name: str) -> str:

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from qdebug.model import Graph
     from qdebug.tui.nodes.rows import NodeTable
 
-__all__ = ["Neighbourhood", "neighbourhood"]
+__all__ = ["Neighbourhood", "find_neighbourhood"]
 
-_MOST = 8
+_MAX_PER_LEVEL = 8
 """Maximum number of tensors per level beyond the first. Terminals cannot show more."""
 
 Step = Callable[[str], Sequence[Edge]]
@@ -40,62 +40,77 @@ class Neighbourhood:
     links: Sequence[tuple[str, str]]
 
 
-def neighbourhood(graph: Graph, table: NodeTable, row: int, *, theirs: bool = False, depth: int = 3) -> Neighbourhood:
+def find_neighbourhood(
+    graph: Graph, table: NodeTable, row: int, *, is_reference: bool = False, depth: int = 3
+) -> Neighbourhood:
     """Find the producers and readers of a row.
 
     Args:
         graph: The backend's graph, or the reference's.
         table: The rows.
         row: The row.
-        theirs: Whether the graph and the row's tensor are the reference's.
+        is_reference: Whether the graph and the row's tensor are the reference's.
         depth: Number of levels in each direction.
     """
-    tensor = tensor_of(table, row, theirs=theirs)
-    centre = edge_of(graph, table, tensor, theirs=theirs)
+    tensor = tensor_of(table, row, is_reference=is_reference)
+    centre = edge_of(graph, table, tensor, is_reference=is_reference)
 
-    def above(name: str) -> Sequence[Edge]:
-        return inputs_of(graph, table, name, theirs=theirs)
+    def producers_of(name: str) -> Sequence[Edge]:
+        return inputs_of(graph, table, name, is_reference=is_reference)
 
-    def below(name: str) -> Sequence[Edge]:
-        return outputs_of(graph, table, name, theirs=theirs)
+    def readers_of(name: str) -> Sequence[Edge]:
+        return outputs_of(graph, table, name, is_reference=is_reference)
 
-    outputs = below(tensor)
-    before, after = _reached(tensor, above, depth), _reached(tensor, below, depth, first=outputs)
-    after = {name: edge for name, edge in after.items() if name not in before}
-    reads = {name: [edge.tensor for edge in above(name)] for name in (*before, tensor, *after)}
-    level = {tensor: 0}
-    for name in sorted(before, key=lambda name: -_place(graph, name)):
-        near = [at for reader, at in level.items() if name in reads[reader]]
-        level[name] = -1 if before[name].constant else min(near, default=0) - 1
-    for name in sorted(after, key=lambda name: _place(graph, name)):
-        near = [level[source] for source in reads[name] if level.get(source, -1) >= 0]
-        level[name] = max(near, default=0) + 1
-    edges = {name: edge for name, edge in {**before, tensor: centre, **after}.items() if abs(level[name]) <= depth}
+    outputs = readers_of(tensor)
+    edges_before, edges_after = (
+        _edges_within(tensor, producers_of, depth),
+        _edges_within(tensor, readers_of, depth, first_edges=outputs),
+    )
+    edges_after = {name: edge for name, edge in edges_after.items() if name not in edges_before}
+    inputs_by_name = {
+        name: [edge.tensor for edge in producers_of(name)] for name in (*edges_before, tensor, *edges_after)
+    }
+    level_of = {tensor: 0}
+    for name in sorted(edges_before, key=lambda name: -_place(graph, name)):
+        adjacent_levels = [at for reader, at in level_of.items() if name in inputs_by_name[reader]]
+        level_of[name] = -1 if edges_before[name].constant else min(adjacent_levels, default=0) - 1
+    for name in sorted(edges_after, key=lambda name: _place(graph, name)):
+        adjacent_levels = [level_of[source] for source in inputs_by_name[name] if level_of.get(source, -1) >= 0]
+        level_of[name] = max(adjacent_levels, default=0) + 1
+    edges = {
+        name: edge
+        for name, edge in {**edges_before, tensor: centre, **edges_after}.items()
+        if abs(level_of[name]) <= depth
+    }
     levels: dict[int, list[Edge]] = {}
     for name, edge in edges.items():
-        levels.setdefault(level[name], []).append(edge)
+        levels.setdefault(level_of[name], []).append(edge)
     links = [
         (source, name)
         for name in edges
-        for source in reads[name]
-        if source in edges and level[source] < level[name] and (name == tensor or not edges[source].constant)
+        for source in inputs_by_name[name]
+        if source in edges and level_of[source] < level_of[name] and (name == tensor or not edges[source].constant)
     ]
     return Neighbourhood(
-        centre=centre, inputs=above(tensor), outputs=outputs, levels=dict(sorted(levels.items())), links=links
+        centre=centre, inputs=producers_of(tensor), outputs=outputs, levels=dict(sorted(levels.items())), links=links
     )
 
 
-def _reached(start: str, step: Step, depth: int, *, first: Sequence[Edge] | None = None) -> dict[str, Edge]:
+def _edges_within(start: str, step: Step, depth: int, *, first_edges: Sequence[Edge] | None = None) -> dict[str, Edge]:
     """Return the rows within a number of steps. The first step may be given, and only it may include constants."""
     edges: dict[str, Edge] = {}
     frontier = [start]
     for distance in range(depth):
-        reached = first if first is not None and not distance else [edge for name in frontier for edge in step(name)]
-        fresh = [edge for edge in reached if not distance or not edge.constant]
-        fresh = [edge for edge in fresh if edge.tensor != start and edge.tensor not in edges]
-        nearest = {edge.tensor: edge for edge in (fresh if not distance else fresh[:_MOST])}
+        edges_reached = (
+            first_edges
+            if first_edges is not None and not distance
+            else [edge for name in frontier for edge in step(name)]
+        )
+        new_edges = [edge for edge in edges_reached if not distance or not edge.constant]
+        new_edges = [edge for edge in new_edges if edge.tensor != start and edge.tensor not in edges]
+        nearest = {edge.tensor: edge for edge in (new_edges if not distance else new_edges[:_MAX_PER_LEVEL])}
         edges |= nearest
-        frontier = [name for name, edge in nearest.items() if not edge.constant][:_MOST]
+        frontier = [name for name, edge in nearest.items() if not edge.constant][:_MAX_PER_LEVEL]
     return edges
 
 

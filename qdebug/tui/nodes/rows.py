@@ -56,15 +56,15 @@ class State(IntEnum):
     @property
     def word(self) -> str:
         """The state as a word."""
-        return _WORDS[self]
+        return _STATE_WORDS[self]
 
     @property
-    def failing(self) -> bool:
+    def is_failing(self) -> bool:
         """Whether the row exceeds its limit."""
         return self is State.DIVERGED or self is State.NONFINITE
 
 
-_WORDS = {
+_STATE_WORDS = {
     State.PENDING: "pending",
     State.IDENTICAL: "identical",
     State.WITHIN: "within",
@@ -125,7 +125,7 @@ class PlannedRow:
         return "" if self.missing is None else "backend" if self.tensor else "reference"
 
     @property
-    def ordered(self) -> bool:
+    def has_place(self) -> bool:
         """Whether it has a place in the backend's order."""
         return bool(self.tensor) and not self.constant
 
@@ -144,14 +144,14 @@ def shared_prefix(rows: Sequence[PlannedRow], names: Sequence[str]) -> str:
         rows: The rows.
         names: Their names.
     """
-    computed = [name for row, name in zip(rows, names, strict=True) if row.op != "Input"]
-    ends = [min(computed), max(computed)] if len(computed) > 1 else ["", ""]
-    shared = commonprefix(ends)  # noqa: RUF071  of letters, not of folders
-    prefix = shared[: max(shared.rfind("/"), shared.rfind(".")) + 1]
-    if not prefix or prefix in computed:
+    computed_names = [name for row, name in zip(rows, names, strict=True) if row.op != "Input"]
+    extreme_names = [min(computed_names), max(computed_names)] if len(computed_names) > 1 else ["", ""]
+    common_text = commonprefix(extreme_names)  # noqa: RUF071  of letters, not of folders
+    prefix = common_text[: max(common_text.rfind("/"), common_text.rfind(".")) + 1]
+    if not prefix or prefix in computed_names:
         return ""
-    shown = {name.removeprefix(prefix) for name in names}
-    return prefix if len(shown) == len({*names}) else ""
+    short_names = {name.removeprefix(prefix) for name in names}
+    return prefix if len(short_names) == len({*names}) else ""
 
 
 def display_names(rows: Sequence[PlannedRow]) -> list[str]:
@@ -159,24 +159,24 @@ def display_names(rows: Sequence[PlannedRow]) -> list[str]:
     counts = Counter(row.node for row in rows if row.tensor)
     names = [_display_name(row.node, row.tensor or row.reference_tensor, counts[row.node] > 1) for row in rows]
     unmatched = [at for at, row in enumerate(rows) if not row.tensor and row.node and counts[row.node]]
-    of_reference = Counter(rows[at].node for at in unmatched)
+    reference_counts = Counter(rows[at].node for at in unmatched)
     for at in unmatched:  # the backend made one node of it and others
-        several = of_reference[rows[at].node] > 1
-        names[at] = f"{_display_name(rows[at].node, rows[at].reference_tensor, several)}{_OF_REFERENCE}"
+        is_ambiguous = reference_counts[rows[at].node] > 1
+        names[at] = f"{_display_name(rows[at].node, rows[at].reference_tensor, is_ambiguous)}{_REFERENCE_SUFFIX}"
     return names
 
 
-def _display_name(node: str, tensor: str, several: bool) -> str:  # noqa: FBT001
+def _display_name(node: str, tensor: str, is_ambiguous: bool) -> str:  # noqa: FBT001
     if not node or node == tensor:
         return tensor
-    return f"{node}{_OF_SEVERAL}{tensor}" if several else node
+    return f"{node}{_TENSOR_SEPARATOR}{tensor}" if is_ambiguous else node
 
 
-_DIGITS = 10
+_MAX_DIGITS = 10
 """A number of digits that exceeds any row number."""
-_OF_REFERENCE = " (ref)"
+_REFERENCE_SUFFIX = " (ref)"
 """Suffix for a node that only the reference has, if a backend node has the same name."""
-_OF_SEVERAL = " > "
+_TENSOR_SEPARATOR = " > "
 """Separates the name of a node with several tensors from the name of one of them."""
 
 
@@ -222,7 +222,7 @@ def sign(table: NodeTable, row: int, state: int) -> str:
     result = table.results[row]
     if state == State.WITHIN and result is not None and cost_of(result) is not None:
         return "+"
-    return "*" if State(state).failing else "." if state == State.PENDING else " "
+    return "*" if State(state).is_failing else "." if state == State.PENDING else " "
 
 
 def shown_sample(result: NodeResult | None, sample: int | None) -> int:
@@ -262,16 +262,21 @@ class NodeTable:
     Args:
         rows: The rows, in order.
         names: Names of the rows, if only these are known so far; the other fields are then not used.
-        growing: Whether a recorder is still adding rows.
+        is_growing: Whether a recorder is still adding rows.
         first: Number of its first row among all rows that can be requested; not 0 for constants, which are not in the
             list.
     """
 
     def __init__(
-        self, rows: Sequence[PlannedRow], *, names: Sequence[str] | None = None, growing: bool = False, first: int = 0
+        self,
+        rows: Sequence[PlannedRow],
+        *,
+        names: Sequence[str] | None = None,
+        is_growing: bool = False,
+        first: int = 0,
     ) -> None:
         self.rows, self.first = rows, first
-        self.growing = growing
+        self.is_growing = is_growing
         self.size = size = len(rows)
         self.names: Sequence[str] = display_names(rows) if names is None else names
         self._prefix = "" if names is not None else shared_prefix(rows, self.names)
@@ -288,13 +293,13 @@ class NodeTable:
         self.diagnosis: Mapping[int, Diagnosis] = {}
         """For each row, the SQNR in dB of the outputs with only that row's error, the lowest first; see `conclude`."""
         self.pending = size
-        self.announced = False  # whether an event for unread results is on its way to the screen
+        self.is_announced = False  # whether an event for unread results is on its way to the screen
         self._lock = RLock()
         self._numbers: dict[str, np.ndarray] = {}
         self._of_sample: tuple[int, dict[str, np.ndarray]] = (-1, {})
         self._firsts: dict[int | None, int | None] = {}
         """The first row that exceeds its limit, for all samples or a single one; updated as results arrive."""
-        self._lower: list[str] | None = None
+        self._searchable_texts: list[str] | None = None
         self._missing = np.zeros(size, dtype=bool)
         self.ordered = size  # constants and what only the reference has come last, without order
         if names is None:
@@ -302,7 +307,7 @@ class NodeTable:
             self._missing = np.fromiter((reason is not None for reason in reasons), bool, size)
             self.state[self._missing] = State.INCOMPARABLE
             self.pending -= int(self._missing.sum())
-            self.ordered = sum(column(rows, "ordered"))
+            self.ordered = sum(column(rows, "has_place"))
         self.comparable = self.pending
         self._number = np.where(self._missing, np.int32(-1), np.cumsum(~self._missing, dtype=np.int32) - np.int32(1))
 
@@ -320,20 +325,20 @@ class NodeTable:
         """Return the name of a row in a list, without the prefix that all node names share."""
         return self.names[row].removeprefix(self._prefix)
 
-    def title(self, row: int, *, short: bool = False) -> str:
+    def title(self, row: int, *, is_short: bool = False) -> str:
         """Return the number and name of a row, such as "#4 conv2". Rows without a counterpart have no number.
 
         Args:
             row: The row.
-            short: Whether to use the short name.
+            is_short: Whether to use the short name.
         """
         number = None if self.first else self.count_of(row)
-        name = self.short_name(row) if short else self.names[row]
+        name = self.short_name(row) if is_short else self.names[row]
         return name if number is None else f"#{number} {name}"
 
     def prepare(self) -> None:
         """Build the indexes for searching and sorting in advance. Called on a worker thread."""
-        _ = self._row_of, self._row_of_left, self._row_of_reference, self.by_name, self.by_op
+        _ = self._row_of, self._row_of_unmatched_reference, self._row_of_reference, self.by_name, self.by_op
         for name in ("introduced", "clipped"):
             self.values(name)
 
@@ -346,7 +351,7 @@ class NodeTable:
         return {row.reference_tensor: at for at, row in enumerate(self.rows) if row.missing is None}
 
     @cached_property
-    def _row_of_left(self) -> Mapping[str, int]:
+    def _row_of_unmatched_reference(self) -> Mapping[str, int]:
         unmatched = ((at, row) for at, row in enumerate(self.rows) if row.missing is not None)
         return {row.reference_tensor: at for at, row in unmatched if row.reference_tensor}
 
@@ -376,8 +381,8 @@ class NodeTable:
                     numbers[row] = number_of(result, name)
                 sample, columns = self._of_sample
                 if columns:
-                    _put_sample(columns, row, result.samples, sample, whole=state)
-                self.acknowledged[row] = _excused(result)
+                    _put_sample(columns, row, result.samples, sample, overall_state=state)
+                self.acknowledged[row] = _is_acknowledged(result)
                 self.state[row] = state
                 if self._firsts:
                     self._follow_first(row, state)
@@ -404,10 +409,10 @@ class NodeTable:
         """Return the row in which a reference tensor is compared; None if it is not compared."""
         return self._row_of_reference.get(tensor)
 
-    def row_of_theirs(self, tensor: str) -> int | None:
+    def row_of_any_reference(self, tensor: str) -> int | None:
         """Return the row of a reference tensor, compared or not; None if it is not in the list."""
         row = self.row_of_reference(tensor)
-        return self._row_of_left.get(tensor) if row is None else row
+        return self._row_of_unmatched_reference.get(tensor) if row is None else row
 
     @property
     def compared(self) -> int:
@@ -434,8 +439,8 @@ class NodeTable:
     def failing(self, sample: int | None = None) -> np.ndarray:
         """Return the rows that exceed their limit and are not acknowledged, in topological order."""
         states = self.states(sample)
-        failing = (states == State.DIVERGED) | (states == State.NONFINITE)
-        rows: np.ndarray = np.flatnonzero(failing & ~self.acknowledged)
+        is_failing = (states == State.DIVERGED) | (states == State.NONFINITE)
+        rows: np.ndarray = np.flatnonzero(is_failing & ~self.acknowledged)
         return rows
 
     def first_divergence(self, sample: int | None = None) -> int | None:
@@ -450,14 +455,14 @@ class NodeTable:
                 first = self._firsts[sample] = int(rows[0]) if len(rows) else None
             return first
 
-    def _follow_first(self, row: int, whole: State) -> None:
+    def _follow_first(self, row: int, overall_state: State) -> None:
         """Update the known first rows after a new result, since searching all rows for each redraw would be slow."""
         for sample, first in tuple(self._firsts.items()):
             if sample is not None and sample != self._of_sample[0]:
                 del self._firsts[sample]
                 continue
-            state = whole if sample is None else State(int(self.states(sample)[row]))
-            if not state.failing or self.acknowledged[row]:
+            state = overall_state if sample is None else State(int(self.states(sample)[row]))
+            if not state.is_failing or self.acknowledged[row]:
                 if row == first:
                     del self._firsts[sample]
             elif first is None or row < first:
@@ -467,7 +472,9 @@ class NodeTable:
         """Return the row of the tensor that another table's row shows; None if it is not in this table."""
         if planned.tensor:
             return self.row_of(planned.tensor)
-        return self._row_of_left.get(planned.reference_tensor, self._row_of_reference.get(planned.reference_tensor))
+        return self._row_of_unmatched_reference.get(
+            planned.reference_tensor, self._row_of_reference.get(planned.reference_tensor)
+        )
 
     def find(self, name: str) -> int | None:
         """Return the row of a node or tensor, preferring the exact name of a node."""
@@ -477,15 +484,15 @@ class NodeTable:
                 return names.index(name)
         return None
 
-    def called(self, name: str) -> list[int]:
+    def rows_named(self, name: str) -> list[int]:
         """Return the rows whose node or tensor has exactly this name. Fast enough to call for each typed letter."""
-        if len(numbered := self._numbered(name)):
-            return [int(row) for row in numbered]
+        if len(row_by_number := self._row_by_number(name)):
+            return [int(row) for row in row_by_number]
         row, rows = self._row_of.get(name), set[int]()
-        for beginning, whole in ((name, True), (f"{name}{_OF_SEVERAL}", False)):
+        for beginning, is_exact in ((name, True), (f"{name}{_TENSOR_SEPARATOR}", False)):
             for at in range(bisect_left(self.by_name, beginning, key=self.names.__getitem__), self.size):
-                shown = self.names[self.by_name[at]]
-                if not (shown == beginning if whole else shown.startswith(beginning)):
+                row_name = self.names[self.by_name[at]]
+                if not (row_name == beginning if is_exact else row_name.startswith(beginning)):
                     break
                 rows.add(int(self.by_name[at]))
         return sorted(rows if row is None else rows | {row})
@@ -500,8 +507,8 @@ class NodeTable:
         Raises:
             ValueError: The regular expression cannot be read.
         """
-        if len(numbered := self._numbered(pattern)):
-            return np.union1d(numbered, np.flatnonzero(self.containing(pattern)))
+        if len(row_by_number := self._row_by_number(pattern)):
+            return np.union1d(row_by_number, np.flatnonzero(self.rows_containing(pattern)))
         if pattern.startswith("~"):
             try:
                 regex = re.compile(pattern[1:], re.IGNORECASE)
@@ -509,50 +516,50 @@ class NodeTable:
                 raise ValueError(f"not a valid regular expression yet: {error.msg}") from error
             hits = [row for row, name in enumerate(self._searchable()) if regex.search(name)]
         elif pattern.startswith("'"):
-            whole = pattern[1:].removesuffix("'")
+            exact_name = pattern[1:].removesuffix("'")
             texts = (column(self.rows, name) for name in ("node", "tensor", "reference_tensor"))
-            hits = [number for number, names in enumerate(zip(*texts, strict=True)) if whole in names]
+            hits = [number for number, names in enumerate(zip(*texts, strict=True)) if exact_name in names]
         else:
-            return np.flatnonzero(self.containing(pattern))
+            return np.flatnonzero(self.rows_containing(pattern))
         return np.array(hits, dtype=np.int64)
 
-    def _numbered(self, pattern: str) -> np.ndarray:
+    def _row_by_number(self, pattern: str) -> np.ndarray:
         """Return the row that "#" and a number refer to; empty for other patterns, or if the number does not exist."""
         digits = pattern[1:] if pattern.startswith("#") else ""
-        number = int(digits) if digits.isdecimal() and len(digits) < _DIGITS else -2
+        number = int(digits) if digits.isdecimal() and len(digits) < _MAX_DIGITS else -2
         return np.flatnonzero(self._number == number)
 
-    def containing(self, text: str) -> np.ndarray:
+    def rows_containing(self, text: str) -> np.ndarray:
         """Return for each row whether its node, tensor or operator contains a text, case-insensitively."""
         lowered = text.lower()
         return np.fromiter((lowered in name for name in self._searchable()), dtype=bool, count=self.size)
 
-    def matching(self, field: str, fits: Callable[[str], object], sample: int | None = None) -> np.ndarray:
+    def rows_matching(self, field: str, matches: Callable[[str], object], sample: int | None = None) -> np.ndarray:
         """Return for each row whether one of its texts matches.
 
         Args:
             field: name, tensor, ref, op, dtype, match, placement, explained or state.
-            fits: Returns a true value for a text that matches.
+            matches: Returns a true value for a text that matches.
             sample: The sample whose state is used; None for all.
         """
         if field == "state":
-            of_state = np.array([bool(fits(state.word)) for state in State])
-            return np.asarray(of_state[self.states(sample)])
+            match_of_state = np.array([bool(matches(state.word)) for state in State])
+            return np.asarray(match_of_state[self.states(sample)])
         if field == "explained":
             explanations = (None if result is None else result.explained or "" for result in self.results)
-            return np.array([text is not None and bool(fits(text)) for text in explanations], dtype=bool)
+            return np.array([text is not None and bool(matches(text)) for text in explanations], dtype=bool)
         if field in {"name", "tensor", "ref"}:  # hardly any two are the same
             attribute = _FIELDS[field]
-            return np.array([bool(fits(text)) for text in column(self.rows, attribute)], dtype=bool)
+            return np.array([bool(matches(text)) for text in column(self.rows, attribute)], dtype=bool)
         texts = [text or "" for text in column(self.rows, _FIELDS[field])]
-        fitting = {text: bool(fits(str(text))) for text in set(texts)}
-        return np.fromiter(map(fitting.__getitem__, texts), bool, self.size)
+        match_of_text = {text: bool(matches(str(text))) for text in set(texts)}
+        return np.fromiter(map(match_of_text.__getitem__, texts), bool, self.size)
 
     def _searchable(self) -> list[str]:
-        if self._lower is None:
+        if self._searchable_texts is None:
             texts = (column(self.rows, name) for name in ("node", "tensor", "op"))
-            self._lower = ["\n".join(line).lower() for line in zip(*texts, strict=True)]
-        return self._lower
+            self._searchable_texts = ["\n".join(line).lower() for line in zip(*texts, strict=True)]
+        return self._searchable_texts
 
     def _sample(self, sample: int) -> dict[str, np.ndarray]:
         if sample != self._of_sample[0]:
@@ -563,7 +570,7 @@ class NodeTable:
                 )
                 for row, result in enumerate(self.results):
                     if result is not None:
-                        _put_sample(columns, row, result.samples, sample, whole=State(int(self.state[row])))
+                        _put_sample(columns, row, result.samples, sample, overall_state=State(int(self.state[row])))
                 self._of_sample = sample, columns
         return self._of_sample[1]
 
@@ -580,21 +587,21 @@ _FIELDS = {
 
 
 def _put_sample(
-    columns: dict[str, np.ndarray], row: int, samples: Sequence[SampleResult], sample: int, *, whole: State
+    columns: dict[str, np.ndarray], row: int, samples: Sequence[SampleResult], sample: int, *, overall_state: State
 ) -> None:
     """Fill in one sample of a row. A row that fails only over all samples together fails in each."""
-    measured = samples[sample] if sample < len(samples) and samples[sample].sample == sample else None
-    if measured is None:
-        measured = next((entry for entry in samples if entry.sample == sample), None)
-    if measured is None:
+    sample_result = samples[sample] if sample < len(samples) and samples[sample].sample == sample else None
+    if sample_result is None:
+        sample_result = next((entry for entry in samples if entry.sample == sample), None)
+    if sample_result is None:
         columns["state"][row] = State.INCOMPARABLE
         return
-    blamed = whole.failing and not any(STATE_OF[judged.status].failing for judged in samples)
-    columns["state"][row] = whole if blamed else STATE_OF[measured.status]
+    is_overall_failure = overall_state.is_failing and not any(STATE_OF[entry.status].is_failing for entry in samples)
+    columns["state"][row] = overall_state if is_overall_failure else STATE_OF[sample_result.status]
     for name in SAMPLE_METRICS:
-        value = getattr(measured, name)
+        value = getattr(sample_result, name)
         columns[name][row] = np.nan if value is None else value
 
 
-def _excused(result: NodeResult) -> bool:
+def _is_acknowledged(result: NodeResult) -> bool:
     return result.acknowledged is not None and not result.acknowledged.expired

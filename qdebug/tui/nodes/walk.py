@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 __all__ = [
     "Edge",
     "Walk",
-    "carried",
     "edge_of",
     "inputs_of",
     "outputs_of",
     "own_share",
+    "relative_error",
     "tensor_of",
     "walk_to_origin",
     "worst_input",
 ]
 
-_LONGEST = 1_000_000
+_MAX_PATH = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,27 +66,27 @@ class Walk:
 
     Args:
         rows: The rows on the path, origin last.
-        ended: Why it ends there, as a clause.
-        failing: Whether it ends at a node that exceeds its limit.
+        end_reason: Why it ends there, as a clause.
+        is_failing: Whether it ends at a node that exceeds its limit.
     """
 
     rows: tuple[int, ...]
-    ended: str
-    failing: bool = True
+    end_reason: str
+    is_failing: bool = True
 
 
-def inputs_of(graph: Graph, table: NodeTable, tensor: str, *, theirs: bool = False) -> list[Edge]:
+def inputs_of(graph: Graph, table: NodeTable, tensor: str, *, is_reference: bool = False) -> list[Edge]:
     """Return the inputs of a tensor: by descending error, then constants by descending size.
 
     Args:
         graph: The backend's graph, or the reference's.
         table: The rows.
         tensor: The tensor.
-        theirs: Whether the graph is the reference's.
+        is_reference: Whether the graph is the reference's.
     """
     producer = graph.producer(tensor)
     names = [] if producer is None else [name for name in dict.fromkeys(producer.inputs) if name]
-    edges = [edge_of(graph, table, name, theirs=theirs) for name in names]
+    edges = [edge_of(graph, table, name, is_reference=is_reference) for name in names]
     return sorted(
         edges, key=lambda edge: (edge.constant, -math.inf if edge.error is None else -edge.error, _size(edge))
     )
@@ -98,33 +98,35 @@ def _size(edge: Edge) -> int:
     return -math.prod(extent or 1 for extent in shape) if edge.constant and shape is not None else 0
 
 
-def outputs_of(graph: Graph, table: NodeTable, tensor: str, *, theirs: bool = False) -> list[Edge]:
+def outputs_of(graph: Graph, table: NodeTable, tensor: str, *, is_reference: bool = False) -> list[Edge]:
     """Return the readers of a tensor in topological order, with one edge per output of a reader.
 
     Args:
         graph: The backend's graph, or the reference's.
         table: The rows.
         tensor: The tensor.
-        theirs: Whether the graph is the reference's.
+        is_reference: Whether the graph is the reference's.
     """
     readers = graph.consumers(tensor)
-    return [edge_of(graph, table, name, theirs=theirs) for node in readers for name in node.outputs if name]
+    return [edge_of(graph, table, name, is_reference=is_reference) for node in readers for name in node.outputs if name]
 
 
-def tensor_of(table: NodeTable, row: int, *, theirs: bool = False) -> str:
+def tensor_of(table: NodeTable, row: int, *, is_reference: bool = False) -> str:
     """Return the backend's or the reference's tensor of a row."""
-    planned = table.rows[row]
-    return planned.reference_tensor if theirs else planned.tensor
+    plan_row = table.rows[row]
+    return plan_row.reference_tensor if is_reference else plan_row.tensor
 
 
 def worst_input(graph: Graph, table: NodeTable, row: int) -> Edge | None:
     """Return the compared input with the largest error relative to its signal; None if no input has an error."""
-    carrying = [edge for edge in inputs_of(graph, table, tensor_of(table, row)) if edge.row is not None and edge.error]
-    return carrying[0] if carrying and not carrying[0].constant else None
+    edges_with_error = [
+        edge for edge in inputs_of(graph, table, tensor_of(table, row)) if edge.row is not None and edge.error
+    ]
+    return edges_with_error[0] if edges_with_error and not edges_with_error[0].constant else None
 
 
 def walk_to_origin(
-    graph: Graph, table: NodeTable, row: int, way: Sequence[str] = (), costs: Sequence[int] = ()
+    graph: Graph, table: NodeTable, row: int, verdict_path: Sequence[str] = (), costs: Sequence[int] = ()
 ) -> Walk:
     """Find the path from a row to the origin of its error, as the verdict does from the worst output.
 
@@ -138,112 +140,123 @@ def walk_to_origin(
         graph: The backend's graph.
         table: The rows.
         row: The first row.
-        way: The tensors on the verdict's path from the worst output to the origin; empty while unknown.
+        verdict_path: The tensors on the verdict's path from the worst output to the origin; empty while unknown.
         costs: Rows of the nodes that cost an output most, the most expensive first; empty if unknown.
     """
-    of = ResultTable([result for result in table.results if result is not None])
-    start = of.rows.get(table.rows[row].tensor)
+    result_table = ResultTable([result for result in table.results if result is not None])
+    start = result_table.rows.get(table.rows[row].tensor)
     if start is not None:
-        for candidates in _candidates(of, start, way):
-            path = way_upwards(of, graph, _as_before(way), start, candidates)
-            rows = [table.row_of(of[at].tensor) for at in path]
+        for candidates in _candidates(result_table, start, verdict_path):
+            path = way_upwards(result_table, graph, _errors_along_path(verdict_path), start, candidates)
+            rows = [table.row_of(result_table[at].tensor) for at in path]
             if rows:
-                ended = "the verdict names it" if way and of[path[-1]].tensor == way[-1] else _why(of[path[-1]])
-                walk = Walk(rows=tuple(at for at in rows if at is not None), ended=ended)
-                return _from_a_copy(graph, table, walk)
-        above = upstream(graph, [table.rows[row].tensor])
-        costly = next((at for at in costs if table.rows[at].tensor in above), None)
-        if costly is not None:
-            last = np.zeros(len(of), bool)
-            last[of.rows[table.rows[costly].tensor]] = True
-            path = way_upwards(of, graph, None, start, last)
-            passed = tuple(at for at in (table.row_of(of[name].tensor) for name in path) if at is not None)
-            among = "" if costly == costs[0] else "of the nodes above the start, "
-            ended = f"no node is beyond its limit; {among}this one's error costs the output most"
-            return Walk(rows=passed or (row, costly), ended=ended, failing=False)
-    return _along_the_worst(graph, table, row)
+                end_reason = (
+                    "the verdict names it"
+                    if verdict_path and result_table[path[-1]].tensor == verdict_path[-1]
+                    else _origin_reason(result_table[path[-1]])
+                )
+                walk = Walk(rows=tuple(at for at in rows if at is not None), end_reason=end_reason)
+                return _end_at_model_node(graph, table, walk)
+        tensors_above = upstream(graph, [table.rows[row].tensor])
+        costly_row = next((at for at in costs if table.rows[at].tensor in tensors_above), None)
+        if costly_row is not None:
+            is_end = np.zeros(len(result_table), bool)
+            is_end[result_table.rows[table.rows[costly_row].tensor]] = True
+            path = way_upwards(result_table, graph, None, start, is_end)
+            rows_passed = tuple(
+                at for at in (table.row_of(result_table[name].tensor) for name in path) if at is not None
+            )
+            scope_text = "" if costly_row == costs[0] else "of the nodes above the start, "
+            end_reason = f"no node is beyond its limit; {scope_text}this one's error costs the output most"
+            return Walk(rows=rows_passed or (row, costly_row), end_reason=end_reason, is_failing=False)
+    return _follow_worst_inputs(graph, table, row)
 
 
-def _candidates(of: ResultTable, start: int, way: Sequence[str]) -> Iterator[np.ndarray]:
+def _candidates(result_table: ResultTable, start: int, verdict_path: Sequence[str]) -> Iterator[np.ndarray]:
     """Yield where a path may end: at the verdict's end, if it names all failing nodes; else at any origin."""
-    candidates: np.ndarray = of.beyond & (of.introducing | of.declared)
-    last = of.rows.get(way[-1]) if way else None
-    if last is not None:
-        only = np.zeros(len(of), bool)
-        only[last] = True
-        if len(way) == 1 or of[start].status is Status.NONFINITE:
-            yield only
-        candidates[of.rows_of(way)] = False
-        candidates[last] = True
+    candidates: np.ndarray = result_table.beyond & (result_table.introducing | result_table.declared)
+    last_row = result_table.rows.get(verdict_path[-1]) if verdict_path else None
+    if last_row is not None:
+        is_end = np.zeros(len(result_table), bool)
+        is_end[last_row] = True
+        if len(verdict_path) == 1 or result_table[start].status is Status.NONFINITE:
+            yield is_end
+        candidates[result_table.rows_of(verdict_path)] = False
+        candidates[last_row] = True
     yield candidates
 
 
-def _as_before(way: Sequence[str]) -> ErrorsByInput:
+def _errors_along_path(verdict_path: Sequence[str]) -> ErrorsByInput:
     """Return a function that blames the inputs on the verdict's path, and no other tensors."""
-    after = dict(pairwise(way))
+    next_tensor = dict(pairwise(verdict_path))
 
     def errors(tensor: str, names: Sequence[str], _sample: int) -> dict[str, float] | None:
-        chosen = after.get(tensor)
-        return {name: float(name == chosen) for name in names} if chosen in names else None
+        blamed_input = next_tensor.get(tensor)
+        return {name: float(name == blamed_input) for name in names} if blamed_input in names else None
 
     return errors
 
 
-def _along_the_worst(graph: Graph, table: NodeTable, row: int) -> Walk:
+def _follow_worst_inputs(graph: Graph, table: NodeTable, row: int) -> Walk:
     """Follow the worst inputs of a row. End at the node on the path that introduces the most error."""
     path, visited = [row], {row}
-    while len(path) < _LONGEST:
+    while len(path) < _MAX_PATH:
         edge = worst_input(graph, table, path[-1])
         if edge is None or edge.row is None or edge.row in visited:
             break
         path.append(edge.row)
         visited.add(edge.row)
-    passed = [(at, result) for at, result in ((at, table.results[at]) for at in path) if result]
-    failing = [(at, result) for at, result in passed if _beyond(result)]
-    if not any(_relative(result.introduced) for _, result in failing or passed):
-        ended = "no node on the way is failing, or known to introduce any error"
-        return Walk(rows=tuple(path), ended=ended, failing=False)
-    most = max(failing or passed, key=lambda pair: _relative(pair[1].introduced))[0]
-    ended = "of the failing nodes on the way it introduces most"
-    if not failing:
-        ended = "no node on the way is beyond its limit, this one introduces most"
-    return Walk(rows=tuple(path[: path.index(most) + 1]), ended=ended, failing=bool(failing))
+    results_passed = [(at, result) for at, result in ((at, table.results[at]) for at in path) if result]
+    failing_results = [(at, result) for at, result in results_passed if _is_beyond(result)]
+    if not any(_finite_relative_error(result.introduced) for _, result in failing_results or results_passed):
+        end_reason = "no node on the way is failing, or known to introduce any error"
+        return Walk(rows=tuple(path), end_reason=end_reason, is_failing=False)
+    origin_row = max(failing_results or results_passed, key=lambda pair: _finite_relative_error(pair[1].introduced))[0]
+    end_reason = "of the failing nodes on the way it introduces most"
+    if not failing_results:
+        end_reason = "no node on the way is beyond its limit, this one introduces most"
+    return Walk(rows=tuple(path[: path.index(origin_row) + 1]), end_reason=end_reason, is_failing=bool(failing_results))
 
 
-def _from_a_copy(graph: Graph, table: NodeTable, walk: Walk) -> Walk:
+def _end_at_model_node(graph: Graph, table: NodeTable, walk: Walk) -> Walk:
     """If the path ends at a copy of a node, end it at the node that is in the model, as the verdict does."""
     original = original_of(graph, graph.producer(table.rows[walk.rows[-1]].tensor))
     row = None if original is None else table.row_of(original)
     result = None if row is None else table.results[row]
-    if row is None or result is None or not _beyond(result):
+    if row is None or result is None or not _is_beyond(result):
         return walk
     return replace(walk, rows=(*walk.rows[:-1], row))
 
 
 def own_share(result: NodeResult) -> float | None:
     """Return the share of a node's error that it adds itself, based on the squares of both parts; None if unknown."""
-    own = None if result.introduced is None else result.introduced.rmse
-    passed = None if result.propagated is None else result.propagated.rmse
-    if own is None or passed is None or not math.isfinite(own + passed) or not own + passed:
+    own_error = None if result.introduced is None else result.introduced.rmse
+    propagated_error = None if result.propagated is None else result.propagated.rmse
+    if (
+        own_error is None
+        or propagated_error is None
+        or not math.isfinite(own_error + propagated_error)
+        or not own_error + propagated_error
+    ):
         return None
-    return own * own / (own * own + passed * passed)
+    return own_error * own_error / (own_error * own_error + propagated_error * propagated_error)
 
 
-def carried(result: NodeResult) -> float:
+def relative_error(result: NodeResult) -> float:
     """Return the error of a tensor relative to its signal, with the maximum for a tensor of a different shape."""
-    return math.inf if result.status is Status.INCOMPARABLE else _relative(result.metrics)
+    return math.inf if result.status is Status.INCOMPARABLE else _finite_relative_error(result.metrics)
 
 
-def edge_of(graph: Graph, table: NodeTable, tensor: str, *, theirs: bool = False) -> Edge:
+def edge_of(graph: Graph, table: NodeTable, tensor: str, *, is_reference: bool = False) -> Edge:
     """Return a tensor's facts as the end of an edge.
 
     Args:
         graph: The backend's graph, or the reference's.
         table: The rows.
         tensor: The tensor.
-        theirs: Whether the graph is the reference's.
+        is_reference: Whether the graph is the reference's.
     """
-    row = table.row_of_theirs(tensor) if theirs else table.row_of(tensor)
+    row = table.row_of_any_reference(tensor) if is_reference else table.row_of(tensor)
     result = None if row is None else table.results[row]
     producer = graph.producer(tensor)
     return Edge(
@@ -253,15 +266,15 @@ def edge_of(graph: Graph, table: NodeTable, tensor: str, *, theirs: bool = False
         row=row,
         info=graph.tensors.get(tensor),
         constant=graph.is_constant(tensor),
-        error=None if result is None else carried(result),
+        error=None if result is None else relative_error(result),
     )
 
 
-def _beyond(result: NodeResult) -> bool:
+def _is_beyond(result: NodeResult) -> bool:
     return result.status in {Status.DIVERGED, Status.NONFINITE}
 
 
-def _why(result: NodeResult) -> str:
+def _origin_reason(result: NodeResult) -> str:
     """Return why a failing node is the origin of the error."""
     if result.declared:
         return "what it computes is not what the reference computes (8 says how)"
@@ -270,7 +283,7 @@ def _why(result: NodeResult) -> str:
     return "it adds at least as much error as reaches it"
 
 
-def _relative(stats: ErrorStats | None) -> float:
+def _finite_relative_error(stats: ErrorStats | None) -> float:
     if stats is None or stats.rel_l2 is None:
         return 0.0
     return math.inf if math.isnan(stats.rel_l2) else stats.rel_l2

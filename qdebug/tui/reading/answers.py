@@ -11,7 +11,7 @@ from qdebug.errors import QdebugError, RecordingError
 from qdebug.model.dtypes import is_whole
 from qdebug.model.recording import quant_of
 from qdebug.numerics.summary import take_statistics
-from qdebug.tui.elements.summing import Cancelled, Summing
+from qdebug.tui.elements.summing import Cancelled, StatisticsReader
 from qdebug.tui.elements.values import value_facts
 from qdebug.tui.reading.facts import Recorded, RecordedSide
 from qdebug.tui.reading.glimpse import OpenPairs, first_sample, recording_of
@@ -48,10 +48,10 @@ def recorded_facts(source: DiffSession, result: NodeResult, *, sample: int, step
     try:
         if all(side.kept(tensor, sample, step) is None for side, tensor in sides):
             return None
-        theirs, ours = (recorded_side(side, tensor, sample, step) for side, tensor in sides)
+        reference_side, backend_side = (recorded_side(side, tensor, sample, step) for side, tensor in sides)
     except (QdebugError, OSError):  # what is wrong has been said by who wanted the values
         return None
-    return theirs, ours
+    return reference_side, backend_side
 
 
 def recorded_side(recording: Recording, tensor: str, sample: int, step: int) -> RecordedSide:
@@ -68,21 +68,23 @@ def recorded_side(recording: Recording, tensor: str, sample: int, step: int) -> 
     """
     quant = quant_of(recording, tensor, sample, step)
     info = recording.graph.tensors.get(tensor)
-    whole = info is not None and is_whole(info.dtype or "")
+    is_integer = info is not None and is_whole(info.dtype or "")
     if recording.has(tensor, sample, step):
         array = recording.load(tensor, sample, step)
-        return RecordedSide(statistics=take_statistics(array, quant), quant=quant, elements=array.size, whole=whole)
+        return RecordedSide(
+            statistics=take_statistics(array, quant), quant=quant, elements=array.size, is_integer=is_integer
+        )
     payload = recording.kept(tensor, sample, step)
     if payload is None:
         return RecordedSide(statistics=None, quant=quant)
-    many = 0 if payload.positions is None else len(payload.positions)
-    return RecordedSide(statistics=payload.statistics, quant=quant, elements=many, whole=whole)
+    element_count = 0 if payload.positions is None else len(payload.positions)
+    return RecordedSide(statistics=payload.statistics, quant=quant, elements=element_count, is_integer=is_integer)
 
 
-_WORST = 20
-_OFTEN = 0.2
+_WORST_COUNT = 20
+_INTERVAL_SECONDS = 0.2
 """Seconds after which intermediate results are shown."""
-_MOST_HELD = 64 << 20
+_MAX_HELD_BYTES = 64 << 20
 """Maximum memory for decoded values that is kept while another request is processed."""
 
 
@@ -95,7 +97,7 @@ class Answers:
 
     def __init__(self, pairs: OpenPairs) -> None:
         self._pairs = pairs
-        self._unfinished: tuple[DiffSession, tuple[object, ...], Summing] | None = None
+        self._unfinished: tuple[DiffSession, tuple[object, ...], StatisticsReader] | None = None
 
     def answer(
         self,
@@ -105,7 +107,7 @@ class Answers:
         is_over: Callable[[], bool],
         *,
         known: DetailReady | None = None,
-        changed: Callable[[], str] | None = None,
+        describe_change: Callable[[], str] | None = None,
     ) -> Iterator[DetailReady]:
         """Compute the parts of an answer that are missing.
 
@@ -115,23 +117,23 @@ class Answers:
             result: The comparison of its tensor.
             is_over: Returns whether the request was cancelled, in which case the answer ends early.
             known: The parts that an earlier answer contains; None without one.
-            changed: Returns which file was replaced since it was opened, "" for none; None if files are allowed to
-                change.
+            describe_change: Returns which file was replaced since it was opened, "" for none; None if files are allowed
+                to change.
         """
         known = known or DetailReady(request=request, values_sample=request.sample or 0)
-        known = replace(known, request=request, complete=False, problem="")
+        known = replace(known, request=request, is_complete=False, problem="")
         try:
-            check_unchanged(changed)
+            check_unchanged(describe_change)
             for known in self._parts(source, result, known, is_over):  # noqa: B020  each part has all that was known before
                 yield known
         except Cancelled:
-            if self._unfinished is not None and self._unfinished[2].held > _MOST_HELD:
+            if self._unfinished is not None and self._unfinished[2].held_bytes > _MAX_HELD_BYTES:
                 self._unfinished = None  # what was decoded for it may be let go before anything else is asked
         except (QdebugError, OSError, MemoryError) as error:
             values = f"values of sample {known.values_sample} cannot be shown: "
-            yield replace(known, complete=True, problem=f"{values if known.values is None else ''}{error}")
+            yield replace(known, is_complete=True, problem=f"{values if known.values is None else ''}{error}")
         else:
-            yield replace(known, complete=True)
+            yield replace(known, is_complete=True)
 
     def _parts(
         self, source: DiffSession, result: NodeResult, known: DetailReady, is_over: Callable[[], bool]
@@ -142,7 +144,7 @@ class Answers:
             Cancelled: The request was cancelled.
         """
         request, sample, tensor = known.request, known.values_sample, result.tensor
-        wants_elements = request.elements and (known.whole is None or bool(known.whole.missing))
+        wants_elements = request.wants_elements and (known.statistics is None or bool(known.statistics.unread_count))
         if wants_elements or known.values is None:
             try:
                 pair = self._pairs.open(source, tensor, sample=sample, step=request.step)
@@ -150,49 +152,49 @@ class Answers:
                 yield replace(known, recorded=recorded_facts(source, result, sample=sample, step=request.step))
                 raise
             if wants_elements:
-                summing = self._summing(source, (tensor, sample, request.step), pair)
-                slow = False
-                while not summing.more(is_over, seconds=_OFTEN):
-                    slow, known = True, replace(known, whole=summing.whole())
+                statistics_reader = self._reader_of(source, (tensor, sample, request.step), pair)
+                is_slow = False
+                while not statistics_reader.read_more(is_over, seconds=_INTERVAL_SECONDS):
+                    is_slow, known = True, replace(known, statistics=statistics_reader.statistics())
                     yield known
-                self._unfinished, known = None, replace(known, whole=summing.whole())
-                if slow and known.values is None:  # which takes as long again
+                self._unfinished, known = None, replace(known, statistics=statistics_reader.statistics())
+                if is_slow and known.values is None:  # which takes as long again
                     yield known
             known = replace(known, values=known.values or value_facts(pair))
             if is_over():
                 raise Cancelled
             yield known
         if known.profile is None and result.status not in {Status.INCOMPARABLE, Status.IDENTICAL}:
-            profile = source.profile(tensor, sample=sample, k=_WORST, cancelled=is_over)
+            profile = source.profile(tensor, sample=sample, k=_WORST_COUNT, cancelled=is_over)
             if profile is None:
                 raise Cancelled
             known = replace(known, profile=profile)
             yield known
-        if request.explain and known.explained is None:
-            yield replace(known, explained=_explained(source, result.node, is_over))
+        if request.wants_explanation and known.explanations is None:
+            yield replace(known, explanations=_search_arithmetic(source, result.node, is_over))
 
-    def _summing(self, source: DiffSession, key: tuple[object, ...], pair: OpenPair) -> Summing:
+    def _reader_of(self, source: DiffSession, key: tuple[object, ...], pair: OpenPair) -> StatisticsReader:
         """Return the sums of a pair.
 
         If the last ones are of the same pair, they are reused and nothing is read twice.
         """
         if self._unfinished is None or self._unfinished[0] is not source or self._unfinished[1] != key:
-            self._unfinished = source, key, Summing(pair)
+            self._unfinished = source, key, StatisticsReader(pair)
         return self._unfinished[2]
 
 
-def check_unchanged(changed: Callable[[], str] | None) -> None:
+def check_unchanged(describe_change: Callable[[], str] | None) -> None:
     """Refuse to read a file that was overwritten, since its numbers are not the ones that were compared.
 
     Raises:
         RecordingError: A file was overwritten.
     """
-    why = "" if changed is None else changed()
+    why = "" if describe_change is None else describe_change()
     if why:
         raise RecordingError(f"{why}.", hint="Open it again: q, and the same command.")
 
 
-def _explained(source: DiffSession, node: str, is_over: Callable[[], bool]) -> Sequence[NodeExplanation]:
+def _search_arithmetic(source: DiffSession, node: str, is_over: Callable[[], bool]) -> Sequence[NodeExplanation]:
     """Search for the arithmetic that reproduces a node.
 
     Raises:
@@ -215,19 +217,20 @@ def _explained(source: DiffSession, node: str, is_over: Callable[[], bool]) -> S
 
 
 def answer_alone(
-    source: DiffSession, request: DetailRequest, *, changed: Callable[[], str] | None = None
+    source: DiffSession, request: DetailRequest, *, describe_change: Callable[[], str] | None = None
 ) -> DetailReady:
     """Compute the statistics of a tensor that only one side has. Called on a worker thread.
 
     Args:
         source: The comparison.
         request: The tensor, and the side that has it.
-        changed: Returns which file was replaced since it was opened, "" for none; None if files are allowed to change.
+        describe_change: Returns which file was replaced since it was opened, "" for none; None if files are allowed to
+            change.
     """
     recording, sample = recording_of(source, request.side), first_sample(source, request)
-    ready = DetailReady(request=request, values_sample=sample, complete=True)
+    ready = DetailReady(request=request, values_sample=sample, is_complete=True)
     try:
-        check_unchanged(changed)
+        check_unchanged(describe_change)
         side = recorded_side(recording, request.tensor, sample, request.step)
     except (QdebugError, OSError, MemoryError) as error:
         return replace(ready, problem=str(error))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from qdebug.tui.nodes.rows import NodeTable
 from qdebug.tui.reading.messages import Computed, Event, NamesLoaded, Opening
-from qdebug.tui.reading.plan_rows import constant_rows, describe, named_rows
+from qdebug.tui.reading.plan_rows import constant_rows, describe_comparison, named_rows
 
 if TYPE_CHECKING:
     from qdebug.compare.result.result import NodeResult
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ComparisonInProgress"]
 
-_MANY = 2000
+_MIN_ROWS_TO_FREEZE = 2000
 """Number of rows from which garbage collection would block the screen for too long."""
 
 
@@ -28,7 +28,7 @@ class ComparisonInProgress:
     """A comparison in progress, and the table that receives its results.
 
     Args:
-        at: Its number.
+        number: Its number.
         opening: How to open it.
         post: Receives each event; called on worker threads, must not block.
         load: Called once the graphs are aligned, to import modules that the screen will soon need.
@@ -40,13 +40,13 @@ class ComparisonInProgress:
 
     def __init__(
         self,
-        at: int,
+        number: int,
         opening: Opening,
         *,
         post: Callable[[Event], object],
         load: Callable[[], object] = lambda: None,
     ) -> None:
-        self.at = at
+        self.number = number
         self.opening = opening
         self.has_names = self.was_opened = False
         self.is_done = False
@@ -60,11 +60,11 @@ class ComparisonInProgress:
         self.table: NodeTable | None = None
         self.results: dict[str, NodeResult] = {}
         self._constants: dict[str, NodeResult] = {}
-        self._rows = 0
+        self._row_count = 0
         self.pending: Iterator[NodeResult] | None = None
 
     @property
-    def all_compared(self) -> bool:
+    def is_all_compared(self) -> bool:
         """Whether the session already has the results of all rows."""
         source, table = self.source, self.table
         return source is not None and table is not None and len(source.compared) == table.comparable
@@ -80,33 +80,35 @@ class ComparisonInProgress:
         self.is_done = False
         self.begun_at = time.monotonic()
 
-    def name(self, names: Callable[[], Sequence[str]]) -> None:
+    def show_names(self, read_names: Callable[[], Sequence[str]]) -> None:
         """Show the names of the tensors before the comparison is open.
 
         Args:
-            names: Opens the recordings and returns the names.
+            read_names: Opens the recordings and returns the names.
         """
         self.has_names = True
-        table = named_rows(names())
-        self._post(NamesLoaded(backend_at=self.at, table=table))
+        table = named_rows(read_names())
+        self._post(NamesLoaded(backend_at=self.number, table=table))
 
-    def open(self, notes: Callable[[Opening], Mapping[str, str]]) -> None:
+    def open(self, load_notes: Callable[[Opening], Mapping[str, str]]) -> None:
         """Open and align both recordings, create the rows of the list, and show them.
 
         Args:
-            notes: Returns the notes of earlier sessions by node.
+            load_notes: Returns the notes of earlier sessions by node.
         """
         opening = self.opening
         source = self.source = opening.compare()
-        opened = describe(source, self.at, writing=opening.writing is not None and opening.writing())
-        opened = replace(opened, notes=notes(opening))
-        opened.table.prepare()
+        event = describe_comparison(
+            source, self.number, is_writing=opening.is_writing is not None and opening.is_writing()
+        )
+        event = replace(event, notes=load_notes(opening))
+        event.table.prepare()
         self._load()
-        _set_aside(opened.table.size)
-        self.table, self.pending = opened.table, source.results()
+        _exclude_from_garbage_collection(event.table.size)
+        self.table, self.pending = event.table, source.results()
         self.results = {}
         self.was_opened = True
-        self._post(opened)
+        self._post(event)
 
     def next_result(self) -> NodeResult | None:
         """Compare the next pair; None if there are none left.
@@ -132,20 +134,20 @@ class ComparisonInProgress:
         """
         if side == "reference":
             rows = constant_rows(source.reference.graph, (), _constants_of(source.reference, tensor), side=side)
-            return self._numbered(rows)
-        compared, unmatched = source.constants(tensor)
-        self._constants |= {result.tensor: result for result in compared}
-        folded = [(result, source.folded_in(result.tensor)) for result in compared]
-        table = self._numbered(constant_rows(source.backend.graph, folded, unmatched))
-        table.put(*compared)
+            return self._number_rows(rows)
+        results, unpaired_names = source.constants(tensor)
+        self._constants |= {result.tensor: result for result in results}
+        results_with_folds = [(result, source.folded_in(result.tensor)) for result in results]
+        table = self._number_rows(constant_rows(source.backend.graph, results_with_folds, unpaired_names))
+        table.put(*results)
         return table
 
-    def _numbered(self, rows: Sequence[PlannedRow]) -> NodeTable:
+    def _number_rows(self, rows: Sequence[PlannedRow]) -> NodeTable:
         """Return a table of constants whose row numbers are unique."""
         if self.table is not None:
-            self._rows = max(self._rows, self.table.size)
-        table = NodeTable(rows, first=max(self._rows, 1))
-        self._rows = table.first + table.size
+            self._row_count = max(self._row_count, self.table.size)
+        table = NodeTable(rows, first=max(self._row_count, 1))
+        self._row_count = table.first + table.size
         return table
 
     def hand_over(self, *results: NodeResult) -> None:
@@ -156,24 +158,24 @@ class ComparisonInProgress:
         if table is None:
             return
         table.put(*results)
-        if not table.announced:
-            table.announced = True
-            self._post(Computed(backend_at=self.at))
+        if not table.is_announced:
+            table.is_announced = True
+            self._post(Computed(backend_at=self.number))
 
 
 def _constants_of(recording: Recording, tensor: str) -> list[str]:
     """Return the recorded constants that a tensor's node reads."""
     graph = recording.graph
     node = graph.producer(tensor)
-    read = dict.fromkeys(() if node is None else node.inputs)
-    return [name for name in read if graph.is_constant(name) and recording.has(name)]
+    input_names = dict.fromkeys(() if node is None else node.inputs)
+    return [name for name in input_names if graph.is_constant(name) and recording.has(name)]
 
 
-def _set_aside(rows: int) -> None:
+def _exclude_from_garbage_collection(rows: int) -> None:
     """Exclude the objects of a large network from garbage collection, which would stall the screen each time.
 
     Objects that the screen uses at that moment are excluded too and never freed. So this is not done at every refresh
     of a small growing recording.
     """
-    if rows > _MANY:
+    if rows > _MIN_ROWS_TO_FREEZE:
         gc.freeze()

@@ -28,13 +28,13 @@ class RecordedSide:
         statistics: Statistics of all its elements; None if nothing was kept.
         quant: Quantization of its stored elements.
         elements: Number of elements that were kept.
-        whole: Whether its elements are integers or booleans.
+        is_integer: Whether its elements are integers or booleans.
     """
 
     statistics: Statistics | None
     quant: QuantParams | None
     elements: int = 0
-    whole: bool = False
+    is_integer: bool = False
 
 
 Recorded = tuple[RecordedSide, RecordedSide]
@@ -49,18 +49,18 @@ class TrialFacts:
         bench: Checks parameters; the screen's thread must not use anything else of it.
         values: The tensor from which the values come.
         histogram: The histogram of the values.
-        now_error: Exact error of the current parameters; None without parameters, or before it is computed.
+        current_error: Exact error of the current parameters; None without parameters, or before it is computed.
         choices: Scales that the calibrators choose, by scheme; empty before they are computed.
     """
 
     bench: TrialBench
     values: str
     histogram: RangeHistogram
-    now_error: QuantError | None = None
+    current_error: QuantError | None = None
     choices: Mapping[str, tuple[ScaleChoice, ...]] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
-    def now(self) -> QuantParams | None:
+    def current_quant(self) -> QuantParams | None:
         """The current parameters; None if the tensor is not quantized."""
         return self.bench.now
 
@@ -72,18 +72,19 @@ class EditFacts:
     Args:
         node: The node whose edits change the tensor; "" without one.
         edits: Edits of the node, cheapest first.
-        marked: The marked edits of all nodes.
+        marked_edits: The marked edits of all nodes.
         effect: The outputs with the marked edits, for the samples so far; None if no edit is marked, or before it is
             computed.
-        faithful: SQNR in dB between a replay without edits and the recorded outputs; None if not known yet.
-        plain: The outputs of a replay without edits; None if they equal the recorded ones, or are not computed.
+        fidelity_db: SQNR in dB between a replay without edits and the recorded outputs; None if not known yet.
+        unedited_effect: The outputs of a replay without edits; None if they equal the recorded ones, or are not
+            computed.
         gains: Increase in dB of the worst output's SQNR for each unmarked edit, as far as known.
     """
 
     node: str = ""
     edits: tuple[Edit, ...] = ()
-    marked: tuple[Edit, ...] = ()
+    marked_edits: tuple[Edit, ...] = ()
     effect: EditEffect | None = None
-    faithful: float | None = None
-    plain: EditEffect | None = None
+    fidelity_db: float | None = None
+    unedited_effect: EditEffect | None = None
     gains: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))

@@ -33,40 +33,40 @@ class Following:
     def begin(self) -> None:
         """Read all data so far, and note which runs are still going on. `refresh` then finds later changes."""
         self._states = self._current_states()  # asked before the look, so that what comes last is not missed
-        for recording in self._followed().values():
+        for recording in self._followed_recordings().values():
             with suppress(QdebugError):  # the next look tells it
                 recording.refresh()
 
     def refresh(self) -> bool:
         """Read new data. Return whether there was any."""
-        before, self._states = self._states, self._current_states()
-        new = [self._look(side, recording) for side, recording in self._followed().items()]
-        return any(new) or before != self._states  # a recorder that closed its file is news too
+        states_before, self._states = self._states, self._current_states()
+        has_new_data = [self._read_new_data(side, recording) for side, recording in self._followed_recordings().items()]
+        return any(has_new_data) or states_before != self._states  # a recorder that closed its file is news too
 
-    def writing(self) -> bool:
+    def is_writing(self) -> bool:
         """Return whether any recording was still growing at the last check."""
         return FollowState.WRITING in self._states.values()
 
-    def changed(self) -> str:
+    def describe_change(self) -> str:
         """Return the name of a file that was replaced since; "" if none was. A removed file can still be read."""
-        for recording in self._followed().values():
+        for recording in self._followed_recordings().values():
             change = recording.changed()
             if change and recording.path.exists():
                 return f"{_file_name(recording)} {change}"
         return ""
 
-    def news(self) -> str:
+    def take_news(self) -> str:
         """Return a message about changed files; each is reported once."""
         news, self._news = "; ".join(self._news), []
         return news
 
-    def _followed(self) -> dict[str, FollowedRecording]:
+    def _followed_recordings(self) -> dict[str, FollowedRecording]:
         return {side: recording for side, recording in self._sides.items() if isinstance(recording, FollowedRecording)}
 
     def _current_states(self) -> dict[str, FollowState]:
-        return {side: recording.state for side, recording in self._followed().items()}
+        return {side: recording.state for side, recording in self._followed_recordings().items()}
 
-    def _look(self, side: str, recording: FollowedRecording) -> bool:
+    def _read_new_data(self, side: str, recording: FollowedRecording) -> bool:
         """Read new data of one recording, or of its replacement."""
         change = recording.changed()
         try:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from qdebug.errors import QdebugError
 from qdebug.tui.elements.slab import slab_of
-from qdebug.tui.elements.summing import Cancelled, Summing
+from qdebug.tui.elements.summing import Cancelled, StatisticsReader
 from qdebug.tui.reading.messages import Glimpsed, LookRequest, TensorRequest
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ class OpenPairs:
         least: Minimum size in bytes of a pair that is kept.
     """
 
-    def __init__(self, least: int = 1 << 22) -> None:
-        self._least = least
+    def __init__(self, min_bytes: int = 1 << 22) -> None:
+        self._min_bytes = min_bytes
         self._lock = threading.Lock()
         self._latest: tuple[DiffSession, tuple[str, str, int, int], OpenPair] | None = None
 
@@ -67,7 +67,7 @@ class OpenPairs:
                 pair = open_alone(recording_of(source, side), tensor, sample=sample, step=step)
             else:
                 pair = source.pair(tensor, sample=sample, step=step)
-            if pair.made >= self._least:
+            if pair.made >= self._min_bytes:
                 self._latest = source, key, pair
                 pair = pair.again()
             return pair
@@ -99,9 +99,9 @@ Smaller tensors are read as a whole.
 """
 ROOM = 64
 """Approximate maximum distance of the elements that are on the screen together with the selected one."""
-_AT_ONCE = 0.03
+_FIRST_SECONDS = 0.03
 """Seconds in which most planes can be read."""
-_OFTEN = 0.2
+_INTERVAL_SECONDS = 0.2
 """Seconds after which intermediate results are shown."""
 
 
@@ -123,7 +123,7 @@ class Glimpser:
     ) -> None:
         self._find, self._post, self._pairs = find, post, pairs
         self._lock = threading.Lock()  # a worker that was cancelled may still be at it
-        self._plane: tuple[tuple[object, ...], DiffSession, Summing] | None = None
+        self._plane: tuple[tuple[object, ...], DiffSession, StatisticsReader] | None = None
 
     def look(self, request: LookRequest | None, worker: Worker[Any]) -> None:
         """Post the window of a request, and its map as it fills. With None, free the data of the last request.
@@ -153,27 +153,31 @@ class Glimpser:
             if request.side:
                 sample = first_sample(source, request)
             pair = self._pairs.open(source, request.tensor, sample=sample, step=request.step, side=request.side)
-            part = slab_of(pair.window(request.element, EXTENTS), alone=request.side)
+            slab = slab_of(pair.window(request.element, EXTENTS), only_side=request.side)
             element = request.element
-            if element is None or len(element) != len(part.shape):
-                element = (0,) * len(part.shape)
-            if not request.plane or part.has_plane(element):
-                yield Glimpsed(request=request, part=part, sample=sample)
+            if element is None or len(element) != len(slab.shape):
+                element = (0,) * len(slab.shape)
+            if not request.wants_plane or slab.has_plane(element):
+                yield Glimpsed(request=request, part=slab, sample=sample)
                 return
-            sums, is_complete, seconds = self._plane_of(source, request, (sample, element[:-2]), pair), False, _AT_ONCE
+            sums, is_complete, seconds = (
+                self._plane_of(source, request, (sample, element[:-2]), pair),
+                False,
+                _FIRST_SECONDS,
+            )
             while not is_complete:
-                is_complete, seconds = sums.more(lambda: worker.is_cancelled, seconds=seconds), _OFTEN
-                yield Glimpsed(request=request, part=part, sample=sample, plane=sums.whole())
+                is_complete, seconds = sums.read_more(lambda: worker.is_cancelled, seconds=seconds), _INTERVAL_SECONDS
+                yield Glimpsed(request=request, part=slab, sample=sample, plane=sums.statistics())
         except Cancelled:
             return
         except (QdebugError, OSError, MemoryError) as error:
             yield Glimpsed(request=request, part=None, sample=sample, problem=str(error))
 
     def _plane_of(
-        self, source: DiffSession, request: LookRequest, which: tuple[int, tuple[int, ...]], pair: OpenPair
-    ) -> Summing:
+        self, source: DiffSession, request: LookRequest, sample_and_plane: tuple[int, tuple[int, ...]], pair: OpenPair
+    ) -> StatisticsReader:
         """Return the sums of a sample's plane. The most recent plane is cached and not read again."""
-        key = (request.backend, request.tensor, request.step, *which)
+        key = (request.backend, request.tensor, request.step, *sample_and_plane)
         if self._plane is None or self._plane[0] != key or self._plane[1] is not source:
-            self._plane = key, source, Summing(pair.again(), which[1])
+            self._plane = key, source, StatisticsReader(pair.again(), sample_and_plane[1])
         return self._plane[2]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from qdebug.scales.trial import Replay
     from qdebug.session import DiffSession
     from qdebug.tui.elements.slab import Slab
-    from qdebug.tui.elements.summing import Whole
+    from qdebug.tui.elements.summing import TensorStatistics
     from qdebug.tui.elements.values import ValueFacts
     from qdebug.tui.nodes.rows import NodeTable
     from qdebug.tui.reading.facts import EditFacts, Recorded, TrialFacts
@@ -44,19 +44,19 @@ __all__ = [
     "Job",
     "Key",
     "LookRequest",
-    "LookedAt",
     "NamesLoaded",
-    "NoteKept",
     "NoteRequest",
+    "NoteSaved",
     "Opened",
     "Opening",
     "ScaleWish",
+    "ShownElement",
     "StatusMessage",
     "TensorRequest",
     "TrialReady",
     "TrialRequest",
     "TrialWish",
-    "worst_first",
+    "worst_first_key",
 ]
 
 Key = tuple[int, int, int | None, int]
@@ -69,27 +69,29 @@ class Opening:
 
     Args:
         compare: Opens both recordings, unless they are already open, and aligns them.
-        hear: Registers a callback for the stages of `compare`, which may raise an error to end it; None without stages.
-        names: Opens the recordings and returns the names of the backend's tensors, which is much faster than reading
-            their graphs; None if this is not possible.
+        add_listener: Registers a callback for the stages of `compare`, which may raise an error to end it; None without
+            stages.
+        read_names: Opens the recordings and returns the names of the backend's tensors, which is much faster than
+            reading their graphs; None if this is not possible.
         refresh: Reads data that a recorder has added, and returns whether there was any, in which case `compare` is
             called again; None for finished recordings.
-        news: Returns a message about replaced files, "" for none; None for finished recordings.
-        writing: Returns whether a recorder is still adding to one of them; None for finished recordings.
-        notes: Returns the notes of earlier sessions by node; None without a file of notes.
-        remark: Returns a hint for the status line, "" for none; None without hints.
-        changed: Returns which file was replaced since it was opened, "" for none; None if files are allowed to change.
+        take_news: Returns a message about replaced files, "" for none; None for finished recordings.
+        is_writing: Returns whether a recorder is still adding to one of them; None for finished recordings.
+        load_notes: Returns the notes of earlier sessions by node; None without a file of notes.
+        make_remark: Returns a hint for the status line, "" for none; None without hints.
+        describe_change: Returns which file was replaced since it was opened, "" for none; None if files are allowed to
+            change.
     """
 
     compare: Callable[[], DiffSession]
-    hear: Callable[[Callable[[str], object]], None] | None = None
-    names: Callable[[], Sequence[str]] | None = None
+    add_listener: Callable[[Callable[[str], object]], None] | None = None
+    read_names: Callable[[], Sequence[str]] | None = None
     refresh: Callable[[], bool] | None = None
-    news: Callable[[], str] | None = None
-    writing: Callable[[], bool] | None = None
-    notes: Callable[[], Mapping[str, str]] | None = None
-    remark: Callable[[], str] | None = None
-    changed: Callable[[], str] | None = None
+    take_news: Callable[[], str] | None = None
+    is_writing: Callable[[], bool] | None = None
+    load_notes: Callable[[], Mapping[str, str]] | None = None
+    make_remark: Callable[[], str] | None = None
+    describe_change: Callable[[], str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,25 +125,25 @@ class DetailRequest(TensorRequest):
     """A request for the facts about one row.
 
     Args:
-        elements: Whether to include the statistics of all elements.
-        explain: Whether to search for the arithmetic that reproduces the row.
+        wants_elements: Whether to include the statistics of all elements.
+        wants_explanation: Whether to search for the arithmetic that reproduces the row.
     """
 
-    elements: bool = False
-    explain: bool = False
+    wants_elements: bool = False
+    wants_explanation: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class LookedAt:
+class ShownElement:
     """The element and plane of a tensor that a view shows.
 
     Args:
         element: Its index; None until the shape is known.
-        plane: Whether the view shows a map of the plane through the element.
+        shows_plane: Whether the view shows a map of the plane through the element.
     """
 
     element: tuple[int, ...] | None = None
-    plane: bool = False
+    shows_plane: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,11 +152,11 @@ class LookRequest(TensorRequest):
 
     Args:
         element: Index of the central element; None for the first element.
-        plane: Whether to include a map of the plane through the element.
+        wants_plane: Whether to include a map of the plane through the element.
     """
 
     element: tuple[int, ...] | None = None
-    plane: bool = False
+    wants_plane: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,11 +165,11 @@ class ScaleWish:
 
     Args:
         quant: The parameters to try; None requests only the facts about the tensor.
-        replay: Whether to replay the network with them.
+        wants_replay: Whether to replay the network with them.
     """
 
     quant: QuantParams | None = None
-    replay: bool = False
+    wants_replay: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,12 +322,12 @@ class Opened(Event):
         table: The rows, without any results yet.
         samples, steps: How many the recordings share.
         limits: The limits in force, by name.
-        writing: Whether a recorder is still adding to one of them.
+        is_writing: Whether a recorder is still adding to one of them.
         notes: Notes of earlier sessions, by node.
     """
 
     backend_at: int = 0
-    writing: bool = False
+    is_writing: bool = False
     notes: Mapping[str, str] = field(default_factory=dict)
     reference: RunInfo
     backend: RunInfo
@@ -341,7 +343,7 @@ class Opened(Event):
 class Computed(Event):
     """There are new results.
 
-    It is posted again only after `announced` of its table is reset.
+    It is posted again only after `is_announced` of its table is reset.
 
     Args:
         backend_at: The comparison.
@@ -374,10 +376,10 @@ class DetailReady(Event):
         recorded: Recorded statistics of both sides, or of the only side that has the tensor, if not all values were
             kept; None if all were kept, or before the statistics are read.
         profile: Element-by-element results; None before they are computed.
-        whole: Statistics of all elements, or of the elements read so far; None if not requested, not begun or not
+        statistics: Statistics of all elements, or of the elements read so far; None if not requested, not begun or not
             readable.
-        explained: The arithmetic that reproduces the tensor; None if not requested, or before it is found.
-        complete: Whether the answer is complete.
+        explanations: The arithmetic that reproduces the tensor; None if not requested, or before it is found.
+        is_complete: Whether the answer is complete.
         problem: Why something is missing; "" if nothing is missing.
     """
 
@@ -386,9 +388,9 @@ class DetailReady(Event):
     values_sample: int
     recorded: Recorded | None = None
     profile: TensorProfile | None = None
-    whole: Whole | None = None
-    explained: Sequence[NodeExplanation] | None = None
-    complete: bool = False
+    statistics: TensorStatistics | None = None
+    explanations: Sequence[NodeExplanation] | None = None
+    is_complete: bool = False
     problem: str = ""
 
     @property
@@ -412,7 +414,7 @@ class Glimpsed(Event):
     request: LookRequest
     part: Slab | None
     sample: int
-    plane: Whole | None = None
+    plane: TensorStatistics | None = None
     problem: str = ""
 
 
@@ -427,8 +429,8 @@ class TrialReady(Event):
         replay: The outputs with these parameters; None if not requested, or before it is computed.
         edits: Edits and their effects; None before they are listed.
         budget: Shares of the nodes in the outputs' errors; None before any is computed.
-        doing: The current replay, in a few words; "" if there is none.
-        replayed: Completed and total work of the current replay; (0, 0) without one.
+        activity: The current replay, in a few words; "" if there is none.
+        replay_progress: Completed and total work of the current replay; (0, 0) without one.
         problem: Why nothing can be tried; "" if something can be.
     """
 
@@ -438,8 +440,8 @@ class TrialReady(Event):
     replay: Replay | None = None
     edits: EditFacts | None = None
     budget: ErrorBudget | None = None
-    doing: str = ""
-    replayed: tuple[int, int] = (0, 0)
+    activity: str = ""
+    replay_progress: tuple[int, int] = (0, 0)
     problem: str = ""
 
 
@@ -457,7 +459,7 @@ class ConstantsReady(Event):
 
 
 @dataclass(kw_only=True)
-class NoteKept(Event):
+class NoteSaved(Event):
     """A note on a node was saved or removed.
 
     Args:
@@ -495,6 +497,6 @@ class Failed(Event):
     error: BaseException
 
 
-def worst_first(sqnr_db: float | None) -> float:
+def worst_first_key(sqnr_db: float | None) -> float:
     """Return a sort key for outputs, worst first. Outputs that are not finite come before all others."""
     return -math.inf if sqnr_db is None or math.isnan(sqnr_db) else sqnr_db

@@ -16,25 +16,25 @@ if TYPE_CHECKING:
     from qdebug.model import Graph, TensorInfo
     from qdebug.session import DiffSession
 
-__all__ = ["constant_rows", "describe", "named_rows", "planned_rows"]
+__all__ = ["constant_rows", "describe_comparison", "named_rows", "plan_rows"]
 
 
-def describe(source: DiffSession, backend_at: int = 0, *, writing: bool = False) -> Opened:
+def describe_comparison(source: DiffSession, backend_at: int = 0, *, is_writing: bool = False) -> Opened:
     """Return the facts of an open comparison without reading values.
 
     Args:
         source: The comparison.
         backend_at: Its number.
-        writing: Whether a recorder is still adding to a recording.
+        is_writing: Whether a recorder is still adding to a recording.
     """
     return Opened(
-        writing=writing,
+        is_writing=is_writing,
         backend_at=backend_at,
         reference=source.reference.info,
         backend=source.backend.info,
         reference_graph=source.reference.graph,
         backend_graph=source.backend.graph,
-        table=NodeTable(planned_rows(source), growing=writing),
+        table=NodeTable(plan_rows(source), is_growing=is_writing),
         samples=min(source.reference.samples, source.backend.samples),
         steps=min(source.reference.steps, source.backend.steps),
         limits=source.limits.to_dict(),
@@ -51,7 +51,7 @@ def named_rows(names: Sequence[str]) -> NodeTable:
     return NodeTable(rows, names=names)
 
 
-def planned_rows(source: DiffSession) -> list[PlannedRow]:
+def plan_rows(source: DiffSession) -> list[PlannedRow]:
     """Return the rows of all tensors, compared or not, in the backend's order.
 
     Tensors without a place in that order come last: first tensors computed only from constants, then tensors that only
@@ -63,17 +63,19 @@ def planned_rows(source: DiffSession) -> list[PlannedRow]:
     from qdebug.compare.align.pairs import Side  # loaded by then: there is an alignment
 
     reference, backend = source.reference.graph, source.backend.graph
-    placed = [(_position(backend, entry.tensor), _paired_row(entry, backend)) for entry in source.entries()]
-    for left_out in source.alignment.unmatched:
-        ours, name = left_out.side is Side.BACKEND, left_out.tensor
-        graph = backend if ours else reference
+    rows_with_position = [(_position(backend, entry.tensor), _paired_row(entry, backend)) for entry in source.entries()]
+    for unmatched in source.alignment.unmatched:
+        is_backend, name = unmatched.side is Side.BACKEND, unmatched.tensor
+        graph = backend if is_backend else reference
         if graph.is_constant(name):
             continue
-        constant = ours and left_out.of_constants
-        place = _position(backend, name) if ours and not constant else len(backend.nodes) + (not ours)
-        placed.append((place, _lone_row(left_out, graph, ours=ours, constant=constant)))
-    placed.sort(key=itemgetter(0))
-    return [row for _, row in placed]
+        is_constant = is_backend and unmatched.of_constants
+        position = _position(backend, name) if is_backend and not is_constant else len(backend.nodes) + (not is_backend)
+        rows_with_position.append(
+            (position, _unmatched_row(unmatched, graph, is_backend=is_backend, is_constant=is_constant))
+        )
+    rows_with_position.sort(key=itemgetter(0))
+    return [row for _, row in rows_with_position]
 
 
 def _paired_row(entry: PlannedNode, backend: Graph) -> PlannedRow:
@@ -92,40 +94,46 @@ def _paired_row(entry: PlannedNode, backend: Graph) -> PlannedRow:
     )
 
 
-def _lone_row(left_out: Unmatched, graph: Graph, *, ours: bool, constant: bool) -> PlannedRow:
+def _unmatched_row(unmatched: Unmatched, graph: Graph, *, is_backend: bool, is_constant: bool) -> PlannedRow:
     """Return the row of a tensor without a counterpart."""
-    info, producer = graph.tensors.get(left_out.tensor), graph.producer(left_out.tensor)
+    info, producer = graph.tensors.get(unmatched.tensor), graph.producer(unmatched.tensor)
     return PlannedRow(
-        node=left_out.tensor if producer is None else producer.name,
+        node=unmatched.tensor if producer is None else producer.name,
         op="Input" if producer is None else producer.op,
-        tensor=left_out.tensor if ours else "",
-        reference_tensor="" if ours else left_out.tensor,
+        tensor=unmatched.tensor if is_backend else "",
+        reference_tensor="" if is_backend else unmatched.tensor,
         shape=None if info is None else info.shape,
         dtype=_dtype(info),
         quant=None if info is None else info.quant,
-        constant=constant,
-        placement="" if producer is None or not ours else producer.placement,
-        missing=f"{left_out.kind}, {left_out.side} only: {left_out.reason}",
+        constant=is_constant,
+        placement="" if producer is None or not is_backend else producer.placement,
+        missing=f"{unmatched.kind}, {unmatched.side} only: {unmatched.reason}",
     )
 
 
 def constant_rows(
-    graph: Graph, found: Sequence[tuple[NodeResult, str]], alone: Sequence[str], *, side: str = "backend"
+    graph: Graph,
+    paired_results: Sequence[tuple[NodeResult, str]],
+    unpaired_names: Sequence[str],
+    *,
+    side: str = "backend",
 ) -> list[PlannedRow]:
     """Return the rows of a side's constants, constants with a counterpart first.
 
     Args:
         graph: The graph of that side.
-        found: The results of constants with a counterpart, each with the operators folded into the reference's
+        paired_results: The results of constants with a counterpart, each with the operators folded into the reference's
             constant.
-        alone: The names of the other constants.
+        unpaired_names: The names of the other constants.
         side: "backend", or "reference" if only the reference has the node.
     """
-    paired = [(result.tensor, result.reference_tensor, result.match.value, None, folded) for result, folded in found]
-    names = [(name, "") if side == "backend" else ("", name) for name in alone]
-    lone = [(*result, "", f"the {side} alone has this constant", "") for result in names]
+    paired_rows = [
+        (result.tensor, result.reference_tensor, result.match.value, None, folded) for result, folded in paired_results
+    ]
+    tensor_names = [(name, "") if side == "backend" else ("", name) for name in unpaired_names]
+    unpaired_rows = [(*result, "", f"the {side} alone has this constant", "") for result in tensor_names]
     rows = []
-    for tensor, reference, match, missing, folded in (*paired, *lone):
+    for tensor, reference, match, missing, folded in (*paired_rows, *unpaired_rows):
         info = graph.tensors.get(tensor or reference)
         row = PlannedRow(
             node=tensor or reference,

@@ -33,8 +33,8 @@ from qdebug.tui.reading.messages import (
     Finished,
     Job,
     LookRequest,
-    NoteKept,
     NoteRequest,
+    NoteSaved,
     Opening,
     StatusMessage,
     TrialRequest,
@@ -60,10 +60,10 @@ _LOAD_SECONDS = 5.0
 """Seconds after which the modules for replays are loaded even without a verdict."""
 _STAGE_SECONDS = 0.2
 """Minimum interval between two progress messages of the alignment."""
-_TOGETHER_SECONDS = 0.002
+_TURN_SECONDS = 0.002
 """Seconds for which pairs are compared within one turn."""
 
-_OUTDATED = Provisional("kept results are of another version of qdebug: computing again", Until.RESULTS)
+_OUTDATED_MESSAGE = Provisional("kept results are of another version of qdebug: computing again", Until.RESULTS)
 
 
 class Reader:
@@ -78,7 +78,7 @@ class Reader:
 
     Attributes:
         names_shown: Set once the names are on the screen.
-        preferred: The backend that is compared before the others.
+        preferred_backend: The backend that is compared before the others.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Reader:
         load_later: Callable[[], object] = lambda: None,
     ) -> None:
         self.names_shown = threading.Event()
-        self.preferred = 0
+        self.preferred_backend = 0
         self._post, self._load_later = post, load_later
         self._comparisons = [
             ComparisonInProgress(at, opening, post=post, load=load) for at, opening in enumerate(openings)
@@ -105,14 +105,14 @@ class Reader:
 
     def compare(self, worker: Worker[Any]) -> None:
         """Open and compare all backends. If a recording is followed, continue until the program ends."""
-        for comparison in self._comparisons:
-            if comparison.opening.hear is not None:
-                comparison.opening.hear(partial(self._report_stage, comparison, worker))
+        for opened_comparison in self._comparisons:
+            if opened_comparison.opening.add_listener is not None:
+                opened_comparison.opening.add_listener(partial(self._report_stage, opened_comparison, worker))
         with suppress(Cancelled):
             while not worker.is_cancelled:
-                following = self._next()
-                if following is not None:
-                    self._advance(following, worker)
+                comparison = self._next_comparison()
+                if comparison is not None:
+                    self._advance(comparison, worker)
                 elif not self._refresh_seconds:
                     return
                 else:
@@ -123,8 +123,14 @@ class Reader:
     @property
     def _refresh_seconds(self) -> float:
         """How long to wait for new data of a followed recording: longer if comparing is slow; 0 if none is followed."""
-        followed = [comparison for comparison in self._comparisons if comparison.opening.refresh is not None]
-        return max(_FOLLOW_SECONDS, *(2 * comparison.seconds for comparison in followed)) if followed else 0
+        followed_comparisons = [
+            comparison for comparison in self._comparisons if comparison.opening.refresh is not None
+        ]
+        return (
+            max(_FOLLOW_SECONDS, *(2 * comparison.seconds for comparison in followed_comparisons))
+            if followed_comparisons
+            else 0
+        )
 
     def _refresh(self) -> None:
         """Restart comparisons of recordings that have grown."""
@@ -133,56 +139,56 @@ class Reader:
             if opening.refresh is None or not comparison.is_done:
                 continue
             has_grown = opening.refresh()
-            news = "" if opening.news is None else opening.news()
+            news = "" if opening.take_news is None else opening.take_news()
             if has_grown:
                 comparison.restart(why=news)
                 self._answers = self._trials = None
             if news:
                 self._post(StatusMessage(message=news))
 
-    def _next(self) -> ComparisonInProgress | None:
-        preferred = self._comparisons[self.preferred]
+    def _next_comparison(self) -> ComparisonInProgress | None:
+        preferred = self._comparisons[self.preferred_backend]
         return next((comparison for comparison in (preferred, *self._comparisons) if not comparison.is_done), None)
 
     def _advance(self, comparison: ComparisonInProgress, worker: Worker[Any]) -> None:
         """Open a comparison, or compare more of its pairs."""
         try:
-            names = comparison.opening.names
+            names = comparison.opening.read_names
             if comparison.source is None and names is not None and not comparison.has_names:
-                comparison.name(names)
+                comparison.show_names(names)
                 self.names_shown.wait(_PAINT_SECONDS)
                 return
             with self._turns.turn(Urgency.COMPARISON, worker):
                 self._step(comparison, worker)
         except (QdebugError, OSError, ValueError) as error:
             comparison.is_done = True
-            unripe = isinstance(error, AlignmentError)
-            if comparison.opening.refresh is not None and (unripe or comparison.was_opened):
-                awaited = "more of the recording" if unripe else "another recording"  # a writer may go on
+            is_too_early = isinstance(error, AlignmentError)
+            if comparison.opening.refresh is not None and (is_too_early or comparison.was_opened):
+                expected_text = "more of the recording" if is_too_early else "another recording"  # a writer may go on
                 why = f"{comparison.why}; " if comparison.why else ""
-                self._post(StatusMessage(message=f"{why}waiting for {awaited}: {safe_text(error, limit=200)}"))
+                self._post(StatusMessage(message=f"{why}waiting for {expected_text}: {safe_text(error, limit=200)}"))
             else:
-                self._post(Failed(backend_at=comparison.at, error=error))
+                self._post(Failed(backend_at=comparison.number, error=error))
 
     def _step(self, comparison: ComparisonInProgress, worker: Worker[Any]) -> None:
         source = comparison.source
         if source is None:
-            comparison.open(self._notes)
+            comparison.open(self._load_notes)
             return
         if time.monotonic() - comparison.begun_at > _LOAD_SECONDS:  # a verdict that is far away does not wait for it
             self._load_later()
         if self._compare_pairs(comparison, worker):
             return
         comparison.is_done, comparison.seconds = True, time.monotonic() - comparison.begun_at
-        changed = comparison.opening.changed
-        if changed is not None and (why := changed()):
+        describe_change = comparison.opening.describe_change
+        if describe_change is not None and (why := describe_change()):
             raise RecordingError(f"While they were compared {why}.", hint="Wait until the file is written.")
-        writing = comparison.opening.writing is not None and comparison.opening.writing()
-        result = source.result(contributors=not writing)  # of a run that goes on, another one would be due at once
-        self._post(Finished(backend_at=comparison.at, result=result))
-        if self._next() is None:
+        is_writing = comparison.opening.is_writing is not None and comparison.opening.is_writing()
+        result = source.result(contributors=not is_writing)  # of a run that goes on, another one would be due at once
+        self._post(Finished(backend_at=comparison.number, result=result))
+        if self._next_comparison() is None:
             self._load_later()
-        if not writing and result.diagnosis:
+        if not is_writing and result.diagnosis:
             self._find_remedies(comparison, source, result)
 
     def _find_remedies(self, comparison: ComparisonInProgress, source: DiffSession, result: RunComparison) -> None:
@@ -190,9 +196,9 @@ class Reader:
         from qdebug.numerics.checkpoint import checkpoint
         from qdebug.repair.remedies import with_remedies
 
-        completed = with_remedies(source, result, on_progress=lambda *_: checkpoint())
-        if completed is not result:
-            self._post(Finished(backend_at=comparison.at, result=completed))
+        completed_result = with_remedies(source, result, on_progress=lambda *_: checkpoint())
+        if completed_result is not result:
+            self._post(Finished(backend_at=comparison.number, result=completed_result))
 
     def _report_stage(self, comparison: ComparisonInProgress, worker: Worker[Any], stage: str) -> None:
         """Report the progress of the alignment at intervals. Raise Cancelled once the program is ending."""
@@ -200,11 +206,11 @@ class Reader:
             raise Cancelled
         if time.monotonic() - self._stage_at > _STAGE_SECONDS:
             self._stage_at = time.monotonic()
-            self._post(AlignmentProgress(backend_at=comparison.at, stage=stage))
+            self._post(AlignmentProgress(backend_at=comparison.number, stage=stage))
 
     def _compare_pairs(self, comparison: ComparisonInProgress, worker: Worker[Any]) -> bool:
         """Compare one pair, or several if they are fast. Return whether there was one."""
-        is_first, end = not comparison.results, time.monotonic() + _TOGETHER_SECONDS
+        is_first, deadline = not comparison.results, time.monotonic() + _TURN_SECONDS
         result = comparison.next_result()
         if result is None:
             return False
@@ -212,28 +218,28 @@ class Reader:
             self._show_first(comparison, result, worker)
             return True
         comparison.hand_over(result)
-        while time.monotonic() < end and (result := comparison.next_result()) is not None:
+        while time.monotonic() < deadline and (result := comparison.next_result()) is not None:
             comparison.hand_over(result)  # at once: the next one may take long
         return True
 
     def _show_first(self, comparison: ComparisonInProgress, result: NodeResult, worker: Worker[Any]) -> None:
         """Publish the first result, together with all others if all results are known from earlier."""
         source = comparison.source
-        if source is not None and comparison.all_compared:
+        if source is not None and comparison.is_all_compared:
             comparison.pending = None
             comparison.hand_over(*source.compared)
             worker.cancelled_event.wait(_PAINT_SECONDS)  # the verdict can wait until they are on the screen
         else:
             comparison.hand_over(result)
         if source is not None and source.outdated:
-            self._post(StatusMessage(message=_OUTDATED))
+            self._post(StatusMessage(message=_OUTDATED_MESSAGE))
 
-    def _notes(self, opening: Opening) -> Mapping[str, str]:
+    def _load_notes(self, opening: Opening) -> Mapping[str, str]:
         try:
-            remark = "" if opening.remark is None else opening.remark()
+            remark = "" if opening.make_remark is None else opening.make_remark()
             if remark:
                 self._post(StatusMessage(message=safe_text(remark, limit=200)))
-            return {} if opening.notes is None else opening.notes()
+            return {} if opening.load_notes is None else opening.load_notes()
         except QdebugError as error:  # a file with a mistake is no reason to show nothing
             self._post(StatusMessage(message=f"notes are not shown: {safe_text(error, limit=200)}"))
             return {}
@@ -252,16 +258,18 @@ class Reader:
 
         comparison = self._comparisons[request.backend]
         with suppress(Cancelled), self._turns.turn(Urgency.ANSWER, worker) as is_over:
-            source, changed = comparison.source, comparison.opening.changed
+            source, describe_change = comparison.source, comparison.opening.describe_change
             if source is None:  # it is being opened again, after which the screen asks anew
                 return
             if request.side:
-                self._post(answer_alone(source, request, changed=changed))
+                self._post(answer_alone(source, request, describe_change=describe_change))
                 return
             result = comparison.result_of(request.tensor)
             self._answers = self._answers or Answers(self._pairs)
             if result is not None:
-                for part in self._answers.answer(source, request, result, is_over, known=known, changed=changed):
+                for part in self._answers.answer(
+                    source, request, result, is_over, known=known, describe_change=describe_change
+                ):
                     self._post(part)
 
     def try_out(self, request: TrialRequest, worker: Worker[Any]) -> None:
@@ -272,9 +280,11 @@ class Reader:
         with suppress(Cancelled), self._turns.turn(Urgency.TRIAL, worker) as is_over:
             self._trials = self._trials or Trials(self._post)
             if comparison.source is not None:
-                self._trials.answer(comparison.source, request, is_over, changed=comparison.opening.changed)
+                self._trials.answer(
+                    comparison.source, request, is_over, describe_change=comparison.opening.describe_change
+                )
 
-    def look(self, request: LookRequest | None, worker: Worker[Any]) -> None:
+    def read_window(self, request: LookRequest | None, worker: Worker[Any]) -> None:
         """Read the elements around a given one, independent of other computations.
 
         None frees the last request's elements.
@@ -292,32 +302,32 @@ class Reader:
             return None
         from qdebug.tui.reading.answers import check_unchanged
 
-        check_unchanged(comparison.opening.changed)
+        check_unchanged(comparison.opening.describe_change)
         return comparison.source
 
     # Writing
 
-    def do(self, job: Job, worker: Worker[Any]) -> None:
+    def run_job(self, job: Job, worker: Worker[Any]) -> None:
         """Write a file or read constants. This is completed even if the program is ending, except for a replay."""
         try:
             if isinstance(job, NoteRequest):
-                self._note(job)
+                self._save_note(job)
                 return
             with self._turns.turn(Urgency.JOB, worker, must_run=True):
-                self._do(job)
+                self._do_job(job)
         except Cancelled:
             return
         except (QdebugError, OSError, ValueError) as error:
             self._post(StatusMessage(message=safe_text(error, limit=200)))
 
-    def _do(self, job: ExportRequest | AcceptRequest | ConstantsRequest) -> None:
+    def _do_job(self, job: ExportRequest | AcceptRequest | ConstantsRequest) -> None:
         comparison = self._comparisons[job.backend]
         source = comparison.source
         if source is None:
             self._post(StatusMessage(message="nothing is written: the recording is being opened again; try once more"))
         elif isinstance(job, ExportRequest):
-            written = job.write(source, job.path)
-            self._post(StatusMessage(message=f"wrote {safe_text(job.path, limit=60)}: {written}"))
+            summary = job.write(source, job.path)
+            self._post(StatusMessage(message=f"wrote {safe_text(job.path, limit=60)}: {summary}"))
         elif isinstance(job, AcceptRequest):
             self._accept(job)
         else:
@@ -341,19 +351,19 @@ class Reader:
                 with suppress(QdebugError):  # nothing comparable: said before
                     result = source.result()
                     comparison.hand_over(*result.nodes)
-                    self._post(Finished(backend_at=comparison.at, result=result))
+                    self._post(Finished(backend_at=comparison.number, result=result))
         file, node = safe_text(job.path, limit=60), safe_text(job.node, limit=50)
         message = f"no longer acknowledged: {node}, in {file}"
         if job.reason:
             message = f"acknowledged {node} in {file}; diff and tui use it with --limits {file}"
         self._post(StatusMessage(message=message))
 
-    def _note(self, job: NoteRequest) -> None:
+    def _save_note(self, job: NoteRequest) -> None:
         """Write or remove a note, without waiting for a turn."""
         from qdebug.limits.limits_file import write_note
 
         write_note(job.path, job.node, job.text)
-        self._post(NoteKept(node=job.node, text=job.text))
+        self._post(NoteSaved(node=job.node, text=job.text))
         action = "note kept on" if job.text else "no note any more on"
         node, file = safe_text(job.node, limit=50), safe_text(job.path, limit=60)
         self._post(StatusMessage(message=f"{action} {node}, in {file}"))

@@ -21,7 +21,7 @@ from qdebug.scales.trial import TrialBench
 from qdebug.tui.elements.summing import Cancelled
 from qdebug.tui.reading.answers import check_unchanged
 from qdebug.tui.reading.facts import EditFacts, TrialFacts
-from qdebug.tui.reading.messages import BudgetWish, EditWish, ScaleWish, TrialReady, TrialRequest, worst_first
+from qdebug.tui.reading.messages import BudgetWish, EditWish, ScaleWish, TrialReady, TrialRequest, worst_first_key
 
 if TYPE_CHECKING:
     from qdebug.compare.budget import BudgetPowers, OutputBudget
@@ -35,9 +35,9 @@ BROKEN_REPLAY = (QdebugError, ValueError, TypeError, MemoryError, LookupError, A
 They lead to an empty answer, not to the program's end.
 """
 
-_OFTEN = 0.1
+_INTERVAL_SECONDS = 0.1
 """Seconds after which the progress of a replay is reported."""
-_FIRST = 2
+_FIRST_SAMPLES = 2
 """Number of samples or steps in the first budget that is shown, before the budget of all is known."""
 
 
@@ -57,9 +57,9 @@ class Trials:
         self._reported_at = 0.0
         self._bench: tuple[DiffSession, EditBench] | None = None
         self._effect: tuple[EditWish, EditEffect] | None = None
-        self._plain: dict[int | None, EditEffect] = {}
+        self._unedited_effects: dict[int | None, EditEffect] = {}
         self._gains: tuple[tuple[DiffSession, EditWish, str], dict[str, float]] | None = None
-        self._shares: dict[DiffSession, dict[str, tuple[int, OutputBudget]]] = {}
+        self._budgets: dict[DiffSession, dict[str, tuple[int, OutputBudget]]] = {}
         self._replays: dict[tuple[DiffSession, str], dict[Hashable, BudgetPowers]] = {}
 
     def answer(
@@ -68,7 +68,7 @@ class Trials:
         request: TrialRequest,
         is_over: Callable[[], bool],
         *,
-        changed: Callable[[], str] | None = None,
+        describe_change: Callable[[], str] | None = None,
     ) -> None:
         """Answer a request step by step, fastest parts first.
 
@@ -76,8 +76,8 @@ class Trials:
             source: The comparison.
             request: The tensor, and the requested result.
             is_over: Returns whether the request was cancelled.
-            changed: Returns which file was replaced since it was opened, "" for none; None if files are allowed to
-                change.
+            describe_change: Returns which file was replaced since it was opened, "" for none; None if files are allowed
+                to change.
 
         Raises:
             Cancelled: The request was cancelled.
@@ -85,7 +85,7 @@ class Trials:
         ready = self._ready = TrialReady(request=request)
         self._is_over, self._reported_at = is_over, 0.0
         try:
-            check_unchanged(changed)
+            check_unchanged(describe_change)
             if isinstance(request.wish, BudgetWish):
                 self._answer_budget(source, ready)
             elif isinstance(request.wish, EditWish):
@@ -93,7 +93,7 @@ class Trials:
             else:
                 self._answer_scale(source, ready, request.wish)
         except BROKEN_REPLAY as error:
-            self._post(replace(self._ready, doing="", problem=problem_of(error)))
+            self._post(replace(self._ready, activity="", problem=problem_of(error)))
 
     def _report(self, ready: TrialReady) -> TrialReady:
         """Post a part of an answer. `_progress` posts it again with the progress of the replay."""
@@ -105,9 +105,9 @@ class Trials:
         """Report the progress of a replay at intervals. Cancel the replay if there is a newer request."""
         if self._is_over():
             raise Cancelled
-        if self._ready is not None and time.monotonic() - self._reported_at > _OFTEN:
+        if self._ready is not None and time.monotonic() - self._reported_at > _INTERVAL_SECONDS:
             self._reported_at = time.monotonic()
-            self._post(replace(self._ready, replayed=(done, total)))
+            self._post(replace(self._ready, replay_progress=(done, total)))
 
     def _answer_scale(self, source: DiffSession, ready: TrialReady, wish: ScaleWish) -> None:
         facts = self._facts_of(source, ready.request)
@@ -115,84 +115,94 @@ class Trials:
             return
         (error,) = facts.bench.values.errors([wish.quant])
         ready = self._report(replace(ready, facts=facts, error=error))
-        if wish.replay:
+        if wish.wants_replay:
             self._post(replace(ready, replay=facts.bench.replay(wish.quant, self._progress)))
 
     def _answer_edits(self, source: DiffSession, ready: TrialReady, wish: EditWish) -> None:
         if self._bench is None or self._bench[0] is not source:
             self._bench, self._effect = (source, EditBench(source, self._progress)), None
-            self._plain = {}
+            self._unedited_effects = {}
         bench, tensor = self._bench[1], ready.request.tensor
         unit = bench.unit_of(tensor) if tensor else None
-        facts = EditFacts(marked=bench.named(wish.edits))
+        facts = EditFacts(marked_edits=bench.named(wish.edits))
         if unit is not None:
             facts = replace(facts, node=unit.node.name, edits=bench.edits_of(unit))
         places = [place for place in source.backend.places() if wish.sample in {None, place[0]}]
         key = (source, wish, facts.node)
         gains = self._gains[1] if self._gains is not None and self._gains[0] == key else {}
-        offered = [edit for edit in facts.edits if edit.name not in {*wish.edits, *gains}] if places else []
-        gains_text = "each edit, for its gain" if offered else ""
-        ready = self._report(replace(ready, edits=facts, doing="the whole net without edits"))
-        facts = replace(facts, faithful=bench.faithful())
-        if places and abs(bench.faithful()) < math.inf and wish.sample not in self._plain:
-            for plain in bench.effects((), places):  # before any gain: that of the replay itself is none of an edit's
-                if plain.samples < len(places):
-                    doing = f"without edits {_run(plain.samples, places)}"
-                    ready = self._report(replace(ready, edits=facts, doing=doing))
-            self._plain[wish.sample] = plain
-        facts = replace(facts, plain=self._plain.get(wish.sample))
+        untried_edits = [edit for edit in facts.edits if edit.name not in {*wish.edits, *gains}] if places else []
+        gains_text = "each edit, for its gain" if untried_edits else ""
+        ready = self._report(replace(ready, edits=facts, activity="the whole net without edits"))
+        facts = replace(facts, fidelity_db=bench.faithful())
+        if places and abs(bench.faithful()) < math.inf and wish.sample not in self._unedited_effects:
+            for unedited_effect in bench.effects(
+                (), places
+            ):  # before any gain: that of the replay itself is none of an edit's
+                if unedited_effect.samples < len(places):
+                    activity = f"without edits {_sample_text(unedited_effect.samples, places)}"
+                    ready = self._report(replace(ready, edits=facts, activity=activity))
+            self._unedited_effects[wish.sample] = unedited_effect
+        facts = replace(facts, unedited_effect=self._unedited_effects.get(wish.sample))
         if self._effect is not None and self._effect[0] == wish:
             facts = replace(facts, effect=self._effect[1])
         elif wish.edits:
-            ready = self._report(replace(ready, edits=facts, doing=_run(0, places)))
+            ready = self._report(replace(ready, edits=facts, activity=_sample_text(0, places)))
             for effect in bench.effects(wish.edits, places):
                 facts = replace(facts, effect=effect)
-                ready = self._report(replace(ready, edits=facts, doing=_run(effect.samples, places) or gains_text))
+                ready = self._report(
+                    replace(ready, edits=facts, activity=_sample_text(effect.samples, places) or gains_text)
+                )
                 self._effect = (wish, effect) if effect.samples == len(places) else None
-        if offered:
-            ready = self._report(replace(ready, edits=replace(facts, gains=gains), doing=gains_text))
-            for name, gain in bench.gains(wish.edits, offered, places):
+        if untried_edits:
+            ready = self._report(replace(ready, edits=replace(facts, gains=gains), activity=gains_text))
+            for name, gain in bench.gains(wish.edits, untried_edits, places):
                 gains = {**gains, name: gain}
                 self._gains = key, gains  # each at once: whoever leaves comes back to what is known
                 ready = self._report(replace(ready, edits=replace(facts, gains=gains)))
-        self._report(replace(ready, edits=replace(facts, gains=gains), doing=""))
+        self._report(replace(ready, edits=replace(facts, gains=gains), activity=""))
 
     def _answer_budget(self, source: DiffSession, ready: TrialReady) -> None:
         """Compute the budget of the worst samples, starting with the worst output, then that of all samples."""
-        shares, entries = self._shares.setdefault(source, {}), {entry.tensor: entry for entry in source.entries()}
+        budgets, entries = self._budgets.setdefault(source, {}), {entry.tensor: entry for entry in source.entries()}
         errors = {node.tensor: node.metrics.sqnr_db for node in source.compared if node.metrics is not None}
         names = [name for name in source.backend.graph.outputs if name in errors]
-        names.sort(key=lambda name: worst_first(errors[name]))
+        names.sort(key=lambda name: worst_first_key(errors[name]))
         samples = {
-            node.tensor: {measured.sample: measured.sqnr_db for measured in node.samples} for node in source.compared
+            node.tensor: {output_budget.sample: output_budget.sqnr_db for output_budget in node.samples}
+            for node in source.compared
         }
 
-        def worst(name: str) -> list[tuple[int, int]]:
+        def worst_places(name: str) -> list[tuple[int, int]]:
             """Return the samples and steps in which an output was recorded, worst sample first."""
             recorded = recorded_places(source.reference, source.backend, entries[name])
-            return sorted(recorded, key=lambda place: worst_first(samples[name].get(place[0])))
+            return sorted(recorded, key=lambda place: worst_first_key(samples[name].get(place[0])))
 
-        places = {name: worst(name) for name in names}
+        places = {name: worst_places(name) for name in names}
 
-        def report(doing: str) -> None:
+        def report(activity: str) -> None:
             budget = ErrorBudget(
                 reference=source.reference.info,
                 backend=source.backend.info,
-                outputs=tuple(shares[name][1] for name in names if name in shares),
+                outputs=tuple(budgets[name][1] for name in names if name in budgets),
             )
-            self._report(replace(ready, budget=budget, doing=doing))
+            self._report(replace(ready, budget=budget, activity=activity))
 
-        for most in (_FIRST, None):
+        for max_places in (_FIRST_SAMPLES, None):
             for name in names:
-                chosen = places[name][:most]
-                if name not in shares or shares[name][0] < len(chosen):
+                chosen_places = places[name][:max_places]
+                if name not in budgets or budgets[name][0] < len(chosen_places):
                     output = "" if len(names) == 1 else f"output {safe_text(name, limit=40)}, "
-                    part = f"the worst {len(chosen)} of {_counted(places[name])} first"
-                    report(output + (part if len(chosen) < len(places[name]) else f"all {_counted(places[name])}"))
+                    scope_text = f"the worst {len(chosen_places)} of {_count_text(places[name])} first"
+                    report(
+                        output
+                        + (scope_text if len(chosen_places) < len(places[name]) else f"all {_count_text(places[name])}")
+                    )
                     replays = self._replays.setdefault((source, name), {})
-                    replayed = source.budget(places=chosen, only=[name], progress=self._progress, kept=replays)
-                    shares |= {measured.output: (len(chosen), measured) for measured in replayed.outputs}
-                    if most is None:  # there is nothing left to go on with
+                    budget = source.budget(places=chosen_places, only=[name], progress=self._progress, kept=replays)
+                    budgets |= {
+                        output_budget.output: (len(chosen_places), output_budget) for output_budget in budget.outputs
+                    }
+                    if max_places is None:  # there is nothing left to go on with
                         del self._replays[source, name]
         report("")
 
@@ -212,8 +222,8 @@ class Trials:
             self._key, self._facts = key, facts
         if not facts.choices:
             self._post(TrialReady(request=request, facts=facts))
-            (now_error,) = facts.bench.values.errors([facts.now])
-            facts = self._facts = replace(facts, now_error=now_error, choices=_choices(facts))
+            (now_error,) = facts.bench.values.errors([facts.current_quant])
+            facts = self._facts = replace(facts, current_error=now_error, choices=_choose_scales(facts))
         self._post(TrialReady(request=request, facts=facts))
         return facts
 
@@ -226,21 +236,21 @@ def problem_of(error: BaseException) -> str:
     return f"{kind}: {error}" if isinstance(error, LookupError) else str(error) or kind
 
 
-def _run(done: int, places: Sequence[tuple[int, int]]) -> str:
+def _sample_text(done: int, places: Sequence[tuple[int, int]]) -> str:
     """Return which sample is being replayed."""
     return f"sample {places[done][0]}, {done + 1} of {len(places)}" if done < len(places) else ""
 
 
-def _counted(places: Sequence[tuple[int, int]]) -> str:
+def _count_text(places: Sequence[tuple[int, int]]) -> str:
     """Return the number of samples or steps as text."""
     steps = len({sample for sample, _ in places}) < len(places)
     return f"{len(places)} {'steps' if steps else 'sample' if len(places) == 1 else 'samples'}"
 
 
-def _choices(facts: TrialFacts) -> Mapping[str, tuple[ScaleChoice, ...]]:
+def _choose_scales(facts: TrialFacts) -> Mapping[str, tuple[ScaleChoice, ...]]:
     calibrators = [calibrator_named(name) for name in DEFAULT_CALIBRATORS]
     choices = {}
     for kind in SCHEMES:
-        scheme = with_codes_of(facts.now, QuantScheme(kind=kind))
+        scheme = with_codes_of(facts.current_quant, QuantScheme(kind=kind))
         choices[kind] = tuple(choose_range(calibrator, facts.histogram, scheme) for calibrator in calibrators)
     return MappingProxyType(choices)

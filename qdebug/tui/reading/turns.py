@@ -31,12 +31,12 @@ _CANCEL_SECONDS = 0.05
 @contextmanager
 def short_switches() -> Iterator[None]:
     """Let threads switch after a fraction of a millisecond inside the block, so that the screen stays responsive."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(min(before, _SWITCH_SECONDS))
+    interval_before = sys.getswitchinterval()
+    sys.setswitchinterval(min(interval_before, _SWITCH_SECONDS))
     try:
         yield
     finally:
-        sys.setswitchinterval(before)
+        sys.setswitchinterval(interval_before)
 
 
 class Urgency(IntEnum):
@@ -94,16 +94,16 @@ class Turns:
 
     def _enter(self, urgency: Urgency, worker: Worker[Any] | None = None) -> None:
         with self._changed:
-            place = urgency, next(self._tickets)
-            self._queue.append(place)
+            ticket = urgency, next(self._tickets)
+            self._queue.append(ticket)
             try:
-                while self._is_taken or min(self._queue) != place:
+                while self._is_taken or min(self._queue) != ticket:
                     self._changed.wait(None if worker is None else _CANCEL_SECONDS)
                     if worker is not None and worker.is_cancelled:
                         raise Cancelled
                 self._is_taken = True
             finally:
-                self._queue.remove(place)
+                self._queue.remove(ticket)
                 self._changed.notify_all()
 
     def _leave(self) -> None:

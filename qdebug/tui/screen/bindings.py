@@ -19,8 +19,8 @@ __all__ = [
     "READING_ACTIONS",
     "all_key_rows",
     "key_table",
-    "own_key_rows",
     "shared_key_rows",
+    "view_key_rows",
 ]
 
 BINDINGS: list[BindingType] = [
@@ -96,7 +96,7 @@ def shared_key_rows() -> Sequence[KeyRow]:
     return key_rows(BINDINGS)
 
 
-def own_key_rows(view: type[View]) -> Sequence[KeyRow]:
+def view_key_rows(view: type[View]) -> Sequence[KeyRow]:
     """Return the keys of one view with their descriptions, the view's own keys first."""
     classes = [ancestor for ancestor in view.__mro__ if issubclass(ancestor, View) and "BINDINGS" in vars(ancestor)]
     rows: dict[str, KeyRow] = {}
@@ -113,13 +113,13 @@ def all_key_rows() -> Sequence[tuple[str, KeyRow]]:
     """Return every key with its description and its screens; "" for all screens."""
     views_of: dict[tuple[str, tuple[str, ...], str], list[str]] = {}
     for view in VIEWS:
-        for row in own_key_rows(view_class(view)):
+        for row in view_key_rows(view_class(view)):
             views_of.setdefault((row.action, row.keys, row.help), []).append(str(view))
-    own = [
+    view_rows = [
         (", ".join(views), KeyRow(keys=keys, action=action, help=description))
         for (action, keys, description), views in views_of.items()
     ]
-    return [*(("", row) for row in shared_key_rows()), *own]
+    return [*(("", row) for row in shared_key_rows()), *view_rows]
 
 
 def key_table() -> str:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NOTHING",
-    "Compared",
+    "BackendState",
     "banner",
     "status",
     "too_small",
@@ -38,13 +38,13 @@ __all__ = [
 NOTHING = "nothing to show: the recordings share no tensor"
 """Shown if there are no rows."""
 
-_ALL_OF_IT = " (1 v)"
+_MORE_SUFFIX = " (1 v)"
 """Suffix of a truncated verdict: the keys that show the whole verdict from any screen."""
 
 Line = list[Piece]
 
 
-class Compared:
+class BackendState:
     """State of the comparison with one backend.
 
     Args:
@@ -62,7 +62,7 @@ class Compared:
         self.stage = "reading both graphs"
 
     @property
-    def waited(self) -> int:
+    def seconds_waited(self) -> int:
         """Whole seconds since the names appeared on the screen."""
         return int(monotonic() - self.named_at)
 
@@ -73,7 +73,7 @@ def banner(
     width: int,
     glyphs: GlyphSet,
     *,
-    which: str = "",
+    position_text: str = "",
     place: str = "qdebug",
 ) -> list[Line]:
     """Return the names of the two runs, with warnings about the recordings.
@@ -83,16 +83,16 @@ def banner(
         opened: Run facts; None while they are being read.
         width: Cells of the line.
         glyphs: Characters for drawing.
-        which: Position among several backends; "" if there is only one.
+        position_text: Position among several backends; "" if there is only one.
         place: The first word of the line, which is the screen's name if tabs are hidden.
     """
     facts = (None, None) if opened is None else (opened.reference, opened.backend)
     warnings = [] if opened is None else _warnings(opened)
-    if which:
-        warnings.insert(0, f"backend {which}, b next")
+    if position_text:
+        warnings.insert(0, f"backend {position_text}, b next")
     tail = "  ".join(warnings)
     room = max(width - len(f" {place}   vs  ") - len(tail) - 2, 10) // 2
-    runs = [_run(*pair) for pair in zip(titles, facts, strict=True)]
+    runs = [_run_title(*pair) for pair in zip(titles, facts, strict=True)]
     if any(cell_len(run) > room for run in runs):  # a file's name tells more than what made it
         runs = [safe_text(title) for title in titles]
     names = [glyphs.fit(run, room).rstrip() for run in runs]
@@ -100,7 +100,7 @@ def banner(
     return [[*line, (f"  {tail}", "fail")] if tail else line]
 
 
-def _run(title: str, info: RunInfo | None) -> str:
+def _run_title(title: str, info: RunInfo | None) -> str:
     return safe_text(title) if info is None else f"{safe_text(title)} ({safe_text(info.backend, limit=30)})"
 
 
@@ -114,61 +114,65 @@ def _warnings(opened: Opened) -> list[str]:
         if info.fidelity is Fidelity.NONDETERMINISTIC:
             warnings.append(f"{side}: results CHANGE from run to run")
         if not info.complete:
-            warnings.append(f"{side}: unfinished" if opened.writing else f"{side}: INCOMPLETE")
+            warnings.append(f"{side}: unfinished" if opened.is_writing else f"{side}: INCOMPLETE")
     return warnings
 
 
-def verdict_lines(now: Compared, width: int, height: int, glyphs: GlyphSet, *, here: bool = False) -> list[Line]:
+def verdict_lines(
+    state: BackendState, width: int, height: int, glyphs: GlyphSet, *, is_reason_shown: bool = False
+) -> list[Line]:
     """Return the verdict, marked "so far" until all pairs are compared.
 
     Args:
-        now: The comparison on the screen.
+        state: The comparison on the screen.
         width: Cells per line.
         height: Number of lines.
         glyphs: Characters for drawing.
-        here: Whether the reason for the first divergence is shown in full below.
+        is_reason_shown: Whether the reason for the first divergence is shown in full below.
     """
-    navigator, result, is_told = now.navigator, now.result, False
-    if now.failure is not None:
-        word, text, bad = " ERROR ", safe_text(now.failure, limit=300), True
+    navigator, result, is_answered = state.navigator, state.result, False
+    if state.failure is not None:
+        word, text, is_bad = " ERROR ", safe_text(state.failure, limit=300), True
     elif navigator is None:
         return [[(" READING ", "accent"), ("opening both recordings ..", "muted")]]
-    elif now.opened is None:
-        many = numbers.grouped(navigator.table.size)
-        since = f" {now.waited} s" if now.waited else ""
-        return [[(" READING ", "accent"), (f"{now.stage}, {many} tensors ..{since}", "muted")]]
-    elif result is not None and not now.opened.writing:
+    elif state.opened is None:
+        count_text = numbers.grouped(navigator.table.size)
+        seconds_text = f" {state.seconds_waited} s" if state.seconds_waited else ""
+        return [[(" READING ", "accent"), (f"{state.stage}, {count_text} tensors ..{seconds_text}", "muted")]]
+    elif result is not None and not state.opened.is_writing:
         from qdebug.present.answer import headline, verdict_word
         from qdebug.present.sentences import verdict_sentence
 
         word = f" {verdict_word(result)} "
-        bad = word.startswith(" FAIL")
-        is_told = bool(result.diagnosis) or not bad
-        text = headline(result) if is_told else verdict_sentence(result)
+        is_bad = word.startswith(" FAIL")
+        is_answered = bool(result.diagnosis) or not is_bad
+        text = headline(result) if is_answered else verdict_sentence(result)
     else:
-        word, bad = " SO FAR ", navigator.table.first_divergence() is not None
-        text = _so_far(navigator, now.opened, (width - len(word) - 1) * height)
+        word, is_bad = " SO FAR ", navigator.table.first_divergence() is not None
+        text = _progress_text(navigator, state.opened, (width - len(word) - 1) * height)
     room = max(width - len(word) - 1, 10)
-    few = height <= _FEW and not is_told and (here or cell_len(text) > room * height)
-    if few and navigator and result is not None and result.first_divergence:
-        text = _short_verdict(navigator, result, room * height, here=here)
-    judged = None if now.opened is None or now.opened.writing else result
-    below = [] if judged is None else _why_and_try(judged)[: max(height - _FEW, 0)]
+    is_short = height <= _SHORT_HEIGHT and not is_answered and (is_reason_shown or cell_len(text) > room * height)
+    if is_short and navigator and result is not None and result.first_divergence:
+        text = _short_verdict(navigator, result, room * height, is_reason_shown=is_reason_shown)
+    final_result = None if state.opened is None or state.opened.is_writing else result
+    advice_lines = [] if final_result is None else _why_and_try(final_result)[: max(height - _SHORT_HEIGHT, 0)]
     text = _with_short_names(text, room, height)
-    wrapped, lines = wrap(glyphs.plain(text), room), max(height - len(below), 1)
-    if len(wrapped) > lines:
-        rest = glyphs.fit_end(" ".join(wrapped[lines - 1 :]), room - len(_ALL_OF_IT))
-        wrapped = [*wrapped[: lines - 1], f"{rest}{_ALL_OF_IT}"]
-    style = "fail" if bad else "fine"
-    made: list[Line] = [
+    text_lines, line_count = wrap(glyphs.transliterate(text), room), max(height - len(advice_lines), 1)
+    if len(text_lines) > line_count:
+        remainder = glyphs.fit_end(" ".join(text_lines[line_count - 1 :]), room - len(_MORE_SUFFIX))
+        text_lines = [*text_lines[: line_count - 1], f"{remainder}{_MORE_SUFFIX}"]
+    style = "fail" if is_bad else "fine"
+    verdict: list[Line] = [
         [(word if not at else " " * len(word), "accent"), (wrapped_line, style)]
-        for at, wrapped_line in enumerate(wrapped)
+        for at, wrapped_line in enumerate(text_lines)
     ]
-    for label, line in below:
-        cut = cell_len(line) > room
-        shown = f"{glyphs.fit_end(line, room - len(_ALL_OF_IT))}{_ALL_OF_IT}" if cut else glyphs.plain(line)
-        made.append([(f" {label}".ljust(len(word)), "muted"), (shown, "plain")])
-    return made
+    for label, line in advice_lines:
+        is_cut = cell_len(line) > room
+        line_text = (
+            f"{glyphs.fit_end(line, room - len(_MORE_SUFFIX))}{_MORE_SUFFIX}" if is_cut else glyphs.transliterate(line)
+        )
+        verdict.append([(f" {label}".ljust(len(word)), "muted"), (line_text, "plain")])
+    return verdict
 
 
 def _why_and_try(result: RunComparison) -> list[tuple[str, str]]:
@@ -178,8 +182,8 @@ def _why_and_try(result: RunComparison) -> list[tuple[str, str]]:
     from qdebug.present.answer import advice_line, remedy_line
 
     first = result.diagnosis[0]
-    tried = [remedy for fault in result.diagnosis for remedy in fault.remedies]
-    best = max(tried, key=lambda each: next(iter(each.gain_db.values()), 0.0), default=None)
+    remedies = [remedy for fault in result.diagnosis for remedy in fault.remedies]
+    best = max(remedies, key=lambda each: next(iter(each.gain_db.values()), 0.0), default=None)
     lines = [("why", safe_text(first.why, limit=_MOST))]
     advice = advice_line(result) if best is None else remedy_line(best, result, most=1)
     return [*lines, ("try", advice)] if advice else lines
@@ -193,21 +197,21 @@ _LEAST_NODE = 8
 """Minimum cells for the node on the status line, next to the position in the list."""
 _FILTER = 16
 """Cells for the active filter on the status line."""
-_FEW = 2
+_SHORT_HEIGHT = 2
 """Number of lines up to which a verdict starts with the name of the first divergence."""
 
 
 def _with_short_names(text: str, room: int, height: int) -> str:
     """Cut the beginnings of names in a verdict that is too long, so that the fault stays visible."""
-    shown = text
-    for most in _SHORT_NAMES[: len(_SHORT_NAMES) - (height > 1)]:
-        if len(wrap(shown, room)) <= max(height, 1):
+    shortened = text
+    for max_width in _SHORT_NAMES[: len(_SHORT_NAMES) - (height > 1)]:
+        if len(wrap(shortened, room)) <= max(height, 1):
             break
-        shown = QUOTED.sub(lambda name, most=most: f"'{cut_start(name[1], most)}'", text)  # type: ignore[misc]
-    return shown
+        shortened = QUOTED.sub(lambda name, max_width=max_width: f"'{cut_start(name[1], max_width)}'", text)  # type: ignore[misc]
+    return shortened
 
 
-def _short_verdict(navigator: Navigator, result: RunComparison, room: int, *, here: bool) -> str:
+def _short_verdict(navigator: Navigator, result: RunComparison, room: int, *, is_reason_shown: bool) -> str:
     """Return a verdict that starts with the first divergence and its reason.
 
     The name is cut first, then the end of the line.
@@ -219,19 +223,19 @@ def _short_verdict(navigator: Navigator, result: RunComparison, room: int, *, he
     why = safe_text(first.reason) if first.reason else ""
     head = (
         "diverges first here"
-        if here and why
+        if is_reason_shown and why
         else f"{_FIRST_AT}{_verdict_line_of(first.node, room - len(_FIRST_AT), why)}"
     )
-    return ". ".join([head, *_short_clauses(navigator, result, first)]) + f".{_ALL_OF_IT}"
+    return ". ".join([head, *_short_clauses(navigator, result, first)]) + f".{_MORE_SUFFIX}"
 
 
 def _short_clauses(navigator: Navigator, result: RunComparison, first: NodeResult) -> Iterator[str]:
     """Yield short clauses: tensors beyond the limit, the origin of the error, and missing tensors."""
-    compared = [node for node in result.nodes if node.status is not Status.INCOMPARABLE]
-    over = sum(map(is_beyond, compared))
-    if over:
-        count = f"{numbers.grouped(over)} of {numbers.grouped(len(compared))} compared tensors"
-        yield f"{count} {agreeing(over, 'is')} beyond the limit"
+    compared_nodes = [node for node in result.nodes if node.status is not Status.INCOMPARABLE]
+    count_beyond = sum(map(is_beyond, compared_nodes))
+    if count_beyond:
+        count = f"{numbers.grouped(count_beyond)} of {numbers.grouped(len(compared_nodes))} compared tensors"
+        yield f"{count} {agreeing(count_beyond, 'is')} beyond the limit"
     if result.origin is not None and result.origin != first.node:
         yield f"The error of the output comes from {safe_text(result.origin)!r}"
     if result.verdict.worst_sample is not None and navigator.samples > 1:
@@ -242,26 +246,26 @@ def _short_clauses(navigator: Navigator, result: RunComparison, first: NodeResul
 
 def _verdict_line_of(name: str, room: int, why: str) -> str:
     """Return a name and a reason. If space is short, the name's beginning is cut before the reason's end."""
-    least = len(re.split(r"[,;] ", why)[0]) + len(": ") + len(_ALL_OF_IT) + 1 if why else 0
+    min_reason_width = len(re.split(r"[,;] ", why)[0]) + len(": ") + len(_MORE_SUFFIX) + 1 if why else 0
     if len(name) + len(": ") + len(why) < room:
-        least = 0
-    shown = cut_start(safe_text(name), min(max(room - least, _LEAST_NAME), _MOST_NAME))
-    return f"{shown}: {why}" if why else shown
+        min_reason_width = 0
+    shown_name = cut_start(safe_text(name), min(max(room - min_reason_width, _LEAST_NAME), _MOST_NAME))
+    return f"{shown_name}: {why}" if why else shown_name
 
 
-def _so_far(navigator: Navigator, opened: Opened, room: int) -> str:
+def _progress_text(navigator: Navigator, opened: Opened, room: int) -> str:
     table = navigator.table
-    counted = f"{numbers.grouped(table.compared)} of {numbers.grouped(table.comparable)} compared"
-    if opened.writing:
-        counted += ", still being recorded"
+    count_text = f"{numbers.grouped(table.compared)} of {numbers.grouped(table.comparable)} compared"
+    if opened.is_writing:
+        count_text += ", still being recorded"
     first = table.first_divergence()
-    if first is None and table.comparable and not table.pending and not opened.writing:
-        return f"{counted}, no divergence; summing up .."
+    if first is None and table.comparable and not table.pending and not opened.is_writing:
+        return f"{count_text}, no divergence; summing up .."
     if first is None:
-        return f"{counted}, no divergence"
+        return f"{count_text}, no divergence"
     result = table.results[first]
     why = safe_text(result.reason) if result is not None and result.reason else ""
-    beginning = f"{counted}, first divergence at "
+    beginning = f"{count_text}, first divergence at "
     return beginning + _verdict_line_of(table.names[first], room - len(beginning), why)
 
 
@@ -272,9 +276,9 @@ def status(
     glyphs: GlyphSet,
     *,
     height: int = 1,
-    reasons: bool = True,
-    values: bool = False,
-    listed: bool = True,
+    with_reason: bool = True,
+    shows_elements: bool = False,
+    shows_list: bool = True,
 ) -> list[Line]:
     """Return the status line: the last message, else the node under the cursor, with the list position on the right.
 
@@ -284,55 +288,64 @@ def status(
         width: Cells of the line.
         glyphs: Characters for drawing.
         height: Number of lines; a message longer than one line uses all of them.
-        reasons: Whether to include the reason for the node's status; not needed if it is shown above.
-        values: Whether the screen shows the elements of one sample.
-        listed: Whether the screen shows the node list and thus its order.
+        with_reason: Whether to include the reason for the node's status; not needed if it is shown above.
+        shows_elements: Whether the screen shows the elements of one sample.
+        shows_list: Whether the screen shows the node list and thus its order.
     """
     if cell_len(message) >= width and height > 1:
-        lines = wrap(glyphs.plain(safe_text(message, limit=1000)), width - 2, most=height)
+        lines = wrap(glyphs.transliterate(safe_text(message, limit=1000)), width - 2, most=height)
         return [[(f" {line}", "accent")] for line in lines]
     if navigator is None or not navigator.table.size:
-        return [[(_ended(message, width - 1, glyphs), "accent")]]
+        return [[(_fit_sentence(message, width - 1, glyphs), "accent")]]
     result = navigator.table.results[navigator.cursor]
-    shown = shown_sample(result, navigator.sample) if values else navigator.sample
-    sample = "all samples" if shown is None else f"sample {shown}"
-    sample = sample if shown is None or navigator.sample is not None else f"all, sample {shown} shown"
-    parts = [_place(navigator, listed=listed)]
+    sample_shown = shown_sample(result, navigator.sample) if shows_elements else navigator.sample
+    sample = "all samples" if sample_shown is None else f"sample {sample_shown}"
+    sample = sample if sample_shown is None or navigator.sample is not None else f"all, sample {sample_shown} shown"
+    parts = [_position_text(navigator, shows_list=shows_list)]
     if navigator.filter:  # keys that walk nodes obey it wherever they are pressed
         parts.append(f"filter {glyphs.fit_end(safe_text(navigator.filter), _FILTER)}".rstrip())
     if navigator.samples > 1 or navigator.sample is not None:
         parts.append(sample)
-    if listed and (navigator.sort != "order" or navigator.reversed):
+    if shows_list and (navigator.sort != "order" or navigator.reversed):
         parts.append("by " + (metric_title(navigator.metric) if navigator.sort == "metric" else navigator.sort))
-    right = glyphs.plain("  ".join(parts)) + " "
-    if cell_len(right) > width - _LEAST_NODE:
-        right = right.replace(sample, sample.removesuffix(" shown"))
-    if cell_len(message) > width - cell_len(right) - 2:  # rather without the number of the row
-        right = glyphs.plain("  ".join(parts[1:])) + " "
-    room = max(width - cell_len(right) - 2, 4)
+    right_text = glyphs.transliterate("  ".join(parts)) + " "
+    if cell_len(right_text) > width - _LEAST_NODE:
+        right_text = right_text.replace(sample, sample.removesuffix(" shown"))
+    if cell_len(message) > width - cell_len(right_text) - 2:  # rather without the number of the row
+        right_text = glyphs.transliterate("  ".join(parts[1:])) + " "
+    room = max(width - cell_len(right_text) - 2, 4)
     if message and cell_len(message) > room:  # what was just said matters more than where the list stands
-        return [[(_ended(message, width - 1, glyphs), "accent")]]
+        return [[(_fit_sentence(message, width - 1, glyphs), "accent")]]
     if message:
-        return [[(_ended(message, room, glyphs), "accent"), (" " + right, "muted")]]
-    return [[(_ended(_row_words(navigator, room, reasons=reasons), room, glyphs), "plain"), (" " + right, "muted")]]
+        return [[(_fit_sentence(message, room, glyphs), "accent"), (" " + right_text, "muted")]]
+    return [
+        [
+            (_fit_sentence(_row_text(navigator, room, with_reason=with_reason), room, glyphs), "plain"),
+            (" " + right_text, "muted"),
+        ]
+    ]
 
 
-def _ended(text: str, room: int, glyphs: GlyphSet) -> str:
+def _fit_sentence(text: str, room: int, glyphs: GlyphSet) -> str:
     """Return a sentence in exactly room + 1 cells, cutting its end."""
-    return glyphs.fit(f" {glyphs.fit_end(glyphs.plain(safe_text(text)), room)}", room + 1)
+    return glyphs.fit(f" {glyphs.fit_end(glyphs.transliterate(safe_text(text)), room)}", room + 1)
 
 
-def _place(navigator: Navigator, *, listed: bool) -> str:
+def _position_text(navigator: Navigator, *, shows_list: bool) -> str:
     """Return the position of the cursor. Compared tensors are numbered from 0 as in a report, lines from 1."""
     size, lines = numbers.grouped(navigator.table.size), numbers.grouped(navigator.lines)
     if navigator.table.first:
         return f"constant {navigator.place + 1} of {size}"
-    if navigator.filter and listed:
-        of = f"{lines} shown of {size}"
+    if navigator.filter and shows_list:
+        count_text = f"{lines} shown of {size}"
         if not navigator.lines:
             return f"none of {size} fits"
-        return f"hidden, {of}" if navigator.place < 0 else f"line {numbers.grouped(navigator.place + 1)} of {of}"
-    if listed and (navigator.sort != "order" or navigator.reversed):
+        return (
+            f"hidden, {count_text}"
+            if navigator.place < 0
+            else f"line {numbers.grouped(navigator.place + 1)} of {count_text}"
+        )
+    if shows_list and (navigator.sort != "order" or navigator.reversed):
         return f"line {numbers.grouped(navigator.place + 1)} of {lines}"
     table, number = navigator.table, navigator.table.count_of(navigator.cursor)
     if number is None:
@@ -340,7 +353,7 @@ def _place(navigator: Navigator, *, listed: bool) -> str:
     return f"#{numbers.grouped(number)} of 0..{numbers.grouped(table.comparable - 1)}"
 
 
-def _row_words(navigator: Navigator, room: int, *, reasons: bool) -> str:
+def _row_text(navigator: Navigator, room: int, *, with_reason: bool) -> str:
     """Return the status of the node under the cursor, with its reason unless the verdict states it."""
     table, row = navigator.table, navigator.cursor
     missing = table.rows[row].missing
@@ -348,22 +361,22 @@ def _row_words(navigator: Navigator, room: int, *, reasons: bool) -> str:
     if table.acknowledged[row]:
         word += ", acknowledged"
     result = table.results[row]
-    reasons = reasons and row != table.first_divergence()
-    reason = why(result) if navigator.sample is None and reasons else None
+    with_reason = with_reason and row != table.first_divergence()
+    reason = why(result) if navigator.sample is None and with_reason else None
     note = navigator.trail.notes.get(row)
     suffix = f" ({safe_text(note)})" if note else ""
     return _verdict_line_of(table.names[row], room, f"{word}{suffix}" + (f", {safe_text(reason)}" if reason else ""))
 
 
-def too_small(width: int, height: int, least: tuple[int, int]) -> Sequence[Line]:
+def too_small(width: int, height: int, min_size: tuple[int, int]) -> Sequence[Line]:
     """Return a message that the terminal is too small.
 
     Args:
         width: Its cells.
         height: Its lines.
-        least: The smallest sufficient size.
+        min_size: The smallest sufficient size.
     """
-    text = f"{width}x{height} is too small: {least[0]}x{least[1]} is needed. q quits."
+    text = f"{width}x{height} is too small: {min_size[0]}x{min_size[1]} is needed. q quits."
     return [[(line, "plain")] for line in wrap(text, max(width, 1))]
 
 
@@ -371,27 +384,31 @@ _LABEL = 12
 _MOST = 1000
 
 
-def verdict_text(now: Compared, width: int, glyphs: GlyphSet) -> Sequence[Sequence[Piece]]:
+def verdict_text(state: BackendState, width: int, glyphs: GlyphSet) -> Sequence[Sequence[Piece]]:
     """Return the whole verdict of a comparison.
 
     Args:
-        now: The comparison.
+        state: The comparison.
         width: Cells per line.
         glyphs: Characters for drawing.
     """
     lines: list[Sequence[Piece]] = [[("Verdict", "accent"), ("   esc closes, j k scroll", "muted")], []]
-    lines += verdict_lines(now, width, _FEW, glyphs) if now.result is None else _headline(now.result, width, glyphs)
-    for label, text in _facts(now):
+    lines += (
+        verdict_lines(state, width, _SHORT_HEIGHT, glyphs)
+        if state.result is None
+        else _headline_lines(state.result, width, glyphs)
+    )
+    for label, text in _verdict_facts(state):
         lines += [[]] if label else []
-        for at, line in enumerate(wrap(glyphs.plain(text), max(width - _LABEL - 2, 10))):
+        for at, line in enumerate(wrap(glyphs.transliterate(text), max(width - _LABEL - 2, 10))):
             lines.append([(("" if at else label).rjust(_LABEL) + "  ", "muted"), (line, "plain")])
     return lines
 
 
-def _facts(now: Compared) -> list[tuple[str, str]]:
-    if isinstance(now.failure, QdebugError) and now.failure.hint:
-        return [("hint", safe_text(now.failure.hint, limit=_MOST))]
-    result = now.result
+def _verdict_facts(state: BackendState) -> list[tuple[str, str]]:
+    if isinstance(state.failure, QdebugError) and state.failure.hint:
+        return [("hint", safe_text(state.failure.hint, limit=_MOST))]
+    result = state.result
     if result is None:
         return []
     from qdebug.present.reports.comparison import comparison_facts, coverage  # long loaded where there is a result
@@ -401,18 +418,18 @@ def _facts(now: Compared) -> list[tuple[str, str]]:
     missing = [("missing", safe_text(shortcoming, limit=_MOST)) for shortcoming in result.shortcomings]
     facts = (*answer(result).facts, *comparison_facts(result).facts, *coverage(result).facts)
     sentence = [("verdict", verdict_sentence(result))]
-    return [*missing, *_faults(result), *sentence, *((fact.label, fact.text) for fact in facts)]
+    return [*missing, *_fault_facts(result), *sentence, *((fact.label, fact.text) for fact in facts)]
 
 
-def _headline(result: RunComparison, width: int, glyphs: GlyphSet) -> list[Sequence[Piece]]:
+def _headline_lines(result: RunComparison, width: int, glyphs: GlyphSet) -> list[Sequence[Piece]]:
     from qdebug.present.answer import headline, verdict_word
 
     style = "fail" if result.exit_code == 1 else "fine"
     text = f"{verdict_word(result)}  {headline(result)}"
-    return [[(f" {line}", style)] for line in wrap(glyphs.plain(text), max(width - 2, 10))]
+    return [[(f" {line}", style)] for line in wrap(glyphs.transliterate(text), max(width - 2, 10))]
 
 
-def _faults(result: RunComparison) -> Iterator[tuple[str, str]]:
+def _fault_facts(result: RunComparison) -> Iterator[tuple[str, str]]:
     """Yield each node of the diagnosis with its share of the output's error and why it is at fault."""
     from qdebug.present.answer import node_title, share_of, share_text
 

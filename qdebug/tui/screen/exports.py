@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from qdebug.session import DiffSession
 
 __all__ = [
-    "OVER",
+    "OVERWRITE_SIGN",
     "SUFFIXES",
-    "TAKE_BACK",
+    "WITHDRAW_SIGN",
     "command",
     "export_elements",
     "new_file",
-    "prepared",
+    "prepare_export",
     "reason_and_day",
     "suggested_name",
     "write_pair",
@@ -48,15 +48,15 @@ __all__ = [
 
 SUFFIXES = (".svg", ".txt", ".csv", ".json", ".npy", ".npz")
 """Supported formats: the screen as a picture or text, its list, the comparison or a node as JSON, and elements."""
-_UNTIL = re.compile(r"(.*?)[,;\s]*\buntil\s+(\S+)\s*", re.DOTALL)
+_EXPIRY_PATTERN = re.compile(r"(.*?)[,;\s]*\buntil\s+(\S+)\s*", re.DOTALL)
 
 Write = Callable[["DiffSession", Path], str]
 
 
-OVER = "!"
+OVERWRITE_SIGN = "!"
 """Typed after a file name to overwrite the file."""
 
-TAKE_BACK = "-"
+WITHDRAW_SIGN = "-"
 """Typed instead of a reason to remove an acknowledgement."""
 
 
@@ -66,7 +66,7 @@ def reason_and_day(text: str) -> tuple[str, str | None, str]:
     Returns:
         The reason, the day or None, and what is wrong with the text; "" if nothing is wrong.
     """
-    match = _UNTIL.fullmatch(text)
+    match = _EXPIRY_PATTERN.fullmatch(text)
     reason, day = (text.strip(), None) if match is None else (match[1].strip(), match[2])
     if not reason:
         return "", None, "a reason is needed: whoever reads it later has to know"
@@ -86,19 +86,19 @@ def command(words: Sequence[str], scene: Scene, view: ScreenId) -> str:
         scene: The state of the screen.
         view: The screen.
     """
-    chosen = [*words, "--node", scene.planned.node or scene.planned.tensor, "--screen", str(view)]
+    arguments = [*words, "--node", scene.plan_row.node or scene.plan_row.tensor, "--screen", str(view)]
     if scene.navigator.sample is not None:
-        chosen += ["--sample", str(scene.navigator.sample)]
+        arguments += ["--sample", str(scene.navigator.sample)]
     if scene.navigator.filter:
-        chosen += ["--filter", scene.navigator.filter]
-    return shell.command(*chosen)
+        arguments += ["--filter", scene.navigator.filter]
+    return shell.command(*arguments)
 
 
 def suggested_name(scene: Scene, view: ScreenId) -> str:
     """Return an unused file name for an export of the screen."""
-    suffix = view.ending
-    stem = re.sub(r"[^A-Za-z0-9_.-]+", "_", scene.planned.node or scene.planned.tensor)[-40:].strip("._") or "qdebug"
-    stem = str(view) if view.of_all else f"{stem}-{view}" if suffix != ".npz" else stem
+    suffix = view.export_suffix
+    stem = re.sub(r"[^A-Za-z0-9_.-]+", "_", scene.plan_row.node or scene.plan_row.tensor)[-40:].strip("._") or "qdebug"
+    stem = str(view) if view.shows_all else f"{stem}-{view}" if suffix != ".npz" else stem
     name, number = f"{stem}{suffix}", 1
     while Path(name).exists() and number < 1000:
         number += 1
@@ -106,7 +106,7 @@ def suggested_name(scene: Scene, view: ScreenId) -> str:
     return name
 
 
-def prepared(
+def prepare_export(
     text: str,
     scene: Scene,
     *,
@@ -127,22 +127,24 @@ def prepared(
         UsageError: The name does not have a supported ending, the file exists, or there is nothing to write yet.
     """
     name = text.strip()
-    path = Path(name.removesuffix(OVER)).expanduser()
+    path = Path(name.removesuffix(OVERWRITE_SIGN)).expanduser()
     if path.suffix not in SUFFIXES:
         raise UsageError(f"Unknown format {path.suffix or path.name!r}.", hint=f"Give it one of {' '.join(SUFFIXES)}.")
     try:
-        there = path.exists()
+        exists = path.exists()
     except OSError as error:  # of a name that is too long
         raise UsageError(f"{safe_text(path, limit=60)!r} is not a file name: {error.strerror}.") from error
-    if there and not name.endswith(OVER):
-        raise UsageError(f"{str(path)!r} exists.", hint=f"Give another name, or {OVER} behind it to write over it.")
+    if exists and not name.endswith(OVERWRITE_SIGN):
+        raise UsageError(
+            f"{str(path)!r} exists.", hint=f"Give another name, or {OVERWRITE_SIGN} behind it to write over it."
+        )
     if path.suffix == ".svg":
         write: Write = partial(_write_text, text=screenshot(), what="the screen")
     elif path.suffix == ".txt":
         write = partial(_write_text, text="".join(f"{line.rstrip()}\n" for line in words()), what="the screen")
     else:
         write = _writer(path, scene, view)
-    return path, partial(_write_over, write=write) if there else write
+    return path, partial(_overwrite, write=write) if exists else write
 
 
 def _writer(path: Path, scene: Scene, view: View) -> Write:
@@ -161,22 +163,22 @@ def _writer(path: Path, scene: Scene, view: View) -> Write:
         return partial(_write_csv, rows=nodes, columns=columns, marks=_marks(scene), costs=scene.table.costs)
     if path.suffix == ".json":
         return _json_writer(path, scene, view)
-    if scene.outcome is None or scene.planned.missing is not None:
+    if scene.outcome is None or scene.plan_row.missing is not None:
         raise UsageError("This tensor is not compared, or not yet.", hint="Choose another node.")
 
     sample = shown_sample(scene.outcome, scene.navigator.sample)
     step, steps = scene.navigator.step, scene.navigator.steps
-    return partial(_export_whole, tensor=scene.planned.tensor, sample=sample, step=step, steps=steps)
+    return partial(_export_all_elements, tensor=scene.plan_row.tensor, sample=sample, step=step, steps=steps)
 
 
 def _json_writer(path: Path, scene: Scene, view: View) -> Write:
     """Return a function that writes the JSON of the screen, of its node, or of the whole comparison."""
     writer = view.json(scene, path)
     if writer is not None:
-        return partial(_write_made, made=writer, what=view.written or f"the {view.view}")
-    if not view.view.of_all and scene.outcome is not None:
+        return partial(_write_json_text, make_text=writer, what=view.json_title or f"the {view.view}")
+    if not view.view.shows_all and scene.outcome is not None:
         document = scene.outcome.to_json() + "\n"
-        return partial(_write_text, text=document, what=f"the node {safe_text(scene.planned.node, limit=40)}")
+        return partial(_write_text, text=document, what=f"the node {safe_text(scene.plan_row.node, limit=40)}")
     if scene.result is None:
         raise UsageError("Not every node is compared yet.", hint="Wait until the verdict stands.")
     return partial(_write_json, result=scene.result, notes=_notes(scene))
@@ -203,9 +205,9 @@ def write_pair(session: DiffSession, path: Path, *, tensor: str, partner: str) -
 
     tensors = session.reference.graph.tensors
     if partner and partner not in tensors:
-        near = get_close_matches(partner, tensors, n=1)
-        also = f" Did you mean {near[0]!r}?" if near else ""
-        raise UsageError(f"The reference has no tensor {partner!r}.{also}")
+        close_names = get_close_matches(partner, tensors, n=1)
+        suggestion = f" Did you mean {close_names[0]!r}?" if close_names else ""
+        raise UsageError(f"The reference has no tensor {partner!r}.{suggestion}")
     write(path, tensor, partner)
     pairing = f"{tensor!r} is paired with {partner!r}" if partner else f"{tensor!r} has no partner"
     return f"{pairing}; diff and tui use it with --map {path}"
@@ -213,13 +215,13 @@ def write_pair(session: DiffSession, path: Path, *, tensor: str, partner: str) -
 
 def _write_json(_: DiffSession, path: Path, *, result: RunComparison, notes: Sequence[Mapping[str, str]]) -> str:
     """Write the comparison like `qdebug diff --json`, with the user's notes."""
-    whole = result.to_dict() | {"notes": list(notes)}
-    noted = f" and {plural(len(notes), 'mark')}" if notes else ""
-    text = json.dumps(whole, indent=2, allow_nan=False)
-    return _write_text(_, path, text=text + "\n", what=f"the comparison{noted}")
+    document = result.to_dict() | {"notes": list(notes)}
+    notes_text = f" and {plural(len(notes), 'mark')}" if notes else ""
+    text = json.dumps(document, indent=2, allow_nan=False)
+    return _write_text(_, path, text=text + "\n", what=f"the comparison{notes_text}")
 
 
-def _write_over(source: DiffSession, path: Path, *, write: Write) -> str:
+def _overwrite(source: DiffSession, path: Path, *, write: Write) -> str:
     """Replace a file, which stays unchanged until the new one is complete."""
     from shutil import copymode  # imported only when a file is replaced
     from tempfile import TemporaryDirectory
@@ -248,7 +250,7 @@ def _write_text(_: DiffSession, path: Path, *, text: str, what: str) -> str:
     return what
 
 
-def _write_made(source: DiffSession, path: Path, *, made: Callable[[DiffSession], str], what: str) -> str:
+def _write_json_text(source: DiffSession, path: Path, *, make_text: Callable[[DiffSession], str], what: str) -> str:
     """Write the JSON of a screen.
 
     Raises:
@@ -257,7 +259,7 @@ def _write_made(source: DiffSession, path: Path, *, made: Callable[[DiffSession]
     from qdebug.tui.reading.trials import BROKEN_REPLAY, problem_of  # not before something is written
 
     try:
-        text = made(source)
+        text = make_text(source)
     except QdebugError:
         raise
     except BROKEN_REPLAY as error:
@@ -296,14 +298,14 @@ def _write_csv(
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([*COLUMNS, "worst_db", "marked", "own_note"])
     for row, planned, result in rows:
-        measured = {
+        row_facts = {
             "index": counts[row],
             **{name: getattr(planned, name) for name in ("node", "op", "tensor", "reference_tensor")},
             "status": State(states[row]).word,
             "reason": planned.missing,
         }
-        full = measured if result is None else flat_row(result)
-        cells = [csv_cell(full.get(name)) for name in COLUMNS]
+        flat_facts = row_facts if result is None else flat_row(result)
+        cells = [csv_cell(flat_facts.get(name)) for name in COLUMNS]
         writer.writerow([*cells, csv_cell(costs.get(row)), row in marks, csv_cell(marks.get(row))])
     return _write_text(source, path, text=out.getvalue(), what=f"{len(rows)} {'node' if len(rows) == 1 else 'nodes'}")
 
@@ -319,10 +321,10 @@ def new_file(path: Path, *, text: bool) -> Iterator[IO[Any]]:
     Raises:
         UsageError: The file exists or cannot be written.
     """
-    how: dict[str, Any] = {"encoding": "utf-8", "newline": ""} if text else {}
+    open_options: dict[str, Any] = {"encoding": "utf-8", "newline": ""} if text else {}
     is_new = False
     try:
-        with path.open("x" if text else "xb", **how) as file:
+        with path.open("x" if text else "xb", **open_options) as file:
             is_new = True
             yield file
     except BaseException as error:
@@ -335,14 +337,14 @@ def new_file(path: Path, *, text: bool) -> Iterator[IO[Any]]:
         raise
 
 
-_STRETCH = 1 << 18
+_BLOCK = 1 << 18
 _NAMES = ("reference", "backend", "reference_codes", "backend_codes")
 
 
-def _export_whole(source: DiffSession, path: Path, **where: Any) -> str:
+def _export_all_elements(source: DiffSession, path: Path, **place: Any) -> str:
     """Write all elements, even if the program is ending meanwhile, since only the disk limits the time."""
     with asking(lambda: None):
-        return export_elements(source, path, **where)
+        return export_elements(source, path, **place)
 
 
 def export_elements(source: DiffSession, path: Path, *, tensor: str, sample: int, step: int, steps: int = 1) -> str:
@@ -361,33 +363,33 @@ def export_elements(source: DiffSession, path: Path, *, tensor: str, sample: int
         QdebugError: The values cannot be read, or the file exists or cannot be written.
     """
     pair = source.pair(tensor, sample=sample, step=step)
-    whose = f"sample {sample}" + (f", step {step}" if steps > 1 else "")
+    place_text = f"sample {sample}" + (f", step {step}" if steps > 1 else "")
     names = [name for name in _NAMES if getattr(pair.read(0, 0), name) is not None]
     if path.suffix == ".csv":
         with new_file(path, text=True) as file:
             _write_elements(file, pair, names)
-        return f"{', '.join(names)} of {whose}"
+        return f"{', '.join(names)} of {place_text}"
     with new_file(path, text=False) as file:
         if path.suffix == ".npy":
-            coded = "backend_codes" in names
-            _write(file, pair, "backend_codes" if coded else "backend")
-            return f"{'codes' if coded else 'values'} of the backend, {whose}"
+            has_codes = "backend_codes" in names
+            _write(file, pair, "backend_codes" if has_codes else "backend")
+            return f"{'codes' if has_codes else 'values'} of the backend, {place_text}"
         with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
             for name in names:
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                     _write(member, pair, name)
-    return f"{', '.join(names)} of {whose}"
+    return f"{', '.join(names)} of {place_text}"
 
 
 def _write_elements(file: IO[str], pair: OpenPair, names: Sequence[str]) -> None:
     """Write the index of each element and its values on both sides."""
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(["index", *names])
-    for start in range(0, pair.size, _STRETCH):
-        stop = min(start + _STRETCH, pair.size)
-        columns = [_part(pair, name, start, stop).tolist() for name in names]
-        places = np.unravel_index(np.arange(start, stop), pair.shape) if pair.shape else ()
-        indices = zip(*(place.tolist() for place in places), strict=True) if places else [()]
+    for start in range(0, pair.size, _BLOCK):
+        stop = min(start + _BLOCK, pair.size)
+        columns = [_read_block(pair, name, start, stop).tolist() for name in names]
+        coordinates = np.unravel_index(np.arange(start, stop), pair.shape) if pair.shape else ()
+        indices = zip(*(place.tolist() for place in coordinates), strict=True) if coordinates else [()]
         for index, *cells in zip(indices, *columns, strict=True):
             writer.writerow([",".join(map(str, index)), *cells])
 
@@ -395,15 +397,15 @@ def _write_elements(file: IO[str], pair: OpenPair, names: Sequence[str]) -> None
 def _write(file: IO[bytes], pair: OpenPair, name: str) -> None:
     """Write one array in numpy's format, with numbers that are not codes in a native numpy dtype."""
     header = {
-        "descr": np.lib.format.dtype_to_descr(_part(pair, name, 0, 0).dtype),
+        "descr": np.lib.format.dtype_to_descr(_read_block(pair, name, 0, 0).dtype),
         "fortran_order": False,
         "shape": pair.shape,
     }
     np.lib.format.write_array_header_1_0(file, header)
-    for start in range(0, pair.size, _STRETCH):
-        file.write(_part(pair, name, start, min(start + _STRETCH, pair.size)).tobytes())
+    for start in range(0, pair.size, _BLOCK):
+        file.write(_read_block(pair, name, start, min(start + _BLOCK, pair.size)).tobytes())
 
 
-def _part(pair: OpenPair, name: str, start: int, stop: int) -> np.ndarray:
+def _read_block(pair: OpenPair, name: str, start: int, stop: int) -> np.ndarray:
     values: np.ndarray = getattr(pair.read(start, stop), name)
     return values if name.endswith("codes") else dequantize(values, None)

@@ -18,23 +18,23 @@ class Files:
         map: The file to which manual pairs are written.
         recordings: The reference's file, and each backend's.
         command: The command that opens the same recordings again, without file names.
-        limits_apart: Whether the limits file applies only if it is named on the command line.
+        needs_limits_option: Whether the limits file applies only if it is named on the command line.
     """
 
     limits: Path
     map: Path
     recordings: Sequence[str]
     command: Sequence[str]
-    limits_apart: bool = True
+    needs_limits_option: bool = True
 
-    def command_words(self, *, accepted: bool, backend: int = 0) -> Sequence[str]:
+    def command_words(self, *, has_acknowledged: bool, backend: int = 0) -> Sequence[str]:
         """Return the command that opens the same recordings again with the same judgement.
 
         Args:
-            accepted: Whether any node is accepted.
+            has_acknowledged: Whether any node is accepted.
             backend: The backend on the screen, which comes first in the command.
         """
-        limits = ("--limits", str(self.limits)) if accepted and self.limits_apart else ()
+        limits = ("--limits", str(self.limits)) if has_acknowledged and self.needs_limits_option else ()
         reference, *backends = self.recordings
         others = [file for at, file in enumerate(backends) if at != backend]
         return (*self.command, *limits, reference, backends[backend], *others)

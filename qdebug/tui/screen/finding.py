@@ -12,44 +12,44 @@ __all__ = ["Filter", "search_question"]
 _SO_FAR = "not yet: "
 """Prefix of messages about a filter that cannot be parsed completely while it is being typed."""
 
-Current = Callable[[], Navigator | None]
+CurrentList = Callable[[], Navigator | None]
 """Returns the current list. While the user types, new data of a recording may replace it."""
 
 
-def _anchor(now: Current, at: int | None = None) -> Callable[[], int]:
+def _remember_row(current_list: CurrentList, start_row: int | None = None) -> Callable[[], int]:
     """Remember the row of the cursor by its tensor, and return a function that finds it."""
-    navigator = now()
-    here = 0 if navigator is None else navigator.cursor if at is None else at
-    planned = navigator.table.rows[here] if navigator is not None and navigator.table.size else None
+    navigator = current_list()
+    row_number = 0 if navigator is None else navigator.cursor if start_row is None else start_row
+    plan_row = navigator.table.rows[row_number] if navigator is not None and navigator.table.size else None
 
     def row() -> int:
-        current = now()
-        same = None if current is None or planned is None else current.table.row_like(planned)
-        return same if same is not None else 0 if current is None else current.cursor
+        current = current_list()
+        new_row = None if current is None or plan_row is None else current.table.row_like(plan_row)
+        return new_row if new_row is not None else 0 if current is None else current.cursor
 
     return row
 
 
-def search_question(now: Current, did: Callable[[str], object]) -> Question:
+def search_question(current_list: CurrentList, on_set: Callable[[str], object]) -> Question:
     """Return the prompt for a search.
 
     Args:
-        now: Returns the current list.
-        did: Called once a search is set.
+        current_list: Returns the current list.
+        on_set: Called once a search is set.
     """
-    start_row = _anchor(now)
+    start_row = _remember_row(current_list)
 
     def search(text: str) -> str:
-        navigator = now()
+        navigator = current_list()
         return "" if navigator is None else navigator.search(text, start=start_row())
 
     def submit(text: str) -> str:
-        navigator = now()
+        navigator = current_list()
         message = search(text)  # again: enter may come before the last letters were looked for
         if navigator is None or not navigator.pattern:
             return "search cleared"
-        did("search")
-        return f"{message}; n N walk them, esc clears" if navigator.finds else message
+        on_set("search")
+        return f"{message}; n N walk them, esc clears" if navigator.has_visible_match else message
 
     def cancel() -> str:
         search("")
@@ -72,51 +72,57 @@ class Filter:
         did: Called once a filter is set.
     """
 
-    def __init__(self, now: Current, did: Callable[[str], object]) -> None:
-        self._now, self._did = now, did
-        self._refused = ("", "")  # the one that cannot be read, and the one in force with it
+    def __init__(self, current_list: CurrentList, on_set: Callable[[str], object]) -> None:
+        self._current_list, self._on_set = current_list, on_set
+        self._invalid_and_active = ("", "")  # the one that cannot be read, and the one in force with it
 
     def question(self, navigator: Navigator) -> Question:
         """Return the prompt."""
-        before, start_row = navigator.filter, _anchor(self._now)
-        origin = _anchor(self._now, navigator.before_filter())
+        filter_before, start_row = navigator.filter, _remember_row(self._current_list)
+        origin = _remember_row(self._current_list, navigator.before_filter())
         messages: list[str] = []
 
         def choose(text: str) -> str:
             """Show the rows that match the valid prefix of the text."""
-            now = self._now()
-            if now is None:
+            navigator_now = self._current_list()
+            if navigator_now is None:
                 return ""
-            now.go(start_row())
-            fitting, problem = now.choose_filter_so_far(text)
-            now.came_from(origin())
+            navigator_now.go(start_row())
+            count_text, problem = navigator_now.choose_filter_so_far(text)
+            navigator_now.came_from(origin())
             problem = problem and f"{_SO_FAR}{problem}"
-            messages[:] = [problem or fitting]
+            messages[:] = [problem or count_text]
             return messages[0]
 
         def submit(text: str) -> str:
             """Return a message about the active filter, which is only the valid prefix of an invalid text."""
-            answer, now = messages[0] if messages else choose(text), self._now()
-            self._did("filter")
-            self._refused = ("", "")
-            if now is None or now.filter == text.strip():
+            answer, navigator_now = messages[0] if messages else choose(text), self._current_list()
+            self._on_set("filter")
+            self._invalid_and_active = ("", "")
+            if navigator_now is None or navigator_now.filter == text.strip():
                 return answer
-            wrong, self._refused = answer.removeprefix(_SO_FAR), (text.strip(), now.filter)
-            return f"filter is {now.filter!r} alone: {wrong}" if now.filter else f"no filter: {wrong}"
+            problem_text, self._invalid_and_active = answer.removeprefix(_SO_FAR), (text.strip(), navigator_now.filter)
+            return (
+                f"filter is {navigator_now.filter!r} alone: {problem_text}"
+                if navigator_now.filter
+                else f"no filter: {problem_text}"
+            )
 
         def cancel() -> str:
-            self._refused = ("", "")
-            choose(before)
-            now = self._now()
-            if now is not None:
-                now.go(start_row())
-                now.came_from(origin())
+            self._invalid_and_active = ("", "")
+            choose(filter_before)
+            navigator_now = self._current_list()
+            if navigator_now is not None:
+                navigator_now.go(start_row())
+                navigator_now.came_from(origin())
             return "the filter is as before"
 
         return Question(
             label="filter",
             placeholder="rel>1e-2 & op~conv   or:  is=failing   or:  clipped>1% | name~'layer[34]'",
-            text=self._refused[0] if self._refused[0] and self._refused[1] == before else before,
+            text=self._invalid_and_active[0]
+            if self._invalid_and_active[0] and self._invalid_and_active[1] == filter_before
+            else filter_before,
             on_change=choose,
             on_submit=submit,
             on_cancel=cancel,
@@ -124,5 +130,5 @@ class Filter:
 
     def clear(self, navigator: Navigator) -> str:
         """Show all nodes."""
-        self._refused = ("", "")
+        self._invalid_and_active = ("", "")
         return navigator.take_filter_back() if navigator.filter else "there is no filter; f sets one"

@@ -15,8 +15,8 @@ from qdebug.tui.drawing.look import Look
 from qdebug.tui.nodes.error_profile import ErrorProfile, column_to_row
 from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.screen import chrome
-from qdebug.tui.screen.chrome import Compared
-from qdebug.tui.screens import LEAST_HEIGHT, LEAST_WIDTH, Arrangement, ScreenId, arrange
+from qdebug.tui.screen.chrome import BackendState
+from qdebug.tui.screens import MIN_HEIGHT, MIN_WIDTH, Arrangement, ScreenId, arrange
 from qdebug.tui.views.answer import strip_lines
 from qdebug.tui.views.view import Line, View
 from qdebug.tui.widgets.key_line import KeyLine
@@ -32,14 +32,14 @@ class FrameState:
     """Contents of the panels.
 
     Args:
-        compared: The comparison on the screen.
+        backend_state: The comparison on the screen.
         navigator: Its list, or the list of the open constants; None while it is being opened.
         view: The screen.
         message: The status line; "" shows the node under the cursor.
         number: Position among several backends, such as "1/2"; "" if there is only one.
     """
 
-    compared: Compared
+    backend_state: BackendState
     navigator: Navigator | None
     view: ScreenId
     message: str
@@ -102,19 +102,19 @@ class Frame(Vertical):
         self.tabs = TabLine(look)
         self.tabs.set_reactive(TabLine.active, state.view.tab)
         self._verdict = FixedLines(
-            look, self._draw_verdict, clicked=lambda *_: self.post_message(self.VerdictClicked()), id="verdict"
+            look, self._draw_verdict, on_clicked=lambda *_: self.post_message(self.VerdictClicked()), id="verdict"
         )
         self._profile = FixedLines(
             look,
             self._draw_profile,
-            clicked=self._click_profile,
-            wheeled=lambda direction: self.post_message(self.ProfileWheeled(direction)),
+            on_clicked=self._click_profile,
+            on_wheeled=lambda direction: self.post_message(self.ProfileWheeled(direction)),
             id="profile",
         )
         self._switcher = ContentSwitcher(page, initial=str(state.view), id="views")
         self._body = Horizontal(self._switcher, id="body")
         self._small = FixedLines(
-            look, lambda *_: chrome.too_small(*self.screen.size, (LEAST_WIDTH, LEAST_HEIGHT)), id="small"
+            look, lambda *_: chrome.too_small(*self.screen.size, (MIN_WIDTH, MIN_HEIGHT)), id="small"
         )
         self._status = FixedLines(look, self._draw_status, id="status")
         self._footer = KeyLine(look)
@@ -140,20 +140,20 @@ class Frame(Vertical):
             make_side: Creates the panel of facts beside the view; called if there is room for it.
         """
         width, height = self.screen.size
-        chosen = self.arrangement = arrange(width, height, view=view)
+        arrangement = self.arrangement = arrange(width, height, view=view)
         for panel in (self._banner, self._verdict, self._status, self._body):
-            panel.display = chosen.usable
+            panel.display = arrangement.is_usable
         self.show_footer()
-        self.tabs.display = chosen.usable and chosen.tabs
-        self._small.display = not chosen.usable
-        self._profile.display = chosen.usable and chosen.profile > 0
-        self._profile.styles.height = chosen.profile
-        if chosen.side and self._side is None:
+        self.tabs.display = arrangement.is_usable and arrangement.shows_tabs
+        self._small.display = not arrangement.is_usable
+        self._profile.display = arrangement.is_usable and arrangement.profile > 0
+        self._profile.styles.height = arrangement.profile
+        if arrangement.side and self._side is None:
             self._side = make_side()
             self._body.mount(self._side)
         if self._side is not None:
-            self._side.display = bool(chosen.side)
-            self._side.styles.width = chosen.side
+            self._side.display = bool(arrangement.side)
+            self._side.styles.width = arrangement.side
 
     @property
     def side(self) -> View | None:
@@ -170,7 +170,7 @@ class Frame(Vertical):
 
     def show_footer(self) -> None:
         """Show the footer, or the prompt in its place."""
-        self._footer.display = self.arrangement.usable and not self.prompt.asking
+        self._footer.display = self.arrangement.is_usable and not self.prompt.is_asking
         self._footer.redraw()
 
     def show(self, state: FrameState) -> None:
@@ -184,26 +184,30 @@ class Frame(Vertical):
 
     def words(self, width: int) -> list[Line]:
         """Return the banner, the whole verdict and the profile as lines of text for a file."""
-        verdict = chrome.verdict_lines(self._state.compared, 120, 100, self.look.glyphs)
+        verdict = chrome.verdict_lines(self._state.backend_state, 120, 100, self.look.glyphs)
         profile = self._draw_profile(width, self.arrangement.profile) if self.arrangement.profile else []
         return [*self._draw_banner(width, 1), *verdict, [], *profile]
 
     def _fit_status(self) -> None:
         """Let a message that is longer than one line use the footer's line too."""
-        if not self.arrangement.usable:
+        if not self.arrangement.is_usable:
             return
-        asking = self.prompt.asking
-        long = not asking and cell_len(self._state.message) >= self.size.width
-        self._footer.display = not (long or asking)
-        self._set_height(self._status, 2 if long else 1)
+        asking = self.prompt.is_asking
+        is_long = not asking and cell_len(self._state.message) >= self.size.width
+        self._footer.display = not (is_long or asking)
+        self._set_height(self._status, 2 if is_long else 1)
 
     def _fit_verdict(self) -> None:
         """Give the verdict as many lines as it needs, up to its maximum."""
-        most = self.arrangement.verdict
+        max_lines = self.arrangement.verdict
         lines = (
-            chrome.verdict_lines(self._state.compared, self.size.width, most, self.look.glyphs) if most > 1 else [[]]
+            chrome.verdict_lines(self._state.backend_state, self.size.width, max_lines, self.look.glyphs)
+            if max_lines > 1
+            else [[]]
         )
-        self._set_height(self._verdict, max(len(lines), min(most, 2)))  # so that nothing moves while results come in
+        self._set_height(
+            self._verdict, max(len(lines), min(max_lines, 2))
+        )  # so that nothing moves while results come in
 
     def _set_height(self, panel: FixedLines, lines: int) -> None:
         height = panel.styles.height
@@ -212,20 +216,22 @@ class Frame(Vertical):
 
     def _draw_banner(self, width: int, _: int) -> list[Line]:
         state = self._state
-        place = "qdebug" if self.arrangement.tabs else f"{state.view.key} {state.view}, tab next"
-        compared = state.compared
-        return chrome.banner(compared.titles, compared.opened, width, self.look.glyphs, which=state.number, place=place)
+        place = "qdebug" if self.arrangement.shows_tabs else f"{state.view.key} {state.view}, tab next"
+        backend_state = state.backend_state
+        return chrome.banner(
+            backend_state.titles, backend_state.opened, width, self.look.glyphs, position_text=state.number, place=place
+        )
 
     def _draw_verdict(self, width: int, height: int) -> list[Line]:
-        compared, is_here = self._state.compared, False
-        navigator = compared.navigator
+        backend_state, is_reason_shown = self._state.backend_state, False
+        navigator = backend_state.navigator
         if self._state.view is ScreenId.TENSOR and navigator is not None:
-            is_here = compared.constants is None and navigator.cursor == navigator.table.first_divergence()
-        return chrome.verdict_lines(compared, width, height, self.look.glyphs, here=is_here)
+            is_reason_shown = backend_state.constants is None and navigator.cursor == navigator.table.first_divergence()
+        return chrome.verdict_lines(backend_state, width, height, self.look.glyphs, is_reason_shown=is_reason_shown)
 
     def _draw_profile(self, width: int, height: int) -> Sequence[Line]:
-        navigator, opened, strips = self._state.navigator, self._state.compared.opened, self.arrangement.strips
-        has_room = height - strips >= 3 and width >= LEAST_WIDTH  # not while the terminal is being resized
+        navigator, opened, strips = self._state.navigator, self._state.backend_state.opened, self.arrangement.strips
+        has_room = height - strips >= 3 and width >= MIN_WIDTH  # not while the terminal is being resized
         if navigator is None or not has_room:
             return []
         limit = None if opened is None else opened.limits.get("min_sqnr", opened.limits.get("min_output_sqnr"))
@@ -237,13 +243,13 @@ class Frame(Vertical):
         return chrome.status(
             *(state.navigator, state.message, width, self.look.glyphs),
             height=height,
-            reasons=state.view is not ScreenId.TENSOR and not self.arrangement.side,
-            values=state.view.of_tensor or state.view is ScreenId.TENSOR,
-            listed=state.view.tab is ScreenId.NODES,
+            with_reason=state.view is not ScreenId.TENSOR and not self.arrangement.side,
+            shows_elements=state.view.shows_elements or state.view is ScreenId.TENSOR,
+            shows_list=state.view.tab is ScreenId.NODES,
         )
 
     def _click_profile(self, column: int, _: int) -> None:
-        navigator = self._state.compared.navigator
+        navigator = self._state.backend_state.navigator
         row = None if navigator is None else column_to_row(column, self.size.width, navigator.table.ordered)
         if row is not None:
             self.post_message(self.ProfileClicked(row))

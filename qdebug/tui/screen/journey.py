@@ -12,109 +12,109 @@ from dataclasses import dataclass
 
 from qdebug.present import numbers
 from qdebug.present.text import safe_text
-from qdebug.tui.nodes.walk import carried, own_share, walk_to_origin
+from qdebug.tui.nodes.walk import own_share, relative_error, walk_to_origin
 from qdebug.tui.provisional import Provisional, Until
-from qdebug.tui.reading.messages import worst_first
+from qdebug.tui.reading.messages import worst_first_key
 from qdebug.tui.views.view import Scene, origin_row
 
-__all__ = ["FIRST_DIVERGENCE", "NEXT_FAILING", "OUTPUT", "Wish", "origin_wish", "to_origin", "to_output"]
+__all__ = ["FIRST_DIVERGENCE", "NEXT_FAILING", "OUTPUT", "Jump", "go_to_origin", "go_to_output", "origin_jump"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class Jump:
     """A jump that may have to wait for its target.
 
     Args:
-        where: Name of the target in the status line.
+        target_name: Name of the target in the status line.
         is_settled: Returns whether results still to come cannot change the target.
         go: Performs the jump, and returns a message.
-        judged: Whether it needs the verdict, which knows the shares in an output's error, even if all pairs are
+        needs_verdict: Whether it needs the verdict, which knows the shares in an output's error, even if all pairs are
             compared.
     """
 
-    where: str
+    target_name: str
     is_settled: Callable[[Scene], bool]
     go: Callable[[Scene], str]
-    judged: bool = False
+    needs_verdict: bool = False
 
     @property
-    def words(self) -> str:
+    def waiting_text(self) -> str:
         """The message while the jump is waiting."""
-        return f"{self.where}: still comparing; will go there (esc: no)"
+        return f"{self.target_name}: still comparing; will go there (esc: no)"
 
     def is_answered(self, scene: Scene) -> bool:
         """Return whether the target of the jump is known."""
-        pending = scene.table.pending or self.judged
+        pending = scene.table.pending or self.needs_verdict
         return scene.result is not None or not pending or self.is_settled(scene)
 
 
-FIRST_DIVERGENCE = Wish(
-    where="first divergence",
+FIRST_DIVERGENCE = Jump(
+    target_name="first divergence",
     is_settled=lambda scene: scene.table.first_divergence(scene.navigator.sample) is not None,
     go=lambda scene: scene.navigator.first_divergence(),
 )
-NEXT_FAILING = Wish(
-    where="next failing node",
+NEXT_FAILING = Jump(
+    target_name="next failing node",
     is_settled=lambda scene: scene.navigator.failing_from_here(1) is not None,
     go=lambda scene: scene.navigator.failing(1),
 )
 
 
-def origin_wish(*, untouched: bool) -> Wish:
+def origin_jump(*, is_untouched: bool) -> Jump:
     """Return the jump to the origin.
 
     Args:
-        untouched: Whether the cursor still follows the results, since the user has not chosen a node.
+        is_untouched: Whether the cursor still follows the results, since the user has not chosen a node.
     """
 
     def of_this_node(scene: Scene) -> bool:
         result = scene.table.results[scene.row]
-        return not untouched and result is not None and bool(carried(result) and scene.table.pending)
+        return not is_untouched and result is not None and bool(relative_error(result) and scene.table.pending)
 
-    return Wish(where="origin", is_settled=of_this_node, go=to_origin, judged=True)
+    return Jump(target_name="origin", is_settled=of_this_node, go=go_to_origin, needs_verdict=True)
 
 
-_RETRACED = 20
+_MAX_RETRACED = 20
 """Maximum number of steps of a path to the origin that can be retraced one by one.
 
 Of a longer path, the last half of it.
 """
 
 
-def to_output(scene: Scene) -> str:
+def go_to_output(scene: Scene) -> str:
     """Go to the worst output of the network, or from there to the next worst output."""
     table, names = scene.table, scene.opened.backend_graph.outputs
     outputs = ((row, table.results[row]) for row in map(table.row_of, dict.fromkeys(names)) if row is not None)
-    levels = [(worst_first(result.metrics.sqnr_db), row) for row, result in outputs if result and result.metrics]
+    levels = [(worst_first_key(result.metrics.sqnr_db), row) for row, result in outputs if result and result.metrics]
     rows = [row for _, row in sorted(levels)]
     if not rows:
         return "no output of the network was compared"
-    at = (rows.index(scene.row) + 1) % len(rows) if scene.row in rows else 0
-    hidden = scene.navigator.jump(rows[at])
-    result = table.results[rows[at]]
+    position = (rows.index(scene.row) + 1) % len(rows) if scene.row in rows else 0
+    filter_note = scene.navigator.jump(rows[position])
+    result = table.results[rows[position]]
     level = "" if result is None or result.metrics is None else f", SQNR {numbers.number(result.metrics.sqnr_db)} dB"
-    which = "the output" if len(rows) == 1 else f"output {at + 1} of {len(rows)}, the worst first"
-    name = safe_text(table.rows[rows[at]].tensor, limit=40)
-    then = "; W runs to what makes its error" if result is not None and carried(result) else ""
-    return f"{which}, {name}{level}{hidden}{then}"
+    position_text = "the output" if len(rows) == 1 else f"output {position + 1} of {len(rows)}, the worst first"
+    name = safe_text(table.rows[rows[position]].tensor, limit=40)
+    next_step_text = "; W runs to what makes its error" if result is not None and relative_error(result) else ""
+    return f"{position_text}, {name}{level}{filter_note}{next_step_text}"
 
 
-OUTPUT = Wish(where="worst output", is_settled=lambda _: False, go=to_output)
+OUTPUT = Jump(target_name="worst output", is_settled=lambda _: False, go=go_to_output)
 
 
-def to_origin(scene: Scene) -> str:
+def go_to_origin(scene: Scene) -> str:
     """Go up the graph to the origin of the error.
 
     From a node without error, go to the origin that the verdict names.
     """
-    so_far = " so far" if scene.table.pending or scene.table.growing else ""
+    so_far = " so far" if scene.table.pending or scene.table.is_growing else ""
 
     def so_far_message(text: str) -> str:
         return Provisional(text, Until.RESULTS) if so_far else text
 
     table, start = scene.table, scene.row
     result = table.results[start]
-    if result is None or not carried(result):
+    if result is None or not relative_error(result):
         origin = origin_row(scene)
         if origin is not None:
             return f"at the origin that the verdict names{scene.navigator.jump(origin)}"
@@ -122,21 +122,26 @@ def to_origin(scene: Scene) -> str:
         if not len(failing) and not table.costs:
             return so_far_message(f"no node is beyond its limit{so_far}: there is no origin to run to")
         start = int(failing[-1]) if len(failing) else next(iter(table.costs))
-    way = () if scene.result is None else scene.result.verdict.way
+    verdict_path = () if scene.result is None else scene.result.verdict.way
     costs = table.costs
-    walk = walk_to_origin(scene.opened.backend_graph, table, start, way, list(costs))
-    retraced = walk.rows if len(walk.rows) <= _RETRACED else (walk.rows[0], *walk.rows[-_RETRACED // 2 :])
-    for row in retraced:
-        hidden = scene.navigator.jump(row)
-    at = table.results[walk.rows[-1]]
-    share = None if at is None or at.declared else own_share(at)
-    own = "" if share is None else f" ({numbers.percent(share, 1.0)} its own)"
-    if not walk.failing:
-        alone = costs.get(walk.rows[-1])
-        own = own if alone is None else f" (its error alone leaves the output {numbers.number(alone)} dB)"
-    steps = len(walk.rows) - 1
+    walk = walk_to_origin(scene.opened.backend_graph, table, start, verdict_path, list(costs))
+    retraced_rows = walk.rows if len(walk.rows) <= _MAX_RETRACED else (walk.rows[0], *walk.rows[-_MAX_RETRACED // 2 :])
+    for row in retraced_rows:
+        filter_note = scene.navigator.jump(row)
+    end_result = table.results[walk.rows[-1]]
+    share = None if end_result is None or end_result.declared else own_share(end_result)
+    share_text = "" if share is None else f" ({numbers.percent(share, 1.0)} its own)"
+    if not walk.is_failing:
+        cost_alone = costs.get(walk.rows[-1])
+        share_text = (
+            share_text
+            if cost_alone is None
+            else f" (its error alone leaves the output {numbers.number(cost_alone)} dB)"
+        )
+    edge_count = len(walk.rows) - 1
     is_known_cause = walk.rows[-1] in costs  # else nothing says that it is one
-    where = "the origin" if walk.failing else "the largest cause" if is_known_cause else "the end of the path"
-    if not steps:
-        return so_far_message(f"{where}{so_far} is here{own}: {walk.ended}{hidden}")
-    return so_far_message(f"{where}{so_far}, {steps} {'edge' if steps == 1 else 'edges'} up{own}: {walk.ended}{hidden}")
+    target_text = "the origin" if walk.is_failing else "the largest cause" if is_known_cause else "the end of the path"
+    if not edge_count:
+        return so_far_message(f"{target_text}{so_far} is here{share_text}: {walk.end_reason}{filter_note}")
+    distance = f"{edge_count} {'edge' if edge_count == 1 else 'edges'}"
+    return so_far_message(f"{target_text}{so_far}, {distance} up{share_text}: {walk.end_reason}{filter_note}")

@@ -21,9 +21,9 @@ from qdebug.tui.reading.messages import (
     Glimpsed,
     Job,
     Key,
-    LookedAt,
     LookRequest,
     Opening,
+    ShownElement,
     TrialReady,
     TrialRequest,
     TrialWish,
@@ -65,7 +65,7 @@ class Loader(Widget):
         self.reader = Reader(openings, self.post_message, load=load, load_later=load_later)
         self._answers: dict[Key, DetailReady] = {}
         self._glimpse: Glimpsed | None = None
-        self._tried: TrialReady | None = None
+        self._latest_trial: TrialReady | None = None
 
     # Workers
 
@@ -77,7 +77,7 @@ class Loader(Widget):
     @work(thread=True, group="jobs", exit_on_error=False, description="")
     def submit(self, job: Job) -> None:
         """Write a file or read constants. Other requests do not cancel this."""
-        self.reader.do(job, get_current_worker())
+        self.reader.run_job(job, get_current_worker())
 
     @work(thread=True, exclusive=True, group="detail", exit_on_error=False, description="")
     def _read_detail(self, request: DetailRequest, known: DetailReady | None) -> None:
@@ -85,7 +85,7 @@ class Loader(Widget):
 
     @work(thread=True, exclusive=True, group="window", exit_on_error=False, description="")
     def _read_window(self, request: LookRequest | None) -> None:
-        self.reader.look(request, get_current_worker())
+        self.reader.read_window(request, get_current_worker())
 
     @work(thread=True, exclusive=True, group="trial", exit_on_error=False, description="")
     def _try_out(self, request: TrialRequest) -> None:
@@ -116,38 +116,48 @@ class Loader(Widget):
 
     # Requests
 
-    def show(self, navigator: Navigator, *, backend: int, elements: bool, explain: bool, looked_at: LookedAt) -> None:
+    def show(
+        self,
+        navigator: Navigator,
+        *,
+        backend: int,
+        wants_elements: bool,
+        wants_explanation: bool,
+        shown_element: ShownElement,
+    ) -> None:
         """Request the missing facts of the row under the cursor.
 
         Args:
             navigator: The row, the sample and the step.
             backend: The comparison.
-            elements: Whether the view shows elements.
-            explain: Whether the view shows which arithmetic reproduces the node.
-            looked_at: The element and plane that the view shows.
+            wants_elements: Whether the view shows elements.
+            wants_explanation: Whether the view shows which arithmetic reproduces the node.
+            shown_element: The element and plane that the view shows.
         """
         key, table = _key(navigator, backend), navigator.table
         if not table.size:
             self.show_nothing()
             return
-        planned, known = table.rows[navigator.cursor], self._answers.get(key)
+        planned, known_facts = table.rows[navigator.cursor], self._answers.get(key)
         _, row, sample, step = key
         tensor, side = planned.tensor or planned.reference_tensor, planned.side
-        if not elements:
+        if not wants_elements:
             self.window = None
-        elif not self._has_window(key, looked_at):
+        elif not self._has_window(key, shown_element):
             self.window = LookRequest(
                 backend=backend,
                 row=row,
                 tensor=tensor,
                 sample=sample,
                 step=step,
-                element=looked_at.element,
-                plane=looked_at.plane,
+                element=shown_element.element,
+                wants_plane=shown_element.shows_plane,
                 side=side,
             )
-        elements, explain = elements and not side, explain and not side
-        if not (side or table.results[navigator.cursor]) or _has_all(known, elements=elements, explain=explain):
+        wants_elements, wants_explanation = wants_elements and not side, wants_explanation and not side
+        if not (side or table.results[navigator.cursor]) or _has_all(
+            known_facts, wants_elements=wants_elements, wants_explanation=wants_explanation
+        ):
             self.detail = None
         else:
             self.detail = DetailRequest(
@@ -156,8 +166,8 @@ class Loader(Widget):
                 tensor=tensor,
                 sample=sample,
                 step=step,
-                elements=elements,
-                explain=explain,
+                wants_elements=wants_elements,
+                wants_explanation=wants_explanation,
                 side=side,
             )
 
@@ -175,19 +185,19 @@ class Loader(Widget):
             wish: The requested result.
         """
         if wish is None:
-            self.trial = self._tried = None
+            self.trial = self._latest_trial = None
             return
         if isinstance(wish, BudgetWish):
             row, tensor = -1, ""
-        before = self.trial
-        if before is None or (before.backend, before.row, type(before.wish)) != (backend, row, type(wish)):
-            self._tried = None
+        previous = self.trial
+        if previous is None or (previous.backend, previous.row, type(previous.wish)) != (backend, row, type(wish)):
+            self._latest_trial = None
         self.trial = TrialRequest(backend=backend, row=row, tensor=tensor, wish=wish)
 
     def forget(self) -> None:
         """Drop all answers, because a recording was reopened."""
         self._answers.clear()
-        self._glimpse = self._tried = self.detail = self.window = self.trial = None
+        self._glimpse = self._latest_trial = self.detail = self.window = self.trial = None
 
     # Answers
 
@@ -202,9 +212,9 @@ class Loader(Widget):
             del self._answers[next(iter(self._answers))]
         nbytes = 0
         for key, answer in reversed(self._answers.items()):
-            nbytes += 0 if answer.whole is None else answer.whole.nbytes
+            nbytes += 0 if answer.statistics is None else answer.statistics.nbytes
             if nbytes > _MOST_BYTES and answer is not event:
-                self._answers[key] = replace(answer, whole=None)
+                self._answers[key] = replace(answer, statistics=None)
 
     @on(Glimpsed)
     def _take_glimpse(self, event: Glimpsed) -> None:
@@ -216,11 +226,11 @@ class Loader(Widget):
     @on(TrialReady)
     def _take_trial(self, event: TrialReady) -> None:
         if event.request is self.trial:
-            self._tried = event
+            self._latest_trial = event
         else:
             event.stop()
 
-    def ready(self, navigator: Navigator, *, backend: int) -> DetailReady | None:
+    def detail_of(self, navigator: Navigator, *, backend: int) -> DetailReady | None:
         """Return the facts about the row under the cursor."""
         return self._answers.get(_key(navigator, backend))
 
@@ -228,39 +238,39 @@ class Loader(Widget):
         """Return the elements around the selected element of the row under the cursor."""
         return self._glimpse_of(_key(navigator, backend))
 
-    def tried(self, backend: int, row: int) -> TrialReady | None:
+    def latest_trial(self, backend: int, row: int) -> TrialReady | None:
         """Return the last replay answer for a row, or for all rows."""
         request = self.trial
-        of_row = request is not None and (request.backend, request.row) in {(backend, row), (backend, -1)}
-        return self._tried if of_row else None
+        is_for_row = request is not None and (request.backend, request.row) in {(backend, row), (backend, -1)}
+        return self._latest_trial if is_for_row else None
 
     def _glimpse_of(self, key: Key) -> Glimpsed | None:
         glimpse = self._glimpse
         return glimpse if glimpse is not None and self.window is not None and glimpse.request.key == key else None
 
-    def _has_window(self, key: Key, looked_at: LookedAt) -> bool:
+    def _has_window(self, key: Key, shown_element: ShownElement) -> bool:
         """Return whether everything that the view shows of the elements was read, or cannot be read."""
         glimpse = self._glimpse_of(key)
         if glimpse is None or glimpse.request is not self.window:
             return False
-        part = glimpse.part
-        if part is None:
+        slab = glimpse.part
+        if slab is None:
             return True
-        element = looked_at.element if looked_at.element is not None else (0,) * len(part.shape)
-        has_plane = part.has_plane(element) or (glimpse.plane is not None and glimpse.plane.place == element[:-2])
-        return part.around(element, ROOM) and (has_plane or not looked_at.plane)
+        element = shown_element.element if shown_element.element is not None else (0,) * len(slab.shape)
+        has_plane = slab.has_plane(element) or (glimpse.plane is not None and glimpse.plane.place == element[:-2])
+        return slab.covers_surroundings(element, ROOM) and (has_plane or not shown_element.shows_plane)
 
 
 def _key(navigator: Navigator, backend: int) -> Key:
     """Return the key of an answer. With all samples selected, elements come from the worst sample."""
     row, sample, table = navigator.cursor, navigator.sample, navigator.table
-    alone = not table.size or table.rows[row].missing is not None  # then nothing says which sample is the worst
-    shown = sample if alone else shown_sample(table.results[row], sample)
-    return backend, navigator.number, shown, navigator.step
+    is_uncompared = not table.size or table.rows[row].missing is not None  # then nothing says which sample is the worst
+    sample_shown = sample if is_uncompared else shown_sample(table.results[row], sample)
+    return backend, navigator.number, sample_shown, navigator.step
 
 
-def _has_all(known: DetailReady | None, *, elements: bool, explain: bool) -> bool:
-    if known is None or not known.complete:
+def _has_all(known: DetailReady | None, *, wants_elements: bool, wants_explanation: bool) -> bool:
+    if known is None or not known.is_complete:
         return False
-    has_elements = known.whole is not None or bool(known.problem and known.request.elements)
-    return (has_elements or not elements) and (known.explained is not None or not explain)
+    has_elements = known.statistics is not None or bool(known.problem and known.request.wants_elements)
+    return (has_elements or not wants_elements) and (known.explanations is not None or not wants_explanation)

@@ -31,31 +31,31 @@ from qdebug.tui.reading.messages import (
     Finished,
     Glimpsed,
     NamesLoaded,
-    NoteKept,
+    NoteSaved,
     Opened,
     Opening,
     StatusMessage,
     TrialReady,
 )
 from qdebug.tui.screen import chrome, exports, writing
-from qdebug.tui.screen.bindings import BINDINGS, CONSTANT_ACTIONS, READING_ACTIONS, own_key_rows, shared_key_rows
-from qdebug.tui.screen.chrome import Compared
+from qdebug.tui.screen.bindings import BINDINGS, CONSTANT_ACTIONS, READING_ACTIONS, shared_key_rows, view_key_rows
+from qdebug.tui.screen.chrome import BackendState
 from qdebug.tui.screen.files import Files
 from qdebug.tui.screen.finding import Filter, search_question
 from qdebug.tui.screen.frame import Frame, FrameState
-from qdebug.tui.screen.journey import FIRST_DIVERGENCE, NEXT_FAILING, OUTPUT, Wish, origin_wish, to_origin
+from qdebug.tui.screen.journey import FIRST_DIVERGENCE, NEXT_FAILING, OUTPUT, Jump, go_to_origin, origin_jump
 from qdebug.tui.screen.loader import Loader
 from qdebug.tui.screen.other_screens import HelpScreen, ReadingScreen, help_lines
-from qdebug.tui.screen.start_place import StartPlace, start
+from qdebug.tui.screen.start_place import StartPlace, make_navigator
 from qdebug.tui.screen.way_back import WayBack
-from qdebug.tui.screens import LEAST_WIDTH, TABS, VIEWS, ScreenId
+from qdebug.tui.screens import MIN_WIDTH, TABS, VIEWS, ScreenId
 from qdebug.tui.views.answer import AnswerView
 from qdebug.tui.views.elements import ElementCursor
 from qdebug.tui.views.nodes import NodesView
 from qdebug.tui.views.samples import BackendStep
 from qdebug.tui.views.table import Views, load_replaying_views, load_views
 from qdebug.tui.views.view import Constant, Scene, Stage, Target, View
-from qdebug.tui.widgets.current_size import is_of_terminal
+from qdebug.tui.widgets.current_size import has_terminal_size
 from qdebug.tui.widgets.prompt import Prompt, Question
 from qdebug.tui.widgets.tab_line import TabLine
 
@@ -65,7 +65,7 @@ _NOT_OPEN = Provisional("the recordings are still being opened", Until.OPENED)
 """Shown if a key needs something that has not been read yet."""
 _READING = "reading the graphs .. 2 lists the names"
 _TOO_SMALL = "the terminal is too small to type a text in"
-_OF_CONSTANTS = frozenset({ScreenId.TENSOR, ScreenId.VALUES, ScreenId.CHANNELS, ScreenId.MAP})
+_CONSTANT_VIEWS = frozenset({ScreenId.TENSOR, ScreenId.VALUES, ScreenId.CHANNELS, ScreenId.MAP})
 """Screens that can show constants. Any other screen shows the node again."""
 _REDRAW_SECONDS = 0.05
 """Minimum interval between two redraws while results arrive."""
@@ -73,7 +73,7 @@ _PROFILE_STEPS = 60
 """Wheel steps from one end of the profile to the other, in a large network."""
 
 
-class Seen(NamedTuple):
+class CursorPlace(NamedTuple):
     """The position of the cursor, and how the list is shown."""
 
     backend: int
@@ -105,7 +105,7 @@ class MainScreen(Stage):
     # Watchers paint the lines that change: a reactive that repaints would paint all of the screen for each key.
     view: reactive[ScreenId] = reactive(ScreenId.ANSWER, init=False, repaint=False)
     backend: reactive[int] = reactive(0, init=False, repaint=False)
-    seen: reactive[Seen | None] = reactive(None, init=False, repaint=False)
+    cursor_place: reactive[CursorPlace | None] = reactive(None, init=False, repaint=False)
     message: reactive[str] = reactive("", init=False, repaint=False, always_update=True)
 
     def __init__(
@@ -113,7 +113,7 @@ class MainScreen(Stage):
         look: Look,
         *,
         titles: Sequence[tuple[str, str]],
-        begin: StartPlace,
+        start_place: StartPlace,
         files: Files,
         openings: Sequence[Opening],
         fail: Callable[[BaseException], None],
@@ -121,37 +121,37 @@ class MainScreen(Stage):
         super().__init__(classes=look.glyphs.name)
         self.look, self.files = look, files
         self.loader = Loader(openings, load=load_views, load_later=load_replaying_views)
-        self._fail, self._begin = fail, begin
-        self.compared = [Compared(pair) for pair in titles]
+        self._fail, self._start_place = fail, start_place
+        self.backend_states = [BackendState(pair) for pair in titles]
         self.elements = ElementCursor()
         self.views = Views(self.elements, look)
-        self._way = WayBack()
-        self._wish: Wish | None = None
+        self._way_back = WayBack()
+        self._waiting_jump: Jump | None = None
         self._filter, self._exporting = (
-            Filter(lambda: self.navigator, self._way.did),
+            Filter(lambda: self.navigator, self._way_back.add_state),
             writing.Exporting(self.loader.submit),
         )
         self._constants: tuple[ConstantsRequest, str] | None = None
         self._constants_depth = 0
-        self.untouched = begin.node is None
+        self.is_untouched = start_place.node is None
         self._redraw_due = False
-        self.set_reactive(MainScreen.view, begin.view)
+        self.set_reactive(MainScreen.view, start_place.view)
 
     def compose(self) -> ComposeResult:
         """Create the widgets."""
-        self.prompt = Prompt(self.look, say=self.say, closed=self._prompt_closed)
+        self.prompt = Prompt(self.look, say=self.say, on_closed=self._prompt_closed)
         self.frame = Frame(self.look, state=self._frame_state(), page=self.page, prompt=self.prompt)
         yield self.loader
         yield self.frame
 
     def _frame_state(self) -> FrameState:
-        many = len(self.compared)
+        backend_count = len(self.backend_states)
         return FrameState(
-            compared=self.now,
+            backend_state=self.current,
             navigator=self.navigator,
             view=self.view,
             message=self.message,
-            number=f"{self.backend + 1}/{many}" if many > 1 else "",
+            number=f"{self.backend + 1}/{backend_count}" if backend_count > 1 else "",
         )
 
     def on_mount(self) -> None:
@@ -162,58 +162,58 @@ class MainScreen(Stage):
 
     def on_resize(self, event: Resize) -> None:
         """Arrange the panels for the new size."""
-        if is_of_terminal(event, self):
+        if has_terminal_size(event, self):
             self.lay_out()
 
     # What is shown
 
     @property
-    def now(self) -> Compared:
+    def current(self) -> BackendState:
         """The comparison on the screen."""
-        return self.compared[self.backend]
+        return self.backend_states[self.backend]
 
     @property
     def navigator(self) -> Navigator | None:
         """Its table and cursor, or those of the open constants; None while it is being opened."""
-        return self.now.constants or self.now.navigator
+        return self.current.constants or self.current.navigator
 
     @property
     def scene(self) -> Scene | None:
         """Everything that a view draws; None while names are being read, or if there are no tensors."""
-        now, navigator = self.now, self.navigator
-        if navigator is None or now.opened is None or not navigator.table.size:
+        current, navigator = self.current, self.navigator
+        if navigator is None or current.opened is None or not navigator.table.size:
             return None
         return Scene(
             navigator=navigator,
-            opened=now.opened,
-            result=now.result,
+            opened=current.opened,
+            result=current.result,
             ready=self.detail_ready,
             glimpse=self.loader.glimpse(navigator, backend=self.backend),
-            tried=self.loader.tried(self.backend, navigator.number),
+            trial=self.loader.latest_trial(self.backend, navigator.number),
             glyphs=self.look.glyphs,
             colours=not self.app.no_color,
             backends=[
-                (compared.titles[1], None if compared.opened is None else compared.opened.table)
-                for compared in self.compared
+                (backend_state.titles[1], None if backend_state.opened is None else backend_state.opened.table)
+                for backend_state in self.backend_states
             ],
             backend=self.backend,
         )
 
     @property
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether all pairs are compared."""
-        return self.now.result is not None
+        return self.current.result is not None
 
     @property
-    def detail_shown(self) -> bool:
+    def shows_detail(self) -> bool:
         """Whether something on the screen needs the values of the row under the cursor."""
-        of_node = self.view in {ScreenId.TENSOR, ScreenId.WHY} or self.view.of_tensor
+        of_node = self.view in {ScreenId.TENSOR, ScreenId.WHY} or self.view.shows_elements
         return of_node or self.side is not None
 
     @property
     def detail_ready(self) -> DetailReady | None:
         """The facts known about the row under the cursor."""
-        return None if self.navigator is None else self.loader.ready(self.navigator, backend=self.backend)
+        return None if self.navigator is None else self.loader.detail_of(self.navigator, backend=self.backend)
 
     @property
     def page(self) -> View:
@@ -226,18 +226,20 @@ class MainScreen(Stage):
         return self.frame.side
 
     @property
-    def asking(self) -> bool:
+    def is_asking(self) -> bool:
         """Whether the prompt is open."""
-        return self.prompt.asking
+        return self.prompt.is_asking
 
     @property
     def line(self) -> Input:
         """The input line of the prompt."""
         return self.prompt.line
 
-    def others_left(self, backend: int) -> bool:
+    def has_other_backend(self, backend: int) -> bool:
         """Return whether any other backend can be shown."""
-        return any(compared.failure is None for at, compared in enumerate(self.compared) if at != backend)
+        return any(
+            backend_state.failure is None for at, backend_state in enumerate(self.backend_states) if at != backend
+        )
 
     # Keys
 
@@ -245,32 +247,34 @@ class MainScreen(Stage):
         """Run a key's action to the end. Insert pasted text into an open prompt, or report where text can be pasted."""
         prompt = self.prompt
         if isinstance(event, Paste):
-            if prompt.asking:
+            if prompt.is_asking:
                 prompt.insert(event.text)
             else:  # letters are keys everywhere else
                 self.say("nothing asks for text: paste after / f @ i or e")
-        elif not prompt.takes(event):
-            bound = self.active_bindings.get(event.key)
-            if bound is not None:
-                await self.perform(bound.binding.action, bound)
-            elif not prompt.asking and (event.is_printable or event.key.startswith("ctrl+")):  # others may be no keys
+        elif not prompt.insert_key(event):
+            active_binding = self.active_bindings.get(event.key)
+            if active_binding is not None:
+                await self.perform(active_binding.binding.action, active_binding)
+            elif not prompt.is_asking and (
+                event.is_printable or event.key.startswith("ctrl+")
+            ):  # others may be no keys
                 name = (event.character or "").strip() if event.is_printable else ""
                 self.say(f"{name or key_label(event.key)} does nothing here; ? lists the keys")
         prompt.answer()  # before anything is painted: the text and what it finds then come at once
 
-    async def perform(self, action: str, bound: ActiveBinding | None = None) -> None:
+    async def perform(self, action: str, active_binding: ActiveBinding | None = None) -> None:
         """Run an action. Most actions cancel a waiting jump; `back` then does nothing else."""
         name = action.rpartition("screen.")[2].partition("(")[0].rpartition(".")[2]
-        if name not in READING_ACTIONS and not self.asking and self._stay() and name == "back":
+        if name not in READING_ACTIONS and not self.is_asking and self._cancel_jump() and name == "back":
             return self.say("nothing is waited for any more")
-        self._heed(name)
-        await self.app.run_action(action, self if bound is None else bound.node)
+        self._leave_constants_for(name)
+        await self.app.run_action(action, self if active_binding is None else active_binding.node)
         return None
 
     def touch(self) -> None:
         """Cancel a waiting jump, as nearly every key and click does."""
         self.prompt.cancel()
-        self._stay()
+        self._cancel_jump()
 
     def say(self, message: str) -> None:
         """Show a message in the status line, and redraw."""
@@ -280,9 +284,9 @@ class MainScreen(Stage):
         """Redraw after a key, since every key sets the message, if only to ""."""
         self.redraw()
 
-    def watch_seen(self, before: Seen | None, seen: Seen | None) -> None:
+    def watch_cursor_place(self, place_before: CursorPlace | None, place: CursorPlace | None) -> None:
         """Forget the path to the constants once the cursor is on a different node."""
-        if before is not None and seen is not None and before[:2] != seen[:2]:
+        if place_before is not None and place is not None and place_before[:2] != place[:2]:
             self.elements.forget()
 
     def ask(self, question: Question) -> None:
@@ -296,12 +300,12 @@ class MainScreen(Stage):
 
     def refuse(self) -> None:
         """Explain why something cannot be done before the recordings are open."""
-        failure = self.now.failure
-        self.say(_NOT_OPEN if failure is None else f"{self.now.titles[1]} cannot be compared: {failure}")
+        failure = self.current.failure
+        self.say(_NOT_OPEN if failure is None else f"{self.current.titles[1]} cannot be compared: {failure}")
 
     def with_navigator(self, act: Callable[[Navigator], str]) -> None:
         """Apply a function to the node list, and show its message."""
-        self.untouched = False
+        self.is_untouched = False
         if self.navigator is None:
             self.refuse()
         elif not self.navigator.table.size:
@@ -311,13 +315,13 @@ class MainScreen(Stage):
 
     def with_scene(self, act: Callable[[Scene], Target | str | None]) -> None:
         """Apply a function to the scene. Go to the target that it returns, or show its message."""
-        self.untouched = False
+        self.is_untouched = False
         scene = self.scene
         if scene is not None:
             target = act(scene)
             if target is not None:
                 self.say(self.go_to(target))
-        elif self.now.opened is None:
+        elif self.current.opened is None:
             self.refuse()
         else:
             self.say("the recordings share no tensor")
@@ -358,14 +362,14 @@ class MainScreen(Stage):
 
     def action_first_divergence(self) -> None:
         """Go to the first divergence."""
-        self._head_for(FIRST_DIVERGENCE)
+        self._jump_to(FIRST_DIVERGENCE)
 
     def action_failing(self, direction: int) -> None:
         """Go to the next or previous failing node. Jumps backwards never need to wait."""
         if direction < 0:
             self.with_scene(lambda scene: scene.navigator.failing(direction))
         else:
-            self._head_for(NEXT_FAILING)
+            self._jump_to(NEXT_FAILING)
 
     def action_match(self, direction: int) -> None:
         """Go to the next match of the search or, without a search, to the view's next worst position."""
@@ -380,52 +384,52 @@ class MainScreen(Stage):
         """Go to the origin of the error. While results are incomplete, go to the origin known so far."""
         scene = self.scene
         if scene is not None and len(scene.table.failing(scene.navigator.sample)):
-            return self.with_scene(to_origin)
-        return self._head_for(origin_wish(untouched=self.untouched), follow=self.untouched)
+            return self.with_scene(go_to_origin)
+        return self._jump_to(origin_jump(is_untouched=self.is_untouched), keep_following=self.is_untouched)
 
     def action_output(self) -> None:
         """Go to the worst output, or from there to the next worst."""
-        self._head_for(OUTPUT)
+        self._jump_to(OUTPUT)
 
-    def _head_for(self, wish: Wish, *, follow: bool = False) -> None:
+    def _jump_to(self, jump: Jump, *, keep_following: bool = False) -> None:
         """Perform a jump now, or once its target is known."""
         scene = self.scene
-        if scene is None and self.now.opened is None and self.now.failure is None:
+        if scene is None and self.current.opened is None and self.current.failure is None:
             is_answered = False
         else:
-            is_answered = scene is None or wish.is_answered(scene)  # without a scene, `with_scene` says why
+            is_answered = scene is None or jump.is_answered(scene)  # without a scene, `with_scene` says why
         if is_answered:
-            return self.with_scene(wish.go)
-        self.untouched = self.untouched and follow
-        self._wish = wish
-        return self.say(wish.words)
+            return self.with_scene(jump.go)
+        self.is_untouched = self.is_untouched and keep_following
+        self._waiting_jump = jump
+        return self.say(jump.waiting_text)
 
-    def _stay(self) -> bool:
+    def _cancel_jump(self) -> bool:
         """Cancel a waiting jump. Return whether there was one."""
-        wish, self._wish = self._wish, None
-        return wish is not None
+        jump, self._waiting_jump = self._waiting_jump, None
+        return jump is not None
 
     # Finding
 
     def action_search(self) -> None:
         """Search for a part of a name."""
-        if self.navigator is None or self.now.opened is None:  # the names alone know no nodes, and no operators
+        if self.navigator is None or self.current.opened is None:  # the names alone know no nodes, and no operators
             self.refuse()
-        elif not self.frame.arrangement.usable:
+        elif not self.frame.arrangement.is_usable:
             self.say(_TOO_SMALL)
         else:
-            self.untouched = False
-            self.ask(search_question(lambda: self.navigator, self._way.did))
+            self.is_untouched = False
+            self.ask(search_question(lambda: self.navigator, self._way_back.add_state))
 
     def action_filter(self) -> None:
         """Ask for a filter."""
         navigator = self.navigator
-        if navigator is None or self.now.opened is None:
+        if navigator is None or self.current.opened is None:
             self.refuse()
-        elif not self.frame.arrangement.usable:
+        elif not self.frame.arrangement.is_usable:
             self.say(_TOO_SMALL)
         else:
-            self.untouched = False
+            self.is_untouched = False
             if self.view is not ScreenId.NODES:
                 self.show(ScreenId.NODES)
             self.ask(self._filter.question(navigator))
@@ -465,22 +469,22 @@ class MainScreen(Stage):
             self.show(ScreenId.VALUES)
         scene = self.scene
         if text:
-            return self.elements.to_element(scene, self.view, text)
-        return self.elements.to_clipped(scene, self.view)
+            return self.elements.go_to_element(scene, self.view, text)
+        return self.elements.go_to_clipped(scene, self.view)
 
     # What is shown, and how
 
     def show(self, view: ScreenId) -> str:
         """Go to a screen. If it cannot show anything, return why."""
-        self.untouched = False
+        self.is_untouched = False
         if view is self.view:
             return f"this is the screen {view}"
-        if view is ScreenId.SAMPLES and self.now.opened is not None and self.now.opened.samples == 1:
+        if view is ScreenId.SAMPLES and self.current.opened is not None and self.current.opened.samples == 1:
             return "there is one sample only"
-        if view is ScreenId.BACKENDS and len(self.compared) == 1:
+        if view is ScreenId.BACKENDS and len(self.backend_states) == 1:
             return "one backend is given; several: qdebug tui REF A B C"
-        first = 0 if self.now.constants is None else self._constants_depth + 1
-        self._way.left(self.view, view, first=first)
+        first = 0 if self.current.constants is None else self._constants_depth + 1
+        self._way_back.add_view(self.view, view, first=first)
         self.view = view
         return ""
 
@@ -488,9 +492,11 @@ class MainScreen(Stage):
         """Show a view and give it the keyboard focus. Show the node again after leaving its constants."""
         page = self.page
         self.frame.show_page(view, page)
-        if view not in _OF_CONSTANTS or (self.now.constants is not None and self._way.depth <= self._constants_depth):
+        if view not in _CONSTANT_VIEWS or (
+            self.current.constants is not None and self._way_back.depth <= self._constants_depth
+        ):
             self._leave_constants()
-        self.set_focus(self.line if self.asking else page)
+        self.set_focus(self.line if self.is_asking else page)
         self.lay_out()
 
     def go_to(self, target: Target | str) -> str:
@@ -500,27 +506,27 @@ class MainScreen(Stage):
             return self.message
         if not isinstance(target, ScreenId):
             return target
-        self.untouched = False
+        self.is_untouched = False
         if target is self.view:
             return self.show(target)
-        self._way.deeper(self.view)
+        self._way_back.add_deeper(self.view)
         self.view = target
         return ""
 
     def action_screen(self, name: str) -> None:
         """Go to a screen. A screen that is already shown in another form returns to its first form."""
-        self.say(self.show(_view_of(name)))
+        self.say(self.show(_view_by_name(name)))
 
     @on(TabLine.Picked)
     def _pick_tab(self, event: TabLine.Picked) -> None:
         self.touch()
-        self._heed("screen")
+        self._leave_constants_for("screen")
         self.action_screen(event.view)
 
     @on(TabLine.Turned)
     def _turn_tabs(self, event: TabLine.Turned) -> None:
         self.touch()
-        self._heed("turn")
+        self._leave_constants_for("turn")
         self.action_turn(event.direction)
 
     @on(BackendStep)
@@ -529,10 +535,10 @@ class MainScreen(Stage):
 
     def action_turn(self, direction: int) -> None:
         """Go to the next or previous screen that can show something."""
-        at = TABS.index(self.view.tab)
+        position = TABS.index(self.view.tab)
         for step in range(1, len(TABS)):
-            view = TABS[(at + direction * step) % len(TABS)]
-            if not (view is ScreenId.SAMPLES and self.now.opened is not None and self.now.opened.samples == 1):
+            view = TABS[(position + direction * step) % len(TABS)]
+            if not (view is ScreenId.SAMPLES and self.current.opened is not None and self.current.opened.samples == 1):
                 return self.say(self.show(view))
         return None
 
@@ -545,16 +551,16 @@ class MainScreen(Stage):
         forms = self.view.tab.forms
 
         def show_next(scene: Scene) -> str:
-            said = self.page.next_form(scene)
-            if said is not None:
-                return said
+            message = self.page.next_form(scene)
+            if message is not None:
+                return message
             if len(forms) == 1:
                 return f"the screen {self.view} has one form"
-            following = forms[(forms.index(self.view) + 1) % len(forms)]
-            if following is ScreenId.BACKENDS and len(self.compared) == 1:
+            next_view = forms[(forms.index(self.view) + 1) % len(forms)]
+            if next_view is ScreenId.BACKENDS and len(self.backend_states) == 1:
                 return "one backend is given; several: qdebug tui REF A B C"
-            self.view = following
-            return following.about
+            self.view = next_view
+            return next_view.about
 
         self.with_scene(show_next)
 
@@ -563,16 +569,16 @@ class MainScreen(Stage):
         navigator = self.navigator
         if self.prompt.cancel():
             return None
-        while (last := self._way.step()) is not None:
-            if isinstance(last, ScreenId):
-                if last is self.view:
-                    self.watch_view(last, last)
-                self.view = last
-                return self.say(f"back on the screen {last}")
-            if message := _cleared(navigator, last):
+        while (last_step := self._way_back.pop()) is not None:
+            if isinstance(last_step, ScreenId):
+                if last_step is self.view:
+                    self.watch_view(last_step, last_step)
+                self.view = last_step
+                return self.say(f"back on the screen {last_step}")
+            if message := _clear_state(navigator, last_step):
                 return self.say(message)
         # one list of what was done leads back, and each backend has a search and a filter of its own
-        message = _cleared(navigator, "search") or _cleared(navigator, "filter")
+        message = _clear_state(navigator, "search") or _clear_state(navigator, "filter")
         return self.say(message or "nothing to go back to; q quits")
 
     def action_reverse(self) -> None:
@@ -593,40 +599,44 @@ class MainScreen(Stage):
 
     def action_backend(self, direction: int) -> None:
         """Show the next or previous backend."""
-        many = len(self.compared)
-        if many == 1:
+        backend_count = len(self.backend_states)
+        if backend_count == 1:
             return self.say("one backend is given; several: qdebug tui REF A B C")
-        self.backend = (self.backend + direction) % many
-        why = f": {self.now.failure}" if self.now.failure is not None else ""
-        return self.say(f"backend {self.backend + 1} of {many}, {self.now.titles[1]}{why}")
+        self.backend = (self.backend + direction) % backend_count
+        failure_text = f": {self.current.failure}" if self.current.failure is not None else ""
+        return self.say(f"backend {self.backend + 1} of {backend_count}, {self.current.titles[1]}{failure_text}")
 
-    def watch_backend(self, before: int, backend: int) -> None:
+    def watch_backend(self, backend_before: int, backend: int) -> None:
         """Show a backend at the node that was shown for the previous one."""
-        previous = self.compared[before]
-        here = previous.constants or previous.navigator
-        self.loader.reader.preferred = backend
-        navigator = self.now.navigator
-        if navigator is not None and here is not None:
-            navigator.metric = here.metric
-            reference = here.table.rows[here.cursor].reference_tensor if here.table.size else ""
+        previous_state = self.backend_states[backend_before]
+        previous_navigator = previous_state.constants or previous_state.navigator
+        self.loader.reader.preferred_backend = backend
+        navigator = self.current.navigator
+        if navigator is not None and previous_navigator is not None:
+            navigator.metric = previous_navigator.metric
+            reference = (
+                previous_navigator.table.rows[previous_navigator.cursor].reference_tensor
+                if previous_navigator.table.size
+                else ""
+            )
             row = navigator.table.row_of_reference(reference)
             if row is not None:
                 navigator.jump(row)
-            if navigator.sample != here.sample and (here.sample or 0) < navigator.samples:
-                navigator.choose_sample(here.sample)
+            if navigator.sample != previous_navigator.sample and (previous_navigator.sample or 0) < navigator.samples:
+                navigator.choose_sample(previous_navigator.sample)
         self._show_list()
 
     def action_help_keys(self) -> None:
         """Show the help."""
-        view, own = self.view, own_key_rows(type(self.page))
-        own_keys = {key for row in own for key in row.keys}
-        shared = [row for row in shared_key_rows() if not own_keys & {*row.keys}]
-        self.app.push_screen(HelpScreen(self.look, lambda width: help_lines(view, own, shared, width)))
+        view, own_rows = self.view, view_key_rows(type(self.page))
+        own_keys = {key for row in own_rows for key in row.keys}
+        shared_rows = [row for row in shared_key_rows() if not own_keys & {*row.keys}]
+        self.app.push_screen(HelpScreen(self.look, lambda width: help_lines(view, own_rows, shared_rows, width)))
 
     def action_verdict(self) -> None:
         """Show the whole verdict."""
         self.app.push_screen(
-            ReadingScreen(self.look, lambda width: chrome.verdict_text(self.now, width, self.look.glyphs))
+            ReadingScreen(self.look, lambda width: chrome.verdict_text(self.current, width, self.look.glyphs))
         )
 
     def action_edit(self) -> None:
@@ -640,15 +650,15 @@ class MainScreen(Stage):
 
     def action_acknowledge(self) -> None:
         """Ask why the node's error is acceptable."""
-        self._ask_of(lambda scene: writing.acknowledgement(scene, self.files.limits, self.loader.submit))
+        self._ask_of(lambda scene: writing.ask_acknowledgement(scene, self.files.limits, self.loader.submit))
 
     def action_note(self) -> None:
         """Ask for a note on the node."""
-        self._ask_of(lambda scene: writing.note(scene, self.files.limits, self.loader.submit))
+        self._ask_of(lambda scene: writing.ask_note(scene, self.files.limits, self.loader.submit))
 
     def action_pair(self) -> None:
         """Ask which reference tensor corresponds to the tensor."""
-        self._ask_of(lambda scene: writing.pairing(scene, self.files.map, self.loader.submit))
+        self._ask_of(lambda scene: writing.ask_pair(scene, self.files.map, self.loader.submit))
 
     def action_export(self) -> None:
         """Ask for a file to write."""
@@ -674,16 +684,20 @@ class MainScreen(Stage):
 
     def action_copy(self) -> None:
         """Copy the node's name to the terminal's clipboard."""
-        self.with_scene(lambda scene: self._send(safe_text(scene.planned.node or scene.planned.tensor, limit=100_000)))
+        self.with_scene(
+            lambda scene: self._send(safe_text(scene.plan_row.node or scene.plan_row.tensor, limit=100_000))
+        )
 
     def action_copy_command(self) -> None:
         """Copy the command that shows this screen again to the terminal's clipboard."""
 
         def command(scene: Scene) -> str:
-            own = self.page.command(scene, self.files.pair(self.backend))
-            if own is not None:
-                return self._send(shell.command(*own))
-            words = self.files.command_words(accepted=bool(scene.table.acknowledged.any()), backend=self.backend)
+            view_command = self.page.command(scene, self.files.pair(self.backend))
+            if view_command is not None:
+                return self._send(shell.command(*view_command))
+            words = self.files.command_words(
+                has_acknowledged=bool(scene.table.acknowledged.any()), backend=self.backend
+            )
             return self._send(exports.command(words, scene, self.view))
 
         self.with_scene(command)
@@ -696,43 +710,43 @@ class MainScreen(Stage):
 
     def action_constants(self) -> None:
         """Open the first constant of the node, or the next one if a constant is open."""
-        shown = self.now.constants
-        if shown is None:
+        constants = self.current.constants
+        if constants is None:
             return self._open_constants("")
-        shown.go((shown.cursor + 1) % shown.table.size)
-        return self.say("this is its only constant" if shown.table.size == 1 else _said_of_constant(shown))
+        constants.go((constants.cursor + 1) % constants.table.size)
+        return self.say("this is its only constant" if constants.table.size == 1 else _constant_text(constants))
 
     def _open_constants(self, name: str) -> None:
         """Request the constants of the node, in order to open the named one, or the first for ""."""
         scene = self.scene
         if scene is None:
             return self.with_scene(lambda _: None)
-        side, tensor = scene.planned.side, scene.planned.tensor or scene.planned.reference_tensor
+        side, tensor = scene.plan_row.side, scene.plan_row.tensor or scene.plan_row.reference_tensor
         graph = scene.opened.reference_graph if side == "reference" else scene.opened.backend_graph
         if graph.producer(tensor) is None:
             return self.say("no node computes this tensor, so it has no constants")
         self._constants = ConstantsRequest(backend=self.backend, tensor=tensor, side=side), name
         self.loader.submit(self._constants[0])
-        return self.say(f"reading the constants of {safe_text(scene.planned.node, limit=50)} ..")
+        return self.say(f"reading the constants of {safe_text(scene.plan_row.node, limit=50)} ..")
 
     @on(ConstantsReady)
     def _take_constants(self, event: ConstantsReady) -> None:
         """Show the requested constants."""
-        awaited = self._constants
-        if awaited is None or awaited[0] is not event.request:
+        request_and_name = self._constants
+        if request_and_name is None or request_and_name[0] is not event.request:
             return None
         self._constants = None
         if not event.table.size:
             return self.say("its node reads no constants that were recorded")
-        shown = self.now.constants = Navigator(event.table)
-        shown.go(event.table.row_of(awaited[1]) or 0)
-        self._constants_depth = self._way.depth
-        self._way.deeper(self.view)
+        constants = self.current.constants = Navigator(event.table)
+        constants.go(event.table.row_of(request_and_name[1]) or 0)
+        self._constants_depth = self._way_back.depth
+        self._way_back.add_deeper(self.view)
         self.view = ScreenId.TENSOR
         self._show_list()
-        return self.say(_said_of_constant(shown))
+        return self.say(_constant_text(constants))
 
-    def _heed(self, action: str) -> None:
+    def _leave_constants_for(self, action: str) -> None:
         """Cancel a request for constants, and show the node again if an action applies to the node."""
         self._constants = None
         if action not in CONSTANT_ACTIONS:
@@ -740,17 +754,17 @@ class MainScreen(Stage):
 
     def _leave_constants(self) -> None:
         """Show the node again."""
-        if self.now.constants is not None:
-            self.now.constants = None
+        if self.current.constants is not None:
+            self.current.constants = None
             self._show_list()
 
     # What the reader tells
 
     @on(NamesLoaded)
-    def _take_named(self, event: NamesLoaded) -> None:
-        now = self.compared[event.backend_at]
-        now.navigator = Navigator(event.table)
-        now.named_at = monotonic()
+    def _take_names(self, event: NamesLoaded) -> None:
+        backend_state = self.backend_states[event.backend_at]
+        backend_state.navigator = Navigator(event.table)
+        backend_state.named_at = monotonic()
         self.set_timer(1.0, self._show_waiting)
         self._show_list()
         self.redraw()
@@ -758,19 +772,24 @@ class MainScreen(Stage):
 
     @on(AlignmentProgress)
     def _take_progress(self, event: AlignmentProgress) -> None:
-        self.compared[event.backend_at].stage = event.stage
+        self.backend_states[event.backend_at].stage = event.stage
         self._redraw_frame()
 
     @on(Opened)
     def _take_opened(self, event: Opened) -> None:
-        now = self.compared[event.backend_at]
+        backend_state = self.backend_states[event.backend_at]
         try:
-            now.navigator = start(event, self._begin, before=now.navigator, again=now.opened is not None)
+            backend_state.navigator = make_navigator(
+                event,
+                self._start_place,
+                navigator_before=backend_state.navigator,
+                was_compared=backend_state.opened is not None,
+            )
         except UsageError as error:
             self._fail(error)
             return
-        now.opened, now.result, now.constants = event, None, None
-        self._take_back(Until.OPENED)
+        backend_state.opened, backend_state.result, backend_state.constants = event, None, None
+        self._expire_message(Until.OPENED)
         self.loader.forget()
         if event.backend_at == self.backend:
             self._show_list()
@@ -783,20 +802,20 @@ class MainScreen(Stage):
 
     @on(Finished)
     def _take_finished(self, event: Finished) -> None:
-        now = self.compared[event.backend_at]
-        now.result = event.result
-        if now.navigator is not None:
-            now.navigator.table.conclude(event.result)
-        self._take_back(Until.RESULTS)
+        backend_state = self.backend_states[event.backend_at]
+        backend_state.result = event.result
+        if backend_state.navigator is not None:
+            backend_state.navigator.table.conclude(event.result)
+        self._expire_message(Until.RESULTS)
         self._redraw_results()
 
     @on(DetailReady)
     @on(Glimpsed)
     def _take_detail(self) -> None:
-        self._take_back(Until.ELEMENTS)
+        self._expire_message(Until.ELEMENTS)
         self._show_view()
         scene = self.scene
-        message = None if scene is None else self.elements.arrive(scene, self.view)
+        message = None if scene is None else self.elements.resume_wait(scene, self.view)
         if message is not None:
             self.say(message)
 
@@ -804,48 +823,49 @@ class MainScreen(Stage):
     def _take_trial(self) -> None:
         self._show_view()
 
-    @on(NoteKept)
-    def _take_note(self, event: NoteKept) -> None:
-        for compared in self.compared:
-            if compared.navigator is not None:
-                compared.navigator.note(event.node, event.text)
+    @on(NoteSaved)
+    def _take_note(self, event: NoteSaved) -> None:
+        for backend_state in self.backend_states:
+            if backend_state.navigator is not None:
+                backend_state.navigator.note(event.node, event.text)
 
     @on(StatusMessage)
     def _take_message(self, event: StatusMessage) -> None:
-        wish = self._wish
-        self.say(event.message if wish is None else Provisional(f"{event.message}; {wish.words}", Until.RESULTS))
+        jump = self._waiting_jump
+        self.say(event.message if jump is None else Provisional(f"{event.message}; {jump.waiting_text}", Until.RESULTS))
 
     @on(Failed)
     def _take_failure(self, event: Failed) -> None:
         """Continue with the other backends, or end the program if there are none."""
-        if event.fatal or not self.others_left(event.backend_at):
+        if event.fatal or not self.has_other_backend(event.backend_at):
             self._fail(event.error)
             return
-        self.compared[event.backend_at].failure = event.error
+        self.backend_states[event.backend_at].failure = event.error
         if event.backend_at == self.backend:
-            self._wish = None
-        self.say(f"{self.compared[event.backend_at].titles[1]} cannot be compared: {event.error}")
+            self._waiting_jump = None
+        self.say(f"{self.backend_states[event.backend_at].titles[1]} cannot be compared: {event.error}")
 
-    def _arrive(self) -> None:
+    def _perform_waiting_jump(self) -> None:
         """Perform the waiting jump if its target is now known."""
-        wish, scene = self._wish, self.scene
-        if wish is not None and scene is not None and wish.is_answered(scene):
-            self._wish = None
-            self.with_scene(wish.go)
+        jump, scene = self._waiting_jump, self.scene
+        if jump is not None and scene is not None and jump.is_answered(scene):
+            self._waiting_jump = None
+            self.with_scene(jump.go)
 
-    def _take_back(self, known: Until) -> None:
+    def _expire_message(self, events: Until) -> None:
         """Remove a message that has expired.
 
         Args:
-            known: The events that have happened.
+            events: The events that have happened.
         """
-        if isinstance(self.message, Provisional) and self.message.until & known:
+        if isinstance(self.message, Provisional) and self.message.until & events:
             self.say("")
 
     def _show_waiting(self) -> None:
         """Count the seconds while graphs are aligned."""
         if any(
-            compared.navigator and compared.opened is None and compared.failure is None for compared in self.compared
+            backend_state.navigator and backend_state.opened is None and backend_state.failure is None
+            for backend_state in self.backend_states
         ):
             self._redraw_frame()
             self.set_timer(1.0, self._show_waiting)
@@ -857,21 +877,21 @@ class MainScreen(Stage):
 
     def _redraw_results(self) -> None:
         self._redraw_due = False
-        for compared in self.compared:
-            if compared.navigator is not None:
-                compared.navigator.table.announced = False  # first: what comes from here on is told
-                compared.navigator.refresh()
+        for backend_state in self.backend_states:
+            if backend_state.navigator is not None:
+                backend_state.navigator.table.is_announced = False  # first: what comes from here on is told
+                backend_state.navigator.refresh()
         self._follow_culprit()
-        self._arrive()
+        self._perform_waiting_jump()
         self.redraw()
 
     def _follow_culprit(self) -> None:
         """Keep the cursor of the overview on the worst culprit until the user moves it."""
         scene, page = self.scene, self.page
-        if self.untouched and scene is not None and isinstance(page, AnswerView):
-            ranked = page.ranked(scene)
-            if len(ranked):
-                scene.navigator.go(int(ranked[0]))
+        if self.is_untouched and scene is not None and isinstance(page, AnswerView):
+            culprit_rows = page.culprit_rows(scene)
+            if len(culprit_rows):
+                scene.navigator.go(int(culprit_rows[0]))
 
     # Drawing
 
@@ -882,45 +902,47 @@ class MainScreen(Stage):
 
     def _redraw_frame(self) -> None:
         self.frame.show(self._frame_state())
-        self._redraw_over()
+        self._redraw_reading_screen()
 
-    def _redraw_over(self) -> None:
+    def _redraw_reading_screen(self) -> None:
         """Redraw the verdict screen on top of this screen."""
-        for over in self.app.screen_stack[-1:]:  # none is left where the program ends
-            if isinstance(over, ReadingScreen):
-                over.redraw()
+        for screen in self.app.screen_stack[-1:]:  # none is left where the program ends
+            if isinstance(screen, ReadingScreen):
+                screen.redraw()
 
     def _show_list(self) -> None:
         """Give the node list the current table."""
-        navigator, listing = self.navigator, self.views.get(ScreenId.NODES)
-        if navigator is not None and isinstance(listing, NodesView):
-            listing.show(navigator)
+        navigator, nodes_view = self.navigator, self.views.get(ScreenId.NODES)
+        if navigator is not None and isinstance(nodes_view, NodesView):
+            nodes_view.show(navigator)
 
     def _show_view(self) -> None:
         """Request the data of the view, and draw it."""
         navigator, page = self.navigator, self.page
         if navigator is not None and navigator.table.size:
-            self.seen = Seen(
+            self.cursor_place = CursorPlace(
                 self.backend, navigator.number, navigator.sample, navigator.step, navigator.metric, navigator.filter
             )
-        if navigator is not None and self.now.opened is not None and self.detail_shown:
+        if navigator is not None and self.current.opened is not None and self.shows_detail:
             self.loader.show(
                 navigator,
                 backend=self.backend,
-                elements=self.view.of_tensor,
-                explain=self.view is ScreenId.WHY and self._is_computed(),
-                looked_at=self.elements.look(self.scene, page),
+                wants_elements=self.view.shows_elements,
+                wants_explanation=self.view is ScreenId.WHY and self._is_computed(),
+                shown_element=self.elements.shown_element(self.scene, page),
             )
         else:
             self.loader.show_nothing()
         scene = self.scene
         if scene is not None:
-            wish = page.trial(scene)
-            waits = isinstance(wish, BudgetWish) and scene.result is None  # the verdict does not wait for a budget
-            self.loader.show_trial(*scene.place, scene.planned.tensor, None if waits else wish)
+            trial_wish = page.trial(scene)
+            must_wait = (
+                isinstance(trial_wish, BudgetWish) and scene.result is None
+            )  # the verdict does not wait for a budget
+            self.loader.show_trial(*scene.place, scene.plan_row.tensor, None if must_wait else trial_wish)
         if isinstance(page, NodesView):
             self._show_list()
-        page.nothing = _READING if self.now.opened is None else chrome.NOTHING
+        page.nothing = _READING if self.current.opened is None else chrome.NOTHING
         page.scene = scene
         if self.side is not None:
             self.side.scene = scene
@@ -928,7 +950,7 @@ class MainScreen(Stage):
     def _is_computed(self) -> bool:
         """Return whether the tensor under the cursor is computed by a node. An input needs no explanation."""
         scene = self.scene
-        return scene is not None and scene.opened.backend_graph.producer(scene.planned.tensor) is not None
+        return scene is not None and scene.opened.backend_graph.producer(scene.plan_row.tensor) is not None
 
     @on(Frame.VerdictClicked)
     def _click_verdict(self) -> None:
@@ -940,7 +962,7 @@ class MainScreen(Stage):
 
     @on(Frame.ProfileWheeled)
     def _wheel_profile(self, event: Frame.ProfileWheeled) -> None:
-        navigator = self.now.navigator
+        navigator = self.current.navigator
         if navigator is None or not navigator.table.ordered:
             return
         step = max(navigator.table.ordered // _PROFILE_STEPS, 1)
@@ -957,20 +979,20 @@ class MainScreen(Stage):
         scene = self.scene
         if scene is None:
             return []
-        lines = self.page.words(scene, max(self.page.size.width, LEAST_WIDTH))
+        lines = self.page.all_lines(scene, max(self.page.size.width, MIN_WIDTH))
         return ["".join(text for text, _ in line) for line in (*self.frame.words(self.size.width), *lines)]
 
     def lay_out(self) -> None:
         """Show the panels that fit."""
-        self.frame.lay_out(self.view, self.views.side)
+        self.frame.lay_out(self.view, self.views.make_side)
         self.call_after_refresh(self.redraw)
 
 
-def _view_of(name: str) -> ScreenId:
+def _view_by_name(name: str) -> ScreenId:
     return next(view for view in VIEWS if view == name)
 
 
-def _cleared(navigator: Navigator | None, state: str) -> str:
+def _clear_state(navigator: Navigator | None, state: str) -> str:
     """Clear the search or the filter of a list, and report it; "" if there is none."""
     if navigator is not None and state == "search" and navigator.pattern:
         navigator.search("", start=navigator.cursor)
@@ -978,8 +1000,8 @@ def _cleared(navigator: Navigator | None, state: str) -> str:
     return navigator.take_filter_back() if navigator is not None and state == "filter" and navigator.filter else ""
 
 
-def _said_of_constant(shown: Navigator) -> str:
-    planned, many = shown.table.rows[shown.cursor], shown.table.size
-    rest = f", o the next of {many}" if many > 1 else ""
-    deeper = ", 5 its values" if planned.side else ", 5 6 its elements"
-    return f"constant {safe_text(planned.tensor, limit=40)}{rest}{deeper}, esc back"
+def _constant_text(constants: Navigator) -> str:
+    plan_row, count = constants.table.rows[constants.cursor], constants.table.size
+    next_hint = f", o the next of {count}" if count > 1 else ""
+    screen_hint = ", 5 its values" if plan_row.side else ", 5 6 its elements"
+    return f"constant {safe_text(plan_row.tensor, limit=40)}{next_hint}{screen_hint}, esc back"

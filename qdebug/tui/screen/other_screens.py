@@ -19,13 +19,13 @@ from qdebug.tui.drawing.look import Look
 from qdebug.tui.keys import KeyRow
 from qdebug.tui.nodes.filter import FLAGS, NUMBERS, TEXTS
 from qdebug.tui.screens import ScreenId
-from qdebug.tui.widgets.current_size import is_of_terminal
+from qdebug.tui.widgets.current_size import has_terminal_size
 from qdebug.tui.widgets.lines import TextScroll
 
 __all__ = ["CommandScreen", "HelpScreen", "ReadingScreen", "help_lines"]
 
 _KEYS_WIDTH = 18
-_HOW = "esc closes, j k scroll, G signs and words, ctrl+p finds a key"
+_KEYS_HINT = "esc closes, j k scroll, G signs and words, ctrl+p finds a key"
 
 _SIGNS = (
     ("!", "first divergence: the first node beyond its limit, in topological order"),
@@ -73,33 +73,33 @@ _NOTES = (
 
 
 def help_lines(
-    view: ScreenId, own: Sequence[KeyRow], shared: Sequence[KeyRow], width: int
+    view: ScreenId, own_rows: Sequence[KeyRow], shared_rows: Sequence[KeyRow], width: int
 ) -> Sequence[Sequence[Piece]]:
     """Return the help: the keys of the screen, then the keys of all screens, then symbols and terms.
 
     Args:
         view: The screen below the help.
-        own: Its own keys.
-        shared: The keys of all screens.
+        own_rows: Its own keys.
+        shared_rows: The keys of all screens.
         width: Cells per line.
     """
-    lines: list[Sequence[Piece]] = [*_hung("Keys   ", _HOW, width)]
+    lines: list[Sequence[Piece]] = [*_hanging_lines("Keys   ", _KEYS_HINT, width)]
     lines.append([])
-    for title, rows in ((f"On the screen {view}", own), ("On every screen", shared)):
+    for title, rows in ((f"On the screen {view}", own_rows), ("On every screen", shared_rows)):
         lines.append([(title, "title")])
         for row in rows:
-            lines += _hung(f"  {row.label.ljust(_KEYS_WIDTH)} ", row.help, width)
+            lines += _hanging_lines(f"  {row.label.ljust(_KEYS_WIDTH)} ", row.help, width)
         lines.append([])
     lines.append([("Signs", "title")])
     for sign, text in _SIGNS:
-        lines += _hung(f"  {sign} ", text, width)
+        lines += _hanging_lines(f"  {sign} ", text, width)
     lines += [[], [("Words", "title")]]
     for note in _NOTES:
         lines += [[(f"  {line}", "muted")] for line in wrap(note, max(width - 2, 10))]
     return lines
 
 
-def _hung(head: str, text: str, width: int) -> list[list[Piece]]:
+def _hanging_lines(head: str, text: str, width: int) -> list[list[Piece]]:
     """Format text with a hanging head: continuation lines are aligned with the text."""
     return [
         [((head if not at else " " * len(head)), "accent"), (line, "plain")]
@@ -140,11 +140,11 @@ class ReadingScreen(ModalScreen[None]):
 
     def on_resize(self, event: Resize) -> None:
         """Arrange the screen, but only for the terminal's current size."""
-        is_of_terminal(event, self)
+        has_terminal_size(event, self)
 
     def action_step(self, lines: int) -> None:
         """Scroll."""
-        self._text.step(lines)
+        self._text.scroll_by(lines)
 
     def redraw(self) -> None:
         """Redraw, since more may be known."""
@@ -170,7 +170,7 @@ class CommandScreen(CommandPalette):
 
     def on_resize(self, event: Resize) -> None:
         """Arrange the screen, but only for the terminal's current size."""
-        is_of_terminal(event, self)
+        has_terminal_size(event, self)
 
     def dismiss(self, result: Any = None) -> AwaitComplete:
         """Close the screen. A second call does not close the screen below it."""

@@ -13,7 +13,7 @@ from qdebug.tui.nodes.rows import NodeTable
 from qdebug.tui.reading.messages import Opened
 from qdebug.tui.screens import VIEWS, ScreenId
 
-__all__ = ["StartPlace", "start"]
+__all__ = ["StartPlace", "make_navigator"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,56 +46,58 @@ class StartPlace:
         return next(view for view in VIEWS if view == self.screen)
 
 
-def start(opened: Opened, where: StartPlace, *, before: Navigator | None = None, again: bool = False) -> Navigator:
+def make_navigator(
+    opened: Opened, place: StartPlace, *, navigator_before: Navigator | None = None, was_compared: bool = False
+) -> Navigator:
     """Put the cursor on the requested start position, or where the user has since moved it.
 
     Args:
         opened: The table, and the number of shared samples and steps.
-        where: The requested start position.
-        before: The table so far; None without one.
-        again: Whether the table so far was of the same comparison and not only of names. If so, the start position was
-            already applied.
+        place: The requested start position.
+        navigator_before: The table so far; None without one.
+        was_compared: Whether the table so far was of the same comparison and not only of names. If so, the start
+            position was already applied.
 
     Raises:
         UsageError: The node or sample does not exist, or the filter cannot be parsed.
     """
     table, samples = opened.table, opened.samples
     navigator = Navigator(table, samples=samples, steps=opened.steps)
-    if where.sample is not None:
-        if not 0 <= where.sample < samples:
+    if place.sample is not None:
+        if not 0 <= place.sample < samples:
             raise UsageError(
-                f"There is no sample {where.sample}: the recordings share the samples 0 to {samples - 1}.",
+                f"There is no sample {place.sample}: the recordings share the samples 0 to {samples - 1}.",
                 hint=f"Give --sample N with N at most {samples - 1}.",
             )
-        navigator.choose_sample(where.sample)
-    if where.filter:
+        navigator.choose_sample(place.sample)
+    if place.filter:
         try:
-            navigator.choose_filter(where.filter)
+            navigator.choose_filter(place.filter)
         except FilterError as error:
             raise UsageError(
-                f"The filter {where.filter!r} cannot be read: {error}.",
+                f"The filter {place.filter!r} cannot be read: {error}.",
                 hint="Write it like this: --filter 'rel>1e-2 & op~conv'.",
             ) from error
-    if where.node is not None:
-        row = table.find(where.node)
+    if place.node is not None:
+        row = table.find(place.node)
         if row is None or not table.rows[row].tensor:  # the backend may have it inside a compared part
-            compared = {planned.tensor for planned in table.rows if planned.missing is None}
-            part = part_of(opened.backend_graph, where.node, compared)
-            row = row if part is None else table.row_of(part)
-        navigator.go(_row_of_part(table, where.node) if row is None else row)
-    if before is not None:
-        wish = navigator.cursor, navigator.sample, navigator.filter
-        navigator.take_over(before)
-        if not again:  # what was asked for on the command line holds, unless a key said otherwise
-            navigator.go(navigator.cursor if before.cursor else wish[0])
-            navigator.choose_sample(wish[1])
-            navigator.choose_filter(before.filter or wish[2])
+            compared_names = {planned.tensor for planned in table.rows if planned.missing is None}
+            containing_tensor = part_of(opened.backend_graph, place.node, compared_names)
+            row = row if containing_tensor is None else table.row_of(containing_tensor)
+        navigator.go(_row_by_part(table, place.node) if row is None else row)
+    if navigator_before is not None:
+        requested = navigator.cursor, navigator.sample, navigator.filter
+        navigator.take_over(navigator_before)
+        if not was_compared:  # what was asked for on the command line holds, unless a key said otherwise
+            navigator.go(navigator.cursor if navigator_before.cursor else requested[0])
+            navigator.choose_sample(requested[1])
+            navigator.choose_filter(navigator_before.filter or requested[2])
     for node, text in opened.notes.items():
         navigator.note(node, text)
     return navigator
 
 
-def _row_of_part(table: NodeTable, name: str) -> int:
+def _row_by_part(table: NodeTable, name: str) -> int:
     """Find a row by part of a name or by a pattern, as `qdebug diff --node` does.
 
     Raises:
@@ -107,16 +109,16 @@ def _row_of_part(table: NodeTable, name: str) -> int:
         for name_of_row in (row.reference_tensor, row.tensor, row.node)
         if name_of_row
     }
-    hits = sorted({rows[name_of_row] for name_of_row in fitting_names(name, rows)})
-    nodes = dict.fromkeys(table.rows[at].node for at in hits)
+    matching_rows = sorted({rows[name_of_row] for name_of_row in fitting_names(name, rows)})
+    nodes = dict.fromkeys(table.rows[at].node for at in matching_rows)
     if len(nodes) > 1:
         raise UsageError(
             f"{name!r} fits {len(nodes)} nodes: {listed_names(nodes)}.",
             hint="Give one of these names, or a longer part of one.",
         )
-    if not hits:
+    if not matching_rows:
         raise UsageError(
             f"No node and no tensor is called {name!r}.{near_names(name, rows)}",
             hint="List them: qdebug info FILE --tensors.",
         )
-    return hits[0]
+    return matching_rows[0]

@@ -18,28 +18,28 @@ class WayBack:
         """Number of steps on the stack."""
         return len(self._steps)
 
-    def left(self, view: ScreenId, to: ScreenId, *, first: int = 0) -> None:
+    def add_view(self, view: ScreenId, target: ScreenId, *, first: int = 0) -> None:
         """Note that one screen was left for another. If that screen was on the stack, the stack is cut back to it.
 
         Args:
             view: The screen that was left.
-            to: The screen that is shown now.
+            target: The screen that is shown now.
             first: Number of steps at the bottom of the stack that are kept.
         """
-        if to in self._steps[first:]:
-            at = self._steps.index(to, first)
-            self._steps[at:] = [step for step in self._steps[at:] if not isinstance(step, ScreenId)]
+        if target in self._steps[first:]:
+            position = self._steps.index(target, first)
+            self._steps[position:] = [step for step in self._steps[position:] if not isinstance(step, ScreenId)]
         else:
             self._steps.append(view)
 
-    def deeper(self, view: ScreenId) -> None:
+    def add_deeper(self, view: ScreenId) -> None:
         """Note that a screen led one level deeper, even if to itself."""
         self._steps.append(view)
 
-    def did(self, state: str) -> None:
+    def add_state(self, state: str) -> None:
         """Note that a search or filter was set. esc undoes the latest first."""
         self._steps = [*(step for step in self._steps if step != state), state]
 
-    def step(self) -> ScreenId | str | None:
+    def pop(self) -> ScreenId | str | None:
         """Return the next step back: a screen, "search" or "filter"; None if there is none."""
         return self._steps.pop() if self._steps else None

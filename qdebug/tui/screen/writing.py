@@ -13,13 +13,13 @@ from qdebug.tui.screen import exports
 from qdebug.tui.views.view import Scene, View
 from qdebug.tui.widgets.prompt import Question
 
-__all__ = ["Exporting", "acknowledgement", "note", "pairing"]
+__all__ = ["Exporting", "ask_acknowledgement", "ask_note", "ask_pair"]
 
 Submit = Callable[[Job], object]
 """Starts a job, which reports when it is done."""
 
 
-def acknowledgement(scene: Scene, path: Path, submit: Submit) -> Question | str:
+def ask_acknowledgement(scene: Scene, path: Path, submit: Submit) -> Question | str:
     """Return the prompt for why the node's error is acceptable, or a message if there is nothing to accept.
 
     Args:
@@ -27,62 +27,62 @@ def acknowledgement(scene: Scene, path: Path, submit: Submit) -> Question | str:
         path: The limits file.
         submit: Starts the job.
     """
-    if scene.planned.missing is not None or not scene.planned.tensor:
+    if scene.plan_row.missing is not None or not scene.plan_row.tensor:
         return "this tensor is not compared: there is nothing to acknowledge"
-    node = scene.planned.node
+    node = scene.plan_row.node
 
     def submit_text(text: str) -> str:
         reason, expires, problem = exports.reason_and_day(text)
-        if text.strip() == exports.TAKE_BACK:
+        if text.strip() == exports.WITHDRAW_SIGN:
             reason = ""
         if problem:
             return problem
         submit(AcceptRequest(backend=scene.backend, node=node, reason=reason, expires=expires, path=path))
-        return _is_written(scene, path)
+        return _writing_text(scene, path)
 
     return Question(
         label=f"acknowledge {safe_text(node, limit=24)} because",
-        placeholder=f"reason, optionally: until 2027-01-31; {exports.TAKE_BACK} takes it back; in {path.name}",
+        placeholder=f"reason, optionally: until 2027-01-31; {exports.WITHDRAW_SIGN} takes it back; in {path.name}",
         on_submit=submit_text,
     )
 
 
-def note(scene: Scene, path: Path, submit: Submit) -> Question:
+def ask_note(scene: Scene, path: Path, submit: Submit) -> Question:
     """Return the prompt for a note on the node."""
-    node = scene.planned.node or scene.planned.tensor
+    node = scene.plan_row.node or scene.plan_row.tensor
 
     def submit_text(text: str) -> str:
-        content = "" if text.strip() == exports.TAKE_BACK else text.strip()
+        content = "" if text.strip() == exports.WITHDRAW_SIGN else text.strip()
         if not text.strip():
-            return f"nothing noted; {exports.TAKE_BACK} takes a note out"
+            return f"nothing noted; {exports.WITHDRAW_SIGN} takes a note out"
         submit(NoteRequest(backend=scene.backend, node=node, text=content, path=path))
         return f"writing {safe_text(path, limit=60)} .."
 
     return Question(
         label=f"note on {safe_text(node, limit=24)}",
-        placeholder=f"what to remember; {exports.TAKE_BACK} takes it out; in {path.name}",
+        placeholder=f"what to remember; {exports.WITHDRAW_SIGN} takes it out; in {path.name}",
         text=scene.navigator.trail.notes.get(scene.row, ""),
         on_submit=submit_text,
     )
 
 
-def pairing(scene: Scene, path: Path, submit: Submit) -> Question | str:
+def ask_pair(scene: Scene, path: Path, submit: Submit) -> Question | str:
     """Return the prompt for the reference tensor that corresponds to the tensor."""
-    tensor, partner = scene.planned.tensor, scene.planned.reference_tensor
+    tensor, partner = scene.plan_row.tensor, scene.plan_row.reference_tensor
     if not tensor:
         return f"{safe_text(partner, limit=60)} is a tensor of the reference: pair it at the backend's tensor"
 
     def submit_text(text: str) -> str:
-        name = "" if text.strip() == exports.TAKE_BACK else text.strip()
+        name = "" if text.strip() == exports.WITHDRAW_SIGN else text.strip()
         if not text.strip():
-            return f"no pair made; {exports.TAKE_BACK} says that it has no partner"
+            return f"no pair made; {exports.WITHDRAW_SIGN} says that it has no partner"
         write = partial(exports.write_pair, tensor=tensor, partner=name)
         submit(ExportRequest(backend=scene.backend, path=path, write=write))
-        return _is_written(scene, path)
+        return _writing_text(scene, path)
 
     return Question(
         label=f"partner of {safe_text(tensor, limit=24)}",
-        placeholder=f"a tensor of the reference; {exports.TAKE_BACK}: it has none; in {path.name}",
+        placeholder=f"a tensor of the reference; {exports.WITHDRAW_SIGN}: it has none; in {path.name}",
         text=partner,
         on_submit=submit_text,
     )
@@ -97,15 +97,15 @@ class Exporting:
 
     def __init__(self, submit: Submit) -> None:
         self._submit = submit
-        self._refused: tuple[object, str] = (None, "")
+        self._rejected_name: tuple[object, str] = (None, "")
 
     def question(self, scene: Scene, view: View, on_submit: Callable[[str], str]) -> Question:
         """Return the prompt for a file to write."""
-        refused = self._refused[1] if self._refused[0] == (view.view, scene.place) else ""
+        rejected_name = self._rejected_name[1] if self._rejected_name[0] == (view.view, scene.place) else ""
         return Question(
             label="write",
-            placeholder=f"NAME{exports.OVER} overwrites; {' '.join(exports.SUFFIXES)}",
-            text=refused or exports.suggested_name(scene, view.view),
+            placeholder=f"NAME{exports.OVERWRITE_SIGN} overwrites; {' '.join(exports.SUFFIXES)}",
+            text=rejected_name or exports.suggested_name(scene, view.view),
             on_submit=on_submit,
         )
 
@@ -122,16 +122,16 @@ class Exporting:
             words: Returns the lines of the screen.
         """
         try:
-            path, write = exports.prepared(text, scene, screenshot=picture, words=words, view=view)
+            path, write = exports.prepare_export(text, scene, screenshot=picture, words=words, view=view)
         except QdebugError as error:
-            self._refused = (view.view, scene.place), text.strip()
+            self._rejected_name = (view.view, scene.place), text.strip()
             return f"{error.message} {error.hint or ''}"
-        self._refused = (None, "")
+        self._rejected_name = (None, "")
         self._submit(ExportRequest(backend=scene.backend, path=path, write=write))
-        return _is_written(scene, path)
+        return _writing_text(scene, path)
 
 
-def _is_written(scene: Scene, path: Path) -> str:
+def _writing_text(scene: Scene, path: Path) -> str:
     """Return a message that a file is being written, with the reason for any wait."""
-    waits = ", once the step at hand of the comparison is done" if scene.table.pending else ""
-    return f"writing {safe_text(path, limit=60)}{waits} .."
+    wait_text = ", once the step at hand of the comparison is done" if scene.table.pending else ""
+    return f"writing {safe_text(path, limit=60)}{wait_text} .."

@@ -25,7 +25,7 @@ from qdebug.tui.views.view import (
     Line,
     Scene,
     Target,
-    in_part,
+    lines_shown_text,
     origin_row,
     state_style,
     window,
@@ -40,16 +40,16 @@ VERDICT = "the whole verdict, its limits, outputs and runs"
 """Description of the verdict key in the command palette of every screen."""
 
 _MOST = 200
-_EXPLAINED = 14
+_EXPLANATION_WIDTH = 14
 _COLUMNS = (
     *(("worst dB", 9), ("rel L2", 8), ("introduced", 10), ("in LSB", 7)),
-    *(("clipped", 8), ("propagated", 10), ("explained", _EXPLAINED)),
+    *(("clipped", 8), ("propagated", 10), ("explained", _EXPLANATION_WIDTH)),
 )
-_LEAVE_FIRST = ("explained", "propagated", "in LSB", "rel L2")
+_OPTIONAL_COLUMNS = ("explained", "propagated", "in LSB", "rel L2")
 """Columns that are left out if there is not enough room, in this order."""
-_OP = 12
+_OP_WIDTH = 12
 _LEAST_NAME, _LEAST_WHY = 24, 12
-_FIGURES = 4 + 6 + 1 + 8 + 2
+_CELLS_BEFORE_NAME = 4 + 6 + 1 + 8 + 2
 """Cells before a name: marks, share, SQNR."""
 
 
@@ -65,36 +65,40 @@ def culprits(table: NodeTable, origin: int | None, costs: Sequence[int] = ()) ->
         origin: Row of the origin; None if unknown.
         costs: Rows of the nodes that cost an output most according to the verdict, in its order.
     """
-    own = np.nan_to_num(_added(table), nan=-1.0, posinf=np.inf)
-    whole = np.nan_to_num(table.values("rel_l2"), nan=0.0, posinf=np.inf)
-    failing = np.isin(table.state, (State.DIVERGED, State.NONFINITE)) & ~table.acknowledged
-    candidates = np.flatnonzero(failing | (own > 0) | ((own < 0) & (whole > 0)))
+    introduced = np.nan_to_num(_introduced_errors(table), nan=-1.0, posinf=np.inf)
+    total_error = np.nan_to_num(table.values("rel_l2"), nan=0.0, posinf=np.inf)
+    is_failing = np.isin(table.state, (State.DIVERGED, State.NONFINITE)) & ~table.acknowledged
+    candidates = np.flatnonzero(is_failing | (introduced > 0) | ((introduced < 0) & (total_error > 0)))
     if len(candidates) > 4 * _MOST:  # only the best are ever sorted
-        beyond = np.flatnonzero(failing)
-        pooled = beyond if len(beyond) > 4 * _MOST else candidates
-        unknown = -1 / (1 + whole[pooled])  # below all that is known, the largest error first
-        score = np.where(own[pooled] < 0, unknown, own[pooled])
-        score[table.state[pooled] == State.NONFINITE] = np.inf
-        score = score if pooled is beyond else np.where(failing[pooled], np.inf, score)
-        best = pooled[np.argpartition(-score, 4 * _MOST - 1)[: 4 * _MOST]]
-        first = (origin, *beyond[:1], *table.diagnosis, *costs[:_MOST])
-        origins = [row for row in first if row is not None and row in candidates]
-        candidates = np.union1d(best, origins).astype(np.int64)
-    nonfinite = table.state[candidates] == State.NONFINITE
-    diagnosed = np.full(table.size, len(table.diagnosis))
-    diagnosed[list(table.diagnosis)] = np.arange(len(table.diagnosis))
-    first = candidates == (-1 if origin is None else origin)
-    earliest = np.isin(candidates, np.flatnonzero(failing)[:1])  # often of an operator that nobody can replay
-    unknown_whole = np.where(own < 0, whole, 0.0)[candidates]
-    place = np.full(table.size, len(costs))
-    place[list(costs)] = np.arange(len(costs))
-    keys = candidates, -unknown_whole, -own[candidates], place[candidates]
-    order = np.lexsort((*keys, ~nonfinite, ~failing[candidates], ~earliest, ~first, diagnosed[candidates]))
-    ranked: np.ndarray = candidates[order][:_MOST]
-    return ranked
+        failing_rows = np.flatnonzero(is_failing)
+        rows_considered = failing_rows if len(failing_rows) > 4 * _MOST else candidates
+        replacement_score = -1 / (1 + total_error[rows_considered])  # below all that is known, the largest error first
+        score = np.where(introduced[rows_considered] < 0, replacement_score, introduced[rows_considered])
+        score[table.state[rows_considered] == State.NONFINITE] = np.inf
+        score = score if rows_considered is failing_rows else np.where(is_failing[rows_considered], np.inf, score)
+        best_rows = rows_considered[np.argpartition(-score, 4 * _MOST - 1)[: 4 * _MOST]]
+        forced_rows = (origin, *failing_rows[:1], *table.diagnosis, *costs[:_MOST])
+        candidate_origins = [row for row in forced_rows if row is not None and row in candidates]
+        candidates = np.union1d(best_rows, candidate_origins).astype(np.int64)
+    is_nonfinite = table.state[candidates] == State.NONFINITE
+    diagnosis_rank = np.full(table.size, len(table.diagnosis))
+    diagnosis_rank[list(table.diagnosis)] = np.arange(len(table.diagnosis))
+    forced_rows = candidates == (-1 if origin is None else origin)
+    is_first_failing = np.isin(
+        candidates, np.flatnonzero(is_failing)[:1]
+    )  # often of an operator that nobody can replay
+    unknown_whole = np.where(introduced < 0, total_error, 0.0)[candidates]
+    cost_rank = np.full(table.size, len(costs))
+    cost_rank[list(costs)] = np.arange(len(costs))
+    keys = candidates, -unknown_whole, -introduced[candidates], cost_rank[candidates]
+    order = np.lexsort(
+        (*keys, ~is_nonfinite, ~is_failing[candidates], ~is_first_failing, ~forced_rows, diagnosis_rank[candidates])
+    )
+    culprit_rows: np.ndarray = candidates[order][:_MOST]
+    return culprit_rows
 
 
-def _added(table: NodeTable) -> np.ndarray:
+def _introduced_errors(table: NodeTable) -> np.ndarray:
     """Return the error that each node adds; 0 for identical tensors, whatever a replay on other inputs gives."""
     return np.where(table.state == State.IDENTICAL, 0.0, table.values("introduced"))
 
@@ -111,13 +115,13 @@ def strip_lines(navigator: Navigator, width: int, glyphs: GlyphSet) -> list[Line
     if not table.ordered or cells < 1:
         return []
     lines: list[Line] = []
-    for title, values in (("introduced", _added(table)), ("clipped", table.values("clipped"))):
+    for title, values in (("introduced", _introduced_errors(table)), ("clipped", table.values("clipped"))):
         if title == navigator.metric:  # the profile above shows it
             continue
-        finite = np.nan_to_num(values[: table.ordered], nan=0.0, posinf=0.0)
+        finite_values = np.nan_to_num(values[: table.ordered], nan=0.0, posinf=0.0)
         top = None if title == "introduced" else 1.0  # clipping is a share: a full bar is all of a tensor
-        drawn = bars(np.sqrt(np.maximum(pool(finite, cells), 0.0)), glyphs, top=top)
-        lines.append([(title.rjust(LABEL) + " ", "muted"), (drawn, "fine")])
+        bar_text = bars(np.sqrt(np.maximum(pool(finite_values, cells), 0.0)), glyphs, top=top)
+        lines.append([(title.rjust(LABEL) + " ", "muted"), (bar_text, "fine")])
     return lines
 
 
@@ -129,101 +133,104 @@ class AnswerView(DrawnView):
         Binding("enter", "screen.open", "why", tooltip="open the node: why it differs"),
         Binding("v", "screen.verdict", "verdict", tooltip=VERDICT),
     ]
-    lists = True
+    is_list = True
 
     def __init__(self, look: Look | None = None) -> None:
         super().__init__(look)
-        self._ranked: np.ndarray = np.zeros(0, dtype=np.int64)
+        self._culprit_rows: np.ndarray = np.zeros(0, dtype=np.int64)
         self._key: tuple[object, ...] = ()
         self._places = range(0)
 
-    def ranked(self, scene: Scene) -> np.ndarray:
+    def culprit_rows(self, scene: Scene) -> np.ndarray:
         """Return the rows, worst first."""
         origin, costs = origin_row(scene), scene.table.costs
         key = (id(scene.table), scene.table.version, origin, len(costs), tuple(scene.table.diagnosis))
         if key != self._key:
-            self._ranked, self._key = culprits(scene.table, origin, list(costs)), key
-        return self._ranked
+            self._culprit_rows, self._key = culprits(scene.table, origin, list(costs)), key
+        return self._culprit_rows
 
     def draw(self, scene: Scene, width: int, height: int) -> list[Line]:
         """Draw the list."""
-        ranked, glyphs = self.ranked(scene), scene.glyphs
-        if not len(ranked):
-            return [_nothing(scene), [(glyphs.fit_end(_coverage(scene), width), "muted")]]
+        culprit_rows, glyphs = self.culprit_rows(scene), scene.glyphs
+        if not len(culprit_rows):
+            return [_empty_line(scene), [(glyphs.fit_end(_coverage_text(scene), width), "muted")]]
         if scene.table.diagnosis:
-            return self._diagnosed(scene, ranked, width, height)
-        shown = list(_COLUMNS)
-        if all(_explained(scene, int(row)) is None for row in ranked[:height]):
-            shown.pop()
+            return self._draw_diagnosis(scene, culprit_rows, width, height)
+        columns = list(_COLUMNS)
+        if all(_short_explanation(scene, int(row)) is None for row in culprit_rows[:height]):
+            columns.pop()
         costs = scene.table.costs
-        shown = shown if costs else shown[1:]
-        for leaving in _LEAVE_FIRST:
-            if _room(width, shown) >= _LEAST_NAME:
+        columns = columns if costs else columns[1:]
+        for column_name in _OPTIONAL_COLUMNS:
+            if _name_width(width, columns) >= _LEAST_NAME:
                 break
-            shown = [column for column in shown if column[0] != leaving]
-        name_width = max(_room(width, shown), 8)
-        places = np.flatnonzero(ranked == scene.row)
-        at = int(places[0]) if len(places) else -1
-        apart = _apart(scene, shown, name_width, costs) if at < 0 else []
-        room = max(height - 2 - len(apart), 1)
-        self._places = window(max(at, 0), len(ranked), room)
-        part = in_part(self._places, len(ranked))
-        worst = f"{part.strip()} worst" if part else ""
-        node = f"node {worst}".rstrip() if len(f"node {worst}") <= name_width else worst
-        head = f"    {node.ljust(name_width)} {'op'.ljust(_OP)}"
-        head += "".join(f" {_heading(title).rjust(size)}" for title, size in shown)
-        lines: list[Line] = [[(head[:width], "accent")]]
+            columns = [column for column in columns if column[0] != column_name]
+        name_width = max(_name_width(width, columns), 8)
+        places = np.flatnonzero(culprit_rows == scene.row)
+        position = int(places[0]) if len(places) else -1
+        cursor_lines = _cursor_lines(scene, columns, name_width, costs) if position < 0 else []
+        line_count = max(height - 2 - len(cursor_lines), 1)
+        self._places = window(max(position, 0), len(culprit_rows), line_count)
+        part_text = lines_shown_text(self._places, len(culprit_rows))
+        worst_text = f"{part_text.strip()} worst" if part_text else ""
+        node = f"node {worst_text}".rstrip() if len(f"node {worst_text}") <= name_width else worst_text
+        header = f"    {node.ljust(name_width)} {'op'.ljust(_OP_WIDTH)}"
+        header += "".join(f" {_column_heading(title).rjust(size)}" for title, size in columns)
+        lines: list[Line] = [[(header[:width], "accent")]]
         lines += [
-            _culprit(scene, int(ranked[place]), shown, name_width, costs, here=place == at) for place in self._places
+            _culprit_line(scene, int(culprit_rows[place]), columns, name_width, costs, is_cursor=place == position)
+            for place in self._places
         ]
-        lines += apart
-        lines.append([(glyphs.fit_end(_coverage(scene), width), "muted")])
+        lines += cursor_lines
+        lines.append([(glyphs.fit_end(_coverage_text(scene), width), "muted")])
         return lines
 
-    def _diagnosed(self, scene: Scene, ranked: np.ndarray, width: int, height: int) -> list[Line]:
+    def _draw_diagnosis(self, scene: Scene, culprit_rows: np.ndarray, width: int, height: int) -> list[Line]:
         """Draw the faults of the diagnosis: share of the output's error, node and reason."""
-        places = np.flatnonzero(ranked == scene.row)
-        at = int(places[0]) if len(places) else -1
-        rest = width - _FIGURES
-        tries = max((len(_tried(fault)) for fault in scene.table.diagnosis.values()), default=-1) + 1
-        tries = tries if rest - tries >= _LEAST_NAME + _LEAST_WHY else 0
-        name = min(max((rest - tries) * 2 // 5, _LEAST_NAME), rest)
-        widths = name, rest - name - tries, tries
-        apart: list[Line] = []
-        if at < 0:
+        places = np.flatnonzero(culprit_rows == scene.row)
+        position = int(places[0]) if len(places) else -1
+        text_width = width - _CELLS_BEFORE_NAME
+        remedy_width = max((len(_best_remedy(fault)) for fault in scene.table.diagnosis.values()), default=-1) + 1
+        remedy_width = remedy_width if text_width - remedy_width >= _LEAST_NAME + _LEAST_WHY else 0
+        name_width = min(max((text_width - remedy_width) * 2 // 5, _LEAST_NAME), text_width)
+        widths = name_width, text_width - name_width - remedy_width, remedy_width
+        cursor_lines: list[Line] = []
+        if position < 0:
             hint = " not one of these; enter opens it, j goes to the first:"
-            apart = [[(hint, "muted")], _fault(scene, scene.row, widths, here=True)]
-        self._places = window(max(at, 0), len(ranked), max(height - 2 - len(apart), 1))
-        part = in_part(self._places, len(ranked))
-        node = f"node {part.strip()} worst" if part else "node"
-        head = f"    {'share'.rjust(6)} {'SQNR dB'.rjust(8)}  {node.ljust(name)} "
-        head += "why".ljust(widths[1]) + ("try" if tries else "")
-        lines: list[Line] = [[(head[:width], "accent")]]
-        lines += [_fault(scene, int(ranked[place]), widths, here=place == at) for place in self._places]
-        return [*lines, *apart, [(scene.glyphs.fit_end(_coverage(scene), width), "muted")]]
+            cursor_lines = [[(hint, "muted")], _fault_line(scene, scene.row, widths, is_cursor=True)]
+        self._places = window(max(position, 0), len(culprit_rows), max(height - 2 - len(cursor_lines), 1))
+        part_text = lines_shown_text(self._places, len(culprit_rows))
+        node = f"node {part_text.strip()} worst" if part_text else "node"
+        header = f"    {'share'.rjust(6)} {'SQNR dB'.rjust(8)}  {node.ljust(name_width)} "
+        header += "why".ljust(widths[1]) + ("try" if remedy_width else "")
+        lines: list[Line] = [[(header[:width], "accent")]]
+        lines += [
+            _fault_line(scene, int(culprit_rows[place]), widths, is_cursor=place == position) for place in self._places
+        ]
+        return [*lines, *cursor_lines, [(scene.glyphs.fit_end(_coverage_text(scene), width), "muted")]]
 
     def move(self, scene: Scene, lines: int) -> str:
         """Go to another culprit."""
-        ranked = self.ranked(scene)
-        if not len(ranked):
+        culprit_rows = self.culprit_rows(scene)
+        if not len(culprit_rows):
             return "there are no culprits to move in; 2 shows all nodes"
-        places = np.flatnonzero(ranked == scene.row)
+        places = np.flatnonzero(culprit_rows == scene.row)
         if not len(places):
-            return f"the worst culprit{scene.navigator.jump(int(ranked[0]))}"
-        target = min(max(int(places[0]) + lines, 0), len(ranked) - 1)
+            return f"the worst culprit{scene.navigator.jump(int(culprit_rows[0]))}"
+        target = min(max(int(places[0]) + lines, 0), len(culprit_rows) - 1)
         if target == places[0]:
             return "this is the worst culprit" if lines < 0 else "this is the last culprit; 2 shows all nodes"
-        scene.navigator.go(int(ranked[target]))
+        scene.navigator.go(int(culprit_rows[target]))
         return ""
 
     def click(self, scene: Scene, _: int, line: int) -> Target | str | None:
         """Select the culprit on a line, or open it if it is already selected."""
-        ranked, at = self.ranked(scene), self._places.start + line - 1
-        if line < 1 or at not in self._places or at >= len(ranked):
+        culprit_rows, position = self.culprit_rows(scene), self._places.start + line - 1
+        if line < 1 or position not in self._places or position >= len(culprit_rows):
             return None
-        if int(ranked[at]) == scene.row:
+        if int(culprit_rows[position]) == scene.row:
             return self.enter(scene)
-        scene.navigator.go(int(ranked[at]))
+        scene.navigator.go(int(culprit_rows[position]))
         return ""
 
     def enter(self, scene: Scene) -> Target | str:  # noqa: ARG002  wherever the cursor is
@@ -232,7 +239,7 @@ class AnswerView(DrawnView):
 
     def rows(self, scene: Scene) -> Sequence[int]:
         """Return the culprits, worst first."""
-        return [int(row) for row in self.ranked(scene)]
+        return [int(row) for row in self.culprit_rows(scene)]
 
     def side(self, scene: Scene, direction: int) -> str:
         """Move along the profile, to the worst row of the next or previous section."""
@@ -245,17 +252,17 @@ class AnswerView(DrawnView):
         return f"{safe_text(table.title(start), limit=60)}, along the profile"
 
 
-def _heading(title: str) -> str:
+def _column_heading(title: str) -> str:
     """Return the heading of a column."""
     return title if title != "worst dB" else "alone dB"
 
 
-def _room(width: int, shown: Sequence[tuple[str, int]]) -> int:
+def _name_width(width: int, columns: Sequence[tuple[str, int]]) -> int:
     """Return the cells that the given columns leave for the name."""
-    return width - 4 - sum(size + 1 for _, size in shown) - _OP - 1
+    return width - 4 - sum(size + 1 for _, size in columns) - _OP_WIDTH - 1
 
 
-def _nothing(scene: Scene) -> Line:
+def _empty_line(scene: Scene) -> Line:
     table = scene.table
     if table.pending:
         progress = f"{numbers.grouped(table.compared)} of {numbers.grouped(table.comparable)}"
@@ -265,115 +272,127 @@ def _nothing(scene: Scene) -> Line:
     return [(" no node adds any error; 2 shows all nodes", "fine")]
 
 
-def _culprit(
-    scene: Scene, row: int, shown: Sequence[tuple[str, int]], name_width: int, costs: Mapping[int, float], *, here: bool
+def _culprit_line(
+    scene: Scene,
+    row: int,
+    columns: Sequence[tuple[str, int]],
+    name_width: int,
+    costs: Mapping[int, float],
+    *,
+    is_cursor: bool,
 ) -> Line:
     table, glyphs = scene.table, scene.glyphs
     state = State(int(table.state[row]))
-    signs = mark(table, row, state, table.first_divergence(), marked=row in scene.navigator.trail.marks)
+    signs = mark(table, row, state, table.first_divergence(), is_marked=row in scene.navigator.trail.marks)
     texts = {
         "worst dB": numbers.number(costs.get(row)),
         "rel L2": metric_text(table, row, "rel_l2"),
         "introduced": numbers.number(_finite_or_none(table.values("introduced")[row])),
-        "in LSB": _steps(table, row),
+        "in LSB": _introduced_lsb_text(table, row),
         "propagated": numbers.number(_finite_or_none(table.values("propagated")[row])),
         "clipped": metric_text(table, row, "clipped"),
-        "explained": _explained(scene, row) or numbers.MISSING,
+        "explained": _short_explanation(scene, row) or numbers.MISSING,
     }
     line: Line = [
-        (glyphs.cursor if here else " ", "cursor"),
+        (glyphs.cursor if is_cursor else " ", "cursor"),
         (signs[0], "first" if signs[0] == "!" else "accent"),
         (signs[1], state_style(state)),
         (" ", "plain"),
         (
-            glyphs.fit_name(table.title(row, short=True), table.rows[row].op, name_width),
-            "cursor" if here else state_style(state),
+            glyphs.fit_name(table.title(row, is_short=True), table.rows[row].op, name_width),
+            "cursor" if is_cursor else state_style(state),
         ),
-        (" " + glyphs.fit(safe_text(table.rows[row].op), _OP), "muted"),
+        (" " + glyphs.fit(safe_text(table.rows[row].op), _OP_WIDTH), "muted"),
     ]
-    for title, size in shown:
-        line.append((" " + glyphs.right(texts[title], size), "plain"))
+    for title, size in columns:
+        line.append((" " + glyphs.align_right(texts[title], size), "plain"))
     return line
 
 
-def _tried(fault: Diagnosis) -> str:
+def _best_remedy(fault: Diagnosis) -> str:
     """Return the edit of only this node with the largest gain, and that gain; "" if none was tried."""
-    alone = [remedy for remedy in fault.remedies if remedy.nodes == 1]
-    gains = [(next(iter(remedy.gain_db.values()), 0.0), remedy.edit.partition(" ")[0]) for remedy in alone]
+    remedies = [remedy for remedy in fault.remedies if remedy.nodes == 1]
+    gains = [(next(iter(remedy.gain_db.values()), 0.0), remedy.edit.partition(" ")[0]) for remedy in remedies]
     if not gains:
         return ""
     gain, kind = max(gains)
     return f"{kind} exact" if gain == math.inf else f"{kind} {gain:+.1f} dB"
 
 
-def _fault(scene: Scene, row: int, widths: tuple[int, int, int], *, here: bool) -> Line:
+def _fault_line(scene: Scene, row: int, widths: tuple[int, int, int], *, is_cursor: bool) -> Line:
     """Draw a row: share of the output's error, SQNR, name, reason and remedy."""
-    table, glyphs, (name, rest, tries) = scene.table, scene.glyphs, widths
+    table, glyphs, (name_width, text_width, remedy_width) = scene.table, scene.glyphs, widths
     state = State(int(table.state[row]))
-    signs = mark(table, row, state, table.first_divergence(), marked=row in scene.navigator.trail.marks)
+    signs = mark(table, row, state, table.first_divergence(), is_marked=row in scene.navigator.trail.marks)
     fault = table.diagnosis.get(row)
     share = numbers.MISSING if fault is None else share_text(share_of(fault))
-    why = "" if fault is None else safe_text(fault.why, limit=4 * rest + _LEAST_NAME)
+    reason = "" if fault is None else safe_text(fault.why, limit=4 * text_width + _LEAST_NAME)
     line: Line = [
-        (glyphs.cursor if here else " ", "cursor"),
+        (glyphs.cursor if is_cursor else " ", "cursor"),
         (signs[0], "first" if signs[0] == "!" else "accent"),
         (signs[1], state_style(state)),
-        (f" {glyphs.right(share, 6)} {glyphs.right(metric_text(table, row, 'sqnr_db'), 8)}  ", "plain"),
+        (f" {glyphs.align_right(share, 6)} {glyphs.align_right(metric_text(table, row, 'sqnr_db'), 8)}  ", "plain"),
         (
-            glyphs.fit_name(table.title(row, short=True), table.rows[row].op, name),
-            "cursor" if here else state_style(state),
+            glyphs.fit_name(table.title(row, is_short=True), table.rows[row].op, name_width),
+            "cursor" if is_cursor else state_style(state),
         ),
     ]
-    if rest > 1:
-        line.append((" " + glyphs.fit(glyphs.fit_end(why, rest - 1), rest - 1), "muted"))
-    return [*line, (" " + glyphs.fit_end(_tried(fault), tries - 1), "fine")] if tries and fault is not None else line
+    if text_width > 1:
+        line.append((" " + glyphs.fit(glyphs.fit_end(reason, text_width - 1), text_width - 1), "muted"))
+    return (
+        [*line, (" " + glyphs.fit_end(_best_remedy(fault), remedy_width - 1), "fine")]
+        if remedy_width and fault is not None
+        else line
+    )
 
 
-def _apart(scene: Scene, shown: Sequence[tuple[str, int]], name_width: int, costs: Mapping[int, float]) -> list[Line]:
+def _cursor_lines(
+    scene: Scene, columns: Sequence[tuple[str, int]], name_width: int, costs: Mapping[int, float]
+) -> list[Line]:
     """Draw the row under the cursor below a list that does not contain it, since the keys apply to it."""
     hint = " not one of these; enter opens it, j goes to the first:"
-    return [[(hint, "muted")], _culprit(scene, scene.row, shown, name_width, costs, here=True)]
+    return [[(hint, "muted")], _culprit_line(scene, scene.row, columns, name_width, costs, is_cursor=True)]
 
 
-def _steps(table: NodeTable, row: int) -> str:
+def _introduced_lsb_text(table: NodeTable, row: int) -> str:
     """Return the largest introduced error in steps of the node's output."""
     result = table.results[row]
-    own = None if result is None else result.introduced
-    return numbers.MISSING if own is None else numbers.number(own.max_lsb)
+    introduced = None if result is None else result.introduced
+    return numbers.MISSING if introduced is None else numbers.number(introduced.max_lsb)
 
 
-def _explained(scene: Scene, row: int) -> str | None:
+def _short_explanation(scene: Scene, row: int) -> str | None:
     """Return the arithmetic that reproduces a row, if known and if its name is short; else None."""
     result = scene.table.results[row]
     if result is None or result.explained is None:
         return None
-    return safe_text(result.explained) if len(result.explained) <= _EXPLAINED else "bit for bit"
+    return safe_text(result.explained) if len(result.explained) <= _EXPLANATION_WIDTH else "bit for bit"
 
 
 def _finite_or_none(value: float) -> float | None:
     return None if np.isnan(value) else float(value)
 
 
-def _coverage(scene: Scene) -> str:
+def _coverage_text(scene: Scene) -> str:
     table = scene.table
-    missing = table.size - table.comparable
-    many = numbers.grouped(scene.navigator.samples)
+    unmatched_count = table.size - table.comparable
+    sample_count_text = numbers.grouped(scene.navigator.samples)
     sample = scene.navigator.sample
-    extent = "" if sample is None else f" list, strips of all {many} samples, profile of sample {sample};"
-    extent += f" compared {numbers.grouped(table.compared)} of {numbers.grouped(table.comparable)}"
-    extent += ", what each costs is not known yet" if scene.result is None else ""
-    unlike = int((table.state == State.INCOMPARABLE).sum()) - missing
-    if missing:
-        extent += f", {numbers.grouped(missing)} more {'has' if missing == 1 else 'have'} no partner"
-    if unlike:
-        extent += f", {numbers.grouped(unlike)} cannot be compared"
-    if missing or unlike:
-        extent += " (f is=missing)"
-    excused = int(table.acknowledged.sum())
-    if excused:
-        extent += f", {numbers.grouped(excused)} acknowledged"
-    failed = 0 if scene.result is None else scene.result.coverage.judged.failed_replays
-    if failed:
-        extent += f", {numbers.grouped(failed)} {'replay' if failed == 1 else 'replays'} failed"
-    bad = int((table.state == State.NONFINITE).sum())
-    return extent + (f", NaN or infinite in {numbers.grouped(bad)}" if bad else "")
+    text = "" if sample is None else f" list, strips of all {sample_count_text} samples, profile of sample {sample};"
+    text += f" compared {numbers.grouped(table.compared)} of {numbers.grouped(table.comparable)}"
+    text += ", what each costs is not known yet" if scene.result is None else ""
+    incomparable_count = int((table.state == State.INCOMPARABLE).sum()) - unmatched_count
+    if unmatched_count:
+        text += f", {numbers.grouped(unmatched_count)} more {'has' if unmatched_count == 1 else 'have'} no partner"
+    if incomparable_count:
+        text += f", {numbers.grouped(incomparable_count)} cannot be compared"
+    if unmatched_count or incomparable_count:
+        text += " (f is=missing)"
+    acknowledged_count = int(table.acknowledged.sum())
+    if acknowledged_count:
+        text += f", {numbers.grouped(acknowledged_count)} acknowledged"
+    failed_replays = 0 if scene.result is None else scene.result.coverage.judged.failed_replays
+    if failed_replays:
+        text += f", {numbers.grouped(failed_replays)} {'replay' if failed_replays == 1 else 'replays'} failed"
+    nonfinite_count = int((table.state == State.NONFINITE).sum())
+    return text + (f", NaN or infinite in {numbers.grouped(nonfinite_count)}" if nonfinite_count else "")

@@ -15,9 +15,9 @@ from qdebug.tui.views.view import Line
 
 __all__ = ["Bins", "bins_of", "histogram_lines"]
 
-_COUNT = 5
+_COUNT_WIDTH = 5
 """Cells for a count on the axis."""
-_LEAST = 4
+_MIN_BINS = 4
 _UNITS = ("", "k", "M", "G", "T", "P")
 
 
@@ -48,32 +48,32 @@ def bins_of(values: ValueFacts) -> Bins:
     )
 
 
-def histogram_lines(bins: Bins, label: int, side: int, glyphs: GlyphSet, *, rows: int) -> list[Line]:
+def histogram_lines(bins: Bins, label_width: int, column_width: int, glyphs: GlyphSet, *, rows: int) -> list[Line]:
     """Draw the histograms. Both sides share the axis of values and the logarithmic axis of counts.
 
     Args:
         bins: The counts.
-        label: Cells before the first histogram.
-        side: Cells per histogram; one more cell separates them.
+        label_width: Cells before the first histogram.
+        column_width: Cells per histogram; one more cell separates them.
         glyphs: Characters for drawing.
         rows: Lines for the bars; one more line shows the values.
     """
-    room = max(side - _COUNT - 1, _LEAST)
-    sides = [np.repeat(counts, max(room // max(len(counts), 1), 1)) for counts in bins.sides]
-    sides = [resample(counts, room) for counts in sides]
+    bin_room = max(column_width - _COUNT_WIDTH - 1, _MIN_BINS)
+    sides = [np.repeat(counts, max(bin_room // max(len(counts), 1), 1)) for counts in bins.sides]
+    sides = [resample(counts, bin_room) for counts in sides]
     top = max((float(counts.max(initial=0)) for counts in sides), default=0.0)  # of the bars, and not of finer bins
-    drawn = [_bars(counts, top, rows, glyphs) for counts in sides]
+    bar_lines = [_bars(counts, top, rows, glyphs) for counts in sides]
     titles = {0: "histogram", 1: "log counts"}
     lines: list[Line] = []
     for row in range(rows):
-        count = _short(top) if not row else "1" if row == rows - 1 else ""
-        line: Line = [(titles.get(row, "").ljust(label)[:label], "muted")]
-        for number, bars in enumerate(drawn):
-            between = " " * (side + 1 - _COUNT - 1 - len(bars[row])) if number + 1 < len(drawn) else ""
-            line += [(f"{count:>{_COUNT}}{glyphs.bar}", "muted"), (bars[row] + between, "fine")]
+        count = _short_count(top) if not row else "1" if row == rows - 1 else ""
+        line: Line = [(titles.get(row, "").ljust(label_width)[:label_width], "muted")]
+        for number, bars in enumerate(bar_lines):
+            gap = " " * (column_width + 1 - _COUNT_WIDTH - 1 - len(bars[row])) if number + 1 < len(bar_lines) else ""
+            line += [(f"{count:>{_COUNT_WIDTH}}{glyphs.bar}", "muted"), (bars[row] + gap, "fine")]
         lines.append(line)
-    axes = [f"{' ' * (_COUNT + 1)}{_axis(bins, len(counts))}" for counts in sides]
-    return [*lines, [(" " * label + " ".join(axis.ljust(side) for axis in axes).rstrip(), "muted")]]
+    axes = [f"{' ' * (_COUNT_WIDTH + 1)}{_axis(bins, len(counts))}" for counts in sides]
+    return [*lines, [(" " * label_width + " ".join(axis.ljust(column_width) for axis in axes).rstrip(), "muted")]]
 
 
 def _bars(counts: np.ndarray, top: float, rows: int, glyphs: GlyphSet) -> list[str]:
@@ -92,13 +92,13 @@ def _bars(counts: np.ndarray, top: float, rows: int, glyphs: GlyphSet) -> list[s
 def _axis(bins: Bins, size: int) -> str:
     """Return the axis below the bars, with both ends of the values, and 0 if it is inside."""
     text = (bins.low.ljust(size - cell_len(bins.high)) + bins.high)[:size]
-    at = None if bins.zero is None else min(int(bins.zero * size), size - 1)
-    if at is not None and text[max(at - 1, 0) : at + 2].strip() == "":
-        text = f"{text[:at]}0{text[at + 1 :]}"
+    zero_position = None if bins.zero is None else min(int(bins.zero * size), size - 1)
+    if zero_position is not None and text[max(zero_position - 1, 0) : zero_position + 2].strip() == "":
+        text = f"{text[:zero_position]}0{text[zero_position + 1 :]}"
     return text
 
 
-def _short(count: float) -> str:
+def _short_count(count: float) -> str:
     """Format a count in at most four characters, such as 12k."""
     unit = 0
     while count >= 1000 and unit < len(_UNITS) - 1:

@@ -57,7 +57,7 @@ class NodesView(ScrollView, View, can_focus=True, inherit_bindings=False):
         self._layout: ColumnLayout | None = None
         self._layout_key: tuple[object, ...] = ()
         self._lines_shown = 0
-        self._rest_painted: tuple[object, ...] = ()
+        self._state_painted: tuple[object, ...] = ()
         self._line_painted = -1
         self.offset_columns = 0
 
@@ -142,17 +142,17 @@ class NodesView(ScrollView, View, can_focus=True, inherit_bindings=False):
         if navigator is None:
             self.refresh()
             return
-        rest = (
+        state = (
             *(self.layout_shown, self.scroll_offset.y, self.size, self.look.palette.name, id(navigator)),
-            *(navigator.arranged, navigator.pattern, navigator.table.version, tuple(navigator.trail.marks)),
+            *(navigator.arrangement_count, navigator.pattern, navigator.table.version, tuple(navigator.trail.marks)),
         )
-        before, line = self._line_painted, navigator.place
-        same, self._rest_painted, self._line_painted = rest == self._rest_painted, rest, line
-        if not same:
+        previous_line, line = self._line_painted, navigator.place
+        is_same, self._state_painted, self._line_painted = state == self._state_painted, state, line
+        if not is_same:
             self.refresh()
-        elif before != line:
+        elif previous_line != line:
             top = self.scroll_offset.y - 1  # the heading
-            refresh_lines(self, sorted({before - top, line - top}))
+            refresh_lines(self, sorted({previous_line - top, line - top}))
 
     @property
     def rows_shown(self) -> int:
@@ -196,34 +196,34 @@ class NodesView(ScrollView, View, can_focus=True, inherit_bindings=False):
         if navigator is None or layout is None:
             return self.look.strip([("  reading names and graph .." if y == 1 else "", "muted")], width)
         if y == 0:
-            return self._header(navigator, layout, width)
+            return self._header_strip(navigator, layout, width)
         line = y - 1 + self.scroll_offset.y
         if not navigator.lines and y == 1:
             return self.look.strip([("  no node fits the filter; esc shows all of them", "muted")], width)
         if line >= navigator.lines:
             return self.look.blank(width)
-        return self._row(navigator, layout, navigator.line_to_row(line), width)
+        return self._row_strip(navigator, layout, navigator.line_to_row(line), width)
 
-    def _header(self, navigator: Navigator, layout: ColumnLayout, width: int) -> Strip:
+    def _header_strip(self, navigator: Navigator, layout: ColumnLayout, width: int) -> Strip:
         text = " ".join(header_cells(navigator, layout, self.look.glyphs))
-        more = f"{'<' if layout.before else ''}{'>' if layout.after else ''}"
-        body = text[: width - len(more)].ljust(width - len(more))
-        return self.look.strip([(body, "accent"), (more, "title")], width)
+        scroll_marks = f"{'<' if layout.before else ''}{'>' if layout.after else ''}"
+        body = text[: width - len(scroll_marks)].ljust(width - len(scroll_marks))
+        return self.look.strip([(body, "accent"), (scroll_marks, "title")], width)
 
-    def _row(self, navigator: Navigator, layout: ColumnLayout, row: int, width: int) -> Strip:
+    def _row_strip(self, navigator: Navigator, layout: ColumnLayout, row: int, width: int) -> Strip:
         table = navigator.table
         state = int(table.states(navigator.sample)[row])
         first = table.first_divergence(navigator.sample)
-        selected = row == navigator.cursor
+        is_selected = row == navigator.cursor
         is_match = navigator.is_match(row)
-        marked, excused = row in navigator.trail.marks, bool(table.acknowledged[row])
+        is_marked, is_acknowledged = row in navigator.trail.marks, bool(table.acknowledged[row])
         key = (
-            marked,
-            excused,
+            is_marked,
+            is_acknowledged,
             row,
             state,
             row == first,
-            selected,
+            is_selected,
             is_match,
             navigator.sample,
             layout,
@@ -234,17 +234,17 @@ class NodesView(ScrollView, View, can_focus=True, inherit_bindings=False):
         if strip is None:
             if len(self._strips) >= _CACHED_STRIPS:
                 self._strips.clear()
-            pieces = self._paint(navigator, row, State(state), first)
-            strip = self._strips[key] = self.look.strip(pieces, width, selected=selected)
+            pieces = self._row_pieces(navigator, row, State(state), first)
+            strip = self._strips[key] = self.look.strip(pieces, width, selected=is_selected)
         return strip
 
-    def _paint(self, navigator: Navigator, row: int, state: State, first: int | None) -> Sequence[Piece]:
+    def _row_pieces(self, navigator: Navigator, row: int, state: State, first: int | None) -> Sequence[Piece]:
         """Return the cells of a row."""
         glyphs, layout = self.look.glyphs, self.layout_shown
         if layout is None:
             return []
         style, is_match = state_style(state), navigator.is_match(row)
-        signs = mark(navigator.table, row, state, first, marked=row in navigator.trail.marks)
+        signs = mark(navigator.table, row, state, first, is_marked=row in navigator.trail.marks)
         pieces: list[Piece] = [
             (glyphs.cursor if row == navigator.cursor else " ", "cursor"),
             (signs[0], "first" if signs[0] == "!" else "accent"),
@@ -252,7 +252,7 @@ class NodesView(ScrollView, View, can_focus=True, inherit_bindings=False):
         ]
         styles = dict.fromkeys(("number", "dtype", "shape", "match"), "muted")
         styles |= {navigator.metric: style, "arithmetic": style, "introduced": style, "state_word": style}
-        styles["name"] = "match" if is_match else style if state.failing else "plain"
+        styles["name"] = "match" if is_match else style if state.is_failing else "plain"
         cells = row_cells(navigator, row, layout, glyphs)
         for column, cell in zip(layout.columns[1:], cells[1:], strict=True):
             pieces += [(" ", "plain"), (cell, styles.get(column.key, "plain"))]

@@ -35,7 +35,7 @@ class Views(dict[ScreenId, View]):
         self[view] = make(self._elements, self._look) if issubclass(cls, ElementsView) else make(self._look)
         return self[view]
 
-    def side(self) -> View:
+    def make_side(self) -> View:
         """Create the panel with the facts about the tensor, for display beside another view."""
         from qdebug.tui.views.tensor import TensorView  # not before there is room for it
 

@@ -43,14 +43,14 @@ __all__ = [
     "Table",
     "Target",
     "View",
-    "accepted",
+    "acknowledgement_text",
+    "fit_lines",
     "grid_lines",
     "heading",
-    "in_part",
-    "in_room",
+    "lines_shown_text",
     "origin_row",
+    "output_limit_note",
     "paragraph",
-    "short_of_limit",
     "sign_of",
     "state_style",
     "window",
@@ -90,7 +90,7 @@ class Scene:
         ready: Facts about the row under the cursor; None before any is read.
         glyphs: Characters for drawing.
         glimpse: A part of its elements as recorded; None before they are read.
-        tried: Result of the replay that the view requests; None before there is one, or without a request.
+        trial: Result of the replay that the view requests; None before there is one, or without a request.
         colours: Whether colours are available.
         backends: Name of each backend, and its rows; None while they are being read.
         backend: The backend on the screen.
@@ -102,7 +102,7 @@ class Scene:
     ready: DetailReady | None
     glyphs: GlyphSet
     glimpse: Glimpsed | None = None
-    tried: TrialReady | None = None
+    trial: TrialReady | None = None
     colours: bool = True
     backends: Sequence[tuple[str, NodeTable | None]] = ()
     backend: int = 0
@@ -123,7 +123,7 @@ class Scene:
         return self.backend, self.navigator.number
 
     @property
-    def planned(self) -> PlannedRow:
+    def plan_row(self) -> PlannedRow:
         """Facts about the row that are known without reading values."""
         return self.table.rows[self.row]
 
@@ -190,13 +190,13 @@ class View(Widget, can_focus=True):
     BINDINGS: ClassVar[list[BindingType]] = []
 
     view: ScreenId
-    lists = False
+    is_list = False
     """Whether it is a list that may continue beyond the screen."""
     has_worst = False
     """Whether it has a sequence of worst positions, which `worst` steps through."""
     nothing = ""
     """Why there is nothing to draw while there is no scene."""
-    written = ""
+    json_title = ""
     """Description of its JSON in the message after an export; "" for the name of the view."""
 
     scene: reactive[Scene | None] = reactive(None, init=False, repaint=False, always_update=True)
@@ -220,11 +220,11 @@ class View(Widget, can_focus=True):
         return max(self.size.height - 3, 1)
 
     @property
-    def plane(self) -> bool:
+    def shows_plane(self) -> bool:
         """Whether it shows a map of the plane through the element."""
         return False
 
-    def words(self, scene: Scene, width: int) -> Sequence[Line]:  # noqa: ARG002  of those that list
+    def all_lines(self, scene: Scene, width: int) -> Sequence[Line]:  # noqa: ARG002  of those that list
         """Return the whole content, including scrolled parts, for a file."""
         return ()
 
@@ -318,11 +318,11 @@ class DrawnView(Lines, View, can_focus=True):
         scene = self.scene
         if scene is None:
             return [[(f" {self.nothing}", "muted")]]
-        return in_room(self.draw(scene, width, height), height)
+        return fit_lines(self.draw(scene, width, height), height)
 
-    def words(self, scene: Scene, width: int) -> Sequence[Line]:
+    def all_lines(self, scene: Scene, width: int) -> Sequence[Line]:
         """Return the whole content, including scrolled parts, for a file. Meaning expressed only by colour is lost."""
-        height = _ALL_LINES if self.lists else self.size.height
+        height = _ALL_LINES if self.is_list else self.size.height
         return self.draw(replace(scene, colours=False), width, height)
 
     def on_click(self, event: Click) -> None:
@@ -350,31 +350,31 @@ def heading(scene: Scene, width: int, extra: str = "") -> Line:
     table, row = scene.table, scene.row
     state = State(int(table.states(scene.navigator.sample)[row]))
     op = safe_text(table.rows[row].op, limit=24)
-    tail = f"  {scene.glyphs.plain(op)}  {_said_of(scene, state)}"
-    folded = f"with {table.rows[row].folded} folded in" if table.rows[row].folded else ""
-    rest = "".join(f", {scene.glyphs.plain(text)}" for text in (folded, extra) if text)
-    room = max(width - cell_len(tail) - len(rest), 8)
+    status_part = f"  {scene.glyphs.transliterate(op)}  {_status_text(scene, state)}"
+    folded_text = f"with {table.rows[row].folded} folded in" if table.rows[row].folded else ""
+    suffix = "".join(f", {scene.glyphs.transliterate(text)}" for text in (folded_text, extra) if text)
+    name_width = max(width - cell_len(status_part) - len(suffix), 8)
     name = safe_text(table.title(row))
-    name = scene.glyphs.fit(name, min(room, cell_len(scene.glyphs.plain(name))))
+    name = scene.glyphs.fit(name, min(name_width, cell_len(scene.glyphs.transliterate(name))))
     return [
         (name, "title"),
-        (tail, state_style(state)),
-        (scene.glyphs.fit_end(rest, max(width - cell_len(name) - cell_len(tail), 0)), "muted"),
+        (status_part, state_style(state)),
+        (scene.glyphs.fit_end(suffix, max(width - cell_len(name) - cell_len(status_part), 0)), "muted"),
     ]
 
 
-def _said_of(scene: Scene, state: State) -> str:
+def _status_text(scene: Scene, state: State) -> str:
     """Return the status. If the selected sample and the whole have different statuses, return both."""
     table, row, sample = scene.table, scene.row, scene.navigator.sample
-    if scene.planned.side:
-        return f"{sign_of(table, row)}{scene.planned.side} only"
-    whole = f"{sign_of(table, row)}{State(int(table.state[row])).word}{short_of_limit(scene)}"
+    if scene.plan_row.side:
+        return f"{sign_of(table, row)}{scene.plan_row.side} only"
+    overall = f"{sign_of(table, row)}{State(int(table.state[row])).word}{output_limit_note(scene)}"
     if sample is None or state is State(int(table.state[row])):
-        return whole
-    return f"sample {sample} {state.word}, as a whole {whole}"
+        return overall
+    return f"sample {sample} {state.word}, as a whole {overall}"
 
 
-def short_of_limit(scene: Scene) -> str:
+def output_limit_note(scene: Scene) -> str:
     """Return a note for an output that is within its own limit but beyond the outputs' limit; "" for other tensors.
 
     While any node exceeds its limit, the verdict does not judge outputs, since that node may be the cause.
@@ -382,27 +382,27 @@ def short_of_limit(scene: Scene) -> str:
     result, stats = scene.result, None if scene.outcome is None else scene.outcome.metrics
     if result is None:
         return ""
-    if scene.planned.tensor in result.verdict.short:
+    if scene.plan_row.tensor in result.verdict.short:
         return ", but below the limit of outputs"
     limits, level = scene.opened.limits, None if stats is None else stats.sqnr_db
     floor = limits.get("min_output_sqnr")
-    low = floor is not None and level is not None and level < floor
-    fails = result.first_divergence is not None and State(int(scene.table.state[scene.row])) is State.WITHIN
-    judged = not scene.table.acknowledged[scene.row] and not limits.get("rules")
-    judged = judged and (scene.planned.quant is not None or not is_integer(scene.planned.dtype or ""))
-    there = scene.planned.tensor in scene.opened.backend_graph.outputs
-    return ", but below the limit of outputs" if low and fails and judged and there else ""
+    is_low = floor is not None and level is not None and level < floor
+    has_failing_node = result.first_divergence is not None and State(int(scene.table.state[scene.row])) is State.WITHIN
+    is_judged = not scene.table.acknowledged[scene.row] and not limits.get("rules")
+    is_judged = is_judged and (scene.plan_row.quant is not None or not is_integer(scene.plan_row.dtype or ""))
+    is_output = scene.plan_row.tensor in scene.opened.backend_graph.outputs
+    return ", but below the limit of outputs" if is_low and has_failing_node and is_judged and is_output else ""
 
 
-def accepted(entry: Acknowledgement) -> str:
+def acknowledgement_text(entry: Acknowledgement) -> str:
     """Return why a node may exceed its limit, and until when."""
-    until = f", until {entry.expires}" if entry.expires else ""
-    return f"{safe_text(entry.reason)}{until}{' (expired)' if entry.expired else ''}"
+    expiry_text = f", until {entry.expires}" if entry.expires else ""
+    return f"{safe_text(entry.reason)}{expiry_text}{' (expired)' if entry.expired else ''}"
 
 
 def paragraph(text: str, scene: Scene, width: int, style: str = "muted") -> list[Line]:
     """Break safe text into lines of the given width, indented by one cell."""
-    return [[(f" {line}", style)] for line in wrap(scene.glyphs.plain(text), max(width - 2, 10))]
+    return [[(f" {line}", style)] for line in wrap(scene.glyphs.transliterate(text), max(width - 2, 10))]
 
 
 def sign_of(table: NodeTable, row: int) -> str:
@@ -416,19 +416,19 @@ def state_style(state: State) -> str:
     return _STYLES[state]
 
 
-def in_part(shown: range, size: int) -> str:
+def lines_shown_text(visible_range: range, size: int) -> str:
     """Return which lines of a list are shown, if not all are."""
-    return "" if len(shown) == size else f" {shown.start + 1}..{shown.stop} of {size}"
+    return "" if len(visible_range) == size else f" {visible_range.start + 1}..{visible_range.stop} of {size}"
 
 
-def in_room(lines: Sequence[Line], room: int) -> list[Line]:
+def fit_lines(lines: Sequence[Line], max_lines: int) -> list[Line]:
     """Return the lines that fit. If not all fit, the last one states how many are left out."""
-    if len(lines) <= room:
+    if len(lines) <= max_lines:
         return list(lines)
-    room_for_lines = max(room - 1, 0)
-    many = len(lines) - room_for_lines
-    note = f" .. {many} more {'line' if many == 1 else 'lines'} in a taller terminal"
-    return [*lines[:room_for_lines], *([[(note, "accent")]] if room > 0 else [])]
+    line_count = max(max_lines - 1, 0)
+    hidden_count = len(lines) - line_count
+    note = f" .. {hidden_count} more {'line' if hidden_count == 1 else 'lines'} in a taller terminal"
+    return [*lines[:line_count], *([[(note, "accent")]] if max_lines > 0 else [])]
 
 
 def window(cursor: int, size: int, room: int) -> range:
@@ -437,7 +437,9 @@ def window(cursor: int, size: int, room: int) -> range:
     return range(start, min(start + room, size))
 
 
-def grid_lines(grid: Grid, scene: Scene, width: int, *, cursor: int = -1, leave: Sequence[str] = ()) -> list[Line]:
+def grid_lines(
+    grid: Grid, scene: Scene, width: int, *, cursor: int = -1, optional_titles: Sequence[str] = ()
+) -> list[Line]:
     """Draw a table from a report: its headings, then its rows.
 
     Args:
@@ -445,31 +447,34 @@ def grid_lines(grid: Grid, scene: Scene, width: int, *, cursor: int = -1, leave:
         scene: The scene, with the characters for drawing.
         width: Cells per line.
         cursor: The selected row; -1 for none.
-        leave: Titles of the columns to leave out first if there is not enough room; after that, the last columns are
-            left out.
+        optional_titles: Titles of the columns to leave out first if there is not enough room; after that, the last
+            columns are left out.
     """
     glyphs, columns = scene.glyphs, list(range(len(grid.titles)))
     sizes = [max(1, *map(cell_len, texts)) for texts in zip(grid.titles, *grid.rows, strict=True)]
-    going = [*(grid.titles.index(title) for title in leave if title in grid.titles), *reversed(columns)]
+    columns_to_drop = [
+        *(grid.titles.index(title) for title in optional_titles if title in grid.titles),
+        *reversed(columns),
+    ]
 
     def room() -> int:
         return width - 2 - sum(sizes[at] + 2 for at in columns if at not in grid.names) - 2 * len(grid.names)
 
-    for at in going:
+    for at in columns_to_drop:
         if room() < _LEAST_NAME and len(columns) > 2 and at in columns and at not in grid.names:
             columns.remove(at)
     rows = [list(row) for row in (grid.titles, *grid.rows)]
     for at in grid.names:
         sizes[at] = max(min(sizes[at], room()), 8)
-        for row, name in zip(rows, glyphs.apart([row[at] for row in rows], sizes[at]), strict=True):
+        for row, name in zip(rows, glyphs.fit_distinct([row[at] for row in rows], sizes[at]), strict=True):
             row[at] = name
     lines: list[Line] = []
     for number, row in enumerate(rows, -1):
-        here = number == cursor >= 0
+        is_cursor = number == cursor >= 0
         text = "".join(
-            "  " + (glyphs.right(row[at], sizes[at]) if at in grid.right else glyphs.fit(row[at], sizes[at]))
+            "  " + (glyphs.align_right(row[at], sizes[at]) if at in grid.right else glyphs.fit(row[at], sizes[at]))
             for at in columns
         )
-        style = "accent" if number < 0 else "cursor" if here else "plain"
-        lines.append([((glyphs.cursor if here else " ") + glyphs.fit_end(text[1:], width - 1), style)])
+        style = "accent" if number < 0 else "cursor" if is_cursor else "plain"
+        lines.append([((glyphs.cursor if is_cursor else " ") + glyphs.fit_end(text[1:], width - 1), style)])
     return lines

@@ -18,16 +18,16 @@ from qdebug.tui.drawing.look import Look
 from qdebug.tui.nodes.rows import why
 from qdebug.tui.nodes.walk import own_share
 from qdebug.tui.screens import ScreenId
-from qdebug.tui.views.view import DrawnView, Line, Scene, accepted, heading
+from qdebug.tui.views.view import DrawnView, Line, Scene, acknowledgement_text, heading
 
 __all__ = ["WhyView"]
 
-_LABEL = 14
+_LABEL_WIDTH = 14
 _MOST, _OUTPUTS = 1000, 3
 """Maximum number of characters of a reason, and maximum number of outputs shown for tried edits."""
-_REPLAYED = "a replay does as the backend declares, so that this counts neither as added here nor as unexplained"
+_REPLAYED_NOTE = "a replay does as the backend declares, so that this counts neither as added here nor as unexplained"
 
-_ABOVE = frozenset({"node", "tensor"})
+_FACTS_IN_HEADING = frozenset({"node", "tensor"})
 """Facts that the heading already shows. Repeating long names would push the findings off the screen."""
 
 Fact = tuple[str, str, str]
@@ -42,50 +42,54 @@ class WhyView(DrawnView):
         Binding("enter", "screen.open", "tensor", tooltip="open the tensor of the node"),
         Binding("v", "screen.form", "all nodes", tooltip="budget: which nodes make how much of the outputs' error"),
     ]
-    lists = True
+    is_list = True
 
     def __init__(self, look: Look | None = None) -> None:
         super().__init__(look)
         self._top = 0
-        self._of: object = None
-        self._lines = 0
-        self._room = 1
+        self._node_key: object = None
+        self._line_count = 0
+        self._visible_count = 1
 
     def draw(self, scene: Scene, width: int, height: int) -> list[Line]:
         """Draw the findings."""
-        if self._of != (scene.backend, scene.row):
-            self._of, self._top = (scene.backend, scene.row), 0
+        if self._node_key != (scene.backend, scene.row):
+            self._node_key, self._top = (scene.backend, scene.row), 0
         lines: list[Line] = []
-        for label, text, style in _facts(scene):
-            for at, line in enumerate(wrap(scene.glyphs.plain(text), max(width - _LABEL - 2, 10))):
-                lines.append([(("" if at else label).rjust(_LABEL) + "  ", "muted"), (line, style)])
-        self._lines, self._room = len(lines), max(height - 2, 1)
-        self._top = min(self._top, max(self._lines - self._room, 0))
-        hidden = self._lines - self._top - self._room
-        more = f"j for {plural(hidden, 'more line')}" if hidden > 0 else "the end" if self._top else ""
-        return [heading(scene, width, more), [], *lines[self._top : self._top + self._room]]
+        for label, text, style in _all_facts(scene):
+            for at, line in enumerate(wrap(scene.glyphs.transliterate(text), max(width - _LABEL_WIDTH - 2, 10))):
+                lines.append([(("" if at else label).rjust(_LABEL_WIDTH) + "  ", "muted"), (line, style)])
+        self._line_count, self._visible_count = len(lines), max(height - 2, 1)
+        self._top = min(self._top, max(self._line_count - self._visible_count, 0))
+        hidden_count = self._line_count - self._top - self._visible_count
+        more_text = f"j for {plural(hidden_count, 'more line')}" if hidden_count > 0 else "the end" if self._top else ""
+        return [heading(scene, width, more_text), [], *lines[self._top : self._top + self._visible_count]]
 
     def move(self, scene: Scene, lines: int) -> str:
         """Scroll."""
-        top = min(max(self._top + lines, 0), max(self._lines - self._room, 0))
+        top = min(max(self._top + lines, 0), max(self._line_count - self._visible_count, 0))
         if top == self._top and lines > 0:
-            searching = ", so far: its arithmetic is being looked for" if _searching(scene) else ""
-            return f"the explanation ends here{searching}"
+            search_note = ", so far: its arithmetic is being looked for" if _is_searching(scene) else ""
+            return f"the explanation ends here{search_note}"
         if top == self._top:
             return "the explanation begins here"
         self._top = top
         return ""
 
 
-def _facts(scene: Scene) -> list[Fact]:
+def _all_facts(scene: Scene) -> list[Fact]:
     result = scene.outcome
     if result is None:
-        missing = scene.planned.missing
+        missing = scene.plan_row.missing
         return [("", "not compared yet" if missing is None else f"not compared: {safe_text(missing)}", "muted")]
-    return [*_of_diagnosis(scene, result), *_of_diff(result, scene.navigator.samples), *_of_search(scene)]
+    return [
+        *_diagnosis_facts(scene, result),
+        *_comparison_facts(result, scene.navigator.samples),
+        *_search_facts(scene),
+    ]
 
 
-def _of_diagnosis(scene: Scene, result: NodeResult) -> list[Fact]:
+def _diagnosis_facts(scene: Scene, result: NodeResult) -> list[Fact]:
     """Return the node's fault, its share of the output's error, and the tried edits."""
     fault = scene.table.diagnosis.get(scene.row)
     reason = fault.why if fault is not None else why(result)
@@ -93,74 +97,76 @@ def _of_diagnosis(scene: Scene, result: NodeResult) -> list[Fact]:
     if fault is None or scene.result is None:
         return facts
     facts.append(("share", f"{share_text(share_of(fault))} of the output's error", "plain"))
-    tried = [remedy for remedy in fault.remedies if remedy.nodes == 1]
-    lines = [remedy_line(remedy, scene.result, most=_OUTPUTS) for remedy in tried]
+    remedies = [remedy for remedy in fault.remedies if remedy.nodes == 1]
+    lines = [remedy_line(remedy, scene.result, most=_OUTPUTS) for remedy in remedies]
     return [*facts, *(("try (X)", line, "fine") for line in lines)]
 
 
-def _of_diff(result: NodeResult, samples: int) -> list[Fact]:
+def _comparison_facts(result: NodeResult, samples: int) -> list[Fact]:
     """Return the comparison's facts about the source of the error."""
     facts: list[Fact] = []
     stats = result.metrics
     if stats is not None:
         bias = "" if stats.lsb_bias is None else f", mean with sign {numbers.number(stats.lsb_bias)} LSB"
-        of_all = f" of {numbers.grouped(samples)} samples" if samples > 1 else ""
-        differ = f"{numbers.grouped(stats.mismatches)} of {numbers.grouped(stats.count)} elements{of_all} differ"
-        most = f"by at most {numbers.number(stats.max_abs)}"  # in the units of the tensor, where it has no steps
-        most = most if stats.max_lsb is None else f"by at most {numbers.number(stats.max_lsb)} LSB"
-        facts.append(("whole error", f"{differ}, {most}{bias}", "plain"))
+        samples_text = f" of {numbers.grouped(samples)} samples" if samples > 1 else ""
+        count_text = (
+            f"{numbers.grouped(stats.mismatches)} of {numbers.grouped(stats.count)} elements{samples_text} differ"
+        )
+        size_text = f"by at most {numbers.number(stats.max_abs)}"  # in the units of the tensor, where it has no steps
+        size_text = size_text if stats.max_lsb is None else f"by at most {numbers.number(stats.max_lsb)} LSB"
+        facts.append(("whole error", f"{count_text}, {size_text}{bias}", "plain"))
     share = own_share(result)
     if share is not None:
-        own, rest = numbers.percent(share, 1.0), numbers.percent(1 - share, 1.0)
-        facts.append(("of that", f"{own} is added here, {rest} comes in", "plain"))
+        own_text, rest_text = numbers.percent(share, 1.0), numbers.percent(1 - share, 1.0)
+        facts.append(("of that", f"{own_text} is added here, {rest_text} comes in", "plain"))
     if result.constants is not None and result.constants.max_abs:
         size = numbers.number(result.constants.rel_l2)
         facts.append(
             ("constants", f"rel L2 {size} of its result, by weights (rounded to codes), bias or attributes", "plain")
         )
-    judged = judged_words(result)
-    if judged is not None:
-        facts.append(("judged", f"arithmetic, {judged}", "plain"))
+    judged_text = judged_words(result)
+    if judged_text is not None:
+        facts.append(("judged", f"arithmetic, {judged_text}", "plain"))
     if result.precision:
         facts.append(("digits", precision_sentence(result.precision), "accent"))
     if result.attribution_note:
         facts.append(("own error", f"not known: {safe_text(result.attribution_note)}", "unknown"))
     if result.declared:
-        facts.append(("but", f"{safe_text(result.declared)}; {_REPLAYED}", "fail"))
+        facts.append(("but", f"{safe_text(result.declared)}; {_REPLAYED_NOTE}", "fail"))
     if result.acknowledged is not None:
-        facts.append(("acknowledged", accepted(result.acknowledged), "plain"))
+        facts.append(("acknowledged", acknowledgement_text(result.acknowledged), "plain"))
     return facts
 
 
-def _computed(scene: Scene) -> bool:
+def _is_computed(scene: Scene) -> bool:
     """Return whether a node of the graph computes the tensor. Inputs are not computed by a node."""
-    return not scene.planned.tensor or scene.opened.backend_graph.producer(scene.planned.tensor) is not None
+    return not scene.plan_row.tensor or scene.opened.backend_graph.producer(scene.plan_row.tensor) is not None
 
 
-def _searching(scene: Scene) -> bool:
+def _is_searching(scene: Scene) -> bool:
     """Return whether the search for an arithmetic is still running."""
-    is_answered = scene.ready is not None and (scene.ready.explained is not None or scene.ready.problem)
-    return scene.outcome is not None and _computed(scene) and not is_answered
+    is_answered = scene.ready is not None and (scene.ready.explanations is not None or scene.ready.problem)
+    return scene.outcome is not None and _is_computed(scene) and not is_answered
 
 
-def _of_search(scene: Scene) -> list[Fact]:
+def _search_facts(scene: Scene) -> list[Fact]:
     """Return the result of the search for an arithmetic."""
     result, ready = scene.outcome, scene.ready
-    if not _computed(scene):
+    if not _is_computed(scene):
         return [("arithmetic", "none: no node of the graph computes this tensor", "muted")]
-    if ready is None or ready.explained is None:
+    if ready is None or ready.explanations is None:
         if result is not None and result.explained is not None:
-            more = "; others that fit as well are being looked for .." if _searching(scene) else ""
-            return [("arithmetic", f"reproduced bit for bit: {safe_text(result.explained)}{more}", "fine")]
+            search_note = "; others that fit as well are being looked for .." if _is_searching(scene) else ""
+            return [("arithmetic", f"reproduced bit for bit: {safe_text(result.explained)}{search_note}", "fine")]
         if ready is not None and ready.problem:
             return [("arithmetic", safe_text(ready.problem), "fail")]
         return [("arithmetic", "looking for one that reproduces every element ..", "muted")]
     from qdebug.present.explained import node_facts
 
     facts: list[Fact] = [("", "", "plain")]
-    mine = [explanation for explanation in ready.explained if explanation.tensor == scene.planned.tensor] or list(
-        ready.explained
-    )
-    for node in mine:
-        facts += [(label, text, "plain") for label, text in node_facts(node) if label not in _ABOVE]
-    return facts if mine else [("arithmetic", "nothing can be said of this node", "unknown")]
+    explanations = [
+        explanation for explanation in ready.explanations if explanation.tensor == scene.plan_row.tensor
+    ] or list(ready.explanations)
+    for node in explanations:
+        facts += [(label, text, "plain") for label, text in node_facts(node) if label not in _FACTS_IN_HEADING]
+    return facts if explanations else [("arithmetic", "nothing can be said of this node", "unknown")]

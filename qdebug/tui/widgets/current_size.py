@@ -5,10 +5,10 @@ from typing import Any
 from textual.events import Resize
 from textual.screen import Screen
 
-__all__ = ["is_of_terminal"]
+__all__ = ["has_terminal_size"]
 
 
-def is_of_terminal(event: Resize, screen: Screen[Any]) -> bool:
+def has_terminal_size(event: Resize, screen: Screen[Any]) -> bool:
     """Return whether a resize event has the current size of the terminal. If not, prevent the layout for it.
 
     Each layout reports its size to the screen. If two sizes follow each other quickly, as at the start, each layout

@@ -35,20 +35,20 @@ class KeyLine(Lines, can_focus=False):
 
     def bindings(self) -> Sequence[ActiveBinding]:
         """Return the bindings to show, one per action."""
-        shown: dict[str, ActiveBinding] = {}
+        bindings: dict[str, ActiveBinding] = {}
         for active in self.screen.active_bindings.values():
             if active.binding.show and active.binding.description:
-                shown.setdefault(active.binding.action, active)
-        return list(shown.values())
+                bindings.setdefault(active.binding.action, active)
+        return list(bindings.values())
 
     def lines_for(self, width: int, height: int) -> Sequence[Sequence[Piece]]:  # noqa: ARG002  one line
         """Return as many keys as fit. Keys are never cut."""
         line: list[Piece] = [(" ", "muted")]
-        used = 1
+        used_width = 1
         for active in self.bindings():
             label, word = key_label(active.binding.key), f" {active.binding.description}  "
-            used += len(label) + len(word)
-            if used > width + 2:
+            used_width += len(label) + len(word)
+            if used_width > width + 2:
                 break
             line += [(label, "title"), (word, "muted")]
         return [line]

@@ -21,19 +21,25 @@ from qdebug.tui.drawing.look import Look
 __all__ = ["FixedLines", "Lines", "TextScroll", "refresh_lines"]
 
 
-def changed_lines(before: Sequence[Sequence[Piece]], after: Sequence[Sequence[Piece]], height: int) -> list[int]:
+def changed_lines(
+    lines_before: Sequence[Sequence[Piece]], lines_after: Sequence[Sequence[Piece]], height: int
+) -> list[int]:
     """Return the numbers of the lines that changed.
 
     Args:
-        before: The previous lines.
-        after: The new lines; missing lines at the end are empty.
+        lines_before: The previous lines.
+        lines_after: The new lines; missing lines at the end are empty.
         height: Number of lines that fit.
     """
-    old = [list(line) for line in before[:height]]
-    new = [list(line) for line in after[:height]]
-    old += [[] for _ in range(height - len(old))]
-    new += [[] for _ in range(height - len(new))]
-    return [at for at, (before_line, after_line) in enumerate(zip(old, new, strict=True)) if before_line != after_line]
+    padded_before = [list(line) for line in lines_before[:height]]
+    padded_after = [list(line) for line in lines_after[:height]]
+    padded_before += [[] for _ in range(height - len(padded_before))]
+    padded_after += [[] for _ in range(height - len(padded_after))]
+    return [
+        at
+        for at, (before_line, after_line) in enumerate(zip(padded_before, padded_after, strict=True))
+        if before_line != after_line
+    ]
 
 
 def refresh_lines(widget: Widget, lines: Sequence[int]) -> None:
@@ -53,8 +59,8 @@ class Lines(Widget):
     def __init__(self, look: Look, *, id: str) -> None:  # noqa: A002  the name that Textual gives it
         super().__init__(id=id)
         self.look = look
-        self._drawn: Sequence[Sequence[Piece]] | None = None
-        self._painted: tuple[int, int, str] | None = None
+        self._lines_drawn: Sequence[Sequence[Piece]] | None = None
+        self._look_painted: tuple[int, int, str] | None = None
 
     @abstractmethod
     def lines_for(self, width: int, height: int) -> Sequence[Sequence[Piece]]:
@@ -62,17 +68,17 @@ class Lines(Widget):
 
     def redraw(self) -> None:
         """Draw the lines, and paint the ones that changed."""
-        before, (width, height) = self._drawn, self.size
+        lines_before, (width, height) = self._lines_drawn, self.size
         if not width or not height:
-            self._drawn = None
+            self._lines_drawn = None
             return
-        self._drawn = self.lines_for(width, height)
+        self._lines_drawn = self.lines_for(width, height)
         look = (width, height, self.look.palette.name)
-        if before is None or look != self._painted:
-            self._painted = look
+        if lines_before is None or look != self._look_painted:
+            self._look_painted = look
             self.refresh()
         else:
-            refresh_lines(self, changed_lines(before, self._drawn, height))
+            refresh_lines(self, changed_lines(lines_before, self._lines_drawn, height))
 
     def on_resize(self) -> None:
         """Draw for the new size."""
@@ -81,9 +87,9 @@ class Lines(Widget):
     def render_line(self, y: int) -> Strip:
         """Paint one line."""
         width = self.size.width
-        if self._drawn is None:
-            self._drawn = self.lines_for(width, self.size.height)
-        return self.look.strip(self._drawn[y], width) if y < len(self._drawn) else self.look.blank(width)
+        if self._lines_drawn is None:
+            self._lines_drawn = self.lines_for(width, self.size.height)
+        return self.look.strip(self._lines_drawn[y], width) if y < len(self._lines_drawn) else self.look.blank(width)
 
 
 class FixedLines(Lines, can_focus=False):
@@ -102,12 +108,12 @@ class FixedLines(Lines, can_focus=False):
         look: Look,
         draw: Callable[[int, int], Sequence[Sequence[Piece]]],
         *,
-        clicked: Callable[[int, int], object] | None = None,
-        wheeled: Callable[[int], object] | None = None,
+        on_clicked: Callable[[int, int], object] | None = None,
+        on_wheeled: Callable[[int], object] | None = None,
         id: str,  # noqa: A002  the name that Textual gives it
     ) -> None:
         super().__init__(look, id=id)
-        self._draw, self._clicked, self._wheeled = draw, clicked, wheeled
+        self._draw, self._on_clicked, self._on_wheeled = draw, on_clicked, on_wheeled
 
     def lines_for(self, width: int, height: int) -> Sequence[Sequence[Piece]]:
         """Return the lines."""
@@ -115,19 +121,19 @@ class FixedLines(Lines, can_focus=False):
 
     def on_click(self, event: Click) -> None:
         """Call back with the clicked column and line."""
-        at = event.get_content_offset(self)
-        if self._clicked is not None and at is not None:
-            self._clicked(at.x, at.y)
+        offset = event.get_content_offset(self)
+        if self._on_clicked is not None and offset is not None:
+            self._on_clicked(offset.x, offset.y)
 
     def on_mouse_scroll_down(self) -> None:
         """Call back with the direction of the wheel."""
-        if self._wheeled is not None:
-            self._wheeled(1)
+        if self._on_wheeled is not None:
+            self._on_wheeled(1)
 
     def on_mouse_scroll_up(self) -> None:
         """Call back with the direction of the wheel."""
-        if self._wheeled is not None:
-            self._wheeled(-1)
+        if self._on_wheeled is not None:
+            self._on_wheeled(-1)
 
 
 class TextScroll(ScrollView, can_focus=False):
@@ -149,21 +155,21 @@ class TextScroll(ScrollView, can_focus=False):
         super().__init__(id=id)
         self.look, self._draw = look, draw
         self._lines: Sequence[Sequence[Piece]] = ()
-        self._painted: tuple[int, int, str] | None = None
+        self._look_painted: tuple[int, int, str] | None = None
 
     def redraw(self) -> None:
         """Draw the lines. The scroll position is kept if possible."""
         width, room = self.scrollable_content_region.width, self.scrollable_content_region.height
         if width > 0:
-            before, self._lines = self._lines, self._draw(width)
+            lines_before, self._lines = self._lines, self._draw(width)
             # Another virtual size lays the whole screen out again: lines that all fit never ask for that.
             height = max(len(self._lines), room)
             look = (width, height, self.look.palette.name)
-            if look != self._painted:
-                self._painted = look
+            if look != self._look_painted:
+                self._look_painted = look
                 self.virtual_size = Size(width, height)
                 self.refresh()
-            elif changed := changed_lines(before, self._lines, height):
+            elif changed := changed_lines(lines_before, self._lines, height):
                 top = self.scroll_offset.y
                 refresh_lines(self, [line - top for line in changed])
 
@@ -175,11 +181,11 @@ class TextScroll(ScrollView, can_focus=False):
         """Return how many lines follow the line at a position."""
         return len(self._lines) - 1 - y - self.scroll_offset.y
 
-    def step(self, lines: int) -> bool:
+    def scroll_by(self, lines: int) -> bool:
         """Scroll by a number of lines. Return whether anything moved."""
-        before = self.scroll_offset.y
-        self.scroll_to(y=min(max(before + lines, 0), self.max_scroll_y), animate=False)
-        return bool(self.scroll_offset.y != before)
+        position_before = self.scroll_offset.y
+        self.scroll_to(y=min(max(position_before + lines, 0), self.max_scroll_y), animate=False)
+        return bool(self.scroll_offset.y != position_before)
 
     def render_line(self, y: int) -> Strip:
         """Paint one line."""
@@ -187,10 +193,10 @@ class TextScroll(ScrollView, can_focus=False):
         line = y + self.scroll_offset.y
         if line >= len(self._lines):
             return self.look.blank(width)
-        strip, mark = self.look.strip(self._lines[line], width), self._more(y)
+        strip, mark = self.look.strip(self._lines[line], width), self._scroll_mark(y)
         return Strip.join([strip.crop(0, width - 1), self.look.strip([(mark, "accent")], 1)]) if mark else strip
 
-    def _more(self, y: int) -> str:
+    def _scroll_mark(self, y: int) -> str:
         """Return a mark in ASCII for the first and last visible line, if more is hidden and there is no scroll bar."""
         if self.look.glyphs.name != "ascii":
             return ""

@@ -44,13 +44,13 @@ class Question:
 class _Line(Input):
     """An input that handles enter immediately, since a message would arrive after the next key of a burst."""
 
-    def __init__(self, submitted: Callable[[], None]) -> None:
+    def __init__(self, on_submitted: Callable[[], None]) -> None:
         super().__init__(compact=True, select_on_focus=False, id="input")
-        self._submitted = submitted
+        self._on_submitted = on_submitted
 
     async def action_submit(self) -> None:
         """Submit the text."""
-        self._submitted()
+        self._on_submitted()
 
     def refresh(self, *regions: Region, repaint: bool = True, layout: bool = False, recompose: bool = False) -> Self:
         """Repaint. The text never changes the size of the line, so its surroundings need no new layout."""
@@ -72,11 +72,11 @@ class Prompt(Horizontal):
     Prompt #input { height: 1; width: 1fr; background: $background; }
     """
 
-    def __init__(self, look: Look, *, say: Callable[[str], object], closed: Callable[[], object]) -> None:
+    def __init__(self, look: Look, *, say: Callable[[str], object], on_closed: Callable[[], object]) -> None:
         super().__init__(id="prompt")
-        self._say, self._when_closed = say, closed
+        self._say, self._on_closed = say, on_closed
         self._question: Question | None = None
-        self._answered = self._title = ""
+        self._answered_text = self._title = ""
         self._label = FixedLines(look, lambda *_: [[(self._title, "title")]], id="label")
         self.line: Input = _Line(self._submit)
 
@@ -86,26 +86,26 @@ class Prompt(Horizontal):
         yield self.line
 
     @property
-    def asking(self) -> bool:
+    def is_asking(self) -> bool:
         """Whether a question is open."""
         return self._question is not None
 
     def ask(self, question: Question) -> None:
         """Open a question. Its initial text is selected, so that typing replaces it."""
-        self._question, self._answered = question, question.text
+        self._question, self._answered_text = question, question.text
         self._title = f" {question.label} "
-        fits = cell_len(self._title) + cell_len(question.placeholder) <= self.screen.size.width
+        fits_placeholder = cell_len(self._title) + cell_len(question.placeholder) <= self.screen.size.width
         self._label.styles.width = cell_len(self._title)
         self._label.redraw()
         line = self.line
-        line.placeholder, line.value = question.placeholder if fits else "", question.text
+        line.placeholder, line.value = question.placeholder if fits_placeholder else "", question.text
         line.selection = Selection(0, len(question.text))
         self.display = True
         self.screen.set_focus(line)
-        replaced = "typing replaces the text, right keeps it; " if question.text else ""
-        self._say(f"{replaced}{question.placeholder}" if question.text or not fits else "")
+        replace_hint = "typing replaces the text, right keeps it; " if question.text else ""
+        self._say(f"{replace_hint}{question.placeholder}" if question.text or not fits_placeholder else "")
 
-    def takes(self, event: Key) -> bool:
+    def insert_key(self, event: Key) -> bool:
         """Insert a key if it is a letter. Return whether it is."""
         if self._question is None or not event.is_printable or event.character is None:
             return False
@@ -119,8 +119,8 @@ class Prompt(Horizontal):
     def answer(self) -> None:
         """Show the effect of the text so far, unless it is already shown."""
         text = self.line.value
-        if self._question is not None and self._question.on_change is not None and text != self._answered:
-            self._answered = text
+        if self._question is not None and self._question.on_change is not None and text != self._answered_text:
+            self._answered_text = text
             self._say(self._question.on_change(text))
 
     def cancel(self) -> bool:
@@ -140,5 +140,5 @@ class Prompt(Horizontal):
         question, self._question = self._question, None
         if question is not None:
             self.display = False
-            self._when_closed()
+            self._on_closed()
         return question

@@ -71,14 +71,14 @@ class TabLine(Lines, can_focus=False):
 
     def texts(self, width: int) -> Sequence[tuple[ScreenId, str]]:
         """Return each screen with its title for a given width."""
-        shown = [screen for screen in TABS if screen not in self.hidden or screen is self.active]
-        texts = [f"{screen.key} {screen}" for screen in shown]
+        screens = [screen for screen in TABS if screen not in self.hidden or screen is self.active]
+        texts = [f"{screen.key} {screen}" for screen in screens]
         for at in reversed(range(len(texts))):
             if sum(map(cell_len, texts)) + len(texts) + 1 <= width:
                 break
-            if shown[at] is not self.active:
-                texts[at] = shown[at].key
-        return list(zip(shown, texts, strict=True))
+            if screens[at] is not self.active:
+                texts[at] = screens[at].key
+        return list(zip(screens, texts, strict=True))
 
     def lines_for(self, width: int, height: int) -> Sequence[Sequence[Piece]]:  # noqa: ARG002  one line
         """Return the line."""

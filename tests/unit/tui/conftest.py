@@ -18,7 +18,7 @@ from qdebug.tui.nodes.rows import NodeTable, shown_sample
 from qdebug.tui.reading.answers import Answers
 from qdebug.tui.reading.glimpse import EXTENTS, OpenPairs
 from qdebug.tui.reading.messages import DetailRequest, Glimpsed, LookRequest, Opening
-from qdebug.tui.reading.plan_rows import describe, planned_rows
+from qdebug.tui.reading.plan_rows import describe_comparison, plan_rows
 from qdebug.tui.screen.start_place import StartPlace
 from qdebug.tui.views.view import Scene
 
@@ -93,7 +93,7 @@ def make_app():
         begin = StartPlace(node=node, sample=sample, screen=screen, filter=wanted)
         sources = [Opening(compare=lambda each=each: each) for each in (session, *others)]
         sessions.extend((session, *others))
-        return QdebugApp(sources, titles=titles, begin=begin, **options)
+        return QdebugApp(sources, titles=titles, start_place=begin, **options)
 
     yield make
     for session in sessions:
@@ -112,9 +112,9 @@ def settle():
             if until is not None:
                 return until(main)
             ready = None if main.navigator is None else main.detail_ready
-            computed = main.finished
+            computed = main.is_finished
             missing = main.navigator is not None and main.navigator.table.rows[main.navigator.cursor].missing
-            return computed and (not main.detail_shown or missing or (ready is not None and ready.complete))
+            return computed and (not main.shows_detail or missing or (ready is not None and ready.is_complete))
 
         end = time.monotonic() + 60  # a busy machine takes its time
         while time.monotonic() < end:
@@ -140,7 +140,7 @@ def make_table():
 
     def make(nodes=24, *, filled=None, **options):
         session = _Unguarded(nodes, **options)
-        table = NodeTable(planned_rows(session))
+        table = NodeTable(plan_rows(session))
         for result in islice(session.results(), filled):
             table.put(result)
         return table
@@ -154,7 +154,7 @@ def make_scene():
 
     def make(nodes=24, *, row=9, glyphs=UNICODE, colours=True, filled=None, elements=True, arrays=None, **options):
         session = _Unguarded(nodes, **options)
-        opened = describe(session)
+        opened = describe_comparison(session)
         results = list(islice(session.results(), filled))
         for result in results:
             opened.table.put(result)
@@ -166,7 +166,7 @@ def make_scene():
                 session.values = lambda *_: fake.Values(*arrays)
             where = {"row": row, "tensor": planned.tensor, "sample": shown_sample(found, None)}
             *_, ready = Answers(OpenPairs()).answer(
-                session, DetailRequest(**where, elements=elements), found, lambda: False
+                session, DetailRequest(**where, wants_elements=elements), found, lambda: False
             )
             with suppress(UsageError):
                 part = slab_of(session.pair(planned.tensor).window(None, EXTENTS))

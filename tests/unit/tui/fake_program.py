@@ -20,6 +20,6 @@ if __name__ == "__main__":
         return session
 
     app = QdebugApp(
-        [Opening(compare=compare)], titles=[("ref.h5", "npu.h5")], begin=StartPlace(screen=view), glyphs=UNICODE
+        [Opening(compare=compare)], titles=[("ref.h5", "npu.h5")], start_place=StartPlace(screen=view), glyphs=UNICODE
     )
     sys.exit(app.run(mouse=False))

@@ -16,7 +16,7 @@ from qdebug.tui.reading.messages import Opening
 from qdebug.tui.screen.bindings import COMMANDS_WITHOUT_KEY, all_key_rows, shared_key_rows
 from qdebug.tui.screen.other_screens import HelpScreen
 from qdebug.tui.screens import ScreenId
-from qdebug.tui.views.view import short_of_limit
+from qdebug.tui.views.view import output_limit_note
 
 pytestmark = pytest.mark.asyncio
 
@@ -65,13 +65,13 @@ async def test_an_output_below_its_limit_says_so_while_a_node_fails(make_scene):
     scene = make_scene(24, failing=(9,), row=23)
     stats = replace(scene.outcome.metrics, sqnr_db=8.0)
     scene.table.results[23] = replace(scene.outcome, metrics=stats)
-    graph = SimpleNamespace(outputs=(scene.planned.tensor,))
+    graph = SimpleNamespace(outputs=(scene.plan_row.tensor,))
     scene = replace(scene, opened=replace(scene.opened, backend_graph=graph))
-    assert short_of_limit(scene) == ", but below the limit of outputs"
+    assert output_limit_note(scene) == ", but below the limit of outputs"
     scene.table.results[23] = replace(scene.outcome, metrics=replace(stats, sqnr_db=40.0))
-    assert not short_of_limit(scene)
+    assert not output_limit_note(scene)
     scene.navigator.go(9)
-    assert not short_of_limit(scene), "it fails, and is no output"
+    assert not output_limit_note(scene), "it fails, and is no output"
 
 
 async def test_before_names_are_known_there_is_a_frame_that_says_so(make_app, make_session, settle):
@@ -96,7 +96,7 @@ async def test_before_names_are_known_there_is_a_frame_that_says_so(make_app, ma
             assert app.screen.message.startswith(said), key
         opened.set()
         main = await settle(pilot)
-        assert (main.asking, main.navigator.cursor) == (False, 0), "what was refused is not done later"
+        assert (main.is_asking, main.navigator.cursor) == (False, 0), "what was refused is not done later"
         assert "still being opened" not in "\n".join(screen_text(app))
 
 

@@ -12,9 +12,9 @@ import pytest
 from qdebug.cli.main import main
 from qdebug.recording.recorder import Recorder
 from qdebug.running.demo import run_demo
-from qdebug.tui.app import TuiChoices, _opening
+from qdebug.tui.app import TuiChoices, _make_opening
 from qdebug.tui.application import QdebugApp
-from qdebug.tui.screen.bindings import own_key_rows, shared_key_rows
+from qdebug.tui.screen.bindings import shared_key_rows, view_key_rows
 from qdebug.tui.screen.main_screen import MainScreen
 from qdebug.tui.screen.start_place import StartPlace
 from qdebug.tui.screens import VIEWS, ScreenId
@@ -27,7 +27,7 @@ SHAPE = (1, 4, 5, 6)
 
 def keys_of(view, *left_out):
     """Return the keys of a screen, its own first."""
-    rows = (*own_key_rows(view_class(view)), *shared_key_rows())
+    rows = (*view_key_rows(view_class(view)), *shared_key_rows())
     return list(dict.fromkeys(key for row in rows if row.action.partition("(")[0] not in left_out for key in row.keys))
 
 
@@ -36,7 +36,7 @@ MANY = pytest.mark.parametrize("every", [3, pytest.param(1, marks=SLOW)])
 
 
 def all_compared(main):
-    return all(each.result is not None or each.failure is not None for each in main.compared)
+    return all(each.result is not None or each.failure is not None for each in main.backend_states)
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def dead_keys(byte_terminal):
                 await terminal.press(key)
                 if terminal.image == before:
                     dead.append((key, view))
-                while app.screen is not main or main.asking:
+                while app.screen is not main or main.is_asking:
                     await terminal.press("escape")
             assert app.failure is None, app.failure
 
@@ -95,7 +95,7 @@ async def test_no_key_is_dead_where_there_is_no_node(dead_keys, make_app, make_s
     session = make_session(0)
     session._alignment = type(session._alignment)(pairs=(), unmatched=())
     made = make_app(session, screen="answer")
-    assert not await dead_keys(lambda: made, views, lambda main: main.finished, every=every)
+    assert not await dead_keys(lambda: made, views, lambda main: main.is_finished, every=every)
 
 
 async def test_a_dead_key_is_found(dead_keys, make_app, make_session, monkeypatch):
@@ -165,9 +165,9 @@ def make(request, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     reference, *backends = map(Path, KINDS[request.param](tmp_path))
     choices = TuiChoices(follow=request.param == "growing")
-    openings = [_opening(reference, backend, choices, tmp_path / "limits.toml") for backend in backends]
+    openings = [_make_opening(reference, backend, choices, tmp_path / "limits.toml") for backend in backends]
     titles = [(reference.name, backend.name) for backend in backends]
-    return lambda: QdebugApp(openings, titles=titles, begin=StartPlace(screen="answer"))
+    return lambda: QdebugApp(openings, titles=titles, start_place=StartPlace(screen="answer"))
 
 
 @MANY
@@ -185,8 +185,8 @@ def shown(app):
 async def test_numbers_of_a_file_that_was_written_over_are_not_shown(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     paths = record(tmp_path / "r.h5"), record(tmp_path / "b.h5", noise=1)
-    opening = _opening(*paths, TuiChoices(), tmp_path / "limits.toml")
-    app = QdebugApp([opening], begin=StartPlace(screen="values", node="t1"))
+    opening = _make_opening(*paths, TuiChoices(), tmp_path / "limits.toml")
+    app = QdebugApp([opening], start_place=StartPlace(screen="values", node="t1"))
 
     async def until(pilot, words):
         end = time.monotonic() + 60

@@ -23,7 +23,7 @@ def set_aside(monkeypatch):
 async def test_lines_that_were_painted_are_not_kept_for_ever(
     make_app, make_session, settle, set_aside, monkeypatch, many
 ):
-    monkeypatch.setattr(comparing, "_MANY", many)
+    monkeypatch.setattr(comparing, "_MIN_ROWS_TO_FREEZE", many)
     async with make_app(make_session(80, delay=0.005)).run_test(size=(80, 24)) as pilot:
         await settle(pilot)
     assert len(set_aside) == (many < 80), "once, when a large net is opened, however long it is compared"

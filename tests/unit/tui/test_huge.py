@@ -72,7 +72,7 @@ def check(main):
 async def test_wherever_one_goes_the_numbers_are_those_of_the_elements(make_app, huge, settle, keys):
     async with make_app(huge, node="block2/qlinearadd_9", screen="values").run_test(size=(120, 36)) as pilot:
         main = await settle(pilot)
-        assert main.detail_ready.whole.missing == 0
+        assert main.detail_ready.statistics.unread_count == 0
         for key in keys:
             await pilot.press(key)
             if main.elements.index:
@@ -100,14 +100,14 @@ async def test_the_screens_of_a_huge_tensor_are_of_all_of_it(make_app, huge, set
         await settle(pilot, until=lambda main: "backend - ref +100.5" in text(main))
         assert "down: rows 0..699" in text(main)
         assert "right: columns 0..1\u202f099" in text(main)
-        assert main.scene.glimpse.plane.pooled.max() == 100.5
-        assert (main.scene.glimpse.plane.pooled >= 0.5).all(), "all of the plane is read"
+        assert main.scene.glimpse.plane.difference_map.max() == 100.5
+        assert (main.scene.glimpse.plane.difference_map >= 0.5).all(), "all of the plane is read"
         await pilot.press("c")
         main = await settle(pilot, until=lambda main: "plane [0,2]" in text(main))
-        assert (main.scene.glimpse.plane.pooled == 0.5).all()
+        assert (main.scene.glimpse.plane.difference_map == 0.5).all()
         await pilot.press("v")
         await settle(pilot, until=lambda main: "down: channels 0..2" in text(main))
-        assert main.detail_ready.whole.pooled.max() == 100.5
+        assert main.detail_ready.statistics.difference_map.max() == 100.5
 
 
 async def test_other_nodes_and_back(make_app, huge, settle):
@@ -119,7 +119,7 @@ async def test_other_nodes_and_back(make_app, huge, settle):
             await settle(pilot, until=lambda main: main.scene.glimpse is not None and not check(main))
         await pilot.press("2", "k", "k", "5")
         await settle(pilot, until=lambda main: main.scene.glimpse is not None and not check(main))
-        assert "block2" in safe_text(main.scene.planned.node)
+        assert "block2" in safe_text(main.scene.plan_row.node)
         assert main.scene.glimpse is not None
         await pilot.press("2")
         await pilot.pause()
@@ -139,14 +139,14 @@ def test_next_to_nothing_is_held_of_any_number_of_tensors(make_session, monkeypa
     tracemalloc.start()
     try:
         for result in list(session.results())[8:12]:
-            request = DetailRequest(row=result.index, tensor=result.tensor, sample=0, elements=True)
+            request = DetailRequest(row=result.index, tensor=result.tensor, sample=0, wants_elements=True)
             *_, last = answers.answer(session, request, result, lambda: False)
-            assert last.complete
+            assert last.is_complete
             assert last.problem == ""
-            assert last.whole.channels.rmse == pytest.approx(np.ones(len(last.whole.channels.rmse)))
-            assert last.values.backend.counts.sum() == last.whole.size
+            assert last.statistics.channels.rmse == pytest.approx(np.ones(len(last.statistics.channels.rmse)))
+            assert last.values.backend.counts.sum() == last.statistics.size
             told.append(last)
-        held = sum(each.whole.nbytes for each in told)
+        held = sum(each.statistics.nbytes for each in told)
         assert tracemalloc.get_traced_memory()[1] < held + values.nbytes + (12 << 20)
     finally:
         tracemalloc.stop()

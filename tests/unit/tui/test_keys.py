@@ -5,7 +5,7 @@ from textual.fuzzy import Matcher
 
 from qdebug.tui.application import QdebugApp
 from qdebug.tui.keys import key_label
-from qdebug.tui.screen.bindings import COMMANDS_WITHOUT_KEY, all_key_rows, key_table, own_key_rows, shared_key_rows
+from qdebug.tui.screen.bindings import COMMANDS_WITHOUT_KEY, all_key_rows, key_table, shared_key_rows, view_key_rows
 from qdebug.tui.screen.main_screen import MainScreen
 from qdebug.tui.screens import VIEWS
 from qdebug.tui.views.table import view_class
@@ -39,7 +39,7 @@ def test_a_letter_means_the_same_on_every_screen():
     """A screen may say more exactly what a key of all screens does there; an own letter has one meaning."""
     meanings = {}
     for view in VIEWS:
-        for row in own_key_rows(view_class(view)):
+        for row in view_key_rows(view_class(view)):
             for key in row.keys:
                 meanings.setdefault(key, set()).add(row.action.rpartition(".")[2])
     shared = {key for row in shared_key_rows() for key in row.keys}
@@ -55,7 +55,7 @@ def test_no_key_is_another_one_in_disguise():
 def test_every_action_exists():
     app_actions = {each.action for each in bindings(QdebugApp)}
     for view in VIEWS:
-        for row in (*shared_key_rows(), *own_key_rows(view_class(view))):
+        for row in (*shared_key_rows(), *view_key_rows(view_class(view))):
             name = row.action.rpartition(".")[2].partition("(")[0]
             there = MainScreen if row.action.startswith("screen.") or row in shared_key_rows() else view_class(view)
             assert callable(getattr(there, f"action_{name}")), row.action

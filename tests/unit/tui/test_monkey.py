@@ -5,7 +5,7 @@ import random
 import pytest
 
 from qdebug.tui.application import QdebugApp
-from qdebug.tui.screen.bindings import own_key_rows, shared_key_rows
+from qdebug.tui.screen.bindings import shared_key_rows, view_key_rows
 from qdebug.tui.screens import VIEWS
 from qdebug.tui.views.table import view_class
 
@@ -60,7 +60,7 @@ def monkey(byte_terminal, make_app, make_session, settle, tmp_path, monkeypatch)
 
 
 def keys_of_the_table():
-    rows = [*shared_key_rows(), *(row for view in VIEWS for row in own_key_rows(view_class(view)))]
+    rows = [*shared_key_rows(), *(row for view in VIEWS for row in view_key_rows(view_class(view)))]
     return [*dict.fromkeys(key for row in rows if row.action not in LEFT_OUT for key in row.keys), "ctrl+p", "q"]
 
 

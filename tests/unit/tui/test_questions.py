@@ -48,7 +48,7 @@ async def test_a_filter_is_applied_as_it_is_typed_and_can_be_taken_back(make_app
         await opened(pilot, "escape")
         assert main.navigator.lines == 26
         assert main.navigator.cursor == 2
-        assert not main.asking
+        assert not main.is_asking
         await opened(pilot, "f", list("sqnr<20"), "enter")
         assert main.navigator.order.tolist() == [9, 10, 17]
         await opened(pilot, "f")
@@ -225,7 +225,7 @@ async def test_what_has_no_partner_cannot_be_accepted(make_app, make_session, se
         main = await settle(pilot)
         await opened(pilot, "G", "i")
         assert "not compared" in main.message
-        assert not main.asking
+        assert not main.is_asking
 
 
 async def test_exports_say_what_was_written_or_why_not(make_app, make_session, settle, opened, tmp_path):
@@ -250,7 +250,7 @@ async def test_backends_are_switched_and_the_place_is_kept(make_app, make_sessio
     other = make_session(failing=(9,))
     app = make_app(make_session(), other)
     async with app.run_test(size=SIZE) as pilot:
-        main = await settle(pilot, until=lambda main: all(each.result is not None for each in main.compared))
+        main = await settle(pilot, until=lambda main: all(each.result is not None for each in main.backend_states))
         await opened(pilot, "exclamation_mark", "b")
         assert main.backend == 1
         assert main.navigator.cursor == 9
@@ -265,7 +265,7 @@ async def test_backends_are_switched_and_the_place_is_kept(make_app, make_sessio
 async def test_a_backend_that_fails_leaves_the_other(make_app, make_session, settle, opened):
     app = make_app(make_session(), make_session(break_at=3))
     async with app.run_test(size=SIZE) as pilot:
-        main = await settle(pilot, until=lambda main: main.compared[1].failure is not None and main.finished)
+        main = await settle(pilot, until=lambda main: main.backend_states[1].failure is not None and main.is_finished)
         assert app.return_value is None
         await opened(pilot, "b")
         assert "damaged" in main.message
@@ -349,7 +349,7 @@ def opening(make_app, make_session):
     def make(**options):
         app = make_app(session, **options)
         names = [f"{name}_out" for name in session._names]
-        app._reader._comparisons[0].opening = Opening(compare=slow, names=lambda: names)
+        app._reader._comparisons[0].opening = Opening(compare=slow, read_names=lambda: names)
         return app
 
     return make, gate
@@ -402,7 +402,7 @@ async def test_a_pair_made_by_hand_lands_in_the_map(make_app, make_session, sett
         assert not (tmp_path / "qdebug-map.toml").exists()
         await opened(pilot, ":pair", "ctrl+u", list("ref_3"), "enter")
         main = await settle(pilot, until=lambda main: "is paired with 'ref_3'" in main.message)
-        tensor = main.scene.planned.tensor
+        tensor = main.scene.plan_row.tensor
         said = load_map(tmp_path / "qdebug-map.toml")
         assert [(pair.backend, pair.reference) for pair in said.pairs] == [(tensor, "ref_3")]
         await opened(pilot, ":pair", "ctrl+u", "minus", "enter")
@@ -413,7 +413,7 @@ async def test_a_pair_made_by_hand_lands_in_the_map(make_app, make_session, sett
 async def test_notes_come_back_with_the_next_start(make_app, make_session, settle, opened):
     app = make_app(make_session())
     opening = app._reader._comparisons[0].opening
-    app._reader._comparisons[0].opening = replace(opening, notes=lambda: {"block2/relu_10": "old", "gone": "x"})
+    app._reader._comparisons[0].opening = replace(opening, load_notes=lambda: {"block2/relu_10": "old", "gone": "x"})
     async with app.run_test(size=SIZE) as pilot:
         main = await settle(pilot)
         assert main.navigator.trail.notes == {10: "old"}
@@ -427,7 +427,7 @@ async def test_notes_that_cannot_be_read_are_no_reason_to_show_nothing(make_app,
         raise LimitsError("'x.toml' is not valid TOML.", hint="Correct it.")
 
     app = make_app(make_session(pause_at=5))
-    app._reader._comparisons[0].opening = replace(app._reader._comparisons[0].opening, notes=broken)
+    app._reader._comparisons[0].opening = replace(app._reader._comparisons[0].opening, load_notes=broken)
     async with app.run_test(size=SIZE) as pilot:
         main = await settle(pilot, until=lambda main: "not valid TOML" in main.message)
         app._reader._comparisons[0].source.resume.set()

@@ -16,10 +16,10 @@ from qdebug.errors import UsageError
 from qdebug.limits.limits_file import acknowledge
 from qdebug.recording.recorder import Recorder
 from qdebug.tui import app
-from qdebug.tui.app import TuiChoices, _opening, run_tui
+from qdebug.tui.app import TuiChoices, _make_opening, run_tui
 from qdebug.tui.application import QdebugApp
 from qdebug.tui.reading.messages import Opening
-from qdebug.tui.terminal import size_now
+from qdebug.tui.terminal import current_size
 
 START = "import sys; from qdebug.cli.main import main; sys.exit(main(sys.argv[1:]))"
 
@@ -226,7 +226,7 @@ def test_the_names_need_nothing_of_the_analysis():
 
 def test_garbage_is_collected_again_once_the_libraries_are_loaded():
     gc.unfreeze()
-    with app._uncollected():
+    with app._without_garbage_collection():
         assert not gc.isenabled()
     assert gc.isenabled()
     assert gc.get_freeze_count()
@@ -256,24 +256,24 @@ def test_the_size_of_a_terminal_is_asked_of_it_unless_it_was_set_by_hand(monkeyp
     monkeypatch.setattr(os, "get_terminal_size", ask)
     monkeypatch.setenv("COLUMNS", hand)
     monkeypatch.delenv("LINES", raising=False)
-    assert size_now() == known
+    assert current_size() == known
 
 
 def test_a_file_that_accepts_nodes_without_being_in_force_is_pointed_at(tmp_path):
     path, sides = tmp_path / "qdebug-limits.toml", (Path("ref.h5"), Path("be.h5"))
-    opening = _opening(*sides, TuiChoices(), path, apart=True)
-    assert opening.remark() == ""
+    opening = _make_opening(*sides, TuiChoices(), path, is_unused=True)
+    assert opening.make_remark() == ""
     acknowledge(path, "conv1", reason="known")
-    assert opening.remark() == f"{path} acknowledges 1 node; to use it: --limits {path}"
+    assert opening.make_remark() == f"{path} acknowledges 1 node; to use it: --limits {path}"
     acknowledge(path, "conv2", reason="over", expires=dt.date(2001, 1, 1), today=dt.date(2000, 1, 1))
-    assert "acknowledges 1 node;" in opening.remark()
+    assert "acknowledges 1 node;" in opening.make_remark()
     acknowledge(path, "conv3", reason="known as well")
-    assert "acknowledges 2 nodes;" in opening.remark()
-    assert _opening(*sides, TuiChoices(), path).remark is None
+    assert "acknowledges 2 nodes;" in opening.make_remark()
+    assert _make_opening(*sides, TuiChoices(), path).make_remark is None
 
 
 def test_the_command_puts_the_backend_that_is_shown_first():
     openings = [Opening(compare=lambda: None) for _ in range(3)]
     app = QdebugApp(openings, titles=[("r", name) for name in "abc"], files=("r", "a", "b", "c"))
-    assert app.files.command_words(accepted=False) == ("qdebug", "tui", "r", "a", "b", "c")
-    assert app.files.command_words(accepted=False, backend=1) == ("qdebug", "tui", "r", "b", "a", "c")
+    assert app.files.command_words(has_acknowledged=False) == ("qdebug", "tui", "r", "a", "b", "c")
+    assert app.files.command_words(has_acknowledged=False, backend=1) == ("qdebug", "tui", "r", "b", "a", "c")

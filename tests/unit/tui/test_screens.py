@@ -14,9 +14,9 @@ def test_there_are_at_most_nine_screens_and_a_digit_goes_to_each():
 def test_the_answer_has_the_profile_over_its_list():
     for width, height in ((80, 24), (60, 18), (100, 30)):
         panels = arrange(width, height, view=ScreenId.ANSWER)
-        assert panels.usable
+        assert panels.is_usable
         assert panels.profile >= 5
-        assert height - panels.profile - panels.verdict - panels.tabs - 3 >= 6, "room for the list"
+        assert height - panels.profile - panels.verdict - panels.shows_tabs - 3 >= 6, "room for the list"
     assert arrange(80, 40, view=ScreenId.ANSWER).strips == 2
     assert arrange(80, 24, view=ScreenId.ANSWER).strips == 0
 
@@ -40,10 +40,10 @@ def test_the_facts_beside_a_view_never_take_half_of_it(width):
 def test_a_small_terminal_has_one_panel(width, height):
     for view in ScreenId:
         panels = arrange(width, height, view=view)
-        assert panels.usable
-        assert (panels.profile, panels.side, panels.tabs and height < 22) == (0, 0, False)
+        assert panels.is_usable
+        assert (panels.profile, panels.side, panels.shows_tabs and height < 22) == (0, 0, False)
 
 
 def test_only_a_tiny_terminal_is_refused():
     for width, height in itertools.product((1, 39, 40, 80), (1, 9, 10, 24)):
-        assert arrange(width, height, view=ScreenId.NODES).usable == (width >= 40 and height >= 10)
+        assert arrange(width, height, view=ScreenId.NODES).is_usable == (width >= 40 and height >= 10)

@@ -71,7 +71,7 @@ def walk(demo, guard, tmp_path, monkeypatch, settle):
             sides.extend(runs or (open_recording(path) for path in demo))
             return DiffSession(*sides, cache=cache)
 
-        app = QdebugApp([Opening(compare=compare)], titles=[("float.h5", "int8.h5")], begin=begin or StartPlace())
+        app = QdebugApp([Opening(compare=compare)], titles=[("float.h5", "int8.h5")], start_place=begin or StartPlace())
         async with app.run_test(size=(80, 24)) as pilot:
             guard.append(True)
             main = await settle(pilot)
@@ -98,12 +98,12 @@ def walk(demo, guard, tmp_path, monkeypatch, settle):
 
 def _quiet(main):
     ready = main.detail_ready
-    missing = main.scene.planned.missing
-    return main.finished and (
-        not main.detail_shown
+    missing = main.scene.plan_row.missing
+    return main.is_finished and (
+        not main.shows_detail
         or missing is not None
         or main.view is ScreenId.WHY
-        or (ready is not None and ready.complete and (ready.whole is not None or not main.view.of_tensor))
+        or (ready is not None and ready.is_complete and (ready.statistics is not None or not main.view.shows_elements))
     )
 
 
@@ -113,7 +113,7 @@ def _text(app):
 
 
 def node(main):
-    return main.last_scene.planned.node
+    return main.last_scene.plan_row.node
 
 
 async def test_the_guard_can_fail(demo, guard):
@@ -165,7 +165,7 @@ async def test_find_out_whether_an_arithmetic_explains_it(walk):
 
 async def test_an_input_has_nothing_to_explain_and_its_values_are_shown_all_the_same(walk):
     main, text = await walk("2", "g", "7")
-    assert main.last_scene.planned.op == "Input"
+    assert main.last_scene.plan_row.op == "Input"
     assert "no node of the graph computes this tensor" in text
     _, text = await walk("2", "g", "7", "5")
     assert "@0,0,0,0" in text
@@ -233,7 +233,7 @@ async def test_pass_the_place_on_as_a_command(walk):
 
 async def test_open_a_weight_like_a_tensor_and_see_where_it_differs(walk):
     main, text = await walk("!", "3", "j", "j", "enter", until=lambda text: "mean, std" in text)
-    assert main.last_scene.planned.op == "constant"
+    assert main.last_scene.plan_row.op == "constant"
     assert "the weight of the backend's QLinearConv" in text
     assert "constant 1 of" in text or "o the next of" in text
     _, text = await walk("!", "o", "5", until=lambda text: "LSB" in text)
@@ -247,7 +247,7 @@ async def test_open_a_weight_like_a_tensor_and_see_where_it_differs(walk):
 async def test_the_scale_of_a_weight_which_the_backend_alone_has_opens_with_its_values_and_its_map(walk):
     keys = ["!", *"ooo"]
     main, text = await walk(*keys, until=lambda text: "mean, std" in text)
-    assert main.last_scene.planned.side == "backend"
+    assert main.last_scene.plan_row.side == "backend"
     assert "o the next of" in main.message
     assert "5 its values" in main.message
     _, text = await walk(*keys, "enter", until=lambda text: "@()  backend" in text)
@@ -258,7 +258,7 @@ async def test_the_scale_of_a_weight_which_the_backend_alone_has_opens_with_its_
 
 async def test_clipped_elements_of_a_constant_are_walked_on_the_constant(walk):
     main, _ = await walk("!", "o", "5", "^", until=lambda text: "LSB" in text)
-    assert main.now.constants is not None
+    assert main.current.constants is not None
     assert "w" in node(main)
     assert "clipped" in main.message
 
@@ -273,7 +273,7 @@ async def test_back_from_a_constant_its_node_is_shown_again(walk):
 )
 async def test_a_key_of_the_node_leaves_its_constant(walk, key):
     main, _ = await walk("!", "o", key)
-    assert main.now.constants is None
+    assert main.current.constants is None
     assert node(main) == PLANTED
 
 

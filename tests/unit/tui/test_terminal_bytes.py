@@ -131,7 +131,7 @@ async def test_an_arrow_that_a_slow_line_cuts_behind_its_escape_is_an_arrow(
 ):
     """The driver has given the escape up as a key by then: "[" and a letter that follow soon make it an arrow."""
     monkeypatch.setattr(constants, "ESCAPE_DELAY", 0.01)
-    monkeypatch.setattr("qdebug.tui.application._CUT_SECONDS", 60)
+    monkeypatch.setattr("qdebug.tui.application._ESCAPE_SECONDS", 60)
     whole, cut = byte_terminal(), byte_terminal()
 
     async def press(pilot, terminal, *parts):

@@ -41,10 +41,10 @@ class WorkerThreads:
         self._start("trial", self.reader.try_out, request)
 
     def look(self, request):
-        self._start("window", self.reader.look, request)
+        self._start("window", self.reader.read_window, request)
 
     def do(self, job):
-        self._start(object(), self.reader.do, job)
+        self._start(object(), self.reader.run_job, job)
 
     def cancel(self, group):
         if group in self._workers:

@@ -42,8 +42,8 @@ def test_wide_characters_are_counted_as_two_cells():
     ],
 )
 def test_a_number_without_room_loses_digits_but_none_of_its_power_of_ten(text, width, shown):
-    assert UNICODE.right(text, width) == shown.rjust(width)
-    assert cell_len(ASCII.right(text, width)) == width
+    assert UNICODE.align_right(text, width) == shown.rjust(width)
+    assert cell_len(ASCII.align_right(text, width)) == width
 
 
 def test_nothing_hostile_passes():
@@ -70,21 +70,21 @@ def test_a_console_without_braille_gets_ascii(monkeypatch, term, glyphs):
 
 
 def test_the_ascii_set_is_ascii():
-    drawn = ASCII.eighths + ASCII.levels + ASCII.rule + ASCII.bar + ASCII.limit + ASCII.cursor + ASCII.here
+    drawn = ASCII.eighths + ASCII.levels + ASCII.rule + ASCII.bar + ASCII.limit + ASCII.cursor + ASCII.position_mark
     assert drawn.isascii()
     assert len(ASCII.eighths) == len(UNICODE.eighths)
 
 
 def test_names_are_cut_from_the_left_so_that_they_differ():
     long = "net/conv2d_1/Squeeze1", "net/conv2d_1_2/Squeeze1"
-    assert UNICODE.apart(["block/conv", *long], 10) == ["block/conv", "…conv2d_1…", "…nv2d_1_2…"]
-    assert ASCII.apart(["model/layer4/conv1"], 8) == ["../conv1"]
+    assert UNICODE.fit_distinct(["block/conv", *long], 10) == ["block/conv", "…conv2d_1…", "…nv2d_1_2…"]
+    assert ASCII.fit_distinct(["model/layer4/conv1"], 8) == ["../conv1"]
 
 
 @drawn(150)
 @given(st.lists(st.text(max_size=20), max_size=5), st.integers(1, 12), st.sampled_from([UNICODE, ASCII]))
 def test_no_name_is_wider_than_its_room(names, width, glyphs):
-    cut = glyphs.apart(names, width)
+    cut = glyphs.fit_distinct(names, width)
     assert len(cut) == len(names)
     assert all(cell_len(text) <= width for text in cut)
     assert glyphs is UNICODE or all(map(str.isascii, cut))
@@ -94,7 +94,7 @@ def test_names_that_share_both_ends_keep_as_much_as_tells_them_apart():
     ends = ("quantized", "scale", "zero_point")
     names = [f"{node}_{end}" for node in ("x", "ConvBnFusion_W_conv1_weights", "batch_norm_0.tmp_2") for end in ends]
     for width in (8, 10, 12):
-        cut = UNICODE.apart(names, width)
+        cut = UNICODE.fit_distinct(names, width)
         assert len(set(cut)) == len(names), (width, cut)
         assert cut[2].startswith("x_zero_"), "what there is room for stays"
 

@@ -30,9 +30,9 @@ def test_the_quantized_axis_counts_the_channels():
     quant = QuantParams(dtype="int8", scale=[0.5, 0.25], zero_point=[0, 0], axis=-1)
     slab = whole(np.zeros((3, 2)), np.ones((3, 2)), quant)
     assert slab.axis == 1
-    assert slab.steps((0, 0)) == 2
-    assert slab.steps((0, 1)) == 4
-    assert whole(np.zeros(3), np.zeros(3)).steps((1,)) is None
+    assert slab.difference_in_steps((0, 0)) == 2
+    assert slab.difference_in_steps((0, 1)) == 4
+    assert whole(np.zeros(3), np.zeros(3)).difference_in_steps((1,)) is None
 
 
 @given(hnp.array_shapes(min_dims=0, max_dims=4, min_side=1, max_side=7), st.integers(1, 4), st.integers(1, 4))
@@ -46,7 +46,7 @@ def test_a_plane_that_is_here_is_drawn_of_it_and_no_other_is(shape, rows, column
         drawn = part.plane(element)
         assert drawn.shape == plane_size(shape)
         assert (drawn == np.abs(values[1] - values[0])[element[:-2]].reshape(drawn.shape)).all()
-    if part.partial and len(shape) > 2 and element[0]:
+    if part.is_partial and len(shape) > 2 and element[0]:
         assert not part.has_plane((0, *element[1:])), "it is another one"
 
 
@@ -54,10 +54,10 @@ def test_a_small_tensor_comes_whole_wherever_one_looks():
     values = np.arange(24.0).reshape(2, 3, 4)
     for element in (None, (0, 0, 0), (1, 2, 3)):
         part = slab_of(OpenPair(values, values + 1).window(element, (4, 6)))
-        assert (part.partial, part.start) == (False, (0, 0, 0))
+        assert (part.is_partial, part.start) == (False, (0, 0, 0))
         assert (part.backend == values + 1).all()
         assert not np.shares_memory(part.reference, values)
-    assert slab_of(OpenPair(values, values).window(None, (4, 5))).partial
+    assert slab_of(OpenPair(values, values).window(None, (4, 5))).is_partial
 
 
 def test_a_part_has_the_indices_of_the_whole_tensor():
@@ -68,12 +68,12 @@ def test_a_part_has_the_indices_of_the_whole_tensor():
     assert (part.start, part.backend.shape) == ((1, 2, 10, 0), (1, 1, 4, 5))
     assert part.shape == (2, 3, 40, 5)
     assert part.largest == 4
-    assert part.local((1, 2, 11, 3)) == (0, 0, 1, 3)
+    assert part.local_index((1, 2, 11, 3)) == (0, 0, 1, 3)
     for outside in ((1, 2, 9, 3), (1, 2, 14, 3), (0, 2, 11, 3)):
-        assert part.local(outside) is None
-        assert not part.around(outside, 0)
+        assert part.local_index(outside) is None
+        assert not part.covers_surroundings(outside, 0)
     assert part.scale_at((0, 0, 1, 3)) == 2.0, "that of the tensor's third channel"
-    assert part.steps((0, 0, 1, 3)) == 2.0
+    assert part.difference_in_steps((0, 0, 1, 3)) == 2.0
     assert part.backend_codes[0, 0, 1, 3] == 2
 
 
@@ -81,11 +81,11 @@ def test_a_window_is_enough_until_its_edge_comes_near():
     zeros = np.zeros((10, 100, 100), np.float32)
     part = slab_of(OpenPair(zeros, zeros).window((4, 50, 2), (20, 20)))
     assert part.start == (4, 40, 0)
-    assert part.around((4, 50, 2), 5)
-    assert part.around((4, 45, 0), 5), "the tensor begins there"
-    assert not part.around((4, 44, 0), 5)
-    assert not part.around((4, 50, 15), 5)
-    assert not part.around((5, 50, 2), 5)
+    assert part.covers_surroundings((4, 50, 2), 5)
+    assert part.covers_surroundings((4, 45, 0), 5), "the tensor begins there"
+    assert not part.covers_surroundings((4, 44, 0), 5)
+    assert not part.covers_surroundings((4, 50, 15), 5)
+    assert not part.covers_surroundings((5, 50, 2), 5)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, "bfloat16", np.int64, np.bool_, np.float64])

@@ -13,15 +13,15 @@ from qdebug.compare.measure.pair_values import OpenPair
 from qdebug.model import QuantParams
 from qdebug.numerics.affine import dequantize
 from qdebug.tui.drawing.draw import pool_plane
-from qdebug.tui.elements.summing import Cancelled, Summing
+from qdebug.tui.elements.summing import Cancelled, StatisticsReader
 
 QUANT = QuantParams(dtype="int8", scale=0.5, zero_point=0)
 
 
 def summed(reference, backend, *quants):
-    summing = Summing(OpenPair(reference, backend, quants or (None, None)))
-    assert summing.more()
-    return summing.whole()
+    summing = StatisticsReader(OpenPair(reference, backend, quants or (None, None)))
+    assert summing.read_more()
+    return summing.statistics()
 
 
 def test_channels_add_up():
@@ -29,7 +29,7 @@ def test_channels_add_up():
     reference = rng.standard_normal((2, 5, 4, 3)).astype(np.float32)
     backend = reference + rng.standard_normal(reference.shape).astype(np.float32) * 0.1
     whole = summed(reference, backend)
-    facts, pooled = whole.channels, whole.pooled
+    facts, pooled = whole.channels, whole.difference_map
     for channel in range(5):
         error = backend[:, channel].astype(float) - reference[:, channel]
         assert facts.rmse[channel] == pytest.approx(np.sqrt(np.mean(error**2)))
@@ -66,13 +66,13 @@ def test_nan_is_infinitely_wrong_and_spoils_no_other_channel():
     whole = summed(reference, backend)
     assert whole.channels.max_abs.tolist() == [np.inf, 3]
     assert np.isnan(whole.channels.share[0])
-    assert np.isnan(whole.pooled[0, 0])
+    assert np.isnan(whole.difference_map[0, 0])
     assert whole.largest == 3
 
 
 def test_differences_beyond_float32_are_finite():
     whole = summed(np.zeros((1, 2, 2)), np.full((1, 2, 2), 1e300))
-    assert whole.pooled.tolist() == [[1e300, 1e300]] * 2
+    assert whole.difference_map.tolist() == [[1e300, 1e300]] * 2
 
 
 DTYPES = (np.float32, np.float64, np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, np.int8, np.int64, np.bool_)
@@ -90,9 +90,9 @@ def test_every_shape_and_type_is_summed(shape, theirs, ours, spoiled, seed):
     reference, backend = (rng.integers(0, 2, shape).astype(dtype) for dtype in (theirs, ours))
     if spoiled and backend.size and np.dtype(ours).kind == "f":
         backend.reshape(-1)[-1] = rng.choice([np.nan, np.inf, -np.inf])
-    summing = Summing(OpenPair(reference, backend))
-    assert summing.more()
-    whole = summing.whole()
+    summing = StatisticsReader(OpenPair(reference, backend))
+    assert summing.read_more()
+    whole = summing.statistics()
     with np.errstate(all="ignore"):
         error = np.abs(backend.astype(float) - reference.astype(float))
     assert whole.largest == np.max(error, initial=0, where=np.isfinite(error))
@@ -101,7 +101,7 @@ def test_every_shape_and_type_is_summed(shape, theirs, ours, spoiled, seed):
         return
     rows = np.moveaxis(error.reshape(shape or (1,)), whole.axis, 0).reshape(len(whole.channels.rmse), -1)
     np.testing.assert_allclose(whole.channels.rmse, np.sqrt(np.mean(rows**2, axis=1)))
-    np.testing.assert_array_equal(whole.pooled, rows)
+    np.testing.assert_array_equal(whole.difference_map, rows)
 
 
 @pytest.mark.parametrize("shape", [(1, 5, 300, 200), (3, 4, 100, 111), (70_000, 3), (2, 9, 70_000), (200_000,)])
@@ -113,22 +113,22 @@ def test_what_is_read_so_far_is_told_from_what_is_not(shape, last):
     backend = dequantize(codes, QUANT)
     if last:  # as a backend with channels last has it
         codes = np.ascontiguousarray(codes.T).T
-    summing, steps = Summing(OpenPair(reference, codes, (None, QUANT))), []
-    while not summing.more(seconds=-1):
-        steps.append(summing.whole())
+    summing, steps = StatisticsReader(OpenPair(reference, codes, (None, QUANT))), []
+    while not summing.read_more(seconds=-1):
+        steps.append(summing.statistics())
     assert len(steps) > 2
     difference = np.abs(backend.astype(float) - reference).reshape(-1)
     for whole in (steps[0], steps[len(steps) // 2]):
-        read = backend.size - whole.missing
+        read = backend.size - whole.unread_count
         assert 0 < read < backend.size
         assert whole.so_far == f"{100 * read // backend.size}%"
         assert whole.largest == difference[:read].max()
-        assert whole.channels.read.sum() == read
+        assert whole.channels.element_counts.sum() == read
         unread = np.isnan(whole.channels.rmse)
-        assert (unread == (whole.channels.read == 0)).all()
+        assert (unread == (whole.channels.element_counts == 0)).all()
         assert whole.channels.share[~unread].sum() == pytest.approx(1)
-    done = summing.whole()
-    assert (done.missing, done.so_far) == (0, "")
+    done = summing.statistics()
+    assert (done.unread_count, done.so_far) == (0, "")
 
 
 @given(hnp.array_shapes(min_dims=1, max_dims=4, min_side=1, max_side=6), st.integers(0, 3), st.sampled_from([2, 5, 40]))
@@ -147,18 +147,18 @@ def test_blocks_add_up_to_the_whole(shape, axis, block):
     assert whole.channels.rmse == pytest.approx(np.sqrt(np.mean(rows**2, axis=1)))
     assert (whole.channels.max_abs == rows.max(axis=1)).all()
     assert (whole.channels.low == lowest).all()
-    assert (whole.pooled == pool_plane(rows, 3, 4)).all()
+    assert (whole.difference_map == pool_plane(rows, 3, 4)).all()
     assert whole.largest == rows.max()
 
 
 def test_reading_goes_on_where_it_was_left():
     asked = []
-    summing = Summing(OpenPair(np.zeros((1, 8, 1 << 14)), np.ones((1, 8, 1 << 14))))
+    summing = StatisticsReader(OpenPair(np.zeros((1, 8, 1 << 14)), np.ones((1, 8, 1 << 14))))
     with pytest.raises(Cancelled):
-        summing.more(lambda: len(asked) > 2 or asked.append(1))
-    assert 0 < summing.whole().missing < 1 << 17
-    assert summing.more()
-    assert (summing.whole().channels.rmse == 1).all()
+        summing.read_more(lambda: len(asked) > 2 or asked.append(1))
+    assert 0 < summing.statistics().unread_count < 1 << 17
+    assert summing.read_more()
+    assert (summing.statistics().channels.rmse == 1).all()
 
 
 def test_what_nobody_wants_any_more_is_left():
@@ -170,24 +170,24 @@ def test_what_nobody_wants_any_more_is_left():
 
     values = np.zeros((1, 8, 1 << 18))
     with pytest.raises(Cancelled):
-        Summing(OpenPair(values, values)).more(cancelled)
+        StatisticsReader(OpenPair(values, values)).read_more(cancelled)
     assert len(asked) == 3
 
 
 def test_more_channels_than_anybody_lists_have_a_map_alone():
     whole = summed(np.zeros((1 << 18) + 1, np.float32), np.ones((1 << 18) + 1, np.float32))
     assert not len(whole.channels.rmse)
-    assert whole.pooled.shape == (512, 1)
-    assert (whole.pooled == 1).all()
+    assert whole.difference_map.shape == (512, 1)
+    assert (whole.difference_map == 1).all()
 
 
 def test_a_large_tensor_is_pooled_for_its_map():
     backend = np.zeros((1, 2000, 3000), np.float32)
     backend[0, 1999, 2999] = 5
     whole = summed(np.zeros_like(backend), backend)
-    assert whole.pooled.shape == (512, 1024)
-    assert whole.pooled[-1, -1] == 5
-    assert whole.pooled.sum() == 5
+    assert whole.difference_map.shape == (512, 1024)
+    assert whole.difference_map[-1, -1] == 5
+    assert whole.difference_map.sum() == 5
 
 
 @pytest.mark.parametrize("turned", [False, True])
@@ -200,14 +200,14 @@ def test_summing_takes_next_to_no_memory(turned):
     pair = OpenPair(reference, codes, (None, QUANT))
     tracemalloc.start()
     try:
-        summing = Summing(pair)
-        assert summing.more()
-        whole = summing.whole()
+        summing = StatisticsReader(pair)
+        assert summing.read_more()
+        whole = summing.statistics()
         assert tracemalloc.get_traced_memory()[1] < 16 << 20
     finally:
         tracemalloc.stop()
     assert whole.nbytes < 8 << 20
-    assert whole.channels.read.sum() == reference.size
+    assert whole.channels.element_counts.sum() == reference.size
 
 
 def test_a_channel_whose_nan_is_on_both_sides_is_right():

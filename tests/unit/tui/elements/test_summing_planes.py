@@ -10,7 +10,7 @@ from qdebug.compare.measure.pair_values import OpenPair
 from qdebug.model import QuantParams
 from qdebug.tui.drawing.draw import pool_plane
 from qdebug.tui.elements.slab import plane_size
-from qdebug.tui.elements.summing import UNREAD, Cancelled, Summing
+from qdebug.tui.elements.summing import UNREAD, Cancelled, StatisticsReader
 
 
 @given(
@@ -26,39 +26,39 @@ def test_any_plane_of_any_shape_is_pooled_block_by_block(shape, block, spoiled, 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("qdebug.numerics.channels.BLOCK", block)
         patch.setattr("qdebug.tui.elements.summing.POOLED", (3, 4))
-        sums = Summing(OpenPair(*values), place)
-        assert sums.more()
-    drawn, size = sums.whole(), plane_size(shape)
+        sums = StatisticsReader(OpenPair(*values), place)
+        assert sums.read_more()
+    drawn, size = sums.statistics(), plane_size(shape)
     with np.errstate(invalid="ignore"):
         error = np.abs(values[1] - values[0])[place].reshape(size)
-    np.testing.assert_array_equal(drawn.pooled, pool_plane(error, 3, 4))
+    np.testing.assert_array_equal(drawn.difference_map, pool_plane(error, 3, 4))
     assert drawn.largest == np.max(error, initial=0, where=np.isfinite(error))
-    assert (drawn.place, drawn.shape, drawn.missing, drawn.so_far) == (place, size, 0, "")
+    assert (drawn.place, drawn.shape, drawn.unread_count, drawn.so_far) == (place, size, 0, "")
 
 
 def test_a_plane_is_read_on_where_it_was_left_and_says_how_far_it_is():
     backend = np.full((2, 1 << 9, 1 << 9), 3.0)
-    sums, left = Summing(OpenPair(backend * 0, backend), (1,)), [2]
+    sums, left = StatisticsReader(OpenPair(backend * 0, backend), (1,)), [2]
 
     def cancelled():
         left[0] -= 1
         return left[0] < 0
 
     with pytest.raises(Cancelled):
-        sums.more(cancelled)
-    begun = sums.whole()
+        sums.read_more(cancelled)
+    begun = sums.statistics()
     assert begun.so_far == "25%"
-    assert ((begun.pooled == UNREAD).sum(axis=1) == 512).sum() == 384
-    assert (begun.pooled.max(), begun.largest) == (3, 3)
-    assert sums.more(seconds=60)
-    assert (sums.whole().pooled == 3).all()
-    assert (begun.pooled == UNREAD).any(), "what was handed out stays as it is"
+    assert ((begun.difference_map == UNREAD).sum(axis=1) == 512).sum() == 384
+    assert (begun.difference_map.max(), begun.largest) == (3, 3)
+    assert sums.read_more(seconds=60)
+    assert (sums.statistics().difference_map == 3).all()
+    assert (begun.difference_map == UNREAD).any(), "what was handed out stays as it is"
 
 
 def test_a_plane_without_elements_is_read_at_once():
-    sums = Summing(OpenPair(np.zeros((2, 0, 3)), np.zeros((2, 0, 3))), (1,))
-    assert sums.more()
-    assert sums.whole().pooled.size == 0
+    sums = StatisticsReader(OpenPair(np.zeros((2, 0, 3)), np.zeros((2, 0, 3))), (1,))
+    assert sums.read_more()
+    assert sums.statistics().difference_map.size == 0
 
 
 def test_codes_at_the_ends_of_their_range_are_not_clipped_where_nothing_is_cut_off():
@@ -68,8 +68,8 @@ def test_codes_at_the_ends_of_their_range_are_not_clipped_where_nothing_is_cut_o
     for beyond, expected in (([], [0, 0]), ([(0, 0, 2, 25.7), (0, 1, 1, -3.0), (0, 1, 3, 30.0)], [1, 2])):
         for *place, value in beyond:
             reference[tuple(place)] = value
-        sums = Summing(OpenPair(reference, codes, (None, quant)))
-        assert sums.more()
-        whole = sums.whole()
+        sums = StatisticsReader(OpenPair(reference, codes, (None, quant)))
+        assert sums.read_more()
+        whole = sums.statistics()
         assert whole.channels.clipped.tolist() == expected
         assert whole.clipped == ((2, 5, 7) if beyond else ())

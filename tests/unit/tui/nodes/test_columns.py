@@ -98,7 +98,7 @@ def test_marks_tell_states_apart_without_colour(make_navigator):
     table = make_navigator(24, failing=(9, 10), filled=20).table
     first = table.first_divergence()
     assert mark(table, 9, State.DIVERGED, first) == "!*"
-    assert mark(table, 9, State.DIVERGED, first, marked=True) == "!'"
+    assert mark(table, 9, State.DIVERGED, first, is_marked=True) == "!'"
     assert mark(table, 10, State.DIVERGED, first) == " *"
     assert mark(table, 5, State.INCOMPARABLE, first) == " ?"
     assert mark(table, 22, State.PENDING, first) == " ."

@@ -4,7 +4,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sweeps import drawn
 
-from qdebug.tui.nodes.filter import FLAGS, NUMBERS, TEXTS, FilterError, beginnings, begun_field, filter_rows
+from qdebug.tui.nodes.filter import (
+    FLAGS,
+    NUMBERS,
+    TEXTS,
+    FilterError,
+    example_of_begun_field,
+    filter_rows,
+    valid_prefixes,
+)
 from qdebug.tui.nodes.rows import State
 
 
@@ -64,7 +72,7 @@ def test_a_bare_word_is_part_of_a_name(table):
 def test_flags(table):
     assert rows("is=failing", table) == [9, 10, 17]
     assert 5 in rows("is=missing", table)
-    assert rows("is=marked", table, marked=[3, 8]) == [3, 8]
+    assert rows("is=marked", table, marked_rows=[3, 8]) == [3, 8]
     assert len(rows("is!=quantized", table)) == sum(row.quant is None for row in table.rows)
     assert rows("is=pending | is=acknowledged | is=explained", table) == []
 
@@ -156,7 +164,7 @@ def _table():
     ],
 )
 def test_what_is_typed_so_far_is_never_cut_within_a_name_or_before_a_comparison(expression, expected):
-    assert list(beginnings(expression)) == expected
+    assert list(valid_prefixes(expression)) == expected
 
 
 @pytest.mark.parametrize(
@@ -171,4 +179,4 @@ def test_what_is_typed_so_far_is_never_cut_within_a_name_or_before_a_comparison(
     ],
 )
 def test_the_beginning_of_a_field_is_known(expression, expected):
-    assert begun_field(expression) == expected
+    assert example_of_begun_field(expression) == expected

@@ -327,8 +327,8 @@ def test_steps_are_walked_to_both_ends(make_table):
 def test_a_filter_is_worked_out_once_for_each_letter(make_navigator, monkeypatch):
     asked = []
     navigator = make_navigator(24)
-    works_out = navigator.table.containing
-    monkeypatch.setattr(navigator.table, "containing", lambda text: asked.append(text) or works_out(text))
+    works_out = navigator.table.rows_containing
+    monkeypatch.setattr(navigator.table, "rows_containing", lambda text: asked.append(text) or works_out(text))
     navigator.choose_filter("relu")
     navigator.choose_filter("relu_1")
     assert asked == ["relu", "relu_1"]
@@ -351,7 +351,7 @@ def test_no_failure_in_one_sample_is_not_said_of_all(make_navigator):
 @pytest.mark.parametrize("growing", [False, True])
 def test_while_more_is_recorded_what_is_not_found_is_not_found_so_far(make_table, growing):
     done = make_table(24, failing=())
-    table = NodeTable(done.rows, growing=growing)
+    table = NodeTable(done.rows, is_growing=growing)
     for row in range(done.size):
         if done.results[row] is not None:
             table.put(done.results[row])
@@ -383,7 +383,10 @@ def test_a_name_that_is_seen_is_found_before_that_of_a_tensor(make_navigator):
 
 def test_of_two_rows_with_a_whole_name_the_compared_one_is_found(make_navigator):
     rows = list(make_navigator(24).table.rows)
-    rows[3], rows[9] = replace(rows[3], node="conv@7"), replace(rows[9], node="conv@7", missing="inside a fused node")
+    rows[3], rows[9] = (
+        replace(rows[3], node="conv@7"),
+        replace(rows[9], node="conv@7", missing="inside a fused node"),
+    )
     navigator = Navigator(NodeTable(rows))
     assert navigator.search("conv@7", start=5) == "2 matches"
     assert navigator.cursor == 3

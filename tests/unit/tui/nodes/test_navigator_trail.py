@@ -3,8 +3,8 @@ from qdebug.tui.nodes.navigator import Trail
 
 def test_back_and_forward_retrace_the_jumps():
     trail = Trail()
-    trail.jumped(0, 9)
-    trail.jumped(9, 4)
+    trail.add_jump(0, 9)
+    trail.add_jump(9, 4)
     assert trail.rows == (0, 9, 4)
     assert trail.step(-1, 4) == 9
     assert trail.step(-1, 9) == 0
@@ -14,16 +14,16 @@ def test_back_and_forward_retrace_the_jumps():
 
 def test_back_returns_first_to_where_the_last_jump_ended():
     trail = Trail()
-    trail.jumped(0, 9)
+    trail.add_jump(0, 9)
     assert trail.step(-1, 12) == 9, "the user moved on by hand"
 
 
 def test_a_new_jump_forgets_what_was_ahead():
     trail = Trail()
-    trail.jumped(0, 9)
-    trail.jumped(9, 4)
+    trail.add_jump(0, 9)
+    trail.add_jump(9, 4)
     trail.step(-1, 4)
-    trail.jumped(9, 7)
+    trail.add_jump(9, 7)
     assert trail.rows == (0, 9, 7)
     assert trail.step(1, 7) is None
 
@@ -31,7 +31,7 @@ def test_a_new_jump_forgets_what_was_ahead():
 def test_a_long_history_keeps_its_end():
     trail = Trail()
     for row in range(2000):
-        trail.jumped(row, row + 1)
+        trail.add_jump(row, row + 1)
     assert len(trail.rows) == 500
     assert trail.rows[-1] == 2000
 
@@ -49,12 +49,12 @@ def test_marks_are_walked_in_order_and_around():
 def test_a_trail_goes_over_to_another_table_without_what_is_gone_there():
     trail = Trail()
     for start, target in ((0, 4), (4, 2), (2, 7)):
-        trail.jumped(start, target)
+        trail.add_jump(start, target)
     trail.step(-1, 7)
     trail.toggle(4)
     trail.toggle(2)
-    other = trail.moved(lambda row: None if row == 4 else row + 10)
+    other = trail.for_table(lambda row: None if row == 4 else row + 10)
     assert other.rows == (10, 12)
     assert other.marks == [12]
     assert other.step(1, 12) == 17
-    assert Trail().moved(lambda row: row).rows == ()
+    assert Trail().for_table(lambda row: row).rows == ()

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from qdebug.model import Graph, Node, Role, TensorInfo
-from qdebug.tui.nodes.neighbourhood import neighbourhood
+from qdebug.tui.nodes.neighbourhood import find_neighbourhood
 from qdebug.tui.nodes.rows import NodeTable, PlannedRow
 
 
@@ -19,7 +19,7 @@ def around():
         graph = Graph(nodes, tensors=tensors, inputs=("x",), outputs=())
         names = ["x", *reads]
         rows = [PlannedRow(node=name, op="Op", tensor=name, reference_tensor=name) for name in names]
-        found = neighbourhood(graph, NodeTable(rows), names.index(tensor), **options)
+        found = find_neighbourhood(graph, NodeTable(rows), names.index(tensor), **options)
         levels = {level: [edge.tensor for edge in edges] for level, edges in found.levels.items()}
         return SimpleNamespace(levels=levels, links=set(found.links), inputs=[e.tensor for e in found.inputs])
 

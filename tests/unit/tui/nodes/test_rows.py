@@ -109,7 +109,7 @@ def test_a_number_is_searched_beside_names_that_contain_it():
     rows = [PlannedRow(node=f"n{at}#1", op="Op", tensor=f"t{at}", reference_tensor=f"t{at}") for at in range(12)]
     table = NodeTable(rows)
     assert list(table.search("#1")) == list(range(12))
-    assert table.called("#1") == [1]
+    assert table.rows_named("#1") == [1]
     assert list(table.search("#999999999999")) == []
     navigator = Navigator(table)
     navigator.search("#1", start=5)
@@ -196,7 +196,7 @@ def test_rows_are_found_by_any_of_their_names(table):
     [("name", [3, 7]), ("tensor", [3]), ("ref", [3]), ("op", []), ("dtype", [1, 2, 4, 5]), ("match", [])],
 )
 def test_rows_are_matched_by_a_field(table, field, rows):
-    assert np.flatnonzero(table.matching(field, lambda text: "3" in text)).tolist() == rows
+    assert np.flatnonzero(table.rows_matching(field, lambda text: "3" in text)).tolist() == rows
 
 
 def test_of_several_rows_of_one_tensor_the_last_is_found():

@@ -14,7 +14,7 @@ from qdebug.compare.result.limits import Acknowledgement
 from qdebug.session import DiffSession, open_recording
 from qdebug.tui.nodes.rows import METRIC_CHOICES
 from qdebug.tui.reading.messages import Computed, Finished, Opened, Opening, StatusMessage
-from qdebug.tui.reading.plan_rows import describe
+from qdebug.tui.reading.plan_rows import describe_comparison
 
 
 def recorded(off, path=None):
@@ -43,7 +43,7 @@ def session():
 
 def filled(session):
     """Return a table that took the results one by one."""
-    table = describe(session).table
+    table = describe_comparison(session).table
     for result in session.results():
         table.put(result)
     return table
@@ -53,7 +53,7 @@ def test_all_results_can_be_shown_at_once(session):
     full = filled(session)
     session.acknowledge((Acknowledgement(node="n5", reason="known"),))
     full.put(session.compared[6])
-    table = describe(session).table
+    table = describe_comparison(session).table
     assert table.values("max_abs", 1).size
     table.put(*session.compared)
     assert table.compared == full.compared == 41
@@ -94,11 +94,11 @@ def test_results_that_were_kept_come_at_once(make_workers, tmp_path, monkeypatch
 
 
 def test_rows_without_a_result_fit_nothing(session):
-    table = describe(session).table
+    table = describe_comparison(session).table
     for text in ("", "gemmlowp"):
-        assert not table.matching("explained", text.__eq__).any()
+        assert not table.rows_matching("explained", text.__eq__).any()
     list(map(table.put, session.results()))
-    assert table.matching("explained", "".__eq__).any()
+    assert table.rows_matching("explained", "".__eq__).any()
 
 
 def test_rows_show_what_was_accepted_last(session):

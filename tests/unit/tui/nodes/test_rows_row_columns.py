@@ -9,7 +9,7 @@ import pytest
 import qdebug
 from qdebug.session import DiffSession
 from qdebug.tui.nodes.rows import METRIC_CHOICES, number_of
-from qdebug.tui.reading.plan_rows import describe
+from qdebug.tui.reading.plan_rows import describe_comparison
 
 NAMES = (*METRIC_CHOICES, "propagated", "gain", "clipped")
 
@@ -43,7 +43,7 @@ def make_pair():
 
 
 def test_columns_are_empty_before_there_is_a_result(session):
-    table = describe(session).table
+    table = describe_comparison(session).table
     for name in NAMES:
         assert np.isnan(table.values(name)).all()
     with pytest.raises(KeyError):
@@ -51,7 +51,7 @@ def test_columns_are_empty_before_there_is_a_result(session):
 
 
 def test_columns_follow_the_results_whenever_they_are_looked_at(session):
-    table = describe(session).table
+    table = describe_comparison(session).table
     for count, result in enumerate(session.results()):
         table.put(result)
         for name in NAMES[: count % 4]:  # some are made now, some later
@@ -62,7 +62,7 @@ def test_columns_follow_the_results_whenever_they_are_looked_at(session):
 
 @pytest.mark.parametrize("looked_at", [0, 7, 29])
 def test_one_sample_follows_the_results(session, looked_at):
-    table, other = describe(session).table, describe(session).table
+    table, other = describe_comparison(session).table, describe_comparison(session).table
     for result in session.results():
         table.put(result)
         if result.index == looked_at:
@@ -73,7 +73,7 @@ def test_one_sample_follows_the_results(session, looked_at):
 
 
 def test_a_column_that_is_made_while_results_come_in_has_them_all(session, monkeypatch):
-    table = describe(session).table
+    table = describe_comparison(session).table
     table.put(*session.results())
     late = replace(table.results[0], relative_gain=7.0)
     filling = threading.Thread(target=table.put, args=(late,))

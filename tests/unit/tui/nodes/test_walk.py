@@ -79,14 +79,14 @@ def test_the_worst_input_carries_most_error(graph, table):
 def test_the_walk_ends_where_the_error_is_added(graph, table):
     walk = walk_to_origin(graph, table, 4)
     assert [NAMES[row] for row in walk.rows] == ["out", "join", "b"]
-    assert "adds at least as much" in walk.ended
+    assert "adds at least as much" in walk.end_reason
 
 
 def test_a_node_that_cannot_be_replayed_may_be_the_origin(graph, table):
     table.put(replace(result("join", 0.4), introduced=None))
     walk = walk_to_origin(graph, table, 4)
     assert NAMES[walk.rows[-1]] == "join"
-    assert "not known" in walk.ended
+    assert "not known" in walk.end_reason
 
 
 def test_where_no_node_adds_enough_the_one_that_adds_most_is_the_end(graph, table):
@@ -94,19 +94,19 @@ def test_where_no_node_adds_enough_the_one_that_adds_most_is_the_end(graph, tabl
     table.put(result("c", 0.1, own=0.1, came=0.0, status=Status.WITHIN))
     walk = walk_to_origin(graph, table, 4)
     assert NAMES[walk.rows[-1]] == "b"
-    assert "introduces most" in walk.ended
+    assert "introduces most" in walk.end_reason
 
 
 def test_without_any_failing_node_the_walk_says_so(graph, table):
     for name in NAMES:
         table.put(replace(table.results[NAMES.index(name)], status=Status.WITHIN))
     walk = walk_to_origin(graph, table, 4)
-    assert walk.ended == "no node on the way is beyond its limit, this one introduces most"
+    assert walk.end_reason == "no node on the way is beyond its limit, this one introduces most"
     assert NAMES[walk.rows[-1]] == "b"
-    assert not walk.failing
+    assert not walk.is_failing
     for name in NAMES:
         table.put(replace(table.results[NAMES.index(name)], introduced=None))
-    assert "known to introduce" in walk_to_origin(graph, table, 4).ended
+    assert "known to introduce" in walk_to_origin(graph, table, 4).end_reason
 
 
 def test_a_row_that_is_not_compared_ends_the_walk(graph):
@@ -126,8 +126,8 @@ def test_a_node_that_computes_something_else_ends_the_walk_though_its_replay_add
     table.put(replace(result("join", 0.4, own=0.0, came=0.4), declared="its bias is missing"))
     walk = walk_to_origin(graph, table, NAMES.index("out"))
     assert walk.rows[-1] == row
-    assert walk.failing
-    assert walk.ended.startswith("what it computes is not what the reference computes")
+    assert walk.is_failing
+    assert walk.end_reason.startswith("what it computes is not what the reference computes")
 
 
 @pytest.mark.parametrize("status", [Status.DIVERGED, Status.WITHIN])
@@ -146,14 +146,14 @@ def test_only_inputs_that_a_failing_node_leads_to_come_into_question(graph, tabl
     table.put(result("b", 0.5, own=0.5, came=0.01, status=Status.WITHIN))
     walk = walk_to_origin(graph, table, NAMES.index("out"))
     assert [NAMES[row] for row in walk.rows] == ["out", "join", "c"]
-    assert walk.failing
+    assert walk.is_failing
 
 
 def test_the_walk_goes_the_way_of_the_verdict_where_the_errors_of_inputs_lead_elsewhere(graph, table):
     assert NAMES[walk_to_origin(graph, table, NAMES.index("out")).rows[-1]] == "b"
     walk = walk_to_origin(graph, table, NAMES.index("out"), ("out", "join", "c"))
     assert [NAMES[row] for row in walk.rows] == ["out", "join", "c"]
-    assert walk.ended == "the verdict names it"
+    assert walk.end_reason == "the verdict names it"
     assert walk_to_origin(graph, table, NAMES.index("b"), ("out", "join", "c")).rows == (NAMES.index("b"),)
 
 

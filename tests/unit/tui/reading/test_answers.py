@@ -38,15 +38,15 @@ def ask(make_session, monkeypatch):
 
 def test_facts_come_first_and_worst_elements_complete_them(ask):
     parts = ask()
-    assert [part.complete for part in parts] == [False, False, True]
+    assert [part.is_complete for part in parts] == [False, False, True]
     assert parts[0].values is not None
     assert parts[0].values_sample == 2, "the worst one"
-    assert parts[0].whole is None, "elements are read for those who look at them"
+    assert parts[0].statistics is None, "elements are read for those who look at them"
     assert len(parts[-1].worst) == 8
 
 
 def test_what_is_known_is_not_found_out_again(ask, monkeypatch):
-    first = ask(elements=True)[-1]
+    first = ask(wants_elements=True)[-1]
 
     def fail(*_, **__):
         raise AssertionError("it is known")
@@ -54,22 +54,22 @@ def test_what_is_known_is_not_found_out_again(ask, monkeypatch):
     monkeypatch.setattr("qdebug.tui.reading.answers.value_facts", fail)
     monkeypatch.setattr("qdebug.tui.reading.glimpse.OpenPairs.open", fail)
     monkeypatch.setattr("fake_session.FakeSession.profile", fail)
-    (again,) = ask(elements=True, known=first)
-    assert again.complete
-    assert (again.whole, again.values, again.profile) == (first.whole, first.values, first.profile)
+    (again,) = ask(wants_elements=True, known=first)
+    assert again.is_complete
+    assert (again.statistics, again.values, again.profile) == (first.statistics, first.values, first.profile)
 
 
 def test_a_newer_question_ends_the_answer(ask):
     assert not ask(stop=lambda: True)
-    assert not ask(elements=True, stop=lambda: True)
+    assert not ask(wants_elements=True, stop=lambda: True)
 
 
 def test_an_explanation_comes_last(ask):
     class Found:
         nodes = ("found",)
 
-    parts = ask(explain=True, found=lambda *_, **__: Found())
-    assert [part.explained for part in parts] == [None, None, ("found",), ("found",)]
+    parts = ask(wants_explanation=True, found=lambda *_, **__: Found())
+    assert [part.explanations for part in parts] == [None, None, ("found",), ("found",)]
 
 
 @pytest.mark.parametrize(
@@ -80,8 +80,8 @@ def test_a_search_that_fails_says_so_and_ends_nothing(ask, error, said):
     def fail(*_, **__):
         raise error
 
-    last = ask(explain=True, found=fail)[-1]
-    assert last.complete
+    last = ask(wants_explanation=True, found=fail)[-1]
+    assert last.is_complete
     assert said in last.problem
     assert "cannot be shown" not in last.problem
 
@@ -102,20 +102,22 @@ def test_a_search_that_nobody_waits_for_is_stopped(ask):
         raise AssertionError("it went on")
 
     calls = iter([False, False, True])
-    assert not any(part.complete for part in ask(explain=True, found=search, stop=lambda: next(calls, True)))
+    assert not any(
+        part.is_complete for part in ask(wants_explanation=True, found=search, stop=lambda: next(calls, True))
+    )
 
 
 def test_a_huge_tensor_is_shown_while_it_is_read_and_read_on_where_it_was_left(ask, monkeypatch):
-    monkeypatch.setattr("qdebug.tui.reading.answers._OFTEN", -1)
+    monkeypatch.setattr("qdebug.tui.reading.answers._INTERVAL_SECONDS", -1)
     monkeypatch.setattr("qdebug.numerics.channels.BLOCK", 36)
     calls = iter([False, False])
-    begun = ask(elements=True, stop=lambda: next(calls, True))
-    assert [part.whole.missing for part in begun] == [108, 72]
-    assert not any(part.complete for part in begun)
-    parts = ask(elements=True, known=begun[-1])
-    assert [part.whole.missing for part in parts] == [36, 0, 0, 0, 0]
+    begun = ask(wants_elements=True, stop=lambda: next(calls, True))
+    assert [part.statistics.unread_count for part in begun] == [108, 72]
+    assert not any(part.is_complete for part in begun)
+    parts = ask(wants_elements=True, known=begun[-1])
+    assert [part.statistics.unread_count for part in parts] == [36, 0, 0, 0, 0]
     assert [part.values is None for part in parts] == [True, True, False, False, False]
-    assert parts[-1].complete
+    assert parts[-1].is_complete
 
 
 @pytest.mark.parametrize("stopped_at", ["qdebug.tui.reading.answers.value_facts", "fake_session.FakeSession.profile"])
@@ -123,32 +125,36 @@ def test_what_is_known_is_told_before_the_rest_is_read(ask, monkeypatch, stopped
     def stop(*_, **__):
         raise Cancelled
 
-    monkeypatch.setattr("qdebug.tui.reading.answers._OFTEN", -1)
+    monkeypatch.setattr("qdebug.tui.reading.answers._INTERVAL_SECONDS", -1)
     monkeypatch.setattr("qdebug.numerics.channels.BLOCK", 36)
     monkeypatch.setattr(stopped_at, stop)
-    parts = ask(elements=True)
-    assert not any(part.complete for part in parts)
-    assert parts[-1].whole.missing == 0
+    parts = ask(wants_elements=True)
+    assert not any(part.is_complete for part in parts)
+    assert parts[-1].statistics.unread_count == 0
 
 
 @pytest.mark.parametrize(("held", "left"), [(0, [36]), (10**9, [108, 72, 36])])
 def test_what_was_decoded_is_let_go_when_nobody_waits_for_it_any_more(ask, monkeypatch, held, left):
-    monkeypatch.setattr("qdebug.tui.reading.answers._OFTEN", -1)
+    monkeypatch.setattr("qdebug.tui.reading.answers._INTERVAL_SECONDS", -1)
     monkeypatch.setattr("qdebug.numerics.channels.BLOCK", 36)
     monkeypatch.setattr("fake_session.Pair.held", held)
     calls = iter([False] * 2)
-    ask(elements=True, stop=lambda: next(calls, True))
-    parts = ask(elements=True)
-    assert [part.whole.missing for part in parts if part.whole.missing] == left
+    ask(wants_elements=True, stop=lambda: next(calls, True))
+    parts = ask(wants_elements=True)
+    assert [part.statistics.unread_count for part in parts if part.statistics.unread_count] == left
 
 
 def test_of_one_tensor_alone_the_sums_are_kept(ask, monkeypatch):
-    monkeypatch.setattr("qdebug.tui.reading.answers._OFTEN", -1)
+    monkeypatch.setattr("qdebug.tui.reading.answers._INTERVAL_SECONDS", -1)
     monkeypatch.setattr("qdebug.numerics.channels.BLOCK", 36)
     calls = iter([False] * 2)
-    ask(elements=True, stop=lambda: next(calls, True))
-    ask(10, elements=True)
-    assert [part.whole.missing for part in ask(elements=True) if part.whole.missing] == [108, 72, 36]
+    ask(wants_elements=True, stop=lambda: next(calls, True))
+    ask(10, wants_elements=True)
+    assert [part.statistics.unread_count for part in ask(wants_elements=True) if part.statistics.unread_count] == [
+        108,
+        72,
+        36,
+    ]
 
 
 def test_too_little_memory_is_said(ask, monkeypatch):

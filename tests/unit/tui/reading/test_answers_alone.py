@@ -9,7 +9,7 @@ from qdebug.tui.drawing.glyphs import UNICODE
 from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.reading.answers import answer_alone
 from qdebug.tui.reading.messages import DetailRequest
-from qdebug.tui.reading.plan_rows import describe
+from qdebug.tui.reading.plan_rows import describe_comparison
 from qdebug.tui.views.tensor import detail_lines
 from qdebug.tui.views.view import Scene
 
@@ -53,7 +53,7 @@ def test_extremes_and_codes_of_the_side_that_has_it_are_told(session):
         6.0,
         "",
     )
-    opened = describe(session)
+    opened = describe_comparison(session)
     navigator = Navigator(opened.table, samples=1)
     navigator.go(row_of(opened.table, "b"))
     ready = answer_alone(session, asked("b"))
@@ -74,7 +74,7 @@ def test_where_nothing_was_kept_that_is_said(session):
 
 
 def test_a_file_that_was_written_over_is_not_read(session):
-    told = answer_alone(session, asked("a"), changed=lambda: "ref.h5 was written over")
+    told = answer_alone(session, asked("a"), describe_change=lambda: "ref.h5 was written over")
     assert told.recorded is None
     assert "written over" in told.problem
 
@@ -83,7 +83,7 @@ async def test_the_tensor_screen_shows_it(session, make_app, settle):
     app = make_app(session, screen="tensor", node="a")
     async with app.run_test(size=(100, 30)) as pilot:
         main = await settle(pilot)
-        assert main.scene.planned.missing is not None
+        assert main.scene.plan_row.missing is not None
         await settle(pilot, until=lambda main: main.detail_ready is not None)
         lines = "\n".join(main.words())
         assert "-2.000 .. 6.000" in lines

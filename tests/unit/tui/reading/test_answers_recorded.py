@@ -11,7 +11,7 @@ from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.reading.answers import Answers, recorded_facts
 from qdebug.tui.reading.glimpse import OpenPairs
 from qdebug.tui.reading.messages import DetailRequest
-from qdebug.tui.reading.plan_rows import describe
+from qdebug.tui.reading.plan_rows import describe_comparison
 from qdebug.tui.views.elements import waiting_lines
 from qdebug.tui.views.recorded import recorded_bins, recorded_rows
 from qdebug.tui.views.tensor import detail_lines
@@ -50,13 +50,13 @@ def recording(array, *, quant=None, whole=False, samples=2, positions=None):
 def told(reference, backend, *, sample=None, width=80, glyphs=UNICODE):
     """Return the scene of the one pair, and the lines that the tensor's screen shows."""
     source = DiffSession(reference, backend, cache=False)
-    opened = describe(source)
+    opened = describe_comparison(source)
     results = {result.tensor: result for result in source.results()}
     for result in results.values():
         opened.table.put(result)
     navigator = Navigator(opened.table, samples=opened.samples)
     navigator.go(opened.table.row_of("y"))
-    request = DetailRequest(row=navigator.cursor, tensor="y", sample=sample or 0, elements=True)
+    request = DetailRequest(row=navigator.cursor, tensor="y", sample=sample or 0, wants_elements=True)
     *_, ready = Answers(OpenPairs()).answer(source, request, results["y"], lambda: False)
     scene = Scene(navigator=navigator, opened=opened, result=source.result(), ready=ready, glyphs=glyphs)
     shown = detail_lines(scene, width)

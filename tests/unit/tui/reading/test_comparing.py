@@ -29,7 +29,7 @@ def test_results_are_announced_once_until_they_are_looked_at(make_session):
     assert [type(event) for event in posted] == [Opened, Computed]
     table = posted[0].table
     assert table.compared == 3
-    table.announced = False
+    table.is_announced = False
     comparison.hand_over(comparison.next_result())
     assert [type(event) for event in posted[2:]] == [Computed]
     assert table.compared == 4

@@ -8,7 +8,7 @@ import pytest
 
 from qdebug.recording.recorder import Recorder
 from qdebug.recording.target import journal_of
-from qdebug.tui.app import TuiChoices, _opening
+from qdebug.tui.app import TuiChoices, _make_opening
 from qdebug.tui.application import QdebugApp
 from qdebug.tui.reading.following import Following
 from qdebug.tui.screen.start_place import StartPlace
@@ -40,8 +40,8 @@ def followed(tmp_path, reference, monkeypatch):
     monkeypatch.setattr("qdebug.tui.reading.reader._FOLLOW_SECONDS", 0.02)
 
     async def run(act):
-        opening = _opening(reference, tmp_path / "b.h5", TuiChoices(follow=True), tmp_path / "limits.toml")
-        app = QdebugApp([opening], begin=StartPlace(screen="answer"))
+        opening = _make_opening(reference, tmp_path / "b.h5", TuiChoices(follow=True), tmp_path / "limits.toml")
+        app = QdebugApp([opening], start_place=StartPlace(screen="answer"))
 
         async def check_shown(*words):
             for _ in range(1000):
@@ -120,7 +120,7 @@ async def test_a_journal_that_is_cut_off_is_told(followed, tmp_path):
 
 
 async def test_a_mistake_at_the_beginning_still_ends_it(reference, tmp_path):
-    opening = _opening(reference, Path("none.h5"), TuiChoices(follow=True), tmp_path / "limits.toml")
+    opening = _make_opening(reference, Path("none.h5"), TuiChoices(follow=True), tmp_path / "limits.toml")
     app = QdebugApp([opening])
     async with app.run_test() as pilot:
         for _ in range(500):

@@ -45,7 +45,7 @@ def glimpser():
 
 
 def request(*element, plane=False):
-    return LookRequest(row=0, tensor="t", sample=3, element=element or None, plane=plane)
+    return LookRequest(row=0, tensor="t", sample=3, element=element or None, wants_plane=plane)
 
 
 def test_the_elements_around_one_are_read(glimpser):
@@ -55,8 +55,8 @@ def test_the_elements_around_one_are_read(glimpser):
     glimpser.look(asked, WORKER)
     (seen,) = events
     assert (seen.request, seen.sample, seen.problem, seen.plane) == (asked, 3, "", None)
-    assert seen.part.reference[seen.part.local((1, 1, 500, 998))] == values[1, 1, 500, 998]
-    assert seen.part.around((1, 1, 500, 998), 64)
+    assert seen.part.reference[seen.part.local_index((1, 1, 500, 998))] == values[1, 1, 500, 998]
+    assert seen.part.covers_surroundings((1, 1, 500, 998), 64)
     assert seen.part.backend.nbytes <= 2 << 20
 
 
@@ -64,13 +64,13 @@ def test_a_map_of_the_plane_comes_with_them_and_is_read_once(glimpser):
     values = np.zeros((3, 700, 600), np.float32)
     glimpser, events = glimpser(Source((values, values + 2)))
     glimpser.look(request(1, 5, 5, plane=True), WORKER)
-    assert not events[-1].plane.missing
+    assert not events[-1].plane.unread_count
     assert events[-1].plane.place == (1,)
-    assert (events[-1].plane.pooled == 2).all()
+    assert (events[-1].plane.difference_map == 2).all()
     sums, many = glimpser._plane[2], len(events)
     glimpser.look(request(1, 600, 500, plane=True), WORKER)
     assert glimpser._plane[2] is sums
-    assert [event.plane.missing for event in events[many:]] == [0]
+    assert [event.plane.unread_count for event in events[many:]] == [0]
     glimpser.look(request(2, 600, 500, plane=True), WORKER)
     assert events[-1].plane.place == (2,)
     assert glimpser._plane[2] is not sums
@@ -148,7 +148,7 @@ def test_elements_beyond_the_part_are_on_their_way(make_scene):
     assert (row.count("7.0"), row.count("..")) == (6, 3), "three are here, with both sides; three are on their way"
     assert cursor.jump(scene, "0,3,5,5") == "element 0,3,5,5"
     assert "@0,3,5,5  is being read" in "".join(text for line in page.draw(scene, 200, 30) for text, _ in line)
-    assert cursor.whole(scene) is None, "what draws the whole tensor waits"
+    assert cursor.statistics(scene) is None, "what draws the whole tensor waits"
     assert "cannot be shown" in "".join(
         text
         for line in page.draw(replace(scene, glimpse=replace(seen, part=None, problem="gone")), 200, 30)

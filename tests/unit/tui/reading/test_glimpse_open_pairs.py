@@ -18,7 +18,7 @@ class Source:
 
 
 def test_what_lies_in_memory_is_opened_once_until_another_is_looked_at():
-    source, pairs = Source(1000), OpenPairs(least=8000)
+    source, pairs = Source(1000), OpenPairs(min_bytes=8000)
     first = pairs.open(source, "a", sample=0, step=0)
     again = pairs.open(source, "a", sample=0, step=0)
     assert first is not again, "each thread has its own"
@@ -37,7 +37,7 @@ def test_what_lies_in_memory_is_opened_once_until_another_is_looked_at():
 
 
 def test_what_is_little_is_not_kept():
-    source, pairs = Source(10), OpenPairs(least=8000)
+    source, pairs = Source(10), OpenPairs(min_bytes=8000)
     pairs.open(source, "a", sample=0, step=0)
     pairs.open(source, "a", sample=0, step=0)
     assert len(source.opened) == 2

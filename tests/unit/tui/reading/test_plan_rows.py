@@ -4,7 +4,7 @@ import numpy as np
 
 import qdebug
 from qdebug.session import DiffSession
-from qdebug.tui.reading.plan_rows import describe
+from qdebug.tui.reading.plan_rows import describe_comparison
 
 
 def net(*, coded):
@@ -37,7 +37,7 @@ def net(*, coded):
 
 
 def test_what_is_computed_of_constants_stands_behind_what_is_computed_of_the_input():
-    table = describe(DiffSession(net(coded=False), net(coded=True))).table
+    table = describe_comparison(DiffSession(net(coded=False), net(coded=True))).table
     shown = [row.tensor or row.reference_tensor for row in table.rows]
     assert shown[:3] == ["x", "a", "b"]
     assert sorted(shown[3:-1]) == ["a.t", "a.w", "a.w2", "b.t", "b.w", "b.w2"]
@@ -59,6 +59,6 @@ def test_a_tensor_of_a_node_that_names_no_inputs_keeps_its_place():
             rec.outputs("y")
         return rec.recording
 
-    table = describe(DiffSession(recorded(more=False), recorded(more=True))).table
+    table = describe_comparison(DiffSession(recorded(more=False), recorded(more=True))).table
     assert [row.tensor for row in table.rows] == ["x", "early", "y"]
     assert table.ordered == 3

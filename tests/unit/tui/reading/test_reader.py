@@ -20,8 +20,8 @@ from qdebug.tui.reading.messages import (
     Glimpsed,
     LookRequest,
     NamesLoaded,
-    NoteKept,
     NoteRequest,
+    NoteSaved,
     Opened,
     Opening,
     StatusMessage,
@@ -42,7 +42,7 @@ def detail_of(row, *, sample=None, **wanted):
 def answer(workers, row):
     while True:
         event = workers.events.get(timeout=20)
-        if isinstance(event, DetailReady) and event.request.row == row and event.complete:
+        if isinstance(event, DetailReady) and event.request.row == row and event.is_complete:
             return event
 
 
@@ -69,7 +69,7 @@ def test_an_answer_has_values_of_the_sample_and_the_worst_elements(start, make_s
     workers.until(Finished)
     workers.answer(detail_of(9, sample=2))
     partial = workers.until(DetailReady)[-1]
-    assert not partial.complete
+    assert not partial.is_complete
     assert partial.values is not None
     full = answer(workers, 9)
     assert full.values_sample == 2
@@ -149,14 +149,14 @@ def test_a_recording_that_grows_is_compared_anew(start, make_session):
         return False
 
     writing = lambda: len(sessions) > 1  # noqa: E731  until the last has come
-    workers = start(lambda: sessions[0], refresh=refresh, writing=writing)
+    workers = start(lambda: sessions[0], refresh=refresh, is_writing=writing)
     taken = workers.until(Finished)
-    assert taken[0].writing
+    assert taken[0].is_writing
     assert taken[-1].result.coverage.compared == 6
     grown.set()
     taken = workers.until(Finished)
     assert isinstance(taken[0], Opened)
-    assert not taken[0].writing
+    assert not taken[0].is_writing
     assert taken[-1].result.coverage.compared == 12
 
 
@@ -172,7 +172,7 @@ def test_stages_of_a_long_alignment_are_told_now_and_then(start, make_session, m
         told[0]("comparing layouts")
         return make_session()
 
-    workers = start(compare, hear=told.append)
+    workers = start(compare, add_listener=told.append)
     first = workers.events.get(timeout=20)
     assert isinstance(first, AlignmentProgress)
     assert first.stage.startswith("pairing tensors ")
@@ -185,14 +185,14 @@ def test_stages_of_a_long_alignment_are_told_now_and_then(start, make_session, m
 
 
 def test_names_come_before_the_graphs(start, make_session):
-    taken = start(make_session, names=lambda: ["t0", "t1"]).until(Finished)
+    taken = start(make_session, read_names=lambda: ["t0", "t1"]).until(Finished)
     assert [type(event) for event in taken[:2]] == [NamesLoaded, Opened]
     assert taken[0].table.names == ["t0", "t1"]
 
 
 def test_the_graphs_wait_until_the_names_are_painted(start, make_session, monkeypatch):
     monkeypatch.setattr("qdebug.tui.reading.reader._PAINT_SECONDS", 20)
-    workers = start(make_session, names=lambda: ["t0"])
+    workers = start(make_session, read_names=lambda: ["t0"])
     workers.until(NamesLoaded)
     with pytest.raises(Empty):
         workers.events.get(timeout=0.1)
@@ -203,7 +203,7 @@ def test_the_graphs_wait_until_the_names_are_painted(start, make_session, monkey
 def test_the_preferred_backend_is_compared_first(make_workers, make_session):
     first, second = make_session(6, pause_at=3), make_session(6)
     workers = make_workers(Opening(compare=lambda: first), Opening(compare=lambda: second))
-    workers.reader.preferred = 1
+    workers.reader.preferred_backend = 1
     workers.compare()
     assert workers.until(Finished)[-1].backend_at == 1
     first.resume.set()
@@ -238,7 +238,7 @@ def searches(monkeypatch):
 def test_a_search_that_nobody_waits_for_any_more_is_given_up(start, make_session, searches):
     workers = start(make_session)
     workers.until(Finished)
-    workers.answer(detail_of(9, explain=True))
+    workers.answer(detail_of(9, wants_explanation=True))
     wait_for(lambda: searches)
     workers.answer(detail_of(12))
     assert answer(workers, 12).request.row == 12
@@ -248,7 +248,7 @@ def test_a_search_that_nobody_waits_for_any_more_is_given_up(start, make_session
 def test_a_search_gives_way_to_a_job_and_goes_on_after_it(start, make_session, searches, tmp_path):
     workers = start(make_session)
     workers.until(Finished)
-    workers.answer(detail_of(9, explain=True))
+    workers.answer(detail_of(9, wants_explanation=True))
     wait_for(lambda: searches)
     workers.do(ExportRequest(backend=0, path=tmp_path / "x", write=lambda _, __: "nothing"))
     assert "nothing" in workers.until(StatusMessage)[-1].message
@@ -261,7 +261,7 @@ def test_a_search_gives_way_to_a_job_and_goes_on_after_it(start, make_session, s
 def test_a_search_does_not_keep_the_end_waiting(start, make_session, searches):
     workers = start(make_session)
     workers.until(Finished)
-    workers.answer(detail_of(9, explain=True))
+    workers.answer(detail_of(9, wants_explanation=True))
     wait_for(lambda: searches)
     assert workers.stop()
 
@@ -331,8 +331,8 @@ def test_elements_can_be_seen_while_another_tensor_is_being_compared_without_a_p
     assert look_at(workers, 5).part is None, "its shapes differ"
     session.resume.set()
     workers.until(Finished)
-    workers.answer(detail_of(15, elements=True))
-    assert answer(workers, 15).whole is not None, "the whole answer comes when it is compared"
+    workers.answer(detail_of(15, wants_elements=True))
+    assert answer(workers, 15).statistics is not None, "the whole answer comes when it is compared"
 
 
 def test_what_is_compared_is_answered_between_two_blocks_of_a_long_comparison(paused):
@@ -351,7 +351,7 @@ def test_what_there_is_to_do_is_done_between_two_blocks_of_a_long_comparison(pau
     workers, session = paused
     limits, node = tmp_path / "limits.toml", "block0/qlinearadd_1"
     workers.do(NoteRequest(backend=0, node=node, text="look here", path=limits))
-    assert workers.until(NoteKept)[-1].text == "look here"
+    assert workers.until(NoteSaved)[-1].text == "look here"
     workers.do(AcceptRequest(backend=0, node=node, reason="known", expires=None, path=limits))
     wait_for(lambda: node in session.accepted)
     written = tmp_path / "view.svg"
@@ -409,7 +409,7 @@ def test_a_fault_in_what_is_asked_is_none_of_the_comparison(paused):
 
 def test_a_file_that_was_written_over_is_not_glimpsed_at(start, endless):
     session = endless()
-    workers = start(lambda: session, changed=lambda: "'npu.h5' was written over")
+    workers = start(lambda: session, describe_change=lambda: "'npu.h5' was written over")
     workers.until(Computed)
     seen = look_at(workers, 15)
     assert seen.part is None

@@ -76,13 +76,13 @@ def tried(workers, enough):
 
 
 def trial_of(quant=QUANT, *, replay=False):
-    return TrialRequest(row=9, tensor="t", wish=ScaleWish(quant=quant, replay=replay))
+    return TrialRequest(row=9, tensor="t", wish=ScaleWish(quant=quant, wants_replay=replay))
 
 
 def test_the_histogram_comes_first_then_the_choices_then_what_is_exact(workers, bench):
     workers.try_out(trial_of())
     parts = tried(workers, lambda ready: ready.error)
-    assert [(bool(part.facts.choices), part.facts.now_error, part.error) for part in parts] == [
+    assert [(bool(part.facts.choices), part.facts.current_error, part.error) for part in parts] == [
         (False, None, None),
         (True, "0.1", None),
         (True, "0.1", "0.1"),
@@ -94,7 +94,7 @@ def test_the_histogram_comes_first_then_the_choices_then_what_is_exact(workers, 
 @pytest.mark.parametrize("newer", [None, trial_of(OTHER)])
 def test_a_replay_is_given_up_for_what_is_newer(workers, bench, newer):
     workers.try_out(trial_of(replay=True))
-    assert tried(workers, lambda ready: ready.replayed[1])[-1].replayed == (0, 2000)
+    assert tried(workers, lambda ready: ready.replay_progress[1])[-1].replay_progress == (0, 2000)
     assert bench.begun.wait(20)
     if newer is None:
         workers.cancel("trial")
@@ -125,7 +125,7 @@ def test_the_end_of_the_program_ends_a_replay(workers, bench):
 
 def test_a_file_that_was_written_over_is_not_tried_on(make_workers, make_session, bench):
     session, changes = make_session(), [""]
-    workers = make_workers(Opening(compare=lambda: session, changed=lambda: changes[0])).compare()
+    workers = make_workers(Opening(compare=lambda: session, describe_change=lambda: changes[0])).compare()
     workers.until(Finished)
     changes[0] = "'npu.h5' was written over"
     workers.try_out(trial_of())
@@ -183,13 +183,13 @@ def test_the_budget_is_of_few_samples_first_and_of_the_worst_output_first(output
     names = ["broken", "bad", "good"]
     assert asked == [(name, many) for many in (2, 5) for name in names]
     assert [each.output for each in parts[-1].budget.outputs] == names
-    seen = [[each.samples for each in part.budget.outputs] for part in parts if not part.replayed[1]]
+    seen = [[each.samples for each in part.budget.outputs] for part in parts if not part.replay_progress[1]]
     assert seen == [[], [2], [2, 2], [2, 2, 2], [5, 2, 2], [5, 5, 2], [5, 5, 5]]
     assert session.looked[1] == [(2, 0), (1, 0)], "one whose error is not known, and the worst"
-    assert "output bad, the worst 2 of 5 samples first" in {part.doing for part in parts}
-    assert "output bad, all 5 samples" in {part.doing for part in parts}
-    assert any(part.replayed == (1, 2) for part in parts)
-    assert not parts[-1].doing
+    assert "output bad, the worst 2 of 5 samples first" in {part.activity for part in parts}
+    assert "output bad, all 5 samples" in {part.activity for part in parts}
+    assert any(part.replay_progress == (1, 2) for part in parts)
+    assert not parts[-1].activity
     trials.answer(session, BUDGET, lambda: False)
     assert len(asked) == 6, "nothing is made twice"
 
@@ -241,8 +241,8 @@ def test_edits_are_being_replayed_until_all_gains_are_known(outputs, monkeypatch
     wish = EditWish(edits=marked)
     Trials(parts.append).answer(session, TrialRequest(row=9, tensor="t", wish=wish), lambda: False)
     *before, last = [part for part in parts if part.edits is not None]
-    assert all(part.doing for part in before)
-    assert not last.doing
+    assert all(part.activity for part in before)
+    assert not last.activity
     assert {*last.edits.gains} == {"float", "rounding"} - {*marked}
 
 
@@ -254,8 +254,8 @@ async def test_the_verdict_does_not_wait_for_a_budget(make_app, make_session, se
         await pilot.pause()
         assert main.loader.trial is None
         session.resume.set()
-        main = await settle(pilot, until=lambda main: main.scene is not None and main.scene.tried is not None)
-        assert main.finished
+        main = await settle(pilot, until=lambda main: main.scene is not None and main.scene.trial is not None)
+        assert main.is_finished
 
 
 @pytest.mark.parametrize(
@@ -281,7 +281,7 @@ def test_few_samples_are_those_that_both_sides_recorded_of_the_output(outputs):
     Trials(parts.append).answer(session, BUDGET, lambda: False)
     assert session.looked[0] == [(2, 0), (3, 0)]
     assert session.looked[-1] == [(2, 0), (3, 0), (4, 0)]
-    assert "output bad, the worst 2 of 3 samples first" in {part.doing for part in parts}
+    assert "output bad, the worst 2 of 3 samples first" in {part.activity for part in parts}
 
 
 def test_steps_are_not_counted_as_samples(outputs):
@@ -289,4 +289,4 @@ def test_steps_are_not_counted_as_samples(outputs):
     session.reference = session.backend = side([(0, 0), (0, 1), (0, 2)], outputs=("bad",))
     parts = []
     Trials(parts.append).answer(session, BUDGET, lambda: False)
-    assert "the worst 2 of 3 steps first" in {part.doing for part in parts}
+    assert "the worst 2 of 3 steps first" in {part.activity for part in parts}

@@ -33,7 +33,7 @@ def test_a_short_verdict_is_made_of_facts_and_not_cut_out_of_the_sentence(make_s
     verdict = replace(scene.result.verdict, sentence="Another wording.", origin="stem", worst_sample=1)
     result = replace(scene.result, verdict=verdict, shortcomings=("2 tensors are lost",))
     now = SimpleNamespace(navigator=scene.navigator, opened=scene.opened, result=result, failure=None)
-    drawn = " ".join(words(verdict_lines(now, 200, 2, UNICODE, here=True)).split())
+    drawn = " ".join(words(verdict_lines(now, 200, 2, UNICODE, is_reason_shown=True)).split())
     over = sum(map(is_beyond, result.nodes))
     assert drawn.startswith(f"FAIL, INCOMPLETE diverges first here. {over} of ")
     for said in (
@@ -49,7 +49,7 @@ def test_a_screen_without_the_list_says_the_filter_and_not_the_order(make_naviga
     navigator = make_navigator(24, failing=(9,))
     navigator.choose_filter("row<5")
     navigator.sort_by("name")
-    listed, alone = (words(status(navigator, "", 120, UNICODE, listed=each)) for each in (True, False))
+    listed, alone = (words(status(navigator, "", 120, UNICODE, shows_list=each)) for each in (True, False))
     assert "by name" in listed
     assert "line 3 of 5 shown" in listed
     assert "by name" not in alone
@@ -90,25 +90,27 @@ def test_a_reason_is_said_once(make_scene):
     first = scene.table.first_divergence()
     scene.navigator.go(first)
     assert "is below" not in words(status(scene.navigator, "", 80, UNICODE)), "the verdict says why"
-    here = words(verdict_lines(verdict_on(scene), 40, 1, UNICODE, here=True))
+    here = words(verdict_lines(verdict_on(scene), 40, 1, UNICODE, is_reason_shown=True))
     assert "diverges first here" in here
     assert "is below" not in here
     scene.navigator.go(10)
     assert "is below" in words(status(scene.navigator, "", 80, UNICODE))
-    assert "is below" not in words(status(scene.navigator, "", 80, UNICODE, reasons=False)), "the facts say it"
+    assert "is below" not in words(status(scene.navigator, "", 80, UNICODE, with_reason=False)), "the facts say it"
 
 
 def test_aligning_counts_its_seconds(make_scene):
     facts = {"navigator": make_scene().navigator, "opened": None, "result": None, "failure": None}
     facts["stage"] = "pairing tensors 40%"
-    drawn = [words(verdict_lines(SimpleNamespace(**facts, waited=seconds), 80, 1, UNICODE)) for seconds in (0, 7)]
+    drawn = [
+        words(verdict_lines(SimpleNamespace(**facts, seconds_waited=seconds), 80, 1, UNICODE)) for seconds in (0, 7)
+    ]
     assert drawn[0] == " READING pairing tensors 40%, 26 tensors .."
     assert drawn[1] == f"{drawn[0]} 7 s"
 
 
 def test_there_is_no_verdict_while_a_recorder_is_at_work(make_scene):
     scene = make_scene(failing=())
-    opened = replace(scene.opened, writing=True)
+    opened = replace(scene.opened, is_writing=True)
     now = SimpleNamespace(navigator=scene.navigator, opened=opened, result=scene.result, failure=None)
     assert words(verdict_lines(now, 80, 1, UNICODE)) == " SO FAR 24 of 24 compared, still being recorded, no divergence"
 
@@ -135,7 +137,7 @@ def test_file_names_are_kept_whole_before_what_made_them(make_scene):
     wide = words(banner(("ref.h5", "npu.h5"), opened, 80, UNICODE))
     assert "ref.h5 (float)  vs  npu.h5 (npu)" in wide
     titles = ("rec.qdq.extended.h5", "rec.qoperator.all.h5")
-    narrow = words(banner(titles, opened, 80, UNICODE, which="1/2"))
+    narrow = words(banner(titles, opened, 80, UNICODE, position_text="1/2"))
     assert "rec.qdq.extended.h5" in words(banner(titles, opened, 80, UNICODE))
     assert "(float)" not in narrow
     assert len(narrow) <= 80
@@ -189,8 +191,8 @@ def test_on_a_screen_of_elements_the_sample_that_is_shown_is_named(make_navigato
     navigator = make_navigator(24)
     navigator.go(9)
     assert words(status(navigator, "", 80, UNICODE)).endswith("all samples ")
-    assert words(status(navigator, "", 80, UNICODE, values=True)).endswith("all, sample 2 shown ")
-    said = words(status(navigator, "x" * 55, 80, UNICODE, values=True))
+    assert words(status(navigator, "", 80, UNICODE, shows_elements=True)).endswith("all, sample 2 shown ")
+    said = words(status(navigator, "x" * 55, 80, UNICODE, shows_elements=True))
     assert said.endswith("  all, sample 2 shown "), "of what there is no room for, the number of the row goes first"
 
 
@@ -220,7 +222,7 @@ def test_below_the_headline_stand_why_and_what_to_try(make_scene):
 
 def test_the_sample_that_is_shown_is_named_in_a_narrow_terminal(make_scene):
     navigator = make_scene(row=9).navigator
-    assert words(status(navigator, "", 80, UNICODE, values=True)).endswith("all, sample 2 shown ")
-    narrow = words(status(navigator, "", 40, UNICODE, values=True))
+    assert words(status(navigator, "", 80, UNICODE, shows_elements=True)).endswith("all, sample 2 shown ")
+    narrow = words(status(navigator, "", 40, UNICODE, shows_elements=True))
     assert narrow.endswith("all, sample 2 ")
     assert cell_len(narrow) <= 40

@@ -30,7 +30,7 @@ def folder(tmp_path, monkeypatch):
 
 def write(name, scene, view=ScreenId.NODES, **options):
     page = Views(ElementCursor())[view]
-    path, act = exports.prepared(name, scene, screenshot=lambda: "<svg/>", view=page, **options)
+    path, act = exports.prepare_export(name, scene, screenshot=lambda: "<svg/>", view=page, **options)
     return path, act(None, path)
 
 
@@ -141,14 +141,16 @@ def test_a_table_is_written_as_the_screen_shows_it(make_scene, folder):
 def test_a_node_is_written_as_its_entry_of_the_comparison_and_text_as_it_is_shown(make_scene, folder):
     scene = make_scene()
     write("node.json", scene, ScreenId.TENSOR)
-    assert json.loads((folder / "node.json").read_text())["node"] == scene.planned.node
+    assert json.loads((folder / "node.json").read_text())["node"] == scene.plan_row.node
     _, said = write("all.txt", scene, ScreenId.TENSOR, words=lambda: ["one ", "two"])
     assert (folder / "all.txt").read_text() == "one\ntwo\n"
     assert said == "the screen"
 
 
 def test_elements_are_written_one_a_line(make_scene, source, folder):
-    path, act = exports.prepared("e.csv", make_scene(), screenshot=str, view=Views(ElementCursor())[ScreenId.VALUES])
+    path, act = exports.prepare_export(
+        "e.csv", make_scene(), screenshot=str, view=Views(ElementCursor())[ScreenId.VALUES]
+    )
     act(source, path)
     rows = listed(path)
     assert len(rows) == 6
@@ -173,7 +175,7 @@ def source(make_pair):
 
 @pytest.mark.parametrize(("name", "kind"), [("t.npy", "codes"), ("t.npz", "reference, backend, backend_codes")])
 def test_the_tensor_is_written(make_scene, source, name, kind):
-    path, act = exports.prepared(name, make_scene(), screenshot=str, view=NODES)
+    path, act = exports.prepare_export(name, make_scene(), screenshot=str, view=NODES)
     assert act(source, path).startswith(kind)
     loaded = np.load(path)
     codes = loaded if name.endswith("npy") else loaded["backend_codes"]
@@ -184,15 +186,15 @@ def test_the_tensor_is_written(make_scene, source, name, kind):
 @pytest.mark.parametrize("name", ["screen.pdf", "noform", ""])
 def test_an_unknown_form_is_refused_with_those_there_are(make_scene, name):
     with pytest.raises(UsageError) as caught:
-        exports.prepared(name, make_scene(), screenshot=str, view=NODES)
+        exports.prepare_export(name, make_scene(), screenshot=str, view=NODES)
     assert ".npz" in caught.value.hint
 
 
 def test_nothing_is_overwritten(make_scene, folder):
     (folder / "x.svg").write_text("mine")
     with pytest.raises(UsageError, match="exists"):
-        exports.prepared("x.svg", make_scene(), screenshot=str, view=NODES)
-    path, act = exports.prepared("y.svg", make_scene(), screenshot=str, view=NODES)
+        exports.prepare_export("x.svg", make_scene(), screenshot=str, view=NODES)
+    path, act = exports.prepare_export("y.svg", make_scene(), screenshot=str, view=NODES)
     path.write_text("came between")
     with pytest.raises(UsageError, match=r"'y\.svg' cannot be written: File exists"):
         act(None, path)
@@ -201,17 +203,17 @@ def test_nothing_is_overwritten(make_scene, folder):
 
 def test_a_file_is_written_over_where_that_is_asked_for(make_scene, folder):
     (folder / "x.svg").write_text("mine")
-    path, act = exports.prepared("x.svg!", make_scene(), screenshot=lambda: "<svg/>", view=NODES)
+    path, act = exports.prepare_export("x.svg!", make_scene(), screenshot=lambda: "<svg/>", view=NODES)
     assert path.read_text() == "mine", "until all of the new one is there"
     assert act(None, path) == "over what it was, the screen"
     assert path.read_text() == "<svg/>"
-    path, act = exports.prepared("new.svg!", make_scene(), screenshot=lambda: "<svg/>", view=NODES)
+    path, act = exports.prepare_export("new.svg!", make_scene(), screenshot=lambda: "<svg/>", view=NODES)
     assert act(None, path) == "the screen"
 
     link = folder / "link.svg"
     link.symlink_to(folder / "x.svg")
     (folder / "x.svg").chmod(0o600)
-    path, act = exports.prepared("link.svg!", make_scene(), screenshot=lambda: "<svg>2</svg>", view=NODES)
+    path, act = exports.prepare_export("link.svg!", make_scene(), screenshot=lambda: "<svg>2</svg>", view=NODES)
     assert act(None, path) == "over what it was, the screen"
     assert link.is_symlink()
     assert (folder / "x.svg").read_text() == "<svg>2</svg>"
@@ -222,29 +224,29 @@ def test_a_file_is_written_over_where_that_is_asked_for(make_scene, folder):
         path.write_text("<svg/>")
         return "the edits; Y goes on"
 
-    assert exports._write_over(None, Path("x.svg"), write=said) == "over what it was, the edits; Y goes on"
+    assert exports._overwrite(None, Path("x.svg"), write=said) == "over what it was, the edits; Y goes on"
 
     def refused(_, path):
         raise UsageError(f"{str(path)!r} cannot be written: bad shape.")
 
     with pytest.raises(UsageError, match=r"^'x\.svg' cannot be written: bad shape"):
-        exports._write_over(None, Path("x.svg"), write=refused)
+        exports._overwrite(None, Path("x.svg"), write=refused)
     with pytest.raises(UsageError, match="is not a file name"):
-        exports.prepared(f"{'x' * 300}.svg", make_scene(), screenshot=str, view=NODES)
+        exports.prepare_export(f"{'x' * 300}.svg", make_scene(), screenshot=str, view=NODES)
 
     def broken(_, path):
         path.write_text("half")
         raise OSError(errno.ENOSPC, "no space left")
 
     with pytest.raises(UsageError, match=r"'x\.svg' cannot be written: no space left"):
-        exports._write_over(None, Path("x.svg"), write=broken)
+        exports._overwrite(None, Path("x.svg"), write=broken)
     assert (folder / "x.svg").read_text() == "<svg/>"
     assert sorted(each.name for each in folder.iterdir()) == ["new.svg", "x.svg"], "nothing is left beside them"
 
 
 def test_what_is_not_compared_has_no_values_to_write(make_scene):
     with pytest.raises(UsageError, match="not compared"):
-        exports.prepared("x.npy", make_scene(row=25), screenshot=str, view=NODES)
+        exports.prepare_export("x.npy", make_scene(row=25), screenshot=str, view=NODES)
 
 
 def test_what_was_noted_and_marked_goes_into_the_json_beside_the_comparison(make_scene):

@@ -7,7 +7,7 @@ import pytest
 
 from qdebug.model import Graph
 from qdebug.tui.reading.messages import Computed, Opening, StatusMessage
-from qdebug.tui.screen.journey import to_output
+from qdebug.tui.screen.journey import go_to_output
 
 pytestmark = pytest.mark.asyncio
 
@@ -23,7 +23,9 @@ def held(make_app, make_session, settle):
         app = make_app(session, **options)
         async with app.run_test(size=(80, 24)) as pilot:
             try:
-                main = await settle(pilot, until=lambda main: main.now.opened and main.navigator.table.compared == at)
+                main = await settle(
+                    pilot, until=lambda main: main.current.opened and main.navigator.table.compared == at
+                )
                 await act(pilot, main, session)
             finally:
                 session.resume.set()
@@ -68,7 +70,7 @@ async def test_the_first_divergence_is_gone_to_before_all_is_compared(held, sett
 async def test_results_that_came_before_the_screen_looked_are_gone_to(held, settle):
     async def act(pilot, main, session):
         await pilot.press("!")
-        main.navigator.table.announced = True  # no other event tells of what comes until these are drawn
+        main.navigator.table.is_announced = True  # no other event tells of what comes until these are drawn
         main.post_message(Computed())
         session.pause_at = 12
         await settle(pilot, until=lambda main: main.navigator.table.compared == 12 and main.navigator.cursor == 9)
@@ -83,7 +85,7 @@ async def test_the_origin_of_a_chosen_node_is_known_once_that_is_compared(held, 
         assert "origin: still comparing" in main.message
         session.pause_at = 8
         await settle(pilot, until=lambda main: main.navigator.table.compared == 8 and "so far" in main.message)
-        assert not main.finished
+        assert not main.is_finished
 
     await held(act)
 
@@ -91,7 +93,7 @@ async def test_the_origin_of_a_chosen_node_is_known_once_that_is_compared(held, 
 async def test_what_is_waited_for_in_vain_is_said(make_app, make_session, settle):
     session = make_session(failing=(), pause_at=5)
     async with make_app(session).run_test(size=(80, 24)) as pilot:
-        main = await settle(pilot, until=lambda main: main.now.opened)
+        main = await settle(pilot, until=lambda main: main.current.opened)
         await pilot.press("!")
         assert FIRST in main.message
         session.resume.set()
@@ -165,16 +167,16 @@ async def test_before_the_recordings_are_open_the_first_divergence_is_waited_for
 
 async def test_the_worst_output_is_gone_to_and_then_the_next(make_scene):
     scene = make_scene(failing=(), incomparable=())
-    assert to_output(scene) == "no output of the network was compared"
+    assert go_to_output(scene) == "no output of the network was compared"
     graph, rows = scene.opened.backend_graph, scene.table.rows
     ends = Graph(graph.nodes, tensors=graph.tensors.values(), outputs=[rows[at].tensor for at in (3, 20, 11)])
     scene = replace(scene, opened=replace(scene.opened, backend_graph=ends))
     errors = {at: scene.table.results[at].metrics.sqnr_db for at in (3, 20, 11)}
     worst_first = sorted(errors, key=errors.get)
-    assert to_output(scene).startswith(
+    assert go_to_output(scene).startswith(
         f"output 1 of 3, the worst first, {rows[worst_first[0]].tensor}, SQNR {errors[worst_first[0]]:.3g}"
     )
-    visited = [scene.row, *(to_output(scene) and scene.row for _ in range(3))]
+    visited = [scene.row, *(go_to_output(scene) and scene.row for _ in range(3))]
     assert visited == [*worst_first, worst_first[0]]
 
 

@@ -8,14 +8,14 @@ import pytest
 from qdebug.compare.measure.pair_values import OpenPair
 from qdebug.model import QuantParams
 from qdebug.tui.elements.slab import slab_of
-from qdebug.tui.elements.summing import Summing
+from qdebug.tui.elements.summing import StatisticsReader
 from qdebug.tui.reading.glimpse import EXTENTS, ROOM
 from qdebug.tui.reading.messages import (
     BudgetWish,
     Glimpsed,
-    LookedAt,
     Opening,
     ScaleWish,
+    ShownElement,
     TrialReady,
 )
 from qdebug.tui.screen.loader import Loader
@@ -54,8 +54,8 @@ def navigator(make_navigator):
 
 def show(loader, navigator, *element, plane=False, elements=True, explain=False):
     """Show the row under the cursor; return the requests for windows so far."""
-    looked_at = LookedAt(element or None, plane)
-    loader.show(navigator, backend=0, elements=elements, explain=explain, looked_at=looked_at)
+    looked_at = ShownElement(element or None, plane)
+    loader.show(navigator, backend=0, wants_elements=elements, wants_explanation=explain, shown_element=looked_at)
     return [request for kind, request in loader.requests if kind == "window" and request is not None]
 
 
@@ -97,8 +97,8 @@ def test_a_plane_is_requested_where_it_is_looked_at(loader, navigator):
     assert len(show(loader, navigator, 0, 1, 5, 5)) == 1
     see(loader)
     assert len(show(loader, navigator, 0, 1, 5, 5, plane=True)) == 2
-    assert loader.window.plane
-    see(loader, plane=Summing(pair, (0, 1)).whole())
+    assert loader.window.wants_plane
+    see(loader, plane=StatisticsReader(pair, (0, 1)).statistics())
     assert len(show(loader, navigator, 0, 1, 6, 6, plane=True)) == 2, "it is there, or more of it will come"
     assert len(show(loader, navigator, 0, 1, 6, 6)) == 2
     assert len(show(loader, navigator, 0, 2, 6, 6, plane=True)) == 3
@@ -165,10 +165,10 @@ def test_facts_that_are_complete_need_no_request(loader, navigator, answered):
     assert answered(9, elements=False) is not None
     assert loader.detail is None
     assert answered(9, elements=False) is None
-    assert answered(9).elements
-    assert answered(9, explain=True).explain
+    assert answered(9).wants_elements
+    assert answered(9, explain=True).wants_explanation
     loader.forget()
-    assert loader.ready(navigator, backend=0) is None
+    assert loader.detail_of(navigator, backend=0) is None
     assert answered(9) is not None
 
 
@@ -181,31 +181,31 @@ def test_an_answer_of_an_earlier_opening_is_dropped(loader, navigator, make_scen
     event = replace(make_scene(row=9).ready, request=old)
     loader._take_detail(event)
     assert event._stop_propagation
-    assert loader.ready(navigator, backend=0) is None
+    assert loader.detail_of(navigator, backend=0) is None
 
 
 def test_all_samples_and_the_worst_one_have_the_same_elements(loader, navigator, answered):
     answered(9)
     navigator.choose_sample(2)
     show(loader, navigator)
-    assert loader.ready(navigator, backend=0).complete
+    assert loader.detail_of(navigator, backend=0).is_complete
     assert loader.detail is None
     navigator.choose_sample(1)
-    assert loader.ready(navigator, backend=0) is None
+    assert loader.detail_of(navigator, backend=0) is None
 
 
 def test_statistics_of_elements_are_kept_as_long_as_there_is_room(loader, navigator, answered, monkeypatch):
     def ready(row):
         navigator.go(row)
-        return loader.ready(navigator, backend=0)
+        return loader.detail_of(navigator, backend=0)
 
     for row in (9, 10, 12):
         answered(row)
-    assert ready(9).whole is not None
-    monkeypatch.setattr("qdebug.tui.screen.loader._MOST_BYTES", ready(9).whole.nbytes)
+    assert ready(9).statistics is not None
+    monkeypatch.setattr("qdebug.tui.screen.loader._MOST_BYTES", ready(9).statistics.nbytes)
     answered(13)
     for row, is_kept in ((9, False), (12, False), (13, True)):
-        assert (ready(row).whole is not None) is is_kept
+        assert (ready(row).statistics is not None) is is_kept
         assert ready(row).values is not None
 
 
@@ -215,12 +215,12 @@ def test_the_last_trial_of_a_row_stays_until_there_is_another(loader):
     first = TrialReady(request=loader.trial)
     loader._take_trial(first)
     loader.show_trial(0, 9, "t", ScaleWish(quant=quant))
-    assert loader.tried(0, 9) is first
+    assert loader.latest_trial(0, 9) is first
     loader._take_trial(TrialReady(request=first.request, problem="late"))
-    assert loader.tried(0, 9) is first, "an answer to an older request is dropped"
-    assert loader.tried(0, 8) is None
+    assert loader.latest_trial(0, 9) is first, "an answer to an older request is dropped"
+    assert loader.latest_trial(0, 8) is None
     loader.show_trial(0, 8, "u", ScaleWish())
-    assert loader.tried(0, 8) is None
+    assert loader.latest_trial(0, 8) is None
     loader.show_trial(0, 8, "u", None)
     assert loader.trial is None
 
@@ -229,5 +229,5 @@ def test_a_budget_is_of_all_rows(loader):
     loader.show_trial(0, 9, "t", BudgetWish())
     loader._take_trial(TrialReady(request=loader.trial))
     loader.show_trial(0, 8, "u", BudgetWish())
-    assert loader.tried(0, 8) is not None
+    assert loader.latest_trial(0, 8) is not None
     assert len(loader.requests) == 1

@@ -2,7 +2,7 @@
 
 import pytest
 
-from qdebug.tui.screen.bindings import own_key_rows, shared_key_rows
+from qdebug.tui.screen.bindings import shared_key_rows, view_key_rows
 from qdebug.tui.screen.other_screens import HelpScreen, help_lines
 from qdebug.tui.screens import VIEWS
 from qdebug.tui.views.table import view_class
@@ -11,7 +11,7 @@ from qdebug.tui.views.table import view_class
 @pytest.mark.parametrize("width", [40, 58, 78, 129, 200])
 def test_no_word_of_the_help_is_cut(width):
     for view in VIEWS:
-        own, shared = own_key_rows(view_class(view)), shared_key_rows()
+        own, shared = view_key_rows(view_class(view)), shared_key_rows()
         drawn = help_lines(view, own, shared, width)
         lines = ["".join(piece for piece, _ in line) for line in drawn]
         assert max(map(len, lines)) <= width

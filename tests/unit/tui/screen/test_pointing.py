@@ -41,7 +41,7 @@ def start(make_app, make_session, settle):
 
             def there(main):
                 ready = main.detail_ready
-                return not main.detail_shown or (ready is not None and ready.complete)
+                return not main.shows_detail or (ready is not None and ready.is_complete)
 
             await settle(pilot, until=there)
             await pilot.pause(0.1)
@@ -72,9 +72,9 @@ async def test_a_key_of_the_footer_is_pressed(start):
         assert main.view is ScreenId.TENSOR
         await pilot.click(offset=spot(pilot.app, "find", line=23))
         await pilot.pause()
-        assert main.asking
+        assert main.is_asking
         await pilot.click(offset=spot(pilot.app, "3 graph", line=1))
-        assert not main.asking
+        assert not main.is_asking
         assert main.view is ScreenId.GRAPH
         await pilot.click(offset=(20, 2))
         assert pilot.app.screen is not main, "the whole verdict"
@@ -120,8 +120,8 @@ async def test_elements_channels_and_places_of_the_map_are_chosen(start):
         await pilot.pause(0.3)
         line = next(at for at, line in enumerate(screen_lines(pilot.app)) if line.strip().startswith("2 "))
         for column in (0, 1):
-            main.elements.put((0, 1, 0, 0))
-            await pilot.click(offset=(9 + main.page._cell * column, line))
+            main.elements.go_to_index((0, 1, 0, 0))
+            await pilot.click(offset=(9 + main.page._cell_width * column, line))
             assert main.elements.index == (0, 1, 2, column)
         main.action_screen("map")
         await pilot.pause(0.3)

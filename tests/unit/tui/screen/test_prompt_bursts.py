@@ -101,7 +101,7 @@ def state(app, main):
         "pattern": navigator.pattern,
         "sort": (navigator.sort, navigator.reversed),
         "marks": tuple(navigator.trail.marks),
-        "line": (main.asking, main.line.value if main.asking else ""),
+        "line": (main.is_asking, main.line.value if main.is_asking else ""),
     }
 
 

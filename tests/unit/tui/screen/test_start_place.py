@@ -3,7 +3,7 @@
 import pytest
 
 from qdebug.errors import UsageError
-from qdebug.tui.screen.start_place import StartPlace, start
+from qdebug.tui.screen.start_place import StartPlace, make_navigator
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ from qdebug.tui.screen.start_place import StartPlace, start
     ],
 )
 def test_a_name_a_part_and_a_pattern_lead_to_a_node(make_scene, name, row):
-    assert start(make_scene().opened, StartPlace(node=name)).cursor == row
+    assert make_navigator(make_scene().opened, StartPlace(node=name)).cursor == row
 
 
 @pytest.mark.parametrize(
@@ -31,4 +31,4 @@ def test_a_name_a_part_and_a_pattern_lead_to_a_node(make_scene, name, row):
 )
 def test_what_fits_several_or_none_is_listed(make_scene, name, said):
     with pytest.raises(UsageError, match=said):
-        start(make_scene().opened, StartPlace(node=name))
+        make_navigator(make_scene().opened, StartPlace(node=name))

@@ -13,7 +13,7 @@ from qdebug.tui.drawing.glyphs import UNICODE
 from qdebug.tui.nodes.columns import metric_text
 from qdebug.tui.nodes.filter import filter_rows
 from qdebug.tui.nodes.rows import State
-from qdebug.tui.screen.journey import to_origin
+from qdebug.tui.screen.journey import go_to_origin
 from qdebug.tui.screens import ScreenId
 from qdebug.tui.views.answer import culprits, strip_lines
 from qdebug.tui.views.elements import ElementCursor
@@ -41,7 +41,7 @@ def test_culprits_are_ranked_by_what_to_look_at_first(make_table):
 def test_a_cursor_on_none_of_the_culprits_is_shown_below_them(pages, make_scene):
     scene, page = make_scene(row=9), pages[ScreenId.ANSWER]
     assert "not one of these" not in text(page.draw(scene, 60, 12))
-    apart = next(row for row in range(scene.table.ordered) if row not in page.ranked(scene))
+    apart = next(row for row in range(scene.table.ordered) if row not in page.culprit_rows(scene))
     scene.navigator.go(apart)
     for height in (6, 12):
         drawn = text(page.draw(scene, 60, height)).splitlines()
@@ -172,15 +172,15 @@ def test_the_first_row_is_the_node_that_the_verdict_says_costs_the_output_most(p
     assert "alone dB" in lines[0]
     assert " 3.05 " in next(line for line in lines if "#7 " in line)
     scene.navigator.go(0)
-    assert to_origin(scene).startswith("the largest cause is here (its error alone leaves the output 3.05 dB)")
+    assert go_to_origin(scene).startswith("the largest cause is here (its error alone leaves the output 3.05 dB)")
     assert scene.row == 7, "nothing leads up from the start: the costliest node of all"
     scene.navigator.go(20)
-    assert to_origin(scene).startswith(
+    assert go_to_origin(scene).startswith(
         "the largest cause, 13 edges up (its error alone leaves the output 3.05 dB): no node is beyond its limit"
     )
-    assert to_origin(scene).startswith("the largest cause is here (its error alone leaves the output 3.05 dB)")
+    assert go_to_origin(scene).startswith("the largest cause is here (its error alone leaves the output 3.05 dB)")
     scene.navigator.go(5)
-    said = to_origin(scene)
+    said = go_to_origin(scene)
     found = "the largest cause, 1 edge up (its error alone leaves the output 17.5 dB)"
     assert said.startswith(found), "7 does not lead there"
     assert "of the nodes above the start, this one's error" in said, "it is not what costs the output most"

@@ -11,10 +11,10 @@ from qdebug.present import numbers
 from qdebug.session import DiffSession
 from qdebug.tui.drawing.glyphs import ASCII, UNICODE
 from qdebug.tui.nodes.navigator import Navigator
-from qdebug.tui.reading.plan_rows import describe
+from qdebug.tui.reading.plan_rows import describe_comparison
 from qdebug.tui.screens import ScreenId
 from qdebug.tui.views.elements import ElementCursor
-from qdebug.tui.views.graph import to_worst_input
+from qdebug.tui.views.graph import go_to_worst_input
 from qdebug.tui.views.table import Views
 from qdebug.tui.views.view import Scene
 
@@ -36,7 +36,7 @@ def scene():
     b = (1 / (1 + np.exp(-X * 2))).astype(np.float32)
     reference = recording(apart, {"x": X, "a": X * 2, "b": b, "y": -b})
     backend = recording([("y", "Odd", ("x",), {})], {"x": X, "y": -b})
-    opened = describe(DiffSession(reference, backend))
+    opened = describe_comparison(DiffSession(reference, backend))
     return Scene(
         navigator=Navigator(opened.table, samples=1),
         opened=opened,
@@ -59,26 +59,26 @@ def text(lines):
 def test_its_neighbours_are_those_of_the_reference_s_graph(scene):
     page = Views(ElementCursor())[ScreenId.GRAPH]
     scene.navigator.go(row_of(scene, "b"))
-    assert scene.planned.tensor == ""
+    assert scene.plan_row.tensor == ""
     drawn = text(page.draw(scene, 100, 24))
     assert "1 input" in drawn
     assert "read by 1" in drawn
     assert "alpha=0.5" in drawn
     assert "the graph of the reference" in drawn
     page.side(scene, -1)
-    assert scene.planned.node == "a"
+    assert scene.plan_row.node == "a"
     drawn = text(page.draw(scene, 100, 24))
     assert "2 inputs" in drawn
     assert "constant" in drawn
     page.side(scene, 1)
     page.side(scene, 1)
-    assert scene.planned.node == "y"  # which is compared, and walked along in the backend's graph again
+    assert scene.plan_row.node == "y"  # which is compared, and walked along in the backend's graph again
     assert "the graph of the reference" not in text(page.draw(scene, 100, 24))
 
 
 def test_nothing_is_said_of_what_it_adds_itself(scene):
     scene.navigator.go(row_of(scene, "b"))
-    assert to_worst_input(scene).startswith("not known: the reference alone has this node")
+    assert go_to_worst_input(scene).startswith("not known: the reference alone has this node")
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def around():
 
     def make(node, *, glyphs=UNICODE):
         session = DiffSession(run(0), run(0.01))
-        opened = describe(session)
+        opened = describe_comparison(session)
         opened.table.put(*session.results())
         made = Scene(navigator=Navigator(opened.table), opened=opened, result=None, ready=None, glyphs=glyphs)
         made.navigator.go(row_of(made, node))
@@ -117,7 +117,7 @@ def test_names_of_boxes_differ_across_columns():
     arrays = {name: X * (at + 1) for at, name in enumerate(names)}
     made = [(name, "Op", (before,), {}) for before, name in pairwise(names)]
     session = DiffSession(recording(made, arrays), recording(made, arrays))
-    opened = describe(session)
+    opened = describe_comparison(session)
     opened.table.put(*session.results())
     scene = Scene(navigator=Navigator(opened.table), opened=opened, result=None, ready=None, glyphs=UNICODE)
     scene.navigator.go(row_of(scene, names[2]))
@@ -136,7 +136,7 @@ def test_names_of_many_boxes_differ_in_their_column():
     made.append(("y", "Op", tuple(second), {}))
     arrays = {name: X * (at + 1) for at, name in enumerate(("x", *first, *second, "y"))}
     session = DiffSession(recording(made, arrays), recording(made, arrays))
-    opened = describe(session)
+    opened = describe_comparison(session)
     opened.table.put(*session.results())
     scene = Scene(navigator=Navigator(opened.table), opened=opened, result=None, ready=None, glyphs=UNICODE)
     scene.navigator.go(row_of(scene, "y"))
@@ -155,15 +155,15 @@ def test_no_number_in_a_box_loses_its_end(around):
 def test_every_box_can_be_chosen_and_enter_opens_it(around):
     page, scene = Views(ElementCursor())[ScreenId.GRAPH], around("t3")
     assert page.enter(scene) is ScreenId.TENSOR
-    assert scene.planned.node == "t3", "the node itself is chosen first"
+    assert scene.plan_row.node == "t3", "the node itself is chosen first"
     assert page.move(scene, 1) == ""
     assert "┏" in text(page.draw(scene, 79, 19)), "what is chosen has a thick rim"
     assert page.enter(scene) is ScreenId.TENSOR
-    assert scene.planned.node == "t2"
+    assert scene.plan_row.node == "t2"
     assert scene.navigator.back(-1) == "back at t3"
     page.move(scene, 3)
     assert page.enter(scene) is ScreenId.TENSOR
-    assert scene.planned.node == "t1", "two levels away"
+    assert scene.plan_row.node == "t1", "two levels away"
 
 
 def test_an_edge_without_error_is_drawn_otherwise(around):
@@ -191,7 +191,7 @@ def test_the_line_that_counts_inputs_left_out_is_not_drawn_over():
     graph = Graph([*made, last], tensors=tensors, inputs=("x",), outputs=("y",), opset={"": 17})
     arrays = {"x": X, **{node.name: -X for node in made}, "y": np.concatenate([-X] * 12)}
     recorded = MemoryRecording.single(graph, arrays)
-    opened = describe(DiffSession(recorded, recorded))
+    opened = describe_comparison(DiffSession(recorded, recorded))
     navigator = Navigator(opened.table, samples=1)
     for height in range(12, 24):
         shown = Scene(navigator=navigator, opened=opened, result=None, ready=None, glyphs=UNICODE)

@@ -12,20 +12,20 @@ from qdebug.tui.views.table import Views
 @pytest.mark.parametrize("size", [(1, 500), (2, 301), (3, 128), (500, 1), (301, 2)])
 @pytest.mark.parametrize("room", [(20, 40), (34, 90), (8, 30)])
 def test_each_element_of_a_thin_plane_is_drawn_once_and_found_again(size, room):
-    tiling = _Tiling.of(size, room)
+    tiling = _Tiling.make(size, room)
     assert tiling is not None
     plane = np.arange(size[0] * size[1], dtype=float).reshape(size)
     tiled = tiling.apply(plane)
     assert np.sort(tiled[tiled >= 0]).tolist() == sorted(plane.ravel().tolist())
     for row, column in np.ndindex(size):
-        place = tiling.place(row, column)
+        place = tiling.position_of(row, column)
         assert tiled[place] == plane[row, column]
-        assert tiling.element(*place) == (row, column)
+        assert tiling.element_at(*place) == (row, column)
 
 
 @pytest.mark.parametrize("size", [(1, 40), (4, 500), (28, 28), (1, 1)])
 def test_what_fits_or_is_not_thin_is_drawn_as_it_is(size):
-    assert _Tiling.of(size, (20, 40)) is None
+    assert _Tiling.make(size, (20, 40)) is None
 
 
 def test_the_map_of_a_vector_has_lines_below_each_other(make_scene):

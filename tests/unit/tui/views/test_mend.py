@@ -13,7 +13,7 @@ from qdebug.errors import UsageError
 from qdebug.session import DiffSession, open_recording
 from qdebug.tui.reading.messages import EditWish, TrialReady, TrialRequest
 from qdebug.tui.reading.trials import EditFacts, Trials
-from qdebug.tui.screen.exports import prepared
+from qdebug.tui.screen.exports import prepare_export
 from qdebug.tui.screens import ScreenId
 from qdebug.tui.views.mend import MendView
 
@@ -38,7 +38,7 @@ def looked(session, make_scene):
         scene.navigator.choose_sample(None)
         request = TrialRequest(row=row, tensor=tensor, wish=page.trial(scene))
         trials.answer(session, request, lambda: False)
-        return replace(scene, tried=told[-1])
+        return replace(scene, trial=told[-1])
 
     return page, look
 
@@ -54,11 +54,11 @@ def test_what_a_replay_gains_without_edits_is_said(session, make_scene, louder):
     request = TrialRequest(row=3, tensor=tensors(session)[0], wish=page.trial(scene))
     Trials(told.append).answer(off, request, lambda: False)
     facts = told[-1].edits
-    titles = next(line.split() for line in text(page.draw(replace(scene, tried=told[-1]), 120, 30)).splitlines()[1:])
+    titles = next(line.split() for line in text(page.draw(replace(scene, trial=told[-1]), 120, 30)).splitlines()[1:])
     assert titles[-5:] == ["recorded", "replay", "with", "1", "edit"], "what the gains are over stands beside it"
-    assert 5 < facts.plain.outputs[0].now.sqnr_db < 7
-    assert facts.plain.outputs[0].trial.sqnr_db > 20
-    drawn = " ".join(text(page.draw(replace(scene, tried=told[-1]), 100, 30)).split())
+    assert 5 < facts.unedited_effect.outputs[0].now.sqnr_db < 7
+    assert facts.unedited_effect.outputs[0].trial.sqnr_db > 20
+    drawn = " ".join(text(page.draw(replace(scene, trial=told[-1]), 100, 30)).split())
     assert re.search(
         r"gives the worst output \d\d[.\d]* dB, and [56][.\d]* dB as recorded: the difference is what the replay", drawn
     )
@@ -66,8 +66,8 @@ def test_what_a_replay_gains_without_edits_is_said(session, make_scene, louder):
     request = replace(request, wish=page.trial(scene))
     Trials(told.append).answer(off, request, lambda: False)
     first = next(part for part in told[-12:] if part.request is request and part.edits and part.edits.gains)
-    assert first.edits.plain is not None, "known before any gain is"
-    drawn = " ".join(text(page.draw(replace(scene, tried=told[-1]), 100, 30)).split())
+    assert first.edits.unedited_effect is not None, "known before any gain is"
+    drawn = " ".join(text(page.draw(replace(scene, trial=told[-1]), 100, 30)).split())
     assert "dB as recorded: " in drawn
     assert "no edit is chosen" not in drawn
 
@@ -83,14 +83,14 @@ def test_marks_on_two_nodes_are_replayed_together(looked, session, tmp_path):
     drawn = text(page.draw(scene, 90, 24))
     assert "no edit is chosen" in drawn
     assert re.search(r"\[ \]\s+16-bit", drawn)
-    gains = scene.tried.edits.gains
-    assert gains.keys() == {edit.name for edit in scene.tried.edits.edits}
-    assert f"{gains[scene.tried.edits.edits[0].name]:+.2f}" in drawn
+    gains = scene.trial.edits.gains
+    assert gains.keys() == {edit.name for edit in scene.trial.edits.edits}
+    assert f"{gains[scene.trial.edits.edits[0].name]:+.2f}" in drawn
     assert "of the worst output: what the edit adds" in drawn
     assert "bias" in page.mark(scene)
     assert "replaying" in text(page.draw(scene, 90, 24)), "what was told is without the mark"
-    one = look(1, first).tried.edits.effect
-    added = gains[scene.tried.edits.edits[0].name]
+    one = look(1, first).trial.edits.effect
+    added = gains[scene.trial.edits.edits[0].name]
     line = next(line for line in text(page.draw(look(1, first), 90, 24)).splitlines() if "[x]" in line)
     assert line.rstrip().endswith(f"{added:+.2f}"), "what it added when it was chosen"
     page.move(scene, 1)
@@ -104,7 +104,7 @@ def test_marks_on_two_nodes_are_replayed_together(looked, session, tmp_path):
     page.move(scene, 1)
     page.mark(scene)
     scene = look(2, second)
-    effect, drawn = scene.tried.edits.effect, text(page.draw(scene, 90, 24))
+    effect, drawn = scene.trial.edits.effect, text(page.draw(scene, 90, 24))
     assert effect.outputs[0].trial != one.outputs[0].trial
     assert "with 2 edits" in drawn
     assert "1 sample " in drawn
@@ -113,7 +113,7 @@ def test_marks_on_two_nodes_are_replayed_together(looked, session, tmp_path):
     )
     assert drawn.count("[x]") == 2
 
-    path, write = prepared(str(tmp_path / "marks.json"), scene, screenshot=str, view=page)
+    path, write = prepare_export(str(tmp_path / "marks.json"), scene, screenshot=str, view=page)
     assert page.command(scene, ("a", "b")) is None, "nothing is written yet"
     assert write(session, path) == "the edits; Y copies the command that goes on with them"
     assert "chosen in the terminal" in json.loads(path.read_text())["stopped"]
@@ -135,13 +135,13 @@ def test_marks_on_two_nodes_are_replayed_together(looked, session, tmp_path):
     assert page.trial(scene).edits == kept
     page.reset(scene)
     with pytest.raises(UsageError, match="No edit is chosen"):
-        prepared(str(tmp_path / "none.json"), scene, screenshot=str, view=page)
+        prepare_export(str(tmp_path / "none.json"), scene, screenshot=str, view=page)
 
 
 def test_an_edit_takes_the_place_of_those_that_it_undoes_and_that_undo_it(looked, session):
     page, look = looked
     scene = look(1, tensors(session)[0])
-    kinds = [edit.kind for edit in scene.tried.edits.edits]
+    kinds = [edit.kind for edit in scene.trial.edits.edits]
     for kind, left in (("bias", {"bias"}), ("float", {"float"}), ("16-bit", {"16-bit"}), ("bias", {"16-bit", "bias"})):
         page.move(scene, -100)
         page.move(scene, kinds.index(kind))
@@ -152,8 +152,8 @@ def test_an_edit_takes_the_place_of_those_that_it_undoes_and_that_undo_it(looked
 def test_the_gain_of_an_edit_is_not_that_over_the_one_it_replaced(looked, session):
     page, look = looked
     scene = look(1, tensors(session)[0])
-    kinds = [edit.kind for edit in scene.tried.edits.edits]
-    over_none = dict(zip(kinds, (scene.tried.edits.gains[edit.name] for edit in scene.tried.edits.edits), strict=True))
+    kinds = [edit.kind for edit in scene.trial.edits.edits]
+    over_none = dict(zip(kinds, (scene.trial.edits.gains[edit.name] for edit in scene.trial.edits.edits), strict=True))
     for kind in ("16-bit", "float"):
         page.move(scene, -100)
         page.move(scene, kinds.index(kind))
@@ -167,7 +167,7 @@ def test_a_gain_over_a_replaced_edit_that_was_of_other_marks_is_not_said(looked,
     for at, kind in ((0, "16-bit"), (1, "float"), (0, "float")):
         tensor = tensors(session)[at]
         scene = look(at + 1, tensor)
-        kinds = [edit.kind for edit in scene.tried.edits.edits]
+        kinds = [edit.kind for edit in scene.trial.edits.edits]
         page.move(scene, -100)
         page.move(scene, kinds.index(kind))
         page.mark(scene)
@@ -184,7 +184,7 @@ def test_a_sample_that_is_chosen_is_replayed_alone(looked, session):
         told = []
         request = TrialRequest(row=1, tensor=tensors(session)[0], wish=page.trial(scene))
         Trials(told.append).answer(session, request, lambda: False)
-        assert seen in text(page.draw(replace(scene, tried=told[-1]), 90, 24))
+        assert seen in text(page.draw(replace(scene, trial=told[-1]), 90, 24))
 
 
 def test_what_cannot_be_changed_says_so(looked, session):
@@ -202,7 +202,7 @@ def test_it_fits_with_the_chosen_edit_in_sight(looked, session, size):
     scene = look(1, tensors(session)[0])
     page.mark(scene)
     scene = look(1, tensors(session)[0])
-    for _ in scene.tried.edits.edits:
+    for _ in scene.trial.edits.edits:
         lines = page.draw(scene, width, height)
         assert len(lines) <= height
         assert all(len("".join(piece for piece, _ in line)) <= width for line in lines)
@@ -213,15 +213,15 @@ def test_it_fits_with_the_chosen_edit_in_sight(looked, session, size):
 def test_before_the_edits_of_a_node_are_known_nothing_is_chosen_or_taken_back(looked, session, make_scene):
     page, look = looked
     page.mark(look(1, tensors(session)[0]))
-    waiting = replace(make_scene(row=2), tried=None)
+    waiting = replace(make_scene(row=2), trial=None)
     for act in (page.mark, lambda scene: page.move(scene, 1)):
         assert act(waiting) == "its edits are not known yet"
     assert len(page.trial(waiting).edits) == 1
     page.draw(waiting, 90, 24)
     scene = look(2, tensors(session)[1])
     said = page.mark(scene)
-    assert said.startswith(f"bias of {scene.tried.edits.node}: ")
-    assert f"bias {scene.tried.edits.node}" in page.trial(scene).edits
+    assert said.startswith(f"bias of {scene.trial.edits.node}: ")
+    assert f"bias {scene.trial.edits.node}" in page.trial(scene).edits
 
 
 def test_edits_that_are_chosen_are_those_of_a_recording_that_was_opened_again(looked, session):
@@ -229,10 +229,10 @@ def test_edits_that_are_chosen_are_those_of_a_recording_that_was_opened_again(lo
     first, second = tensors(session)
     page.mark(look(1, first))
     scene, told = look(2, second), []
-    old = page._listed(scene)[-1]
+    old = page._listed_edits(scene)[-1]
     again = DiffSession(session.reference, session.backend)
-    Trials(told.append).answer(again, scene.tried.request, lambda: False)
-    new = page._listed(replace(scene, tried=told[-1]))[-1]
+    Trials(told.append).answer(again, scene.trial.request, lambda: False)
+    new = page._listed_edits(replace(scene, trial=told[-1]))[-1]
     assert new.name == old.name
     assert new is not old
 
@@ -246,7 +246,7 @@ def test_what_a_replay_breaks_of_is_said_and_nothing_is_written(looked, session,
     scene = look(1, tensors(session)[0])
     page.mark(scene)
     monkeypatch.setattr("qdebug.tui.views.mend.find_repair", broken)
-    path, write = prepared(str(tmp_path / "edits.json"), scene, screenshot=str, view=page)
+    path, write = prepare_export(str(tmp_path / "edits.json"), scene, screenshot=str, view=page)
     with pytest.raises(UsageError, match=type(error).__name__ if not isinstance(error, TypeError) else "no array"):
         write(session, path)
     assert not path.exists()
@@ -259,14 +259,14 @@ def test_of_many_outputs_the_worst_are_shown_and_the_rest_counted(looked, sessio
     width, height = size
     page.mark(look(1, tensors(session)[0]))
     scene = look(1, tensors(session)[0])
-    (output,) = scene.tried.edits.effect.outputs
+    (output,) = scene.trial.edits.effect.outputs
     errors = [float("nan") if number == 17 else 40.0 - number for number in range(20)]
     many = tuple(
         replace(output, output=f"out_{number:02}", trial=replace(output.trial, sqnr_db=error))
         for number, error in enumerate(errors)
     )
-    effect = replace(scene.tried.edits.effect, outputs=many)
-    scene = replace(scene, tried=replace(scene.tried, edits=replace(scene.tried.edits, effect=effect)))
+    effect = replace(scene.trial.edits.effect, outputs=many)
+    scene = replace(scene, trial=replace(scene.trial, edits=replace(scene.trial.edits, effect=effect)))
     lines = page.draw(scene, width, height)
     drawn = text(lines)
     shown = re.findall(r"out_\d+", drawn)
@@ -294,6 +294,6 @@ def test_each_reason_why_there_is_no_edit_is_said_in_full(make_scene, tensor, no
     page, scene = MendView(), make_scene()
     scene.navigator.go(scene.table.find(tensor))
     request = TrialRequest(row=scene.row, tensor=tensor, wish=EditWish())
-    scene = replace(scene, tried=TrialReady(request=request, edits=EditFacts(node=node)))
+    scene = replace(scene, trial=TrialReady(request=request, edits=EditFacts(node=node)))
     assert page.mark(scene) == said
     assert said in " ".join(text(page.draw(scene, 40, 12)).split())

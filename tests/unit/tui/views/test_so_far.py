@@ -7,7 +7,7 @@ import pytest
 
 from qdebug.compare.measure.pair_values import OpenPair
 from qdebug.tui.elements.slab import slab_of
-from qdebug.tui.elements.summing import Summing
+from qdebug.tui.elements.summing import StatisticsReader
 from qdebug.tui.reading.messages import Glimpsed, LookRequest
 from qdebug.tui.views.channels import ChannelsView
 from qdebug.tui.views.elements import ElementCursor
@@ -33,11 +33,11 @@ def pair(backend):
 def reading(make_scene, pair, monkeypatch):
     """Return a scene whose tensor is read up to channel 3 of 6."""
     monkeypatch.setattr("qdebug.numerics.channels.BLOCK", 12)
-    summing = Summing(pair)
+    summing = StatisticsReader(pair)
     for _ in range(3):
-        summing.more(seconds=-1)
+        summing.read_more(seconds=-1)
     scene = make_scene(row=9)
-    return replace(scene, ready=replace(scene.ready, whole=summing.whole(), complete=False), glimpse=None)
+    return replace(scene, ready=replace(scene.ready, statistics=summing.statistics(), is_complete=False), glimpse=None)
 
 
 @pytest.fixture
@@ -45,12 +45,12 @@ def look(pair):
     """Return a function that puts what is around an element into a scene, and as many blocks of its plane as asked."""
 
     def at(scene, element, *, extents=(2, 3), blocks=None):
-        sums = Summing(pair, element[:-2])
+        sums = StatisticsReader(pair, element[:-2])
         for _ in range(99 if blocks is None else blocks):
-            sums.more(seconds=-1)
-        request = LookRequest(row=9, tensor="t", sample=None, element=element, plane=True)
+            sums.read_more(seconds=-1)
+        request = LookRequest(row=9, tensor="t", sample=None, element=element, wants_plane=True)
         part = slab_of(pair.window(element, extents))
-        return replace(scene, glimpse=Glimpsed(request=request, part=part, sample=0, plane=sums.whole()))
+        return replace(scene, glimpse=Glimpsed(request=request, part=part, sample=0, plane=sums.statistics()))
 
     return at
 
@@ -87,7 +87,7 @@ def test_a_map_of_all_channels_so_far(reading, look):
     assert "SO FAR: 50% of the tensor is read" in shown
     assert "blank: not read yet" in shown
     assert "is being read .." in shown, "of the element under the cursor no value is known"
-    assert (reading.ready.whole.pooled < 0).sum() == 3 * 12
+    assert (reading.ready.statistics.difference_map < 0).sum() == 3 * 12
     cursor.jump(reading, "0,2,1,1")
     shown = drawn(page, look(reading, (0, 2, 1, 1)))
     assert "backend 3" in shown
@@ -106,7 +106,7 @@ def test_a_map_of_a_plane_so_far(reading, look, monkeypatch):
     assert "down: rows 0..2" in shown
     assert "right: columns 0..3" in shown
     assert "0..50" in shown, "the largest one of the plane: that of the tensor is not known"
-    assert begun.glimpse.plane.pooled.tolist() == [[50] * 4, [-1] * 4, [-1] * 4]
+    assert begun.glimpse.plane.difference_map.tolist() == [[50] * 4, [-1] * 4, [-1] * 4]
     shown = drawn(page, look(reading, (0, 5, 0, 0)))
     assert "SO FAR" not in shown
     assert "blank" not in shown
@@ -115,16 +115,16 @@ def test_a_map_of_a_plane_so_far(reading, look, monkeypatch):
 
 
 def test_a_huge_tensor_that_is_read_is_seen_through_a_window(reading, look, pair):
-    summing = Summing(pair)
-    assert summing.more()
-    scene = replace(reading, ready=replace(reading.ready, whole=summing.whole(), complete=True))
+    summing = StatisticsReader(pair)
+    assert summing.read_more()
+    scene = replace(reading, ready=replace(reading.ready, statistics=summing.statistics(), is_complete=True))
     cursor = ElementCursor()
     page = ValuesView(cursor)
     cursor.jump(look(scene, (0, 0, 0, 0)), "0,4,1,1")
     shown = drawn(page, look(scene, (0, 4, 1, 1)))
     assert "@0,4,1,1  reference 0  backend 1" in shown
     assert "the elements around this one" not in shown, "nothing is missing"
-    assert cursor.in_part(look(scene, (0, 4, 1, 1))).largest == 50, "that of the whole tensor"
+    assert cursor.slab(look(scene, (0, 4, 1, 1))).largest == 50, "that of the whole tensor"
     cursor.jump(scene, "0,4,2,3")
     shown = drawn(page, look(scene, (0, 4, 0, 0)))
     assert "@0,4,2,3  is being read .." in shown
@@ -160,7 +160,7 @@ def test_elements_that_cannot_be_read_say_why(reading):
 def test_too_many_channels_to_list_are_said(make_scene):
     scene = make_scene(row=9)
     values = np.zeros((1 << 18) + 1, np.float32)
-    summing = Summing(OpenPair(values, values))
-    summing.more()
-    scene = replace(scene, ready=replace(scene.ready, whole=summing.whole()))
+    summing = StatisticsReader(OpenPair(values, values))
+    summing.read_more()
+    scene = replace(scene, ready=replace(scene.ready, statistics=summing.statistics()))
     assert "145 channels, too many to list" in drawn(ChannelsView(ElementCursor()), scene)

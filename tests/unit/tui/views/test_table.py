@@ -15,7 +15,7 @@ from qdebug.tui.drawing.glyphs import ASCII, UNICODE
 from qdebug.tui.screens import ScreenId
 from qdebug.tui.views.elements import ElementCursor
 from qdebug.tui.views.table import Views, view_class
-from qdebug.tui.views.view import DrawnView, heading, in_room
+from qdebug.tui.views.view import DrawnView, fit_lines, heading
 
 HOSTILE = ("[/foo]", "\x1b]0;x\x07esc", "\u202ertl\nline", "x" * 5000, "畳み込み" * 40)
 
@@ -52,9 +52,9 @@ def test_every_page_fits_and_is_clean(pages, make_scene, size, glyphs, row):
 
 def test_what_a_screen_has_no_room_for_is_counted():
     lines = [[(str(line), "plain")] for line in range(5)]
-    assert in_room(lines, 5) == lines
-    assert text(in_room(lines, 3)) == "0\n1\n .. 3 more lines in a taller terminal"
-    assert in_room(lines, 0) == []
+    assert fit_lines(lines, 5) == lines
+    assert text(fit_lines(lines, 3)) == "0\n1\n .. 3 more lines in a taller terminal"
+    assert fit_lines(lines, 0) == []
 
 
 def test_in_a_low_terminal_the_histogram_of_values_gives_way_to_the_element(pages, make_scene):
@@ -141,7 +141,7 @@ def test_values_as_codes_and_hex(pages, make_scene):
 def test_a_clipped_element_is_named_and_marked(pages, make_scene):
     codes = np.array([[127, 3]], dtype=np.int8)
     arrays = (np.array([[9.0, 0.3]], dtype=np.float32), np.array([[6.5, 0.3]], dtype=np.float32), None, codes)
-    scene = make_scene(arrays=(*arrays, None, make_scene().planned.quant))
+    scene = make_scene(arrays=(*arrays, None, make_scene().plan_row.quant))
     cursor = ElementCursor()
     page = Views(cursor)[ScreenId.VALUES]
     page.draw(scene, 80, 20)
@@ -152,7 +152,7 @@ def test_a_clipped_element_is_named_and_marked(pages, make_scene):
 
 
 def test_a_code_at_an_end_that_cuts_nothing_off_is_not_marked(make_scene):
-    quant = make_scene().planned.quant
+    quant = make_scene().plan_row.quant
     codes = np.array([[quant.qmax, 3]], dtype=np.int8)
     real = (codes * quant.scale).astype(np.float32)
     scene, cursor = make_scene(arrays=(real, real, None, codes, None, quant)), ElementCursor()
@@ -168,7 +168,7 @@ def test_a_code_at_an_end_that_cuts_nothing_off_is_not_marked(make_scene):
 
 @pytest.mark.parametrize(("theirs", "said"), [(5.0, "AT QMIN, where the reference is not"), (-0.7, "a Relu's zero")])
 def test_a_zero_behind_a_relu_is_named_by_what_the_reference_has(pages, make_scene, theirs, said):
-    quant = make_scene().planned.quant
+    quant = make_scene().plan_row.quant
     codes = np.array([[quant.qmin, 3]], dtype=np.int8)
     quant = replace(quant, zero_point=np.array([quant.qmin]))
     arrays = (np.array([[theirs, 0.3]], dtype=np.float32), np.array([[0.0, 0.3]], dtype=np.float32), None, codes)
@@ -186,9 +186,9 @@ def test_a_zero_behind_a_relu_is_named_by_what_the_reference_has(pages, make_sce
 def test_clipped_elements_are_walked_around(make_scene, ends, there):
     codes = np.array([[127, 3, -128]], dtype=np.int8)
     values = np.array([[ends[0], 0.3, ends[1]]], dtype=np.float32)
-    scene, cursor = make_scene(arrays=(values, values, None, codes, None, make_scene().planned.quant)), ElementCursor()
+    scene, cursor = make_scene(arrays=(values, values, None, codes, None, make_scene().plan_row.quant)), ElementCursor()
     cursor.jump(scene, "0,1")
-    said = [cursor.clipped(scene) for _ in there or [0]]
+    said = [cursor.next_clipped(scene) for _ in there or [0]]
     if not there:
         assert said == ["no element is clipped in sample 2; 1 in all: . and , go through them"]
         assert cursor.index == (0, 1)
@@ -197,7 +197,7 @@ def test_clipped_elements_are_walked_around(make_scene, ends, there):
         assert said == [f"clipped element {2 if at == (0, 2) else 1} of {many}" for at in there]
         assert cursor.index == there[-1]
     plain = make_scene(arrays=(values, values))
-    assert ElementCursor().clipped(plain) == "the backend has no codes here: nothing is clipped"
+    assert ElementCursor().next_clipped(plain) == "the backend has no codes here: nothing is clipped"
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def test_what_is_true_or_false_is_one_or_zero_and_one_channel_is_one(pages, make
 def test_channels_are_listed_by_error_with_their_scale(pages, make_scene):
     reference = np.zeros((1, 4, 2, 2), np.float32)
     backend = reference + np.array([0.1, 3, 0.2, 0], np.float32).reshape(1, 4, 1, 1)
-    scene = make_scene(arrays=(reference, backend, None, None, None, make_scene().planned.quant))
+    scene = make_scene(arrays=(reference, backend, None, None, None, make_scene().plan_row.quant))
     page = pages[ScreenId.CHANNELS]
     lines = text(page.draw(scene, 100, 18)).splitlines()
     assert [line.split()[0].lstrip("▸") for line in lines[2:6]] in (["1", "2", "0", "3"], ["1", "2", "", "3"])
@@ -324,15 +324,15 @@ def test_explain_tells_what_the_search_found(pages, make_scene):
     page, scene = pages[ScreenId.WHY], make_scene(elements=False)
     assert "looking for one" in text(page.draw(scene, 80, 18))
     found = NodeExplanation(
-        node=scene.planned.node,
+        node=scene.plan_row.node,
         op="QLinearAdd",
-        tensor=scene.planned.tensor,
+        tensor=scene.plan_row.tensor,
         status=ExplainStatus.UNEXPLAINED,
         reason="nothing gives it",
         match=0.7,
         tried=113,
     )
-    scene = replace(scene, ready=replace(scene.ready, explained=(found,)))
+    scene = replace(scene, ready=replace(scene.ready, explanations=(found,)))
     drawn = text(page.draw(scene, 80, 18))
     assert "unexplained" in drawn
     assert "113" in drawn
@@ -377,11 +377,11 @@ def test_jumping_to_an_element(make_scene, given, said):
 
 def test_the_worst_elements_are_walked_around(make_scene):
     cursor, scene = ElementCursor(), make_scene()
-    assert cursor.whole(scene) is not None
-    assert cursor.worst(scene, 1) == "worst element 2 of 8"
+    assert cursor.statistics(scene) is not None
+    assert cursor.next_worst(scene, 1) == "worst element 2 of 8"
     assert cursor.index == (0, 1, 1, 1)
-    assert cursor.worst(scene, -1) == "worst element 1 of 8"
-    assert cursor.worst(scene, -1) == "worst element 8 of 8"
+    assert cursor.next_worst(scene, -1) == "worst element 1 of 8"
+    assert cursor.next_worst(scene, -1) == "worst element 8 of 8"
 
 
 def test_nodes_that_share_a_reference_are_told_apart_on_every_backend(pages, make_scene, make_table):
@@ -469,7 +469,7 @@ def test_an_explanation_that_goes_on_says_how_far(make_scene):
 
 def test_what_no_node_computes_needs_no_arithmetic(make_scene):
     scene = make_scene()
-    opened = replace(scene.opened, backend_graph=Graph([], inputs=(scene.planned.tensor,)))
+    opened = replace(scene.opened, backend_graph=Graph([], inputs=(scene.plan_row.tensor,)))
     drawn = text(Views(ElementCursor())[ScreenId.WHY].draw(replace(scene, opened=opened), 80, 18))
     assert "no node of the graph computes this tensor" in drawn
     assert "looking for" not in drawn

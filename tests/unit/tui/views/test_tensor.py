@@ -61,7 +61,7 @@ def ready():
             profile=SimpleNamespace(worst=worst),
             values=None if problem else value_facts(OpenPair(values, values.reshape(5, 10) + 0.1)),
             values_sample=2,
-            complete=True,
+            is_complete=True,
             problem=problem,
         )
 

@@ -40,7 +40,7 @@ def session(backend=None, reference=None):
 def told(source, quant=None, *, replay=False, tensor="q"):
     """Return what the reader tells, in its parts."""
     parts = []
-    request = TrialRequest(row=9, tensor=tensor, wish=ScaleWish(quant=quant, replay=replay))
+    request = TrialRequest(row=9, tensor=tensor, wish=ScaleWish(quant=quant, wants_replay=replay))
     Trials(parts.append).answer(source, request, lambda: False)
     return parts
 
@@ -55,7 +55,7 @@ def cells(drawn, label):
 
 
 def test_in_a_low_terminal_drawings_give_way_to_what_is_said(page, scene):
-    known = replace(scene, tried=told(session())[-1])
+    known = replace(scene, trial=told(session())[-1])
     tall, low, lowest = (text(page.draw(known, 60, height)).splitlines() for height in (24, 12, 9))
     assert tall[-1] == low[-1] == lowest[-1] == "  enter replays the network with this scale"[1:]
     assert "values" in "".join(line[:8] for line in tall)
@@ -76,7 +76,7 @@ def page():
 
 def test_figures_are_estimated_at_once_and_exact_when_the_reader_has_told_them(page, scene):
     first = told(session())[-1]
-    scene = replace(scene, tried=first)
+    scene = replace(scene, trial=first)
     page.draw(scene, 80, 19)
     page.step(scene, 8)
     drawn = text(page.draw(scene, 80, 19))
@@ -84,7 +84,7 @@ def test_figures_are_estimated_at_once_and_exact_when_the_reader_has_told_them(p
     assert cells(drawn, "SQNR dB")[1].startswith("~")
     assert "~: estimated from the histogram of 240 values of values" in drawn
     quant = page.trial(scene).quant
-    scene = replace(scene, tried=told(session(), quant)[-1])
+    scene = replace(scene, trial=told(session(), quant)[-1])
     counter = QuantErrorCounter(quant)
     counter.add(VALUES)
     drawn = text(page.draw(scene, 80, 19))
@@ -98,22 +98,25 @@ def test_figures_are_estimated_at_once_and_exact_when_the_reader_has_told_them(p
 
 def test_the_curve_says_which_scale_around_keeps_most(page, scene):
     facts = told(session())[-1].facts
-    drawn = text(page.draw(replace(scene, tried=told(session())[-1]), 80, 19))
+    drawn = text(page.draw(replace(scene, trial=told(session())[-1]), 80, 19))
     line = next(line for line in drawn.splitlines() if "29 scales, 1/8..8x" in line)
     level, scale = (float(word) for word in line.partition("best ~")[2].split(" dB at "))
     scales = [0.02 * 2 ** (step / 10) for step in range(-30, 31)]
-    errors = [estimated_error(facts.histogram, replace(facts.now, scale=np.float32(each))).sqnr_db for each in scales]
+    errors = [
+        estimated_error(facts.histogram, replace(facts.current_quant, scale=np.float32(each))).sqnr_db
+        for each in scales
+    ]
     assert level == pytest.approx(max(errors), abs=0.5)
     assert scale == pytest.approx(scales[int(np.argmax(errors))], rel=0.2)
     assert scale > 0.02, "the codes in use cut off the tails"
     for width in (56, 70, 120):  # the same scales, however few have room
-        narrow = text(page.draw(replace(scene, tried=told(session())[-1]), width, 19))
+        narrow = text(page.draw(replace(scene, trial=told(session())[-1]), width, 19))
         assert line.partition("best ~")[2].strip() in narrow
         assert "29 scales" in narrow
 
 
 def test_scale_and_zero_point_are_changed_and_taken_back(page, scene):
-    scene = replace(scene, tried=told(session())[-1])
+    scene = replace(scene, trial=told(session())[-1])
     page.draw(scene, 80, 19)
     now = page.trial(scene).quant
     page.step(scene, 8)
@@ -128,7 +131,7 @@ def test_scale_and_zero_point_are_changed_and_taken_back(page, scene):
     assert page.reset(scene) == "as recorded"
     assert page.trial(scene).quant == now
     scene.navigator.go(8)
-    assert page.trial(replace(scene, tried=None)).quant is None, "another tensor begins anew"
+    assert page.trial(replace(scene, trial=None)).quant is None, "another tensor begins anew"
 
 
 def chosen(page, scene, field, direction=1):
@@ -146,9 +149,9 @@ def scheme(page, scene):
 
 
 def test_calibrators_and_schemes_follow_one_another(page, scene):
-    scene = replace(scene, tried=told(session())[-1])
+    scene = replace(scene, trial=told(session())[-1])
     page.draw(scene, 80, 19)
-    choices = scene.tried.facts.choices
+    choices = scene.trial.facts.choices
     for choice in choices["asymmetric"]:
         assert calibrator(page, scene).startswith(f"{choice.calibrator}, asymmetric")
         assert page.trial(scene).quant == choice.quant
@@ -162,24 +165,24 @@ def test_calibrators_and_schemes_follow_one_another(page, scene):
 
 def test_of_a_tensor_without_codes_the_first_choice_is_tried(page, scene):
     source = session(made(arrays={"q": VALUES}))
-    scene = replace(scene, tried=told(source)[-1])
+    scene = replace(scene, trial=told(source)[-1])
     drawn = text(page.draw(scene, 80, 19))
     assert "not quantized" in drawn
-    assert page.trial(scene).quant == scene.tried.facts.choices["asymmetric"][0].quant
+    assert page.trial(scene).quant == scene.trial.facts.choices["asymmetric"][0].quant
     assert page.command(scene, ("a", "b"))[-2:] == ["--dtype", "int8"]
 
 
 def test_a_replay_is_asked_for_and_given_up_by_any_change(page, scene):
-    scene = replace(scene, tried=told(session())[-1])
+    scene = replace(scene, trial=told(session())[-1])
     page.draw(scene, 80, 19)
     assert page.replay(scene) == ""
-    assert page.trial(scene).replay
+    assert page.trial(scene).wants_replay
     assert "given up" in page.replay(scene)
     page.replay(scene)
     page.step(scene, 1)
-    assert not page.trial(scene).replay
+    assert not page.trial(scene).wants_replay
     page.replay(scene)
-    scene = replace(scene, tried=told(session(), page.trial(scene).quant, replay=True)[-1])
+    scene = replace(scene, trial=told(session(), page.trial(scene).quant, replay=True)[-1])
     assert "no replay: Node 'make q' (Conv) has no input 0" in text(page.draw(scene, 80, 19))
     assert "already" in page.replay(scene)
 
@@ -195,7 +198,7 @@ def test_a_replay_is_asked_for_and_given_up_by_any_change(page, scene):
     ],
 )
 def test_what_cannot_be_tried_says_why(page, scene, source, said):
-    scene = replace(scene, tried=told(source)[-1])
+    scene = replace(scene, trial=told(source)[-1])
     assert said in text(page.draw(scene, 80, 19)).replace("\n ", " ")
     for press in (
         *(lambda scene, each=each: each(page, scene) for each in (calibrator, scheme)),
@@ -208,7 +211,7 @@ def test_what_cannot_be_tried_says_why(page, scene, source, said):
 @pytest.mark.parametrize("glyphs", [UNICODE, ASCII], ids=["unicode", "ascii"])
 @pytest.mark.parametrize("size", [(60, 12), (80, 19), (120, 34), (200, 56)])
 def test_it_fits(page, make_scene, glyphs, size):
-    scene = replace(make_scene(row=9, glyphs=glyphs), tried=told(session())[-1])
+    scene = replace(make_scene(row=9, glyphs=glyphs), trial=told(session())[-1])
     for steps in (0, 400, -900):
         page.step(scene, steps)
         lines = page.draw(scene, *size)

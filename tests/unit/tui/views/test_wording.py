@@ -11,9 +11,9 @@ from qdebug.compare.result.node_result import SampleError
 from qdebug.model import Graph, Role, TensorInfo
 from qdebug.tui.nodes.walk import inputs_of
 from qdebug.tui.screens import ScreenId
-from qdebug.tui.views.channels import _bar
+from qdebug.tui.views.channels import _share_bar
 from qdebug.tui.views.elements import ElementCursor
-from qdebug.tui.views.graph import to_worst_input
+from qdebug.tui.views.graph import go_to_worst_input
 from qdebug.tui.views.table import Views
 from qdebug.tui.views.view import heading
 
@@ -41,7 +41,7 @@ def test_a_share_that_is_not_all_is_never_said_to_be_all(pages, make_scene):
 
 @pytest.mark.parametrize(("share", "said"), [(0.0, "0%"), (0.001, "<1%"), (0.5, "50%"), (0.999, ">99%"), (1.0, "100%")])
 def test_the_share_of_a_channel_is_none_or_all_only_if_it_is(make_scene, share, said):
-    assert _bar(share, make_scene()).split()[-1] == said
+    assert _share_bar(share, make_scene()).split()[-1] == said
 
 
 def test_with_a_sample_chosen_a_screen_says_whose_errors_it_shows(pages, make_scene):
@@ -56,7 +56,7 @@ def test_with_a_sample_chosen_a_screen_says_whose_errors_it_shows(pages, make_sc
 
 def test_weights_stand_before_their_scales(make_scene):
     scene = make_scene()
-    graph, tensor = scene.opened.backend_graph, scene.planned.tensor
+    graph, tensor = scene.opened.backend_graph, scene.plan_row.tensor
     node = graph.producer(tensor)
     constants = {"s": (), "z": (1,), "w": (8, 4, 3, 3), "b": (8,)}
     nodes = [replace(each, inputs=(*each.inputs, *constants)) if each is node else each for each in graph.nodes]
@@ -137,9 +137,9 @@ def test_a_reader_without_a_finite_error_is_comparable_all_the_same(pages, make_
 
 def test_an_input_that_could_not_be_compared_has_no_error_to_tell(make_scene):
     scene = make_scene(row=6)
-    assert to_worst_input(scene) == "at an input that could not be compared; H goes back"
+    assert go_to_worst_input(scene) == "at an input that could not be compared; H goes back"
     scene.navigator.go(7)
-    assert to_worst_input(scene).startswith("at the worst input, rel 0.00")
+    assert go_to_worst_input(scene).startswith("at the worst input, rel 0.00")
 
 
 def test_the_way_here_names_every_step_of_it(pages, make_scene):
@@ -169,13 +169,13 @@ def test_worst_elements_of_another_step_are_not_gone_to(make_scene):
     scene.navigator.steps = 2
     worst = tuple(replace(element, step=1) for element in scene.ready.worst)
     scene = replace(scene, ready=replace(scene.ready, profile=SimpleNamespace(worst=worst)))
-    assert cursor.worst(scene, 1) == "the worst elements are in other steps: 1; ( and ) choose one"
+    assert cursor.next_worst(scene, 1) == "the worst elements are in other steps: 1; ( and ) choose one"
     assert set(cursor.index) == {0}
     scene.navigator.step = 1
-    assert cursor.worst(scene, 1) == "worst element 1 of 8 in step 1"
+    assert cursor.next_worst(scene, 1) == "worst element 1 of 8 in step 1"
     worst = (replace(worst[0], step=0), *worst[1:])
     scene = replace(scene, ready=replace(scene.ready, profile=SimpleNamespace(worst=worst)))
-    assert cursor.worst(scene, 1).endswith("of 7 in step 1; the worst of all is in step 0")
+    assert cursor.next_worst(scene, 1).endswith("of 7 in step 1; the worst of all is in step 0")
 
 
 def test_the_difference_of_codes_is_headed_by_its_unit(pages, make_scene):
@@ -234,7 +234,7 @@ def test_columns_of_channels_that_have_no_room_can_be_gone_to(pages, make_scene)
 def test_an_output_that_is_short_says_so_though_its_node_is_within(pages, make_scene):
     scene = make_scene(failing=(), incomparable=(), row=9)
     drawn = []
-    for short in ((), (scene.planned.tensor,)):
+    for short in ((), (scene.plan_row.tensor,)):
         result = replace(scene.result, verdict=replace(scene.result.verdict, short=short))
         drawn.append(text(pages[ScreenId.SAMPLES].draw(replace(scene, result=result), 100, 24)))
     assert "limit of outputs" not in drawn[0]
