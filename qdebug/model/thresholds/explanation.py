@@ -224,3 +224,32 @@ FUSED_ROUNDING_MAX_SHARE = threshold(
     "summation order may cross a tie. Sums of a few hundred products with a relative error of 1e-7 change "
     "1 code in 1000.",
 )
+PLACEMENTS_TRIED = threshold(
+    "PLACEMENTS_TRIED",
+    500,
+    unit="placements",
+    why="Maximum number of placements of roundings inside a float node that are tried.",
+)
+PLACEMENT_ROWS_ELEMENTS = threshold(
+    "PLACEMENT_ROWS_ELEMENTS",
+    1 << 13,
+    unit="elements",
+    why="Number of elements on which all placements are tried; those that fit are tried on all elements.",
+)
+ONE_SIDED_MIN_DEVIATIONS = threshold(
+    "ONE_SIDED_MIN_DEVIATIONS",
+    6.0,
+    unit="standard deviations",
+    decides="status",
+    why="The mean error of a rounded result is one-sided from this many of its own standard deviations. By chance, one "
+    "node in 500 million reaches that.",
+    source="derived: two-sided tail of the normal distribution beyond 6",
+)
+ONE_SIDED_MIN_MEAN = threshold(
+    "ONE_SIDED_MIN_MEAN",
+    0.1,
+    unit="units in the last place",
+    decides="status",
+    why="A smaller mean error of a rounded result is not called one-sided, however certain. Truncation has 0.5; ties "
+    "that go away from zero have up to 0.06 in sums of bfloat16.",
+)

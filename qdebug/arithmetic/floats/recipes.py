@@ -1,0 +1,224 @@
+"""The steps of each float operator, as kernels compute it: one recipe a row of `RECIPES`.
+
+A recipe takes the node and its inputs as steps, and returns its outputs as steps. The names of edges are the places at
+which some kernel is known to round to the format of its result.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from operator import add, mul, sub, truediv
+from types import MappingProxyType
+
+import numpy as np
+
+from qdebug.arithmetic.floats.steps import Step, source
+from qdebug.model import Node
+from qdebug.numerics.intervals import Interval
+from qdebug.replay.kernels.activation import erf
+
+__all__ = ["RECIPES", "Recipe"]
+
+Inputs = Sequence[Step]
+Shapes = Sequence[tuple[int, ...]]
+Recipe = Callable[[Node, Inputs, Shapes], Sequence[Step]]
+"""Returns the outputs of a node, of which the first are known; called with its inputs and their shapes."""
+
+
+def _pairwise(combine: Callable[[Step, Step], Step]) -> Recipe:
+    def recipe(_node: Node, inputs: Inputs, _shapes: Shapes) -> Sequence[Step]:
+        return (combine(*inputs),)
+
+    return recipe
+
+
+def _through(function: Callable[[np.ndarray], np.ndarray], *, units: float | None = None) -> Recipe:
+    """Return the recipe of a monotone function."""
+
+    def recipe(_node: Node, inputs: Inputs, _shapes: Shapes) -> Sequence[Step]:
+        return (inputs[0].through(function, units=units),)
+
+    return recipe
+
+
+def _exact(function: Callable[[np.ndarray], np.ndarray]) -> Recipe:
+    """Return the recipe of an increasing function without a rounding of its own."""
+
+    def recipe(_node: Node, inputs: Inputs, _shapes: Shapes) -> Sequence[Step]:
+        return (inputs[0].mapped(function),)
+
+    return recipe
+
+
+def _sum(_node: Node, inputs: Inputs, _shapes: Shapes) -> Sequence[Step]:
+    """Add operands from the first to the last."""
+    total = inputs[0]
+    for at, each in enumerate(inputs[1:], 1):
+        total = total + each
+        if at < len(inputs) - 1:
+            total = total.named(f"the sum of the first {at + 1} operands")
+    return (total,)
+
+
+def _selected(combine: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Recipe:
+    """Return the recipe of a maximum or minimum."""
+
+    def recipe(_node: Node, inputs: Inputs, _shapes: Shapes) -> Sequence[Step]:
+        def both(a: Interval, b: Interval) -> Interval:
+            return Interval(combine(a.low, b.low), combine(a.high, b.high))
+
+        return (reduce(lambda a, b: Step(both, (a, b)), inputs),)
+
+    return recipe
+
+
+def _negative(_node: Node, inputs: Inputs, _shapes: Shapes) -> Sequence[Step]:
+    return (Step(Interval.negative, (inputs[0],)),)
+
+
+def _sigmoid_of(x: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        return np.asarray(1 / (1 + np.exp(-x)))
+
+
+def _swish(node: Node, inputs: Inputs, _shapes: Shapes) -> Sequence[Step]:
+    """Multiply x by its sigmoid."""
+    x = inputs[0]
+    scaled = x * source(_real(node, "alpha", 1.0))
+    return (x * scaled.through(_sigmoid_of).named("the sigmoid"),)
+
+
+def _gelu(node: Node, inputs: Inputs, _shapes: Shapes) -> Sequence[Step]:
+    """Multiply x by the normal distribution function, or by its approximation by tanh."""
+    x = inputs[0]
+    if str(node.attrs.get("approximate", "none")) == "tanh":
+        cube = x * x * x
+        inner = (x + cube * source(0.044715)) * source(math.sqrt(2 / math.pi))
+        share = inner.named("the argument of tanh").through(np.tanh).named("the tanh")
+    else:
+        share = (x * source(math.sqrt(0.5))).named("the argument of erf").through(erf, units=32).named("the erf")
+    return (x * source(0.5) * (share + source(1.0)),)
+
+
+def _axes(node: Node, shape: tuple[int, ...], default: int = -1) -> tuple[int, ...]:
+    axis = int(_real(node, "axis", default))
+    return tuple(range(axis % len(shape), len(shape)))
+
+
+def _real(node: Node, name: str, default: float) -> float:
+    value = node.attrs.get(name, default)
+    return float(value) if isinstance(value, (int, float, np.integer, np.floating)) else default
+
+
+def _inverse_root(mean_square: Step, epsilon: float) -> Step:
+    shifted = mean_square.named("the mean of squares") + source(epsilon)
+    return shifted.through(lambda values: 1 / np.sqrt(np.maximum(values, 0))).named("the inverse root")
+
+
+def _mean(step: Step, axes: tuple[int, ...], shape: tuple[int, ...]) -> Step:
+    return step.total(axes) * source(1.0 / max(math.prod(shape[axis] for axis in axes), 1))
+
+
+def _by_root_mean_square(x: Step, scale: Step, axes: tuple[int, ...], shape: tuple[int, ...], epsilon: float) -> Step:
+    inverse = _inverse_root(_mean((x * x).named("the squares"), axes, shape), epsilon)
+    return (x * inverse).named("the normalized values") * scale
+
+
+def _rms_normalization(node: Node, inputs: Inputs, shapes: Shapes) -> Sequence[Step]:
+    axes = _axes(node, shapes[0])
+    return (_by_root_mean_square(inputs[0], inputs[1], axes, shapes[0], _real(node, "epsilon", 1e-5)),)
+
+
+def _standardized(x: Step, inputs: Inputs, axes: tuple[int, ...], shape: tuple[int, ...], epsilon: float) -> Step:
+    """Subtract the mean, divide by the deviation, scale and shift; `inputs` are the scale and perhaps the shift."""
+    centred = (x - _mean(x, axes, shape).named("the mean")).named("the centered values")
+    inverse = _inverse_root(_mean(centred * centred, axes, shape), epsilon)
+    scaled = (centred * inverse).named("the normalized values") * inputs[0]
+    return scaled if len(inputs) == 1 else scaled.named("the scaled values") + inputs[1]
+
+
+def _layer_normalization(node: Node, inputs: Inputs, shapes: Shapes) -> Sequence[Step]:
+    axes = _axes(node, shapes[0])
+    return (_standardized(inputs[0], inputs[1:3], axes, shapes[0], _real(node, "epsilon", 1e-5)),)
+
+
+_SUM = "the sum"
+
+
+def _skip_rms_normalization(node: Node, inputs: Inputs, shapes: Shapes) -> Sequence[Step]:
+    """Add the skip connection, then normalize; the sum is an output too."""
+    axes, total = (len(shapes[0]) - 1,), (inputs[0] + inputs[1])
+    read = total.named(_SUM)
+    normalized = _by_root_mean_square(read, inputs[2], axes, shapes[0], _real(node, "epsilon", 1e-12))
+    return normalized, normalized, normalized, total
+
+
+def _skip_layer_normalization(node: Node, inputs: Inputs, shapes: Shapes) -> Sequence[Step]:
+    """Add the skip connection, then standardize; the sum is an output too."""
+    axes, total = (len(shapes[0]) - 1,), (inputs[0] + inputs[1])
+    normalized = _standardized(total.named(_SUM), inputs[2:4], axes, shapes[0], _real(node, "epsilon", 1e-12))
+    return normalized, normalized, normalized, total
+
+
+def _softmax(node: Node, inputs: Inputs, shapes: Shapes) -> Sequence[Step]:
+    """Divide exponentials of the distances from the maximum by their sum."""
+    axis = (int(_real(node, "axis", -1)) % len(shapes[0]),)
+    x = inputs[0]
+    least = x.mapped(lambda values: values.max(axis=axis, keepdims=True))
+    powers = (x - least).named("the distances from the maximum").through(np.exp).named("the exponentials")
+    return (powers / powers.total(axis).named("the sum of exponentials"),)
+
+
+def _reduced(node: Node, inputs: Inputs, shapes: Shapes) -> Sequence[Step]:
+    axes = tuple(int(axis) % len(shapes[0]) for axis in np.asarray(node.attrs.get("axes", ())).reshape(-1))
+    axes = axes or tuple(range(len(shapes[0])))
+    total = _mean(inputs[0], axes, shapes[0]) if node.op == "ReduceMean" else inputs[0].total(axes)
+    if node.attrs.get("keepdims", 1):
+        return (total,)
+    return (total.mapped(lambda values: np.squeeze(values, axis=axes)),)
+
+
+def _power(node: Node, inputs: Inputs, shapes: Shapes) -> Sequence[Step]:
+    """Square; other powers are not monotone, or have no definition that kernels agree on."""
+    del shapes
+    exponent = inputs[1].apply() if not inputs[1].reads else None
+    if exponent is None or exponent.low.size != 1 or float(exponent.low.reshape(())) != 2:
+        raise ValueError(f"{node.op} is known for squares alone")
+    return (inputs[0] * inputs[0],)
+
+
+RECIPES: Mapping[str, Recipe] = MappingProxyType(
+    {
+        "Add": _pairwise(add),
+        "Sub": _pairwise(sub),
+        "Mul": _pairwise(mul),
+        "Div": _pairwise(truediv),
+        "Sum": _sum,
+        "Max": _selected(np.maximum),
+        "Min": _selected(np.minimum),
+        "Neg": _negative,
+        "Cast": _exact(lambda values: values),
+        "Relu": _exact(lambda values: np.maximum(values, 0)),
+        "Exp": _through(np.exp),
+        "Log": _through(np.log),
+        "Sqrt": _through(np.sqrt, units=1),
+        "Reciprocal": _through(np.reciprocal, units=2),
+        "Tanh": _through(np.tanh),
+        "Sigmoid": _through(_sigmoid_of),
+        "Erf": _through(erf, units=32),
+        "Swish": _swish,
+        "Gelu": _gelu,
+        "Pow": _power,
+        "ReduceMean": _reduced,
+        "ReduceSum": _reduced,
+        "Softmax": _softmax,
+        "LayerNormalization": _layer_normalization,
+        "RMSNormalization": _rms_normalization,
+        "SimplifiedLayerNormalization": _rms_normalization,
+        "SkipLayerNormalization": _skip_layer_normalization,
+        "SkipSimplifiedLayerNormalization": _skip_rms_normalization,
+    }
+)
+"""Recipes by operator."""
