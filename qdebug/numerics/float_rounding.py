@@ -64,12 +64,12 @@ OVERFLOWS: Mapping[str, str] = MappingProxyType(
 def _last_place(values: np.ndarray, short: ShortFormat) -> np.ndarray:
     """Return the exponent of the unit in the last place of finite values."""
     exponent = np.frexp(values)[1] - short.bits
-    return np.maximum(exponent, round(np.log2(short.subnormal)))
+    return np.asarray(np.maximum(exponent, round(np.log2(short.subnormal))))
 
 
 def unit_in_last_place(values: np.ndarray, short: ShortFormat) -> np.ndarray:
     """Return the distance between neighbours of a format around each finite value, in float64."""
-    return np.ldexp(1.0, _last_place(values, short))
+    return np.asarray(np.ldexp(1.0, _last_place(values, short)))
 
 
 def round_float(

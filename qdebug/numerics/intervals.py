@@ -31,6 +31,11 @@ class Interval:
         return cls(wide, wide)
 
     @property
+    def ends(self) -> tuple[np.ndarray, np.ndarray]:
+        """Both bounds."""
+        return self.low, self.high
+
+    @property
     def decided(self) -> np.ndarray:
         """Which elements are a single number."""
         return np.asarray(self.low == self.high)

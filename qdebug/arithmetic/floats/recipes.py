@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
 from functools import reduce
 from operator import add, mul, sub, truediv
 from types import MappingProxyType
@@ -19,22 +21,48 @@ from qdebug.model import Node
 from qdebug.numerics.intervals import Interval
 from qdebug.replay.kernels.activation import erf
 
-__all__ = ["RECIPES", "Recipe"]
+__all__ = ["RECIPES", "Along", "Recipe"]
 
 Inputs = Sequence[Step]
 Shapes = Sequence[tuple[int, ...]]
-Recipe = Callable[[Node, Inputs, Shapes], Sequence[Step]]
+Steps = Callable[[Node, Inputs, Shapes], Sequence[Step]]
 """Returns the outputs of a node, of which the first are known; called with its inputs and their shapes."""
 
 
-def _pairwise(combine: Callable[[Step, Step], Step]) -> Recipe:
+class Along(Enum):
+    """The elements that a result depends on."""
+
+    NOTHING = "nothing"
+    """Those at its own position."""
+    LAST = "last"
+    """Those of its row along the last axis."""
+    AXIS = "axis"
+    """Those from the attribute `axis` on, or along it; by default the last."""
+    OTHERS = "others"
+    """Those along several axes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How kernels compute an operator."""
+
+    steps: Steps
+    along: Along = Along.NOTHING
+
+    def is_by_rows(self, node: Node, rank: int) -> bool:
+        """Return whether each row along the last axis of data of a rank is computed by itself."""
+        axis = int(_real(node, "axis", -1))
+        return self.along in (Along.NOTHING, Along.LAST) or (self.along is Along.AXIS and axis in (-1, rank - 1))
+
+
+def _pairwise(combine: Callable[[Step, Step], Step]) -> Steps:
     def recipe(_node: Node, inputs: Inputs, _shapes: Shapes) -> Sequence[Step]:
         return (combine(*inputs),)
 
     return recipe
 
 
-def _through(function: Callable[[np.ndarray], np.ndarray], *, units: float | None = None) -> Recipe:
+def _through(function: Callable[[np.ndarray], np.ndarray], *, units: float | None = None) -> Steps:
     """Return the recipe of a monotone function."""
 
     def recipe(_node: Node, inputs: Inputs, _shapes: Shapes) -> Sequence[Step]:
@@ -43,7 +71,7 @@ def _through(function: Callable[[np.ndarray], np.ndarray], *, units: float | Non
     return recipe
 
 
-def _exact(function: Callable[[np.ndarray], np.ndarray]) -> Recipe:
+def _exact(function: Callable[[np.ndarray], np.ndarray]) -> Steps:
     """Return the recipe of an increasing function without a rounding of its own."""
 
     def recipe(_node: Node, inputs: Inputs, _shapes: Shapes) -> Sequence[Step]:
@@ -62,7 +90,7 @@ def _sum(_node: Node, inputs: Inputs, _shapes: Shapes) -> Sequence[Step]:
     return (total,)
 
 
-def _selected(combine: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Recipe:
+def _selected(combine: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Steps:
     """Return the recipe of a maximum or minimum."""
 
     def recipe(_node: Node, inputs: Inputs, _shapes: Shapes) -> Sequence[Step]:
@@ -191,34 +219,34 @@ def _power(node: Node, inputs: Inputs, shapes: Shapes) -> Sequence[Step]:
 
 RECIPES: Mapping[str, Recipe] = MappingProxyType(
     {
-        "Add": _pairwise(add),
-        "Sub": _pairwise(sub),
-        "Mul": _pairwise(mul),
-        "Div": _pairwise(truediv),
-        "Sum": _sum,
-        "Max": _selected(np.maximum),
-        "Min": _selected(np.minimum),
-        "Neg": _negative,
-        "Cast": _exact(lambda values: values),
-        "Relu": _exact(lambda values: np.maximum(values, 0)),
-        "Exp": _through(np.exp),
-        "Log": _through(np.log),
-        "Sqrt": _through(np.sqrt, units=1),
-        "Reciprocal": _through(np.reciprocal, units=2),
-        "Tanh": _through(np.tanh),
-        "Sigmoid": _through(_sigmoid_of),
-        "Erf": _through(erf, units=32),
-        "Swish": _swish,
-        "Gelu": _gelu,
-        "Pow": _power,
-        "ReduceMean": _reduced,
-        "ReduceSum": _reduced,
-        "Softmax": _softmax,
-        "LayerNormalization": _layer_normalization,
-        "RMSNormalization": _rms_normalization,
-        "SimplifiedLayerNormalization": _rms_normalization,
-        "SkipLayerNormalization": _skip_layer_normalization,
-        "SkipSimplifiedLayerNormalization": _skip_rms_normalization,
+        "Add": Recipe(_pairwise(add)),
+        "Sub": Recipe(_pairwise(sub)),
+        "Mul": Recipe(_pairwise(mul)),
+        "Div": Recipe(_pairwise(truediv)),
+        "Sum": Recipe(_sum),
+        "Max": Recipe(_selected(np.maximum)),
+        "Min": Recipe(_selected(np.minimum)),
+        "Neg": Recipe(_negative),
+        "Cast": Recipe(_exact(lambda values: values)),
+        "Relu": Recipe(_exact(lambda values: np.maximum(values, 0))),
+        "Exp": Recipe(_through(np.exp)),
+        "Log": Recipe(_through(np.log)),
+        "Sqrt": Recipe(_through(np.sqrt, units=1)),
+        "Reciprocal": Recipe(_through(np.reciprocal, units=2)),
+        "Tanh": Recipe(_through(np.tanh)),
+        "Sigmoid": Recipe(_through(_sigmoid_of)),
+        "Erf": Recipe(_through(erf, units=32)),
+        "Swish": Recipe(_swish),
+        "Gelu": Recipe(_gelu),
+        "Pow": Recipe(_power),
+        "ReduceMean": Recipe(_reduced, Along.OTHERS),
+        "ReduceSum": Recipe(_reduced, Along.OTHERS),
+        "Softmax": Recipe(_softmax, Along.AXIS),
+        "LayerNormalization": Recipe(_layer_normalization, Along.AXIS),
+        "RMSNormalization": Recipe(_rms_normalization, Along.AXIS),
+        "SimplifiedLayerNormalization": Recipe(_rms_normalization, Along.AXIS),
+        "SkipLayerNormalization": Recipe(_skip_layer_normalization, Along.LAST),
+        "SkipSimplifiedLayerNormalization": Recipe(_skip_rms_normalization, Along.LAST),
     }
 )
 """Recipes by operator."""

@@ -16,7 +16,11 @@ import numpy as np
 
 from qdebug.arithmetic.floats.steps import UNROUNDED, Evaluation, Step, edges_of
 from qdebug.errors import KernelError
-from qdebug.model.thresholds.explanation import PLACEMENT_ROWS_ELEMENTS, PLACEMENTS_TRIED
+from qdebug.model.thresholds.explanation import (
+    PLACEMENT_MIN_VALUES,
+    PLACEMENT_ROWS_ELEMENTS,
+    PLACEMENTS_TRIED,
+)
 from qdebug.numerics.checkpoint import checkpoint
 from qdebug.numerics.float_rounding import FLOAT_ROUNDINGS, OVERFLOWS, round_float
 from qdebug.numerics.intervals import Interval
@@ -123,6 +127,8 @@ class PlacementFinding:
         elements: Number of elements.
         witnesses: Number of elements that the runner-up gets wrong.
         runner_up: The best placement that does not reproduce all elements, or None.
+        decided: Whether each edge of the simplest fitting placement has enough values, so that it does not fit by
+            chance. The factor of a row, say, has one value in each row.
     """
 
     short: str
@@ -131,11 +137,12 @@ class PlacementFinding:
     elements: int = 0
     witnesses: int = 0
     runner_up: Placement | None = None
+    decided: bool = True
 
     @property
     def named(self) -> Placement | None:
         """The simplest fitting placement, if all fitting ones round the result alike and some other one is refuted."""
-        if not self.fitting or self.runner_up is None:
+        if not self.fitting or self.runner_up is None or not self.decided:
             return None
         roundings = {placement.rounding for placement in self.fitting}
         return self.fitting[0] if len(roundings) == 1 or roundings == _TO_NEAREST else None
@@ -174,13 +181,17 @@ def search_placements(observations: Sequence[Observation], short: ShortFormat) -
             break
     others = [placement for placement, wrong in misses.items() if wrong]
     runner_up = min(others, key=misses.__getitem__, default=None)
+    elements = sum(each.recorded.size for each in observations)
+    shares = some.shares_of_edges() if fitting else {}
+    counts_of_edges = [shares[edge] * elements for edge, _ in fitting[0].edges] if fitting else []
     return PlacementFinding(
         short=short.name,
         fitting=tuple(fitting),
         tried=len(counts),
-        elements=sum(each.recorded.size for each in observations),
+        elements=elements,
         witnesses=0 if runner_up is None else misses[runner_up],
         runner_up=runner_up,
+        decided=min(counts_of_edges, default=elements) >= PLACEMENT_MIN_VALUES,
     )
 
 
@@ -244,8 +255,13 @@ class _Held:
         """Return the recorded values of results below the smallest normal number, and of those beyond the largest."""
         with np.errstate(all="ignore"):
             size = np.broadcast_to(np.abs(self.evaluation.of(self.usual).low), self.recorded.shape)
-        is_small = (size < self.short.normal) & (size > self.short.subnormal)
+        is_small = (size < self.short.normal * (1 - self.short.unit)) & (size > self.short.subnormal)
         return self.recorded[is_small], self.recorded[(size >= self.short.beyond) & np.isfinite(size)]
+
+    def shares_of_edges(self) -> Mapping[str, float]:
+        """Return the number of values of each edge per element of the result."""
+        sizes = self.evaluation.sizes(self.usual)
+        return {edge: size / max(self.recorded.size, 1) for edge, size in sizes.items()}
 
     def wrong(self, placement: Placement) -> int:
         """Return the number of elements that a placement does not reproduce."""
@@ -260,8 +276,10 @@ class _Held:
 
 def _contains(interval: Interval, placement: Placement, recorded: np.ndarray, short: ShortFormat) -> np.ndarray:
     """Return which recorded elements are among the numbers that an interval rounds to."""
-    options = {"flush": placement.flush, "overflow": placement.overflow}
-    low = round_float(interval.low, short, placement.rounding, **options)
-    high = low if interval.low is interval.high else round_float(interval.high, short, placement.rounding, **options)
+    low, high = interval.mapped(
+        lambda values: round_float(
+            values, short, placement.rounding, flush=placement.flush, overflow=placement.overflow
+        )
+    ).ends
     inside = (low <= recorded) & (recorded <= high)
     return np.asarray(inside | (np.isnan(recorded) & (np.isnan(low) | np.isnan(high))))

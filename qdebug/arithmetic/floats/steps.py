@@ -122,6 +122,20 @@ class Evaluation:
         """Return the result for a placement: a word for each edge."""
         return self._computed(self._step, placement)
 
+    def sizes(self, placement: Mapping[str, str]) -> Mapping[str, int]:
+        """Return the number of values of each edge."""
+        sizes: dict[str, int] = {}
+
+        def visit(step: Step) -> None:
+            for each in step.reads:
+                visit(each)
+            if step.edge and step.edge not in sizes:
+                with np.errstate(all="ignore"):
+                    sizes[step.edge] = self._computed(step, placement).low.size
+
+        visit(self._step)
+        return sizes
+
     def _computed(self, step: Step, placement: Mapping[str, str]) -> Interval:
         key = id(step), tuple(placement[edge] for edge in sorted(step.edges))
         if key not in self._results:

@@ -137,7 +137,9 @@ class Explainer:
             return answer
         runner_up = finding.runner_up
         return replace(
-            _bare(node, tensor, ExplainStatus.EXPLAINED),
+            _bare(
+                node, tensor, ExplainStatus.EXPLAINED, answer.reason if answer.status is ExplainStatus.IN_BAND else None
+            ),
             kind=_ROUNDS,
             words=finding.words,
             placements=tuple(map(str, finding.fitting)),

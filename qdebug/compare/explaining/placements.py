@@ -12,13 +12,13 @@ from functools import partial
 
 import numpy as np
 
-from qdebug.arithmetic.floats.recipes import RECIPES
+from qdebug.arithmetic.floats.recipes import RECIPES, Along
 from qdebug.arithmetic.floats.search import Observation, PlacementFinding, search_placements
 from qdebug.arithmetic.floats.steps import Step, source
 from qdebug.arithmetic.units import Place
 from qdebug.compare.attribute.backend_replay import inputs_of
 from qdebug.errors import KernelError, NotRecordedError
-from qdebug.model import Node, Recording, operators
+from qdebug.model import Node, Recording
 from qdebug.model.thresholds.explanation import FUSED_MAX_NODES
 from qdebug.numerics.short_formats import ShortFormat
 from qdebug.replay.real_form import real_form
@@ -72,17 +72,17 @@ class _Expression:
         recorded = self._recording.load(self._tensor, *place)
         arrays: dict[str, np.ndarray] = {}
         nodes = self._needed(self._node, place, arrays)
-        by_rows = recorded.ndim > 0 and all(_is_by_rows(each, arrays) for each in nodes)
+        by_rows = recorded.ndim > 0 and all(RECIPES[each.op].is_by_rows(each, recorded.ndim) for each in nodes)
         rows = {name: _in_rows(array, recorded.shape, nodes) for name, array in arrays.items()} if by_rows else {}
         if any(array is None for array in rows.values()):
             by_rows = False
         if not by_rows:
             return Observation(build=lambda _: self._built(arrays, nodes), recorded=recorded, by_rows=False)
         in_rows = {name: array for name, array in rows.items() if array is not None}
-        lined = [_along_last(each, arrays) for each in nodes]
+        in_last = [_along_last(each) for each in nodes]
         length = recorded.shape[-1]
         return Observation(
-            build=partial(self._of_rows, in_rows, lined), recorded=recorded.reshape(-1, length), by_rows=True
+            build=partial(self._of_rows, in_rows, in_last), recorded=recorded.reshape(-1, length), by_rows=True
         )
 
     def _needed(self, node: Node, place: Place, arrays: dict[str, np.ndarray]) -> list[Node]:
@@ -114,7 +114,7 @@ class _Expression:
     def _one(self, producer: Node, place: Place, arrays: dict[str, np.ndarray]) -> list[Node]:
         """Return a node whose recorded result may be read before its rounding, if it rounds one."""
         form, _ = real_form(producer, self._recording.graph.opset)
-        if form.op not in RECIPES or not operators.of(form.op).elementwise:
+        if form.op not in RECIPES or RECIPES[form.op].along is not Along.NOTHING:
             raise KernelError(f"{form.op} is not computed again")
         arrays.update(inputs_of(self._recording, form, place))
         return [form]
@@ -130,7 +130,7 @@ class _Expression:
         made: Step | None = None
         for node in nodes:
             inputs = [steps[name] if name in steps else source(arrays[name]) for name in node.inputs if name]
-            results = RECIPES[node.op](node, inputs, [shapes[name] for name in node.inputs if name])
+            results = RECIPES[node.op].steps(node, inputs, [shapes[name] for name in node.inputs if name])
             for name, result in zip(node.outputs, results, strict=False):
                 if not name:
                     continue
@@ -146,22 +146,8 @@ class _Expression:
         return made
 
 
-def _is_by_rows(node: Node, arrays: Mapping[str, np.ndarray]) -> bool:
-    """Return whether each row along the last axis is computed by itself."""
-    if operators.of(node.op).elementwise:
-        return True
-    data = arrays.get(node.inputs[0])
-    axis = node.attrs.get("axis", -1)
-    if node.op.startswith("Skip"):
-        return True
-    if data is None or node.op.startswith("Reduce") or not isinstance(axis, (int, np.integer)):
-        return False
-    return int(axis) in (-1, data.ndim - 1)
-
-
-def _along_last(node: Node, arrays: Mapping[str, np.ndarray]) -> Node:
-    """Return a node with its axis counted from the end."""
-    del arrays
+def _along_last(node: Node) -> Node:
+    """Return a node with its axis, the last one, counted from the end."""
     return replace(node, attrs={**node.attrs, "axis": -1}) if "axis" in node.attrs else node
 
 
@@ -171,6 +157,6 @@ def _in_rows(array: np.ndarray, shape: tuple[int, ...], nodes: Sequence[Node]) -
         return array.reshape(-1, shape[-1])
     if array.size == 1 or (array.size == array.shape[-1] and array.shape[-1] in (1, shape[-1])):
         return array.reshape(1, -1)
-    if all(operators.of(node.op).elementwise for node in nodes):
+    if all(RECIPES[node.op].along is Along.NOTHING for node in nodes):
         return np.broadcast_to(array, shape).reshape(-1, shape[-1])
     return None

@@ -230,11 +230,28 @@ PLACEMENTS_TRIED = threshold(
     unit="placements",
     why="Maximum number of placements of roundings inside a float node that are tried.",
 )
+PLACEMENT_MIN_VALUES = threshold(
+    "PLACEMENT_MIN_VALUES",
+    40,
+    unit="values",
+    decides="cause",
+    why="A rounding inside a float node is named only if it rounded at least this many values. Each of 500 placements "
+    "fits so many by chance with a probability of 2**-40, if it moves every other one.",
+    source="derived: 500 * 2**-40 is below 1 in 10**9",
+)
 PLACEMENT_ROWS_ELEMENTS = threshold(
     "PLACEMENT_ROWS_ELEMENTS",
     1 << 13,
     unit="elements",
     why="Number of elements on which all placements are tried; those that fit are tried on all elements.",
+)
+ROUNDED_ELSEWHERE_MIN_SHARE = threshold(
+    "ROUNDED_ELSEWHERE_MIN_SHARE",
+    0.02,
+    unit="share of the elements",
+    decides="cause",
+    why="From this share of results that are not the replay's rounded to nearest, a search tells where a float node "
+    "rounds. Sums of another order move fewer results across a boundary of bfloat16.",
 )
 ONE_SIDED_MIN_DEVIATIONS = threshold(
     "ONE_SIDED_MIN_DEVIATIONS",
