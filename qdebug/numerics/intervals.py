@@ -14,7 +14,7 @@ import numpy as np
 
 from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF, FUNCTION_MAX_UNITS, INTERVAL_SUM_FACTOR
 
-__all__ = ["Interval", "as_computed"]
+__all__ = ["Interval", "as_computed", "sum_of"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,6 +36,11 @@ class Interval:
         return self.low, self.high
 
     @property
+    def is_exact(self) -> bool:
+        """Whether the numbers are known, as recorded ones are."""
+        return self.low is self.high
+
+    @property
     def decided(self) -> np.ndarray:
         """Which elements are a single number."""
         return np.asarray(self.low == self.high)
@@ -54,6 +59,11 @@ class Interval:
     def negative(self) -> Interval:
         """Return the numbers with the opposite sign."""
         return Interval(-self.high, -self.low)
+
+    def rearranged(self, *terms: Interval) -> Interval:
+        """Return the interval extended by the rounding of terms that a kernel may add in another order."""
+        most = sum(np.maximum(np.abs(each.low), np.abs(each.high)) for each in terms)
+        return Interval(self.low - FLOAT32_UNIT_ROUNDOFF * most, self.high + FLOAT32_UNIT_ROUNDOFF * most)
 
     def times(self, other: Interval) -> Interval:
         """Return the product, as computed."""
@@ -97,14 +107,25 @@ class Interval:
         low = self.low.sum(axis=axes, keepdims=True)
         high = low if self.low is self.high else self.high.sum(axis=axes, keepdims=True)
         size = np.maximum(np.abs(self.low), np.abs(self.high)).sum(axis=axes, keepdims=True)
-        terms = self.low.size / max(low.size, 1)
-        error = INTERVAL_SUM_FACTOR * np.sqrt(terms) * FLOAT32_UNIT_ROUNDOFF * size
-        return Interval(low - error, high + error)
+        terms = self.low.size // max(low.size, 1)
+        return Interval(sum_of(low, size, terms).low, sum_of(high, size, terms).high)
 
     def mapped(self, function: Callable[[np.ndarray], np.ndarray]) -> Interval:
         """Return an exact increasing function of both ends, such as a rounding or a reshape."""
         low = function(self.low)
         return Interval(low, low if self.low is self.high else function(self.high))
+
+
+def sum_of(result: np.ndarray, size: np.ndarray, terms: int) -> Interval:
+    """Return the interval of float32 sums in any order.
+
+    Args:
+        result: The sums in float64.
+        size: The sums of the magnitudes of their terms.
+        terms: Number of terms of a sum.
+    """
+    error = INTERVAL_SUM_FACTOR * np.sqrt(terms) * FLOAT32_UNIT_ROUNDOFF * size
+    return Interval(result - error, result + error)
 
 
 def _exact_sum(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

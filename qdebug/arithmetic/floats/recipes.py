@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import reduce
 from operator import add, mul, sub, truediv
@@ -17,9 +17,12 @@ from types import MappingProxyType
 import numpy as np
 
 from qdebug.arithmetic.floats.steps import Step, source
+from qdebug.errors import KernelError
 from qdebug.model import Node
-from qdebug.numerics.intervals import Interval
+from qdebug.model.thresholds.explanation import PLACEMENT_MAX_PRODUCTS
+from qdebug.numerics.intervals import Interval, sum_of
 from qdebug.replay.kernels.activation import erf
+from qdebug.replay.registry import run_node
 
 __all__ = ["RECIPES", "Along", "Recipe"]
 
@@ -27,6 +30,9 @@ Inputs = Sequence[Step]
 Shapes = Sequence[tuple[int, ...]]
 Steps = Callable[[Node, Inputs, Shapes], Sequence[Step]]
 """Returns the outputs of a node, of which the first are known; called with its inputs and their shapes."""
+
+
+_BEFORE_BIAS = "the sum before the bias"
 
 
 class Along(Enum):
@@ -111,11 +117,61 @@ def _sigmoid_of(x: np.ndarray) -> np.ndarray:
         return np.asarray(1 / (1 + np.exp(-x)))
 
 
-def _swish(node: Node, inputs: Inputs, _shapes: Shapes) -> Sequence[Step]:
-    """Multiply x by its sigmoid."""
-    x = inputs[0]
-    scaled = x * source(_real(node, "alpha", 1.0))
-    return (x * scaled.through(_sigmoid_of).named("the sigmoid"),)
+def _gated(usual: float) -> Steps:
+    """Return the recipe of x times the sigmoid of a multiple of x, by default of the usual one."""
+
+    def steps(node: Node, inputs: Inputs, _shapes: Shapes) -> Sequence[Step]:
+        x = inputs[0]
+        scaled = x * source(_real(node, "alpha", usual))
+        return (x * scaled.through(_sigmoid_of).named("the sigmoid"),)
+
+    return steps
+
+
+def _product(node: Node, a: Step, b: Step, terms: int) -> Step:
+    """Sum products of recorded numbers in any order, by the kernel of an operator without a bias.
+
+    Args:
+        node: The operator.
+        a: Its first input.
+        b: Its second input.
+        terms: Number of products in a sum.
+    """
+    form = replace(node, inputs=("a", "b"), outputs=("sum",))
+
+    def run(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        return run_node(form, {"a": first, "b": second}, {})["sum"]
+
+    def summed(first: Interval, second: Interval) -> Interval:
+        if not (first.is_exact and second.is_exact):
+            raise KernelError("the factors of a product of tensors were not recorded")
+        result = run(first.low, second.low)
+        if terms * result.size > PLACEMENT_MAX_PRODUCTS:
+            raise KernelError("the product is too large to be computed again for each placement")
+        return sum_of(result, run(np.abs(first.low), np.abs(second.low)), terms)
+
+    return Step(summed, (a, b))
+
+
+def _matmul(node: Node, inputs: Inputs, shapes: Shapes) -> Sequence[Step]:
+    return (_product(node, inputs[0], inputs[1], shapes[0][-1]),)
+
+
+def _gemm(node: Node, inputs: Inputs, shapes: Shapes) -> Sequence[Step]:
+    """Multiply matrices and add a bias; other factors than 1 have no usual order."""
+    if _real(node, "alpha", 1.0) != 1 or _real(node, "beta", 1.0) != 1:
+        raise ValueError(f"{node.op} has factors")
+    product = _product(node, inputs[0], inputs[1], shapes[0][0 if node.attrs.get("transA") else -1])
+    return (product if len(inputs) == 2 else product.named(_BEFORE_BIAS) + inputs[2],)
+
+
+def _conv(node: Node, inputs: Inputs, shapes: Shapes) -> Sequence[Step]:
+    product = _product(node, inputs[0], inputs[1], math.prod(shapes[1][1:]))
+    if len(inputs) == 2:
+        return (product,)
+    spatial = (-1, *(1,) * (len(shapes[1]) - 2))
+    by_filter = spatial if node.attrs.get("channels_last") is None else (-1,)
+    return (product.named(_BEFORE_BIAS) + inputs[2].mapped(lambda values: values.reshape(by_filter)),)
 
 
 def _gelu(node: Node, inputs: Inputs, _shapes: Shapes) -> Sequence[Step]:
@@ -159,9 +215,14 @@ def _rms_normalization(node: Node, inputs: Inputs, shapes: Shapes) -> Sequence[S
     return (_by_root_mean_square(inputs[0], inputs[1], axes, shapes[0], _real(node, "epsilon", 1e-5)),)
 
 
+def _apart(first: Interval, second: Interval) -> Interval:
+    """Subtract, or scale both first and subtract then."""
+    return first.minus(second).rearranged(first, second)
+
+
 def _standardized(x: Step, inputs: Inputs, axes: tuple[int, ...], shape: tuple[int, ...], epsilon: float) -> Step:
     """Subtract the mean, divide by the deviation, scale and shift; `inputs` are the scale and perhaps the shift."""
-    centred = (x - _mean(x, axes, shape).named("the mean")).named("the centered values")
+    centred = Step(_apart, (x, _mean(x, axes, shape).named("the mean"))).named("the centered values")
     inverse = _inverse_root(_mean(centred * centred, axes, shape), epsilon)
     scaled = (centred * inverse).named("the normalized values") * inputs[0]
     return scaled if len(inputs) == 1 else scaled.named("the scaled values") + inputs[1]
@@ -236,9 +297,13 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
         "Tanh": Recipe(_through(np.tanh)),
         "Sigmoid": Recipe(_through(_sigmoid_of)),
         "Erf": Recipe(_through(erf, units=32)),
-        "Swish": Recipe(_swish),
+        "Swish": Recipe(_gated(1.0)),
+        "QuickGelu": Recipe(_gated(1.702)),
         "Gelu": Recipe(_gelu),
         "Pow": Recipe(_power),
+        "Conv": Recipe(_conv, Along.OTHERS),
+        "MatMul": Recipe(_matmul, Along.OTHERS),
+        "Gemm": Recipe(_gemm, Along.OTHERS),
         "ReduceMean": Recipe(_reduced, Along.OTHERS),
         "ReduceSum": Recipe(_reduced, Along.OTHERS),
         "Softmax": Recipe(_softmax, Along.AXIS),

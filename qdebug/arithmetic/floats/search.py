@@ -141,19 +141,27 @@ class PlacementFinding:
 
     @property
     def named(self) -> Placement | None:
-        """The simplest fitting placement, if all fitting ones round the result alike and some other one is refuted."""
+        """The simplest fitting placement, if those as simple round the result alike and another one is refuted."""
         if not self.fitting or self.runner_up is None or not self.decided:
             return None
-        roundings = {placement.rounding for placement in self.fitting}
-        return self.fitting[0] if len(roundings) == 1 or roundings == _TO_NEAREST else None
+        return self.fitting[0] if self._is_unanimous or self._roundings == _TO_NEAREST else None
+
+    @property
+    def _roundings(self) -> set[str]:
+        """The roundings of the result in the simplest fitting placements."""
+        fewest = min((len(placement.edges) for placement in self.fitting), default=0)
+        return {placement.rounding for placement in self.fitting if len(placement.edges) == fewest}
+
+    @property
+    def _is_unanimous(self) -> bool:
+        return len(self._roundings) == 1
 
     @property
     def words(self) -> str:
         """The named placement in words; empty without one."""
         if self.named is None:
             return ""
-        ties = len({placement.rounding for placement in self.fitting}) == 1
-        return describe_placement(self.named, self.short, ties=ties)
+        return describe_placement(self.named, self.short, ties=self._is_unanimous)
 
 
 def search_placements(observations: Sequence[Observation], short: ShortFormat) -> PlacementFinding:

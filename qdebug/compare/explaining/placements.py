@@ -134,10 +134,12 @@ class _Expression:
             for name, result in zip(node.outputs, results, strict=False):
                 if not name:
                     continue
-                shapes.setdefault(name, np.broadcast_shapes(*(shapes[each] for each in node.inputs if each)))
                 if name == self._tensor:
                     made = result
-                elif name in arrays:
+                    continue
+                if name not in shapes:  # only reductions ask for a shape, and none of them reads a matrix product
+                    shapes[name] = np.broadcast_shapes(*(shapes[each] for each in node.inputs if each))
+                if name in arrays:
                     steps[name] = result.or_recorded(f"its input {name!r}", arrays[name])
                 else:
                     steps[name] = result.named(f"{name!r}")

@@ -239,6 +239,13 @@ PLACEMENT_MIN_VALUES = threshold(
     "fits so many by chance with a probability of 2**-40, if it moves every other one.",
     source="derived: 500 * 2**-40 is below 1 in 10**9",
 )
+PLACEMENT_MAX_PRODUCTS = threshold(
+    "PLACEMENT_MAX_PRODUCTS",
+    1 << 30,
+    unit="products",
+    decides="cause",
+    why="A node that sums more products is not examined for where it rounds: computing it in float64 takes seconds.",
+)
 PLACEMENT_ROWS_ELEMENTS = threshold(
     "PLACEMENT_ROWS_ELEMENTS",
     1 << 13,
