@@ -237,12 +237,12 @@ def write_result(text: str, output: Path | None) -> None:
     if output is None:
         emit(text)
         return
-    from qdebug.recording.target import naming_file, replacing_file
+    from qdebug.recording.target import add_file_name, replacing_file
 
     content = plain_digits(text if text.endswith("\n") else text + "\n")
     if output.exists() and not output.is_file():  # replacing /dev/null by a file would break the machine
         with (
-            naming_file(output),
+            add_file_name(output),
             suppress(BrokenPipeError),
             output.open("w", encoding="utf-8", errors="backslashreplace") as device,
         ):

@@ -321,7 +321,7 @@ def _interrupted_text(output: Path, before: tuple[int, int] | None) -> str:
     """Return the state of an interrupted run's recording; `before` is the identity of an earlier file."""
     from qdebug.errors import QdebugError
     from qdebug.plural import plural
-    from qdebug.recording.target import unfinished
+    from qdebug.recording.target import has_unfinished_run
 
     info_command = command("qdebug", "info", output)
     if _file_identity(output) not in (None, before):
@@ -333,7 +333,7 @@ def _interrupted_text(output: Path, before: tuple[int, int] | None) -> str:
         without = f" without {plural(missing, 'tensor')}" if missing else ""
         state = f"is finished{without}" if complete else "holds the recording so far (incomplete)"
         return f"interrupted; {output} {state}: {info_command}"
-    if unfinished(output):
+    if has_unfinished_run(output):
         return f"interrupted; the recording so far can be rebuilt: {command('qdebug', 'file', 'recover', output)}"
     return "interrupted; nothing was kept."
 

@@ -25,7 +25,7 @@ from qdebug.importing.files import MOST_FILES, Files, damaged, read_elements, re
 from qdebug.importing.names import Rename
 from qdebug.model import Graph, Node, Role, TensorInfo
 from qdebug.model.dtypes import logical_dtype
-from qdebug.recording.target import cause
+from qdebug.recording.target import describe_cause
 from qdebug.recording.writing.write import At
 from qdebug.regular_file import read_regular
 
@@ -364,7 +364,7 @@ def _parsed(source: Path) -> dict[str, Any]:
         plain = json.loads(read_regular(source, _MOST_DESCRIPTION), parse_constant=_reject_constant)
         json.dumps(plain, ensure_ascii=False).encode()  # a lone surrogate cannot be in a file name, recording or report
     except OSError as error:
-        raise UsageError(f"{str(source)!r} cannot be read: {cause(error)}.", hint="Check the path.") from None
+        raise UsageError(f"{str(source)!r} cannot be read: {describe_cause(error)}.", hint="Check the path.") from None
     except UnicodeEncodeError as error:
         around = error.object[max(error.start - 20, 0) : error.end + 20].encode("ascii", "backslashreplace").decode()
         raise _invalid(source, f"it has text that is not valid Unicode, near '{around}'") from None

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from qdebug.errors import UsageError
-from qdebug.recording.target import cause
+from qdebug.recording.target import describe_cause
 from qdebug.regular_file import open_descriptor
 from qdebug.running.feeds import UNREADABLE, check_expansion
 
@@ -130,7 +130,9 @@ class Files:
         try:
             return os.fdopen(open_descriptor(os.path.realpath(path), flags=os.O_NOFOLLOW), "rb")
         except OSError as error:
-            raise UsageError(f"{str(path)!r} cannot be read: {cause(error)}.", hint="Check the path.") from None
+            raise UsageError(
+                f"{str(path)!r} cannot be read: {describe_cause(error)}.", hint="Check the path."
+            ) from None
 
     def close(self) -> None:
         """Close the open archive, if any."""

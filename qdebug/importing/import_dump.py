@@ -30,7 +30,7 @@ from qdebug.recording.arguments import as_array
 from qdebug.recording.format.payload import payload_hash
 from qdebug.recording.reading.opening import is_manifest, opened_recording
 from qdebug.recording.recorder import Recorder
-from qdebug.recording.target import cause, check_target
+from qdebug.recording.target import check_target, describe_cause
 from qdebug.regular_file import open_binary
 
 __all__ = ["ImportSummary", "import_dump"]
@@ -253,7 +253,8 @@ def _model(graph: str | Path | None) -> Iterator[_Model | None]:
             start = file.read(len(_HDF5))
     except OSError as error:
         raise UsageError(
-            f"The model {str(path)!r} cannot be read: {cause(error)}.", hint="Give a model file or a recording."
+            f"The model {str(path)!r} cannot be read: {describe_cause(error)}.",
+            hint="Give a model file or a recording.",
         ) from error
     if start != _HDF5 and not is_manifest(path):
         source = load_reader(path).with_shapes()

@@ -23,7 +23,7 @@ from qdebug.compare.result.result import NodeResult, RunComparison
 from qdebug.errors import UsageError
 from qdebug.limits.limits_file import quoted, without_entries
 from qdebug.model.thresholds.alignment import PAIR_SURE_MIN_CONFIDENCE
-from qdebug.recording.target import cause, replacing_file
+from qdebug.recording.target import describe_cause, replacing_file
 from qdebug.regular_file import read_regular
 from qdebug.toml_text import parse_toml
 
@@ -66,7 +66,7 @@ def _read_file(path: Path) -> str:
         ) from error
     except (OSError, ValueError) as error:
         raise UsageError(
-            f"The map {str(path)!r} cannot be read: {cause(error)}.", hint="Give a TOML file: --map FILE."
+            f"The map {str(path)!r} cannot be read: {describe_cause(error)}.", hint="Give a TOML file: --map FILE."
         ) from error
 
 

@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 _BIT_PATTERNS = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16)}
-_BITS = {"float6": 6, "float4": 4}
+_USED_BITS = {"float6": 6, "float4": 4}
 
 
 def as_array(name: str, value: Any, dtype: str | None = None) -> np.ndarray:
@@ -56,34 +56,34 @@ def as_array(name: str, value: Any, dtype: str | None = None) -> np.ndarray:
             f"The tensor name {in_short(name)} has {len(name)} characters, more than a recording can hold.",
             hint="Give it a shorter name.",
         )
-    array = _from_anything(name, value)
+    array = _convert_to_array(name, value)
     if dtype is not None:
-        array = _as_dtype(name, array, dtype)
+        array = _convert_to_dtype(name, array, dtype)
     storable_dtype(name, array)
     # A byte swap, never a conversion: the payloads of NaN stay.
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
-def _from_anything(name: str, value: Any) -> np.ndarray:
+def _convert_to_array(name: str, value: Any) -> np.ndarray:
     if type(value) is np.ndarray:
         return value
     try:
         if all(hasattr(value, method) for method in ("detach", "cpu", "numpy")):
-            return _from_torch(value)
+            return _convert_torch(value)
         if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
             raise ValueError("some of its elements are masked")
         if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
             return np.from_dlpack(value)
         return np.asarray(value)
     except Exception as exc:  # noqa: BLE001  whatever the array's own code raises
-        why = (str(exc) or type(exc).__name__).rstrip(".")
+        reason = (str(exc) or type(exc).__name__).rstrip(".")
         raise RecordingError(
-            f"Tensor {name!r} is a {type(value).__name__} that cannot be converted to an array: {why}.",
+            f"Tensor {name!r} is a {type(value).__name__} that cannot be converted to an array: {reason}.",
             hint="Convert it to a numpy array before recording it.",
         ) from None
 
 
-def _from_torch(tensor: Any) -> np.ndarray:
+def _convert_torch(tensor: Any) -> np.ndarray:
     """Return a torch tensor's elements. Formats that numpy lacks are converted through their bit patterns."""
     tensor = tensor.detach().cpu()
     try:
@@ -97,7 +97,7 @@ def _from_torch(tensor: Any) -> np.ndarray:
         return np.asarray(tensor.contiguous().view(pattern).numpy()).view(logical_dtype(kind))
 
 
-def _as_dtype(name: str, array: np.ndarray, dtype: str) -> np.ndarray:
+def _convert_to_dtype(name: str, array: np.ndarray, dtype: str) -> np.ndarray:
     try:
         target = logical_dtype(dtype)
     except ValueError as exc:
@@ -113,7 +113,7 @@ def _as_dtype(name: str, array: np.ndarray, dtype: str) -> np.ndarray:
                 f"Tensor {name!r} was put with dtype 'float16' but holds uint16, which may be bits or numbers.",
                 hint="Put array.view(np.float16), or array.astype(np.float16).",
             )
-        limit = 1 << _BITS.get(dtype[:6], 8 * target.itemsize)
+        limit = 1 << _USED_BITS.get(dtype[:6], 8 * target.itemsize)
         if array.size and int(array.max()) >= limit:
             raise RecordingError(
                 f"Tensor {name!r} was put with dtype {dtype!r} but holds {int(array.max())}; its bits "
@@ -121,7 +121,7 @@ def _as_dtype(name: str, array: np.ndarray, dtype: str) -> np.ndarray:
                 hint="Store one element per byte, in the low bits.",
             )
         return array.view(target)
-    converted = _exactly(array, target, dtype)
+    converted = _convert_exactly(array, target, dtype)
     if converted is not None:
         return converted
     raise RecordingError(
@@ -130,20 +130,20 @@ def _as_dtype(name: str, array: np.ndarray, dtype: str) -> np.ndarray:
     )
 
 
-def _exactly(array: np.ndarray, target: np.dtype[Any], dtype: str) -> np.ndarray | None:
+def _convert_exactly(array: np.ndarray, target: np.dtype[Any], dtype: str) -> np.ndarray | None:
     """Convert numbers to a dtype that holds all of them exactly; None if it cannot."""
     try:
         own_dtype = logical_name(array.dtype)
     except ValueError:
         return None
-    numbers = is_integer(own_dtype) or is_float(own_dtype)
-    if not numbers or not (is_integer(dtype) or is_float(dtype)) or (is_float(own_dtype) and is_integer(dtype)):
+    is_number = is_integer(own_dtype) or is_float(own_dtype)
+    if not is_number or not (is_integer(dtype) or is_float(dtype)) or (is_float(own_dtype) and is_integer(dtype)):
         return None
     with np.errstate(all="ignore"):
         converted: np.ndarray = array.astype(target)
-        back = converted.astype(array.dtype)
-    same = (back == array) | ((back != back) & (array != array))  # noqa: PLR0124  NaN is unequal to itself
-    return converted if bool(np.all(same)) else None
+        converted_back = converted.astype(array.dtype)
+    is_same = (converted_back == array) | ((converted_back != converted_back) & (array != array))  # noqa: PLR0124  NaN is unequal to itself
+    return converted if bool(np.all(is_same)) else None
 
 
 class QuantFacts(NamedTuple):
@@ -177,18 +177,18 @@ class QuantFacts(NamedTuple):
                     )
             return None
         try:
-            if (block_size := _whole("block_size", self.block_size)) is not None and block_size < 1:
+            if (block_size := _integer("block_size", self.block_size)) is not None and block_size < 1:
                 raise ValueError(f"block_size {block_size}")
             quant = QuantParams(
                 dtype=logical_name(data.dtype),
-                scale=_numbers(self.scale),
-                zero_point=_integers("zero_point", 0 if self.zero_point is None else self.zero_point),
+                scale=_scale_array(self.scale),
+                zero_point=_integer_array("zero_point", 0 if self.zero_point is None else self.zero_point),
                 axis=self._axis(data.ndim),
                 block_size=block_size,
-                qmin=_whole("qmin", self.qmin),
-                qmax=_whole("qmax", self.qmax),
-                multiplier=None if self.multiplier is None else _integers("multiplier", self.multiplier),
-                shift=None if self.shift is None else _integers("shift", self.shift),
+                qmin=_integer("qmin", self.qmin),
+                qmax=_integer("qmax", self.qmax),
+                multiplier=None if self.multiplier is None else _integer_array("multiplier", self.multiplier),
+                shift=None if self.shift is None else _integer_array("shift", self.shift),
             )
             quant.check_zero_point()
         except (TypeError, ValueError) as exc:
@@ -200,7 +200,7 @@ class QuantFacts(NamedTuple):
 
     def _axis(self, ndim: int) -> int | None:
         """Return the axis as it is stored, counted from the front."""
-        axis = _whole("axis", self.axis)
+        axis = _integer("axis", self.axis)
         if axis is None:
             return None
         if not -ndim <= axis < ndim:
@@ -217,42 +217,42 @@ def doubt_of(quant: QuantParams | None) -> str | None:
     if quant is None:
         return None
     scale = quant.scale.ravel()
-    for description, wrong in (
+    for description, is_unusual in (
         ("not finite", ~np.isfinite(scale)),
         ("0", scale == 0),
         ("negative", scale < 0),
     ):
-        count = int(np.count_nonzero(wrong))
+        count = int(np.count_nonzero(is_unusual))
         if count:
             subject = "its scale is" if scale.size == 1 else f"{count} of its {scale.size} scales are"
             return f"{subject} {description}"
     return None
 
 
-def _numbers(values: npt.ArrayLike) -> np.ndarray:
+def _scale_array(values: npt.ArrayLike) -> np.ndarray:
     array = np.asarray(values)
     name = array.dtype.name
-    real = array.dtype.kind in "biuf" or (name in LOGICAL_DTYPES and is_float(name))
-    if array.size == 0 or not real:
+    is_real = array.dtype.kind in "biuf" or (name in LOGICAL_DTYPES and is_float(name))
+    if array.size == 0 or not is_real:
         raise ValueError(f"scale must be numbers, found {array.dtype} of shape {array.shape}")
     return array
 
 
-def _integers(title: str, values: npt.ArrayLike) -> np.ndarray:
+def _integer_array(title: str, values: npt.ArrayLike) -> np.ndarray:
     array = np.asarray(values)
     if array.dtype.kind not in "biuf" or array.size == 0 or not bool(np.all(np.abs(array.astype(np.float64)) < 2**63)):
         raise ValueError(f"{title} must be integers of at most 64 bits, found {array.ravel()[:3].tolist()}")
     return array
 
 
-def _whole(title: str, value: float | None) -> int | None:
+def _integer(title: str, value: float | None) -> int | None:
     """Return a whole number of any type as an int."""
     if value is None:
         return None
-    whole = int(value)
-    if whole != value:
+    integer = int(value)
+    if integer != value:
         raise ValueError(f"{title} must be an integer, found {value!r}")
-    return whole
+    return integer
 
 
 def _check_limits(name: str, quant: QuantParams) -> None:
@@ -270,15 +270,15 @@ def _check_limits(name: str, quant: QuantParams) -> None:
 
 def _check_scale(name: str, data: np.ndarray, quant: QuantParams) -> None:
     """Refuse a scale of 0, unless all codes equal the zero point: runtimes write that for all-zero data."""
-    none = quant.scale == 0
-    if not np.any(none):
+    is_zero = quant.scale == 0
+    if not np.any(is_zero):
         return
     from qdebug.numerics.affine import dequantize
 
-    off = np.count_nonzero(dequantize(data, replace(quant, scale=none.astype(np.float32))))
-    if off:
+    nonzero_count = np.count_nonzero(dequantize(data, replace(quant, scale=is_zero.astype(np.float32))))
+    if nonzero_count:
         raise RecordingError(
-            f"Tensor {name!r} was put with a scale of 0, but {off} of its {data.size} codes differ "
+            f"Tensor {name!r} was put with a scale of 0, but {nonzero_count} of its {data.size} codes differ "
             "from the zero point.",
             hint="Give a scale above 0, in real units per code.",
         )
@@ -290,9 +290,9 @@ def _check_channels(name: str, data: np.ndarray, quant: QuantParams) -> None:
     extent, block = data.shape[quant.axis], quant.block_size
     expected = extent if block is None else -(-extent // block)
     is_per_channel = quant.scale.shape == (expected,)
-    full = (*data.shape[: quant.axis], expected, *data.shape[quant.axis + 1 :])
+    block_shape = (*data.shape[: quant.axis], expected, *data.shape[quant.axis + 1 :])
     count = quant.scale.size if quant.scale.ndim == 1 else "x".join(map(str, quant.scale.shape))
-    if not is_per_channel and (block is None or quant.scale.shape != full):
+    if not is_per_channel and (block is None or quant.scale.shape != block_shape):
         raise RecordingError(
             f"Tensor {name!r} was put with {count} scales along axis {quant.axis}, "
             f"which has {extent} elements (shape {data.shape}){'' if block is None else f' in blocks of {block}'}.",

@@ -42,7 +42,7 @@ _LENGTH = struct.Struct("<I")
 _DTYPES = {"<f8", "<i8", "|u1"}
 _MOST_BYTES = 1 << 29
 _OTHER_BYTES = 64
-_ASKED = 8
+_QUESTION_BYTES = 8
 """Bytes of a key that identify the question. The remaining bytes also identify the code."""
 _NAME = re.compile(r"[0-9a-f]{32}(\.\w+)?")
 _KEPT_BESIDE, _KEPT_AT_HOME = 8, 64
@@ -60,7 +60,7 @@ class ColumnCache:
 
     def __init__(self, backend: Path, key: bytes) -> None:
         self._key = key
-        self._beside = backend.with_name(f"{backend.name}.qdebug-cache")
+        self._neighbour_folder = backend.with_name(f"{backend.name}.qdebug-cache")
 
     @classmethod
     def forget(cls) -> None:
@@ -85,21 +85,24 @@ class ColumnCache:
             sides = [_identity(side) for side in (reference, backend)]
         except OSError:  # the file was deleted while it is open
             return None
-        question = _digest(chain(sides, facts))
-        return cls(backend.path, question[:_ASKED] + _digest([question.hex(), *_code(), *versions])[_ASKED:])
+        question = _digest_texts(chain(sides, facts))
+        return cls(
+            backend.path,
+            question[:_QUESTION_BYTES] + _digest_texts([question.hex(), *_code_stamps(), *versions])[_QUESTION_BYTES:],
+        )
 
     def read(self) -> dict[str, np.ndarray] | None:
         """Return the columns that were written for this key; None if no usable ones exist."""
         for folder, _ in self._folders():
             try:
-                return _unpacked(_read_own(folder / self._key.hex()), self._key)
+                return _parse(_read_own(folder / self._key.hex()), self._key)
             except (OSError, ValueError):
                 continue
         return None
 
     def outdated(self) -> bool:
         """Return whether columns for the same question exist from a different version of the code."""
-        question = self._key[:_ASKED].hex()
+        question = self._key[:_QUESTION_BYTES].hex()
         for folder, _ in self._folders():
             with contextlib.suppress(OSError):
                 names = {path.name for path in folder.iterdir() if _NAME.fullmatch(path.name)}
@@ -117,18 +120,18 @@ class ColumnCache:
         if len(header) + sum(column.nbytes for column in columns.values()) >= _MOST_BYTES - _OTHER_BYTES:
             return
         content = [self._key, _LENGTH.pack(len(header)), header, *(column.tobytes() for column in columns.values())]
-        for folder, most in self._folders():
+        for folder, max_files in self._folders():
             try:
                 _write_atomically(folder, self._key.hex(), content)
             except OSError:
                 continue
-            _drop_oldest(folder, most)
+            _drop_oldest(folder, max_files)
             return
 
     def _folders(self) -> Sequence[tuple[Path, int]]:
         """Return the candidate folders, and the maximum number of files in each."""
-        home = user_folder()
-        return [(self._beside, _KEPT_BESIDE), *([(home, _KEPT_AT_HOME)] if home else [])]
+        user_cache = user_folder()
+        return [(self._neighbour_folder, _KEPT_BESIDE), *([(user_cache, _KEPT_AT_HOME)] if user_cache else [])]
 
 
 def user_folder() -> Path | None:
@@ -140,12 +143,12 @@ def user_folder() -> Path | None:
     return home / "Library" / "Caches" / "qdebug" if sys.platform == "darwin" else home / ".cache" / "qdebug"
 
 
-def _digest(facts: Iterable[str]) -> bytes:
-    coded = [fact.encode("utf-8", "surrogatepass") for fact in facts]
-    return _digest_of(_LENGTH.pack(len(fact)) + fact for fact in coded)
+def _digest_texts(facts: Iterable[str]) -> bytes:
+    encoded_facts = [fact.encode("utf-8", "surrogatepass") for fact in facts]
+    return _digest_pieces(_LENGTH.pack(len(fact)) + fact for fact in encoded_facts)
 
 
-def _digest_of(pieces: Iterable[bytes]) -> bytes:
+def _digest_pieces(pieces: Iterable[bytes]) -> bytes:
     digest = xxhash.xxh3_128()
     for piece in pieces:
         digest.update(piece)
@@ -159,7 +162,7 @@ def _identity(recording: FileRecording) -> str:
     return f"{recording.content_hash} {status.st_ino} {status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
 
 
-def _code() -> list[str]:
+def _code_stamps() -> list[str]:
     """Return what identifies the state of the code. In a working copy, the version alone is not enough."""
     stamps = [f"qdebug {version.__version__}", f"numpy {np.__version__}", platform.machine()]
     with contextlib.suppress(metadata.PackageNotFoundError):  # the reference evaluator replays some operators
@@ -171,7 +174,7 @@ def _code() -> list[str]:
     return stamps
 
 
-def _unpacked(content: bytes, key: bytes) -> dict[str, np.ndarray]:
+def _parse(content: bytes, key: bytes) -> dict[str, np.ndarray]:
     """Parse a cache file.
 
     Raises:
@@ -239,7 +242,7 @@ def _write_atomically(folder: Path, name: str, content: Sequence[bytes]) -> None
     descriptor, temporary = tempfile.mkstemp(prefix=f"{name}.", dir=folder)
     try:
         with open(descriptor, "wb") as file:  # noqa: PTH123  a descriptor has no path
-            file.write(_MAGIC + _digest_of(content))
+            file.write(_MAGIC + _digest_pieces(content))
             file.writelines(content)
         Path(temporary).replace(folder / name)
     except BaseException:
@@ -247,9 +250,9 @@ def _write_atomically(folder: Path, name: str, content: Sequence[bytes]) -> None
         raise
 
 
-def _drop_oldest(folder: Path, most: int) -> None:
+def _drop_oldest(folder: Path, max_files: int) -> None:
     """Delete all but the newest files of a folder. This includes half-written files from a crash."""
     with contextlib.suppress(OSError):
         cache_files = [path for path in folder.iterdir() if _NAME.fullmatch(path.name)]
-        for path in sorted(cache_files, key=lambda path: path.lstat().st_mtime_ns)[:-most]:
+        for path in sorted(cache_files, key=lambda path: path.lstat().st_mtime_ns)[:-max_files]:
             path.unlink(missing_ok=True)

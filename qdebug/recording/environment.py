@@ -24,7 +24,7 @@ _ARITHMETIC_FLAGS = (
 )
 """Instruction sets that change how sums and products are computed, under their Linux names."""
 
-_OF_A_RUN = ("backend", "model", "model_sha256", "taps", "versions", "options", "cpu_flags")
+_RECORDER_FACTS = ("backend", "model", "model_sha256", "taps", "versions", "options", "cpu_flags")
 _PACKAGES = ("numpy", "h5py", "ml_dtypes")
 
 
@@ -57,10 +57,10 @@ def run_facts(
         options: Backend options in force.
         flags: Relevant instruction sets; read from this machine if None.
     """
-    further = {name: str(version) for name, version in (versions or {}).items()}
+    given_versions = {name: str(version) for name, version in (versions or {}).items()}
     return {
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "versions": {**package_versions(), **machine(), **further},
+        "versions": {**package_versions(), **machine(), **given_versions},
         "cpu_flags": tuple(cpu_flags() if flags is None else flags),
         "options": dict(options or {}),
     }
@@ -72,7 +72,7 @@ def recorded_facts(run: object) -> dict[str, Any]:
     Args:
         run: An object with these attributes: a `RunInfo`, or an adapter's facts about a run.
     """
-    return {name: getattr(run, name) for name in _OF_A_RUN}
+    return {name: getattr(run, name) for name in _RECORDER_FACTS}
 
 
 @cache
@@ -84,8 +84,8 @@ def machine() -> Mapping[str, str]:
 @cache
 def cpu_flags() -> tuple[str, ...]:
     """Return the instruction sets of this processor that affect arithmetic; empty if they cannot be read."""
-    present = set(_linux_flags() if sys.platform == "linux" else _macos_flags())
-    return tuple(flag for flag in _ARITHMETIC_FLAGS if flag in present)
+    present_flags = set(_linux_flags() if sys.platform == "linux" else _macos_flags())
+    return tuple(flag for flag in _ARITHMETIC_FLAGS if flag in present_flags)
 
 
 @cache
@@ -124,10 +124,10 @@ def _macos_flags() -> list[str]:
         "hw.optional.arm.FEAT_SME": "sme",
     }
     try:
-        listed = subprocess.run(
+        sysctl_text = subprocess.run(
             ["/usr/sbin/sysctl", "hw.optional"], capture_output=True, text=True, timeout=5, check=False
         ).stdout
     except (OSError, subprocess.SubprocessError):
         return []
-    values = dict(line.split(": ", 1) for line in listed.splitlines() if ": " in line)
+    values = dict(line.split(": ", 1) for line in sysctl_text.splitlines() if ": " in line)
     return [flag for name, flag in names.items() if values.get(name, "0").strip() == "1"]

@@ -30,11 +30,11 @@ class FidelityCheck:
     def __init__(self) -> None:
         self._names: set[str] = set()
         self._places: set[tuple[int, int]] = set()
-        self._differing: set[tuple[int, int]] = set()
+        self._differing_places: set[tuple[int, int]] = set()
         self._worst = _Difference(-1.0, "")
-        self._plain: dict[tuple[str, int, int], bytes] = {}
-        self._first: dict[tuple[str, int, int], np.ndarray] = {}  # values of the first place that differs
-        self._spread: dict[tuple[str, int, int], float] = {}
+        self._plain_digests: dict[tuple[str, int, int], bytes] = {}
+        self._first_plain_outputs: dict[tuple[str, int, int], np.ndarray] = {}  # values of the first place that differs
+        self._plain_distances: dict[tuple[str, int, int], float] = {}
         self._remarks: list[str] = []
 
     def remark(self, sentence: str) -> None:
@@ -42,7 +42,7 @@ class FidelityCheck:
         self._remarks.append(sentence)
 
     def compare(
-        self, name: str, recorded: np.ndarray, other: np.ndarray, place: tuple[int, int], *, plain: bool = True
+        self, name: str, recorded: np.ndarray, other: np.ndarray, place: tuple[int, int], *, is_plain: bool = True
     ) -> None:
         """Compare one output bit for bit, including NaN payloads and signs of zero.
 
@@ -51,18 +51,28 @@ class FidelityCheck:
             recorded: The recorded values.
             other: The values of the other run.
             place: Sample and step.
-            plain: Whether the other run had no recorder; two such runs on the same inputs should agree.
+            is_plain: Whether the other run had no recorder; two such runs on the same inputs should agree.
         """
-        same = recorded.dtype == other.dtype and recorded.shape == other.shape and _bits_equal(recorded, other)
-        if plain and self._is_another((name, *place), _digest(other)):
-            first = recorded if self._plain[name, *place] == _digest(recorded) else self._first.get((name, *place))
-            self._add_spread((name, *place), 0.0 if first is None else _difference(name, first, other).size)
-        elif plain and not same and self._differing <= {place}:
-            self._first[name, *place] = other.copy()
-        self._note(name, place, None if same else _difference(f"output {name!r} of sample {place[0]}", recorded, other))
+        is_same = recorded.dtype == other.dtype and recorded.shape == other.shape and _bits_equal(recorded, other)
+        if is_plain and self._differs_from_earlier_plain_run((name, *place), _digest(other)):
+            first_plain = (
+                recorded
+                if self._plain_digests[name, *place] == _digest(recorded)
+                else self._first_plain_outputs.get((name, *place))
+            )
+            self._add_spread(
+                (name, *place), 0.0 if first_plain is None else _measure_difference(name, first_plain, other).size
+            )
+        elif is_plain and not is_same and self._differing_places <= {place}:
+            self._first_plain_outputs[name, *place] = other.copy()
+        self._add_difference(
+            name,
+            place,
+            None if is_same else _measure_difference(f"output {name!r} of sample {place[0]}", recorded, other),
+        )
 
     def compare_hash(
-        self, name: str, recorded: bytes, other: bytes, place: tuple[int, int], *, plain: bool = True
+        self, name: str, recorded: bytes, other: bytes, place: tuple[int, int], *, is_plain: bool = True
     ) -> None:
         """Compare one output that was not kept in full, using the hash of all its values.
 
@@ -71,37 +81,37 @@ class FidelityCheck:
             recorded: Hash of the recorded values, with dtype and shape.
             other: Hash of the other run's values.
             place: Sample and step.
-            plain: Whether the other run had no recorder.
+            is_plain: Whether the other run had no recorder.
         """
-        if plain and self._is_another((name, *place), other):
+        if is_plain and self._differs_from_earlier_plain_run((name, *place), other):
             self._add_spread((name, *place), 0.0)
         sentence = f"output {name!r} of sample {place[0]} differs from a plain run; its values were not kept"
-        self._note(name, place, None if recorded == other else _Difference(0.0, sentence))
+        self._add_difference(name, place, None if recorded == other else _Difference(0.0, sentence))
 
-    def _is_another(self, key: tuple[str, int, int], digest: bytes) -> bool:
+    def _differs_from_earlier_plain_run(self, key: tuple[str, int, int], digest: bytes) -> bool:
         """Return whether an earlier plain run had a different output at the same sample and step."""
-        return self._plain.setdefault(key, digest) != digest
+        return self._plain_digests.setdefault(key, digest) != digest
 
     def _add_spread(self, key: tuple[str, int, int], size: float) -> None:
         """Note the distance between two plain runs. Use 0 if their values are unavailable, which excuses nothing."""
-        self._spread[key] = max(size, self._spread.get(key, 0.0))
+        self._plain_distances[key] = max(size, self._plain_distances.get(key, 0.0))
 
     @property
     def _is_unsteady(self) -> bool:
         """Return whether plain runs differ from each other about as much as the recorded run differs from them."""
-        spread = max(self._spread.values(), default=0.0)
-        return bool(self._spread) and self._worst.size <= UNSTEADY_MAX_RATIO * spread
+        spread = max(self._plain_distances.values(), default=0.0)
+        return bool(self._plain_distances) and self._worst.size <= UNSTEADY_MAX_RATIO * spread
 
     @property
     def differing(self) -> list[tuple[int, int]]:
         """Samples and steps with an output that differs from a plain run, in order."""
-        return sorted(self._differing)
+        return sorted(self._differing_places)
 
-    def _note(self, name: str, place: tuple[int, int], difference: _Difference | None) -> None:
+    def _add_difference(self, name: str, place: tuple[int, int], difference: _Difference | None) -> None:
         self._names.add(name)
         self._places.add(place)
         if difference is not None:
-            self._differing.add(place)
+            self._differing_places.add(place)
             self._worst = max(self._worst, difference, key=lambda each: each.size)
 
     @property
@@ -111,71 +121,73 @@ class FidelityCheck:
             return Fidelity.UNKNOWN
         if self._is_unsteady:
             return Fidelity.NONDETERMINISTIC
-        return Fidelity.DIFFERS if self._differing else Fidelity.BIT_EQUAL
+        return Fidelity.DIFFERS if self._differing_places else Fidelity.BIT_EQUAL
 
     @property
     def worst(self) -> str:
         """A clause about the output that differs most; "" if none differs."""
         return self._worst.sentence
 
-    def detail(self, recorded: int, outputs: Iterable[str] = ()) -> str:
+    def detail(self, recorded_count: int, outputs: Iterable[str] = ()) -> str:
         """Return a clause about the compared outputs and the size of the change.
 
         Args:
-            recorded: Number of recorded samples and steps.
+            recorded_count: Number of recorded samples and steps.
             outputs: Outputs of the network; outputs that were never compared are named.
         """
-        return "; ".join((self._compared(recorded, outputs), *self._remarks))
+        return "; ".join((self._comparison_text(recorded_count, outputs), *self._remarks))
 
-    def _compared(self, recorded: int, outputs: Iterable[str]) -> str:
+    def _comparison_text(self, recorded_count: int, outputs: Iterable[str]) -> str:
         if not self._places:
             return "no plain run was available for comparison"
-        count = f"{len(self._places)} of {recorded} recorded runs"
-        uncompared = [repr(name) for name in outputs if name not in self._names]
+        count = f"{len(self._places)} of {recorded_count} recorded runs"
+        names_left_out = [repr(name) for name in outputs if name not in self._names]
         uncompared_text = (
-            f"; not compared: {', '.join(uncompared[:3])}{' ...' if len(uncompared) > 3 else ''}" if uncompared else ""
+            f"; not compared: {', '.join(names_left_out[:3])}{' ...' if len(names_left_out) > 3 else ''}"
+            if names_left_out
+            else ""
         )
         if self._is_unsteady:
-            name, sample, _ = next(iter(self._spread))
+            name, sample, _ = next(iter(self._plain_distances))
             return f"two plain runs on the same inputs differ in output {name!r} of sample {sample}{uncompared_text}"
-        if not self._differing:
+        if not self._differing_places:
             return f"outputs equal those of a plain run bit for bit, checked for {count}{uncompared_text}"
-        differing = f"outputs differ in {len(self._differing)} of the {len(self._places)} runs checked"
-        unsteady = "; plain runs differ from each other as well, but far less" if self._spread else ""
-        return f"{self._worst.sentence}; {differing}{unsteady}{uncompared_text}"
+        difference_text = f"outputs differ in {len(self._differing_places)} of the {len(self._places)} runs checked"
+        unsteady_text = "; plain runs differ from each other as well, but far less" if self._plain_distances else ""
+        return f"{self._worst.sentence}; {difference_text}{unsteady_text}{uncompared_text}"
 
 
 def _digest(array: np.ndarray) -> bytes:
     """Return a digest of an output's dtype, shape and bits."""
-    return xxh3_128_digest(f"{array.dtype}{array.shape}".encode() + _bits(array).tobytes())
+    return xxh3_128_digest(f"{array.dtype}{array.shape}".encode() + _bytes_of(array).tobytes())
 
 
-def _bits(array: np.ndarray) -> np.ndarray:
+def _bytes_of(array: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
 def _bits_equal(first: np.ndarray, second: np.ndarray) -> bool:
-    return bool(np.array_equal(_bits(first), _bits(second)))
+    return bool(np.array_equal(_bytes_of(first), _bytes_of(second)))
 
 
-def _difference(title: str, recorded: np.ndarray, plain: np.ndarray) -> _Difference:
+def _measure_difference(title: str, recorded: np.ndarray, plain: np.ndarray) -> _Difference:
     """Return the distance between two outputs, and where it is largest."""
     if recorded.shape != plain.shape or recorded.dtype != plain.dtype:
         kinds = [f"{array.dtype}{list(array.shape)}" for array in (recorded, plain)]
         return _Difference(np.inf, f"{title} was recorded as {kinds[0]}, but is {kinds[1]} in a plain run")
     size = recorded.dtype.itemsize
-    unequal = np.any(_bits(recorded).reshape(-1, size) != _bits(plain).reshape(-1, size), axis=1)
-    count = f"{int(np.count_nonzero(unequal))} of {unequal.size} elements"
-    distance = np.where(unequal, _distance(recorded.reshape(-1), plain.reshape(-1)), 0.0)
-    worst = int(np.argmax(distance))
-    if distance[worst] == 0:
+    is_unequal = np.any(_bytes_of(recorded).reshape(-1, size) != _bytes_of(plain).reshape(-1, size), axis=1)
+    count = f"{int(np.count_nonzero(is_unequal))} of {is_unequal.size} elements"
+    distance = np.where(is_unequal, _distance(recorded.reshape(-1), plain.reshape(-1)), 0.0)
+    worst_position = int(np.argmax(distance))
+    if distance[worst_position] == 0:
         return _Difference(
             0.0, f"{title} differs from a plain run in the bits of {count}, although the values are equal"
         )
-    index = tuple(int(position) for position in np.unravel_index(worst, recorded.shape))
+    index = tuple(int(position) for position in np.unravel_index(worst_position, recorded.shape))
     return _Difference(
-        float(distance[worst]),
-        f"{title} differs from a plain run in {count}, by up to {distance[worst]:.6g} at {list(index)}",
+        float(distance[worst_position]),
+        f"{title} differs from a plain run in {count}, by up to {distance[worst_position]:.6g} at {list(index)}",
     )
 
 
@@ -183,10 +195,10 @@ def _distance(recorded: np.ndarray, plain: np.ndarray) -> np.ndarray:
     """Return the distance of elements whose bits differ: 0 between NaNs or zeros, infinite between number and NaN."""
     kind: Any = np.complex128 if recorded.dtype.kind == "c" else np.float64
     with np.errstate(all="ignore"):
-        first, second = recorded.astype(kind), plain.astype(kind)
-        distance: np.ndarray = np.abs(first - second)
+        recorded_values, plain_values = recorded.astype(kind), plain.astype(kind)
+        distance: np.ndarray = np.abs(recorded_values - plain_values)
     if recorded.dtype.kind in "iu":
         distance[distance < 1.0] = 1.0  # wide integers that differ may be the same float64
         return distance
-    is_equal = (first == second) | (np.isnan(first) & np.isnan(second))
+    is_equal = (recorded_values == plain_values) | (np.isnan(recorded_values) & np.isnan(plain_values))
     return np.where(is_equal, 0.0, np.where(np.isnan(distance), np.inf, distance))

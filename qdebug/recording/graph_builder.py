@@ -24,7 +24,7 @@ __all__ = [
     "put_note",
 ]
 
-_FACTS = ("op", "domain", "inputs", "attrs", "origin", "placement")
+_NODE_FACT_NAMES = ("op", "domain", "inputs", "attrs", "origin", "placement")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -87,16 +87,16 @@ def node_facts(
     for title, text in (("node", node), ("op", op), ("domain", domain), ("placement", placement)):
         if type(text) is not str:
             check_texts(tensor, title, (text,))
-    plain = _NO_ATTRS
+    attributes = _NO_ATTRS
     if attrs:
-        plain = {str(key): _plain(value, f"{key!r} of {tensor!r}") for key, value in attrs.items()}
-        encode_attrs(plain, node or tensor)  # reject here what a file could not hold, not after the run
+        attributes = {str(key): _attribute_value(value, f"{key!r} of {tensor!r}") for key, value in attrs.items()}
+        encode_attrs(attributes, node or tensor)  # reject here what a file could not hold, not after the run
     return NodeFacts(
         name=node,
         op=op or "",
         domain=domain or "",
         inputs=input_names,
-        attrs=plain,
+        attrs=attributes,
         origin=sources,
         placement=placement or "",
         outputs=(tensor,),
@@ -117,23 +117,23 @@ def check_texts(tensor: str, title: str, values: Iterable[Any]) -> None:
             )
 
 
-def _merged(known: NodeFacts, added: NodeFacts, title: str) -> NodeFacts:
+def _merge_facts(known_facts: NodeFacts, new_facts: NodeFacts, title: str) -> NodeFacts:
     """Return a node's facts with new ones added; the same object if nothing is new.
 
     Raises:
         RecordingError: A new fact contradicts a known one.
     """
-    new_facts = {}
-    for fact in _FACTS:
-        old_value, value = getattr(known, fact), getattr(added, fact)
-        if value and old_value and not _same(old_value, value):
+    changes = {}
+    for fact in _NODE_FACT_NAMES:
+        old_value, value = getattr(known_facts, fact), getattr(new_facts, fact)
+        if value and old_value and not _is_same(old_value, value):
             raise RecordingError(
                 f"Node {title!r} was first recorded with {fact} {in_short(old_value)}, and now with {in_short(value)}.",
                 hint="Give each node a unique name.",
             )
         if value and not old_value:
-            new_facts[fact] = value
-    return replace(known, **new_facts) if new_facts else known
+            changes[fact] = value
+    return replace(known_facts, **changes) if changes else known_facts
 
 
 def _names(tensor: str, title: str, value: Sequence[str] | str) -> tuple[str, ...]:
@@ -152,14 +152,14 @@ def _names(tensor: str, title: str, value: Sequence[str] | str) -> tuple[str, ..
     return names
 
 
-def _plain(value: Any, title: str) -> AttrValue:
+def _attribute_value(value: Any, title: str) -> AttrValue:
     """Return an attribute as a value that a node may hold."""
     if isinstance(value, np.generic):
-        return _plain(value.item(), title)
+        return _attribute_value(value.item(), title)
     if isinstance(value, bytes):
         return value.decode("utf-8", "surrogateescape")
     if isinstance(value, list | tuple):
-        return tuple(_plain(item, title) for item in value)  # type: ignore[return-value]  # all of one kind, as in frameworks
+        return tuple(_attribute_value(item, title) for item in value)  # type: ignore[return-value]  # all of one kind, as in frameworks
     if isinstance(value, int | float | str | bool | np.ndarray):
         return value
     raise RecordingError(
@@ -168,7 +168,7 @@ def _plain(value: Any, title: str) -> AttrValue:
     )
 
 
-def _same(first: Any, second: Any) -> bool:
+def _is_same(first: Any, second: Any) -> bool:
     if isinstance(first, dict):
         return first.keys() == second.keys() and all(same_value(first[key], second[key]) for key in first)
     return bool(first == second)
@@ -194,7 +194,7 @@ _DTYPE = {"dtype"}
 _FIELDS = tuple(entry.name for entry in fields(TensorInfo) if entry.name != "name")
 
 
-class Noted(NamedTuple):
+class NoteResult(NamedTuple):
     """The result of noting facts.
 
     Args:
@@ -214,21 +214,21 @@ class GraphBuilder:
     """
 
     def __init__(self, graph: Graph | None = None) -> None:
-        self._given = Graph() if graph is None else graph
+        self._given_graph = Graph() if graph is None else graph
         self._name = None if graph is None else graph.name
-        self._given_nodes = frozenset(node.name for node in self._given.nodes)
+        self._given_nodes = frozenset(node.name for node in self._given_graph.nodes)
         self._tensors: dict[str, dict[str, Any]] = {}
         """Known fields of `TensorInfo`.
 
         The mappings are never modified; tensors with only a dtype share one mapping.
         """
-        self._bare: dict[str, dict[str, Any]] = {}
-        for name, info in self._given.tensors.items():
+        self._dtype_facts: dict[str, dict[str, Any]] = {}
+        for name, info in self._given_graph.tensors.items():
             facts = ((key, getattr(info, key)) for key in _FIELDS)
             self._tensors[name] = {key: value for key, value in facts if value is not None}
         self._shapes: dict[str, tuple[int | None, ...] | None] = {}
         self._nodes: dict[_Key, NodeFacts] = {}
-        self._owner: dict[str, _Key] = {}
+        self._node_of_tensor: dict[str, _Key] = {}
         self._readers: dict[str, list[_Key]] = {}
         self.output_names: tuple[str, ...] = ()
 
@@ -242,7 +242,7 @@ class GraphBuilder:
         tensor_facts = self._tensors.get(tensor)
         return None if tensor_facts is None else tensor_facts.get("quant")
 
-    def note(self, name: str, shape: tuple[int, ...], facts: NodeFacts, **tensor_facts: Any) -> Noted:
+    def note(self, name: str, shape: tuple[int, ...], facts: NodeFacts, **tensor_facts: Any) -> NoteResult:
         """Note facts stated with a tensor's values.
 
         Args:
@@ -256,50 +256,54 @@ class GraphBuilder:
             RecordingError: A fact contradicts an earlier one. In that case nothing is noted.
             GraphError: The node would read its own output. In that case nothing is noted.
         """
-        earlier = self._tensors.get(name)
-        stated = {key: value for key, value in tensor_facts.items() if value is not None}
+        known_facts = self._tensors.get(name)
+        stated_facts = {key: value for key, value in tensor_facts.items() if value is not None}
         quant = None
-        if earlier is not None and "quant" in stated and earlier.get("quant", stated["quant"]) != stated["quant"]:
-            quant = stated.pop("quant")
-        new_facts = stated if earlier is None else _unknown(name, earlier, stated)
-        is_new = earlier is None or bool(new_facts)
+        if (
+            known_facts is not None
+            and "quant" in stated_facts
+            and known_facts.get("quant", stated_facts["quant"]) != stated_facts["quant"]
+        ):
+            quant = stated_facts.pop("quant")
+        new_facts = stated_facts if known_facts is None else _select_new_facts(name, known_facts, stated_facts)
+        is_new = known_facts is None or bool(new_facts)
         if facts:
             is_new = self._note_node(name, facts) or is_new
-        if earlier is None:
+        if known_facts is None:
             self._tensors[name] = (
-                self._bare.setdefault(new_facts["dtype"], new_facts) if new_facts.keys() == _DTYPE else new_facts
+                self._dtype_facts.setdefault(new_facts["dtype"], new_facts) if new_facts.keys() == _DTYPE else new_facts
             )
         elif new_facts:
-            self._tensors[name] = earlier | new_facts
+            self._tensors[name] = known_facts | new_facts
         self._shapes[name] = _common_shape(self._shapes[name], shape) if name in self._shapes else shape
-        return Noted(is_new or quant is not None, quant)
+        return NoteResult(is_new or quant is not None, quant)
 
     def _note_node(self, tensor: str, facts: NodeFacts) -> bool:
         """Note a node. Return whether any of its facts is new."""
-        if tensor in self._given.tensors or facts.name in self._given_nodes:
-            self._check_given(tensor, facts)
+        if tensor in self._given_graph.tensors or facts.name in self._given_nodes:
+            self._check_against_given(tensor, facts)
             return False
         key = self._key(tensor, facts)
-        earlier = self._nodes.get(key)
-        if earlier is None:
-            merged = facts if facts.outputs == (tensor,) else replace(facts, outputs=(tensor,))
+        known_facts = self._nodes.get(key)
+        if known_facts is None:
+            merged_facts = facts if facts.outputs == (tensor,) else replace(facts, outputs=(tensor,))
         else:
-            merged = _merged(earlier, facts, facts.name or tensor)
-            if tensor in earlier.outputs and merged.inputs == earlier.inputs:
-                self._nodes[key] = merged
-                return merged is not earlier
-            merged = replace(merged, outputs=tuple(dict.fromkeys((*earlier.outputs, tensor))))
-        self._check_order(merged, key[1])
-        if earlier is None or merged.inputs != earlier.inputs:
-            for name in dict.fromkeys(merged.inputs):
+            merged_facts = _merge_facts(known_facts, facts, facts.name or tensor)
+            if tensor in known_facts.outputs and merged_facts.inputs == known_facts.inputs:
+                self._nodes[key] = merged_facts
+                return merged_facts is not known_facts
+            merged_facts = replace(merged_facts, outputs=tuple(dict.fromkeys((*known_facts.outputs, tensor))))
+        self._check_order(merged_facts, key[1])
+        if known_facts is None or merged_facts.inputs != known_facts.inputs:
+            for name in dict.fromkeys(merged_facts.inputs):
                 if name:
                     self._readers.setdefault(name, []).append(key)
-        self._nodes[key] = merged
-        self._owner[tensor] = key
+        self._nodes[key] = merged_facts
+        self._node_of_tensor[tensor] = key
         return True
 
     def _key(self, tensor: str, facts: NodeFacts) -> _Key:
-        owner = self._owner.get(tensor)
+        owner = self._node_of_tensor.get(tensor)
         key = (owner or (False, tensor)) if facts.name is None else (True, facts.name)
         if owner is not None and owner != key:
             raise RecordingError(
@@ -313,22 +317,22 @@ class GraphBuilder:
         """Reject a node whose inputs depend on its own outputs."""
         if not any(name in self._readers or name in facts.inputs for name in facts.outputs):
             return  # always so if tensors are put in topological order
-        reached, waiting = set(facts.outputs), list(facts.outputs)
-        while waiting:
-            for key in self._readers.get(waiting.pop(), ()):
-                unreached = [name for name in self._nodes[key].outputs if name not in reached]
-                reached.update(unreached)
-                waiting.extend(unreached)
+        tensors_reached, tensors_to_visit = set(facts.outputs), list(facts.outputs)
+        while tensors_to_visit:
+            for key in self._readers.get(tensors_to_visit.pop(), ()):
+                unreached = [name for name in self._nodes[key].outputs if name not in tensors_reached]
+                tensors_reached.update(unreached)
+                tensors_to_visit.extend(unreached)
         for name in facts.inputs:
-            if name in reached:
+            if name in tensors_reached:
                 raise GraphError(
                     f"Node {title!r} reads {name!r}, which is computed from its own output.",
                     hint="Give the state before and after a step different names, such as 'h_in' and 'h_out'.",
                 )
 
-    def _check_given(self, tensor: str, facts: NodeFacts) -> None:
+    def _check_against_given(self, tensor: str, facts: NodeFacts) -> None:
         """Compare the facts of a node with the graph given beforehand."""
-        node = self._given.producer(tensor)
+        node = self._given_graph.producer(tensor)
         if node is None:
             raise RecordingError(
                 f"Tensor {tensor!r} was put as an output of node {facts.name or facts.op!r}, but no node of the graph "
@@ -344,49 +348,53 @@ class GraphBuilder:
                     hint="Leave out node, op and inputs if the recorder has a graph.",
                 )
 
-    def outputs(self, names: Iterable[str]) -> None:
+    def add_outputs(self, names: Iterable[str]) -> None:
         """Add outputs of the graph."""
         self.output_names = tuple(dict.fromkeys((*self.output_names, *names)))
 
-    def build(self, recorded: Iterable[str], name: str = "") -> Graph:
+    def build(self, recorded_tensors: Iterable[str], name: str = "") -> Graph:
         """Return the graph.
 
         A tensor without facts becomes an input of the graph if a node reads it. Otherwise it becomes the output of a
         node of its own.
 
         Args:
-            recorded: Tensors that were put, in order.
+            recorded_tensors: Tensors that were put, in order.
             name: The model's name.
 
         Raises:
             GraphError: The nodes do not form a valid graph.
         """
-        given_graph = self._given
-        loose = [
+        given_graph = self._given_graph
+        unowned_tensors = [
             tensor
-            for tensor in recorded
-            if tensor not in self._owner and not self.is_constant(tensor) and tensor not in given_graph.tensors
+            for tensor in recorded_tensors
+            if tensor not in self._node_of_tensor and not self.is_constant(tensor) and tensor not in given_graph.tensors
         ]
-        bare = {tensor: NodeFacts(op=UNKNOWN_OP, outputs=(tensor,)) for tensor in loose if tensor not in self._readers}
-        inputs = [*given_graph.inputs, *(tensor for tensor in loose if tensor in self._readers)]
+        bare_nodes = {
+            tensor: NodeFacts(op=UNKNOWN_OP, outputs=(tensor,))
+            for tensor in unowned_tensors
+            if tensor not in self._readers
+        }
+        inputs = [*given_graph.inputs, *(tensor for tensor in unowned_tensors if tensor in self._readers)]
         outputs = self.output_names or given_graph.outputs
         return Graph(
-            [*given_graph.nodes, *self._built_nodes(recorded, bare)],
-            tensors=self._built_tensors(inputs, outputs),
+            [*given_graph.nodes, *self._build_nodes(recorded_tensors, bare_nodes)],
+            tensors=self._build_tensors(inputs, outputs),
             inputs=inputs,
             outputs=outputs,
             name=name if self._name is None else self._name,
             opset=given_graph.opset,
         )
 
-    def _built_nodes(self, recorded: Iterable[str], bare: Mapping[str, NodeFacts]) -> list[Node]:
+    def _build_nodes(self, recorded_tensors: Iterable[str], bare_nodes: Mapping[str, NodeFacts]) -> list[Node]:
         """Return the nodes in the order of their first tensor. Nameless nodes get unique names."""
         nodes: dict[_Key, NodeFacts] = {}
-        for tensor in recorded:
-            if (key := self._owner.get(tensor)) is not None:
+        for tensor in recorded_tensors:
+            if (key := self._node_of_tensor.get(tensor)) is not None:
                 nodes[key] = self._nodes[key]
-            elif tensor in bare:
-                nodes[False, tensor] = bare[tensor]
+            elif tensor in bare_nodes:
+                nodes[False, tensor] = bare_nodes[tensor]
         used_names = {name for has_name, name in nodes if has_name}
         used_names |= self._given_nodes
         result = []
@@ -409,28 +417,28 @@ class GraphBuilder:
             result.append(node)
         return result
 
-    def _built_tensors(self, inputs: Sequence[str], outputs: Sequence[str]) -> list[TensorInfo]:
+    def _build_tensors(self, inputs: Sequence[str], outputs: Sequence[str]) -> list[TensorInfo]:
         roles = {**dict.fromkeys(outputs, Role.OUTPUT), **dict.fromkeys(inputs, Role.INPUT)}
         result = []
         for name, tensor_facts in self._tensors.items():
             role, shape = tensor_facts.get("role", Role.ACTIVATION), tensor_facts.get("shape")
             if role is Role.ACTIVATION:
                 role = roles.get(name, role)
-            if name in self._shapes and not _fits(shape, self._shapes[name]):
+            if name in self._shapes and not _is_compatible(shape, self._shapes[name]):
                 shape = self._shapes[name]
             result.append(TensorInfo(name=name, **(tensor_facts | {"role": role, "shape": shape})))
         return result
 
 
-def _unknown(name: str, known: Mapping[str, Any], stated: Mapping[str, Any]) -> dict[str, Any]:
+def _select_new_facts(name: str, known_facts: Mapping[str, Any], stated_facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return the facts of a tensor that are new.
 
     Raises:
         RecordingError: A fact contradicts a known one.
     """
     new_facts = {}
-    for key, value in stated.items():
-        old_value = known.get(key, Role.ACTIVATION if key == "role" else None)
+    for key, value in stated_facts.items():
+        old_value = known_facts.get(key, Role.ACTIVATION if key == "role" else None)
         if old_value is value or old_value == value:
             continue
         if old_value is not None and key != "role":
@@ -449,12 +457,15 @@ def _common_shape(first: tuple[int | None, ...] | None, second: tuple[int, ...])
     return tuple(extent if extent == other_extent else None for extent, other_extent in zip(first, second, strict=True))
 
 
-def _fits(declared: tuple[int | None, ...] | None, recorded: tuple[int | None, ...] | None) -> bool:
+def _is_compatible(
+    declared_shape: tuple[int | None, ...] | None, recorded_shape: tuple[int | None, ...] | None
+) -> bool:
     """Return whether a declared shape is compatible with the recorded shapes."""
-    if declared is None or recorded is None or len(declared) != len(recorded):
+    if declared_shape is None or recorded_shape is None or len(declared_shape) != len(recorded_shape):
         return False
     return all(
-        extent is None or extent == other_extent for extent, other_extent in zip(declared, recorded, strict=True)
+        extent is None or extent == other_extent
+        for extent, other_extent in zip(declared_shape, recorded_shape, strict=True)
     )
 
 
@@ -470,7 +481,7 @@ def put_note(name: str, shape: tuple[int, ...], facts: NodeFacts, tensor_facts: 
     note: dict[str, Any] = {"put": name, "shape": shape}
     note |= {key: value for key, value in tensor_facts.items() if isinstance(value, str)}
     if tensor_facts.get("quant") is not None:
-        note["quant"] = _quant_text(tensor_facts["quant"])
+        note["quant"] = _encode_quant(tensor_facts["quant"])
     if facts:
         node: dict[str, Any] = {"name": facts.name, "op": facts.op, "inputs": facts.inputs}
         for fact in ("domain", "origin", "placement"):
@@ -482,7 +493,7 @@ def put_note(name: str, shape: tuple[int, ...], facts: NodeFacts, tensor_facts: 
     return note
 
 
-def apply_put(builder: GraphBuilder, note: Mapping[str, Any]) -> Noted:
+def apply_put(builder: GraphBuilder, note: Mapping[str, Any]) -> NoteResult:
     """Add the facts of a note from `put_note` to a builder.
 
     Raises:
@@ -490,37 +501,37 @@ def apply_put(builder: GraphBuilder, note: Mapping[str, Any]) -> Noted:
         ValueError: It is not such a note.
     """
     try:
-        stated = {key: str(note[key]) for key in ("layout", "stands_for", "dtype") if key in note}
-        facts = _facts(str(note["put"]), note["node"]) if "node" in note else NodeFacts()
-        quant = _quant(note["quant"]) if "quant" in note else None
+        stated_facts = {key: str(note[key]) for key in ("layout", "stands_for", "dtype") if key in note}
+        facts = _decode_node(str(note["put"]), note["node"]) if "node" in note else NodeFacts()
+        quant = _decode_quant(note["quant"]) if "quant" in note else None
         role = Role(note["role"]) if "role" in note else None
         shape = tuple(int(extent) for extent in note["shape"])
-        return builder.note(str(note["put"]), shape, facts, quant=quant, role=role, **stated)
+        return builder.note(str(note["put"]), shape, facts, quant=quant, role=role, **stated_facts)
     except (KeyError, TypeError, AttributeError) as exc:
         raise ValueError(f"a note cannot be decoded: {exc!r}") from None
 
 
-def _facts(tensor: str, plain: Mapping[str, Any]) -> NodeFacts:
+def _decode_node(tensor: str, json_object: Mapping[str, Any]) -> NodeFacts:
     return NodeFacts(
-        name=None if plain["name"] is None else str(plain["name"]),
-        op=str(plain["op"]),
-        domain=str(plain.get("domain", "")),
-        inputs=tuple(str(name) for name in plain["inputs"]),
-        origin=tuple(str(name) for name in plain.get("origin", ())),
-        placement=str(plain.get("placement", "")),
-        attrs=decode_attrs(str(plain.get("attrs", "")).encode()),
+        name=None if json_object["name"] is None else str(json_object["name"]),
+        op=str(json_object["op"]),
+        domain=str(json_object.get("domain", "")),
+        inputs=tuple(str(name) for name in json_object["inputs"]),
+        origin=tuple(str(name) for name in json_object.get("origin", ())),
+        placement=str(json_object.get("placement", "")),
+        attrs=decode_attrs(str(json_object.get("attrs", "")).encode()),
         outputs=(tensor,),
     )
 
 
-def _quant_text(quant: QuantParams) -> str:
-    plain = {entry.name: getattr(quant, entry.name) for entry in fields(quant)}
-    return encode_attrs({name: value for name, value in plain.items() if value is not None}, "").decode("ascii")
+def _encode_quant(quant: QuantParams) -> str:
+    field_values = {entry.name: getattr(quant, entry.name) for entry in fields(quant)}
+    return encode_attrs({name: value for name, value in field_values.items() if value is not None}, "").decode("ascii")
 
 
-def _quant(text: Any) -> QuantParams:
+def _decode_quant(text: Any) -> QuantParams:
     field_names = {entry.name for entry in fields(QuantParams)}
-    plain: dict[str, Any] = {
+    field_values: dict[str, Any] = {
         name: value for name, value in decode_attrs(str(text).encode()).items() if name in field_names
     }
-    return QuantParams(**plain)
+    return QuantParams(**field_values)

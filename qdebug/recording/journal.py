@@ -50,7 +50,7 @@ import numpy as np
 
 from qdebug.model.dtypes import LOGICAL_DTYPES
 from qdebug.model.kept import EXPONENT_BINS
-from qdebug.recording.format.payload import Partly
+from qdebug.recording.format.payload import PartialArray
 from qdebug.recording.format.specification import INDEX_DIMS, MAX_NDIM, TABLES, Flag, physical_dtype
 
 __all__ = [
@@ -63,7 +63,7 @@ __all__ = [
     "Journal",
     "JournalEvent",
     "PayloadLocation",
-    "Sampled",
+    "SampledElements",
     "decode_event",
     "decode_json",
     "decode_tables",
@@ -74,9 +74,9 @@ __all__ = [
 ]
 
 _LENGTH = struct.Struct("<I")
-_TAIL = struct.Struct("<QBBBB")
-_SAMPLED = struct.Struct("<QQQ16s16s")
-_BINS = np.zeros((2, EXPONENT_BINS), "<u8")
+_EVENT_TAIL = struct.Struct("<QBBBB")
+_SAMPLED_FIELDS = struct.Struct("<QQQ16s16s")
+_EMPTY_BINS = np.zeros((2, EXPONENT_BINS), "<u8")
 _ROW_BYTES = TABLES["index"].itemsize
 MAX_NAME = 1 << 20
 """Maximum bytes of a tensor's name that a reader accepts."""
@@ -98,7 +98,7 @@ class HashKind(IntEnum):
     CRC32 = 2
 
 
-class Sampled(NamedTuple):
+class SampledElements(NamedTuple):
     """Where the elements of a sampled event are stored.
 
     Args:
@@ -127,7 +127,7 @@ class JournalEvent:
         offset: Offset of the payload; meaningless without a payload.
         sampled: Place of the recorded elements of a sampled tensor.
         bins: Its histogram, as in /exponents.
-        where: The file that `offset` refers to.
+        location: The file that `offset` refers to.
         hash_kind: Kind of the row's `hash`.
         constant: Whether the tensor is a constant.
     """
@@ -136,9 +136,9 @@ class JournalEvent:
     row: np.void
     shape: tuple[int, ...]
     offset: int = 0
-    sampled: Sampled | None = None
+    sampled: SampledElements | None = None
     bins: np.ndarray | None = None
-    where: PayloadLocation = PayloadLocation.PART
+    location: PayloadLocation = PayloadLocation.PART
     hash_kind: HashKind = HashKind.XXH3
     constant: bool = False
 
@@ -153,13 +153,19 @@ class JournalEvent:
         return Flag(int(self.row["flags"]))
 
     @property
-    def partly(self) -> bool:
+    def is_partial(self) -> bool:
         """Whether not all values were recorded."""
         return bool(self.flags & (Flag.SAMPLED | Flag.STATS_ONLY))
 
 
 def encode_event(
-    row: bytes, shape: Sequence[int], name: str, *, offset: int | None, constant: bool, partly: Partly | None = None
+    row: bytes,
+    shape: Sequence[int],
+    name: str,
+    *,
+    offset: int | None,
+    is_constant: bool,
+    partial_array: PartialArray | None = None,
 ) -> bytes:
     """Return the body of an event.
 
@@ -168,16 +174,16 @@ def encode_event(
         shape: The tensor's shape.
         name: The tensor.
         offset: Offset of the payload in NAME.part; None if it has no bytes, or if not all values were recorded.
-        constant: Whether the tensor is a constant.
-        partly: The partial record, if not all values were recorded.
+        is_constant: Whether the tensor is a constant.
+        partial_array: The partial record, if not all values were recorded.
     """
-    where = PayloadLocation.NOWHERE if offset is None else PayloadLocation.PART
-    parts = [row, _TAIL.pack(offset or 0, where, HashKind.XXH3, constant, 0)]
-    if partly is not None:
-        record, values, positions = partly
+    location = PayloadLocation.NOWHERE if offset is None else PayloadLocation.PART
+    parts = [row, _EVENT_TAIL.pack(offset or 0, location, HashKind.XXH3, is_constant, 0)]
+    if partial_array is not None:
+        record, values, positions = partial_array
         if values is not None and positions is not None:
-            where_kept = (values.offset or 0, positions.offset or 0, values.shape[0])
-            parts.append(_SAMPLED.pack(*where_kept, values.digest, positions.digest))
+            element_fields = (values.offset or 0, positions.offset or 0, values.shape[0])
+            parts.append(_SAMPLED_FIELDS.pack(*element_fields, values.digest, positions.digest))
         parts += [bins.astype("<u8").tobytes() for bins in (record.statistics.negative, record.statistics.positive)]
     if len(shape) > INDEX_DIMS:
         parts.append(struct.pack(f"<{len(shape)}Q", *shape))
@@ -190,24 +196,26 @@ def decode_event(body: bytes) -> JournalEvent:
     Raises:
         ValueError: The bytes are not an event.
     """
-    rest = BytesIO(body)
+    stream = BytesIO(body)
 
     def take(size: int) -> bytes:
-        if len(part := rest.read(size)) < size:
+        if len(part := stream.read(size)) < size:
             raise ValueError("an event is too short")
         return part
 
     row = np.frombuffer(take(_ROW_BYTES), dtype=TABLES["index"])[0]
-    offset, where, hash_kind, constant, _ = _TAIL.unpack(take(_TAIL.size))
+    offset, location, hash_kind, constant, _ = _EVENT_TAIL.unpack(take(_EVENT_TAIL.size))
     flags, ndim = Flag(int(row["flags"])), int(row["ndim"])
     if int(row["dtype"]) >= len(LOGICAL_DTYPES) or ndim > MAX_NDIM:
         raise ValueError("an event has an impossible dtype or shape")
-    sampled = Sampled(*_SAMPLED.unpack(take(_SAMPLED.size))) if Flag.SAMPLED in flags else None
-    bins = np.frombuffer(take(_BINS.nbytes), "<u8").reshape(_BINS.shape) if Flag.HISTOGRAM in flags else None
+    sampled = SampledElements(*_SAMPLED_FIELDS.unpack(take(_SAMPLED_FIELDS.size))) if Flag.SAMPLED in flags else None
+    bins = (
+        np.frombuffer(take(_EMPTY_BINS.nbytes), "<u8").reshape(_EMPTY_BINS.shape) if Flag.HISTOGRAM in flags else None
+    )
     shape = tuple(int(extent) for extent in row["shape"][: min(ndim, INDEX_DIMS)])
     if ndim > INDEX_DIMS:
         shape = struct.unpack(f"<{ndim}Q", take(8 * ndim))
-    name = rest.read()
+    name = stream.read()
     if not 0 < len(name) <= MAX_NAME:
         raise ValueError("an event has no name, or its name is too long")
     event = JournalEvent(
@@ -217,7 +225,7 @@ def decode_event(body: bytes) -> JournalEvent:
         offset=offset,
         sampled=sampled,
         bins=bins,
-        where=PayloadLocation(where),
+        location=PayloadLocation(location),
         hash_kind=HashKind(hash_kind),
         constant=bool(constant),
     )
@@ -237,8 +245,8 @@ def _check_size(event: JournalEvent) -> None:
 def encode_tables_body(tables: Mapping[str, np.ndarray]) -> bytes:
     """Return the tables of a graph, without the index, as the body of a frame."""
     parts = {name: tables[name].tobytes() for name in TABLES if name in tables and name != "index"}
-    head = encode_json({"tables": {name: len(part) for name, part in parts.items()}})
-    return b"".join((_LENGTH.pack(len(head)), head, *parts.values()))
+    header = encode_json({"tables": {name: len(part) for name, part in parts.items()}})
+    return b"".join((_LENGTH.pack(len(header)), header, *parts.values()))
 
 
 def decode_tables(body: bytes) -> dict[str, np.ndarray]:
@@ -267,7 +275,7 @@ MAX_BODY = 1 << 28
 
 _FRAME = struct.Struct("<IBBHIQ")
 _CRC = struct.Struct("<I")
-_HEAD = _FRAME.size + _CRC.size
+_HEADER_SIZE = _FRAME.size + _CRC.size
 _MAGIC_NUMBER = 0x4D464451
 _JSON = json.JSONEncoder(allow_nan=False, check_circular=False, separators=(",", ":"))
 """Encoded objects are built here and never circular, and checking for that would take half the time."""
@@ -313,13 +321,13 @@ class Journal:
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
-        self._end = 0
-        self._waiting = bytearray()
+        self._file_end = 0
+        self._queued_frames = bytearray()
         self._write(MAGIC)
 
     def add(self, kind: FrameKind, body: bytes) -> None:
         """Queue a frame for the next `commit`."""
-        self._waiting += _frame(kind, body)
+        self._queued_frames += _make_frame(kind, body)
 
     def commit(self) -> None:
         """Write the queued frames. Once this returns, they survive the death of the process.
@@ -327,27 +335,29 @@ class Journal:
         Raises:
             OSError: They cannot be written. In that case none of them is in the journal.
         """
-        waiting, self._waiting = self._waiting, bytearray()
-        if waiting:
-            self._write(waiting)
+        frames, self._queued_frames = self._queued_frames, bytearray()
+        if frames:
+            self._write(frames)
 
     def forget(self) -> None:
         """Drop the queued frames."""
-        self._waiting.clear()
+        self._queued_frames.clear()
 
     def _write(self, data: bytes | bytearray) -> None:
-        written, size = 0, len(data)
+        written_count, size = 0, len(data)
         try:
-            while written < size:  # a nearly full disk may write only a part
-                written += os.pwrite(self.fd, memoryview(data)[written:] if written else data, self._end + written)
+            while written_count < size:  # a nearly full disk may write only a part
+                written_count += os.pwrite(
+                    self.fd, memoryview(data)[written_count:] if written_count else data, self._file_end + written_count
+                )
         except BaseException:
             self._cut()
             raise
-        self._end += size
+        self._file_end += size
 
     def _cut(self) -> None:
         try:
-            os.ftruncate(self.fd, self._end)
+            os.ftruncate(self.fd, self._file_end)
         except OSError:
             return  # the frame that is not whole ends the journal just as well, and the next one overwrites it
 
@@ -359,14 +369,14 @@ class Journal:
                 os.close(fd)
 
 
-def _frame(kind: FrameKind, body: bytes) -> bytes:
+def _make_frame(kind: FrameKind, body: bytes) -> bytes:
     head = _FRAME.pack(_MAGIC_NUMBER, kind, 0, 0, len(body), 0)
     return head + _CRC.pack(zlib.crc32(body, zlib.crc32(head))) + body
 
 
-def encode_json(plain: Mapping[str, Any]) -> bytes:
+def encode_json(json_object: Mapping[str, Any]) -> bytes:
     """Return a JSON object as the body of a frame."""
-    return _JSON.encode(plain).encode("ascii")
+    return _JSON.encode(json_object).encode("ascii")
 
 
 def decode_json(body: bytes) -> dict[str, Any]:
@@ -376,12 +386,12 @@ def decode_json(body: bytes) -> dict[str, Any]:
         ValueError: The bytes are not a JSON object.
     """
     try:
-        plain = json.loads(body)
+        json_object = json.loads(body)
     except RecursionError:
         raise ValueError("a note is nested too deep") from None
-    if not isinstance(plain, dict):
+    if not isinstance(json_object, dict):
         raise ValueError("a note is not a JSON object")
-    return plain
+    return json_object
 
 
 def read_frames(fd: int, offset: int = 0) -> Iterator[Frame]:
@@ -403,15 +413,15 @@ def read_frames(fd: int, offset: int = 0) -> Iterator[Frame]:
             raise ValueError("it is not a journal of a recording")
         offset = len(MAGIC)
     size = os.fstat(fd).st_size
-    while len(head := os.pread(fd, _HEAD, offset)) == _HEAD:
-        magic, kind, _, _, length, inline = _FRAME.unpack_from(head)
-        end = offset + _HEAD + length + inline
+    while len(header := os.pread(fd, _HEADER_SIZE, offset)) == _HEADER_SIZE:
+        magic, kind, _, _, length, payload_size = _FRAME.unpack_from(header)
+        end = offset + _HEADER_SIZE + length + payload_size
         if magic != _MAGIC_NUMBER or length > MAX_BODY or end > size:
             return
-        body = os.pread(fd, length, offset + _HEAD)
-        if len(body) < length or _CRC.unpack_from(head, _FRAME.size)[0] != zlib.crc32(
-            body, zlib.crc32(head[: _FRAME.size])
+        body = os.pread(fd, length, offset + _HEADER_SIZE)
+        if len(body) < length or _CRC.unpack_from(header, _FRAME.size)[0] != zlib.crc32(
+            body, zlib.crc32(header[: _FRAME.size])
         ):
             return
-        yield Frame(kind, body, offset + _HEAD + length, inline, end)
+        yield Frame(kind, body, offset + _HEADER_SIZE + length, payload_size, end)
         offset = end

@@ -17,37 +17,48 @@ from qdebug.model.kept import Kept
 from qdebug.numerics.summary import take_statistics
 from qdebug.recording.format.payload import payload_hash, to_bytes
 
-__all__ = ["FULL", "Keep", "KeepPolicy", "KeepRule", "choose_positions", "keep_partly", "parse_size", "policy_of"]
+__all__ = [
+    "FULL",
+    "Keep",
+    "KeepPolicy",
+    "KeepRule",
+    "choose_positions",
+    "make_partial_record",
+    "parse_size",
+    "policy_of",
+]
 
 _SHARE_OF_LARGEST = 8
 _SEED = 20
 
 
-def keep_partly(array: np.ndarray, quant: QuantParams | None, *, elements: int = 0, truncated: bool = False) -> Kept:
+def make_partial_record(
+    array: np.ndarray, quant: QuantParams | None, *, element_count: int = 0, is_truncated: bool = False
+) -> Kept:
     """Return the statistics of a tensor and a selection of its elements.
 
     Args:
         array: Its elements.
         quant: Its quantization; None for real numbers.
-        elements: Number of elements to keep in addition to the largest ones; 0 keeps no elements.
-        truncated: Whether less is kept than requested.
+        element_count: Number of elements to keep in addition to the largest ones; 0 keeps no elements.
+        is_truncated: Whether less is kept than requested.
     """
     dtype = logical_name(array.dtype)
-    flat = array.reshape(-1)
-    positions = choose_positions(flat, quant, elements) if elements else None
+    flat_array = array.reshape(-1)
+    positions = choose_positions(flat_array, quant, element_count) if element_count else None
     return Kept(
         dtype=dtype,
         shape=array.shape,
         digest=payload_hash(to_bytes(array, dtype)),
         statistics=take_statistics(array, quant),
         positions=positions,
-        values=None if positions is None else flat[positions],
-        truncated=truncated,
+        values=None if positions is None else flat_array[positions],
+        truncated=is_truncated,
     )
 
 
-def choose_positions(flat: np.ndarray, quant: QuantParams | None, elements: int) -> np.ndarray:
-    """Choose elements: one at a fixed random position in each of `elements` equal ranges, and the largest ones.
+def choose_positions(flat: np.ndarray, quant: QuantParams | None, element_count: int) -> np.ndarray:
+    """Choose elements: one at a fixed random position in each of `element_count` equal ranges, and the largest ones.
 
     The positions depend only on the number of elements, so that two runs keep the same elements even if they name the
     tensor differently. Elements of the largest magnitude are added, one eighth as many.
@@ -55,20 +66,20 @@ def choose_positions(flat: np.ndarray, quant: QuantParams | None, elements: int)
     Args:
         flat: All elements, 1-D.
         quant: Their quantization; None for real numbers.
-        elements: Number of ranges.
+        element_count: Number of ranges.
 
     Returns:
         Positions, ascending, int64.
     """
-    if elements >= flat.size:
+    if element_count >= flat.size:
         return np.arange(flat.size, dtype=np.int64)
-    within = np.random.default_rng(_SEED).random(elements)
-    spread = ((np.arange(elements) + within) * (flat.size / elements)).astype(np.int64)
-    spread = np.minimum(spread, flat.size - 1)
-    largest = max(1, elements // _SHARE_OF_LARGEST)
-    size = _magnitudes(flat, quant)
-    top = np.argpartition(size, flat.size - largest)[flat.size - largest :]
-    return np.unique(np.concatenate([spread, top]))
+    random_offsets = np.random.default_rng(_SEED).random(element_count)
+    spread_positions = ((np.arange(element_count) + random_offsets) * (flat.size / element_count)).astype(np.int64)
+    spread_positions = np.minimum(spread_positions, flat.size - 1)
+    largest_count = max(1, element_count // _SHARE_OF_LARGEST)
+    magnitudes = _magnitudes(flat, quant)
+    largest_positions = np.argpartition(magnitudes, flat.size - largest_count)[flat.size - largest_count :]
+    return np.unique(np.concatenate([spread_positions, largest_positions]))
 
 
 def _magnitudes(flat: np.ndarray, quant: QuantParams | None) -> np.ndarray:
@@ -76,18 +87,18 @@ def _magnitudes(flat: np.ndarray, quant: QuantParams | None) -> np.ndarray:
 
     The magnitude of a code is its distance from the code of 0.
     """
-    middle = 0
+    zero_code = 0
     if quant is not None and quant.zero_point.size == 1:
-        middle = int(quant.zero_point.reshape(-1)[0])
+        zero_code = int(quant.zero_point.reshape(-1)[0])
     with np.errstate(all="ignore"):
-        wide = flat if flat.dtype.kind == "c" else flat.astype(np.float64)
-        size: np.ndarray = np.abs(wide - middle)
-    size[np.isnan(size)] = math.inf
-    return size
+        values = flat if flat.dtype.kind == "c" else flat.astype(np.float64)
+        magnitudes: np.ndarray = np.abs(values - zero_code)
+    magnitudes[np.isnan(magnitudes)] = math.inf
+    return magnitudes
 
 
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-_FORMS = "full, stats, elements:N or none, or RULE=KEEP with a name pattern, op:OPERATOR or >SIZE as RULE"
+_KEEP_FORMS = "full, stats, elements:N or none, or RULE=KEEP with a name pattern, op:OPERATOR or >SIZE as RULE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,18 +106,18 @@ class Keep:
     """How much of a tensor is recorded.
 
     Args:
-        values: Whether all values are recorded.
-        elements: Number of recorded elements, besides the statistics.
-        anything: Whether anything is recorded.
+        keeps_values: Whether all values are recorded.
+        element_count: Number of recorded elements, besides the statistics.
+        has_record: Whether anything is recorded.
     """
 
-    values: bool = True
-    elements: int = 0
-    anything: bool = True
+    keeps_values: bool = True
+    element_count: int = 0
+    has_record: bool = True
 
 
 FULL = Keep()
-_FULL_DISK = Keep(values=False, elements=1024)
+_FULL_DISK = Keep(keeps_values=False, element_count=1024)
 """What is kept of a tensor once the recording has reached its maximum size."""
 
 
@@ -118,20 +129,20 @@ class KeepRule:
         keep: How much.
         name: Pattern of their names; None matches any name.
         op: Operator of their nodes; None matches any operator.
-        above: Size in bytes that they must exceed; None matches any size.
+        min_bytes: Size in bytes that they must exceed; None matches any size.
     """
 
     keep: Keep
     name: str | None = None
     op: str | None = None
-    above: int | None = None
+    min_bytes: int | None = None
 
     def covers(self, name: str, op: str, nbytes: int) -> bool:
         """Return whether the rule applies to a tensor."""
         return (
             (self.name is None or fnmatchcase(name, self.name))
             and (self.op is None or self.op == op)
-            and (self.above is None or nbytes > self.above)
+            and (self.min_bytes is None or nbytes > self.min_bytes)
         )
 
 
@@ -142,12 +153,12 @@ class KeepPolicy:
     Args:
         rules: The last rule that matches a tensor applies; tensors without a matching rule are kept in full. Only rules
             with a name apply to constants.
-        every: Keep every n-th sample.
+        sample_interval: Keep every n-th sample.
         max_bytes: Bytes of values after which only statistics and some elements are kept; None for no limit.
     """
 
     rules: Sequence[KeepRule] = ()
-    every: int = 1
+    sample_interval: int = 1
     max_bytes: int | None = None
 
     def decide(self, name: str, op: str, nbytes: int, *, sample: int | None) -> Keep:
@@ -159,17 +170,17 @@ class KeepPolicy:
             nbytes: Size of its values.
             sample: The sample; None for a constant.
         """
-        if sample is not None and sample % self.every:
-            return Keep(values=False, anything=False)
+        if sample is not None and sample % self.sample_interval:
+            return Keep(keeps_values=False, has_record=False)
         for rule in reversed(self.rules):
             if (sample is not None or rule.name is not None) and rule.covers(name, op, nbytes):
                 return rule.keep
         return FULL
 
-    def without_room(self, keep: Keep, used: int, nbytes: int) -> Keep:
+    def without_room(self, keep: Keep, used_bytes: int, nbytes: int) -> Keep:
         """Return how much of a tensor is kept if there is not enough room to keep it in full."""
-        full = keep.values and self.max_bytes is not None and used + nbytes > self.max_bytes
-        return _FULL_DISK if full else keep
+        exceeds_limit = keep.keeps_values and self.max_bytes is not None and used_bytes + nbytes > self.max_bytes
+        return _FULL_DISK if exceeds_limit else keep
 
 
 def policy_of(
@@ -191,7 +202,7 @@ def policy_of(
     texts = [] if keep is None else [keep] if isinstance(keep, str) or not isinstance(keep, Iterable) else list(keep)
     for text in texts:
         if not isinstance(text, str):
-            raise UsageError(f"Invalid keep option {text!r}; expected {_FORMS}.", hint="Write elements:1000.")
+            raise UsageError(f"Invalid keep option {text!r}; expected {_KEEP_FORMS}.", hint="Write elements:1000.")
     if not isinstance(every, int) or every < 1:
         raise UsageError(
             f"Cannot keep one sample in {every!r}; expected an integer.",
@@ -200,30 +211,30 @@ def policy_of(
     size = parse_size(max_bytes) if isinstance(max_bytes, str) else max_bytes
     if size is not None and (not isinstance(size, int) or size < 0):
         raise UsageError(f"{size!r} is not a number of bytes.", hint="Give an integer, or a size like 500M or 2G.")
-    return KeepPolicy(rules=tuple(_rule(text) for text in texts), every=every, max_bytes=size)
+    return KeepPolicy(rules=tuple(_rule(text) for text in texts), sample_interval=every, max_bytes=size)
 
 
 def _rule(text: str) -> KeepRule:
-    subject, equals, how = text.rpartition("=")
-    keep = _keep(how, text)
-    if not equals:
+    scope, separator, amount_text = text.rpartition("=")
+    keep = _keep(amount_text, text)
+    if not separator:
         return KeepRule(keep=keep)
-    if subject.startswith("op:"):
-        return KeepRule(keep=keep, op=subject.removeprefix("op:"))
-    if subject.startswith(">"):
-        return KeepRule(keep=keep, above=parse_size(subject[1:]))
-    return KeepRule(keep=keep, name=subject)
+    if scope.startswith("op:"):
+        return KeepRule(keep=keep, op=scope.removeprefix("op:"))
+    if scope.startswith(">"):
+        return KeepRule(keep=keep, min_bytes=parse_size(scope[1:]))
+    return KeepRule(keep=keep, name=scope)
 
 
-def _keep(how: str, text: str) -> Keep:
-    if how == "full":
+def _keep(amount_text: str, text: str) -> Keep:
+    if amount_text == "full":
         return FULL
-    if how in ("stats", "none"):
-        return Keep(values=False, anything=how == "stats")
-    number = re.fullmatch(r"elements:(\d{1,15})", how)
+    if amount_text in ("stats", "none"):
+        return Keep(keeps_values=False, has_record=amount_text == "stats")
+    number = re.fullmatch(r"elements:(\d{1,15})", amount_text)
     if number is None or int(number[1]) < 1:
-        raise UsageError(f"Invalid keep option {text!r}; expected {_FORMS}.", hint="Write elements:1000.")
-    return Keep(values=False, elements=int(number[1]))
+        raise UsageError(f"Invalid keep option {text!r}; expected {_KEEP_FORMS}.", hint="Write elements:1000.")
+    return Keep(keeps_values=False, element_count=int(number[1]))
 
 
 def parse_size(text: str) -> int:

@@ -43,14 +43,14 @@ class _CountingSink(MemorySink):
         self._bins, self._per_channel = bins, per_channel
         self._counters: dict[str, TensorCounter] = {}
         self._samples: set[int] = set()
-        self.left_out: dict[str, str] = {}
-        self.seen = 0
+        self.unprofiled_reasons: dict[str, str] = {}
+        self.array_count = 0
         self.profile: ScaleProfile | None = None
 
     @property
     def events(self) -> int:
         """Number of counted arrays."""
-        return self.seen
+        return self.array_count
 
     def append(
         self,
@@ -66,21 +66,21 @@ class _CountingSink(MemorySink):
         if constant or isinstance(array, Kept):
             return
         self._samples.add(place[0])
-        why = unprofiled_reason(logical_name(array.dtype), quant)
-        if why is not None:
-            self.left_out[name] = why
+        reason = unprofiled_reason(logical_name(array.dtype), quant)
+        if reason is not None:
+            self.unprofiled_reasons[name] = reason
             return
         if name not in self._counters:
             self._counters[name] = TensorCounter(self._bins, per_channel=self._per_channel)
         self._counters[name].add(array, quant)
-        self.seen += 1
+        self.array_count += 1
 
     def close(self, graph: Graph, info: RunInfo) -> None:
         """Write the profile."""
         self._check_open()
         self._open = False
         self.profile = profile_of_run(
-            self._counters, graph, info, bins=self._bins, samples=len(self._samples), left_out=self.left_out
+            self._counters, graph, info, bins=self._bins, samples=len(self._samples), left_out=self.unprofiled_reasons
         )
 
 

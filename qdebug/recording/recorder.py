@@ -39,14 +39,14 @@ from qdebug.recording.graph_builder import (
     node_facts,
     put_note,
 )
-from qdebug.recording.keep_policy import Keep, KeepPolicy, keep_partly, policy_of
+from qdebug.recording.keep_policy import Keep, KeepPolicy, make_partial_record, policy_of
 from qdebug.recording.writing.sinks import BackgroundSink, MemorySink, Sink, warn_stopped
 from qdebug.recording.writing.tables import check_quants, encode_tables
 from qdebug.recording.writing.write import At, RecordingWriter
 
 __all__ = ["Recorder"]
 
-_TOLD = frozenset(("dtype", "role"))
+_FACTS_IN_EVENTS = frozenset(("dtype", "role"))
 """Facts of a tensor that are stored with the event of its values."""
 
 
@@ -123,8 +123,8 @@ class Recorder:
         policy = policy_of(keep, every=every, max_bytes=max_bytes)
         texts = {"backend": backend, "model": model, "model_sha256": model_sha256, "taps": taps}
         check_kinds(texts, (str,), "text")
-        by_name = {"versions": versions or {}, "options": options or {}, "op_map": op_map or {}}
-        check_kinds(by_name, (Mapping,), "values by name")
+        mappings = {"versions": versions or {}, "options": options or {}, "op_map": op_map or {}}
+        check_kinds(mappings, (Mapping,), "values by name")
         check_kinds(op_map or {}, (str,), "the name of an operator")
         check_kinds({"graph": Graph() if graph is None else graph}, (Graph,), "a qdebug.Graph")
         check_kinds({"durable": durable}, (int, float), "True or a number of seconds")
@@ -142,19 +142,19 @@ class Recorder:
             sink = BackgroundSink(sink)
             weakref.finalize(self, sink.leave)  # at the interpreter's exit too, before it stops the thread
         self._sink, self._facts, self._policy = sink, facts, policy
-        self._builder, self._checked = GraphBuilder(graph), FidelityCheck()
+        self._builder, self._fidelity_check = GraphBuilder(graph), FidelityCheck()
         self._op_map = dict(op_map or {})
-        self._sample = self._step = self._used = 0
-        self._owner = self._pid = os.getpid()
+        self._sample = self._step = self._used_bytes = 0
+        self._owner_pid = self._pid = os.getpid()
         self._lock = RLock()
-        self._open = True
-        self._any = self._discarded = self._warned = False
-        self._bare: dict[str, tuple[np.dtype[Any], tuple[int, ...]]] = {}
+        self._is_open = True
+        self._has_values = self._is_discarded = self._has_warned = False
+        self._bare_layouts: dict[str, tuple[np.dtype[Any], tuple[int, ...]]] = {}
         """Dtype and shape of tensors that were last put without any facts."""
-        self._names: dict[str, str | None] = {}
+        self._stated_dtypes: dict[str, str | None] = {}
         """Tensors that were put, with the dtype that the caller stated."""
         self._places: dict[At, set[str]] = {}
-        self._partly: dict[tuple[str, int, int], bytes] = {}
+        self._partial_digests: dict[tuple[str, int, int], bytes] = {}
         """Identity of values that were not kept in full."""
         self._skipped: dict[str, str] = {}
         self._skip_causes: dict[str, SkipCause] = {}
@@ -228,11 +228,11 @@ class Recorder:
             GraphError: The node would read its own output, directly or through others.
         """
         self._check_open()
-        bare = scale is zero_point is axis is block_size is qmin is qmax is multiplier is shift is None
-        bare = bare and node is op is dtype is layout is stands_for is None
-        bare = bare and not (attrs or inputs or domain or origin or placement)
-        stated: Mapping[str, Any] | None = None
-        if bare and type(array) is np.ndarray and self._bare.get(name) == (array.dtype, array.shape):
+        is_bare = scale is zero_point is axis is block_size is qmin is qmax is multiplier is shift is None
+        is_bare = is_bare and node is op is dtype is layout is stands_for is None
+        is_bare = is_bare and not (attrs or inputs or domain or origin or placement)
+        stated_facts: Mapping[str, Any] | None = None
+        if is_bare and type(array) is np.ndarray and self._bare_layouts.get(name) == (array.dtype, array.shape):
             data, facts = array, NO_FACTS  # facts as before: nothing to check or note
         else:
             data = as_array(name, array, dtype)
@@ -248,13 +248,13 @@ class Recorder:
                 origin=origin,
                 placement=placement,
             )
-            stated = tensor_facts(name, data, quant, layout, stands_for)
-        with self._alone():
+            stated_facts = tensor_facts(name, data, quant, layout, stands_for)
+        with self._locked():
             place = self._sample, self._step
             self._check_new(name, place)
-            self._put(name, data, place, facts=facts, stated=stated, dtype=dtype)
-            if stated is not None and bare:
-                self._bare[name] = data.dtype, data.shape
+            self._put(name, data, place, facts=facts, stated_facts=stated_facts, dtype=dtype)
+            if stated_facts is not None and is_bare:
+                self._bare_layouts[name] = data.dtype, data.shape
 
     def _check_new(self, name: str, place: tuple[int, int]) -> None:
         """Refuse a tensor that was already put for this sample and step, or that is a constant."""
@@ -299,12 +299,12 @@ class Recorder:
         self._check_open()
         data = as_array(name, array, dtype)
         quant = QuantFacts(scale, zero_point, axis, block_size, qmin, qmax).params(name, data)
-        stated = tensor_facts(name, data, quant, layout, stands_for)
-        stated["role"] = Role.CONSTANT
-        with self._alone():
-            if name in self._names:
+        stated_facts = tensor_facts(name, data, quant, layout, stands_for)
+        stated_facts["role"] = Role.CONSTANT
+        with self._locked():
+            if name in self._stated_dtypes:
                 raise RecordingError(f"Tensor {name!r} was recorded twice.", hint="Record each constant once.")
-            self._put(name, data, None, facts=NO_FACTS, stated=stated, dtype=dtype)
+            self._put(name, data, None, facts=NO_FACTS, stated_facts=stated_facts, dtype=dtype)
 
     def next_sample(self) -> None:
         """Advance to the next sample, step 0."""
@@ -349,7 +349,7 @@ class Recorder:
         self._check_open()
         check_texts(str(tensor), "the name", (tensor,))
         cause = checked_cause(because)
-        with self._alone():
+        with self._locked():
             self._skipped[tensor] = str(reason)
             self._skip_causes.pop(tensor, None)
             if cause is not None:
@@ -365,7 +365,7 @@ class Recorder:
         """
         self._check_open()
         check_texts(str(tensor), "the name", (tensor,))
-        with self._alone():
+        with self._locked():
             self._disturbed[tensor] = str(reason)
             self._note({"disturbed": tensor, "reason": str(reason)})
 
@@ -379,8 +379,8 @@ class Recorder:
         for name in names:
             if not isinstance(name, str) or not name:
                 raise UsageError(f"outputs() got the name {name!r}; expected text.", hint="Write outputs('a', 'b').")
-        with self._alone():
-            self._builder.outputs(names)
+        with self._locked():
+            self._builder.add_outputs(names)
             self._note({"outputs": list(names)})
 
     def check(self, outputs: Mapping[str, Any], *, plain: bool = True) -> None:
@@ -402,18 +402,18 @@ class Recorder:
                 "check() got no dict of outputs.",
                 hint="Pass the outputs of a run without recorder as a dict: name to array.",
             )
-        with self._alone():
+        with self._locked():
             for name, value in outputs.items():
-                if not self._check_output(name, value, (self._sample, self._step), plain=plain):
+                if not self._check_output(name, value, (self._sample, self._step), is_plain=plain):
                     return
-            self._note({"fidelity": str(self.fidelity), "detail": self._detail()})
+            self._note({"fidelity": str(self.fidelity), "detail": self._fidelity_text()})
 
     def remark(self, sentence: str) -> None:
         """Add a clause, without a period, to the recording's fidelity statement."""
         self._check_open()
-        with self._alone():
-            self._checked.remark(str(sentence))
-            self._note({"fidelity": str(self.fidelity), "detail": self._detail()})
+        with self._locked():
+            self._fidelity_check.remark(str(sentence))
+            self._note({"fidelity": str(self.fidelity), "detail": self._fidelity_text()})
 
     @property
     def skipped(self) -> Mapping[str, str]:
@@ -423,12 +423,12 @@ class Recorder:
     @property
     def fidelity(self) -> Fidelity:
         """The result of the checks so far."""
-        return self._checked.fidelity
+        return self._fidelity_check.fidelity
 
     @property
     def differing(self) -> list[tuple[int, int]]:
         """Samples and steps with outputs that differ from a plain run, in order."""
-        return self._checked.differing
+        return self._fidelity_check.differing
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
@@ -442,9 +442,9 @@ class Recorder:
         sink = self._sink.inner if isinstance(self._sink, BackgroundSink) else self._sink
         recording = sink.recording if isinstance(sink, MemorySink) else None
         if recording is None:
-            where = "still open" if self.path is None else f"recording to {str(self.path)!r}"
+            state_text = "still open" if self.path is None else f"recording to {str(self.path)!r}"
             raise UsageError(
-                f"The recorder is {where}; a recording in memory needs a closed recorder without a path.",
+                f"The recorder is {state_text}; a recording in memory needs a closed recorder without a path.",
                 hint="Close it first, or open its file: qdebug.open_recording(path).",
             )
         return recording
@@ -452,7 +452,7 @@ class Recorder:
     @property
     def holds_anything(self) -> bool:
         """Whether a recording exists, or will exist after closing: something was put and not discarded."""
-        return bool(self._places) and not self._discarded
+        return bool(self._places) and not self._is_discarded
 
     def close(self, *, complete: bool = True) -> None:
         """Finish the recording.
@@ -466,15 +466,15 @@ class Recorder:
         Raises:
             RecordingError: Nothing was recorded, or the file cannot be finished.
         """
-        with self._alone():
-            if self._open:
-                self._finish(complete=complete)
+        with self._locked():
+            if self._is_open:
+                self._finish(is_complete=complete)
 
     def discard(self) -> None:
         """Close and leave nothing behind. A second call, or a call after `close`, does nothing."""
-        with self._alone():
-            if self._open:
-                self._open, self._discarded = False, True
+        with self._locked():
+            if self._is_open:
+                self._is_open, self._is_discarded = False, True
                 self._sink.discard()
 
     def __reduce__(self) -> NoReturn:
@@ -490,7 +490,7 @@ class Recorder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self._open or (self.path is not None and os.getpid() != self._owner):
+        if not self._is_open or (self.path is not None and os.getpid() != self._owner_pid):
             return  # already closed, or owned by the parent process
         if error is None:
             self.close()
@@ -509,7 +509,7 @@ class Recorder:
         place: At | None,
         *,
         facts: NodeFacts,
-        stated: Mapping[str, Any] | None,
+        stated_facts: Mapping[str, Any] | None,
         dtype: str | None,
     ) -> None:
         """Record values and their stated facts. Does nothing once recording has stopped.
@@ -519,7 +519,7 @@ class Recorder:
             data: Its values.
             place: Sample and step; None for a constant.
             facts: The node that produces it.
-            stated: Stated fields of `TensorInfo`; None if all are known already.
+            stated_facts: Stated fields of `TensorInfo`; None if all are known already.
             dtype: Logical dtype as the caller stated it.
 
         Raises:
@@ -529,17 +529,17 @@ class Recorder:
         if self._has_stopped():
             return
         sample = None if place is None else place[0]
-        requested = self._policy.decide(name, facts.op, data.nbytes, sample=sample)
-        keep = self._policy.without_room(requested, self._used, data.nbytes)
+        requested_amount = self._policy.decide(name, facts.op, data.nbytes, sample=sample)
+        amount = self._policy.without_room(requested_amount, self._used_bytes, data.nbytes)
         quant = None
         try:
-            if stated is not None:
-                quant = self._note_said(name, data.shape, facts, stated, now=not keep.anything)
-            if keep.anything:
-                self._keep_values(name, data, place, keep, quant, truncated=keep is not requested)
+            if stated_facts is not None:
+                quant = self._note_stated_facts(name, data.shape, facts, stated_facts, at_once=not amount.has_record)
+            if amount.has_record:
+                self._keep_values(name, data, place, amount, quant, is_truncated=amount is not requested_amount)
                 self._skipped.pop(name, None)
                 self._skip_causes.pop(name, None)
-            self._names.setdefault(name, dtype)
+            self._stated_dtypes.setdefault(name, dtype)
             if place is not None:
                 if place not in self._places:
                     self._places[place] = set()
@@ -547,8 +547,8 @@ class Recorder:
         except RecordingError as error:
             self._stop_at(error)
 
-    def _note_said(
-        self, name: str, shape: tuple[int, ...], facts: NodeFacts, stated: Mapping[str, Any], *, now: bool
+    def _note_stated_facts(
+        self, name: str, shape: tuple[int, ...], facts: NodeFacts, stated_facts: Mapping[str, Any], *, at_once: bool
     ) -> QuantParams | None:
         """Note the stated facts of a tensor. Return the quantization of these values, if it differs from the tensor's.
 
@@ -556,14 +556,14 @@ class Recorder:
             name: The tensor.
             shape: Shape of its values.
             facts: The node that produces it.
-            stated: Stated fields of `TensorInfo`.
-            now: Whether the note is written at once, because no values follow.
+            stated_facts: Stated fields of `TensorInfo`.
+            at_once: Whether the note is written at once, because no values follow.
         """
-        new, quant = self._builder.note(name, shape, facts, **stated)
-        if new and "quant" in stated and (doubt := doubt_of(stated["quant"])):
+        is_new, quant = self._builder.note(name, shape, facts, **stated_facts)
+        if is_new and "quant" in stated_facts and (doubt := doubt_of(stated_facts["quant"])):
             self._doubts.setdefault(name, doubt)
-        if new and (facts or now or not stated.keys() <= _TOLD):
-            self._sink.note(put_note(name, shape, facts, stated), now=now)
+        if is_new and (facts or at_once or not stated_facts.keys() <= _FACTS_IN_EVENTS):
+            self._sink.note(put_note(name, shape, facts, stated_facts), at_once=at_once)
         return quant
 
     def _keep_values(
@@ -571,31 +571,33 @@ class Recorder:
         name: str,
         data: np.ndarray,
         place: At | None,
-        keep: Keep,
+        amount: Keep,
         quant: QuantParams | None,
         *,
-        truncated: bool,
+        is_truncated: bool,
     ) -> None:
         """Write the part of an array that should be recorded."""
-        where, constant, self._any = place or (0, 0), place is None, True
+        event_place, constant, self._has_values = place or (0, 0), place is None, True
         if self._sink.counts:
-            self._sink.append(name, data, where, constant=constant, quant=quant or self._builder.quant(name))
+            self._sink.append(name, data, event_place, constant=constant, quant=quant or self._builder.quant(name))
             return
         # The index has no room for further extents, and without values they are stored nowhere else.
-        if keep.values or 0 < data.size <= keep.elements or data.ndim > INDEX_DIMS:
-            self._sink.append(name, data, where, constant=constant, quant=quant)
-            self._used += data.nbytes
+        if amount.keeps_values or 0 < data.size <= amount.element_count or data.ndim > INDEX_DIMS:
+            self._sink.append(name, data, event_place, constant=constant, quant=quant)
+            self._used_bytes += data.nbytes
             return
-        record = keep_partly(data, quant or self._builder.quant(name), elements=keep.elements, truncated=truncated)
-        self._partly[name, *where] = _identity(data)
-        self._sink.append(name, record, where, constant=constant, quant=quant)
-        self._used += 0 if record.values is None else record.values.nbytes
+        record = make_partial_record(
+            data, quant or self._builder.quant(name), element_count=amount.element_count, is_truncated=is_truncated
+        )
+        self._partial_digests[name, *event_place] = _identity(data)
+        self._sink.append(name, record, event_place, constant=constant, quant=quant)
+        self._used_bytes += 0 if record.values is None else record.values.nbytes
 
-    def _note(self, plain: Mapping[str, Any]) -> None:
+    def _note(self, note: Mapping[str, Any]) -> None:
         """Write a note on the run."""
         if not self._has_stopped():
             try:
-                self._sink.note(plain)
+                self._sink.note(note)
             except RecordingError as error:
                 self._stop_at(error)
 
@@ -603,9 +605,9 @@ class Recorder:
         """Raise an error, unless it is a disk error, which must not stop the recorded program."""
         if self.failure is None:
             raise error
-        if not self._warned:
+        if not self._has_warned:
             warn_stopped(error)
-        self._warned = True
+        self._has_warned = True
 
     def _has_stopped(self) -> bool:
         """Return whether recording has stopped, and warn about it once."""
@@ -613,17 +615,19 @@ class Recorder:
             self._stop_at(RecordingError(self.failure))
         return self.failure is not None
 
-    def _check_output(self, name: str, value: Any, place: At, *, plain: bool) -> bool:
+    def _check_output(self, name: str, value: Any, place: At, *, is_plain: bool) -> bool:
         """Compare an output of another run with the recorded one. Return False if recording had already stopped."""
-        where = (0, 0) if self._builder.is_constant(name) else place
-        key, recorded = (name, *where), self._sink.read_back(name, where)
-        if recorded is not None:
-            self._checked.compare(name, recorded, as_array(name, value, self._names[name]), place, plain=plain)
+        event_place = (0, 0) if self._builder.is_constant(name) else place
+        key, recorded_array = (name, *event_place), self._sink.read_back(name, event_place)
+        if recorded_array is not None:
+            self._fidelity_check.compare(
+                name, recorded_array, as_array(name, value, self._stated_dtypes[name]), place, is_plain=is_plain
+            )
         elif self.failure is not None:
             return False
-        elif key in self._partly:
-            identity = _identity(as_array(name, value, self._names[name]))
-            self._checked.compare_hash(name, self._partly[key], identity, place, plain=plain)
+        elif key in self._partial_digests:
+            identity = _identity(as_array(name, value, self._stated_dtypes[name]))
+            self._fidelity_check.compare_hash(name, self._partial_digests[key], identity, place, is_plain=is_plain)
         elif name not in self._places.get(place, ()):  # otherwise this output was excluded for the whole run
             raise RecordingError(
                 f"Output {name!r} was not recorded for sample {place[0]}, step {place[1]}.",
@@ -631,10 +635,10 @@ class Recorder:
             )
         return True
 
-    def _detail(self) -> str:
-        return self._checked.detail(len(self._places), self._builder.output_names)
+    def _fidelity_text(self) -> str:
+        return self._fidelity_check.detail(len(self._places), self._builder.output_names)
 
-    def _finish(self, *, complete: bool) -> None:
+    def _finish(self, *, is_complete: bool) -> None:
         if self._has_stopped() and not self.kept:
             self.discard()
             return
@@ -644,26 +648,26 @@ class Recorder:
                 "Nothing was recorded: no tensor was put.",
                 hint="Call put() for each tensor before the recorder closes.",
             )
-        if not self._any and self.failure is None:
+        if not self._has_values and self.failure is None:
             self.discard()
             raise RecordingError(
                 "Nothing was kept, because the keep rules exclude every tensor.",
                 hint="Keep at least statistics: keep='stats' (qdebug record --keep stats).",
             )
-        self._open = False
-        missing = [name for name in self._builder.output_names if name not in self._names]
+        self._is_open = False
+        missing_outputs = [name for name in self._builder.output_names if name not in self._stated_dtypes]
         try:
             info = RunInfo(
                 **self._facts,
-                complete=complete,
+                complete=is_complete,
                 fidelity=self.fidelity,
-                fidelity_detail=self._detail(),
+                fidelity_detail=self._fidelity_text(),
                 doubts=self._doubts,
                 disturbed=self._disturbed,
-                skipped={**dict.fromkeys(missing, "declared as an output, but never put"), **self._skipped},
+                skipped={**dict.fromkeys(missing_outputs, "declared as an output, but never put"), **self._skipped},
                 skip_causes=self._skip_causes,
             )
-            self._sink.close(self._builder.build(self._names, info.model), info)
+            self._sink.close(self._builder.build(self._stated_dtypes, info.model), info)
             self._has_stopped()  # the disk may have refused the last put without an error
         except RecordingError as error:
             self._stop_at(error)
@@ -671,7 +675,7 @@ class Recorder:
             with suppress(RecordingError):
                 self._sink.leave()
 
-    def _alone(self) -> RLock:
+    def _locked(self) -> RLock:
         """Lock out other threads.
 
         A forked child gets its own lock, since no thread there would release the inherited one.
@@ -681,7 +685,7 @@ class Recorder:
         return self._lock
 
     def _check_open(self) -> None:
-        if not self._open:
+        if not self._is_open:
             raise RecordingError("The recorder is closed.", hint="Open a new one.")
 
 

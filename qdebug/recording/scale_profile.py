@@ -54,9 +54,9 @@ __all__ = [
 
 _FORMAT = "qdebug.profile"
 _VERSION = 1
-_HDF5 = b"\x89HDF\r\n\x1a\n"
+_HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 _PERCENTILES = (0.01, 0.1, 1.0, 50.0, 99.0, 99.9, 99.99)
-_MOST_BYTES = 1 << 30
+_MAX_BYTES = 1 << 30
 """Maximum bytes of a JSON file, or of the header of an HDF5 file, that are read."""
 
 
@@ -105,31 +105,31 @@ class ScaleProfile:
         """
         tensors = dict(self.tensors)
         for name, other_tensor in other.tensors.items():
-            tensors[name] = _merged(tensors[name], other_tensor) if name in tensors else other_tensor
+            tensors[name] = _merge_tensors(tensors[name], other_tensor) if name in tensors else other_tensor
         left_out = {**self.left_out, **other.left_out}
         return ScaleProfile(
             runs=(*self.runs, *other.runs),
             bins=self.bins,
             tensors=tensors,
-            left_out={name: why for name, why in left_out.items() if name not in tensors},
+            left_out={name: reason for name, reason in left_out.items() if name not in tensors},
         )
 
 
-def _merged(first: ProfiledTensor, second: ProfiledTensor) -> ProfiledTensor:
-    same = (first.axis, len(first.channels)) == (second.axis, len(second.channels))
-    if not same and first.channels and second.channels:
+def _merge_tensors(first: ProfiledTensor, second: ProfiledTensor) -> ProfiledTensor:
+    has_same_channels = (first.axis, len(first.channels)) == (second.axis, len(second.channels))
+    if not has_same_channels and first.channels and second.channels:
         raise UsageError(
             f"Tensor {first.name!r} has {len(first.channels)} channels along axis {first.axis} in one profile and "
             f"{len(second.channels)} along axis {second.axis} in another.",
             hint="Profile them separately, or without --per-channel.",
         )
-    pairs = zip(first.channels, second.channels, strict=True) if same else ()
+    pairs = zip(first.channels, second.channels, strict=True) if has_same_channels else ()
     return ProfiledTensor(
         name=first.name,
         node=first.node,
         op=first.op,
         histogram=merge_histograms([first.histogram, second.histogram]),
-        axis=first.axis if same else None,
+        axis=first.axis if has_same_channels else None,
         channels=tuple(merge_histograms(pair) for pair in pairs),
     )
 
@@ -178,21 +178,23 @@ class TensorCounter:
             raise UsageError(
                 f"A sample has {values.shape[axis]} channels, but the previous sample has {len(self._channels)}."
             )
-        for counter, part in zip(self._channels, np.moveaxis(dequantize(values, quant), axis, 0), strict=True):
-            counter.add(np.ascontiguousarray(part))
+        for counter, channel_values in zip(
+            self._channels, np.moveaxis(dequantize(values, quant), axis, 0), strict=True
+        ):
+            counter.add(np.ascontiguousarray(channel_values))
 
-    def profiled(self, name: str, graph: Graph) -> ProfiledTensor:
+    def make_profile(self, name: str, graph: Graph) -> ProfiledTensor:
         """Return the profile of a tensor.
 
         Args:
             name: The tensor.
             graph: The graph of the run.
         """
-        maker = graph.producer(name)
+        producer = graph.producer(name)
         return ProfiledTensor(
             name=name,
-            node=maker.name if maker else "",
-            op=maker.op if maker else "",
+            node=producer.name if producer else "",
+            op=producer.op if producer else "",
             histogram=self._all.histogram(),
             axis=self._axis,
             channels=tuple(counter.histogram() for counter in self._channels),
@@ -219,7 +221,7 @@ def profile_of_run(
         left_out: Tensors that were not counted, with the reason.
     """
     run = {"backend": info.backend, "model": info.model, "samples": samples}
-    tensors = {name: counter.profiled(name, graph) for name, counter in counters.items()}
+    tensors = {name: counter.make_profile(name, graph) for name, counter in counters.items()}
     return ScaleProfile(runs=(run,), bins=bins, tensors=tensors, left_out=left_out)
 
 
@@ -231,7 +233,7 @@ def is_profile(path: Path) -> bool:
     try:
         with open_binary(path) as file:
             start = file.read(4096)
-            if start.startswith(_HDF5):
+            if start.startswith(_HDF5_MAGIC):
                 return read_text_attribute(open_hdf5(path, file.fileno()), b"format") == _FORMAT
     except (OSError, ValueError, RuntimeError, RecordingError):
         return False
@@ -241,11 +243,11 @@ def is_profile(path: Path) -> bool:
 def write_profile(profile: ScaleProfile, path: Path) -> None:
     """Write a profile atomically, as JSON if the name ends in .json, else as HDF5."""
     as_json = path.suffix.lower() == ".json"
-    header, histograms = _plain(profile, arrays=as_json)
+    header, histograms = _to_header(profile, arrays=as_json)
     try:
         with replacing_file(path) as partial:
             if as_json:
-                partial.write_text(_readable(header), encoding="utf-8")
+                partial.write_text(_format_json(header), encoding="utf-8")
             else:
                 _write_hdf5(header, histograms, partial)
     except OSError as error:
@@ -256,7 +258,7 @@ def write_profile(profile: ScaleProfile, path: Path) -> None:
 
 def profile_json(profile: ScaleProfile) -> str:
     """Return a profile as JSON, with the same content as a .json file."""
-    return _readable(_plain(profile, arrays=True)[0])
+    return _format_json(_to_header(profile, arrays=True)[0])
 
 
 def _write_hdf5(header: Mapping[str, Any], histograms: Sequence[RangeHistogram], path: Path) -> None:
@@ -272,20 +274,25 @@ def _write_hdf5(header: Mapping[str, Any], histograms: Sequence[RangeHistogram],
     path.write_bytes(content.getbuffer())
 
 
-def _readable(header: Mapping[str, Any]) -> str:
+def _format_json(header: Mapping[str, Any]) -> str:
     """Return JSON with one line per fact, and each list of numbers on a single line."""
     encoder = json.JSONEncoder(allow_nan=False)
 
-    def written(value: Any, indent: str) -> str:
-        inner = indent + "  "
+    def format_value(value: Any, indent: str) -> str:
+        inner_indent = indent + "  "
         if isinstance(value, Mapping) and value:
-            rows = [f"{inner}{encoder.encode(key)}: {written(item, inner)}" for key, item in value.items()]
+            rows = [
+                f"{inner_indent}{encoder.encode(key)}: {format_value(item, inner_indent)}"
+                for key, item in value.items()
+            ]
             return "{\n" + ",\n".join(rows) + f"\n{indent}}}"
         if isinstance(value, list) and any(isinstance(item, Mapping) for item in value):
-            return "[\n" + ",\n".join(inner + written(item, inner) for item in value) + f"\n{indent}]"
+            return (
+                "[\n" + ",\n".join(inner_indent + format_value(item, inner_indent) for item in value) + f"\n{indent}]"
+            )
         return encoder.encode(value)
 
-    return written(header, "") + "\n"
+    return format_value(header, "") + "\n"
 
 
 class ProfileHistogram(TypedDict):
@@ -352,12 +359,12 @@ class ProfileHeader(TypedDict):
     tensors: list[ProfileTensor]
 
 
-def _plain(profile: ScaleProfile, *, arrays: bool) -> tuple[ProfileHeader, list[RangeHistogram]]:
+def _to_header(profile: ScaleProfile, *, arrays: bool) -> tuple[ProfileHeader, list[RangeHistogram]]:
     histograms: list[RangeHistogram] = []
 
     def plain(histogram: RangeHistogram) -> ProfileHistogram:
         histograms.append(histogram)
-        return _plain_histogram(histogram, arrays=arrays)
+        return _histogram_to_json(histogram, arrays=arrays)
 
     tensors: list[ProfileTensor] = []
     for tensor in profile.tensors.values():
@@ -393,8 +400,8 @@ def _scale_and_offset(histogram: RangeHistogram) -> tuple[float | None, int | No
     return float(quant.scale[0]), int(quant.zero_point[0])
 
 
-def _plain_histogram(histogram: RangeHistogram, *, arrays: bool) -> ProfileHistogram:
-    plain: ProfileHistogram = {
+def _histogram_to_json(histogram: RangeHistogram, *, arrays: bool) -> ProfileHistogram:
+    json_histogram: ProfileHistogram = {
         "exponent": histogram.exponent,
         "first": histogram.first,
         "size": int(histogram.counts.size),
@@ -408,9 +415,9 @@ def _plain_histogram(histogram: RangeHistogram, *, arrays: bool) -> ProfileHisto
         "arrays": len(histogram.ranges),
     }
     if arrays:
-        plain["counts"] = histogram.counts.tolist()
-        plain["ranges"] = json_safe(histogram.ranges.tolist())
-    return plain
+        json_histogram["counts"] = histogram.counts.tolist()
+        json_histogram["ranges"] = json_safe(histogram.ranges.tolist())
+    return json_histogram
 
 
 def _percentiles(histogram: RangeHistogram) -> dict[str, float]:
@@ -418,9 +425,12 @@ def _percentiles(histogram: RangeHistogram) -> dict[str, float]:
     if not histogram.total:
         return {}
     share = np.cumsum(histogram.counts) / histogram.total
-    ends = np.clip(histogram.edges[1:], histogram.low, histogram.high)
-    places = np.minimum(np.searchsorted(share, np.array(_PERCENTILES) / 100.0), ends.size - 1)
-    return {f"{percent:g}": float(ends[place]) for percent, place in zip(_PERCENTILES, places, strict=True)}
+    bin_ends = np.clip(histogram.edges[1:], histogram.low, histogram.high)
+    bin_numbers = np.minimum(np.searchsorted(share, np.array(_PERCENTILES) / 100.0), bin_ends.size - 1)
+    return {
+        f"{percent:g}": float(bin_ends[bin_number])
+        for percent, bin_number in zip(_PERCENTILES, bin_numbers, strict=True)
+    }
 
 
 def read_profile(path: Path) -> ScaleProfile:
@@ -437,11 +447,11 @@ def read_profile(path: Path) -> ScaleProfile:
         raise NotARecordingError(f"{str(path)!r} is not a profile.", hint="Make one: qdebug scales profile RUN.h5.")
     try:
         with open_binary(path) as file:
-            if file.read(len(_HDF5)) == _HDF5:
+            if file.read(len(_HDF5_MAGIC)) == _HDF5_MAGIC:
                 header, counts, ranges = _read_hdf5(path, file.fileno())
             else:
                 header, counts, ranges = _read_json(path), None, None
-        return _profile(header, _Stock(counts, ranges))
+        return _read_profile_header(header, _ArrayPool(counts, ranges))
     except FormatVersionError:
         raise
     except (OSError, ValueError, TypeError, KeyError, OverflowError, RuntimeError, RecursionError) as error:
@@ -451,8 +461,8 @@ def read_profile(path: Path) -> ScaleProfile:
 
 
 def _read_json(path: Path) -> Any:
-    if path.stat().st_size > _MOST_BYTES:
-        raise ValueError(f"it has more than {_MOST_BYTES} bytes of JSON")
+    if path.stat().st_size > _MAX_BYTES:
+        raise ValueError(f"it has more than {_MAX_BYTES} bytes of JSON")
     return json.loads(path.read_text(encoding="utf-8"))
 
 
@@ -462,12 +472,12 @@ def _read_hdf5(path: Path, fd: int) -> tuple[Any, np.ndarray, np.ndarray]:
     arrays = []
     for name, dtype, ndim in ((b"profile", np.uint8, 1), (b"counts", np.int64, 1), (b"ranges", np.float64, 2)):
         dataset, extent = open_dataset(root, name, file_size=size)
-        if extent.dtype != dtype or len(extent.shape) != ndim or (name == b"profile" and extent.nbytes > _MOST_BYTES):
+        if extent.dtype != dtype or len(extent.shape) != ndim or (name == b"profile" and extent.nbytes > _MAX_BYTES):
             raise ValueError(f"{name.decode()} does not belong in a profile")
-        out = np.empty(extent.shape, dtype)
-        if out.size:
-            dataset.read(h5py.h5s.ALL, h5py.h5s.ALL, out)
-        arrays.append(out)
+        values = np.empty(extent.shape, dtype)
+        if values.size:
+            dataset.read(h5py.h5s.ALL, h5py.h5s.ALL, values)
+        arrays.append(values)
     if arrays[2].shape[1:] != (2,):
         raise ValueError("ranges is not valid in a profile")
     return json.loads(arrays[0].tobytes()), arrays[1], arrays[2]
@@ -482,19 +492,21 @@ def _check_version(version: Any) -> None:
         )
 
 
-class _Stock:
+class _ArrayPool:
     """Iterates over the counts and ranges of histograms. In JSON, they are stored in the histogram itself."""
 
     def __init__(self, counts: np.ndarray | None, ranges: np.ndarray | None) -> None:
         self._counts, self._ranges = counts, ranges
         self._count = self._range = 0
 
-    def take(self, plain: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    def take(self, json_histogram: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
         """Return the counts and the ranges of the next histogram."""
-        size, arrays = _whole(plain["size"]), _whole(plain["arrays"])
+        size, arrays = _read_count(json_histogram["size"]), _read_count(json_histogram["arrays"])
         if self._counts is None or self._ranges is None:
-            counts = np.array(plain["counts"], np.int64)
-            ranges = np.array([[_float(end) for end in row] for row in plain["ranges"]], np.float64).reshape(-1, 2)
+            counts = np.array(json_histogram["counts"], np.int64)
+            ranges = np.array(
+                [[_read_float(end) for end in row] for row in json_histogram["ranges"]], np.float64
+            ).reshape(-1, 2)
         else:
             counts = self._counts[self._count : self._count + size]
             ranges = self._ranges[self._range : self._range + arrays]
@@ -506,13 +518,13 @@ class _Stock:
         return counts, ranges
 
 
-def _whole(value: Any, least: int = 0) -> int:
-    if type(value) is not int or not least <= value < 2**62:
+def _read_count(value: Any, minimum: int = 0) -> int:
+    if type(value) is not int or not minimum <= value < 2**62:
         raise ValueError(f"{value!r} is not a count")
     return value
 
 
-def _float(value: Any) -> float:
+def _read_float(value: Any) -> float:
     if value in ("NaN", "Infinity", "-Infinity"):
         return float(value)
     if type(value) not in (int, float):
@@ -520,60 +532,64 @@ def _float(value: Any) -> float:
     return float(value)
 
 
-def _text(value: Any) -> str:
+def _read_text(value: Any) -> str:
     if type(value) is not str:
         raise ValueError(f"{value!r} is not text")
     return value
 
 
-def _profile(header: Any, stock: _Stock) -> ScaleProfile:
+def _read_profile_header(header: Any, array_pool: _ArrayPool) -> ScaleProfile:
     _check_version(header["version"])
-    bins = _whole(header["bins"], 2)
-    tensors = dict(_tensors(header["tensors"], bins, stock))
+    bins = _read_count(header["bins"], 2)
+    tensors = dict(_read_tensors(header["tensors"], bins, array_pool))
     runs = tuple(
-        {"backend": _text(run["backend"]), "model": _text(run["model"]), "samples": _whole(run["samples"])}
+        {
+            "backend": _read_text(run["backend"]),
+            "model": _read_text(run["model"]),
+            "samples": _read_count(run["samples"]),
+        }
         for run in header["runs"]
     )
-    left_out = {_text(name): _text(why) for name, why in header["left_out"].items()}
+    left_out = {_read_text(name): _read_text(reason) for name, reason in header["left_out"].items()}
     return ScaleProfile(runs=runs, bins=bins, tensors=tensors, left_out=left_out)
 
 
-def _tensors(rows: Any, bins: int, stock: _Stock) -> Iterator[tuple[str, ProfiledTensor]]:
+def _read_tensors(rows: Any, bins: int, array_pool: _ArrayPool) -> Iterator[tuple[str, ProfiledTensor]]:
     for row in rows:
         axis = row["axis"]
-        name = _text(row["name"])
+        name = _read_text(row["name"])
         yield (
             name,
             ProfiledTensor(
                 name=name,
-                node=_text(row["node"]),
-                op=_text(row["op"]),
-                histogram=_histogram(row["histogram"], bins, stock),
-                axis=None if axis is None else _whole(axis),
-                channels=tuple(_histogram(each, bins, stock) for each in row["channels"]),
+                node=_read_text(row["node"]),
+                op=_read_text(row["op"]),
+                histogram=_read_histogram(row["histogram"], bins, array_pool),
+                axis=None if axis is None else _read_count(axis),
+                channels=tuple(_read_histogram(channel, bins, array_pool) for channel in row["channels"]),
             ),
         )
 
 
-def _histogram(plain: Any, bins: int, stock: _Stock) -> RangeHistogram:
-    counts, ranges = stock.take(plain)
-    exponent, first = plain["exponent"], plain["first"]
+def _read_histogram(json_histogram: Any, bins: int, array_pool: _ArrayPool) -> RangeHistogram:
+    counts, ranges = array_pool.take(json_histogram)
+    exponent, first_bin = json_histogram["exponent"], json_histogram["first"]
     if type(exponent) is not int or not -1000 <= exponent <= 1023 or counts.size > min(bins, MOST_BINS):
         raise ValueError("a histogram has invalid bins")
-    if type(first) is not int or (counts.size and not first <= 0 < first + counts.size):
+    if type(first_bin) is not int or (counts.size and not first_bin <= 0 < first_bin + counts.size):
         raise ValueError("a histogram does not hold 0")
-    low, high = _float(plain["low"]), _float(plain["high"])
+    low, high = _read_float(json_histogram["low"]), _read_float(json_histogram["high"])
     if counts.size and not (math.isfinite(low) and math.isfinite(high) and low <= high):
         raise ValueError("a histogram has values but no range")
     return RangeHistogram(
         exponent=exponent,
-        first=first,
+        first=first_bin,
         counts=counts,
         low=low,
         high=high,
-        zeros=_whole(plain["zeros"]),
-        nan=_whole(plain["nan"]),
-        infinite=_whole(plain["infinite"]),
+        zeros=_read_count(json_histogram["zeros"]),
+        nan=_read_count(json_histogram["nan"]),
+        infinite=_read_count(json_histogram["infinite"]),
         ranges=ranges,
         bins=bins,
     )

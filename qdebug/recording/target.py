@@ -25,30 +25,30 @@ from qdebug.regular_file import NotRegularFileError, open_descriptor
 __all__ = [
     "HOW_TO_RECORD",
     "WriterLock",
-    "cannot_write",
-    "cause",
+    "add_file_name",
+    "cannot_write_error",
     "check_recorder_file",
     "check_target",
-    "exists",
-    "folder_to_disk",
+    "describe_cause",
+    "exists_error",
+    "has_unfinished_run",
+    "is_complete_part",
     "is_recorder_file",
-    "is_whole",
     "journal_of",
     "lock_holder",
     "mode_of",
-    "naming_file",
     "open_regular",
     "part_of",
     "recover_command",
     "recover_hint",
-    "remove_own",
+    "remove_if_same",
+    "rename_durably",
     "rename_new",
     "replacing_file",
+    "sync_file",
     "sync_finished",
-    "take_name",
+    "sync_folder",
     "target_of",
-    "to_disk",
-    "unfinished",
 ]
 
 
@@ -66,20 +66,20 @@ def replacing_file(path: Path) -> Iterator[Path]:
         OSError: It cannot be written; the error names `path`.
     """
     target = path.resolve()
-    partial = target.with_name(f".{target.name[:40]}.{os.urandom(6).hex()}.part")
-    with naming_file(path, partial):
-        os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode_of(target) or 0o666))
+    temporary_file = target.with_name(f".{target.name[:40]}.{os.urandom(6).hex()}.part")
+    with add_file_name(path, temporary_file):
+        os.close(os.open(temporary_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode_of(target) or 0o666))
         try:
-            yield partial
-            take_name(partial, target)
+            yield temporary_file
+            rename_durably(temporary_file, target)
         except BaseException:
             with contextlib.suppress(OSError):  # the earlier error is the relevant one
-                partial.unlink(missing_ok=True)
+                temporary_file.unlink(missing_ok=True)
             raise
 
 
 @contextmanager
-def naming_file(path: Path | str, scratch: Path | None = None) -> Iterator[None]:
+def add_file_name(path: Path | str, scratch: Path | None = None) -> Iterator[None]:
     """Add a file name to an OSError raised inside the block, since a full disk raises one without a name.
 
     Args:
@@ -102,7 +102,7 @@ def mode_of(target: Path) -> int | None:
         return None
 
 
-def to_disk(fd: int) -> None:
+def sync_file(fd: int) -> None:
     """Sync a file. Once this returns, its content survives a power cut.
 
     Raises:
@@ -120,7 +120,7 @@ def to_disk(fd: int) -> None:
     os.fsync(fd)
 
 
-def folder_to_disk(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Sync the names in a folder: files that were created, renamed or removed there.
 
     Raises:
@@ -150,12 +150,12 @@ def sync_finished(scratch: Path, target: Path) -> None:
             os.fstat(fd).st_mode & 0o777,
         ):  # skip the call if possible: some file systems have no permissions
             os.fchmod(fd, mode)
-        to_disk(fd)
+        sync_file(fd)
     finally:
         os.close(fd)
 
 
-def take_name(scratch: Path, target: Path, *, force: bool = True) -> None:
+def rename_durably(scratch: Path, target: Path, *, force: bool = True) -> None:
     """Rename a finished file durably. A power cut leaves either the old file or the complete new one.
 
     Once this returns, the sources of the new file may be removed.
@@ -174,7 +174,7 @@ def take_name(scratch: Path, target: Path, *, force: bool = True) -> None:
         scratch.replace(target)
     else:
         rename_new(scratch, target)
-    folder_to_disk(target.parent)
+    sync_folder(target.parent)
 
 
 def rename_new(scratch: Path, target: Path) -> None:
@@ -185,7 +185,7 @@ def rename_new(scratch: Path, target: Path) -> None:
         OSError: It could not be renamed.
     """
     try:
-        if _renamed(scratch, target):
+        if _rename_exclusively(scratch, target):
             return
         os.link(scratch, target)
     except OSError as exc:
@@ -205,20 +205,20 @@ _HERE, _NO_REPLACE, _EXCLUSIVE = -100, 1, 4
 """AT_FDCWD and RENAME_NOREPLACE of Linux (fcntl.h, fs.h), RENAME_EXCL of macOS (stdio.h)."""
 
 
-def _renamed(scratch: Path, target: Path) -> bool:
+def _rename_exclusively(scratch: Path, target: Path) -> bool:
     """Rename with the system call that never replaces a file. Return False if the system does not have it."""
     library = ctypes.CDLL(None, use_errno=True)
     paths = os.fsencode(scratch), os.fsencode(target)
     if hasattr(library, "renameat2"):
-        failed = library.renameat2(_HERE, paths[0], _HERE, paths[1], _NO_REPLACE)
+        status = library.renameat2(_HERE, paths[0], _HERE, paths[1], _NO_REPLACE)
     elif hasattr(library, "renamex_np"):
-        failed = library.renamex_np(*paths, _EXCLUSIVE)
+        status = library.renamex_np(*paths, _EXCLUSIVE)
     else:
         return False
     number = ctypes.get_errno()
-    if failed and number in _NO_LINKS:
+    if status and number in _NO_LINKS:
         return False
-    if failed:
+    if status:
         raise OSError(number, os.strerror(number), str(target))
     return True
 
@@ -234,7 +234,7 @@ def check_recorder_file(path: Path) -> None:
         RecordingError: Another program made it, or it has a second hard link.
     """
     if os.path.lexists(path) and not is_recorder_file(path):
-        raise _foreign(path)
+        raise _foreign_file_error(path)
 
 
 def is_recorder_file(path: Path) -> bool:
@@ -254,7 +254,7 @@ def is_recorder_file(path: Path) -> bool:
         os.close(fd)
 
 
-def _foreign(path: Path) -> RecordingError:
+def _foreign_file_error(path: Path) -> RecordingError:
     return RecordingError(
         f"{str(path)!r} exists, but no recorder wrote it; it was left unchanged.",
         hint="Move it away, or name another file to record to.",
@@ -262,7 +262,7 @@ def _foreign(path: Path) -> RecordingError:
 
 
 _START, _STRETCH = 4096, 1 << 20
-_BARE = 48
+_MIN_HEADER = 48
 """Bytes of an HDF5 file that does not yet have a root group."""
 _MOST_LOCK = 32
 """Maximum bytes of a lock file, which holds a process id."""
@@ -279,7 +279,7 @@ def _is_recorder_content(path: Path, fd: int) -> bool:
         return start.startswith(MAGIC) or MAGIC.startswith(start)
     if path.suffix == ".lock":
         return len(start) < _MOST_LOCK and start.strip(b"\0\n").isdigit()
-    if len(start) <= _BARE:
+    if len(start) <= _MIN_HEADER:
         return HDF5_MAGIC.startswith(start[: len(HDF5_MAGIC)])  # the process died as soon as it had made the file
     return start.startswith(HDF5_MAGIC) and FORMAT_NAME.encode() in start
 
@@ -294,15 +294,15 @@ def _is_blank(fd: int) -> bool:
     return True
 
 
-def remove_own(path: Path, made: os.stat_result) -> None:
+def remove_if_same(path: Path, status_when_made: os.stat_result) -> None:
     """Remove a file unless its name now belongs to a different file.
 
     Args:
         path: Its name.
-        made: Its status when it was made.
+        status_when_made: Its status when it was made.
     """
     with contextlib.suppress(OSError):
-        if os.path.samestat(path.lstat(), made):
+        if os.path.samestat(path.lstat(), status_when_made):
             path.unlink()
 
 
@@ -327,7 +327,9 @@ def open_regular(path: Path, *, flags: int = 0) -> int:
             f"There is no file {str(path)!r}.", hint="Check the path, or record a run first."
         ) from None
     except OSError as exc:
-        raise NotARecordingError(f"{str(path)!r} cannot be opened: {cause(exc)}.", hint=HOW_TO_RECORD) from None
+        raise NotARecordingError(
+            f"{str(path)!r} cannot be opened: {describe_cause(exc)}.", hint=HOW_TO_RECORD
+        ) from None
 
 
 _TRIES, _PAUSE = 3, 0.005
@@ -368,23 +370,23 @@ class WriterLock:
     def __init__(self, target: Path) -> None:
         self.path = target.with_name(target.name + ".lock")
         self._fd = -1
-        tries = _TRIES
+        tries_left = _TRIES
         while self._fd < 0:
-            tries -= 1
+            tries_left -= 1
             try:
                 self._fd = self._try(target)
             except RecordingError:
-                if tries <= 0:
+                if tries_left <= 0:
                     raise
                 time.sleep(_PAUSE)  # a reader that only tests the lock releases it at once
             except OSError as exc:
-                raise cannot_write(target, exc) from None
+                raise cannot_write_error(target, exc) from None
         try:
             os.ftruncate(self._fd, 0)
             os.pwrite(self._fd, b"%d\n" % os.getpid(), 0)
         except OSError as exc:
             self.release()
-            raise cannot_write(target, exc) from None
+            raise cannot_write_error(target, exc) from None
 
     def _try(self, target: Path) -> int:
         """Open and lock the file; -1 if it was removed meanwhile and the caller must try again."""
@@ -413,7 +415,7 @@ class WriterLock:
             return self._drop(fd)
         if not _is_recorder_content(self.path, fd):
             os.close(fd)
-            raise _foreign(self.path)
+            raise _foreign_file_error(self.path)
         return fd
 
     def _is_current(self, fd: int) -> bool:
@@ -432,7 +434,7 @@ class WriterLock:
         """Remove the file and drop the lock. A second call does nothing."""
         if self._fd >= 0:
             with contextlib.suppress(OSError):  # the host program may have closed all that was open
-                remove_own(self.path, os.fstat(self._fd))
+                remove_if_same(self.path, os.fstat(self._fd))
             self.abandon()
 
     def abandon(self) -> None:
@@ -461,18 +463,18 @@ def target_of(path: Path) -> Path:
     return path
 
 
-def unfinished(path: Path) -> bool:
+def has_unfinished_run(path: Path) -> bool:
     """Return whether an unfinished run left values at a path."""
     if not part_of(path).exists():
         return False
     try:
         fd = open_regular(journal_of(path))
     except NotARecordingError:
-        return is_whole(part_of(path))
+        return is_complete_part(part_of(path))
     try:
-        return any(frame.kind == FrameKind.EVENT for frame in read_frames(fd)) or is_whole(part_of(path))
+        return any(frame.kind == FrameKind.EVENT for frame in read_frames(fd)) or is_complete_part(part_of(path))
     except (OSError, ValueError):
-        return is_whole(part_of(path))
+        return is_complete_part(part_of(path))
     finally:
         os.close(fd)
 
@@ -481,10 +483,10 @@ _SUPERBLOCK = struct.Struct("<8s3xB16xQ")
 """Part of HDF5's first bytes: magic, whether the file is open for writing, and its size."""
 
 
-def is_whole(part: Path) -> bool:
+def is_complete_part(part_path: Path) -> bool:
     """Return whether an unfinished file is completely written and needs only renaming."""
     try:
-        fd = os.open(part, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+        fd = os.open(part_path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
     except OSError:
         return False
     try:
@@ -495,8 +497,8 @@ def is_whole(part: Path) -> bool:
         os.close(fd)
     if len(start) < _SUPERBLOCK.size or FORMAT_NAME.encode() not in start:
         return False
-    magic, opened, end = _SUPERBLOCK.unpack_from(start)
-    return bool(magic == HDF5_MAGIC and not opened and end == size)
+    magic, is_open_for_writing, end = _SUPERBLOCK.unpack_from(start)
+    return bool(magic == HDF5_MAGIC and not is_open_for_writing and end == size)
 
 
 def recover_hint(path: Path) -> str:
@@ -520,32 +522,36 @@ def check_target(path: Path, *, force: bool) -> None:
         raise RecordingError(f"{str(path)!r} is a folder.", hint="Name a file in it, such as run.h5.")
     if path.exists() and not path.is_file():
         raise RecordingError(f"{str(path)!r} is not a regular file.", hint="Name a regular file.")
-    if target_of(path) != path and unfinished(target_of(path)):
+    if target_of(path) != path and has_unfinished_run(target_of(path)):
         raise RecordingError(
             f"{str(path)!r} is all that is left of an unfinished run.",
             hint=f"Give another name, or rebuild that recording first: {recover_command(path)}.",
         )
     if path.exists() and not force:
-        raise exists(path, "Give another name, or overwrite it: --force (in Python: force=True).")
+        raise exists_error(path, "Give another name, or overwrite it: --force (in Python: force=True).")
     if not path.parent.is_dir():
         raise RecordingError(
             f"The folder {str(path.parent)!r} does not exist.", hint=f"Create it: mkdir -p {str(path.parent)!r}."
         )
 
 
-def exists(path: Path, hint: str) -> QdebugError:
+def exists_error(path: Path, hint: str) -> QdebugError:
     """Return the error for a file that must not be overwritten."""
     return OutputExistsError(f"{str(path)!r} exists.", hint=hint)
 
 
-def cannot_write(path: Path, exc: Exception) -> RecordingError:
+def cannot_write_error(path: Path, exc: Exception) -> RecordingError:
     """Return the error for a path that cannot be written to."""
-    full = getattr(exc, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-    hint = "Free some space, or write to another disk." if full else "Name a file in a folder that you may write to."
-    return RecordingError(f"{str(path)!r} cannot be written: {cause(exc)}.", hint=hint)
+    is_disk_full = getattr(exc, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    hint = (
+        "Free some space, or write to another disk."
+        if is_disk_full
+        else "Name a file in a folder that you may write to."
+    )
+    return RecordingError(f"{str(path)!r} cannot be written: {describe_cause(exc)}.", hint=hint)
 
 
-def cause(exc: Exception) -> str:
+def describe_cause(exc: Exception) -> str:
     """Return the reason for a failure in a few words, without a library's internals."""
     if isinstance(exc, NotRegularFileError):
         return str(exc.strerror)

@@ -19,7 +19,7 @@ from qdebug.recording.environment import recorded_facts
 from qdebug.recording.keep_policy import KeepPolicy
 from qdebug.recording.reading.opening import is_manifest
 from qdebug.recording.recorder import Recorder
-from qdebug.recording.target import recover_hint, unfinished
+from qdebug.recording.target import has_unfinished_run, recover_hint
 from qdebug.recording.writing.sinks import RecordingStopped
 from qdebug.regular_file import open_binary
 from qdebug.running.feeds import ArrayFeeds, has_steps, read_inputs
@@ -207,7 +207,7 @@ def _stopped_error(recorder: Recorder, out: Path) -> RecordingError:
     safe = f"{recorder.kept} tensor{' is' if recorder.kept == 1 else 's are'} safe"
     if not recorder.kept:
         return RecordingError(f"{recorder.failure} Nothing was kept.", hint="Record to a disk with more space.")
-    if out.exists() and not unfinished(out):
+    if out.exists() and not has_unfinished_run(out):
         return RecordingError(
             f"{recorder.failure} {safe}: {str(out)!r} is incomplete.", hint="Record to a disk with more space."
         )

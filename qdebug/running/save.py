@@ -8,7 +8,7 @@ from pathlib import Path
 from qdebug.model import Recording
 from qdebug.recording.environment import recorded_facts
 from qdebug.recording.recorder import Recorder
-from qdebug.recording.target import cannot_write, check_target, replacing_file
+from qdebug.recording.target import cannot_write_error, check_target, replacing_file
 
 __all__ = ["save_recording"]
 
@@ -35,7 +35,7 @@ def save_recording(recording: Recording, path: Path, *, force: bool = False) -> 
             with replacing_file(path) as partial:
                 shutil.copyfile(source, partial)
         except OSError as exc:
-            raise cannot_write(path, exc) from None
+            raise cannot_write_error(path, exc) from None
         return
     info = recording.info
     with Recorder(path, graph=recording.graph, force=force, **recorded_facts(info)) as recorder:

@@ -78,11 +78,11 @@ class Trace:
         for name in ("pwrite", "write", "ftruncate", "open", "close", "unlink", "rename", "replace", "fsync"):
             self._real[name] = getattr(os, name)
             setattr(os, name, getattr(self, f"_{name}", None) or self._wrapped(name))
-        self._real_new, target._renamed = target._renamed, self._renamed
+        self._real_new, target._rename_exclusively = target._rename_exclusively, self._renamed
         return self
 
     def __exit__(self, *_):
-        target._renamed = self._real_new
+        target._rename_exclusively = self._real_new
         for name, real in self._real.items():
             setattr(os, name, real)
         self._observe()

@@ -33,7 +33,7 @@ from qdebug.recording.writing.write import RecordingWriter
 CALLS = {
     "write": ("pwrite", "write"),
     "sync": ("fsync",),
-    "rename": ("replace", "rename", "_renamed"),
+    "rename": ("replace", "rename", "_rename_exclusively"),
     "truncate": ("ftruncate",),
     "unlink": ("unlink",),
 }
@@ -68,7 +68,7 @@ class Watch:
     @contextlib.contextmanager
     def over(self, kinds):
         """Watch the calls of some kinds."""
-        owner = {name: target if name == "_renamed" else os for kind in kinds for name in CALLS[kind]}
+        owner = {name: target if name == "_rename_exclusively" else os for kind in kinds for name in CALLS[kind]}
         real = {name: getattr(owner[name], name) for name in owner}
 
         def watched(kind, name):

@@ -28,7 +28,7 @@ from qdebug.model import Graph, Node
 from qdebug.recording.reading import verify
 from qdebug.recording.reading.opening import join, read_manifest
 from qdebug.recording.reading.read import FileRecording
-from qdebug.recording.reading.verify import Verified
+from qdebug.recording.reading.verify import VerifiedContents
 from qdebug.recording.recorder import Recorder
 from qdebug.recording.target import journal_of, part_of
 from qdebug.recording.writing import pack as pack_module
@@ -85,7 +85,7 @@ def after(trace, owner, name, promised):
 
 def durable_run(folder, trace, *, close=True, bounds=(0, 4, 8, 10), **options):
     """Record with durable=True, and sync at some numbers of arrays; close, if wanted."""
-    begun = after(trace, write, "begin", lambda *_: {"known": True})
+    begun = after(trace, write, "create_files", lambda *_: {"known": True})
     with begun, after(trace, RecordingWriter, "sync", lambda writer: {"due": writer.events}):
         rec = Recorder(folder / NAME, backend="new", durable=NEVER, **options)
         for first, last in pairwise(bounds):
@@ -113,15 +113,15 @@ def many_arrays(folder, trace):
 
 def put_meanwhile(folder, trace):
     """Record while another thread syncs: an array is put between its two syncs, and is not due yet."""
-    recorders, numbers, real = [], iter(range(len(SIZES))), write.to_disk
+    recorders, numbers, real = [], iter(range(len(SIZES))), write.sync_file
 
-    def to_disk(fd):
+    def sync_file(fd):
         real(fd)
-        if recorders and recorders[0]._open and fd == recorders[0]._sink._payloads.file.fd:
+        if recorders and recorders[0]._is_open and fd == recorders[0]._sink._payloads.file.fd:
             put(recorders[0], [number for number in (next(numbers, None),) if number is not None])
 
-    begun = after(trace, write, "begin", lambda *_: {"known": True})
-    write.to_disk = to_disk
+    begun = after(trace, write, "create_files", lambda *_: {"known": True})
+    write.sync_file = sync_file
     try:
         with begun, after(trace, RecordingWriter, "sync", lambda writer: {"due": writer.events}):
             recorders.append(Recorder(folder / NAME, backend="new", durable=NEVER))
@@ -131,7 +131,7 @@ def put_meanwhile(folder, trace):
                     recorders[0]._sink.sync()
             recorders[0].close()
     finally:
-        write.to_disk = real
+        write.sync_file = real
     trace.finished(folder / NAME)
 
 
@@ -164,7 +164,7 @@ def plain_over_old(folder, trace):
 def recovering(folder, trace):
     """Recover what a run left that was killed."""
     trace.promised(due=len(SIZES))
-    with after(trace, write, "begin", lambda *_: {"known": True}):
+    with after(trace, write, "create_files", lambda *_: {"known": True}):
         recover(folder / NAME)
     trace.finished(folder / NAME)
 
@@ -187,7 +187,7 @@ def naming_over_old(folder, trace):
 def packing(folder, trace):
     """Pack in place."""
     trace.promised(due=len(SIZES))
-    with after(trace, pack_module, "to_disk", lambda *_: {"known": True}):
+    with after(trace, pack_module, "sync_file", lambda *_: {"known": True}):
         pack(folder / NAME)
     trace.finished(folder / NAME)
 
@@ -275,7 +275,7 @@ def verify_here(path):
         raise RecordingError(said)
     if "error" in said:
         raise RecordingError(said["error"])
-    return Verified(path=path, **said)
+    return VerifiedContents(path=path, **said)
 
 
 def prepare():
@@ -286,7 +286,7 @@ def prepare():
 
 def _verified(path):
     try:
-        return verify._check(path)
+        return verify._check_file(path)
     except RecordingError as error:
         return {"error": error.message}
 

@@ -71,7 +71,7 @@ def with_note(path, note):
     """Append a sound frame with any note."""
     fd = os.open(journal_of(path), os.O_RDWR)
     journal = Journal.__new__(Journal)
-    journal.fd, journal._end, journal._waiting = fd, os.fstat(fd).st_size, bytearray()
+    journal.fd, journal._file_end, journal._queued_frames = fd, os.fstat(fd).st_size, bytearray()
     journal.add(FrameKind.NOTE, encode_json(note))
     journal.commit()
     journal.close()

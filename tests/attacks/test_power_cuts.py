@@ -44,7 +44,7 @@ def check_mutants(folder, text, least):
 
 
 def test_a_sync_that_is_missing_when_a_file_gets_its_name_would_be_noticed(tmp_path):
-    check_mutants(tmp_path, "give_name", 6)
+    check_mutants(tmp_path, "rename_finished", 6)
 
 
 @pytest.mark.slow

@@ -32,7 +32,7 @@ EVERY_TABLE = {**TABLES, **OPTIONAL_TABLES, **PLACE_TABLES}
 
 def count_sound(path):
     """Check all of a recording as `verify` does, but in this process; return how many arrays it holds."""
-    return _verify._check(path)["tensors"]
+    return _verify._check_file(path)["tensors"]
 
 
 class OpenedFile(h5py.File):

@@ -17,7 +17,7 @@ from qdebug.model.recording import SkipCause
 from qdebug.recording.format.payload import from_physical, to_bytes
 from qdebug.recording.format.specification import physical_dtype
 
-__all__ = ["decode_attrs", "decode_info", "encode_attrs", "plain_facts"]
+__all__ = ["decode_attrs", "decode_info", "encode_attrs", "json_facts"]
 
 
 def encode_attrs(attrs: Mapping[str, AttrValue], node: str) -> bytes:
@@ -28,13 +28,13 @@ def encode_attrs(attrs: Mapping[str, AttrValue], node: str) -> bytes:
     """
     if not attrs:
         return b""
-    plain = {}
+    json_object = {}
     for name, value in attrs.items():
         try:
-            plain[name] = _encode(value)
+            json_object[name] = _encode(value)
         except (TypeError, ValueError) as exc:
             raise RecordingError(f"Attribute {name!r} of node {node!r} cannot be recorded: {exc}.") from None
-    return json.dumps(plain, allow_nan=False, separators=(",", ":")).encode("ascii")
+    return json.dumps(json_object, allow_nan=False, separators=(",", ":")).encode("ascii")
 
 
 def decode_attrs(text: bytes) -> dict[str, AttrValue]:
@@ -46,8 +46,8 @@ def decode_attrs(text: bytes) -> dict[str, AttrValue]:
     if not text:
         return {}
     try:
-        plain = json.loads(text)
-        return {str(name): _DECODERS[kind](value) for name, (kind, value) in plain.items()}
+        json_object = json.loads(text)
+        return {str(name): _DECODERS[kind](value) for name, (kind, value) in json_object.items()}
     except (AttributeError, KeyError, TypeError, RecursionError) as exc:
         raise ValueError(f"attributes cannot be decoded: {exc!r}") from None
 
@@ -90,12 +90,14 @@ def _encode_array(array: np.ndarray) -> dict[str, Any]:
     return {"dtype": logical, "shape": list(array.shape), "data": data}
 
 
-def _decode_array(plain: Mapping[str, Any]) -> np.ndarray:
-    raw = np.frombuffer(base64.b64decode(plain["data"], validate=True), dtype=physical_dtype(plain["dtype"]))
-    shape = [int(extent) for extent in plain["shape"]]
+def _decode_array(json_object: Mapping[str, Any]) -> np.ndarray:
+    raw = np.frombuffer(
+        base64.b64decode(json_object["data"], validate=True), dtype=physical_dtype(json_object["dtype"])
+    )
+    shape = [int(extent) for extent in json_object["shape"]]
     if min(shape, default=0) < 0:
         raise ValueError("attributes hold an array with a negative extent")
-    return from_physical(raw, plain["dtype"]).reshape(shape)
+    return from_physical(raw, json_object["dtype"]).reshape(shape)
 
 
 _DECODERS: dict[str, Callable[[Any], AttrValue]] = {
@@ -110,14 +112,14 @@ _DECODERS: dict[str, Callable[[Any], AttrValue]] = {
 }
 
 
-def plain_facts(info: RunInfo) -> dict[str, Any]:
+def json_facts(info: RunInfo) -> dict[str, Any]:
     """Return the facts of a run as JSON values."""
-    plain = info.to_dict()
-    plain["options"] = {str(name): _plain_option(value) for name, value in info.options.items()}
-    return plain
+    json_object = info.to_dict()
+    json_object["options"] = {str(name): _json_option(value) for name, value in info.options.items()}
+    return json_object
 
 
-def _plain_option(value: Any) -> Any:
+def _json_option(value: Any) -> Any:
     """Return an option's value as JSON. A value that JSON cannot hold becomes text."""
     if isinstance(value, np.generic):
         value = value.item()
@@ -126,52 +128,54 @@ def _plain_option(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if isinstance(value, Mapping):
-        return {str(key): _plain_option(item) for key, item in value.items()}
+        return {str(key): _json_option(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain_option(item) for item in value]
+        return [_json_option(item) for item in value]
     return str(value)
 
 
-_OLD_FUSED = "it is never made: "
+_OLD_FUSED_PREFIX = "it is never made: "
 """How the skip reason of a tensor inside a fused node begins, in files without causes."""
 
 
-def _skips(plain: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, SkipCause]]:
+def _decode_skips(json_object: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, SkipCause]]:
     """Return the reasons and causes of skipped tensors. In files without causes, the reasons imply them."""
-    skipped = {str(name): str(reason) for name, reason in plain["skipped"].items()}
-    if "skip_causes" in plain:
-        return skipped, {
-            str(name): SkipCause(cause) for name, cause in plain["skip_causes"].items() if cause in tuple(SkipCause)
+    reasons = {str(name): str(reason) for name, reason in json_object["skipped"].items()}
+    if "skip_causes" in json_object:
+        return reasons, {
+            str(name): SkipCause(cause)
+            for name, cause in json_object["skip_causes"].items()
+            if cause in tuple(SkipCause)
         }
-    fused = {name: SkipCause.FUSED for name, reason in skipped.items() if reason.startswith(_OLD_FUSED)}
-    return {name: reason.removeprefix(_OLD_FUSED) for name, reason in skipped.items()}, fused
+    fused_causes = {name: SkipCause.FUSED for name, reason in reasons.items() if reason.startswith(_OLD_FUSED_PREFIX)}
+    return {name: reason.removeprefix(_OLD_FUSED_PREFIX) for name, reason in reasons.items()}, fused_causes
 
 
-def decode_info(run: Mapping[str, Any], *, complete: bool) -> RunInfo:
+def decode_info(run: Mapping[str, Any], *, is_complete: bool) -> RunInfo:
     """Return the run facts. Unknown keys are ignored.
 
     Raises:
         ValueError: A fact has a wrong type.
     """
     try:
-        plain = run["info"]
-        skipped, causes = _skips(plain)
+        json_object = run["info"]
+        skipped, causes = _decode_skips(json_object)
         return RunInfo(
-            backend=str(plain["backend"]),
-            model=str(plain["model"]),
-            model_sha256=str(plain["model_sha256"]),
-            taps=str(plain["taps"]),
-            created=str(plain["created"]),
-            fidelity=Fidelity(plain["fidelity"]),
-            fidelity_detail=str(plain["fidelity_detail"]),
-            complete=complete and bool(plain["complete"]),
-            versions={str(name): str(value) for name, value in plain["versions"].items()},
-            cpu_flags=tuple(str(flag) for flag in plain["cpu_flags"]),
-            options=dict(plain["options"]),
+            backend=str(json_object["backend"]),
+            model=str(json_object["model"]),
+            model_sha256=str(json_object["model_sha256"]),
+            taps=str(json_object["taps"]),
+            created=str(json_object["created"]),
+            fidelity=Fidelity(json_object["fidelity"]),
+            fidelity_detail=str(json_object["fidelity_detail"]),
+            complete=is_complete and bool(json_object["complete"]),
+            versions={str(name): str(value) for name, value in json_object["versions"].items()},
+            cpu_flags=tuple(str(flag) for flag in json_object["cpu_flags"]),
+            options=dict(json_object["options"]),
             skipped=skipped,
             skip_causes=causes,
-            doubts={str(name): str(doubt) for name, doubt in plain.get("doubts", {}).items()},
-            disturbed={str(name): str(reason) for name, reason in plain.get("disturbed", {}).items()},
+            doubts={str(name): str(doubt) for name, doubt in json_object.get("doubts", {}).items()},
+            disturbed={str(name): str(reason) for name, reason in json_object.get("disturbed", {}).items()},
         )
     except (KeyError, TypeError, AttributeError) as exc:
         raise ValueError(f"the facts of the run cannot be decoded: {exc!r}") from None

@@ -18,7 +18,7 @@ from qdebug.recording.format.specification import physical_dtype
 
 __all__ = ["encode_dtype", "encode_logical", "encode_text"]
 
-_HEAD = struct.Struct("<B3sI")
+_HEADER = struct.Struct("<B3sI")
 _INTEGER_BITS, _FLOAT_BITS = struct.Struct("<HH"), struct.Struct("<HHBBBBI")
 _FIXED_POINT, _FLOATING_POINT, _STRING, _COMPOUND, _ENUM, _ARRAY = 0x10, 0x11, 0x13, 0x36, 0x38, 0x3A
 """Version (upper half) and class of a type."""
@@ -38,7 +38,7 @@ _NUMPY_BOOL = {"FALSE": 0, "TRUE": 1}
 
 def encode_text(size: int) -> bytes:
     """Return the type of a UTF-8 text with a given number of bytes, at least one."""
-    return _HEAD.pack(_STRING, bytes((_PADDED_UTF8, 0, 0)), size)
+    return _HEADER.pack(_STRING, bytes((_PADDED_UTF8, 0, 0)), size)
 
 
 @cache
@@ -67,7 +67,7 @@ def encode_dtype(dtype: np.dtype[Any]) -> bytes:
     if dtype.subdtype is not None:
         base, shape = dtype.subdtype
         dims = struct.pack(f"<B{len(shape)}I", len(shape), *shape)
-        return _HEAD.pack(_ARRAY, bytes(3), dtype.itemsize) + dims + encode_dtype(base)
+        return _HEADER.pack(_ARRAY, bytes(3), dtype.itemsize) + dims + encode_dtype(base)
     if dtype.names is not None:
         fields = [(name, dtype.fields[name][1], dtype.fields[name][0]) for name in dtype.names] if dtype.fields else []
         return _encode_compound(fields, dtype.itemsize)
@@ -80,27 +80,27 @@ def encode_dtype(dtype: np.dtype[Any]) -> bytes:
         return _encode_float(dtype.name)
     if dtype.kind in "iu":
         bits = bytes((_SIGNED if dtype.kind == "i" else 0, 0, 0))
-        return _HEAD.pack(_FIXED_POINT, bits, dtype.itemsize) + _INTEGER_BITS.pack(0, 8 * dtype.itemsize)
+        return _HEADER.pack(_FIXED_POINT, bits, dtype.itemsize) + _INTEGER_BITS.pack(0, 8 * dtype.itemsize)
     raise ValueError(f"a recording cannot hold elements of type {dtype}")
 
 
 def _encode_float(name: str) -> bytes:
     size, exponent, mantissa, bias = _FLOATS[name]
     sign = 8 * size - 1
-    head = _HEAD.pack(_FLOATING_POINT, bytes((_IMPLIED_ONE, sign, 0)), size)
-    return head + _FLOAT_BITS.pack(0, 8 * size, mantissa, exponent, 0, mantissa, bias)
+    header = _HEADER.pack(_FLOATING_POINT, bytes((_IMPLIED_ONE, sign, 0)), size)
+    return header + _FLOAT_BITS.pack(0, 8 * size, mantissa, exponent, 0, mantissa, bias)
 
 
 def _encode_enum(members: dict[str, int], base: np.dtype[Any]) -> bytes:
     names = b"".join(name.encode() + b"\0" for name in members)
     values = np.array(list(members.values()), base).tobytes()
-    head = _HEAD.pack(_ENUM, len(members).to_bytes(3, "little"), base.itemsize)
-    return head + encode_dtype(base) + names + values
+    header = _HEADER.pack(_ENUM, len(members).to_bytes(3, "little"), base.itemsize)
+    return header + encode_dtype(base) + names + values
 
 
 def _encode_compound(fields: list[tuple[str, int, np.dtype[Any]]], size: int) -> bytes:
     width = max(1, (size.bit_length() + 7) // 8)
-    parts = [_HEAD.pack(_COMPOUND, len(fields).to_bytes(3, "little"), size)]
+    parts = [_HEADER.pack(_COMPOUND, len(fields).to_bytes(3, "little"), size)]
     for name, offset, kind in fields:
         parts += [name.encode() + b"\0", offset.to_bytes(width, "little"), encode_dtype(kind)]
     return b"".join(parts)

@@ -14,10 +14,10 @@ __all__ = ["MAX_LINK", "link_of", "link_of_bytes", "name_of"]
 
 MAX_LINK = 1024
 """Maximum bytes of a link that holds the whole name. A longer one is cut and ends with the hash of the name."""
-_KEPT = MAX_LINK // 2
+_KEPT_BYTES = MAX_LINK // 2
 _EMPTY, _CUT = b"%", b"%~"
 """The link of the tensor without a name, and the prefix of the hash in a cut link: escapes never look like either."""
-_WHOLE = {b"": _EMPTY, b".": b"%2E", b"..": b"%2E%2E"}
+_SPECIAL_LINKS = {b"": _EMPTY, b".": b"%2E", b"..": b"%2E%2E"}
 """Links of names that cannot be links themselves."""
 _CONTROL = re.compile(
     rb"[\x00-\x1f\x7f]"  # NUL ends a text, other characters control a terminal
@@ -34,11 +34,11 @@ def link_of(name: str) -> bytes:
 
 def link_of_bytes(name: bytes) -> bytes:
     """Return the link for a tensor name given in UTF-8 (lone surrogates encoded as such)."""
-    link = _CONTROL.sub(_escaped, name.replace(b"%", b"%25").replace(b"/", b"%2F"))
-    link = _WHOLE.get(link, link)
+    link = _CONTROL.sub(_escape_match, name.replace(b"%", b"%25").replace(b"/", b"%2F"))
+    link = _SPECIAL_LINKS.get(link, link)
     if len(link) <= MAX_LINK:
         return link
-    whole_characters = link[:_KEPT].decode("utf-8", "ignore").encode()
+    whole_characters = link[:_KEPT_BYTES].decode("utf-8", "ignore").encode()
     return whole_characters + _CUT + xxhash.xxh3_128_hexdigest(name).encode()
 
 
@@ -54,5 +54,5 @@ def name_of(link: bytes) -> str | None:
     return text if link_of_bytes(name) == link else None
 
 
-def _escaped(found: re.Match[bytes]) -> bytes:
+def _escape_match(found: re.Match[bytes]) -> bytes:
     return b"".join(b"%%%02X" % byte for byte in found[0])

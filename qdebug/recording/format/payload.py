@@ -26,9 +26,10 @@ from qdebug.recording.format.specification import MAX_NDIM, physical_dtype
 
 __all__ = [
     "ZSTD",
-    "Partly",
-    "Stored",
+    "PartialArray",
+    "StoredArray",
     "array_hash",
+    "blocks_of",
     "chunk_shape",
     "chunks_of",
     "compress",
@@ -37,19 +38,18 @@ __all__ = [
     "payload_hash",
     "read_bytes",
     "storable_dtype",
-    "stretches",
     "to_bytes",
     "zstd_module",
 ]
 
-_STRETCH = 1 << 20
+_BLOCK_BYTES = 1 << 20
 """Bytes of a large array read at a time."""
 
 _SMALL_INTEGERS = ("int4", "uint4", "int2", "uint2")
 _SMALL_FLOAT_BITS = {"float6_e2m3fn": 0x3F, "float6_e3m2fn": 0x3F, "float4_e2m1fn": 0x0F}
 
 
-class Stored(NamedTuple):
+class StoredArray(NamedTuple):
     """The place of a stored array, for comparisons and for reading it back.
 
     Args:
@@ -67,7 +67,7 @@ class Stored(NamedTuple):
     shape: tuple[int, ...]
 
 
-class Partly(NamedTuple):
+class PartialArray(NamedTuple):
     """An array that was not stored in full.
 
     Args:
@@ -77,8 +77,8 @@ class Partly(NamedTuple):
     """
 
     kept: Kept
-    values: Stored | None = None
-    positions: Stored | None = None
+    values: StoredArray | None = None
+    positions: StoredArray | None = None
 
 
 def storable_dtype(name: str, array: np.ndarray) -> str:
@@ -121,11 +121,11 @@ def to_bytes(array: np.ndarray, logical: str) -> memoryview:
     elif logical == "bfloat16":
         stored = np.ascontiguousarray(array).view(np.uint16).astype(physical, copy=False)
     else:
-        stored = _exact_order(np.ascontiguousarray(array), physical)
+        stored = _in_file_order(np.ascontiguousarray(array), physical)
     return stored.reshape(-1).view(np.uint8).data
 
 
-def _exact_order(array: np.ndarray, physical: np.dtype[Any]) -> np.ndarray:
+def _in_file_order(array: np.ndarray, physical: np.dtype[Any]) -> np.ndarray:
     """Convert an array to the file's byte order without passing through a float, so that NaN payloads are preserved."""
     if array.dtype.byteorder == physical.byteorder or array.dtype == physical:
         return array
@@ -145,35 +145,35 @@ def from_physical(raw: np.ndarray, logical: str) -> np.ndarray:
     """
     dtype = logical_dtype(logical)
     if logical in _SMALL_INTEGERS:
-        return _converted(raw, dtype, lambda part: part.astype(dtype))
+        return _convert_blocks(raw, dtype, lambda part: part.astype(dtype))
     if logical in _SMALL_FLOAT_BITS:
         bits = _SMALL_FLOAT_BITS[logical]
-        return _converted(raw, dtype, lambda part: np.asarray(part & bits).view(dtype))
+        return _convert_blocks(raw, dtype, lambda part: np.asarray(part & bits).view(dtype))
     if raw.dtype == dtype:
         return raw
     if raw.dtype.itemsize == dtype.itemsize and raw.dtype.isnative:
         return raw.view(dtype)
-    return _converted(raw, dtype, lambda part: part.byteswap().view(dtype))
+    return _convert_blocks(raw, dtype, lambda part: part.byteswap().view(dtype))
 
 
-def _converted(raw: np.ndarray, dtype: np.dtype[Any], turned: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+def _convert_blocks(raw: np.ndarray, dtype: np.dtype[Any], convert: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
     """Convert elements to a different dtype, a range at a time."""
-    making = Making(raw.shape, dtype)
+    result = Making(raw.shape, dtype)
     start = 0
-    for part in stretches(raw):
-        making.put_flat(start, turned(part))
-        start += part.size
-    return making.done()
+    for block in blocks_of(raw):
+        result.put_flat(start, convert(block))
+        start += block.size
+    return result.done()
 
 
-def stretches(array: np.ndarray) -> Iterator[np.ndarray]:
+def blocks_of(array: np.ndarray) -> Iterator[np.ndarray]:
     """Yield consecutive elements as 1-D arrays. Elements that are in a file are in memory only briefly.
 
     Args:
         array: Elements in C order, of any shape.
     """
     flat = array.reshape(-1)
-    pages, step = passed_pages(flat), _STRETCH // array.itemsize
+    pages, step = passed_pages(flat), _BLOCK_BYTES // array.itemsize
     for start in range(0, flat.size, step):
         if pages is not None:
             pages.read_up_to(start)
@@ -203,8 +203,8 @@ def read_bytes(fd: int, offset: int, out: np.ndarray) -> None:
 def array_hash(stored: np.ndarray) -> bytes:
     """Return the 16-byte xxh3-128 digest of elements in file order."""
     digest = xxhash.xxh3_128()
-    for part in stretches(stored):
-        digest.update(part.view(np.uint8).data)
+    for block in blocks_of(stored):
+        digest.update(block.view(np.uint8).data)
     return digest.digest()
 
 
@@ -231,12 +231,12 @@ def zstd_module() -> ModuleType:
 
 def chunk_shape(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
     """Return a chunk shape of about a megabyte, consecutive elements if possible."""
-    left = max(1, _CHUNK_BYTES // itemsize)
+    elements_left = max(1, _CHUNK_BYTES // itemsize)
     chunk = []
     for extent in reversed(shape):
-        size = max(1, min(extent, left))
+        size = max(1, min(extent, elements_left))
         chunk.append(size)
-        left = max(1, left // size)
+        elements_left = max(1, elements_left // size)
     return tuple(reversed(chunk))
 
 
@@ -245,17 +245,17 @@ def chunks_of(shape: tuple[int, ...], chunk: tuple[int, ...]) -> Iterator[tuple[
     return product(*(range(0, extent, size) for extent, size in zip(shape, chunk, strict=True)))
 
 
-def compress(array: np.ndarray, *, codec: int, shuffle: bool, level: int) -> bytes:
+def compress(array: np.ndarray, *, codec: int, use_shuffle: bool, level: int) -> bytes:
     """Return a whole chunk in the form that HDF5 stores.
 
     Args:
         array: The chunk, contiguous.
         codec: `h5py.h5z.FILTER_DEFLATE` or `ZSTD`.
-        shuffle: Whether the bytes of the elements are first sorted by their position within the element.
+        use_shuffle: Whether the bytes of the elements are first sorted by their position within the element.
         level: Compression level.
     """
     data = array.reshape(-1).view(np.uint8)
-    if shuffle:
+    if use_shuffle:
         data = np.ascontiguousarray(data.reshape(-1, array.itemsize).T)
     if codec == ZSTD:
         compressed: bytes = zstd_module().ZstdCompressor(level=level).compress(data.tobytes())
@@ -279,9 +279,9 @@ def decompress(stored: bytes, filters: tuple[int, ...], *, nbytes: int, itemsize
     data: Any = stored
     for number in reversed(filters):
         if number == h5z.FILTER_DEFLATE:
-            data = _inflated(data, nbytes)
+            data = _inflate(data, nbytes)
         elif number == ZSTD:
-            data = _unzstd(data, nbytes)
+            data = _decompress_zstd(data, nbytes)
         elif number == h5z.FILTER_FLETCHER32:
             data = data[:-_CHECKSUM_BYTES]  # the recording has a hash of its own
         elif number == h5z.FILTER_SHUFFLE and len(data) == nbytes:
@@ -293,7 +293,7 @@ def decompress(stored: bytes, filters: tuple[int, ...], *, nbytes: int, itemsize
     return np.frombuffer(data, np.uint8)
 
 
-def _inflated(data: bytes, nbytes: int) -> bytes:
+def _inflate(data: bytes, nbytes: int) -> bytes:
     machine = zlib.decompressobj()
     try:
         return machine.decompress(data, nbytes + _CHECKSUM_BYTES)
@@ -301,12 +301,12 @@ def _inflated(data: bytes, nbytes: int) -> bytes:
         raise ValueError(f"a chunk is damaged: {exc}") from None
 
 
-def _unzstd(data: bytes, nbytes: int) -> bytes:
+def _decompress_zstd(data: bytes, nbytes: int) -> bytes:
     zstd = zstd_module()
     try:
         if zstd.frame_content_size(data) > nbytes + _CHECKSUM_BYTES:
             raise ValueError("a chunk is too large")
-        plain: bytes = zstd.ZstdDecompressor().decompress(data, max_output_size=nbytes + _CHECKSUM_BYTES)
+        data_out: bytes = zstd.ZstdDecompressor().decompress(data, max_output_size=nbytes + _CHECKSUM_BYTES)
     except zstd.ZstdError as exc:
         raise ValueError(f"a chunk is damaged: {exc}") from None
-    return plain
+    return data_out

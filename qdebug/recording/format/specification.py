@@ -187,7 +187,7 @@ __all__ = [
     "NUMBERED",
     "OPTIONAL_FACTS",
     "OPTIONAL_TABLES",
-    "PARTLY",
+    "PARTIAL_FLAGS",
     "PLACE_TABLES",
     "QUANT",
     "ROLES",
@@ -197,7 +197,7 @@ __all__ = [
     "TIMES",
     "UNKNOWN",
     "Flag",
-    "Has",
+    "QuantField",
     "columns_of_index",
     "hash_of_tables",
     "hdf5_type",
@@ -252,7 +252,7 @@ class Flag(IntFlag):
     HISTOGRAM = 2048  # it has a row in /exponents
 
 
-class Has(IntFlag):
+class QuantField(IntFlag):
     """Bits of the quantization column `has`."""
 
     AXIS = 1
@@ -264,7 +264,7 @@ class Has(IntFlag):
     SCALE64 = 64
 
 
-OPTIONAL_FACTS = {bit: str(bit.name).lower() for bit in Has if bit is not Has.SCALE64}
+OPTIONAL_FACTS = {bit: str(bit.name).lower() for bit in QuantField if bit is not QuantField.SCALE64}
 """Optional fields of a quantization, by their bit."""
 STATISTICS = {
     **{name: (name, Flag.COUNTS) for name in ("nan", "inf", "zero")},
@@ -277,7 +277,7 @@ STATISTICS = {
 """Field of `qdebug.model.kept.Statistics` by column of the index, in its order, and the flag if it is valid."""
 TIMES = ("t_start", "duration")
 """Columns of the index with start and duration, NaN if not measured."""
-PARTLY = int(Flag.SAMPLED | Flag.STATS_ONLY)
+PARTIAL_FLAGS = int(Flag.SAMPLED | Flag.STATS_ONLY)
 """Flags of events that were not kept in full."""
 
 _DTYPE = h5py.enum_dtype({**DTYPE_CODES, "unknown": UNKNOWN}, basetype="u1")
@@ -398,9 +398,9 @@ def row_type(table: str) -> np.dtype[Any]:
 def columns_of_index(index: np.ndarray) -> tuple[str, ...]:
     """Return the columns of /index that a file needs, without statistics and times that are not valid in any row."""
     flags = int(np.bitwise_or.reduce(index["flags"], initial=0))
-    empty = {column for column, (_, flag) in STATISTICS.items() if not flags & flag}
-    empty |= {column for column in TIMES if np.isnan(index[column]).all()}
-    return tuple(name for name in TABLES["index"].names or () if name not in empty)
+    unused_columns = {column for column, (_, flag) in STATISTICS.items() if not flags & flag}
+    unused_columns |= {column for column in TIMES if np.isnan(index[column]).all()}
+    return tuple(name for name in TABLES["index"].names or () if name not in unused_columns)
 
 
 def payload_key(number: int) -> bytes:

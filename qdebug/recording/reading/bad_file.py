@@ -11,38 +11,40 @@ from typing import NamedTuple
 
 from qdebug.errors import RecordingError
 
-__all__ = ["BAD_FILE", "damaged"]
+__all__ = ["BAD_FILE_ERRORS", "damaged_file_error"]
 
-BAD_FILE = (OSError, RuntimeError, ValueError, EOFError, OverflowError, MemoryError, zlib.error, struct.error)
+BAD_FILE_ERRORS = (OSError, RuntimeError, ValueError, EOFError, OverflowError, MemoryError, zlib.error, struct.error)
 """Exceptions raised by corrupt files.
 
 KeyError, TypeError and AttributeError are bugs in this package and not caught.
 """
 
-_CUT = re.compile(r"truncated file: eof = (\d+).*stored_eof = (\d+)")
+_TRUNCATED_PATTERN = re.compile(r"truncated file: eof = (\d+).*stored_eof = (\d+)")
 """HDF5's message for a file that is shorter than its header states."""
 
 
-def damaged(path: Path, fault: Exception | str, *, at: str = "") -> RecordingError:
+def damaged_file_error(path: Path, fault: Exception | str, *, prefix: str = "") -> RecordingError:
     """Return the error for a damaged file, or for one that this process lacks the resources to read.
 
     Args:
         path: The file.
         fault: The description of the fault, or the exception.
-        at: A prefix of the message.
+        prefix: A prefix of the message.
     """
-    shortage = next((said for said in _SHORTAGES if said.causes(fault)), None) if isinstance(fault, Exception) else None
+    shortage = (
+        next((entry for entry in _SHORTAGES if entry.causes(fault)), None) if isinstance(fault, Exception) else None
+    )
     if shortage is not None:
-        return RecordingError(f"{str(path)!r} cannot be read: {shortage.what}.", hint=shortage.hint)
-    cut = _CUT.search(str(fault))
-    if cut is not None:
+        return RecordingError(f"{str(path)!r} cannot be read: {shortage.description}.", hint=shortage.hint)
+    truncation = _TRUNCATED_PATTERN.search(str(fault))
+    if truncation is not None:
         return RecordingError(
-            f"{str(path)!r} is truncated: only {int(cut[1]):,} of its {int(cut[2]):,} bytes are there.",
+            f"{str(path)!r} is truncated: only {int(truncation[1]):,} of its {int(truncation[2]):,} bytes are there.",
             hint="Copy the file again, or record the run again.",
         )
     lines = str(fault).splitlines()
     return RecordingError(
-        f"{str(path)!r} is damaged: {at}{lines[0].rstrip('.') if lines else type(fault).__name__}.",
+        f"{str(path)!r} is damaged: {prefix}{lines[0].rstrip('.') if lines else type(fault).__name__}.",
         hint="Record the run again, or restore the file.",
     )
 
@@ -50,7 +52,7 @@ def damaged(path: Path, fault: Exception | str, *, at: str = "") -> RecordingErr
 class _Shortage(NamedTuple):
     """A resource that a process may run out of while it reads an intact file."""
 
-    what: str
+    description: str
     hint: str
     numbers: tuple[int, ...]
     kind: type[Exception] | None = None

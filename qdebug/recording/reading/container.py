@@ -33,7 +33,7 @@ from qdebug.recording.format.specification import (
     row_type,
 )
 from qdebug.recording.journal import MAGIC as JOURNAL_MAGIC
-from qdebug.recording.reading.bad_file import BAD_FILE, damaged
+from qdebug.recording.reading.bad_file import BAD_FILE_ERRORS, damaged_file_error
 from qdebug.recording.reading.hdf5_checks import (
     open_dataset,
     open_group,
@@ -44,6 +44,7 @@ from qdebug.recording.reading.hdf5_checks import (
 from qdebug.recording.reading.payloads import NumberedPayloads, Payloads, PlacedPayloads
 from qdebug.recording.target import (
     HOW_TO_RECORD,
+    has_unfinished_run,
     journal_of,
     lock_holder,
     open_regular,
@@ -51,7 +52,6 @@ from qdebug.recording.target import (
     recover_command,
     recover_hint,
     target_of,
-    unfinished,
 )
 
 __all__ = ["MAX_ROWS", "Container"]
@@ -61,7 +61,7 @@ MAX_ROWS = 10_000_000
 _POOL_ITEMS = 64 * MAX_ROWS
 MAX_TABLE_RATIO = 32
 """Maximum ratio of a table's bytes to the file's disk space. File systems may compress a file."""
-_LEAST_ROOM = 1 << 20
+_MIN_ROOM = 1 << 20
 _SUPERBLOCK, _SUPERBLOCK_VERSION = struct.Struct("<8xB19xQ"), 3
 """Part of HDF5's first bytes: version of the superblock, and the end of the file."""
 _BLOCK = 512
@@ -91,17 +91,17 @@ class Container:
             status = os.fstat(self.fd)
             self.size = status.st_size
             self._opened_as = _identity(status)
-            self.room = max(status.st_blocks * _BLOCK, _LEAST_ROOM)
+            self.room = max(status.st_blocks * _BLOCK, _MIN_ROOM)
             self.complete = self._check_format()
             self.graph_hash = read_text_attribute(self.library, b"graph_hash")
             known_tables = (graphs or {}).get(self.graph_hash or "", {})
             self.tables = self.read_tables(known_tables)
-            self.optional = self._optional(OPTIONAL_TABLES)
-            self.places = self._place_tables()
+            self.optional = self._read_optional_tables(OPTIONAL_TABLES)
+            self.places = self._read_place_tables()
             self.payloads = self._open_payloads()
             self.rewritten = self.version > 1 and self._is_rewritten()
             """Whether another program has written it anew: then payloads are found through their datasets."""
-        except BAD_FILE as exc:
+        except BAD_FILE_ERRORS as exc:
             self.close()
             _check_finished(path)
             if path.name.endswith(".part") and not journal_of(path.with_suffix("")).exists():
@@ -109,7 +109,7 @@ class Container:
                     f"{str(path)!r} belongs to an unfinished run, and its journal is missing.",
                     hint="Put the journal back into the same folder, or record the run again.",
                 ) from None
-            raise damaged(path, exc) from None
+            raise damaged_file_error(path, exc) from None
         except BaseException:
             self.close()
             raise
@@ -128,16 +128,16 @@ class Container:
             self._opened_group = self.library if self.version == 1 else open_group(self.library, GRAPH.encode())
         return self._opened_group
 
-    def _optional(self, names: Iterable[str]) -> dict[str, np.ndarray]:
+    def _read_optional_tables(self, names: Iterable[str]) -> dict[str, np.ndarray]:
         """Read those of the named tables that the file has."""
-        return {name: self._table(name) for name in names if self._tables_group.links.exists(name.encode())}
+        return {name: self._read_table(name) for name in names if self._tables_group.links.exists(name.encode())}
 
-    def _place_tables(self) -> dict[str, np.ndarray]:
+    def _read_place_tables(self) -> dict[str, np.ndarray]:
         """Read the tables of payload offsets; format 1 has none."""
         if self.version == 1:
             return {}
         first, *other_names = PLACE_TABLES
-        return {first: self._table(first)} | self._optional(other_names)
+        return {first: self._read_table(first)} | self._read_optional_tables(other_names)
 
     def _open_payloads(self) -> Payloads:
         if self.version == 1:
@@ -150,16 +150,16 @@ class Container:
         version, end = _SUPERBLOCK.unpack_from(os.pread(self.fd, _SUPERBLOCK.size, 0))
         return bool(version != _SUPERBLOCK_VERSION or end != read_integer_attribute(self.library, b"file_end"))
 
-    def read_tables(self, known: Mapping[str, np.ndarray] = MappingProxyType({})) -> dict[str, np.ndarray]:
+    def read_tables(self, known_tables: Mapping[str, np.ndarray] = MappingProxyType({})) -> dict[str, np.ndarray]:
         """Read the tables that every recording has.
 
         Args:
-            known: Tables that are known already and are not read again.
+            known_tables: Tables that are known already and are not read again.
 
         Raises:
             ValueError, OSError: A table is missing or is something that a recording never contains.
         """
-        return {name: known[name] if name in known else self._table(name) for name in TABLES}
+        return {name: known_tables[name] if name in known_tables else self._read_table(name) for name in TABLES}
 
     def take_tables(self) -> dict[str, np.ndarray]:
         """Return the tables and drop our own reference: they are large, and needed only while a file is opened."""
@@ -185,16 +185,16 @@ class Container:
         self.version = version
         return bool(read_integer_attribute(self.library, b"complete"))
 
-    def _table(self, name: str) -> np.ndarray:
+    def _read_table(self, name: str) -> np.ndarray:
         """Read a whole table. Fields unknown to this version are dropped."""
         dtype = row_type(name)
-        raw, stored = self._raw(name)
-        table: np.ndarray = raw.view(stored)
-        if dtype.names is None and stored != dtype:
-            raise ValueError(f"/{name} has elements of type {stored}")
-        return table if dtype.names is None else _known_fields(name, table, dtype)
+        raw, stored_dtype = self._read_raw(name)
+        table: np.ndarray = raw.view(stored_dtype)
+        if dtype.names is None and stored_dtype != dtype:
+            raise ValueError(f"/{name} has elements of type {stored_dtype}")
+        return table if dtype.names is None else _select_known_fields(name, table, dtype)
 
-    def _raw(self, name: str) -> tuple[np.ndarray, np.dtype[Any]]:
+    def _read_raw(self, name: str) -> tuple[np.ndarray, np.dtype[Any]]:
         """Read the bytes of a table, and the type of its rows in the file."""
         _, extent = open_dataset(self._tables_group, name.encode(), file_size=self.size)
         if len(extent.shape) != 1 or extent.shape[0] > (MAX_ROWS if row_type(name).names else _POOL_ITEMS):
@@ -217,7 +217,9 @@ class Container:
 
     def hash_tables(self, names: Iterable[str] = ()) -> str:
         """Return the hash of the named tables as stored in the file, in hexadecimal; by default of all tables."""
-        return hash_of_tables((name, self._raw(name)[0]) for name in names or (*TABLES, *self.optional, *self.places))
+        return hash_of_tables(
+            (name, self._read_raw(name)[0]) for name in names or (*TABLES, *self.optional, *self.places)
+        )
 
     def reopen(self) -> None:
         """Reopen a closed file to read payloads. An open file stays open.
@@ -232,9 +234,9 @@ class Container:
         try:
             self.check_unchanged()
             self.payloads = self._open_payloads()
-        except BAD_FILE as exc:
+        except BAD_FILE_ERRORS as exc:
             self.close()
-            raise damaged(self.path, exc) from None
+            raise damaged_file_error(self.path, exc) from None
         except BaseException:
             self.close()
             raise
@@ -246,7 +248,7 @@ class Container:
             RecordingError: It was written to.
         """
         if _identity(os.fstat(self.fd)) != self._opened_as:
-            raise _changed(self.path)
+            raise _changed_error(self.path)
 
     def close(self) -> None:
         """Close the file. A second call does nothing."""
@@ -259,7 +261,7 @@ class Container:
             self.fd = -1
 
 
-def _changed(path: Path) -> RecordingError:
+def _changed_error(path: Path) -> RecordingError:
     return RecordingError(
         f"{str(path)!r} was changed while it was in use.",
         hint="Run the command again when no program writes to the file. Replace a recording by renaming the new file.",
@@ -288,24 +290,25 @@ def _open_recording(path: Path) -> int:
                 hint="Give the recordings that it names.",
             )
         if start.startswith(JOURNAL_MAGIC):
-            raise _lone_journal(path)
+            raise _journal_error(path)
         raise NotARecordingError(f"{str(path)!r} is not a qdebug recording.", hint=HOW_TO_RECORD)
     return fd
 
 
-def _lone_journal(path: Path) -> RecordingError:
+def _journal_error(path: Path) -> RecordingError:
     """Return the error for a journal without its values, or with a name that does not identify its run."""
     has_suffix = path.name.endswith(".journal")
-    part = part_of(target_of(path))
-    if has_suffix and not part.exists():
+    part_path = part_of(target_of(path))
+    if has_suffix and not part_path.exists():
         return RecordingError(
-            f"{str(path)!r} is the journal of an unfinished run; {str(part)!r}, which holds the values, is missing.",
+            f"{str(path)!r} is the journal of an unfinished run; {str(part_path)!r}, which holds the values, "
+            "is missing.",
             hint=f"Put that file back into the same folder, then run {recover_command(path)}.",
         )
-    out = "" if has_suffix else " -o OUT.h5"
+    output_option = "" if has_suffix else " -o OUT.h5"
     return RecordingError(
         f"{str(path)!r} is the journal of a recording, not the recording itself.",
-        hint=f"Rebuild the recording: {recover_command(path)}{out}.",
+        hint=f"Rebuild the recording: {recover_command(path)}{output_option}.",
     )
 
 
@@ -316,7 +319,7 @@ def _check_finished(path: Path) -> None:
         RecordingError: The run did not finish.
     """
     target = target_of(path) if path.is_file() else path
-    if not unfinished(target):
+    if not has_unfinished_run(target):
         return
     holder = lock_holder(target)
     if holder == str(os.getpid()) and target is not path:
@@ -330,7 +333,7 @@ def _check_finished(path: Path) -> None:
     raise RecordingError(f"The run that recorded to {str(target)!r} did not finish.", hint=recover_hint(target))
 
 
-def _known_fields(name: str, table: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+def _select_known_fields(name: str, table: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
     """Return a table with the fields of this version.
 
     The file may order them differently and have additional fields.
@@ -347,6 +350,6 @@ def _known_fields(name: str, table: np.ndarray, dtype: np.dtype[Any]) -> np.ndar
         if table.dtype[field] != dtype[field]:
             raise ValueError(f"/{name} has a field {field} of type {table.dtype[field]}")
         result[field] = table[field]
-    if name == "index" and (missing := set(columns_of_index(result)) - set(table.dtype.names or ())):
-        raise ValueError(f"/index lacks {', '.join(sorted(missing))} for rows with statistics")
+    if name == "index" and (missing_columns := set(columns_of_index(result)) - set(table.dtype.names or ())):
+        raise ValueError(f"/index lacks {', '.join(sorted(missing_columns))} for rows with statistics")
     return result

@@ -70,57 +70,57 @@ class DatasetPayloads:
         self._index, self._samples = index, samples
         self._names, self._constant, self._steps = names, constant, steps
         self._groups: dict[tuple[bytes, ...], Any] = {}
-        self._last: tuple[tuple[bytes, ...], tuple[Extent, _Chunks]] | None = None
-        self._users: Mapping[int, tuple[int, str]] | None = None
+        self._latest_dataset: tuple[tuple[bytes, ...], tuple[Extent, _Chunks]] | None = None
+        self._event_of_payload: Mapping[int, tuple[int, str]] | None = None
 
     def __len__(self) -> int:
         return self._count
 
     def locate(self, expected: Expected) -> Location:
         """Find a payload; errors as in `Payloads.locate`."""
-        if self._users is None:
-            self._users = self._find_users()
-        if expected.number not in self._users:
+        if self._event_of_payload is None:
+            self._event_of_payload = self._map_events()
+        if expected.number not in self._event_of_payload:
             raise ValueError("it is missing")
-        return self.locate_event(*self._users[expected.number], expected)
+        return self.locate_event(*self._event_of_payload[expected.number], expected)
 
-    def _find_users(self) -> dict[int, tuple[int, str]]:
+    def _map_events(self) -> dict[int, tuple[int, str]]:
         """Return for each payload an event that uses it, and its role in the event."""
-        users: dict[int, tuple[int, str]] = {}
+        event_of_payload: dict[int, tuple[int, str]] = {}
         for number, row in enumerate(self._samples if self._samples is not None else ()):
-            for what in ("values", "positions"):
-                users[int(row[what])] = number, what
-        users.update((number, (event, "")) for event, number in enumerate(self._index["payload"].tolist()))
-        users.pop(NO_PAYLOAD, None)
-        return users
+            for part_name in ("values", "positions"):
+                event_of_payload[int(row[part_name])] = number, part_name
+        event_of_payload.update((number, (event, "")) for event, number in enumerate(self._index["payload"].tolist()))
+        event_of_payload.pop(NO_PAYLOAD, None)
+        return event_of_payload
 
-    def locate_event(self, row: int, what: str, expected: Expected) -> Location:
+    def locate_event(self, row: int, part_name: str, expected: Expected) -> Location:
         """Find the values of an event, or its recorded elements.
 
         Args:
             row: Row of the table of events, or of the table of recorded elements.
-            what: "", or "values" or "positions" of recorded elements.
+            part_name: "", or "values" or "positions" of recorded elements.
             expected: Expected facts, from the index.
 
         Raises:
             ValueError: They are missing, contradict the index, or are something that a recording never contains.
         """
-        event = self._index[self._samples["event"][row] if what and self._samples is not None else row]
+        event = self._index[self._samples["event"][row] if part_name and self._samples is not None else row]
         tensor, place = int(event["tensor"]), (int(event["sample"]), int(event["step"]))
         link, key = link_of(self._names[tensor]), place_key(*place, steps=self._steps)
-        lead: tuple[int, ...] = ()
+        leading_index: tuple[int, ...] = ()
         path: tuple[bytes, ...]
-        if what:
-            path = ELEMENTS.encode(), link, key + b"." + what.encode()
+        if part_name:
+            path = ELEMENTS.encode(), link, key + b"." + part_name.encode()
         elif self._constant[tensor]:
             path = CONSTANTS.encode(), link
         else:
             path = TENSORS.encode(), link
-            lead = place if self._steps > 1 else place[:1]
-        if not what and is_group(self._group(path[:-1]), link):
-            path, lead = (*path, key), ()
+            leading_index = place if self._steps > 1 else place[:1]
+        if not part_name and is_group(self._group(path[:-1]), link):
+            path, leading_index = (*path, key), ()
         extent, chunks = self._open(path)
-        return self._location(extent, chunks, lead, expected)
+        return self._locate_in_dataset(extent, chunks, leading_index, expected)
 
     def _group(self, path: tuple[bytes, ...]) -> Any:
         if path not in self._groups:
@@ -130,68 +130,82 @@ class DatasetPayloads:
 
     def _open(self, path: tuple[bytes, ...]) -> tuple[Extent, _Chunks]:
         """Open a dataset, or return the last one if it is the same."""
-        last = self._last
-        if last is None or last[0] != path:
-            dataset, extent = open_dataset(self._group(path[:-1]), path[-1], file_size=self.size, sparse=True)
-            last = self._last = path, (extent, {} if extent.chunk is None else chunk_table(dataset))
-        return last[1]
+        latest_dataset = self._latest_dataset
+        if latest_dataset is None or latest_dataset[0] != path:
+            dataset, extent = open_dataset(self._group(path[:-1]), path[-1], file_size=self.size, is_sparse=True)
+            latest_dataset = self._latest_dataset = path, (extent, {} if extent.chunk is None else chunk_table(dataset))
+        return latest_dataset[1]
 
-    def agrees(self, payloads: Payloads, row: int, what: str, expected: Expected) -> bool:
+    def is_same_payload(self, payloads: Payloads, row: int, part_name: str, expected: Expected) -> bool:
         """Return whether the dataset of an event shows the same payload as the file's table.
 
         Args:
             payloads: The payloads according to the table.
             row: As for `locate_event`.
-            what: As for `locate_event`.
+            part_name: As for `locate_event`.
             expected: Expected facts, from the index.
 
         Raises:
             ValueError: It is missing, or is something that a recording never contains.
         """
-        shown, placed = self.locate_event(row, what, expected), payloads.locate(expected)
-        if shown.shape != placed.shape:
+        in_dataset, in_table = self.locate_event(row, part_name, expected), payloads.locate(expected)
+        if in_dataset.shape != in_table.shape:
             return False
-        if shown.find is None:
-            return shown.offset == placed.offset and placed.find is None
-        chunk, find = shown.chunk or (), shown.find
-        if placed.find is None:  # a large payload is seen as several chunks
-            strides = [math.prod(shown.shape[axis + 1 :]) * shown.itemsize for axis in range(len(shown.shape))]
-            starts = ((place, sum(map(mul, place, strides))) for place in chunks_of(shown.shape, chunk))
-            return not shown.filters and all(find(place)[0] == (placed.offset or 0) + start for place, start in starts)
-        if (shown.chunk, shown.filters, math.prod(shown.outer)) != (placed.chunk, placed.filters, 1):
+        if in_dataset.find_chunk is None:
+            return in_dataset.offset == in_table.offset and in_table.find_chunk is None
+        chunk, find = in_dataset.chunk or (), in_dataset.find_chunk
+        if in_table.find_chunk is None:  # a large payload is seen as several chunks
+            strides = [
+                math.prod(in_dataset.shape[axis + 1 :]) * in_dataset.itemsize for axis in range(len(in_dataset.shape))
+            ]
+            starts = ((place, sum(map(mul, place, strides))) for place in chunks_of(in_dataset.shape, chunk))
+            return not in_dataset.filters and all(
+                find(place)[0] == (in_table.offset or 0) + start for place, start in starts
+            )
+        if (in_dataset.chunk, in_dataset.filters, math.prod(in_dataset.leading_chunk)) != (
+            in_table.chunk,
+            in_table.filters,
+            1,
+        ):
             return False
-        return all(find(place) == placed.find(place) for place in chunks_of(shown.shape, chunk))
+        return all(find(place) == in_table.find_chunk(place) for place in chunks_of(in_dataset.shape, chunk))
 
-    def _location(self, extent: Extent, chunks: _Chunks, lead: tuple[int, ...], expected: Expected) -> Location:
+    def _locate_in_dataset(
+        self, extent: Extent, chunks: _Chunks, leading_index: tuple[int, ...], expected: Expected
+    ) -> Location:
         """Return the location of the values at leading coordinates of a dataset."""
-        axes, shape, itemsize = extent.shape[: len(lead)], extent.shape[len(lead) :], extent.itemsize
+        axes, shape, itemsize = extent.shape[: len(leading_index)], extent.shape[len(leading_index) :], extent.itemsize
         check_extent(extent, shape, expected)
-        if any(at >= size for at, size in zip(lead, axes, strict=True)):
+        if any(position >= size for position, size in zip(leading_index, axes, strict=True)):
             raise ValueError(f"its shape {extent.shape} differs from the index")
         nbytes = expected.nbytes
         check_room(nbytes, self.room)
         if nbytes == 0:
             return Location(shape, itemsize)
         if extent.chunk is None:
-            before = int(np.ravel_multi_index(lead, axes)) if lead else 0
-            return Location(shape, itemsize, (extent.offset or 0) + before * nbytes)
+            arrays_before = int(np.ravel_multi_index(leading_index, axes)) if leading_index else 0
+            return Location(shape, itemsize, (extent.offset or 0) + arrays_before * nbytes)
         nbytes_of_chunk = math.prod(extent.chunk) * itemsize
         if extent.filters and nbytes_of_chunk > MAX_CHUNK_BYTES:
             raise ValueError(f"it has chunks of {nbytes_of_chunk} bytes")
-        outer, chunk = extent.chunk[: len(lead)], extent.chunk[len(lead) :]
-        inside = tuple(at % size for at, size in zip(lead, outer, strict=True))
-        start = tuple(at - within for at, within in zip(lead, inside, strict=True))
-        find = partial(_find, chunks, start)
-        stored = [find(at) for at in chunks_of(shape, chunk)]
-        if any(offset + size > self.size for offset, size, _ in stored):
+        leading_chunk, chunk = extent.chunk[: len(leading_index)], extent.chunk[len(leading_index) :]
+        index_in_chunk = tuple(position % size for position, size in zip(leading_index, leading_chunk, strict=True))
+        start = tuple(
+            position - offset_in_chunk for position, offset_in_chunk in zip(leading_index, index_in_chunk, strict=True)
+        )
+        find_stored_chunk = partial(_find, chunks, start)
+        stored_chunks = [find_stored_chunk(position) for position in chunks_of(shape, chunk)]
+        if any(file_offset + size > self.size for file_offset, size, _ in stored_chunks):
             raise ValueError("its chunks lie outside the file")
-        if not extent.filters and any(size != nbytes_of_chunk for _, size, _ in stored):
+        if not extent.filters and any(size != nbytes_of_chunk for _, size, _ in stored_chunks):
             raise ValueError("a chunk is damaged")
-        if not extent.filters and chunk == shape and math.prod(outer) == 1:
-            return Location(shape, itemsize, stored[0][0])
-        if nbytes > MAX_RATIO * sum(size for _, size, _ in stored):
-            raise ValueError(f"it declares {nbytes} bytes, but stores {sum(size for _, size, _ in stored)} bytes")
-        return Location(shape, itemsize, None, chunk, extent.filters, find, outer, inside)
+        if not extent.filters and chunk == shape and math.prod(leading_chunk) == 1:
+            return Location(shape, itemsize, stored_chunks[0][0])
+        if nbytes > MAX_RATIO * sum(size for _, size, _ in stored_chunks):
+            raise ValueError(
+                f"it declares {nbytes} bytes, but stores {sum(size for _, size, _ in stored_chunks)} bytes"
+            )
+        return Location(shape, itemsize, None, chunk, extent.filters, find_stored_chunk, leading_chunk, index_in_chunk)
 
 
 def _find(

@@ -13,17 +13,17 @@ from qdebug.model.dtypes import LOGICAL_DTYPES
 from qdebug.model.kept import Kept
 from qdebug.model.recording import Outline
 from qdebug.recording.format.payload import from_physical
-from qdebug.recording.format.specification import INDEX_DIMS, PARTLY, TABLES, Flag
+from qdebug.recording.format.specification import INDEX_DIMS, PARTIAL_FLAGS, TABLES, Flag
 from qdebug.recording.reading.payloads import Expected, Payloads, payload_digest, read_payload
 from qdebug.recording.reading.tables import Tables, check_positions, statistics_of
 
 __all__ = ["EventIndex", "OtherElementsError"]
 
-_COLUMNS = ["tensor", "sample", "step", "payload", "quant", "flags", "dtype", "ndim", "shape", "nbytes", "hash"]
-_ROW = np.dtype([(name, TABLES["index"][name]) for name in _COLUMNS])
+_COLUMN_NAMES = ["tensor", "sample", "step", "payload", "quant", "flags", "dtype", "ndim", "shape", "nbytes", "hash"]
+_ROW_DTYPE = np.dtype([(name, TABLES["index"][name]) for name in _COLUMN_NAMES])
 
 
-class _ByPlace(NamedTuple):
+class _EventOrder(NamedTuple):
     """Columns of the index as buffers: reading a single number is several times as fast as from an array.
 
     Args:
@@ -58,17 +58,19 @@ class EventIndex:
     """
 
     def __init__(self, index: np.ndarray, tensors: int, optional: Tables | None = None) -> None:
-        self.rows = index[_COLUMNS].astype(_ROW)
+        self.rows = index[_COLUMN_NAMES].astype(_ROW_DTYPE)
         self._tensors = tensors
-        self._partly = (index["flags"] & PARTLY).nonzero()[0]
-        self._statistics = index[self._partly]
+        self._partial_rows = (index["flags"] & PARTIAL_FLAGS).nonzero()[0]
+        self._partial_events = index[self._partial_rows]
         self.optional = {name: rows[np.argsort(rows["event"])] for name, rows in (optional or {}).items()}
 
     @cached_property
-    def _by_place(self) -> _ByPlace:
+    def _event_order(self) -> _EventOrder:
         order = np.lexsort((self.rows["step"], self.rows["sample"], self.rows["tensor"]))
         starts = np.searchsorted(self.rows["tensor"][order], np.arange(self._tensors + 1))
-        return _ByPlace(order.data, starts.data, *(self.rows[name].copy().data for name in ("sample", "step", "flags")))
+        return _EventOrder(
+            order.data, starts.data, *(self.rows[name].copy().data for name in ("sample", "step", "flags"))
+        )
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -81,22 +83,22 @@ class EventIndex:
             sample: The sample.
             step: The step.
         """
-        order, starts, samples, steps, _ = self._by_place
-        begin, end = starts[tensor], starts[tensor + 1]
-        if end - begin > 1:
-            begin = bisect_left(order, (sample, step), begin, end, key=lambda row: (samples[row], steps[row]))
-        if begin == end or (samples[row := order[begin]], steps[row]) != (sample, step):
+        order, starts, samples, steps, _ = self._event_order
+        start, end = starts[tensor], starts[tensor + 1]
+        if end - start > 1:
+            start = bisect_left(order, (sample, step), start, end, key=lambda row: (samples[row], steps[row]))
+        if start == end or (samples[row := order[start]], steps[row]) != (sample, step):
             return None
         return int(row)
 
     def places(self, tensor: int) -> tuple[tuple[int, int], ...]:
         """Return samples and steps of the events of a tensor, in order."""
-        order, starts, samples, steps, _ = self._by_place
+        order, starts, samples, steps, _ = self._event_order
         return tuple((samples[row], steps[row]) for row in order[starts[tensor] : starts[tensor + 1]])
 
-    def is_partly(self, row: int) -> bool:
+    def is_partial(self, row: int) -> bool:
         """Return whether not all values of an event were recorded."""
-        return bool(self._by_place.flags[row] & PARTLY)
+        return bool(self._event_order.flags[row] & PARTIAL_FLAGS)
 
     def expected(self, row: int) -> Expected:
         """Return the expected facts of an event's payload, from the index."""
@@ -121,14 +123,14 @@ class EventIndex:
             ValueError, OSError: They are damaged.
             MissingExtraError: They are compressed with Zstandard, and the package is not installed.
         """
-        event, parts = self._statistics[np.searchsorted(self._partly, row)], {}
+        event, parts = self._partial_events[np.searchsorted(self._partial_rows, row)], {}
         dtype = LOGICAL_DTYPES[event["dtype"]]
-        if (sampled := self._optional_row("samples", row)) is not None:
+        if (element_row := self._optional_row("samples", row)) is not None:
             for name, logical, digest in (("positions", "int64", "check"), ("values", dtype, "hash")):
-                where = Expected.of_elements(int(sampled[name]), logical, int(sampled["count"]))
-                if payload_digest(payloads, where) != sampled[digest].tobytes():
+                expected = Expected.of_elements(int(element_row[name]), logical, int(element_row["count"]))
+                if payload_digest(payloads, expected) != element_row[digest].tobytes():
                     raise OtherElementsError
-                parts[name] = from_physical(read_payload(payloads, where), logical)
+                parts[name] = from_physical(read_payload(payloads, expected), logical)
             check_positions(parts["positions"], int(event["count"]))
         bins = self._optional_row("exponents", row)
         return Kept(
@@ -153,5 +155,5 @@ class EventIndex:
         if table not in self.optional:
             return None
         rows = self.optional[table]
-        at = int(np.searchsorted(rows["event"], event))
-        return rows[at] if at < len(rows) and rows["event"][at] == event else None
+        position = int(np.searchsorted(rows["event"], event))
+        return rows[position] if position < len(rows) and rows["event"][position] == event else None

@@ -21,7 +21,7 @@ from qdebug.recording.target import journal_of, lock_holder, part_of, target_of
 
 __all__ = ["FollowState", "FollowedRecording"]
 
-_ANEW, _TRUNCATED, _REMOVED = "was rewritten", "was truncated", "was removed"
+_RECORDED_ANEW, _TRUNCATED, _REMOVED = "was rewritten", "was truncated", "was removed"
 
 
 class FollowState(StrEnum):
@@ -94,28 +94,28 @@ class FollowedRecording(Recording, Closable):
         """
         if self._reader is None:
             return ()
-        new: dict[str, None] = {}
+        new_names: dict[str, None] = {}
         entries = self._reader.refresh()
         for entry in entries:
-            self._account.take(entry)
+            self._account.add(entry)
             if isinstance(entry, JournalEvent):
-                new[entry.name] = None
+                new_names[entry.name] = None
         if entries:
             self._graph = None
             self._model = self._model or self.info.model
-        return tuple(new)
+        return tuple(new_names)
 
     @property
     def state(self) -> FollowState:
         """Whether more values may follow. Asks the operating system whether the writer is still alive."""
         if self._reader is None or self._reader.end is not None:
             return FollowState.FINISHED
-        if self._reader.replaced() or not lock_holder(self._target):
+        if self._reader.is_replaced() or not lock_holder(self._target):
             # It may have finished since the journal was last read.
-            return FollowState.FINISHED if self._reader.ends() else FollowState.STOPPED
+            return FollowState.FINISHED if self._reader.has_ended() else FollowState.STOPPED
         return FollowState.WRITING
 
-    def changed(self) -> str:
+    def describe_change(self) -> str:
         """Return how the files were changed by anything other than the followed recorder; "" if they were not.
 
         This object then still shows the old recording. Open the path again to see the new one.
@@ -126,18 +126,18 @@ class FollowedRecording(Recording, Closable):
         reader = self._reader
         if reader is None:
             if journal_of(self._target).is_file() and part_of(self._target).is_file():
-                return _ANEW
-            current = _identity(self._target)
-            return "" if current == self._seen else _REMOVED if current is None else _ANEW
-        if not reader.replaced():
-            return _TRUNCATED if reader.shortened() else ""
+                return _RECORDED_ANEW
+            current_identity = _identity(self._target)
+            return "" if current_identity == self._seen else _REMOVED if current_identity is None else _RECORDED_ANEW
+        if not reader.is_replaced():
+            return _TRUNCATED if reader.is_shortened() else ""
         if reader.path.exists():
-            return _ANEW
+            return _RECORDED_ANEW
         if not self._target.exists():
             return _REMOVED
         if reader.has_part and not reader.is_named(self._target):
-            return _ANEW
-        return _TRUNCATED if reader.shortened() else ""
+            return _RECORDED_ANEW
+        return _TRUNCATED if reader.is_shortened() else ""
 
     # -- contents
 
@@ -160,12 +160,12 @@ class FollowedRecording(Recording, Closable):
     @property
     def samples(self) -> int:
         """Number of samples so far."""
-        return self._whole().samples if self._reader is None else self._account.extent[0] + 1
+        return self._whole().samples if self._reader is None else self._account.last_place[0] + 1
 
     @property
     def steps(self) -> int:
         """Number of steps of a sample so far."""
-        return self._whole().steps if self._reader is None else self._account.extent[1] + 1
+        return self._whole().steps if self._reader is None else self._account.last_place[1] + 1
 
     @property
     def names(self) -> Sequence[str]:
@@ -189,7 +189,7 @@ class FollowedRecording(Recording, Closable):
         if self._reader is None:
             return self._whole().has(tensor, sample, step)
         event = self._event(tensor, sample, step)
-        return event is not None and not event.partly
+        return event is not None and not event.is_partial
 
     def load(self, tensor: str, sample: int = 0, step: int = 0) -> np.ndarray:
         """Return the stored elements (codes, if quantized), read-only, in the logical dtype, verified by their hash.
@@ -212,7 +212,7 @@ class FollowedRecording(Recording, Closable):
         if self._reader is None:
             return self._whole().outline(tensor, sample, step)
         event = self._event(tensor, sample, step)
-        if event is None or event.partly or event.hash_kind is not HashKind.XXH3:
+        if event is None or event.is_partial or event.hash_kind is not HashKind.XXH3:
             return None
         return Outline(event.dtype, event.shape, event.row["hash"].tobytes())
 
@@ -221,7 +221,7 @@ class FollowedRecording(Recording, Closable):
         if self._reader is None:
             return self._whole().kept(tensor, sample, step)
         event = self._event(tensor, sample, step)
-        record = None if event is None or not event.partly else self._reader.read(event)
+        record = None if event is None or not event.is_partial else self._reader.read(event)
         return record if isinstance(record, Kept) else None
 
     def _event(self, tensor: str, sample: int, step: int) -> JournalEvent | None:

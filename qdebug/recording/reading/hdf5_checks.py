@@ -41,7 +41,7 @@ MAX_RATIO = 1100
 """Maximum ratio of declared to stored bytes: deflate cannot exceed 1032."""
 
 _ALLOWED_FILTERS = {h5z.FILTER_SHUFFLE, h5z.FILTER_DEFLATE, h5z.FILTER_FLETCHER32, ZSTD}
-_PLAIN = {h5t.INTEGER, h5t.FLOAT}
+_SCALAR_CLASSES = {h5t.INTEGER, h5t.FLOAT}
 _MAX_MEMBERS = 256
 _MAX_DEPTH = 4
 
@@ -78,8 +78,8 @@ def open_hdf5(path: Path, fd: int) -> Any:
 
     If the lock is not available, the file is opened without it, since a finished file is never written to.
     """
-    same = f"/proc/self/fd/{fd}"  # this name refers to the opened file, even if its path was replaced
-    name = os.fsencode(same if os.path.exists(same) else path)  # noqa: PTH110  a Path costs as much as the question
+    descriptor_path = f"/proc/self/fd/{fd}"  # this name refers to the opened file, even if its path was replaced
+    name = os.fsencode(descriptor_path if os.path.exists(descriptor_path) else path)  # noqa: PTH110  a Path costs as much as the question
     try:
         file = h5f.open(name, h5f.ACC_RDONLY, fapl=_file_access(locking=True))
     except OSError:
@@ -117,7 +117,7 @@ def open_group(parent: Any, name: bytes) -> Any:
     try:
         return h5g.open(parent, name)
     except (OSError, RuntimeError, KeyError, ValueError):
-        raise _broken(name, "cannot be opened as a group") from None
+        raise _dataset_error(name, "cannot be opened as a group") from None
 
 
 def is_group(parent: Any, name: bytes) -> bool:
@@ -130,14 +130,14 @@ def is_group(parent: Any, name: bytes) -> bool:
     return bool(h5g.get_objinfo(parent, name).type == h5g.GROUP)
 
 
-def open_dataset(parent: Any, name: bytes, *, file_size: int, sparse: bool = False) -> tuple[Any, Extent]:
+def open_dataset(parent: Any, name: bytes, *, file_size: int, is_sparse: bool = False) -> tuple[Any, Extent]:
     """Open a dataset through a hard link, and check it completely.
 
     Args:
         parent: The group that must hold it.
         name: Its name, one path component.
         file_size: Size of the file in bytes.
-        sparse: Whether chunks may be missing. If so, the declared size is not compared with the stored size.
+        is_sparse: Whether chunks may be missing. If so, the declared size is not compared with the stored size.
 
     Returns:
         The open dataset (h5py DatasetID) and its extent.
@@ -149,11 +149,11 @@ def open_dataset(parent: Any, name: bytes, *, file_size: int, sparse: bool = Fal
     try:
         dataset = h5d.open(parent, name)
     except (OSError, RuntimeError, KeyError, TypeError, NotImplementedError):
-        raise _broken(name, "cannot be opened as a dataset") from None
+        raise _dataset_error(name, "cannot be opened as a dataset") from None
     try:
-        return dataset, _check_dataset(dataset, name, file_size=file_size, sparse=sparse)
+        return dataset, _check_dataset(dataset, name, file_size=file_size, is_sparse=is_sparse)
     except (OSError, RuntimeError):
-        raise _broken(name, "cannot be opened as a dataset") from None
+        raise _dataset_error(name, "cannot be opened as a dataset") from None
 
 
 def chunk_table(dataset: Any) -> dict[tuple[int, ...], tuple[int, int, int]]:
@@ -177,10 +177,10 @@ def _check_link(parent: Any, name: bytes) -> None:
     except (OSError, RuntimeError, KeyError, ValueError):
         raise ValueError(f"it lacks {_title(name)}") from None
     if kind != h5py.h5l.TYPE_HARD:
-        raise _broken(name, "is a soft or external link")
+        raise _dataset_error(name, "is a soft or external link")
 
 
-def _check_dataset(dataset: Any, name: bytes, *, file_size: int, sparse: bool) -> Extent:
+def _check_dataset(dataset: Any, name: bytes, *, file_size: int, is_sparse: bool) -> Extent:
     """Check the storage, filters, type and size of an open dataset before reading any of it.
 
     Raises:
@@ -191,22 +191,24 @@ def _check_dataset(dataset: Any, name: bytes, *, file_size: int, sparse: bool) -
     kind = dataset.get_type()
     extent = Extent(
         shape=tuple(map(int, dataset.shape)),
-        dtype=_checked_type(kind, name),
+        dtype=_check_type(kind, name),
         itemsize=int(kind.get_size()),
         offset=None if offset is None else int(offset),
         chunk=chunk,
         filters=filters,
         kind=kind,
     )
-    stored = int(dataset.get_storage_size())
+    stored_bytes = int(dataset.get_storage_size())
     if chunk is None:
-        missing = extent.nbytes > 0 and (extent.offset is None or stored != extent.nbytes)
-        if missing or (extent.offset or 0) + extent.nbytes > file_size:
-            raise _broken(name, f"declares {extent.nbytes} bytes, more than the file has")
-    elif sparse:
+        is_missing = extent.nbytes > 0 and (extent.offset is None or stored_bytes != extent.nbytes)
+        if is_missing or (extent.offset or 0) + extent.nbytes > file_size:
+            raise _dataset_error(name, f"declares {extent.nbytes} bytes, more than the file has")
+    elif is_sparse:
         return extent
-    elif math.prod(chunk) * extent.itemsize > MAX_CHUNK_BYTES or extent.nbytes > MAX_RATIO * min(stored, file_size):
-        raise _broken(name, f"declares {extent.nbytes} bytes, but stores {stored} bytes")
+    elif math.prod(chunk) * extent.itemsize > MAX_CHUNK_BYTES or extent.nbytes > MAX_RATIO * min(
+        stored_bytes, file_size
+    ):
+        raise _dataset_error(name, f"declares {extent.nbytes} bytes, but stores {stored_bytes} bytes")
     return extent
 
 
@@ -219,12 +221,12 @@ def _check_storage(dataset: Any, name: bytes) -> tuple[tuple[int, ...] | None, t
     plist = dataset.get_create_plist()
     layout = plist.get_layout()
     if layout not in (h5d.CONTIGUOUS, h5d.CHUNKED):
-        raise _broken(name, "is virtual or compact")
+        raise _dataset_error(name, "is virtual or compact")
     if plist.get_external_count():
-        raise _broken(name, "stores its data in another file")
+        raise _dataset_error(name, "stores its data in another file")
     filters = tuple(int(plist.get_filter(number)[0]) for number in range(plist.get_nfilters()))
-    if refused := refused_filters(filters):
-        raise _broken(name, f"needs the HDF5 filters {refused}")
+    if refused_numbers := refused_filters(filters):
+        raise _dataset_error(name, f"needs the HDF5 filters {refused_numbers}")
     return (tuple(map(int, plist.get_chunk())) if layout == h5d.CHUNKED else None), filters
 
 
@@ -233,22 +235,22 @@ def refused_filters(filters: Sequence[int]) -> list[int]:
     return sorted(set(filters) - _ALLOWED_FILTERS) or (sorted(filters) if len(set(filters)) < len(filters) else [])
 
 
-def _checked_type(kind: Any, name: bytes) -> np.dtype[Any]:
+def _check_type(kind: Any, name: bytes) -> np.dtype[Any]:
     """Return a type as a numpy dtype. Each type is checked only once.
 
     Raises:
         ValueError: It contains anything but integers, floats, enums, arrays and compounds.
     """
-    encoded = kind.encode()
-    dtype = _TYPES.get(encoded)
+    encoded_type = kind.encode()
+    dtype = _TYPES.get(encoded_type)
     if dtype is None:
         _check_members(kind, name)
         try:
             dtype = kind.dtype
         except (TypeError, NotImplementedError):  # numpy has no such type
-            raise _broken(name, "has elements of an unexpected type") from None
+            raise _dataset_error(name, "has elements of an unexpected type") from None
         if len(_TYPES) < _MOST_TYPES:
-            _TYPES[encoded] = dtype
+            _TYPES[encoded_type] = dtype
     return dtype
 
 
@@ -259,7 +261,7 @@ def _check_members(kind: Any, name: bytes, depth: int = 0) -> None:
         ValueError: It does not.
     """
     group = kind.get_class()
-    if group in _PLAIN:
+    if group in _SCALAR_CLASSES:
         return
     if group == h5t.ENUM and kind.get_super().get_class() == h5t.INTEGER:
         return
@@ -270,7 +272,7 @@ def _check_members(kind: Any, name: bytes, depth: int = 0) -> None:
     if depth < _MAX_DEPTH and group == h5t.ARRAY:
         _check_members(kind.get_super(), name, depth + 1)
         return
-    raise _broken(name, "has elements of variable length or of an unexpected type")
+    raise _dataset_error(name, "has elements of variable length or of an unexpected type")
 
 
 def read_text_attribute(holder: Any, name: bytes) -> str | None:
@@ -282,9 +284,9 @@ def read_text_attribute(holder: Any, name: bytes) -> str | None:
     size = kind.get_size()
     if kind.get_class() != h5t.STRING or kind.is_variable_str() or attribute.shape != () or size > 256:
         return None
-    out = np.zeros(size, np.uint8)
-    attribute.read(out, mtype=kind)
-    return out.tobytes().rstrip(b"\0").decode("utf-8", "replace")
+    buffer = np.zeros(size, np.uint8)
+    attribute.read(buffer, mtype=kind)
+    return buffer.tobytes().rstrip(b"\0").decode("utf-8", "replace")
 
 
 def read_integer_attribute(holder: Any, name: bytes) -> int:
@@ -304,7 +306,7 @@ def read_integer_attribute(holder: Any, name: bytes) -> int:
     return int(value)
 
 
-def _broken(name: bytes, fault: str) -> ValueError:
+def _dataset_error(name: bytes, fault: str) -> ValueError:
     return ValueError(f"{_title(name)} {fault}, which is not allowed in a recording")
 
 

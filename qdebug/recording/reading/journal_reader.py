@@ -22,8 +22,8 @@ from qdebug.model.kept import Kept
 from qdebug.model.recording import SkipCause
 from qdebug.numerics.large_arrays import Making
 from qdebug.recording.arguments import doubt_of
-from qdebug.recording.format.facts import decode_info, plain_facts
-from qdebug.recording.format.payload import array_hash, from_physical, read_bytes, stretches
+from qdebug.recording.format.facts import decode_info, json_facts
+from qdebug.recording.format.payload import array_hash, blocks_of, from_physical, read_bytes
 from qdebug.recording.format.specification import Flag, physical_dtype
 from qdebug.recording.graph_builder import GraphBuilder, NodeFacts, apply_put
 from qdebug.recording.journal import (
@@ -38,7 +38,7 @@ from qdebug.recording.journal import (
     decode_tables,
     read_frames,
 )
-from qdebug.recording.reading.bad_file import BAD_FILE, damaged
+from qdebug.recording.reading.bad_file import BAD_FILE_ERRORS, damaged_file_error
 from qdebug.recording.reading.container import MAX_ROWS
 from qdebug.recording.reading.tables import check_graph, check_positions, decode_graph, decode_run, statistics_of
 from qdebug.recording.target import journal_of, open_regular, part_of, target_of
@@ -49,7 +49,7 @@ Entry = JournalEvent | Mapping[str, Any]
 """An entry of a journal: values, or a note of stated facts."""
 
 _MAX_NOTES_BYTES = 1 << 30
-_STRETCH = 1 << 18
+_BLOCK_ELEMENTS = 1 << 18
 """Elements read at a time."""
 
 
@@ -110,24 +110,24 @@ class JournalReader:
         entries: list[Entry] = []
         try:
             for frame in read_frames(self._fd, self._end):
-                self._take(frame, entries)
+                self._add_frame(frame, entries)
                 self._end = frame.end
-        except BAD_FILE as exc:
+        except BAD_FILE_ERRORS as exc:
             if not entries:  # otherwise earlier entries are returned first
-                raise damaged(self.path, exc) from None
+                raise damaged_file_error(self.path, exc) from None
         return entries
 
-    def _take(self, frame: Frame, entries: list[Entry]) -> None:
+    def _add_frame(self, frame: Frame, entries: list[Entry]) -> None:
         if frame.kind == FrameKind.EVENT:
             event = decode_event(frame.body)
             self._rows += 1
             if self._rows > MAX_ROWS:
                 raise ValueError("it has too many events for a recording")
-            if event.where is PayloadLocation.INLINE:
+            if event.location is PayloadLocation.INLINE:
                 if frame.inline != int(event.row["nbytes"]):
                     raise ValueError(f"the number of values of {event.name!r} differs from its header")
                 event = replace(event, offset=frame.payload)
-            elif event.where is PayloadLocation.PART:
+            elif event.location is PayloadLocation.PART:
                 self._payloads = max(self._payloads, event.offset + int(event.row["nbytes"]))
             entries.append(event)
             return
@@ -150,24 +150,24 @@ class JournalReader:
         """Whether the file with the payloads exists."""
         return self._part >= 0
 
-    def ends(self) -> bool:
+    def has_ended(self) -> bool:
         """Return whether the journal has been finished, even in entries that `refresh` has not returned yet."""
         try:
             return any(frame.kind == FrameKind.END for frame in read_frames(self._fd, self._end))
-        except BAD_FILE:
+        except BAD_FILE_ERRORS:
             return False
 
-    def replaced(self) -> bool:
+    def is_replaced(self) -> bool:
         """Return whether the journal's path no longer exists or now belongs to a different journal."""
         try:
             return not os.path.samestat(os.fstat(self._fd), self.path.stat())
         except OSError:
             return True
 
-    def shortened(self) -> bool:
+    def is_shortened(self) -> bool:
         """Return whether the files were truncated below the entries that `refresh` returned."""
-        part = self._payloads if self._part < 0 else os.fstat(self._part).st_size
-        return os.fstat(self._fd).st_size < self._end or part < self._payloads
+        payload_bytes = self._payloads if self._part < 0 else os.fstat(self._part).st_size
+        return os.fstat(self._fd).st_size < self._end or payload_bytes < self._payloads
 
     def is_named(self, path: Path) -> bool:
         """Return whether the file with the payloads now has this name, as it does once the recording is finished."""
@@ -183,25 +183,25 @@ class JournalReader:
             RecordingError: They are missing, or differ from the values that were written.
         """
         try:
-            return self._kept(event) if event.partly else self._values(event)
-        except BAD_FILE as exc:
-            raise damaged(self.path, exc) from None
+            return self._read_partial(event) if event.is_partial else self._read_values(event)
+        except BAD_FILE_ERRORS as exc:
+            raise damaged_file_error(self.path, exc) from None
 
-    def _values(self, event: JournalEvent) -> np.ndarray:
-        raw = self._read(event, event.offset, event.shape, event.dtype)
+    def _read_values(self, event: JournalEvent) -> np.ndarray:
+        raw = self._read_elements(event, event.offset, event.shape, event.dtype)
         if not _has_hash(event, raw):
             raise ValueError(f"the values of {event.name!r} differ from the recorded hash")
         array = from_physical(raw, event.dtype)
         array.flags.writeable = False
         return array
 
-    def _kept(self, event: JournalEvent) -> Kept:
+    def _read_partial(self, event: JournalEvent) -> Kept:
         positions = values = None
-        if (where := event.sampled) is not None:
-            positions = self._read(event, where.positions, (where.size,), "int64")
-            values = self._read(event, where.values, (where.size,), event.dtype)
+        if (element_place := event.sampled) is not None:
+            positions = self._read_elements(event, element_place.positions, (element_place.size,), "int64")
+            values = self._read_elements(event, element_place.values, (element_place.size,), event.dtype)
             check_positions(positions, int(event.row["count"]))
-            if array_hash(positions) != where.check or array_hash(values) != where.digest:
+            if array_hash(positions) != element_place.check or array_hash(values) != element_place.digest:
                 raise ValueError(f"the kept elements of {event.name!r} differ from the recorded hash")
             values = from_physical(values, event.dtype)
         return Kept(
@@ -214,20 +214,20 @@ class JournalReader:
             truncated=Flag.TRUNCATED in event.flags,
         )
 
-    def _read(self, event: JournalEvent, offset: int, shape: tuple[int, ...], logical: str) -> np.ndarray:
-        fd = self._fd if event.where is PayloadLocation.INLINE and event.sampled is None else self._part
+    def _read_elements(self, event: JournalEvent, offset: int, shape: tuple[int, ...], logical: str) -> np.ndarray:
+        fd = self._fd if event.location is PayloadLocation.INLINE and event.sampled is None else self._part
         dtype, count = physical_dtype(logical), math.prod(shape)
         nbytes = count * dtype.itemsize
-        if nbytes and event.where is PayloadLocation.NOWHERE and event.sampled is None:
+        if nbytes and event.location is PayloadLocation.NOWHERE and event.sampled is None:
             raise ValueError(f"the values of {event.name!r} were not kept")
         if nbytes and (fd < 0 or offset + nbytes > os.fstat(fd).st_size):
             raise ValueError(f"the values of {event.name!r} are not in the file")
-        making, block = Making(shape, dtype), np.empty(min(count, _STRETCH), dtype)
-        for start in range(0, count, _STRETCH):
-            part = block[: count - start]
-            read_bytes(fd, offset + start * dtype.itemsize, part.view(np.uint8))
-            making.put_flat(start, part)
-        return making.done()
+        result, block = Making(shape, dtype), np.empty(min(count, _BLOCK_ELEMENTS), dtype)
+        for start in range(0, count, _BLOCK_ELEMENTS):
+            piece = block[: count - start]
+            read_bytes(fd, offset + start * dtype.itemsize, piece.view(np.uint8))
+            result.put_flat(start, piece)
+        return result.done()
 
     def close(self) -> None:
         """Close the files. A second call does nothing."""
@@ -249,9 +249,9 @@ class Account:
     Attributes:
         events: Events by tensor, sample and step, the latest last.
         quants: Quantization of values that differs from their tensor's.
-        extent: The last sample and the last step.
+        last_place: The last sample and the last step.
         names: Tensors with values, in the order of recording.
-        lost: Tensors with damaged or missing values, with the reason.
+        lost_tensors: Tensors with damaged or missing values, with the reason.
     """
 
     def __init__(self, reader: JournalReader) -> None:
@@ -261,8 +261,8 @@ class Account:
         self.quants: dict[tuple[str, int, int], QuantParams] = {}
         self.names: dict[str, None] = {}
         self._places: dict[str | None, dict[tuple[int, int], None]] = {None: {}}
-        self.lost: dict[str, str] = {}
-        self.extent = (0, 0)
+        self.lost_tensors: dict[str, str] = {}
+        self.last_place = (0, 0)
         self._quant: QuantParams | None = None
         self._skipped: dict[str, str] = {}
         self._skip_causes: dict[str, SkipCause] = {}
@@ -286,7 +286,7 @@ class Account:
         """Build the graph."""
         return self.builder.build(self.names, model)
 
-    def take(self, entry: Entry) -> None:
+    def add(self, entry: Entry) -> None:
         """Add an entry.
 
         Raises:
@@ -294,13 +294,13 @@ class Account:
         """
         try:
             if isinstance(entry, JournalEvent):
-                self._take_event(entry)
+                self._add_event(entry)
             else:
-                self._take_note(entry)
+                self._add_note(entry)
         except (TypeError, ValueError, GraphError) as exc:
-            raise damaged(self._reader.path, exc) from None
+            raise damaged_file_error(self._reader.path, exc) from None
 
-    def _take_event(self, event: JournalEvent) -> None:
+    def _add_event(self, event: JournalEvent) -> None:
         role = Role.CONSTANT if event.constant else None
         self.builder.note(event.name, event.shape, NodeFacts(), dtype=event.dtype, role=role)
         self.names.setdefault(event.name)
@@ -311,27 +311,27 @@ class Account:
         self.events[place] = event
         for tensor in (event.name, *(() if event.constant else (None,))):
             self._places.setdefault(tensor, {})[place[1:]] = None
-        self.extent = max(self.extent[0], place[1]), max(self.extent[1], place[2])
+        self.last_place = max(self.last_place[0], place[1]), max(self.last_place[1], place[2])
         quant, self._quant = self._quant, None
         if quant is not None:
             self.quants[place] = quant
 
-    def _take_note(self, note: Mapping[str, Any]) -> None:
+    def _add_note(self, note: Mapping[str, Any]) -> None:
         if "put" in note:
-            noted = apply_put(self.builder, note)
-            if doubt := doubt_of(noted.quant or self.builder.quant(str(note["put"]))):
+            note_result = apply_put(self.builder, note)
+            if doubt := doubt_of(note_result.quant or self.builder.quant(str(note["put"]))):
                 self._doubts.setdefault(str(note["put"]), doubt)
-            self._quant = noted.quant
+            self._quant = note_result.quant
         if "outputs" in note:
-            self.builder.outputs([str(name) for name in note["outputs"]])
+            self.builder.add_outputs([str(name) for name in note["outputs"]])
         if "skip" in note:
-            self._skip(str(note["skip"]), str(note.get("reason", "")), note.get("because"))
+            self._add_skip(str(note["skip"]), str(note.get("reason", "")), note.get("because"))
         if "disturbed" in note:
             self._disturbed[str(note["disturbed"])] = str(note.get("reason", ""))
         if "fidelity" in note:
             self._fidelity = Fidelity(note["fidelity"]), str(note.get("detail", ""))
 
-    def _skip(self, name: str, reason: str, cause: Any) -> None:
+    def _add_skip(self, name: str, reason: str, cause: Any) -> None:
         self._skipped[name] = reason
         self._skip_causes.pop(name, None)
         if cause is not None:
@@ -344,18 +344,18 @@ class Account:
             RecordingError: The facts are invalid.
         """
         try:
-            plain = self._reader.head.get("info", {})
-            run_info = decode_info({"info": {**plain_facts(RunInfo(backend="")), **plain}}, complete=True)
+            json_info = self._reader.head.get("info", {})
+            run_info = decode_info({"info": {**json_facts(RunInfo(backend="")), **json_info}}, is_complete=True)
         except (TypeError, ValueError) as exc:
-            raise damaged(self._reader.path, exc) from None
+            raise damaged_file_error(self._reader.path, exc) from None
         fidelity, detail = self._fidelity
         return replace(
             run_info,
             complete=bool(self._reader.end and self._reader.end.get("complete")),
             fidelity=fidelity,
             fidelity_detail=detail,
-            skipped={**self._skipped, **self.lost},
-            skip_causes={name: cause for name, cause in self._skip_causes.items() if name not in self.lost},
+            skipped={**self._skipped, **self.lost_tensors},
+            skip_causes={name: cause for name, cause in self._skip_causes.items() if name not in self.lost_tensors},
             doubts=self._doubts,
             disturbed=self._disturbed,
         )
@@ -363,14 +363,14 @@ class Account:
 
 def _has_hash(event: JournalEvent, raw: np.ndarray) -> bool:
     """Return whether values match the hash of their event, if it has one."""
-    recorded = bytes(event.row["hash"].tobytes())
+    recorded_hash = bytes(event.row["hash"].tobytes())
     if event.hash_kind is HashKind.XXH3:
-        return array_hash(raw) == recorded
+        return array_hash(raw) == recorded_hash
     if event.hash_kind is HashKind.CRC32:
         crc = 0
-        for part in stretches(raw):
-            crc = zlib.crc32(part.view(np.uint8).data, crc)
-        return crc == int.from_bytes(recorded[:4], "little")
+        for block in blocks_of(raw):
+            crc = zlib.crc32(block.view(np.uint8).data, crc)
+        return crc == int.from_bytes(recorded_hash[:4], "little")
     return True
 
 

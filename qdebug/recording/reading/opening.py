@@ -32,7 +32,7 @@ from qdebug.model import Fidelity, Graph, Node, QuantParams, Recording, Role, Ru
 from qdebug.model.kept import Kept
 from qdebug.model.recording import Outline, no_values, not_in_full
 from qdebug.recording.reading.read import Closable, FileRecording, KnownGraphs
-from qdebug.recording.target import cannot_write, cause, check_target, replacing_file
+from qdebug.recording.target import cannot_write_error, check_target, describe_cause, replacing_file
 from qdebug.regular_file import open_binary, read_regular
 
 if TYPE_CHECKING:
@@ -70,23 +70,25 @@ def read_manifest(path: Path) -> tuple[Part, ...]:
     except ValueError:
         raise NotARecordingError(f"{str(path)!r} is too large for a manifest.", hint="Give a recording.") from None
     except OSError as exc:
-        raise NotARecordingError(f"{str(path)!r} cannot be read: {cause(exc)}.", hint="Give a recording.") from None
+        raise NotARecordingError(
+            f"{str(path)!r} cannot be read: {describe_cause(exc)}.", hint="Give a recording."
+        ) from None
     try:
-        plain = json.loads(text)
-        is_valid = isinstance(plain, dict) and plain.get("format") == FORMAT
+        manifest = json.loads(text)
+        is_valid = isinstance(manifest, dict) and manifest.get("format") == FORMAT
     except (ValueError, RecursionError):
         is_valid = False
     if not is_valid:
         raise NotARecordingError(
             f"{str(path)!r} is a JSON file, but not a manifest of recordings.", hint="Give a recording."
         )
-    if plain.get("version") != VERSION:
+    if manifest.get("version") != VERSION:
         raise RecordingError(
-            f"{str(path)!r} is a manifest of version {plain.get('version')!r}; this qdebug reads {VERSION}.",
+            f"{str(path)!r} is a manifest of version {manifest.get('version')!r}; this qdebug reads {VERSION}.",
             hint="Upgrade qdebug: pip install --upgrade qdebug.",
         )
     try:
-        parts = tuple(_part(path, entry) for entry in plain["parts"])
+        parts = tuple(_part(path, entry) for entry in manifest["parts"])
     except (KeyError, TypeError, ValueError, AttributeError) as exc:
         raise RecordingError(
             f"The manifest {str(path)!r} is damaged: {exc}.", hint="Create it again: qdebug file join."
@@ -99,8 +101,13 @@ def read_manifest(path: Path) -> tuple[Part, ...]:
 
 
 def _part(path: Path, entry: Mapping[str, Any]) -> Part:
-    name, prefix, first = entry["path"], entry.get("prefix", ""), entry.get("first_sample", 0)
-    if not isinstance(name, str) or not isinstance(prefix, str) or type(first) is not int or not 0 <= first < 2**32:
+    name, prefix, first_sample = entry["path"], entry.get("prefix", ""), entry.get("first_sample", 0)
+    if (
+        not isinstance(name, str)
+        or not isinstance(prefix, str)
+        or type(first_sample) is not int
+        or not 0 <= first_sample < 2**32
+    ):
         raise ValueError("a part has a path, prefix or first sample of the wrong type")
     relative = PurePosixPath(name)
     if relative.is_absolute() or ".." in relative.parts or not relative.parts or "\0" in name:
@@ -108,7 +115,7 @@ def _part(path: Path, entry: Mapping[str, Any]) -> Part:
     part, folder = path.parent / relative, os.path.realpath(path.parent)
     if os.path.commonpath([folder, os.path.realpath(part)]) != folder:
         raise ValueError(f"{name!r} points outside its folder")
-    return Part(path=part, prefix=prefix, first_sample=first)
+    return Part(path=part, prefix=prefix, first_sample=first_sample)
 
 
 def join(
@@ -132,33 +139,33 @@ def join(
     """
     check_target(out, force=force)
     parts: list[Part] = []
-    first = 0
+    first_sample = 0
     for number, path in enumerate(paths):
         prefix = prefixes[number] if prefixes else ""
         _check_part(path, prefix, parts, out)
-        parts.append(Part(path=path, prefix=prefix, first_sample=first))
+        parts.append(Part(path=path, prefix=prefix, first_sample=first_sample))
         with FileRecording(path) as recording:
-            first += recording.samples if by == "samples" else 0
+            first_sample += recording.samples if by == "samples" else 0
     JoinedRecording(parts, out).close()
     entries = [
         {"path": _relative(part.path, out), "prefix": part.prefix, "first_sample": part.first_sample} for part in parts
     ]
     text = json.dumps({"format": FORMAT, "version": VERSION, "parts": entries}, indent=1)
     try:
-        with replacing_file(out) as partial:
-            partial.write_text(text + "\n", encoding="utf-8")
+        with replacing_file(out) as temporary_file:
+            temporary_file.write_text(text + "\n", encoding="utf-8")
     except OSError as exc:
-        raise cannot_write(out, exc) from None
+        raise cannot_write_error(out, exc) from None
 
 
-def _check_part(path: Path, prefix: str, before: Sequence[Part], out: Path) -> None:
-    real = os.path.realpath(path)
-    if real == os.path.realpath(out):
+def _check_part(path: Path, prefix: str, parts_before: Sequence[Part], out: Path) -> None:
+    real_path = os.path.realpath(path)
+    if real_path == os.path.realpath(out):
         raise UsageError(
             f"{str(path)!r} is one of the recordings; the manifest would replace it.",
             hint="Name another file for the manifest: -o run.json.",
         )
-    if any(os.path.realpath(part.path) == real and part.prefix == prefix for part in before):
+    if any(os.path.realpath(part.path) == real_path and part.prefix == prefix for part in parts_before):
         raise UsageError(f"The recording {str(path)!r} is given twice.", hint="Give each recording once.")
 
 
@@ -208,15 +215,15 @@ class JoinedRecording(Recording, Closable):
         self._open: dict[FileRecording, None] | None = {}
         """The open files, the most recently read last; None once all are closed."""
         self._opening = RLock()
-        opened: dict[Path, FileRecording] = {}
+        file_of_path: dict[Path, FileRecording] = {}
         graphs = KnownGraphs()
         try:
             for part in parts:  # a file may be a manifest of several
-                if part.path not in opened:
-                    opened[part.path] = _opened(part, path, graphs)
-                    self._keep_open(opened[part.path])
-                self._parts.append((part, opened[part.path]))
-            self.graph = _joined_graph(self._parts)
+                if part.path not in file_of_path:
+                    file_of_path[part.path] = _open_part(part, path, graphs)
+                    self._keep_open(file_of_path[part.path])
+                self._parts.append((part, file_of_path[part.path]))
+            self.graph = _join_graphs(self._parts)
             self._check_overlaps()
         except BaseException:
             self.close()
@@ -230,15 +237,15 @@ class JoinedRecording(Recording, Closable):
         worst = min(infos, key=lambda info: order.index(info.fidelity))
         return replace(
             infos[0],
-            disturbed=self._by_tensor("disturbed"),
+            disturbed=self._fact_by_tensor("disturbed"),
             complete=all(info.complete for info in infos),
             fidelity=worst.fidelity,
             fidelity_detail=worst.fidelity_detail,
-            skipped=self._by_tensor("skipped"),
-            skip_causes=self._by_tensor("skip_causes"),
+            skipped=self._fact_by_tensor("skipped"),
+            skip_causes=self._fact_by_tensor("skip_causes"),
         )
 
-    def _by_tensor(self, fact: str) -> dict[str, Any]:
+    def _fact_by_tensor(self, fact: str) -> dict[str, Any]:
         """Return a fact of the run that is stated per tensor, under the joined names."""
         return {
             part.prefix + name: value for part, file in self._parts for name, value in getattr(file.info, fact).items()
@@ -270,44 +277,47 @@ class JoinedRecording(Recording, Closable):
 
     def _check_overlaps(self) -> None:
         """Refuse parts with different values of a tensor at the same place, since the correct ones are unknown."""
-        shared = [tensor for tensor, holders in self._holders.items() if len(holders) > 1]
+        shared_tensors = [tensor for tensor, holders in self._holders.items() if len(holders) > 1]
         parts_by_names: dict[tuple[int, str], list[int]] = {}  # parts with the same graph and prefix share tensor names
-        for number, (part, file) in enumerate(self._parts if shared else ()):
+        for number, (part, file) in enumerate(self._parts if shared_tensors else ()):
             parts_by_names.setdefault((id(file.index_rows()[0]), part.prefix), []).append(number)
         if not parts_by_names:
             return
-        events = np.concatenate([self._shared_events(numbers, shared) for numbers in parts_by_names.values()])
+        events = np.concatenate([self._shared_events(numbers, shared_tensors) for numbers in parts_by_names.values()])
         events = events[np.lexsort((events["part"], events["step"], events["sample"], events["tensor"]))]
-        before, after = events[:-1], events[1:]
-        differ = (before["hash"] != after["hash"]).any(axis=1)
+        events_before, events_after = events[:-1], events[1:]
+        is_different = (events_before["hash"] != events_after["hash"]).any(axis=1)
         for column in ("tensor", "sample", "step"):
-            differ &= before[column] == after[column]
-        for at in differ.nonzero()[0].tolist():
-            first, second = (str(self._parts[number][0].path) for number in events["part"][at : at + 2].tolist())
+            is_different &= events_before[column] == events_after[column]
+        for position in is_different.nonzero()[0].tolist():
+            first_path, second_path = (
+                str(self._parts[number][0].path) for number in events["part"][position : position + 2].tolist()
+            )
             raise RecordingError(
-                f"{first!r} and {second!r} hold different values of tensor {shared[events['tensor'][at]]!r}, "
-                f"sample {events['sample'][at]}, step {events['step'][at]}.",
+                f"{first_path!r} and {second_path!r} hold different values of tensor "
+                f"{shared_tensors[events['tensor'][position]]!r}, sample {events['sample'][position]}, "
+                f"step {events['step'][position]}.",
                 hint=_PREFIX,
             )
 
-    def _shared_events(self, numbers: Sequence[int], shared: Sequence[str]) -> np.ndarray:
+    def _shared_events(self, numbers: Sequence[int], shared_tensors: Sequence[str]) -> np.ndarray:
         """Return tensor, sample, step, part and hash of values for tensors that several parts share by name.
 
         Args:
             numbers: The parts.
-            shared: The tensors, which `tensor` of the result indexes.
+            shared_tensors: The tensors, which `tensor` of the result indexes.
         """
         names = self._parts[numbers[0]][1].index_rows()[0]
         tables = [self._parts[number][1].index_rows()[1] for number in numbers]
         prefix, counts = self._parts[numbers[0]][0].prefix, [len(table) for table in tables]
-        tensor_numbers = {tensor: number for number, tensor in enumerate(shared)}
+        tensor_numbers = {tensor: number for number, tensor in enumerate(shared_tensors)}
         tensors = np.array([tensor_numbers.get(prefix + name, -1) for name in names])
         constant = np.array([self.graph.is_constant(prefix + name) for name in names])
         rows = np.concatenate(tables)
-        firsts = np.repeat([self._parts[number][0].first_sample for number in numbers], counts)
+        first_samples = np.repeat([self._parts[number][0].first_sample for number in numbers], counts)
         events = np.empty(len(rows), _SHARED_EVENT)
         events["tensor"], events["part"] = tensors[rows["tensor"]], np.repeat(numbers, counts)
-        events["sample"] = rows["sample"] + np.where(constant[rows["tensor"]], 0, firsts)
+        events["sample"] = rows["sample"] + np.where(constant[rows["tensor"]], 0, first_samples)
         events["step"], events["hash"] = rows["step"], rows["hash"]
         return events[events["tensor"] >= 0]
 
@@ -320,11 +330,11 @@ class JoinedRecording(Recording, Closable):
             self._open.pop(file, None)
             self._open[file] = None
             if len(self._open) > _MOST_OPEN:
-                last = next(iter(self._open))
-                del self._open[last]
-                last.close()
+                least_recent = next(iter(self._open))
+                del self._open[least_recent]
+                least_recent.close()
 
-    def _place(self, tensor: str, sample: int) -> Iterable[tuple[FileRecording, str, int]]:
+    def _files_with_sample(self, tensor: str, sample: int) -> Iterable[tuple[FileRecording, str, int]]:
         constant = self.graph.is_constant(tensor)
         for part, file, name in self._holders.get(tensor, ()):
             number = 0 if constant else sample - part.first_sample
@@ -348,7 +358,7 @@ class JoinedRecording(Recording, Closable):
 
         A constant's values apply to all of them.
         """
-        return any(file.has(name, number, step) for file, name, number in self._place(tensor, sample))
+        return any(file.has(name, number, step) for file, name, number in self._files_with_sample(tensor, sample))
 
     def load(self, tensor: str, sample: int = 0, step: int = 0) -> np.ndarray:
         """Return the stored elements, read-only.
@@ -356,7 +366,7 @@ class JoinedRecording(Recording, Closable):
         Raises:
             RecordingError: No values are recorded under this name, sample and step.
         """
-        for file, name, number in self._place(tensor, sample):
+        for file, name, number in self._files_with_sample(tensor, sample):
             if file.has(name, number, step):
                 with self._opening:  # so that no other thread closes the file in the meantime
                     self._keep_open(file)
@@ -367,14 +377,14 @@ class JoinedRecording(Recording, Closable):
 
     def outline(self, tensor: str, sample: int = 0, step: int = 0) -> Outline | None:
         """Return dtype, shape and hash of recorded values without reading them; None if unknown."""
-        for file, name, number in self._place(tensor, sample):
+        for file, name, number in self._files_with_sample(tensor, sample):
             if file.has(name, number, step):
                 return file.outline(name, number, step)
         return None
 
     def kept(self, tensor: str, sample: int = 0, step: int = 0) -> Kept | None:
         """Return the partial record of values; None if they were recorded in full, or not at all."""
-        for file, name, number in self._place(tensor, sample):
+        for file, name, number in self._files_with_sample(tensor, sample):
             if file.has_part(name, number, step):
                 with self._opening:
                     self._keep_open(file)
@@ -401,7 +411,7 @@ class JoinedRecording(Recording, Closable):
         return JoinedRecording, ([part for part, _ in self._parts], self.path.absolute())
 
 
-def _opened(part: Part, path: Path, graphs: KnownGraphs) -> FileRecording:
+def _open_part(part: Part, path: Path, graphs: KnownGraphs) -> FileRecording:
     try:
         return FileRecording(part.path, graphs=graphs)
     except NotARecordingError as exc:
@@ -411,35 +421,35 @@ def _opened(part: Part, path: Path, graphs: KnownGraphs) -> FileRecording:
         ) from None
 
 
-def _joined_graph(parts: Sequence[tuple[Part, FileRecording]]) -> Graph:
+def _join_graphs(parts: Sequence[tuple[Part, FileRecording]]) -> Graph:
     nodes: dict[str, Node] = {}
     tensors: dict[str, TensorInfo] = {}
-    ends: tuple[dict[str, None], dict[str, None]] = ({}, {})
-    added: set[tuple[int, str]] = set()
+    input_and_output_names: tuple[dict[str, None], dict[str, None]] = ({}, {})
+    graphs_added: set[tuple[int, str]] = set()
     for part, file in parts:
         graph, prefix = file.graph, part.prefix
-        if (id(graph), prefix) in added:  # files of one net share their graph
+        if (id(graph), prefix) in graphs_added:  # files of one net share their graph
             continue
-        added.add((id(graph), prefix))
+        graphs_added.add((id(graph), prefix))
         for node in graph.nodes:
-            _add(nodes, _renamed_node(node, prefix), part)
+            _add_node(nodes, _rename_node(node, prefix), part)
         for info in graph.tensors.values():
             _add_tensor(tensors, replace(info, name=prefix + info.name), part)
-        for joined, names in zip(ends, (graph.inputs, graph.outputs), strict=True):
-            joined.update(dict.fromkeys(prefix + name for name in names))
-    first = parts[0][1].graph
-    produced = {name for node in nodes.values() for name in node.outputs}
-    for name in produced & tensors.keys():
+        for joined_names, names in zip(input_and_output_names, (graph.inputs, graph.outputs), strict=True):
+            joined_names.update(dict.fromkeys(prefix + name for name in names))
+    first_graph = parts[0][1].graph
+    computed_names = {name for node in nodes.values() for name in node.outputs}
+    for name in computed_names & tensors.keys():
         if tensors[name].role is Role.INPUT:  # an input of one rank is the output of another
             tensors[name] = replace(tensors[name], role=Role.ACTIVATION)
     try:
         return Graph(
             nodes.values(),
             tensors=tensors.values(),
-            inputs=[name for name in ends[0] if name not in produced],
-            outputs=ends[1],
-            name=first.name,
-            opset=first.opset,
+            inputs=[name for name in input_and_output_names[0] if name not in computed_names],
+            outputs=input_and_output_names[1],
+            name=first_graph.name,
+            opset=first_graph.opset,
         )
     except GraphError as exc:
         raise RecordingError(
@@ -450,7 +460,7 @@ def _joined_graph(parts: Sequence[tuple[Part, FileRecording]]) -> Graph:
 _PREFIX = "Distinguish them by prefixes: qdebug file join --prefix."
 
 
-def _renamed_node(node: Node, prefix: str) -> Node:
+def _rename_node(node: Node, prefix: str) -> Node:
     if not prefix:
         return node
     return replace(
@@ -461,7 +471,7 @@ def _renamed_node(node: Node, prefix: str) -> Node:
     )
 
 
-def _add(nodes: dict[str, Node], node: Node, part: Part) -> None:
+def _add_node(nodes: dict[str, Node], node: Node, part: Part) -> None:
     if nodes.setdefault(node.name, node) != node:
         raise RecordingError(
             f"Node {node.name!r} is described differently in {str(part.path)!r} than in the recordings before it.",
@@ -482,15 +492,15 @@ def _add_tensor(tensors: dict[str, TensorInfo], info: TensorInfo, part: Part) ->
             f"Tensor {info.name!r} is described differently in {str(part.path)!r} than in the recordings before it.",
             hint=_PREFIX,
         )
-    better = info if existing.dtype is None else existing
+    typed_info = info if existing.dtype is None else existing
     shape = (
         existing.shape
         if existing.shape == info.shape
-        else better.shape
+        else typed_info.shape
         if None in (existing.dtype, info.dtype)
         else None
     )
-    tensors[info.name] = replace(better, shape=shape)
+    tensors[info.name] = replace(typed_info, shape=shape)
 
 
 @contextmanager

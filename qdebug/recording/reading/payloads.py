@@ -81,9 +81,10 @@ class Location(NamedTuple):
         offset: Offset of its bytes if contiguous; None if it has no bytes or is chunked.
         chunk: Shape of a chunk; None without chunks.
         filters: Numbers of the filters of a chunk, in the order of application.
-        find: Returns the chunk at given coordinates: its offset in the file, its size, and the filters that it lacks.
-        outer: Leading extents of a chunk that holds values of several payloads.
-        inside: The payload's coordinates within the leading extents.
+        find_chunk: Returns the chunk at given coordinates: its offset in the file, its size, and the filters that it
+            lacks.
+        leading_chunk: Leading extents of a chunk that holds values of several payloads.
+        index_in_chunk: The payload's coordinates within the leading extents.
     """
 
     shape: tuple[int, ...]
@@ -91,9 +92,9 @@ class Location(NamedTuple):
     offset: int | None = None
     chunk: tuple[int, ...] | None = None
     filters: tuple[int, ...] = ()
-    find: Callable[[tuple[int, ...]], tuple[int, int, int]] | None = None
-    outer: tuple[int, ...] = ()
-    inside: tuple[int, ...] = ()
+    find_chunk: Callable[[tuple[int, ...]], tuple[int, int, int]] | None = None
+    leading_chunk: tuple[int, ...] = ()
+    index_in_chunk: tuple[int, ...] = ()
 
     @property
     def nbytes(self) -> int:
@@ -148,7 +149,9 @@ class NumberedPayloads:
         if extent.chunk is None:
             return Location(extent.shape, itemsize, extent.offset)
         chunks = chunk_table(dataset)
-        if len(chunks) != math.prod(-(-size // each) for size, each in zip(extent.shape, extent.chunk, strict=True)):
+        if len(chunks) != math.prod(
+            -(-size // chunk_size) for size, chunk_size in zip(extent.shape, extent.chunk, strict=True)
+        ):
             raise ValueError("chunks are missing")
         return Location(extent.shape, itemsize, None, extent.chunk, extent.filters, partial(find_chunk, chunks))
 
@@ -210,7 +213,7 @@ class PlacedPayloads:
         self.fd, self.size, self.room = fd, size, room
         self._offsets = tables["payloads"]
         self._chunks = tables.get("chunks")
-        self._packed, self._shapes = (_by_payload(tables.get(name)) for name in ("packed", "shapes"))
+        self._packed, self._shapes = (_rows_by_payload(tables.get(name)) for name in ("packed", "shapes"))
 
     def __len__(self) -> int:
         return len(self._offsets)
@@ -249,31 +252,33 @@ class PlacedPayloads:
             raise ValueError("it has no location")
         chunk = tuple(row["chunk"][: len(shape)].tolist())
         filters = tuple(filter(None, row["filters"].tolist()))
-        if refused := refused_filters(filters):
-            raise ValueError(f"it needs the HDF5 filters {refused}")
+        if refused_numbers := refused_filters(filters):
+            raise ValueError(f"it needs the HDF5 filters {refused_numbers}")
         nbytes = math.prod(shape) * itemsize
         if min(chunk, default=1) < 1 or math.prod(chunk) * itemsize > MAX_CHUNK_BYTES:
             raise ValueError(f"it has chunks of shape {chunk}")
         counts = tuple(-(-extent // size) for extent, size in zip(shape, chunk, strict=True))
-        first, count = int(row["first"]), int(row["count"])
-        if count != math.prod(counts) or first + count > len(self._chunks):
+        first_row, count = int(row["first"]), int(row["count"])
+        if count != math.prod(counts) or first_row + count > len(self._chunks):
             raise ValueError("chunks are missing")
-        rows = self._chunks[first : first + count]
-        stored = int(rows["size"].sum(dtype=np.uint64))
-        if nbytes > MAX_RATIO * min(stored, self.size):
-            raise ValueError(f"it declares {nbytes} bytes, but stores {stored} bytes")
+        rows = self._chunks[first_row : first_row + count]
+        stored_bytes = int(rows["size"].sum(dtype=np.uint64))
+        if nbytes > MAX_RATIO * min(stored_bytes, self.size):
+            raise ValueError(f"it declares {nbytes} bytes, but stores {stored_bytes} bytes")
         if not bool((rows["offset"] <= self.size - rows["size"].astype(np.int64)).all()):
             raise ValueError("its chunks lie outside the file")
 
         def find(place: tuple[int, ...]) -> tuple[int, int, int]:
-            at = np.ravel_multi_index(tuple(p // size for p, size in zip(place, chunk, strict=True)), counts)
-            entry: tuple[int, int, int] = rows[at].item()
+            row_index = np.ravel_multi_index(
+                tuple(coordinate // size for coordinate, size in zip(place, chunk, strict=True)), counts
+            )
+            entry: tuple[int, int, int] = rows[row_index].item()
             return entry
 
         return Location(shape, itemsize, None, chunk, filters, find)
 
 
-def _by_payload(rows: np.ndarray | None) -> dict[int, Any]:
+def _rows_by_payload(rows: np.ndarray | None) -> dict[int, Any]:
     """Return the rows of a table by their payload."""
     by_payload = {} if rows is None else dict(zip(rows["payload"].tolist(), rows, strict=True))
     if rows is not None and len(by_payload) < len(rows):
@@ -288,18 +293,20 @@ def read_payload(payloads: Payloads, expected: Expected) -> np.ndarray:
         ValueError, OSError: It contradicts the index, or is damaged.
         MissingExtraError: It is compressed with Zstandard, and the package is not installed.
     """
-    where = payloads.locate(expected)
+    location = payloads.locate(expected)
     physical = physical_dtype(expected.dtype)
-    if where.nbytes == 0:
-        return np.empty(where.shape, dtype=physical)
-    if where.offset is not None:
-        return _read_contiguous(payloads.fd, where, where.offset, physical)
-    making = Making(where.shape, physical)
-    for place, part in _chunks(payloads.fd, where):
-        inside = tuple(min(size, end - start) for start, size, end in zip(place, part.shape, where.shape, strict=True))
-        region = tuple(slice(start, start + size) for start, size in zip(place, inside, strict=True))
-        making.put(region, part.view(physical)[tuple(slice(size) for size in inside)])
-    return making.done()
+    if location.nbytes == 0:
+        return np.empty(location.shape, dtype=physical)
+    if location.offset is not None:
+        return _read_contiguous(payloads.fd, location, location.offset, physical)
+    spilled_result = Making(location.shape, physical)
+    for place, chunk in _chunks(payloads.fd, location):
+        extents = tuple(
+            min(size, end - start) for start, size, end in zip(place, chunk.shape, location.shape, strict=True)
+        )
+        region = tuple(slice(start, start + size) for start, size in zip(place, extents, strict=True))
+        spilled_result.put(region, chunk.view(physical)[tuple(slice(size) for size in extents)])
+    return spilled_result.done()
 
 
 def load_payload(
@@ -307,8 +314,8 @@ def load_payload(
     expected: Expected,
     digest: bytes,
     *,
-    done: Callable[[], object],
-    wrong: Callable[[], RecordingError],
+    on_verified: Callable[[], object],
+    make_error: Callable[[], RecordingError],
 ) -> np.ndarray:
     """Return a payload's elements as stored, after checking their hash.
 
@@ -316,22 +323,22 @@ def load_payload(
         payloads: The payloads of the file.
         expected: Expected facts, from the index.
         digest: Its recorded hash.
-        done: Called once the payload was read and its hash verified.
-        wrong: Creates the error for a hash mismatch.
+        on_verified: Called once the payload was read and its hash verified.
+        make_error: Creates the error for a hash mismatch.
 
     Raises:
         PayloadMismatchError: The hash differs.
         ValueError, OSError: It contradicts the index, or is damaged.
         MissingExtraError: It is compressed with Zstandard, and the package is not installed.
     """
-    stored = read_payload(payloads, expected)
-    if array_hash(stored) != digest:
-        raise wrong()
-    done()
-    return stored
+    elements = read_payload(payloads, expected)
+    if array_hash(elements) != digest:
+        raise make_error()
+    on_verified()
+    return elements
 
 
-_PIECE = 1 << 20
+_PIECE_BYTES = 1 << 20
 """Bytes of a payload read at a time."""
 
 
@@ -342,48 +349,52 @@ def payload_digest(payloads: Payloads, expected: Expected) -> bytes:
         ValueError, OSError: It contradicts the index, or is damaged.
         MissingExtraError: It is compressed with Zstandard, and the package is not installed.
     """
-    where = payloads.locate(expected)
-    if where.offset is None or not where.nbytes:
+    location = payloads.locate(expected)
+    if location.offset is None or not location.nbytes:
         return array_hash(read_payload(payloads, expected))
-    digest, block = xxhash.xxh3_128(), np.empty(min(_PIECE, where.nbytes), np.uint8)
-    for start in range(0, where.nbytes, _PIECE):  # it may be larger than the memory there is
-        part = block[: min(_PIECE, where.nbytes - start)]
-        read_bytes(payloads.fd, where.offset + start, part)
-        digest.update(part.data)
+    digest, block = xxhash.xxh3_128(), np.empty(min(_PIECE_BYTES, location.nbytes), np.uint8)
+    for start in range(0, location.nbytes, _PIECE_BYTES):  # it may be larger than the memory there is
+        piece = block[: min(_PIECE_BYTES, location.nbytes - start)]
+        read_bytes(payloads.fd, location.offset + start, piece)
+        digest.update(piece.data)
     return digest.digest()
 
 
-def _chunks(fd: int, where: Location) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
+def _chunks(fd: int, location: Location) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
     """Yield the coordinates of each chunk, and its elements as raw bytes."""
-    chunk, find = where.chunk, where.find
-    if chunk is None or find is None:
+    chunk, find_stored_chunk = location.chunk, location.find_chunk
+    if chunk is None or find_stored_chunk is None:
         raise ValueError("it has no location")
-    whole = (*where.outer, *chunk)
-    nbytes = math.prod(whole) * where.itemsize
-    raw = np.dtype(f"V{where.itemsize}")
-    for place in chunks_of(where.shape, chunk):
-        offset, size, mask = find(place)
-        stored = np.empty(size, np.uint8)
-        read_bytes(fd, offset, stored)
-        filters = tuple(number for at, number in enumerate(where.filters) if not mask >> at & 1)
-        values = decompress(stored.tobytes(), filters, nbytes=nbytes, itemsize=where.itemsize).view(raw).reshape(whole)
-        yield place, values[where.inside]
+    chunk_shape = (*location.leading_chunk, *chunk)
+    nbytes = math.prod(chunk_shape) * location.itemsize
+    raw = np.dtype(f"V{location.itemsize}")
+    for place in chunks_of(location.shape, chunk):
+        offset, size, mask = find_stored_chunk(place)
+        chunk_bytes = np.empty(size, np.uint8)
+        read_bytes(fd, offset, chunk_bytes)
+        filters = tuple(number for at, number in enumerate(location.filters) if not mask >> at & 1)
+        values = (
+            decompress(chunk_bytes.tobytes(), filters, nbytes=nbytes, itemsize=location.itemsize)
+            .view(raw)
+            .reshape(chunk_shape)
+        )
+        yield place, values[location.index_in_chunk]
 
 
-def _read_contiguous(fd: int, where: Location, offset: int, physical: np.dtype[Any]) -> np.ndarray:
+def _read_contiguous(fd: int, location: Location, offset: int, physical: np.dtype[Any]) -> np.ndarray:
     """Copy contiguous elements.
 
     They are never mapped, because truncating a mapped file kills the process (SIGBUS).
     """
-    if where.nbytes < SPILL_FROM:
-        out = np.empty(where.shape, physical)
-        read_bytes(fd, offset, out.reshape(-1).view(np.uint8))
-        return out
-    making = Making(where.shape, physical)
-    count, step = where.nbytes // physical.itemsize, max(1, _PIECE // physical.itemsize)
+    if location.nbytes < SPILL_FROM:
+        result = np.empty(location.shape, physical)
+        read_bytes(fd, offset, result.reshape(-1).view(np.uint8))
+        return result
+    spilled_result = Making(location.shape, physical)
+    count, step = location.nbytes // physical.itemsize, max(1, _PIECE_BYTES // physical.itemsize)
     block = np.empty(min(step, count), physical)
     for start in range(0, count, step):
-        part = block[: count - start]
-        read_bytes(fd, offset + start * physical.itemsize, part.view(np.uint8))
-        making.put_flat(start, part)
-    return making.done()
+        piece = block[: count - start]
+        read_bytes(fd, offset + start * physical.itemsize, piece.view(np.uint8))
+        spilled_result.put_flat(start, piece)
+    return spilled_result.done()

@@ -23,7 +23,7 @@ from qdebug.numerics.large_arrays import mapping_of
 from qdebug.recording.format.facts import decode_info
 from qdebug.recording.format.payload import from_physical
 from qdebug.recording.format.specification import GRAPH_TABLES, NO_PAYLOAD, TABLES
-from qdebug.recording.reading.bad_file import BAD_FILE, damaged
+from qdebug.recording.reading.bad_file import BAD_FILE_ERRORS, damaged_file_error
 from qdebug.recording.reading.container import Container
 from qdebug.recording.reading.datasets import DatasetPayloads
 from qdebug.recording.reading.event_index import EventIndex, OtherElementsError
@@ -39,7 +39,7 @@ from qdebug.recording.reading.tables import (
     decode_texts,
 )
 
-__all__ = ["Closable", "Event", "FileRecording", "mismatch"]
+__all__ = ["Closable", "Event", "FileRecording", "mismatch_error"]
 
 
 class Closable:
@@ -52,11 +52,11 @@ class Closable:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *raised: object) -> None:
+    def __exit__(self, *exception_facts: object) -> None:
         self.close()
 
 
-_AT_ONCE = 8192
+_ROWS_PER_BATCH = 8192
 """Rows of the index hashed at a time."""
 
 
@@ -108,7 +108,7 @@ class RecordedGraph:
         self._undecoded: tuple[Tables, Mapping[str, Any]] | None = (tables, run)
         self._decoding = Lock()
 
-    def decoded(self) -> tuple[Graph, Sequence[QuantParams]]:
+    def decode(self) -> tuple[Graph, Sequence[QuantParams]]:
         """Return the graph, and the quantizations by their row.
 
         Raises:
@@ -154,12 +154,12 @@ class KnownGraphs:
         return self.graphs[key]
 
 
-_HELD_BYTES = 64 << 20
+_CACHED_BYTES = 64 << 20
 """Maximum bytes of arrays that a recording caches in memory.
 
 A comparison requests the same few several times in a row.
 """
-_HELD_SPILLED = 2
+_CACHED_SPILLED = 2
 """Maximum number of cached arrays in temporary files."""
 
 
@@ -170,7 +170,7 @@ class _ArrayCache:
         self._known: WeakValueDictionary[int, np.ndarray] = WeakValueDictionary()
         self._last: OrderedDict[int, np.ndarray] = OrderedDict()
         self._bytes = 0  # total size of the arrays in _last
-        self._spilled: deque[np.ndarray] = deque(maxlen=_HELD_SPILLED)
+        self._spilled: deque[np.ndarray] = deque(maxlen=_CACHED_SPILLED)
         self._lock = Lock()
 
     def get(self, row: int) -> np.ndarray | None:
@@ -187,10 +187,10 @@ class _ArrayCache:
             self._known[row] = array
             if mapping_of(array) is not None:
                 self._spilled.append(array)
-            elif array.nbytes <= _HELD_BYTES and row not in self._last:
+            elif array.nbytes <= _CACHED_BYTES and row not in self._last:
                 self._last[row] = array
                 self._bytes += array.nbytes
-            while self._bytes > _HELD_BYTES:
+            while self._bytes > _CACHED_BYTES:
                 self._bytes -= self._last.popitem(last=False)[1].nbytes
         return array.view()
 
@@ -229,24 +229,24 @@ class FileRecording(Recording, Closable):
         try:
             run = decode_run(tables)
             check_index(tables, self._container.optional, run, len(self._container.payloads))
-            self.info = decode_info(run, complete=self._container.complete)
+            self.info = decode_info(run, is_complete=self._container.complete)
             index = tables.pop("index")
             digest = self._container.graph_hash
             if graphs is None or digest is None:
                 self._recorded = RecordedGraph(tables, run)
             else:
                 self._recorded = graphs.graph(tables, run, digest)
-        except BAD_FILE as exc:
+        except BAD_FILE_ERRORS as exc:
             self.close()
-            raise damaged(self.path, exc) from None
+            raise damaged_file_error(self.path, exc) from None
         self.samples = run["samples"]
         self.steps = run["steps"]
         self._names, self._rows, self._constant = self._recorded.names, self._recorded.rows, self._recorded.constant
         self._index = EventIndex(index, len(self._names), self._container.optional)
         self._steps_in_file = run["steps"]
         self._datasets: DatasetPayloads | None = None
-        self._held = _ArrayCache()
-        self._verified: set[int] = set()
+        self._arrays = _ArrayCache()
+        self._verified_rows: set[int] = set()
 
     # -- contents
 
@@ -273,9 +273,9 @@ class FileRecording(Recording, Closable):
     @property
     def _decoded(self) -> tuple[Graph, Sequence[QuantParams]]:
         try:
-            return self._recorded.decoded()
-        except (*BAD_FILE, GraphError) as exc:
-            raise damaged(self.path, exc) from None
+            return self._recorded.decode()
+        except (*BAD_FILE_ERRORS, GraphError) as exc:
+            raise damaged_file_error(self.path, exc) from None
 
     def _places(self, rows: np.ndarray) -> Iterator[tuple[str, int, int]]:
         """Yield the tensor, sample and step of rows of the index."""
@@ -304,8 +304,8 @@ class FileRecording(Recording, Closable):
         container = self._open_container()
         try:
             return _content_hash(container.read_tables())
-        except BAD_FILE as exc:
-            raise damaged(self.path, exc) from None
+        except BAD_FILE_ERRORS as exc:
+            raise damaged_file_error(self.path, exc) from None
 
     @property
     def event_count(self) -> int:
@@ -354,7 +354,7 @@ class FileRecording(Recording, Closable):
     def has_part(self, tensor: str, sample: int = 0, step: int = 0) -> bool:
         """Return whether a partial record exists for a sample and step."""
         event = self._event(tensor, sample, step)
-        return event is not None and self._index.is_partly(event)
+        return event is not None and self._index.is_partial(event)
 
     def load(self, tensor: str, sample: int = 0, step: int = 0) -> np.ndarray:
         """Return the stored elements (codes, if quantized), read-only, in the logical dtype.
@@ -372,30 +372,36 @@ class FileRecording(Recording, Closable):
         if row is None:
             raise no_values(tensor, sample, step, self.names)
         container, expected = self._open_container(), self._index.expected(row)
-        cached = self._held.get(row)
+        cached = self._arrays.get(row)
         if cached is not None:
             return cached
         try:
-            array = from_physical(self._read(container, expected, row), expected.dtype)
-        except BAD_FILE as exc:
+            array = from_physical(self._read_verified(container, expected, row), expected.dtype)
+        except BAD_FILE_ERRORS as exc:
             container.check_unchanged()
-            raise damaged(self.path, exc, at=f"payload {expected.number}: ") from None
+            raise damaged_file_error(self.path, exc, prefix=f"payload {expected.number}: ") from None
         array.flags.writeable = False
-        return self._held.add(row, array)
+        return self._arrays.add(row, array)
 
-    def _read(self, container: Container, expected: Expected, row: int) -> np.ndarray:
+    def _read_verified(self, container: Container, expected: Expected, row: int) -> np.ndarray:
         """Read the payload of an event, and verify its hash unless that was done before.
 
         Raises:
             PayloadMismatchError: The hash differs.
             ValueError, OSError: It contradicts the index, or is damaged.
         """
-        if row in self._verified:
+        if row in self._verified_rows:
             return read_payload(self._payloads(), expected)
         path, name = self.path, self._names[self._index.rows["tensor"][row]]
-        digest, done = self._index.digest(row), partial(self._verified.add, row)
+        digest, on_verified = self._index.digest(row), partial(self._verified_rows.add, row)
         try:
-            return load_payload(self._payloads(), expected, digest, done=done, wrong=lambda: mismatch(path, [name]))
+            return load_payload(
+                self._payloads(),
+                expected,
+                digest,
+                on_verified=on_verified,
+                make_error=lambda: mismatch_error(path, [name]),
+            )
         except PayloadMismatchError:
             container.check_unchanged()
             raise
@@ -415,11 +421,11 @@ class FileRecording(Recording, Closable):
             RecordingError: The file is damaged or closed.
         """
         event = self._event(tensor, sample, step)
-        if event is None or not self._index.is_partly(event):
+        if event is None or not self._index.is_partial(event):
             return None
-        return self._kept(event)
+        return self._read_partial(event)
 
-    def _kept(self, event: int) -> Kept:
+    def _read_partial(self, event: int) -> Kept:
         """Read the partial record of an event.
 
         Raises:
@@ -429,9 +435,9 @@ class FileRecording(Recording, Closable):
         try:
             return self._index.kept(self._payloads(), event)
         except OtherElementsError:
-            raise mismatch(self.path, [self._names[self._index.rows["tensor"][event]]]) from None
-        except BAD_FILE as exc:
-            raise damaged(self.path, exc) from None
+            raise mismatch_error(self.path, [self._names[self._index.rows["tensor"][event]]]) from None
+        except BAD_FILE_ERRORS as exc:
+            raise damaged_file_error(self.path, exc) from None
 
     def check_payload(self, event: int) -> None:
         """Check the values of one row of the index against their recorded hash.
@@ -442,14 +448,14 @@ class FileRecording(Recording, Closable):
         """
         expected = self._index.expected(event)
         if expected.number == NO_PAYLOAD:
-            self._kept(event)
+            self._read_partial(event)
             return
         try:
-            right = payload_digest(self._payloads(), expected) == self._index.digest(event)
-        except BAD_FILE as exc:
-            raise damaged(self.path, exc, at=f"payload {expected.number}: ") from None
-        if not right:
-            raise mismatch(self.path, [self._names[self._index.rows["tensor"][event]]])
+            is_equal = payload_digest(self._payloads(), expected) == self._index.digest(event)
+        except BAD_FILE_ERRORS as exc:
+            raise damaged_file_error(self.path, exc, prefix=f"payload {expected.number}: ") from None
+        if not is_equal:
+            raise mismatch_error(self.path, [self._names[self._index.rows["tensor"][event]]])
 
     def check_tables(self) -> bool:
         """Compare the tables with their recorded hash. Return False if the file has none.
@@ -458,9 +464,9 @@ class FileRecording(Recording, Closable):
             RecordingError: They differ.
         """
         container = self._open_container()
-        for recorded, names in ((container.graph_hash, GRAPH_TABLES), (container.tables_hash, ())):
-            if recorded is not None and recorded != container.hash_tables(names):
-                raise damaged(self.path, "its graph and index differ from what was written")
+        for recorded_hash, names in ((container.graph_hash, GRAPH_TABLES), (container.tables_hash, ())):
+            if recorded_hash is not None and recorded_hash != container.hash_tables(names):
+                raise damaged_file_error(self.path, "its graph and index differ from what was written")
         return container.tables_hash is not None
 
     def check_datasets(self) -> None:
@@ -473,14 +479,14 @@ class FileRecording(Recording, Closable):
         if container.version == 1 or container.rewritten:
             return  # it was read through its datasets
         datasets, events = self._dataset_payloads(container), (self._index.rows["payload"] != NO_PAYLOAD).nonzero()[0]
-        full = ((event, "", self._index.expected(event)) for event in events.tolist())
-        for row, what, expected in (*full, *self._index.elements()):
+        full_events = ((event, "", self._index.expected(event)) for event in events.tolist())
+        for row, part_name, expected in (*full_events, *self._index.elements()):
             try:
-                if datasets.agrees(container.payloads, row, what, expected):
+                if datasets.is_same_payload(container.payloads, row, part_name, expected):
                     continue
                 raise ValueError("its dataset does not have the values of the index")
-            except BAD_FILE as exc:
-                raise damaged(self.path, exc, at=f"payload {expected.number}: ") from None
+            except BAD_FILE_ERRORS as exc:
+                raise damaged_file_error(self.path, exc, prefix=f"payload {expected.number}: ") from None
 
     def _payloads(self) -> Payloads:
         """Return the payloads of the open file."""
@@ -505,7 +511,7 @@ class FileRecording(Recording, Closable):
     def _row(self, tensor: str, sample: int, step: int) -> int | None:
         """Return the row of the index for values recorded in full; None if there is none."""
         event = self._event(tensor, sample, step)
-        return None if event is None or self._index.is_partly(event) else event
+        return None if event is None or self._index.is_partial(event) else event
 
     def _event(self, tensor: str, sample: int, step: int) -> int | None:
         row = self._rows.get(tensor)
@@ -530,8 +536,8 @@ class FileRecording(Recording, Closable):
 
     def close(self) -> None:
         """Close the file. Loaded arrays stay valid. A second call does nothing."""
-        if hasattr(self, "_held"):
-            self._held.clear()
+        if hasattr(self, "_arrays"):
+            self._arrays.clear()
             self._datasets = None
         self._container.close()
 
@@ -543,23 +549,23 @@ class FileRecording(Recording, Closable):
             self.close()
 
 
-def mismatch(path: Path, tensors: Sequence[str]) -> PayloadMismatchError:
+def mismatch_error(path: Path, tensors: Sequence[str]) -> PayloadMismatchError:
     """Return the error for tensors whose values do not match their hashes.
 
     Args:
         path: The file.
         tensors: Their names, at least one.
     """
-    shown = ", ".join(map(repr, tensors[:_SHOWN]))
-    more = f" and {len(tensors) - _SHOWN} more" if len(tensors) > _SHOWN else ""
+    names = ", ".join(map(repr, tensors[:_MAX_NAMES]))
+    more_text = f" and {len(tensors) - _MAX_NAMES} more" if len(tensors) > _MAX_NAMES else ""
     return PayloadMismatchError(
-        f"The bytes of tensor{'s' if len(tensors) > 1 else ''} {shown}{more} in {str(path)!r} differ from what was "
-        "recorded.",
+        f"The bytes of tensor{'s' if len(tensors) > 1 else ''} {names}{more_text} in {str(path)!r} differ from "
+        "what was recorded.",
         hint="Copy the file again, or record the run again.",
     )
 
 
-_SHOWN = 5
+_MAX_NAMES = 5
 """Maximum number of tensors that an error names."""
 
 
@@ -567,8 +573,8 @@ def _content_hash(tables: Tables) -> str:
     digest = xxhash.xxh3_128()
     for name in ("tensor", "sample", "step", "quant", "dtype", "shape", "hash"):
         column = tables["index"][name]
-        for start in range(0, len(column), _AT_ONCE):
-            digest.update(np.ascontiguousarray(column[start : start + _AT_ONCE]).data)
+        for start in range(0, len(column), _ROWS_PER_BATCH):
+            digest.update(np.ascontiguousarray(column[start : start + _ROWS_PER_BATCH]).data)
     for name in TABLES:
         if name != "index":
             digest.update(np.ascontiguousarray(tables[name]).view(np.uint8).data)

@@ -20,13 +20,13 @@ from qdebug.recording.format.specification import (
     MAX_NDIM,
     NO_PAYLOAD,
     OPTIONAL_FACTS,
-    PARTLY,
+    PARTIAL_FLAGS,
     ROLES,
     STATISTICS,
     TABLES,
     UNKNOWN,
     Flag,
-    Has,
+    QuantField,
     physical_dtype,
 )
 
@@ -48,7 +48,7 @@ Tables = Mapping[str, np.ndarray]
 """Tables by name, with the row types of `qdebug.recording.format.specification.TABLES`."""
 
 _NODE_RUNS = {"inputs": "operands", "outputs": "operands", "origin": "origins", "attrs": "attributes"}
-_REFERENCES = (
+_ROW_REFERENCES = (
     *(("tensors", column, "strings", lowest) for column, lowest in (("name", 0), ("stands_for", -1), ("layout", -1))),
     *(("nodes", column, "strings", 0) for column in ("name", "op", "domain")),
     ("tensors", "quant", "quants", -1),
@@ -122,8 +122,8 @@ def _check_sizes(index: np.ndarray) -> None:
 def _itemsizes(codes: np.ndarray) -> np.ndarray:
     """Return the element size in bytes for each dtype code; all codes must be valid."""
     sizes = np.zeros(len(LOGICAL_DTYPES), np.uint64)
-    present = np.bincount(codes).nonzero()[0]  # np.unique would load all of numpy.ma
-    for code in present.tolist():  # some dtypes need a library, which most recordings can do without
+    codes_used = np.bincount(codes).nonzero()[0]  # np.unique would load all of numpy.ma
+    for code in codes_used.tolist():  # some dtypes need a library, which most recordings can do without
         sizes[code] = physical_dtype(LOGICAL_DTYPES[code]).itemsize
     return np.asarray(sizes[codes])
 
@@ -155,7 +155,7 @@ def check_graph(tables: Tables) -> None:
         ValueError: A reference is dangling.
     """
     tensors, nodes, quants = tables["tensors"], tables["nodes"], tables["quants"]
-    for table, column, target, lowest in _REFERENCES:
+    for table, column, target, lowest in _ROW_REFERENCES:
         rows = tables[table][column] if column else tables[table]
         check_rows(f"{column or 'rows'} of {table}", rows, len(tables[target]), lowest=lowest)
     known_dtypes = tensors["dtype"][tensors["dtype"] != UNKNOWN]
@@ -188,11 +188,13 @@ def _check_optional(tables: Mapping[str, np.ndarray], index: np.ndarray) -> None
         ValueError: A row belongs to an event that does not need it, or an event lacks its row.
     """
     flags = index["flags"]
-    if bool((((flags & PARTLY) != 0) != (index["payload"] == NO_PAYLOAD)).any()):
+    if bool((((flags & PARTIAL_FLAGS) != 0) != (index["payload"] == NO_PAYLOAD)).any()):
         raise ValueError("the index does not say which events have all values")
     for name, flag in (("samples", Flag.SAMPLED), ("exponents", Flag.HISTOGRAM)):
-        needed = (flags & int(flag)).nonzero()[0]
-        if not (np.array_equal(np.sort(tables[name]["event"]), needed) if name in tables else not len(needed)):
+        events_needed = (flags & int(flag)).nonzero()[0]
+        if not (
+            np.array_equal(np.sort(tables[name]["event"]), events_needed) if name in tables else not len(events_needed)
+        ):
             raise ValueError(f"/{name} and the index contradict each other")
 
 
@@ -205,8 +207,8 @@ def statistics_of(row: Any, bins: np.ndarray | None) -> Statistics:
     """
     values: dict[str, Any] = {}
     for column, (name, flag) in STATISTICS.items():
-        missing = 0 if row.dtype[column].kind == "u" else math.nan
-        values[name] = row[column].item() if row["flags"] & flag else missing
+        default = 0 if row.dtype[column].kind == "u" else math.nan
+        values[name] = row[column].item() if row["flags"] & flag else default
     negative, positive = np.zeros((2, EXPONENT_BINS), np.uint64) if bins is None else bins
     return Statistics(count=int(row["count"]), **values, negative=negative, positive=positive)
 
@@ -361,11 +363,13 @@ def decode_quants(tables: Tables) -> list[QuantParams]:
     Raises:
         ValueError: A quantization is invalid.
     """
-    used, quants = 0, []
+    used_count, quants = 0, []
     for row in rows_of(tables["quants"]):
         quant = _decode_quant(row, tables)
-        used += sum(part.size for part in (quant.zero_point, quant.multiplier, quant.shift) if part is not None)
-        if used > len(tables["integers"]):
+        used_count += sum(
+            array.size for array in (quant.zero_point, quant.multiplier, quant.shift) if array is not None
+        )
+        if used_count > len(tables["integers"]):
             raise ValueError("quantizations exceed their pool")
         quants.append(quant)
     return quants
@@ -378,26 +382,26 @@ def _decode_quant(row: tuple[Any, ...], tables: Tables) -> QuantParams:
         ValueError: The quantization is invalid.
     """
     fields = dict(zip(TABLES["quants"].names or (), row, strict=True))
-    has, dtype = fields["has"], LOGICAL_DTYPES[fields["dtype"]]
+    field_bits, dtype = fields["has"], LOGICAL_DTYPES[fields["dtype"]]
     if dtype == "uint64":
         fields |= {name: fields[name] % 2**64 for name in ("qmin", "qmax")}
 
     def array(name: str, pool: str, shape_of: str) -> np.ndarray:
         start, ndim = fields[f"{shape_of}_dims"], fields[f"{shape_of}_ndim"]
-        return _slice(tables[pool], fields[f"{name}_off"], tables["dims"][start : start + ndim])
+        return _read_array(tables[pool], fields[f"{name}_off"], tables["dims"][start : start + ndim])
 
     for name in ("multiplier", "shift"):
-        if has & Has[name.upper()]:
+        if field_bits & QuantField[name.upper()]:
             fields[name] = array(name, "integers", name)
     return QuantParams(
         dtype=dtype,
-        scale=array("scale", "scales64" if has & Has.SCALE64 else "scales32", "scale"),
+        scale=array("scale", "scales64" if field_bits & QuantField.SCALE64 else "scales32", "scale"),
         zero_point=array("zero_point", "integers", "scale"),
-        **{name: fields[name] for bit, name in OPTIONAL_FACTS.items() if has & bit},
+        **{name: fields[name] for bit, name in OPTIONAL_FACTS.items() if field_bits & bit},
     )
 
 
-def _slice(pool: np.ndarray, offset: int, dims: np.ndarray) -> np.ndarray:
+def _read_array(pool: np.ndarray, offset: int, dims: np.ndarray) -> np.ndarray:
     """Return an array from a pool. The extents come from an untrusted file."""
     shape = [int(extent) for extent in dims]
     count = 1

@@ -21,27 +21,27 @@ from typing import Any
 from qdebug.errors import NotARecordingError, PayloadMismatchError, RecordingError, UsageError
 from qdebug.recording.reading.opening import is_manifest, read_manifest
 
-__all__ = ["Verified", "main", "verify"]
+__all__ = ["VerifiedContents", "main", "verify"]
 
 MEMORY_LIMIT = 2 << 30
 """Maximum address space of the child in bytes. It actually uses a small part of it."""
 
-_KINDS = (NotARecordingError, PayloadMismatchError)
+_ERROR_TYPES = (NotARecordingError, PayloadMismatchError)
 """Errors that the child may raise, besides their base class."""
-_LEAST_MEMORY = 256 << 20
-_LEAST_SECONDS = 20
-_BYTES_A_SECOND = 20 << 20
-_WAITING = 10
+_MIN_MEMORY = 256 << 20
+_MIN_SECONDS = 20
+_BYTES_PER_SECOND = 20 << 20
+_WALL_FACTOR = 10
 """Maximum ratio of the child's wall time to its processor time."""
-_GRACE = 5
+_GRACE_SECONDS = 5
 """Extra seconds of processor time in which the child can end by itself."""
-_START = (
+_CHILD_CODE = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from qdebug.recording.reading.verify import main; main()"
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verified:
+class VerifiedContents:
     """The contents of a valid recording.
 
     Args:
@@ -59,7 +59,7 @@ class Verified:
     tables: bool
 
 
-def verify(path: Path, *, memory: int = MEMORY_LIMIT, timeout: float | None = None) -> Verified:
+def verify(path: Path, *, memory: int = MEMORY_LIMIT, timeout: float | None = None) -> VerifiedContents:
     """Check a whole recording in a guarded process: structure, graph, and the hash of every array.
 
     Args:
@@ -73,16 +73,16 @@ def verify(path: Path, *, memory: int = MEMORY_LIMIT, timeout: float | None = No
         NotARecordingError: The file is not a recording.
         RecordingError: The file is faulty, or reading it crashes, hangs, or needs too much memory.
     """
-    if memory < _LEAST_MEMORY:
+    if memory < _MIN_MEMORY:
         raise UsageError(
             f"--memory {memory >> 20} is too small to read any recording.",
-            hint=f"Give at least {_LEAST_MEMORY >> 20} MB: qdebug file verify --memory {_LEAST_MEMORY >> 20}.",
+            hint=f"Give at least {_MIN_MEMORY >> 20} MB: qdebug file verify --memory {_MIN_MEMORY >> 20}.",
         )
     parts = [part.path for part in read_manifest(path)] if is_manifest(path) else [path]
     return _verify_files(path, list({os.path.realpath(part): part for part in parts}.values()), memory, timeout)
 
 
-def _verify_files(path: Path, parts: Sequence[Path], memory: int, timeout: float | None) -> Verified:
+def _verify_files(path: Path, parts: Sequence[Path], memory: int, timeout: float | None) -> VerifiedContents:
     """Check files one after another in a single process, with common limits.
 
     Args:
@@ -93,36 +93,38 @@ def _verify_files(path: Path, parts: Sequence[Path], memory: int, timeout: float
     """
     if timeout is None:
         size = sum(part.stat().st_size for part in parts if part.is_file())
-        timeout = _LEAST_SECONDS + size / _BYTES_A_SECOND
+        timeout = _MIN_SECONDS + size / _BYTES_PER_SECOND
     seconds = max(math.ceil(timeout), 1)
-    command = [sys.executable, "-P", "-c", _START, json.dumps(sys.path), str(memory), str(seconds)]
+    command = [sys.executable, "-P", "-c", _CHILD_CODE, json.dumps(sys.path), str(memory), str(seconds)]
     try:
-        completed = subprocess.run(  # noqa: S603  this very interpreter
+        process = subprocess.run(  # noqa: S603  this very interpreter
             command,
             capture_output=True,
-            timeout=_WAITING * seconds,
+            timeout=_WALL_FACTOR * seconds,
             check=False,
             input=json.dumps([os.fspath(part) for part in parts]).encode(),
         )
     except subprocess.TimeoutExpired:
-        raise _refused(path, f"reading it takes more than {_WAITING * seconds} seconds") from None
-    if -completed.returncode == signal.SIGXCPU:
-        raise _refused(path, f"reading it takes more than {seconds} seconds of the processor")
+        raise _unsafe_error(path, f"reading it takes more than {_WALL_FACTOR * seconds} seconds") from None
+    if -process.returncode == signal.SIGXCPU:
+        raise _unsafe_error(path, f"reading it takes more than {seconds} seconds of the processor")
     try:
-        answer: dict[str, Any] = json.loads(completed.stdout.splitlines()[-1])
+        answer: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
     except (ValueError, IndexError):
-        raise _refused(path, _end_of(completed.returncode)) from None
+        raise _unsafe_error(path, _describe_end(process.returncode)) from None
     if "error" in answer:
-        kind = next((each for each in _KINDS if each.__name__ == answer.get("kind")), RecordingError)
+        kind = next(
+            (error_type for error_type in _ERROR_TYPES if error_type.__name__ == answer.get("kind")), RecordingError
+        )
         raise kind(str(answer["error"]), hint=str(answer["hint"]))
-    return Verified(path=path, **answer)
+    return VerifiedContents(path=path, **answer)
 
 
-def _refused(path: Path, why: str) -> RecordingError:
-    return RecordingError(f"{str(path)!r} is not safe to read: {why}.", hint="Ask the sender for another copy.")
+def _unsafe_error(path: Path, reason: str) -> RecordingError:
+    return RecordingError(f"{str(path)!r} is not safe to read: {reason}.", hint="Ask the sender for another copy.")
 
 
-def _end_of(code: int) -> str:
+def _describe_end(code: int) -> str:
     """Describe how a process that returned nothing ended."""
     if code < 0:
         return f"the process that read it was ended by {signal.Signals(-code).name}"
@@ -134,7 +136,7 @@ def main() -> None:
     memory, seconds = int(sys.argv[2]), int(sys.argv[3])
     path = Path()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + _GRACE))
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + _GRACE_SECONDS))
     if sys.platform == "linux":  # other systems ignore this limit, or it stops the loader
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     sys.dont_write_bytecode = True  # the limit would cut off a .pyc, and later imports would fail
@@ -142,7 +144,7 @@ def main() -> None:
     parts = []
     try:
         for path in map(Path, json.load(sys.stdin)):
-            parts.append(_check(path))
+            parts.append(_check_file(path))
         answer = {
             "tensors": sum(part["tensors"] for part in parts),
             "bytes": sum(part["bytes"] for part in parts),
@@ -156,20 +158,20 @@ def main() -> None:
     sys.stdout.write(json.dumps(answer) + "\n")
 
 
-def _check(path: Path) -> dict[str, Any]:
-    from qdebug.recording.reading.read import FileRecording, mismatch
+def _check_file(path: Path) -> dict[str, Any]:
+    from qdebug.recording.reading.read import FileRecording, mismatch_error
 
     with FileRecording(path) as recording:
         tables = recording.check_tables()
         _ = recording.graph, recording.event_quants
-        bad: dict[str, None] = {}
+        damaged_tensors: dict[str, None] = {}
         for number, event in enumerate(recording.events()):
             try:
                 recording.check_payload(number)
             except PayloadMismatchError:
-                bad.setdefault(event.tensor)
-        if bad:
-            raise mismatch(path, list(bad))
+                damaged_tensors.setdefault(event.tensor)
+        if damaged_tensors:
+            raise mismatch_error(path, list(damaged_tensors))
         recording.check_datasets()
         return {
             "tensors": recording.event_count,

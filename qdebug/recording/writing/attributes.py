@@ -11,7 +11,7 @@ import numpy as np
 from qdebug.model.dtypes import LOGICAL_DTYPES, code_limits
 from qdebug.recording.format.hdf5_types import encode_dtype
 from qdebug.recording.format.link_names import link_of_bytes
-from qdebug.recording.format.specification import MAX_ATTRIBUTE, QUANT, ROLES, TABLES, Has
+from qdebug.recording.format.specification import MAX_ATTRIBUTE, QUANT, ROLES, TABLES, QuantField
 from qdebug.recording.writing.hdf5_objects import (
     Message,
     array_attribute,
@@ -51,39 +51,43 @@ class Attributes:
         tables: Its tables.
 
     Attributes:
-        large: Arrays too large for an attribute, which names their dataset instead.
+        large_arrays: Arrays too large for an attribute, which names their dataset instead.
     """
 
     def __init__(self, tables: Mapping[str, np.ndarray]) -> None:
         self._tables = tables
         texts, strings = tables["names"].tobytes(), tables["strings"]
-        ends = strings["offset"] + strings["length"]
-        self._texts = [texts[start:end] for start, end in zip(strings["offset"].tolist(), ends.tolist(), strict=True)]
+        text_ends = strings["offset"] + strings["length"]
+        self._texts = [
+            texts[start:end] for start, end in zip(strings["offset"].tolist(), text_ends.tolist(), strict=True)
+        ]
         self._values = [(text or b"\0") if len(text) <= MAX_ATTRIBUTE else b"" for text in self._texts] + [b""]
         """Attribute value for each text: empty if the text is too long, and for the last entry, which means no text."""
-        tensors, makers = tables["tensors"], _makers(tables)
-        maker = [np.append(tables["nodes"][name].astype(np.int64), -1)[makers] for name in ("name", "op")]
+        tensors, producer_rows = tables["tensors"], _producer_rows(tables)
+        producer_columns = [
+            np.append(tables["nodes"][name].astype(np.int64), -1)[producer_rows] for name in ("name", "op")
+        ]
         columns = [tensors[name] for name in ("name", "stands_for", "layout", "quant", "role")]
         # Lists of numbers, not of rows: thousands of tuples would be visited by the garbage collector again and again.
-        self._names, *self._others = [column.tolist() for column in (*columns, *maker)]
+        self._names, *self._other_columns = [column.tolist() for column in (*columns, *producer_columns)]
         self._frames: dict[tuple[Any, ...], tuple[bytes, bytes, bytes, bytes, int]] = {}
         self._codes: dict[tuple[int, ...], list[Message]] = {}
         self._quants: dict[int, tuple[bytes, int]] = {}
         self._quant_rows = tables["quants"].tolist()
         self._dims = tables["dims"].tolist()
         self._pools = {name: tables[name].tobytes() for name in _POOLS}
-        self.large: list[LargeArray] = []
+        self.large_arrays: list[LargeArray] = []
 
-    def link(self, row: int) -> bytes:
+    def link_name(self, row: int) -> bytes:
         """Return the link name of a tensor."""
         return link_of_bytes(self._texts[self._names[row]])
 
-    def name(self, row: int) -> tuple[bytes, int]:
+    def identifying_attributes(self, row: int) -> tuple[bytes, int]:
         """Return the attributes that identify a tensor, and their count."""
         text = self._values[self._names[row]]
-        return _joined([_row_attribute(row), *([text_attribute("name", text)] if text else [])])
+        return _join_messages([_row_attribute(row), *([text_attribute("name", text)] if text else [])])
 
-    def of_tensor(self, row: int, dtype: str, kept: str) -> tuple[bytes, int]:
+    def tensor_attributes(self, row: int, dtype: str, kept: str) -> tuple[bytes, int]:
         """Return the attributes of a tensor, concatenated, and their count.
 
         Args:
@@ -92,19 +96,19 @@ class Attributes:
             kept: How much of it was recorded.
         """
         values = self._values
-        stands_for, layout, quant, role, node, op = [column[row] for column in self._others]
+        stands_for, layout, quant, role, node, op = [column[row] for column in self._other_columns]
         texts = values[self._names[row]], values[node], values[stands_for]
         key = len(texts[0]), len(texts[1]), len(texts[2]), role, dtype, kept, op, layout
         if (frame := self._frames.get(key)) is None:
-            frame = self._frames[key] = self._frame(key)
-        first, second, third, last, count = frame
-        own_attributes = b"".join((_row_attribute(row), first, texts[0], second, texts[1], third, texts[2], last))
+            frame = self._frames[key] = self._make_frame(key)
+        part_0, part_1, part_2, part_3, count = frame
+        own_attributes = b"".join((_row_attribute(row), part_0, texts[0], part_1, texts[1], part_2, texts[2], part_3))
         if quant < 0:
             return own_attributes, count
-        more, number = self._of_quant(quant)
-        return own_attributes + more, count + number
+        quant_attributes, number = self._quant_attributes(quant)
+        return own_attributes + quant_attributes, count + number
 
-    def _frame(self, key: tuple[Any, ...]) -> tuple[bytes, bytes, bytes, bytes, int]:
+    def _make_frame(self, key: tuple[Any, ...]) -> tuple[bytes, bytes, bytes, bytes, int]:
         """Return the bytes before, between and after the texts of a tensor, and its number of attributes.
 
         Tensors that differ only in texts of equal length share these bytes.
@@ -115,40 +119,50 @@ class Attributes:
         """
         name, node, stands_for, role, dtype, kept, op, layout = key
         sizes = {"name": name, "node": node, "stands_for": stands_for}
-        fronts, backs = zip(*(text_frame(*item) if item[1] else (b"", b"") for item in sizes.items()), strict=True)
+        bytes_before, bytes_after = zip(
+            *(text_frame(*item) if item[1] else (b"", b"") for item in sizes.items()), strict=True
+        )
         texts = {"role": ROLES[role].encode(), "dtype": dtype.encode(), "kept": kept.encode()}
         texts |= {"op": self._values[op], "layout": self._values[layout]}
-        shared = [text_attribute(title, text) for title, text in texts.items() if text]
-        count = 1 + sum(map(bool, sizes.values())) + len(shared)
-        return fronts[0], backs[0] + fronts[1], backs[1] + fronts[2], backs[2] + b"".join(shared), count
+        fixed_attributes = [text_attribute(title, text) for title, text in texts.items() if text]
+        count = 1 + sum(map(bool, sizes.values())) + len(fixed_attributes)
+        return (
+            bytes_before[0],
+            bytes_after[0] + bytes_before[1],
+            bytes_after[1] + bytes_before[2],
+            bytes_after[2] + b"".join(fixed_attributes),
+            count,
+        )
 
     # -- quantizations
 
-    def _of_quant(self, row: int) -> tuple[bytes, int]:
+    def _quant_attributes(self, row: int) -> tuple[bytes, int]:
         """Return the attributes of a quantization, and their count."""
         if (cached := self._quants.get(row)) is not None:
             return cached
         fields = dict(zip(TABLES["quants"].names or (), self._quant_rows[row], strict=True))
         key = tuple(fields[name] for name in ("dtype", "has", "axis", "block_size", "qmin", "qmax"))
         if (codes := self._codes.get(key)) is None:
-            codes = self._codes[key] = _of_codes(fields)
+            codes = self._codes[key] = _code_attributes(fields)
         names = [name for name, bit in _ARRAYS.items() if not bit or fields["has"] & bit]
-        attributes = self._quants[row] = _joined([*codes, *(self._array(name, row, fields) for name in names)])
+        attributes = self._quants[row] = _join_messages(
+            [*codes, *(self._array_attribute(name, row, fields) for name in names)]
+        )
         return attributes
 
-    def _place(self, fields: Mapping[str, int], name: str) -> tuple[str, int, tuple[int, ...]]:
+    def _locate_array(self, fields: Mapping[str, int], name: str) -> tuple[str, int, tuple[int, ...]]:
         """Return the location of an array of a quantization: its table, its first element there, and its shape."""
         shape_of = "scale" if name == "zero_point" else name
         dims, ndim = fields[f"{shape_of}_dims"], fields[f"{shape_of}_ndim"]
         scales = "scales64" if fields["has"] & _SCALE64 else "scales32"
         return scales if name == "scale" else "integers", fields[f"{name}_off"], tuple(self._dims[dims : dims + ndim])
 
-    def _array(self, name: str, row: int, fields: Mapping[str, int]) -> Message:
+    def _array_attribute(self, name: str, row: int, fields: Mapping[str, int]) -> Message:
         """Return the attribute for an array or for the name of its dataset.
 
         If all numbers are equal, only one is stored.
         """
-        pool, start, shape = self._place(fields, name)
+        pool, start, shape = self._locate_array(fields, name)
         kind, size = _POOLS[pool]
         count = math.prod(shape)
         data = self._pools[pool][start * size : (start + count) * size]
@@ -158,81 +172,83 @@ class Attributes:
         if array.nbytes <= MAX_ATTRIBUTE and count:
             return array_attribute(name, array)
         link = b"%d.%s" % (row, name.encode())
-        self.large.append(LargeArray(link, pool, start, array))
+        self.large_arrays.append(LargeArray(link, pool, start, array))
         return text_attribute(f"{name}_at", f"/{QUANT}/".encode() + link)
 
     @staticmethod
-    def kind(array: np.ndarray) -> bytes:
+    def number_type(array: np.ndarray) -> bytes:
         """Return the type of an array of numbers."""
         return encode_dtype(array.dtype.newbyteorder("<"))
 
-    def by_place(self, row: int, events: np.ndarray, lead: Sequence[int]) -> list[Message]:
+    def quant_attributes_by_place(self, row: int, events: np.ndarray, leading_shape: Sequence[int]) -> list[Message]:
         """Return the attributes of a tensor whose quantization differs between samples or steps.
 
         Args:
             row: Row of /graph/tensors.
             events: Its rows of /graph/index.
-            lead: Number of samples, and of steps if there are several.
+            leading_shape: Number of samples, and of steps if there are several.
         """
         messages = [array_attribute("quant_varies", np.uint8(1))]
         rows = np.where(events["quant"] >= 0, events["quant"], self._tables["tensors"]["quant"][row])
         names = TABLES["quants"].names or ()
         quants = {number: dict(zip(names, self._quant_rows[number], strict=True)) for number in set(rows.tolist())}
-        single = all(math.prod(self._place(fields, "scale")[2]) == 1 for fields in quants.values())
-        if not single or (rows < 0).any() or math.prod(lead) > _MAX_PLACES:
+        has_one_scale = all(math.prod(self._locate_array(fields, "scale")[2]) == 1 for fields in quants.values())
+        if not has_one_scale or (rows < 0).any() or math.prod(leading_shape) > _MAX_PLACES:
             return messages
-        at = (events["sample"], events["step"])[: len(lead)]
-        for name, dtype, none in (("scale", np.float64, np.nan), ("zero_point", np.int64, 0)):
+        positions = (events["sample"], events["step"])[: len(leading_shape)]
+        for name, dtype, missing_value in (("scale", np.float64, np.nan), ("zero_point", np.int64, 0)):
             values = {}
             for number, fields in quants.items():
-                pool, start, _ = self._place(fields, name)
+                pool, start, _ = self._locate_array(fields, name)
                 values[number] = self._tables[pool][start]
-            array = np.full(lead, none, dtype)
-            array[at] = [values[number] for number in rows.tolist()]
+            array = np.full(leading_shape, missing_value, dtype)
+            array[positions] = [values[number] for number in rows.tolist()]
             title = f"{name}_by_sample"
             if array.nbytes <= MAX_ATTRIBUTE:
                 messages.append(array_attribute(title, array))
                 continue
             link = b"tensor %d.%s" % (row, title.encode())
-            self.large.append(LargeArray(link, "", 0, array))
+            self.large_arrays.append(LargeArray(link, "", 0, array))
             messages.append(text_attribute(f"{title}_at", f"/{QUANT}/".encode() + link))
         return messages
 
 
-_ARRAYS = {"scale": 0, "zero_point": 0, "multiplier": int(Has.MULTIPLIER), "shift": int(Has.SHIFT)}
+_ARRAYS = {"scale": 0, "zero_point": 0, "multiplier": int(QuantField.MULTIPLIER), "shift": int(QuantField.SHIFT)}
 """Arrays of a quantization, with the flag that marks an optional one as present."""
-_SCALE64 = int(Has.SCALE64)
+_SCALE64 = int(QuantField.SCALE64)
 _POOLS = {"scales32": ("<f4", 4), "scales64": ("<f8", 8), "integers": ("<i8", 8)}
 """Type and bytes of the elements of each table that holds arrays."""
 
 
-def _makers(tables: Mapping[str, np.ndarray]) -> np.ndarray:
+def _producer_rows(tables: Mapping[str, np.ndarray]) -> np.ndarray:
     """Return the row of the node that produces each tensor, -1 for none."""
-    nodes, makers = tables["nodes"], np.full(len(tables["tensors"]), -1)
+    nodes, rows = tables["nodes"], np.full(len(tables["tensors"]), -1)
     counts = nodes["outputs_len"].astype(np.int64)
     numbers = np.repeat(np.arange(len(nodes)), counts)
-    inside = np.arange(len(numbers)) - np.repeat(np.cumsum(counts) - counts, counts)
-    operands = tables["operands"][nodes["outputs_off"].astype(np.int64)[numbers] + inside]
-    makers[operands[operands >= 0]] = numbers[operands >= 0]
-    return makers
+    position_in_node = np.arange(len(numbers)) - np.repeat(np.cumsum(counts) - counts, counts)
+    operands = tables["operands"][nodes["outputs_off"].astype(np.int64)[numbers] + position_in_node]
+    rows[operands[operands >= 0]] = numbers[operands >= 0]
+    return rows
 
 
 def _row_attribute(row: int) -> Message:
     return _ROW[0] + row.to_bytes(4, "little") + _ROW[1]
 
 
-def _joined(messages: Sequence[Message]) -> tuple[bytes, int]:
+def _join_messages(messages: Sequence[Message]) -> tuple[bytes, int]:
     return b"".join(messages), len(messages)
 
 
-def _of_codes(fields: Mapping[str, int]) -> list[Message]:
+def _code_attributes(fields: Mapping[str, int]) -> list[Message]:
     """Return the attributes that describe a quantization's codes."""
-    has, dtype = Has(fields["has"]), LOGICAL_DTYPES[fields["dtype"]]
-    messages = [array_attribute("axis", np.int32(fields["axis"]))] if has & Has.AXIS else []
-    messages += [array_attribute("block_size", np.int64(fields["block_size"]))] if has & Has.BLOCK_SIZE else []
+    field_bits, dtype = QuantField(fields["has"]), LOGICAL_DTYPES[fields["dtype"]]
+    messages = [array_attribute("axis", np.int32(fields["axis"]))] if field_bits & QuantField.AXIS else []
+    messages += (
+        [array_attribute("block_size", np.int64(fields["block_size"]))] if field_bits & QuantField.BLOCK_SIZE else []
+    )
     limits = code_limits(dtype)
-    for name, bit, limit in (("qmin", Has.QMIN, limits[0]), ("qmax", Has.QMAX, limits[1])):
-        value = fields[name] if has & bit else limit
+    for name, bit, limit in (("qmin", QuantField.QMIN, limits[0]), ("qmax", QuantField.QMAX, limits[1])):
+        value = fields[name] if field_bits & bit else limit
         if value is not None:
             code = np.uint64(value % 2**64) if dtype == "uint64" else np.int64(value)
             messages.append(array_attribute(name, code))

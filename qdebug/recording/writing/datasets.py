@@ -38,7 +38,7 @@ from qdebug.recording.writing.hdf5_objects import (
     array_attribute,
     chunked_layout,
     contiguous_layout,
-    described,
+    dataset_description,
     filters_message,
     group_bytes,
     header,
@@ -47,7 +47,7 @@ from qdebug.recording.writing.hdf5_objects import (
     tree_bytes,
 )
 
-__all__ = ["Chunks", "Datasets", "Placed"]
+__all__ = ["Chunks", "Datasets", "PlacedPayload"]
 
 _TENSORS, _CONSTANTS = (TENSORS.encode(),), (CONSTANTS.encode(),)
 _MAX_ELEMENTS = 1 << 60
@@ -74,7 +74,7 @@ class Chunks(NamedTuple):
     stored: Sequence[tuple[int, int, int]]
 
 
-class Placed(NamedTuple):
+class PlacedPayload(NamedTuple):
     """A payload in the file.
 
     Args:
@@ -92,7 +92,7 @@ class Placed(NamedTuple):
     chunks: Chunks | None = None
 
 
-Path = tuple[bytes, ...]
+GroupPath = tuple[bytes, ...]
 """Names of the groups that lead to an object, starting at the root."""
 
 
@@ -107,14 +107,14 @@ class _Dataset(NamedTuple):
         pieces: Its chunks, if any.
     """
 
-    group: Path
+    group: GroupPath
     link: bytes
     messages: bytes
     message_count: int
-    pieces: _Pieces | None = None
+    pieces: _DatasetChunks | None = None
 
 
-class _Pieces(NamedTuple):
+class _DatasetChunks(NamedTuple):
     """Chunks of a dataset.
 
     Args:
@@ -151,7 +151,7 @@ class _RegularForm(NamedTuple):
     dtype: str
     description: bytes
     nbytes: int
-    pieces: _Pieces | None = None
+    pieces: _DatasetChunks | None = None
 
 
 class Datasets:
@@ -165,32 +165,33 @@ class Datasets:
 
     Attributes:
         chunks_in_node: Children of a node of an index of chunks.
-        spare: Bytes that readers may read beyond the last payload, because the last piece of a large payload is padded.
+        spare_bytes: Bytes that readers may read beyond the last payload, because the last piece of a large payload is
+            padded.
     """
 
     def __init__(
         self,
         add: Callable[[bytes], int],
-        payloads: Iterable[Placed],
+        payloads: Iterable[PlacedPayload],
         tables: Mapping[str, np.ndarray],
-        pools: Mapping[str, int],
+        pool_offsets: Mapping[str, int],
     ) -> None:
         self._add = add
-        self._payloads = {placed.number: placed for placed in payloads}
+        self._payloads = {payload.number: payload for payload in payloads}
         self._index, self._tables = tables["index"], tables
         self._attributes = Attributes(tables)
-        self._pools = pools
+        self._pools = pool_offsets
         self._datasets: list[_Dataset] = []
-        self._groups: dict[Path, tuple[bytes, int]] = {}
+        self._groups: dict[GroupPath, tuple[bytes, int]] = {}
         """Attributes of groups that stand for a tensor, and their count."""
-        self._described: dict[Any, bytes] = {}
-        self._regular: dict[tuple[int, bool], _RegularForm | None] = {}
+        self._descriptions: dict[Any, bytes] = {}
+        self._regular_forms: dict[tuple[int, bool], _RegularForm | None] = {}
         self._is_constant = tables["tensors"]["role"] == ROLES.index(Role.CONSTANT)
         samples = self._index[~self._is_constant[self._index["tensor"]]]
         self._axes = tuple(int(samples[name].max(initial=0)) + 1 for name in ("sample", "step"))
-        self._lead = self._axes if self._axes[1] > 1 else self._axes[:1]
-        self._places = min(math.prod(self._lead), _MAX_ELEMENTS)
-        self.spare = self.chunks_in_node = 0
+        self._leading_shape = self._axes if self._axes[1] > 1 else self._axes[:1]
+        self._place_count = min(math.prod(self._leading_shape), _MAX_ELEMENTS)
+        self.spare_bytes = self.chunks_in_node = 0
 
     def write(self) -> dict[str, int]:
         """Write all datasets and their groups. Return the header offset of each group in the root."""
@@ -198,20 +199,20 @@ class Datasets:
         self._list_elements()
         self._list_quantizations()
         self.chunks_in_node = self._choose_node_size()
-        members: dict[Path, list[tuple[bytes, int]]] = {_TENSORS: [], _CONSTANTS: []}
+        members: dict[GroupPath, list[tuple[bytes, int]]] = {_TENSORS: [], _CONSTANTS: []}
         for dataset, place in zip(self._datasets, self._write_headers(), strict=True):
             members.setdefault(dataset.group, []).append((dataset.link, place))
         for path in [path for path in members if len(path) > 1]:
             place = self._write_group(members.pop(path), self._groups[path])
             members.setdefault(path[:-1], []).append((path[-1], place))
-        return {path[0].decode(): self._write_group(own, (b"", 0)) for path, own in members.items()}
+        return {path[0].decode(): self._write_group(group_members, (b"", 0)) for path, group_members in members.items()}
 
     def _write_group(self, members: Sequence[tuple[bytes, int]], attributes: tuple[bytes, int]) -> int:
-        data, symbols = group_bytes(sorted(members), self._end())
+        data, symbols = group_bytes(sorted(members), self._file_end())
         self._add(data)
         return self._add(header(symbols + attributes[0], attributes[1] + 1))
 
-    def _end(self) -> int:
+    def _file_end(self) -> int:
         return self._add(b"")
 
     # -- tensors and constants
@@ -226,32 +227,34 @@ class Datasets:
         starts = np.flatnonzero(np.diff(tensors, prepend=-1))
         bounds = [*starts.tolist(), len(order)]
         payloads = index["payload"][order]
-        full = payloads != NO_PAYLOAD
-        is_complete = np.logical_and.reduceat(full, starts).tolist()
-        varies = np.logical_or.reduceat(index["quant"][order] >= 0, starts).tolist()
-        behind = len(self._tables["payloads"])
-        offsets = np.append(self._tables["payloads"], np.uint64(NOWHERE))[np.minimum(payloads, behind)]
-        kinds, forms = self._number_forms(behind + 1)
-        kinds = kinds[np.minimum(payloads, behind)]
-        regular = np.logical_and.reduceat(offsets != NOWHERE, starts)
-        regular &= np.minimum.reduceat(kinds, starts) == np.maximum.reduceat(kinds, starts)
+        has_values = payloads != NO_PAYLOAD
+        is_complete = np.logical_and.reduceat(has_values, starts).tolist()
+        has_own_quants = np.logical_or.reduceat(index["quant"][order] >= 0, starts).tolist()
+        missing_number = len(self._tables["payloads"])
+        offsets = np.append(self._tables["payloads"], np.uint64(NOWHERE))[np.minimum(payloads, missing_number)]
+        kinds, forms = self._number_forms(missing_number + 1)
+        kinds = kinds[np.minimum(payloads, missing_number)]
+        is_regular_mask = np.logical_and.reduceat(offsets != NOWHERE, starts)
+        is_regular_mask &= np.minimum.reduceat(kinds, starts) == np.maximum.reduceat(kinds, starts)
         constant = self._is_constant[tensors[starts]]
-        regular &= np.diff(bounds) == np.where(constant, 1, self._places)
-        columns = [column.tolist() for column in (tensors[starts], constant, regular, kinds[starts], offsets[starts])]
-        for at, (row, is_constant, is_regular, kind, offset) in enumerate(zip(*columns, strict=True)):
-            events = slice(bounds[at], bounds[at + 1])
-            if is_regular and not varies[at]:
+        is_regular_mask &= np.diff(bounds) == np.where(constant, 1, self._place_count)
+        columns = [
+            column.tolist() for column in (tensors[starts], constant, is_regular_mask, kinds[starts], offsets[starts])
+        ]
+        for number, (row, is_constant, is_regular, kind, offset) in enumerate(zip(*columns, strict=True)):
+            events = slice(bounds[number], bounds[number + 1])
+            if is_regular and not has_own_quants[number]:
                 key = kind, is_constant
-                if key not in self._regular:
-                    self._regular[key] = self._regular_form(*forms[kind], constant=is_constant)
-                if (form := self._regular[key]) is not None:
+                if key not in self._regular_forms:
+                    self._regular_forms[key] = self._regular_form(*forms[kind], constant=is_constant)
+                if (form := self._regular_forms[key]) is not None:
                     self._list_regular(row, form, offset if form.pieces is None else offsets[events])
                     continue
-            tensor_events, full_events = order[events], order[events][full[events]]
-            kept = "full" if is_complete[at] else self._kept_extent(tensor_events)
+            tensor_events, full_events = order[events], order[events][has_values[events]]
+            kept = "full" if is_complete[number] else self._kept_text(tensor_events)
             places = np.stack([index["sample"][full_events], index["step"][full_events]], axis=1)
             values = [self._payloads[number] for number in index["payload"][full_events].tolist()]
-            self._list_tensor(row, values, places, kept, tensor_events if varies[at] else None)
+            self._list_tensor(row, values, places, kept, tensor_events if has_own_quants[number] else None)
 
     def _number_forms(self, count: int) -> tuple[np.ndarray, list[tuple[str, tuple[int, ...]]]]:
         """Number the distinct dtypes and shapes.
@@ -267,18 +270,18 @@ class Datasets:
 
     def _regular_form(self, dtype: str, shape: tuple[int, ...], *, constant: bool) -> _RegularForm | None:
         """Return the common parts of complete tensors' datasets; None if they need `_list_tensor`."""
-        lead = () if constant else self._lead
+        leading_shape = () if constant else self._leading_shape
         itemsize = physical_dtype(dtype).itemsize
-        nbytes, single = math.prod(shape) * itemsize, constant or self._places == 1
-        if len(shape) + len(lead) > MAX_NDIM or (nbytes > MAX_PIECE and not single):
+        nbytes, is_single = math.prod(shape) * itemsize, constant or self._place_count == 1
+        if len(shape) + len(leading_shape) > MAX_NDIM or (nbytes > MAX_PIECE and not is_single):
             return None
-        description = self._description(dtype, (*lead, *shape), chunked=not single)
-        if single:
+        description = self._description(dtype, (*leading_shape, *shape), is_chunked=not is_single)
+        if is_single:
             return _RegularForm(constant, dtype, description, nbytes)
-        starts = np.zeros((self._places, len(lead) + len(shape)), np.uint64)
-        starts[:, : len(lead)] = np.indices(lead).reshape(len(lead), -1).T
-        pieces = _Pieces((*(1,) * len(lead), *shape), itemsize, starts, starts[:, 0], nbytes)
-        return _RegularForm(constant, dtype, description, nbytes, pieces)
+        starts = np.zeros((self._place_count, len(leading_shape) + len(shape)), np.uint64)
+        starts[:, : len(leading_shape)] = np.indices(leading_shape).reshape(len(leading_shape), -1).T
+        chunks = _DatasetChunks((*(1,) * len(leading_shape), *shape), itemsize, starts, starts[:, 0], nbytes)
+        return _RegularForm(constant, dtype, description, nbytes, chunks)
 
     def _list_regular(self, row: int, form: _RegularForm, offsets: Any) -> None:
         """Add the dataset of a complete, uncompressed tensor with a single dtype and shape to the list.
@@ -290,20 +293,23 @@ class Datasets:
             form: Its common parts.
             offsets: Offset of its payload; an array for all samples and steps if the dataset is chunked.
         """
-        constant, dtype, description, nbytes, pieces = form
-        group, link = _CONSTANTS if constant else _TENSORS, self._attributes.link(row)
-        attributes, count = self._attributes.of_tensor(row, dtype, "full")
-        if pieces is None:
+        constant, dtype, description, nbytes, chunks = form
+        group, link = _CONSTANTS if constant else _TENSORS, self._attributes.link_name(row)
+        attributes, count = self._attributes.tensor_attributes(row, dtype, "full")
+        if chunks is None:
             dataset = _Dataset(
-                group, link, description + contiguous_layout(offsets, nbytes) + attributes, count + _DESCRIBING + 1
+                group,
+                link,
+                description + contiguous_layout(offsets, nbytes) + attributes,
+                count + _DESCRIBING_MESSAGES + 1,
             )
         else:
             dataset = _Dataset(
-                group, link, description + attributes, count + _DESCRIBING, pieces._replace(stored=offsets)
+                group, link, description + attributes, count + _DESCRIBING_MESSAGES, chunks._replace(stored=offsets)
             )
         self._datasets.append(dataset)
 
-    def _kept_extent(self, events: np.ndarray) -> str:
+    def _kept_text(self, events: np.ndarray) -> str:
         """Return how much was recorded of a tensor that was not recorded in full."""
         kinds = {
             "elements" if flag & Flag.SAMPLED else "statistics" if flag & Flag.STATS_ONLY else "full"
@@ -312,7 +318,7 @@ class Datasets:
         return kinds.pop() if len(kinds) == 1 else "mixed"
 
     def _list_tensor(
-        self, row: int, payloads: Sequence[Placed], places: np.ndarray, kept: str, varies: np.ndarray | None
+        self, row: int, payloads: Sequence[PlacedPayload], places: np.ndarray, kept: str, quant_rows: np.ndarray | None
     ) -> None:
         """Add the dataset of a tensor, or the group of its datasets, to the list.
 
@@ -321,33 +327,43 @@ class Datasets:
             payloads: Payloads of the fully recorded values.
             places: Sample and step of each payload.
             kept: How much was recorded.
-            varies: Rows of /graph/index of its events, if some have their own quantization.
+            quant_rows: Rows of /graph/index of its events, if some have their own quantization.
         """
         constant = bool(self._is_constant[row])
-        group, lead = (_CONSTANTS, ()) if constant else (_TENSORS, self._lead)
-        link = self._attributes.link(row)
+        group, leading_shape = (_CONSTANTS, ()) if constant else (_TENSORS, self._leading_shape)
+        link = self._attributes.link_name(row)
         dtype, shape = (payloads[0].dtype, payloads[0].shape) if payloads else self._stated_form(row)
-        attributes = self._attributes.of_tensor(row, dtype, kept)
-        if not constant and len(payloads) < self._places:
-            attributes = _more(attributes, self._place_attributes(places))
-        if varies is not None:
-            attributes = _more(attributes, self._attributes.by_place(row, self._index[varies], lead))
+        attributes = self._attributes.tensor_attributes(row, dtype, kept)
+        if not constant and len(payloads) < self._place_count:
+            attributes = _add_messages(attributes, self._place_attributes(places))
+        if quant_rows is not None:
+            attributes = _add_messages(
+                attributes, self._attributes.quant_attributes_by_place(row, self._index[quant_rows], leading_shape)
+            )
         if not payloads:  # no sample: a dataset of no elements that has the tensor's own shape
-            description = self._description(dtype, (0, *lead[1:], *shape)[:MAX_NDIM])
+            description = self._description(dtype, (0, *leading_shape[1:], *shape)[:MAX_NDIM])
             messages = description + contiguous_layout(UNDEFINED, 0) + attributes[0]
-            self._datasets.append(_Dataset(group, link, messages, attributes[1] + _DESCRIBING + 1))
+            self._datasets.append(_Dataset(group, link, messages, attributes[1] + _DESCRIBING_MESSAGES + 1))
             return
-        is_uniform = len(payloads) == 1 or all(placed.dtype == dtype and placed.shape == shape for placed in payloads)
-        if is_uniform and len(shape) + len(lead) <= MAX_NDIM and math.prod((*lead, *shape)) < _MAX_ELEMENTS:
+        is_uniform = len(payloads) == 1 or all(
+            payload.dtype == dtype and payload.shape == shape for payload in payloads
+        )
+        if (
+            is_uniform
+            and len(shape) + len(leading_shape) <= MAX_NDIM
+            and math.prod((*leading_shape, *shape)) < _MAX_ELEMENTS
+        ):
             self._datasets.append(
-                self._make_dataset(group, link, payloads, lead=lead, places=places, attributes=attributes)
+                self._make_dataset(
+                    group, link, payloads, leading_shape=leading_shape, places=places, attributes=attributes
+                )
             )
             return
         path = (*group, link)
         self._groups[path] = attributes
-        for placed, (sample, step) in zip(payloads, places.tolist(), strict=True):
+        for payload, (sample, step) in zip(payloads, places.tolist(), strict=True):
             key = place_key(sample, step, steps=self._axes[1])
-            self._datasets.append(self._make_dataset(path, key, [placed]))
+            self._datasets.append(self._make_dataset(path, key, [payload]))
 
     def _stated_form(self, row: int) -> tuple[str, tuple[int, ...]]:
         """Return the stated dtype and shape of a tensor without fully recorded values."""
@@ -356,11 +372,11 @@ class Datasets:
 
     def _make_dataset(
         self,
-        group: Path,
+        group: GroupPath,
         link: bytes,
-        payloads: Sequence[Placed],
+        payloads: Sequence[PlacedPayload],
         *,
-        lead: tuple[int, ...] = (),
+        leading_shape: tuple[int, ...] = (),
         places: np.ndarray | None = None,
         attributes: tuple[bytes, int] = (b"", 0),
     ) -> _Dataset:
@@ -370,33 +386,38 @@ class Datasets:
             group: Its group.
             link: Its name in the group.
             payloads: The payloads.
-            lead: Its leading axes: number of samples, and of steps if there are several.
+            leading_shape: Its leading axes: number of samples, and of steps if there are several.
             places: Sample and step of each payload; None without leading axes.
             attributes: Messages of its attributes, and their count.
         """
-        first = payloads[0]
-        shape, dtype = (*lead, *first.shape), first.dtype
-        nbytes = math.prod(first.shape) * physical_dtype(dtype).itemsize
-        if nbytes == 0 or (math.prod(lead) == 1 and first.chunks is None):
-            layout = contiguous_layout((first.offset or 0) if nbytes else UNDEFINED, nbytes)
+        first_payload = payloads[0]
+        shape, dtype = (*leading_shape, *first_payload.shape), first_payload.dtype
+        nbytes = math.prod(first_payload.shape) * physical_dtype(dtype).itemsize
+        if nbytes == 0 or (math.prod(leading_shape) == 1 and first_payload.chunks is None):
+            layout = contiguous_layout((first_payload.offset or 0) if nbytes else UNDEFINED, nbytes)
             return _Dataset(
-                group, link, self._description(dtype, shape) + layout + attributes[0], attributes[1] + _DESCRIBING + 1
+                group,
+                link,
+                self._description(dtype, shape) + layout + attributes[0],
+                attributes[1] + _DESCRIBING_MESSAGES + 1,
             )
-        pieces = self._pieces_of(payloads, places[:, : len(lead)] if places is not None else None)
-        missing = math.prod(lead) > len(payloads)
-        description = self._description(dtype, shape, chunked=True, missing=missing)
-        return _Dataset(group, link, description + attributes[0], attributes[1] + _DESCRIBING, pieces)
+        chunks = self._chunks_of(payloads, places[:, : len(leading_shape)] if places is not None else None)
+        has_missing = math.prod(leading_shape) > len(payloads)
+        description = self._description(dtype, shape, is_chunked=True, has_missing=has_missing)
+        return _Dataset(group, link, description + attributes[0], attributes[1] + _DESCRIBING_MESSAGES, chunks)
 
     def _description(
-        self, dtype: str, shape: tuple[int, ...], *, chunked: bool = False, missing: bool = False
+        self, dtype: str, shape: tuple[int, ...], *, is_chunked: bool = False, has_missing: bool = False
     ) -> bytes:
-        key = dtype, shape, chunked, missing
-        if (description := self._described.get(key)) is None:
-            fill = _NAN.get(dtype, b"") if missing else b""
-            description = self._described[key] = described(encode_logical(dtype), shape, fill, chunked=chunked)
+        key = dtype, shape, is_chunked, has_missing
+        if (description := self._descriptions.get(key)) is None:
+            fill_value = _NAN.get(dtype, b"") if has_missing else b""
+            description = self._descriptions[key] = dataset_description(
+                encode_logical(dtype), shape, fill_value, is_chunked=is_chunked
+            )
         return description
 
-    def _pieces_of(self, payloads: Sequence[Placed], places: np.ndarray | None) -> _Pieces:
+    def _chunks_of(self, payloads: Sequence[PlacedPayload], places: np.ndarray | None) -> _DatasetChunks:
         """Return the chunks of payloads with the same shape.
 
         Args:
@@ -405,40 +426,44 @@ class Datasets:
         """
         shape, itemsize = payloads[0].shape, physical_dtype(payloads[0].dtype).itemsize
         leading_places = np.zeros((len(payloads), 0), np.uint64) if places is None else places
-        ones, nbytes = (1,) * leading_places.shape[1], math.prod(shape) * itemsize
+        leading_ones, nbytes = (1,) * leading_places.shape[1], math.prod(shape) * itemsize
         if payloads[0].chunks is None and nbytes <= MAX_PIECE:
             starts = np.zeros((len(payloads), leading_places.shape[1] + len(shape)), np.uint64)
             starts[:, : leading_places.shape[1]] = leading_places
-            stored = np.fromiter((placed.offset or 0 for placed in payloads), np.uint64, len(payloads))
-            return _Pieces((*ones, *shape), itemsize, starts, stored, nbytes)
+            stored = np.fromiter((payload.offset or 0 for payload in payloads), np.uint64, len(payloads))
+            return _DatasetChunks((*leading_ones, *shape), itemsize, starts, stored, nbytes)
         if payloads[0].chunks is None:
             chunk = piece_shape(shape, itemsize)
             chunk_starts = np.array(list(chunks_of(shape, chunk)), np.uint64).reshape(-1, len(shape))
             size = math.prod(chunk) * itemsize
             strides = [math.prod(shape[axis + 1 :]) * itemsize for axis in range(len(shape))]
             chunk_offsets = chunk_starts @ np.array(strides, np.uint64)
-            stored = (np.array([placed.offset for placed in payloads], np.uint64)[:, None] + chunk_offsets).ravel()
-            self.spare = max(self.spare, int(chunk_offsets[-1]) + size - nbytes)
+            stored = (np.array([payload.offset for payload in payloads], np.uint64)[:, None] + chunk_offsets).ravel()
+            self.spare_bytes = max(self.spare_bytes, int(chunk_offsets[-1]) + size - nbytes)
             sizes, masks = np.full(len(stored), size, np.uint64), np.zeros(len(stored), np.uint64)
             filters: tuple[tuple[int, tuple[int, ...]], ...] = ()
         else:
             chunk, filters = payloads[0].chunks.shape, payloads[0].chunks.filters
             chunk_starts = np.array(list(chunks_of(shape, chunk)), np.uint64).reshape(-1, len(shape))
             rows = np.array(
-                [stored for placed in payloads if placed.chunks for stored in placed.chunks.stored], np.uint64
+                [stored for payload in payloads if payload.chunks for stored in payload.chunks.stored], np.uint64
             )
             stored, sizes, masks = rows.reshape(-1, 3).T
         starts = np.concatenate(
             [np.repeat(leading_places, len(chunk_starts), axis=0), np.tile(chunk_starts, (len(payloads), 1))], axis=1
         )
-        return _Pieces((*ones, *chunk), itemsize, starts.astype(np.uint64), stored, sizes, masks, filters)
+        return _DatasetChunks(
+            (*leading_ones, *chunk), itemsize, starts.astype(np.uint64), stored, sizes, masks, filters
+        )
 
     def _place_attributes(self, places: np.ndarray) -> list[Message]:
         """Return the attributes of a tensor that lacks values at some places: their number, and the other places."""
-        missing = min(self._places - len(places), 2**64 - 1)
-        recorded = places if len(self._lead) > 1 else places[:, 0]
-        fits = 0 < recorded.nbytes <= MAX_ATTRIBUTE
-        return [array_attribute("missing", np.uint64(missing))] + [array_attribute("recorded", recorded)] * fits
+        missing_count = min(self._place_count - len(places), 2**64 - 1)
+        places_recorded = places if len(self._leading_shape) > 1 else places[:, 0]
+        fits_attribute = 0 < places_recorded.nbytes <= MAX_ATTRIBUTE
+        return [array_attribute("missing", np.uint64(missing_count))] + [
+            array_attribute("recorded", places_recorded)
+        ] * fits_attribute
 
     # -- elements, scales
 
@@ -447,22 +472,22 @@ class Datasets:
         for row in self._tables.get("samples", ()):
             event = self._index[row["event"]]
             tensor = int(event["tensor"])
-            group = ELEMENTS.encode(), self._attributes.link(tensor)
-            self._groups.setdefault(group, self._attributes.name(tensor))
+            group = ELEMENTS.encode(), self._attributes.link_name(tensor)
+            self._groups.setdefault(group, self._attributes.identifying_attributes(tensor))
             key = place_key(int(event["sample"]), int(event["step"]), steps=self._axes[1])
-            for part in ("values", "positions"):
-                placed = self._payloads[int(row[part])]
-                self._datasets.append(self._make_dataset(group, key + b"." + part.encode(), [placed]))
+            for part_name in ("values", "positions"):
+                payload = self._payloads[int(row[part_name])]
+                self._datasets.append(self._make_dataset(group, key + b"." + part_name.encode(), [payload]))
 
     def _list_quantizations(self) -> None:
-        for link, pool, start, array in self._attributes.large:
+        for link, pool, start, array in self._attributes.large_arrays:
             if pool:
                 place = self._pools[pool] + start * array.itemsize
             else:
                 place = self._add(np.ascontiguousarray(array).tobytes())
-            description = described(self._attributes.kind(array), array.shape)
+            description = dataset_description(self._attributes.number_type(array), array.shape)
             messages = description + contiguous_layout(place, array.nbytes)
-            self._datasets.append(_Dataset((QUANT.encode(),), link, messages, _DESCRIBING + 1))
+            self._datasets.append(_Dataset((QUANT.encode(),), link, messages, _DESCRIBING_MESSAGES + 1))
 
     # -- headers
 
@@ -476,10 +501,12 @@ class Datasets:
         candidates = {*_NODE_CHILDREN, *(min(count + count % 2, _NODE_CHILDREN[-1]) for count, _ in counts)}
         candidates |= {min(max(2, -(-count // parts)) + 1 & ~1, 64) for count, _ in counts for parts in range(1, 9)}
 
-        def size(most: int) -> int:
+        def size(max_children: int) -> int:
             return sum(
-                times * sum(map(len, node_children(count, most))) * (24 + most * (24 + 8 * rank) + 16 + 8 * rank)
-                for (count, rank), times in counts.items()
+                dataset_count
+                * sum(map(len, node_children(count, max_children)))
+                * (24 + max_children * (24 + 8 * rank) + 16 + 8 * rank)
+                for (count, rank), dataset_count in counts.items()
             )
 
         return min(sorted(candidates, reverse=True), key=size)
@@ -488,14 +515,14 @@ class Datasets:
         """Write the header and chunk index of each dataset. Return the offset of each header."""
         roots = self._write_trees()
         places: list[int] = []
-        for first in range(0, len(self._datasets), _HEADERS_AT_ONCE):
+        for first in range(0, len(self._datasets), _HEADERS_PER_BATCH):
             headers = []
-            for number, dataset in enumerate(self._datasets[first : first + _HEADERS_AT_ONCE], start=first):
-                _, _, messages, count, pieces = dataset
-                if pieces is not None:
-                    messages += chunked_layout(roots[number], pieces.chunk, pieces.itemsize)
-                    messages += filters_message(pieces.filters) if pieces.filters else b""
-                    count += 2 if pieces.filters else 1
+            for number, dataset in enumerate(self._datasets[first : first + _HEADERS_PER_BATCH], start=first):
+                _, _, messages, count, chunks = dataset
+                if chunks is not None:
+                    messages += chunked_layout(roots[number], chunks.chunk, chunks.itemsize)
+                    messages += filters_message(chunks.filters) if chunks.filters else b""
+                    count += 2 if chunks.filters else 1
                 headers.append(header(messages, count))
             place = self._add(b"".join(headers))
             for header_bytes in headers:
@@ -507,34 +534,34 @@ class Datasets:
         """Write the chunk indexes, grouping datasets with equal places. Return the offset of each root."""
         numbers_by_places: dict[tuple[int, bool, bytes], list[int]] = {}
         for number, dataset in enumerate(self._datasets):
-            if (pieces := dataset.pieces) is not None:
-                key = pieces.places.shape[1], isinstance(pieces.sizes, int), pieces.places.tobytes()
+            if (chunks := dataset.pieces) is not None:
+                key = chunks.places.shape[1], isinstance(chunks.sizes, int), chunks.places.tobytes()
                 numbers_by_places.setdefault(key, []).append(number)
         root_of: dict[int, int] = {}
         for (rank, _, _), numbers in numbers_by_places.items():
-            all_pieces = [pieces for number in numbers if (pieces := self._datasets[number].pieces) is not None]
-            count = len(all_pieces[0].places)
-            keys = np.zeros((len(all_pieces), count + 1), key_type(rank))
-            keys["at"][:, :-1, :rank] = all_pieces[0].places
-            keys["size"][:, :-1] = np.array([pieces.sizes for pieces in all_pieces]).reshape(len(all_pieces), -1)
-            keys["mask"][:, :-1] = np.array([pieces.masks for pieces in all_pieces]).reshape(len(all_pieces), -1)
-            keys["at"][:, -1] = [(*pieces.chunk, pieces.itemsize) for pieces in all_pieces]
-            keys["at"][:, -1, :rank] += all_pieces[0].places[-1]
-            children = np.stack([pieces.stored for pieces in all_pieces])
-            data, roots = tree_bytes(1, keys, children, self._end(), most=self.chunks_in_node)
+            all_chunks = [chunks for number in numbers if (chunks := self._datasets[number].pieces) is not None]
+            count = len(all_chunks[0].places)
+            keys = np.zeros((len(all_chunks), count + 1), key_type(rank))
+            keys["at"][:, :-1, :rank] = all_chunks[0].places
+            keys["size"][:, :-1] = np.array([chunks.sizes for chunks in all_chunks]).reshape(len(all_chunks), -1)
+            keys["mask"][:, :-1] = np.array([chunks.masks for chunks in all_chunks]).reshape(len(all_chunks), -1)
+            keys["at"][:, -1] = [(*chunks.chunk, chunks.itemsize) for chunks in all_chunks]
+            keys["at"][:, -1, :rank] += all_chunks[0].places[-1]
+            children = np.stack([chunks.stored for chunks in all_chunks])
+            data, roots = tree_bytes(1, keys, children, self._file_end(), max_children=self.chunks_in_node)
             self._add(data)
             root_of.update(zip(numbers, roots.tolist(), strict=True))
         return root_of
 
 
-_DESCRIBING = 3
+_DESCRIBING_MESSAGES = 3
 """Number of messages in `described`."""
-_HEADERS_AT_ONCE = 1000
+_HEADERS_PER_BATCH = 1000
 _NODE_CHILDREN = (2, 4, 8, 16, 32, 64)
 """Candidate numbers of children per chunk node, besides the numbers that fit the recording exactly."""
 
 
-def _more(attributes: tuple[bytes, int], messages: Sequence[Message]) -> tuple[bytes, int]:
+def _add_messages(attributes: tuple[bytes, int], messages: Sequence[Message]) -> tuple[bytes, int]:
     return attributes[0] + b"".join(messages), attributes[1] + len(messages)
 
 
@@ -548,17 +575,17 @@ def piece_shape(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
         shape: Shape of the payload.
         itemsize: Bytes of an element.
     """
-    chunk, inner = [1] * len(shape), math.prod(shape) * itemsize
+    chunk, inner_bytes = [1] * len(shape), math.prod(shape) * itemsize
     for axis, extent in enumerate(shape):
-        inner //= extent
-        if inner <= MAX_PIECE:
-            chunk[axis:] = [_divided(extent, MAX_PIECE // inner), *shape[axis + 1 :]]
+        inner_bytes //= extent
+        if inner_bytes <= MAX_PIECE:
+            chunk[axis:] = [_divide_evenly(extent, MAX_PIECE // inner_bytes), *shape[axis + 1 :]]
             break
     return tuple(chunk)
 
 
-def _divided(extent: int, most: int) -> int:
-    """Return the size of the parts that an extent is divided into: its largest good divisor up to `most`, if any."""
-    parts = -(-extent // most)
-    even = next((number for number in range(parts, min(8 * parts, extent) + 1) if extent % number == 0), None)
-    return extent // even if even else -(-extent // parts)
+def _divide_evenly(extent: int, max_size: int) -> int:
+    """Return the size of the parts of an extent: its largest good divisor up to `max_size`, if any."""
+    parts = -(-extent // max_size)
+    even_count = next((number for number in range(parts, min(8 * parts, extent) + 1) if extent % number == 0), None)
+    return extent // even_count if even_count else -(-extent // parts)

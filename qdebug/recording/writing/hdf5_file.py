@@ -42,17 +42,17 @@ from qdebug.recording.format.specification import (
     hash_of_tables,
     row_type,
 )
-from qdebug.recording.writing.datasets import Datasets, Placed
+from qdebug.recording.writing.datasets import Datasets, PlacedPayload
 from qdebug.recording.writing.hdf5_objects import (
     UNDEFINED,
     Message,
     array_attribute,
     contiguous_layout,
     continuation,
-    described,
+    dataset_description,
+    empty_symbol_table,
     group_bytes,
     header,
-    no_group,
     node_sizes_message,
     superblock_checksum,
     text_attribute,
@@ -61,12 +61,12 @@ from qdebug.version import __version__
 
 __all__ = ["PayloadFile", "write_all"]
 
-_HEAD_BYTES = 1024
+_HEADER_BYTES = 1024
 """Space at the start for the superblock, and for the root header with the attributes that readers check first."""
 _ALIGNMENT = 16
 """Alignment of payloads in bytes, sufficient to map an array of any dtype."""
-_STRETCH = 1 << 18
-_MOST_AT_ONCE = 1 << 30
+_BLOCK_BYTES = 1 << 18
+_MAX_WRITE = 1 << 30
 _SUPERBLOCK = struct.Struct("<8s4B4Q")
 
 
@@ -88,12 +88,12 @@ class PayloadFile:
         self.fd = os.open(path, flags, 0o666)
         self.made = os.fstat(self.fd)
         """Identity of the file, independent of its name."""
-        self._end = _HEAD_BYTES
-        self._waiting = bytearray()
+        self._file_end = _HEADER_BYTES
+        self._queued_bytes = bytearray()
         try:
             if mode is not None:
                 os.fchmod(self.fd, mode)
-            write_all(self.fd, memoryview(_head([_FORMAT], _HEAD_BYTES)), 0)
+            write_all(self.fd, memoryview(_file_start([_FORMAT], _HEADER_BYTES)), 0)
         except BaseException:
             self.abandon()
             path.unlink(missing_ok=True)
@@ -112,98 +112,102 @@ class PayloadFile:
         Raises:
             OSError: They could not be written. The next values then take their place.
         """
-        offset = self._end
+        offset = self._file_end
         if digest is None:
             write_all(self.fd, data, offset)
         else:
-            for start in range(0, len(data), _STRETCH):
-                part = data[start : start + _STRETCH]
-                digest.update(part)
-                write_all(self.fd, part, offset + start)
-        self._end = offset + -(-len(data) // _ALIGNMENT) * _ALIGNMENT
+            for start in range(0, len(data), _BLOCK_BYTES):
+                block = data[start : start + _BLOCK_BYTES]
+                digest.update(block)
+                write_all(self.fd, block, offset + start)
+        self._file_end = offset + -(-len(data) // _ALIGNMENT) * _ALIGNMENT
         return offset
 
     def finish(
         self,
-        payloads: Iterable[Placed],
+        payloads: Iterable[PlacedPayload],
         tables: Mapping[str, np.ndarray],
         *,
-        complete: bool,
+        is_complete: bool,
     ) -> None:
         """Write the datasets, all tables and the attributes of the root, which completes the file.
 
         Args:
             payloads: The written payloads.
             tables: The tables by name, without the payload tables.
-            complete: Whether the run finished.
+            is_complete: Whether the run finished.
 
         Raises:
             OSError: The disk is full or failed; the payloads are unchanged.
         """
         payloads = list(payloads)  # iterated twice
         tables = {**tables, **_place_tables(payloads)}
-        written, members, pools = self._write_tables(tables)
-        datasets = Datasets(self._add, payloads, tables, pools)
+        table_bytes, members, pools = self._write_tables(tables)
+        datasets = Datasets(self._queue_block, payloads, tables, pools)
         groups = datasets.write()
         groups[GRAPH] = self._add_group(members)
-        more = _facts(tables["run"].tobytes())
-        symbols, further = self._group(groups), b"".join(more)
-        extension = self._add(header(node_sizes_message(datasets.chunks_in_node), 1))
+        fact_attributes = _fact_attributes(tables["run"].tobytes())
+        symbols, continuation_bytes = self._write_group(groups), b"".join(fact_attributes)
+        extension = self._queue_block(header(node_sizes_message(datasets.chunks_in_node), 1))
         messages = [
             symbols,
             _FORMAT,
             array_attribute("format_version", np.int32(FORMAT_VERSION)),
-            array_attribute("complete", np.uint8(complete)),
+            array_attribute("complete", np.uint8(is_complete)),
             text_attribute("created_by", f"qdebug {__version__}".encode()),
-            text_attribute("tables_hash", hash_of_tables(written.items()).encode()),
-            text_attribute("graph_hash", hash_of_tables((name, written[name]) for name in GRAPH_TABLES).encode()),
+            text_attribute("tables_hash", hash_of_tables(table_bytes.items()).encode()),
+            text_attribute("graph_hash", hash_of_tables((name, table_bytes[name]) for name in GRAPH_TABLES).encode()),
         ]
-        if more:
-            messages.append(continuation(self._add(further), len(further)))
+        if fact_attributes:
+            messages.append(continuation(self._queue_block(continuation_bytes), len(continuation_bytes)))
         self._flush()
-        self._end += datasets.spare
-        messages.append(array_attribute("file_end", np.int64(self._end)))
-        if datasets.spare:
-            os.ftruncate(self.fd, self._end)
-        write_all(self.fd, memoryview(_head(messages, self._end, extension, further=len(more))), 0)
+        self._file_end += datasets.spare_bytes
+        messages.append(array_attribute("file_end", np.int64(self._file_end)))
+        if datasets.spare_bytes:
+            os.ftruncate(self.fd, self._file_end)
+        write_all(
+            self.fd,
+            memoryview(_file_start(messages, self._file_end, extension, continued_count=len(fact_attributes))),
+            0,
+        )
 
     def _write_tables(
         self, tables: Mapping[str, np.ndarray]
     ) -> tuple[dict[str, np.ndarray], dict[str, int], dict[str, int]]:
         """Write all tables. Return each table's bytes, header offset and value offset."""
-        written, members, pools = {}, {}, {}
+        table_bytes, members, pools = {}, {}, {}
         tables = {**tables, "index": _narrow_index(tables["index"])}
         for name in (*TABLES, *OPTIONAL_TABLES, *PLACE_TABLES):
             if name in tables:
-                raw = written[name] = np.ascontiguousarray(tables[name]).view(np.uint8).reshape(-1)
-                pools[name] = self._add(raw.data) if raw.size else UNDEFINED
-                what = described(_table_type(name, tables[name].dtype.names), tables[name].shape)
-                members[name] = self._add(header(what + contiguous_layout(pools[name], raw.size), 4))
-        return written, members, pools
+                raw = table_bytes[name] = np.ascontiguousarray(tables[name]).view(np.uint8).reshape(-1)
+                pools[name] = self._queue_block(raw.data) if raw.size else UNDEFINED
+                description = dataset_description(_table_type(name, tables[name].dtype.names), tables[name].shape)
+                members[name] = self._queue_block(header(description + contiguous_layout(pools[name], raw.size), 4))
+        return table_bytes, members, pools
 
-    def _group(self, members: Mapping[str, int]) -> Message:
+    def _write_group(self, members: Mapping[str, int]) -> Message:
         """Write a group's names. Return its symbol table message."""
-        data, symbols = group_bytes(sorted((name.encode(), place) for name, place in members.items()), self._end)
-        self._add(data)
+        data, symbols = group_bytes(sorted((name.encode(), place) for name, place in members.items()), self._file_end)
+        self._queue_block(data)
         return symbols
 
     def _add_group(self, members: Mapping[str, int]) -> int:
         """Write a group. Return the offset of its header."""
-        return self._add(header(self._group(members), 1))
+        return self._queue_block(header(self._write_group(members), 1))
 
-    def _add(self, data: bytes | bytearray | memoryview) -> int:
+    def _queue_block(self, data: bytes | bytearray | memoryview) -> int:
         """Queue a block of metadata at a multiple of 8 bytes. Return its offset in the file."""
-        offset = self._end
-        self._waiting += data
-        self._waiting += bytes(-len(data) % 8)
-        self._end += len(data) + -len(data) % 8
-        if len(self._waiting) > _STRETCH:
+        offset = self._file_end
+        self._queued_bytes += data
+        self._queued_bytes += bytes(-len(data) % 8)
+        self._file_end += len(data) + -len(data) % 8
+        if len(self._queued_bytes) > _BLOCK_BYTES:
             self._flush()
         return offset
 
     def _flush(self) -> None:
-        waiting, self._waiting = self._waiting, bytearray()
-        write_all(self.fd, memoryview(waiting), self._end - len(waiting))
+        block, self._queued_bytes = self._queued_bytes, bytearray()
+        write_all(self.fd, memoryview(block), self._file_end - len(block))
 
     def close(self) -> None:
         """Close the file.
@@ -224,44 +228,48 @@ class PayloadFile:
 def write_all(fd: int, data: memoryview, offset: int) -> None:
     """Write all bytes at an offset, repeating short writes, which a nearly full disk causes."""
     size = len(data)
-    written = os.pwrite(fd, data[:_MOST_AT_ONCE], offset)
-    while written < size:
-        written += os.pwrite(fd, data[written : written + _MOST_AT_ONCE], offset + written)
+    written_count = os.pwrite(fd, data[:_MAX_WRITE], offset)
+    while written_count < size:
+        written_count += os.pwrite(fd, data[written_count : written_count + _MAX_WRITE], offset + written_count)
 
 
-def _facts(run: bytes) -> list[Message]:
+def _fact_attributes(run: bytes) -> list[Message]:
     """Return root attributes with the run facts that users need most."""
-    plain = json.loads(run) if run else {}
-    info = plain.get("info", {})
-    texts = ((name, str(info.get(name, "")).encode("utf-8", "surrogatepass")) for name in _FACTS)
+    run_json = json.loads(run) if run else {}
+    info = run_json.get("info", {})
+    texts = ((name, str(info.get(name, "")).encode("utf-8", "surrogatepass")) for name in _FACT_NAMES)
     messages = [text_attribute(name, text) for name, text in texts if 0 < len(text) <= MAX_ATTRIBUTE]
-    return messages + [array_attribute(name, np.uint64(plain[name])) for name in ("samples", "steps") if name in plain]
+    return messages + [
+        array_attribute(name, np.uint64(run_json[name])) for name in ("samples", "steps") if name in run_json
+    ]
 
 
-_FACTS = ("backend", "model", "fidelity", "taps", "created")
+_FACT_NAMES = ("backend", "model", "fidelity", "taps", "created")
 
 
-def _place_tables(payloads: Sequence[Placed]) -> dict[str, np.ndarray]:
+def _place_tables(payloads: Sequence[PlacedPayload]) -> dict[str, np.ndarray]:
     """Return the tables of payload offsets."""
-    numbers = [placed.number for placed in payloads]
+    numbers = [payload.number for payload in payloads]
     offsets = np.full(max(numbers, default=-1) + 1, NOWHERE, PLACE_TABLES["payloads"])
-    offsets[numbers] = [NOWHERE if placed.offset is None else placed.offset for placed in payloads]
-    packed: list[Any] = []
-    chunks: list[Any] = []
-    for number, cut in [(placed.number, placed.chunks) for placed in payloads if placed.chunks is not None]:
-        filters = [filter_number for filter_number, _ in cut.filters]
-        where = number, len(chunks), len(cut.stored)
-        packed.append((*where, _padded(cut.shape, INDEX_DIMS), _padded(filters, MAX_FILTERS)))
-        chunks += cut.stored
-    long = [placed for placed in payloads if len(placed.shape) > INDEX_DIMS]
-    shapes = [(placed.number, _padded(placed.shape, MAX_NDIM)) for placed in long]
-    optional_rows = {"packed": sorted(packed), "chunks": chunks, "shapes": sorted(shapes)}
+    offsets[numbers] = [NOWHERE if payload.offset is None else payload.offset for payload in payloads]
+    packed_rows: list[Any] = []
+    chunk_rows: list[Any] = []
+    for number, chunk_list in [(payload.number, payload.chunks) for payload in payloads if payload.chunks is not None]:
+        filters = [filter_number for filter_number, _ in chunk_list.filters]
+        chunk_range = number, len(chunk_rows), len(chunk_list.stored)
+        packed_rows.append(
+            (*chunk_range, _pad_with_zeros(chunk_list.shape, INDEX_DIMS), _pad_with_zeros(filters, MAX_FILTERS))
+        )
+        chunk_rows += chunk_list.stored
+    payloads_of_high_rank = [payload for payload in payloads if len(payload.shape) > INDEX_DIMS]
+    shapes = [(payload.number, _pad_with_zeros(payload.shape, MAX_NDIM)) for payload in payloads_of_high_rank]
+    optional_rows = {"packed": sorted(packed_rows), "chunks": chunk_rows, "shapes": sorted(shapes)}
     return {"payloads": offsets} | {
         name: np.array(rows, PLACE_TABLES[name]) for name, rows in optional_rows.items() if rows
     }
 
 
-def _padded(values: Iterable[int], count: int) -> tuple[int, ...]:
+def _pad_with_zeros(values: Iterable[int], count: int) -> tuple[int, ...]:
     values = tuple(values)
     return values + (0,) * (count - len(values))
 
@@ -269,31 +277,34 @@ def _padded(values: Iterable[int], count: int) -> tuple[int, ...]:
 _FORMAT = text_attribute("format", FORMAT_NAME.encode())
 
 
-def _head(messages: list[Message], end: int, extension: int = UNDEFINED, *, further: int = 0) -> bytes:
+def _file_start(messages: list[Message], end: int, extension: int = UNDEFINED, *, continued_count: int = 0) -> bytes:
     """Return the first bytes of a file: the superblock and the root's header.
 
     Args:
         messages: Messages of the root; its symbol table is only included once the file is complete.
         end: Size of the file.
         extension: Offset of the superblock's extension.
-        further: Number of root messages stored elsewhere.
+        continued_count: Number of root messages stored elsewhere.
     """
-    writing = extension == UNDEFINED
-    front = _SUPERBLOCK.pack(HDF5_MAGIC, 3, 8, 8, writing, 0, extension, end, _SUPERBLOCK.size + 4)
-    root = header(b"".join([no_group(), *messages] if writing else messages), len(messages) + writing + further)
-    return (front + struct.pack("<I", superblock_checksum(front)) + root).ljust(_HEAD_BYTES, b"\0")
+    is_unfinished = extension == UNDEFINED
+    superblock = _SUPERBLOCK.pack(HDF5_MAGIC, 3, 8, 8, is_unfinished, 0, extension, end, _SUPERBLOCK.size + 4)
+    root = header(
+        b"".join([empty_symbol_table(), *messages] if is_unfinished else messages),
+        len(messages) + is_unfinished + continued_count,
+    )
+    return (superblock + struct.pack("<I", superblock_checksum(superblock)) + root).ljust(_HEADER_BYTES, b"\0")
 
 
 def _narrow_index(index: np.ndarray) -> np.ndarray:
     """Return the index without uninformative columns, which halves its size if all values are kept."""
     columns = columns_of_index(index)
-    return index[list(columns)].astype(_fields(row_type("index"), columns))
+    return index[list(columns)].astype(_select_fields(row_type("index"), columns))
 
 
 @cache
 def _table_type(name: str, columns: tuple[str, ...] | None) -> bytes:
-    return encode_dtype(_fields(row_type(name), columns) if columns else row_type(name))
+    return encode_dtype(_select_fields(row_type(name), columns) if columns else row_type(name))
 
 
-def _fields(dtype: np.dtype[Any], names: tuple[str, ...]) -> np.dtype[Any]:
+def _select_fields(dtype: np.dtype[Any], names: tuple[str, ...]) -> np.dtype[Any]:
     return np.dtype([(name, dtype[name]) for name in names])

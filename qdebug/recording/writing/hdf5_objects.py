@@ -24,13 +24,13 @@ __all__ = [
     "chunked_layout",
     "contiguous_layout",
     "continuation",
-    "described",
+    "dataset_description",
+    "empty_symbol_table",
     "filters_message",
     "group_bytes",
     "header",
     "key_type",
     "message",
-    "no_group",
     "node_children",
     "node_sizes_message",
     "number_attribute",
@@ -49,10 +49,10 @@ _HEAP = struct.Struct("<4sB3xQQQ")
 _NODE_HEAD = np.dtype(
     [("signature", "S4"), ("kind", "u1"), ("level", "u1"), ("count", "<u2"), ("left", "<u8"), ("right", "<u8")]
 )
-_IN_LEAF = 8
+_LEAF_ENTRIES = 8
 """Names per SNOD: twice the default of HDF5's leaf K."""
-_LEAF = np.dtype([("signature", "S4"), ("version", "<u2"), ("count", "<u2"), ("entries", "<u8", (_IN_LEAF, 5))])
-_IN_GROUP = 32
+_LEAF = np.dtype([("signature", "S4"), ("version", "<u2"), ("count", "<u2"), ("entries", "<u8", (_LEAF_ENTRIES, 5))])
+_GROUP_CHILDREN = 32
 """Children per node of a group's B-tree: twice HDF5's default."""
 _DATASPACE, _DATATYPE, _FILL, _LAYOUT, _FILTERS, _ATTRIBUTE_KIND, _CONTINUATION = 1, 3, 5, 8, 11, 12, 16
 _SYMBOLS, _NODE_SIZES = 17, 19
@@ -66,8 +66,8 @@ Message = bytes
 
 def message(kind: int, body: bytes) -> Message:
     """Return a message of an object header, from its kind and its body."""
-    padded = body + bytes(-len(body) % 8)
-    return _MESSAGE.pack(kind, len(padded), 0) + padded
+    padded_body = body + bytes(-len(body) % 8)
+    return _MESSAGE.pack(kind, len(padded_body), 0) + padded_body
 
 
 def header(messages: bytes, count: int) -> bytes:
@@ -86,14 +86,14 @@ def node_sizes_message(chunks: int) -> Message:
     Args:
         chunks: Children per chunk node, an even number; groups use HDF5's defaults.
     """
-    return message(_NODE_SIZES, struct.pack("<BHHH", 0, chunks // 2, _IN_GROUP // 2, _IN_LEAF // 2))
+    return message(_NODE_SIZES, struct.pack("<BHHH", 0, chunks // 2, _GROUP_CHILDREN // 2, _LEAF_ENTRIES // 2))
 
 
 def text_attribute(name: str, value: bytes) -> Message:
     """Return an attribute with a UTF-8 text."""
     value = value or b"\0"
-    front, behind = text_frame(name, len(value))
-    return front + value + behind
+    bytes_before, bytes_after = text_frame(name, len(value))
+    return bytes_before + value + bytes_after
 
 
 def number_attribute(name: str, kind: str, value: bytes) -> Message:
@@ -104,16 +104,16 @@ def number_attribute(name: str, kind: str, value: bytes) -> Message:
         kind: Type of the number in numpy's notation: "<f4".
         value: Its bytes.
     """
-    front, behind = number_frame(name, kind)
-    return front + value + behind
+    bytes_before, bytes_after = number_frame(name, kind)
+    return bytes_before + value + bytes_after
 
 
 def array_attribute(name: str, value: np.ndarray | np.generic) -> Message:
     """Return an attribute with a number or an array of numbers."""
     array = np.asarray(value)
     dtype = array.dtype.newbyteorder("<")
-    front, behind = _frame(name, encode_dtype(dtype), array.shape, array.nbytes)
-    return front + np.ascontiguousarray(array, dtype).tobytes() + behind
+    bytes_before, bytes_after = _frame(name, encode_dtype(dtype), array.shape, array.nbytes)
+    return bytes_before + np.ascontiguousarray(array, dtype).tobytes() + bytes_after
 
 
 @lru_cache(maxsize=4096)
@@ -132,32 +132,32 @@ def number_frame(name: str, kind: str) -> tuple[bytes, bytes]:
 def _frame(name: str, kind: bytes, shape: tuple[int, ...], size: int) -> tuple[bytes, bytes]:
     """Return the bytes before and after the value of an attribute of the given size."""
     title = name.encode() + b"\0"
-    space = struct.pack(f"<BBBB{len(shape)}Q", 2, len(shape), 0, bool(shape), *shape)
-    head = _ATTRIBUTE.pack(3, 0, len(title), len(kind), len(space), _UTF8) + title + kind + space
-    padding = -(len(head) + size) % 8
-    return _MESSAGE.pack(_ATTRIBUTE_KIND, len(head) + size + padding, 0) + head, bytes(padding)
+    dataspace = struct.pack(f"<BBBB{len(shape)}Q", 2, len(shape), 0, bool(shape), *shape)
+    header_bytes = _ATTRIBUTE.pack(3, 0, len(title), len(kind), len(dataspace), _UTF8) + title + kind + dataspace
+    padding = -(len(header_bytes) + size) % 8
+    return _MESSAGE.pack(_ATTRIBUTE_KIND, len(header_bytes) + size + padding, 0) + header_bytes, bytes(padding)
 
 
-def described(kind: bytes, shape: tuple[int, ...], fill: bytes = b"", *, chunked: bool = False) -> bytes:
+def dataset_description(kind: bytes, shape: tuple[int, ...], fill: bytes = b"", *, is_chunked: bool = False) -> bytes:
     """Return the three messages that describe the values of a dataset, including the fill value.
 
     Args:
         kind: Type of its elements.
         shape: Its shape.
         fill: The fill value; zero if empty.
-        chunked: Whether it is stored in chunks, some of which may be missing.
+        is_chunked: Whether it is stored in chunks, some of which may be missing.
     """
-    space = struct.pack(f"<BB6x{len(shape)}Q", 1, len(shape), *shape)
-    return message(_DATASPACE, space) + message(_DATATYPE, kind) + _fill_message(fill, chunked=chunked)
+    dataspace = struct.pack(f"<BB6x{len(shape)}Q", 1, len(shape), *shape)
+    return message(_DATASPACE, dataspace) + message(_DATATYPE, kind) + _fill_message(fill, is_chunked=is_chunked)
 
 
-def _fill_message(fill: bytes, *, chunked: bool) -> Message:
+def _fill_message(fill: bytes, *, is_chunked: bool) -> Message:
     """Return the fill value message (version 2): chunks are allocated one by one, contiguous space all at once.
 
     For chunks it is written if set: otherwise readers give zeros for missing chunks.
     """
-    room, written = (3, 2) if chunked else (1, 1)
-    return message(_FILL, struct.pack("<BBBBI", 2, room, written, 1, len(fill)) + fill)
+    allocation_time, write_time = (3, 2) if is_chunked else (1, 1)
+    return message(_FILL, struct.pack("<BBBBI", 2, allocation_time, write_time, 1, len(fill)) + fill)
 
 
 def contiguous_layout(offset: int, nbytes: int) -> Message:
@@ -180,39 +180,41 @@ def filters_message(filters: Iterable[tuple[int, tuple[int, ...]]]) -> Message:
     parts = []
     for number, values in filters:
         name = _FILTER_NAMES.get(number, b"unknown").ljust(8, b"\0")
-        padded = (*values, *(0,) * (len(values) % 2))
-        parts.append(struct.pack(f"<HHHH8s{len(padded)}I", number, len(name), 1, len(values), name, *padded))
+        padded_values = (*values, *(0,) * (len(values) % 2))
+        parts.append(
+            struct.pack(f"<HHHH8s{len(padded_values)}I", number, len(name), 1, len(values), name, *padded_values)
+        )
     return message(_FILTERS, struct.pack("<BB6x", 1, len(parts)) + b"".join(parts))
 
 
-def group_bytes(members: Sequence[tuple[bytes, int]], at: int) -> tuple[bytes, Message]:
+def group_bytes(members: Sequence[tuple[bytes, int]], offset: int) -> tuple[bytes, Message]:
     """Return the bytes of a group, and its symbol table message.
 
     Args:
         members: Name and header offset of each member, sorted by name.
-        at: File offset at which the group will be written, a multiple of 8.
+        offset: File offset at which the group will be written, a multiple of 8.
     """
     names = [name + bytes(8 - len(name) % 8) for name, _ in members]
     lengths = np.fromiter(map(len, names), "<u8", len(names))
     values = bytes(8) + b"".join(names)
-    heap = at + len(values)
-    leaves = np.zeros(-(-len(names) // _IN_LEAF), _LEAF)
-    entries = np.zeros((len(leaves) * _IN_LEAF, 5), "<u8")
+    heap_offset = offset + len(values)
+    leaves = np.zeros(-(-len(names) // _LEAF_ENTRIES), _LEAF)
+    entries = np.zeros((len(leaves) * _LEAF_ENTRIES, 5), "<u8")
     entries[: len(names), 0] = 8 + np.cumsum(lengths) - lengths
     entries[: len(names), 1] = np.fromiter((place for _, place in members), "<u8", len(names))
-    leaves["signature"], leaves["version"], leaves["count"] = b"SNOD", 1, _IN_LEAF
+    leaves["signature"], leaves["version"], leaves["count"] = b"SNOD", 1, _LEAF_ENTRIES
     leaves["count"][-1:] -= len(entries) - len(names)
-    leaves["entries"] = entries.reshape(-1, _IN_LEAF, 5)
-    first = heap + _HEAP.size
-    last = np.minimum(_IN_LEAF * np.arange(1, len(leaves) + 1), len(names)) - 1
-    children = np.arange(len(leaves), dtype="<u8") * np.uint64(_LEAF.itemsize) + np.uint64(first)
-    keys = np.concatenate([np.zeros(1, "<u8"), entries[last, 0]]).view([("name", "<u8")])
-    tree, roots = tree_bytes(0, keys, children[None], first + leaves.nbytes, most=_IN_GROUP)
-    data = b"".join((values, _HEAP.pack(b"HEAP", 0, len(values), 1, at), leaves.tobytes(), tree))
-    return data, message(_SYMBOLS, struct.pack("<QQ", int(roots[0]), heap))
+    leaves["entries"] = entries.reshape(-1, _LEAF_ENTRIES, 5)
+    leaves_offset = heap_offset + _HEAP.size
+    last_names = np.minimum(_LEAF_ENTRIES * np.arange(1, len(leaves) + 1), len(names)) - 1
+    children = np.arange(len(leaves), dtype="<u8") * np.uint64(_LEAF.itemsize) + np.uint64(leaves_offset)
+    keys = np.concatenate([np.zeros(1, "<u8"), entries[last_names, 0]]).view([("name", "<u8")])
+    tree, roots = tree_bytes(0, keys, children[None], leaves_offset + leaves.nbytes, max_children=_GROUP_CHILDREN)
+    data = b"".join((values, _HEAP.pack(b"HEAP", 0, len(values), 1, offset), leaves.tobytes(), tree))
+    return data, message(_SYMBOLS, struct.pack("<QQ", int(roots[0]), heap_offset))
 
 
-def no_group() -> Message:
+def empty_symbol_table() -> Message:
     """Return the symbol table message for a group that is not written yet."""
     return message(_SYMBOLS, struct.pack("<QQ", UNDEFINED, UNDEFINED))
 
@@ -222,51 +224,58 @@ def key_type(rank: int) -> np.dtype[Any]:
     return np.dtype([("size", "<u4"), ("mask", "<u4"), ("at", "<u8", (rank + 1,))])
 
 
-def tree_bytes(kind: int, keys: np.ndarray, children: np.ndarray, at: int, *, most: int) -> tuple[bytes, np.ndarray]:
+def tree_bytes(
+    kind: int, keys: np.ndarray, children: np.ndarray, offset: int, *, max_children: int
+) -> tuple[bytes, np.ndarray]:
     """Return concatenated B-trees with the same number of leaves, and the offsets of their roots.
 
     Args:
         kind: Their type: 0 for groups, 1 for chunks.
         keys: The keys before each leaf and after the last one, [leaves + 1] or [trees, leaves + 1].
         children: Offsets of the leaves, [trees, leaves].
-        at: File offset of the trees.
-        most: Maximum children of a node.
+        offset: File offset of the trees.
+        max_children: Maximum children of a node.
     """
     trees, count = children.shape
     keys = np.broadcast_to(keys, (trees, count + 1))
-    levels = node_children(count, most)
+    levels = node_children(count, max_children)
     entry = np.dtype([("key", keys.dtype), ("child", "<u8")])
-    node = np.dtype([("head", _NODE_HEAD), ("entries", entry, (most,)), ("end", keys.dtype)])
+    node = np.dtype([("head", _NODE_HEAD), ("entries", entry, (max_children,)), ("end", keys.dtype)])
     nodes = np.zeros((trees, sum(map(len, levels))), node)
-    starts = at + np.arange(trees, dtype=np.uint64)[:, None] * np.uint64(nodes.shape[1] * node.itemsize)
-    first = 0
+    starts = offset + np.arange(trees, dtype=np.uint64)[:, None] * np.uint64(nodes.shape[1] * node.itemsize)
+    first_node = 0
     for level, sizes in enumerate(levels):
-        offsets = starts + np.arange(first, first + len(sizes), dtype=np.uint64) * np.uint64(node.itemsize)
-        part = nodes[:, first : first + len(sizes)]
-        head = part["head"]
-        head["signature"], head["kind"], head["level"], head["count"] = b"TREE", kind, level, sizes
-        head["left"], head["right"] = UNDEFINED, UNDEFINED
-        head["left"][:, 1:], head["right"][:, :-1] = offsets[:, :-1], offsets[:, 1:]
-        places = np.arange(children.shape[1])
-        part["entries"]["key"][:, places // most, places % most] = keys[:, :-1]
-        part["entries"]["child"][:, places // most, places % most] = children
-        behind = np.minimum(np.arange(1, len(sizes) + 1) * most, children.shape[1])
-        part["end"] = keys[:, behind]
+        offsets = starts + np.arange(first_node, first_node + len(sizes), dtype=np.uint64) * np.uint64(node.itemsize)
+        level_nodes = nodes[:, first_node : first_node + len(sizes)]
+        node_heads = level_nodes["head"]
+        node_heads["signature"], node_heads["kind"], node_heads["level"], node_heads["count"] = (
+            b"TREE",
+            kind,
+            level,
+            sizes,
+        )
+        node_heads["left"], node_heads["right"] = UNDEFINED, UNDEFINED
+        node_heads["left"][:, 1:], node_heads["right"][:, :-1] = offsets[:, :-1], offsets[:, 1:]
+        child_numbers = np.arange(children.shape[1])
+        level_nodes["entries"]["key"][:, child_numbers // max_children, child_numbers % max_children] = keys[:, :-1]
+        level_nodes["entries"]["child"][:, child_numbers // max_children, child_numbers % max_children] = children
+        end_numbers = np.minimum(np.arange(1, len(sizes) + 1) * max_children, children.shape[1])
+        level_nodes["end"] = keys[:, end_numbers]
         # in a node that is not full, the end key follows its last child directly
-        for number in np.flatnonzero(np.asarray(sizes) < most).tolist():
+        for number in np.flatnonzero(np.asarray(sizes) < max_children).tolist():
             if sizes[number]:
-                part["entries"]["key"][:, number, sizes[number]] = keys[:, behind[number]]
-        keys = keys[:, [*range(0, children.shape[1], most), children.shape[1]]]
-        children, first = offsets, first + len(sizes)
+                level_nodes["entries"]["key"][:, number, sizes[number]] = keys[:, end_numbers[number]]
+        keys = keys[:, [*range(0, children.shape[1], max_children), children.shape[1]]]
+        children, first_node = offsets, first_node + len(sizes)
     return nodes.tobytes(), children[:, 0]
 
 
-def node_children(count: int, most: int) -> list[list[int]]:
+def node_children(count: int, max_children: int) -> list[list[int]]:
     """Return the number of children of each node of each level of a B-tree, from the leaves up."""
     levels = []
     while True:
-        nodes = max(1, -(-count // most))
-        levels.append([most] * (nodes - 1) + [count - most * (nodes - 1)])
+        nodes = max(1, -(-count // max_children))
+        levels.append([max_children] * (nodes - 1) + [count - max_children * (nodes - 1)])
         if nodes == 1:
             return levels
         count = nodes
@@ -277,16 +286,16 @@ def superblock_checksum(data: bytes) -> int:
     words: tuple[int, ...] = struct.unpack("<11I", data)
     x = y = z = (0xDEADBEEF + len(data)) & 0xFFFFFFFF
 
-    def turned(word: int, bits: int) -> int:
+    def rotate(word: int, bits: int) -> int:
         return (word << bits | word >> (32 - bits)) & 0xFFFFFFFF
 
     for start in (0, 3, 6):
-        x, y, z = (one + other & 0xFFFFFFFF for one, other in zip((x, y, z), words[start : start + 3], strict=True))
+        x, y, z = (state + word & 0xFFFFFFFF for state, word in zip((x, y, z), words[start : start + 3], strict=True))
         for bits in (4, 6, 8, 16, 19, 4):
-            x, z = (x - z & 0xFFFFFFFF) ^ turned(z, bits), z + y & 0xFFFFFFFF
+            x, z = (x - z & 0xFFFFFFFF) ^ rotate(z, bits), z + y & 0xFFFFFFFF
             x, y, z = y, z, x
     x, y = x + words[9] & 0xFFFFFFFF, y + words[10] & 0xFFFFFFFF
     for bits in (14, 11, 25, 16, 4, 14, 24):
-        z = (z ^ y) - turned(y, bits) & 0xFFFFFFFF
+        z = (z ^ y) - rotate(y, bits) & 0xFFFFFFFF
         x, y, z = y, z, x
     return y

@@ -16,29 +16,29 @@ from h5py import h5z
 from qdebug.errors import QdebugError, RecordingError, UsageError
 from qdebug.model.dtypes import LOGICAL_DTYPES
 from qdebug.recording.format.payload import ZSTD, chunk_shape, chunks_of, compress, zstd_module
-from qdebug.recording.format.specification import INDEX_DIMS, PARTLY
-from qdebug.recording.reading.bad_file import BAD_FILE, damaged
+from qdebug.recording.format.specification import INDEX_DIMS, PARTIAL_FLAGS
+from qdebug.recording.reading.bad_file import BAD_FILE_ERRORS, damaged_file_error
 from qdebug.recording.reading.container import Container
 from qdebug.recording.reading.payloads import Expected, read_payload
 from qdebug.recording.reading.read import FileRecording
 from qdebug.recording.target import (
     WriterLock,
-    cannot_write,
+    cannot_write_error,
     check_recorder_file,
     check_target,
     mode_of,
-    take_name,
-    to_disk,
+    rename_durably,
+    sync_file,
 )
-from qdebug.recording.writing.datasets import Chunks, Placed
+from qdebug.recording.writing.datasets import Chunks, PlacedPayload
 from qdebug.recording.writing.hdf5_file import PayloadFile
 
-__all__ = ["CODECS", "Packed", "pack"]
+__all__ = ["CODECS", "PackResult", "pack"]
 
 CODECS = {"gzip": h5z.FILTER_DEFLATE, "zstd": ZSTD}
 """Codecs by name. Every HDF5 program reads gzip; zstd needs a package here and a plugin elsewhere."""
 
-_SMALL = 1024
+_MIN_BYTES = 1024
 """Payloads up to this size stay uncompressed: a chunk index costs more than compression gains."""
 _MOST_RATIO = 1000
 """Maximum compression ratio. zstd compresses zeros even more, beyond the ratio that a reader accepts."""
@@ -46,7 +46,7 @@ _MOST_LEVEL = 9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Packed:
+class PackResult:
     """The result of packing.
 
     Args:
@@ -68,7 +68,7 @@ def pack(
     level: int = 1,
     force: bool = False,
     progress: Callable[[int, int], None] | None = None,
-) -> Packed:
+) -> PackResult:
     """Rewrite a recording with compressed payloads, and verify every value of the result by its hash.
 
     Args:
@@ -97,7 +97,7 @@ def pack(
     target = Path(os.path.realpath(out or path))
     check_target(target, force=force or out is None)
     FileRecording(path).close()  # checks the index, which is believed from here on
-    before = path.stat().st_size
+    bytes_before = path.stat().st_size
     lock = WriterLock(target)
     scratch = target.with_name(target.name + ".packing")
     try:
@@ -105,17 +105,17 @@ def pack(
         scratch.unlink(missing_ok=True)
         try:
             _rewrite(path, scratch, CODECS[codec], level, progress, mode=mode_of(target))
-            _check(path, scratch)
-            take_name(scratch, target)
+            _compare_files(path, scratch)
+            rename_durably(scratch, target)
         except BaseException:
             with contextlib.suppress(OSError):  # the earlier error is the relevant one
                 scratch.unlink(missing_ok=True)
             raise
     except OSError as exc:
-        raise exc if isinstance(exc, QdebugError) else cannot_write(target, exc) from None
+        raise exc if isinstance(exc, QdebugError) else cannot_write_error(target, exc) from None
     finally:
         lock.release()
-    return Packed(path=out or path, before=before, after=target.stat().st_size)
+    return PackResult(path=out or path, before=bytes_before, after=target.stat().st_size)
 
 
 def _rewrite(
@@ -130,17 +130,17 @@ def _rewrite(
     container = Container(path)
     file = PayloadFile(scratch, mode=None if mode is None else mode | stat.S_IRUSR | stat.S_IWUSR)
     try:
-        to_disk(file.fd)  # otherwise a power cut could leave a file that no later run replaces
-        payloads, placed = _payloads(container), []
+        sync_file(file.fd)  # otherwise a power cut could leave a file that no later run replaces
+        payloads, placed_payloads = _list_payloads(container), []
         compressions: dict[int, _Compression | None] = {}
-        for done, (expected, family) in enumerate(payloads, start=1):
+        for done_count, (expected, family) in enumerate(payloads, start=1):
             array = _read(container, expected)
             if family not in compressions:
                 compressions[family] = _choose_compression(array, codec, level)
-            placed.append(_add(file, expected, array, compressions[family], level))
+            placed_payloads.append(_add_payload(file, expected, array, compressions[family], level))
             if progress is not None:
-                progress(done, len(payloads))
-        file.finish(placed, {**container.tables, **container.optional}, complete=container.complete)
+                progress(done_count, len(payloads))
+        file.finish(placed_payloads, {**container.tables, **container.optional}, is_complete=container.complete)
         file.close()
     except BaseException:
         file.abandon()
@@ -157,11 +157,11 @@ def _read(container: Container, expected: Expected) -> np.ndarray:
     """
     try:
         return read_payload(container.payloads, expected)
-    except BAD_FILE as exc:
-        raise damaged(container.path, exc, at=f"payload {expected.number}: ") from None
+    except BAD_FILE_ERRORS as exc:
+        raise damaged_file_error(container.path, exc, prefix=f"payload {expected.number}: ") from None
 
 
-def _payloads(container: Container) -> list[tuple[Expected, int]]:
+def _list_payloads(container: Container) -> list[tuple[Expected, int]]:
     """List all payloads with the number of their family, including recorded elements and positions.
 
     All payloads with the same tensor, dtype and shape are compressed the same way, since they are chunks of one
@@ -171,21 +171,21 @@ def _payloads(container: Container) -> list[tuple[Expected, int]]:
     by_number: dict[int, Expected] = {}
     families: dict[Any, Any] = {}
 
-    def root(member: Any) -> Any:
+    def find_root(member: Any) -> Any:
         while families.setdefault(member, member) != member:
             member = families[member]
         return member
 
-    full = index[(index["flags"] & PARTLY) == 0]
-    for row, tensor in zip(full, full["tensor"].tolist(), strict=True):
+    complete_rows = index[(index["flags"] & PARTIAL_FLAGS) == 0]
+    for row, tensor in zip(complete_rows, complete_rows["tensor"].tolist(), strict=True):
         expected = Expected.of_event(row)
         by_number[expected.number] = expected
-        families[root((tensor, expected.dtype, expected.ndim, expected.shape))] = root(expected.number)
+        families[find_root((tensor, expected.dtype, expected.ndim, expected.shape))] = find_root(expected.number)
     for row in container.optional.get("samples", ()):
         for name, dtype in (("values", LOGICAL_DTYPES[index["dtype"][row["event"]]]), ("positions", "int64")):
             expected = Expected.of_elements(int(row[name]), dtype, int(row["count"]))
             by_number.setdefault(expected.number, expected)
-    return [(expected, root(expected.number)) for expected in sorted(by_number.values())]
+    return [(expected, find_root(expected.number)) for expected in sorted(by_number.values())]
 
 
 class _Compression(NamedTuple):
@@ -193,97 +193,107 @@ class _Compression(NamedTuple):
 
     Args:
         chunk: Shape of a chunk.
-        shuffle: Whether bytes are first sorted by their position within the element.
+        use_shuffle: Whether bytes are first sorted by their position within the element.
         codecs: The possible codecs of a chunk, with the requested one first.
     """
 
     chunk: tuple[int, ...]
-    shuffle: bool
+    use_shuffle: bool
     codecs: tuple[int, ...]
 
     def filters(self, itemsize: int, level: int) -> tuple[tuple[int, tuple[int, ...]], ...]:
         """Return the filters of the dataset. Each chunk uses one of the codecs, or none."""
-        shuffle = ((h5z.FILTER_SHUFFLE, (itemsize,)),) if self.shuffle else ()
-        return (*shuffle, *((codec, (level,)) for codec in self.codecs))
+        shuffle_filter = ((h5z.FILTER_SHUFFLE, (itemsize,)),) if self.use_shuffle else ()
+        return (*shuffle_filter, *((codec, (level,)) for codec in self.codecs))
 
     def mask(self, codec: int | None) -> int:
         """Return a bit mask of the filters that a chunk with the given codec lacks; all filters without a codec."""
         if codec is None:
-            return (1 << self.shuffle + len(self.codecs)) - 1
-        return sum(1 << at for at, other in enumerate(self.codecs, start=self.shuffle) if other != codec)
+            return (1 << self.use_shuffle + len(self.codecs)) - 1
+        return sum(
+            1 << position
+            for position, filter_codec in enumerate(self.codecs, start=self.use_shuffle)
+            if filter_codec != codec
+        )
 
 
 def _choose_compression(array: np.ndarray, codec: int, level: int) -> _Compression | None:
     """Choose the compression of a family from its first payload; None if that does not get smaller."""
-    if array.nbytes <= _SMALL or not array.ndim or array.ndim > INDEX_DIMS:
+    if array.nbytes <= _MIN_BYTES or not array.ndim or array.ndim > INDEX_DIMS:
         return None
     chunk = chunk_shape(array.shape, array.itemsize)
     compression = _Compression(
-        chunk, _shuffles(array, chunk, codec, level), tuple(dict.fromkeys((codec, h5z.FILTER_DEFLATE)))
+        chunk, _is_shuffle_better(array, chunk, codec, level), tuple(dict.fromkeys((codec, h5z.FILTER_DEFLATE)))
     )
-    return compression if sum(len(data) for data, _ in _compressed(array, compression, level)) < array.nbytes else None
+    return (
+        compression
+        if sum(len(data) for data, _ in _compress_chunks(array, compression, level)) < array.nbytes
+        else None
+    )
 
 
-def _compressed(array: np.ndarray, compression: _Compression, level: int) -> list[tuple[memoryview, int]]:
+def _compress_chunks(array: np.ndarray, compression: _Compression, level: int) -> list[tuple[memoryview, int]]:
     """Return the chunks of an array, and the mask of each. A chunk that would grow is stored uncompressed."""
     chunks: list[tuple[memoryview, int]] = []
     for codec in compression.codecs:
         chunks = []
-        for _, part in _cut(array, compression.chunk):
-            data = memoryview(compress(part, codec=codec, shuffle=compression.shuffle, level=level))
-            smaller = len(data) < part.nbytes
-            plain = part.reshape(-1).view(np.uint8).data
-            chunks.append((data, compression.mask(codec)) if smaller else (plain, compression.mask(None)))
+        for _, chunk in _cut_chunks(array, compression.chunk):
+            data = memoryview(compress(chunk, codec=codec, use_shuffle=compression.use_shuffle, level=level))
+            is_smaller = len(data) < chunk.nbytes
+            raw_bytes = chunk.reshape(-1).view(np.uint8).data
+            chunks.append((data, compression.mask(codec)) if is_smaller else (raw_bytes, compression.mask(None)))
         if array.nbytes <= _MOST_RATIO * sum(len(data) for data, _ in chunks):
             break
     return chunks
 
 
-def _add(
+def _add_payload(
     file: PayloadFile, expected: Expected, array: np.ndarray, compression: _Compression | None, level: int
-) -> Placed:
+) -> PlacedPayload:
     """Write a payload to a file, compressed like its family."""
     number, dtype = expected.number, expected.dtype
     if compression is None:
         data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
-        return Placed(number, dtype, array.shape, file.write(data) if array.nbytes else None)
-    stored = [(file.write(data), len(data), mask) for data, mask in _compressed(array, compression, level)]
-    return Placed(
+        return PlacedPayload(number, dtype, array.shape, file.write(data) if array.nbytes else None)
+    stored = [(file.write(data), len(data), mask) for data, mask in _compress_chunks(array, compression, level)]
+    return PlacedPayload(
         number, dtype, array.shape, None, Chunks(compression.chunk, compression.filters(array.itemsize, level), stored)
     )
 
 
-def _shuffles(array: np.ndarray, chunk: tuple[int, ...], codec: int, level: int) -> bool:
+def _is_shuffle_better(array: np.ndarray, chunk: tuple[int, ...], codec: int, level: int) -> bool:
     """Return whether shuffling improves compression, judging by the first chunk.
 
     It does not for reals on a coarse grid.
     """
     if array.itemsize == 1:
         return False
-    _, first = next(_cut(array, chunk))
-    sizes = [len(compress(first, codec=codec, shuffle=shuffle, level=level)) for shuffle in (True, False)]
+    _, first_chunk = next(_cut_chunks(array, chunk))
+    sizes = [
+        len(compress(first_chunk, codec=codec, use_shuffle=use_shuffle, level=level)) for use_shuffle in (True, False)
+    ]
     return sizes[0] <= sizes[1]
 
 
-def _cut(array: np.ndarray, chunk: tuple[int, ...]) -> Any:
+def _cut_chunks(array: np.ndarray, chunk: tuple[int, ...]) -> Any:
     """Yield the chunks of an array with their offsets, padded with zeros at the edges."""
     for place in chunks_of(array.shape, chunk):
-        part = array[tuple(slice(start, start + size) for start, size in zip(place, chunk, strict=True))]
-        if part.shape != chunk:
-            whole = np.zeros(chunk, array.dtype)
-            whole[tuple(slice(0, size) for size in part.shape)] = part
-            part = whole
-        yield place, np.ascontiguousarray(part)
+        chunk_values = array[tuple(slice(start, start + size) for start, size in zip(place, chunk, strict=True))]
+        if chunk_values.shape != chunk:
+            padded_chunk = np.zeros(chunk, array.dtype)
+            padded_chunk[tuple(slice(0, size) for size in chunk_values.shape)] = chunk_values
+            chunk_values = padded_chunk
+        yield place, np.ascontiguousarray(chunk_values)
 
 
-def _check(path: Path, scratch: Path) -> None:
+def _compare_files(path: Path, scratch: Path) -> None:
     """Read every value of the new file, and compare both files."""
-    with FileRecording(path) as old, FileRecording(scratch) as new:
-        for event in range(new.event_count):
+    with FileRecording(path) as old_recording, FileRecording(scratch) as new_recording:
+        for event in range(new_recording.event_count):
             try:
-                new.check_payload(event)
+                new_recording.check_payload(event)
             except RecordingError:
-                old.check_payload(event)  # raises if the old file is the damaged one
+                old_recording.check_payload(event)  # raises if the old file is the damaged one
                 raise
-        if old.content_hash != new.content_hash:
+        if old_recording.content_hash != new_recording.content_hash:
             raise RecordingError(f"{str(path)!r} could not be packed: the result differs from the recording.")

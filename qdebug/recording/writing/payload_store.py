@@ -13,9 +13,9 @@ import numpy as np
 import xxhash
 
 from qdebug.model.dtypes import logical_dtype
-from qdebug.recording.format.payload import Stored, from_physical, payload_hash, read_bytes, to_bytes
+from qdebug.recording.format.payload import StoredArray, from_physical, payload_hash, read_bytes, to_bytes
 from qdebug.recording.format.specification import Flag, physical_dtype
-from qdebug.recording.writing.datasets import Placed
+from qdebug.recording.writing.datasets import PlacedPayload
 from qdebug.recording.writing.hdf5_file import PayloadFile
 
 __all__ = ["PayloadStore"]
@@ -38,11 +38,11 @@ class PayloadStore:
 
     def __init__(self, path: Path, *, mode: int | None = None) -> None:
         self.file = PayloadFile(path, mode=mode)
-        self._known: dict[tuple[bytes, str, tuple[int, ...]], tuple[int, int | None]] = {}
+        self._stored_payloads: dict[tuple[bytes, str, tuple[int, ...]], tuple[int, int | None]] = {}
         """Number and offset by digest, dtype and shape, in plain tuples, which the garbage collector need not visit."""
         self._heads: set[tuple[bytes, str, tuple[int, ...]]] = set()
 
-    def store(self, array: np.ndarray, logical: str) -> tuple[Stored, Flag]:
+    def store(self, array: np.ndarray, logical: str) -> tuple[StoredArray, Flag]:
         """Write an array's values, unless equal values are already stored.
 
         Args:
@@ -56,34 +56,37 @@ class PayloadStore:
             OSError: The disk is full or failed.
         """
         data, shape = to_bytes(array, logical), array.shape
-        small = len(data) <= _HEAD_BYTES
-        head = (payload_hash(data if small else data[:_HEAD_BYTES]), logical, shape)
-        if small or head in self._heads:
-            key = head if small else (payload_hash(data), logical, shape)
-            if (stored := self._known.get(key)) is not None:
-                return Stored(*stored, key[0], logical, shape), Flag.DEDUP
+        is_small = len(data) <= _HEAD_BYTES
+        head_key = (payload_hash(data if is_small else data[:_HEAD_BYTES]), logical, shape)
+        if is_small or head_key in self._heads:
+            key = head_key if is_small else (payload_hash(data), logical, shape)
+            if (stored := self._stored_payloads.get(key)) is not None:
+                return StoredArray(*stored, key[0], logical, shape), Flag.DEDUP
             offset = self.file.write(data) if len(data) else None
         else:  # no equal payload exists: it is hashed while it is written
-            hashing = xxhash.xxh3_128()
-            offset = self.file.write(data, hashing)
-            key = hashing.digest(), logical, shape
-            self._heads.add(head)
-        number = len(self._known)
-        self._known[key] = number, offset
-        return Stored(number, offset, key[0], logical, shape), _NO_FLAGS
+            hasher = xxhash.xxh3_128()
+            offset = self.file.write(data, hasher)
+            key = hasher.digest(), logical, shape
+            self._heads.add(head_key)
+        number = len(self._stored_payloads)
+        self._stored_payloads[key] = number, offset
+        return StoredArray(number, offset, key[0], logical, shape), _NO_FLAGS
 
-    def finish(self, tables: Mapping[str, np.ndarray], *, complete: bool) -> None:
+    def finish(self, tables: Mapping[str, np.ndarray], *, is_complete: bool) -> None:
         """Write the metadata. Arguments and errors as for `PayloadFile.finish`."""
-        payloads = (Placed(number, dtype, shape, at) for (_, dtype, shape), (number, at) in self._known.items())
-        self.file.finish(payloads, tables, complete=complete)
+        payloads = (
+            PlacedPayload(number, dtype, shape, offset)
+            for (_, dtype, shape), (number, offset) in self._stored_payloads.items()
+        )
+        self.file.finish(payloads, tables, is_complete=is_complete)
 
-    def read_back(self, stored: Stored) -> np.ndarray:
+    def read_back(self, stored: StoredArray) -> np.ndarray:
         """Return the values of a stored array.
 
         Raises:
             OSError, ValueError: They cannot be read.
         """
-        out = np.empty(stored.shape, dtype=physical_dtype(stored.dtype))
+        values = np.empty(stored.shape, dtype=physical_dtype(stored.dtype))
         if stored.offset is not None:
-            read_bytes(self.file.fd, stored.offset, out.reshape(-1).view(np.uint8))
-        return from_physical(out, stored.dtype).view(logical_dtype(stored.dtype))
+            read_bytes(self.file.fd, stored.offset, values.reshape(-1).view(np.uint8))
+        return from_physical(values, stored.dtype).view(logical_dtype(stored.dtype))

@@ -12,26 +12,26 @@ from qdebug.errors import NotARecordingError, QdebugError, RecordingError
 from qdebug.recording.journal import PayloadLocation
 from qdebug.recording.reading.journal_reader import Account, JournalReader, journal_at
 from qdebug.recording.reading.read import FileRecording
-from qdebug.recording.reading.verify import Verified, verify
+from qdebug.recording.reading.verify import VerifiedContents, verify
 from qdebug.recording.target import (
     WriterLock,
-    cannot_write,
+    cannot_write_error,
     check_target,
+    is_complete_part,
     is_recorder_file,
-    is_whole,
     journal_of,
     part_of,
+    rename_durably,
     replacing_file,
-    take_name,
     target_of,
 )
 from qdebug.recording.writing.write import RecordingWriter
 
-__all__ = ["Recovered", "recover"]
+__all__ = ["RecoveryResult", "recover"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recovered:
+class RecoveryResult:
     """The result of a recovery.
 
     Args:
@@ -53,7 +53,7 @@ def recover(
     *,
     force: bool = False,
     progress: Callable[[int, int], None] | None = None,
-) -> Recovered:
+) -> RecoveryResult:
     """Rebuild the recording of an unfinished run.
 
     Only values that match their hash are recovered. The recording is marked as incomplete. Once the recording is
@@ -71,15 +71,15 @@ def recover(
         OutputExistsError: The file exists and `force` is not set.
         RecordingError: The run is still going on, the journal is damaged, or the recording cannot be written.
     """
-    journal, whole = journal_at(path), _whole_part(path)
-    if whole is not None:
+    journal, complete_part = journal_at(path), _find_complete_part(path)
+    if complete_part is not None:
         try:
-            verified = verify(whole)
+            contents = verify(complete_part)
         except RecordingError:
             if journal is None:
                 raise
         else:
-            return _named(verified, out, force=force)
+            return _rename_complete_part(contents, out, force=force)
     if journal is None:
         _check_unfinished(path)
         raise NotARecordingError(
@@ -89,49 +89,51 @@ def recover(
     target = target_of(journal) if journal.name.endswith(".journal") else None
     if out is None and target is None:
         raise RecordingError(f"{str(journal)!r} does not say where to put the recording.", hint="Add -o OUT.h5.")
-    in_place = target is not None and (out is None or out.resolve() == target.resolve())
-    if target is None or not in_place:
-        return _rebuilt(journal, out or path, force=force, progress=progress)[0]
+    is_in_place = target is not None and (out is None or out.resolve() == target.resolve())
+    if target is None or not is_in_place:
+        return _rebuild(journal, out or path, force=force, progress=progress)[0]
     if target.exists() and not part_of(target).exists():
-        raise _finished(target)
-    return _in_place(journal, target, force=force, progress=progress)
+        raise _finished_error(target)
+    return _rebuild_in_place(journal, target, force=force, progress=progress)
 
 
-def _in_place(journal: Path, target: Path, *, force: bool, progress: Callable[[int, int], None] | None) -> Recovered:
+def _rebuild_in_place(
+    journal: Path, target: Path, *, force: bool, progress: Callable[[int, int], None] | None
+) -> RecoveryResult:
     """Write the recording at the path where the run would have put it, and remove its sources."""
     lock = WriterLock(target)  # refuses while the run goes on
     try:
         if target.exists() and not force:
-            raise _exists(target)
-        recovered, sources = _rebuilt(journal, target, force=force, progress=progress, source=part_of(target))
-        for left in sources:
-            left.unlink(missing_ok=True)
+            raise _exists_error(target)
+        recovered, sources = _rebuild(journal, target, force=force, progress=progress, source=part_of(target))
+        for source in sources:
+            source.unlink(missing_ok=True)
     except OSError as exc:
-        raise exc if isinstance(exc, QdebugError) else cannot_write(target, exc) from None
+        raise exc if isinstance(exc, QdebugError) else cannot_write_error(target, exc) from None
     finally:
         lock.release()
     return recovered
 
 
-def _exists(target: Path) -> RecordingError:
+def _exists_error(target: Path) -> RecordingError:
     return RecordingError(
         f"{str(target)!r} exists.", hint="Add --force to replace it, or name another file: -o OUT.h5."
     )
 
 
-def _whole_part(path: Path) -> Path | None:
+def _find_complete_part(path: Path) -> Path | None:
     """Return the unfinished file for a path, if it is completely written."""
     if not path.name:
         return None  # a folder, or the root
     part = part_of(target_of(path))
-    return part if is_whole(part) else None
+    return part if is_complete_part(part) else None
 
 
-def _named(whole: Verified, out: Path | None, *, force: bool) -> Recovered:
+def _rename_complete_part(contents: VerifiedContents, out: Path | None, *, force: bool) -> RecoveryResult:
     """Rename a completely written unfinished file.
 
     Args:
-        whole: Its contents.
+        contents: Its contents.
         out: The new name; by default the path where the run would have put the recording.
         force: Replace that file if it exists.
 
@@ -139,26 +141,26 @@ def _named(whole: Verified, out: Path | None, *, force: bool) -> Recovered:
         OutputExistsError: `out` exists and `force` is not set.
         RecordingError: The recording exists and `force` is not set, it cannot be written, or the run is still going on.
     """
-    part = whole.path
+    part = contents.path
     target = target_of(part)
     lock = WriterLock(target)  # refuses while the run goes on
     try:
         if out is not None and out.resolve() != target.resolve():
             check_target(out, force=force)
-            with replacing_file(out) as partial:
-                shutil.copyfile(part, partial)
+            with replacing_file(out) as temporary_file:
+                shutil.copyfile(part, temporary_file)
         else:
             try:
-                take_name(part, target, force=force)
+                rename_durably(part, target, force=force)
             except FileExistsError:
-                raise _exists(target) from None
+                raise _exists_error(target) from None
             if is_recorder_file(journal_of(target)):
                 journal_of(target).unlink()
     except OSError as exc:
-        raise exc if isinstance(exc, QdebugError) else cannot_write(out or target, exc) from None
+        raise exc if isinstance(exc, QdebugError) else cannot_write_error(out or target, exc) from None
     finally:
         lock.release()
-    return Recovered(path=out or target, tensors=whole.tensors, complete=whole.complete, lost=())
+    return RecoveryResult(path=out or target, tensors=contents.tensors, complete=contents.complete, lost=())
 
 
 def _check_unfinished(path: Path) -> None:
@@ -168,7 +170,7 @@ def _check_unfinished(path: Path) -> None:
     target = target_of(path)
     if target.is_file() and not part_of(target).exists():
         with FileRecording(target):  # raises for a truncated file, or for no recording
-            raise _finished(target)
+            raise _finished_error(target)
     if part_of(target).is_file():
         raise NotARecordingError(
             f"The journal of {str(part_of(target))!r} is missing, and the file cannot be read without it.",
@@ -176,32 +178,32 @@ def _check_unfinished(path: Path) -> None:
         )
 
 
-def _finished(path: Path) -> NotARecordingError:
+def _finished_error(path: Path) -> NotARecordingError:
     hint = f"Use it: qdebug info {str(path)!r}."
     return NotARecordingError(f"{str(path)!r} is finished; there is nothing to recover.", hint=hint)
 
 
-def _rebuilt(
+def _rebuild(
     journal: Path,
     out: Path,
     *,
     force: bool,
     progress: Callable[[int, int], None] | None,
     source: Path | None = None,
-) -> tuple[Recovered, list[Path]]:
+) -> tuple[RecoveryResult, list[Path]]:
     """Build the recording of a journal. Return the result, and the files that it replaces."""
     reader = JournalReader(journal)
     try:
         account = Account(reader)
         for entry in reader.refresh():
-            account.take(entry)
+            account.add(entry)
         if not account.events:
             raise NotARecordingError(
                 f"{str(journal)!r} lists no tensor; the run ended before it recorded any.", hint="Record the run again."
             )
         writer = RecordingWriter(out, force=force, sync_every=math.inf, source=source)
         try:
-            lost = _take_over(reader, account, writer, progress)
+            lost_places = _copy_events(reader, account, writer, progress)
             if not writer.events:
                 part = journal.with_suffix(".part")
                 is_part_gone = journal.suffix == ".journal" and not part.exists()
@@ -210,7 +212,7 @@ def _rebuilt(
                     f"No tensor of {str(journal)!r} can be read{reason}.", hint="Record the run again."
                 )
             journal_info = account.info()
-            info = replace(journal_info, complete=journal_info.complete and not lost)
+            info = replace(journal_info, complete=journal_info.complete and not lost_places)
             writer.close(account.graph(info.model), info)
         except BaseException:
             writer.discard()
@@ -218,26 +220,26 @@ def _rebuilt(
     finally:
         reader.close()
     sources, part = [journal], part_of(target_of(journal))
-    copied_events = (event for place, event in account.events.items() if place not in lost)
-    if is_recorder_file(part) or any(event.where is PayloadLocation.PART for event in copied_events):
+    copied_events = (event for place, event in account.events.items() if place not in lost_places)
+    if is_recorder_file(part) or any(event.location is PayloadLocation.PART for event in copied_events):
         sources.insert(0, part)  # otherwise it does not belong to this journal
-    recovered = Recovered(path=out, tensors=writer.events, complete=info.complete, lost=lost)
+    recovered = RecoveryResult(path=out, tensors=writer.events, complete=info.complete, lost=lost_places)
     return recovered, sources
 
 
-def _take_over(
+def _copy_events(
     reader: JournalReader, account: Account, writer: RecordingWriter, progress: Callable[[int, int], None] | None
 ) -> tuple[tuple[str, int, int], ...]:
     """Write all values that match their hash. Return the places of the others."""
     lost_places = []
-    for done, (place, event) in enumerate(account.events.items(), start=1):
+    for done_count, (place, event) in enumerate(account.events.items(), start=1):
         try:
             values = reader.read(event)
         except RecordingError:
             lost_places.append(place)
-            account.lost[event.name] = "its values were damaged or missing when the run was recovered"
+            account.lost_tensors[event.name] = "its values were damaged or missing when the run was recovered"
         else:
             writer.append(event.name, values, place[1:], constant=event.constant, quant=account.quants.get(place))
         if progress is not None:
-            progress(done, len(account.events))
+            progress(done_count, len(account.events))
     return tuple(lost_places)

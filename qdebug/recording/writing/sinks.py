@@ -66,7 +66,7 @@ class Sink(Protocol):
     def events(self) -> int:
         """Number of arrays that are safely stored."""
 
-    def note(self, plain: Mapping[str, Any], *, now: bool = True) -> None:
+    def note(self, note: Mapping[str, Any], *, at_once: bool = True) -> None:
         """Store stated facts for readers of the unfinished recording."""
 
     def append(
@@ -96,16 +96,16 @@ class MemorySink:
         self.failure: str | None = None
         self._arrays: dict[tuple[str, int, int], np.ndarray] = {}
         self._quants: dict[tuple[str, int, int], QuantParams] = {}
-        self._partly: dict[tuple[str, int, int], Kept] = {}
+        self._partial_records: dict[tuple[str, int, int], Kept] = {}
         self._open = True
         self.recording: MemoryRecording | None = None
 
     @property
     def events(self) -> int:
         """Number of stored arrays."""
-        return len(self._arrays) + len(self._partly)
+        return len(self._arrays) + len(self._partial_records)
 
-    def note(self, plain: Mapping[str, Any], *, now: bool = True) -> None:
+    def note(self, note: Mapping[str, Any], *, at_once: bool = True) -> None:
         """Do nothing, since there is no reader before the end."""
 
     def append(
@@ -115,7 +115,7 @@ class MemorySink:
         del constant  # the graph already states the role
         self._check_open()
         if isinstance(array, Kept):
-            self._partly[name, *place] = array
+            self._partial_records[name, *place] = array
         else:
             storable_dtype(name, array)
             copy = np.array(array, order="C")
@@ -132,7 +132,7 @@ class MemorySink:
         """Make the recording."""
         self._check_open()
         self._open = False
-        self.recording = MemoryRecording(graph, self._arrays, info, quants=self._quants, partly=self._partly)
+        self.recording = MemoryRecording(graph, self._arrays, info, quants=self._quants, partly=self._partial_records)
 
     def leave(self) -> None:
         """Drop everything, since memory cannot be recovered."""
@@ -166,11 +166,11 @@ class BackgroundSink:
 
     def __init__(self, sink: Sink, *, most: int = MOST_WAITING) -> None:
         self.inner = sink
-        self._most = most
+        self._max_bytes = most
         self._pid = os.getpid()
-        self._waiting: deque[tuple[int, Callable[[], object]]] = deque()
-        self._bytes = self._running = 0
-        self._stopping = False
+        self._queue: deque[tuple[int, Callable[[], object]]] = deque()
+        self._queued_bytes = self._running_count = 0
+        self._is_stopping = False
         self._error: BaseException | None = None
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._work, name="qdebug recorder", daemon=True)
@@ -191,9 +191,9 @@ class BackgroundSink:
         """Number of arrays written so far."""
         return self.inner.events
 
-    def note(self, plain: Mapping[str, Any], *, now: bool = True) -> None:
+    def note(self, note: Mapping[str, Any], *, at_once: bool = True) -> None:
         """Write stated facts, after all earlier values."""
-        self._enqueue(0, partial(self.inner.note, dict(plain), now=now))
+        self._enqueue(0, partial(self.inner.note, dict(note), at_once=at_once))
 
     def append(
         self, name: str, array: Values, place: At = (0, 0), *, constant: bool = False, quant: QuantParams | None = None
@@ -225,7 +225,7 @@ class BackgroundSink:
     def discard(self) -> None:
         """Leave nothing behind."""
         with self._changed:
-            self._waiting.clear()
+            self._queue.clear()
         self._stop()
         self.inner.discard()
 
@@ -235,11 +235,11 @@ class BackgroundSink:
             return
         with self._changed:
             self._raise_error()
-            while self._waiting and self._bytes + size > self._most:
+            while self._queue and self._queued_bytes + size > self._max_bytes:
                 self._changed.wait()
                 self._raise_error()
-            self._waiting.append((size, work))
-            self._bytes += size
+            self._queue.append((size, work))
+            self._queued_bytes += size
             self._changed.notify_all()
 
     def _raise_error(self) -> None:
@@ -251,29 +251,29 @@ class BackgroundSink:
     def _work(self) -> None:
         while True:
             with self._changed:
-                while not self._waiting and not self._stopping:
+                while not self._queue and not self._is_stopping:
                     self._changed.wait()
-                if not self._waiting:
+                if not self._queue:
                     return
-                size, work = self._waiting.popleft()
-                self._running = 1
-            failed: BaseException | None = None
+                size, work = self._queue.popleft()
+                self._running_count = 1
+            work_error: BaseException | None = None
             try:
                 work()
             except BaseException as error:  # noqa: BLE001  raised where the next array is put
-                failed = error
+                work_error = error
             with self._changed:
-                if failed is not None and (self._error is None or not isinstance(failed, RecordingError)):
-                    self._error = failed
-                self._running = 0
-                self._bytes -= size
+                if work_error is not None and (self._error is None or not isinstance(work_error, RecordingError)):
+                    self._error = work_error
+                self._running_count = 0
+                self._queued_bytes -= size
                 self._changed.notify_all()
 
     def _drain(self) -> None:
         if os.getpid() != self._pid:
             return
         with self._changed:
-            while (self._waiting or self._running) and self._thread.is_alive():
+            while (self._queue or self._running_count) and self._thread.is_alive():
                 self._changed.wait(0.1)
             self._raise_error()
 
@@ -281,6 +281,6 @@ class BackgroundSink:
         if os.getpid() != self._pid:
             return
         with self._changed:
-            self._stopping = True
+            self._is_stopping = True
             self._changed.notify_all()
         self._thread.join()

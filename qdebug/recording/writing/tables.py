@@ -15,8 +15,8 @@ import numpy as np
 
 from qdebug.errors import RecordingError
 from qdebug.model import Graph, Node, QuantParams, Role, RunInfo, TensorInfo
-from qdebug.recording.format.facts import encode_attrs, plain_facts
-from qdebug.recording.format.payload import Partly, Stored
+from qdebug.recording.format.facts import encode_attrs, json_facts
+from qdebug.recording.format.payload import PartialArray, StoredArray
 from qdebug.recording.format.specification import (
     DTYPE_CODES,
     INDEX_DIMS,
@@ -28,7 +28,7 @@ from qdebug.recording.format.specification import (
     TABLES,
     UNKNOWN,
     Flag,
-    Has,
+    QuantField,
     physical_dtype,
 )
 
@@ -36,10 +36,10 @@ __all__ = ["EventPlace", "IndexRows", "check_quants", "encode_tables", "pack_kep
 
 # One row of TABLES["index"]: before and after the hash.
 _EVENT, _VALUES, _NUMBERS = struct.Struct("<5IiH"), struct.Struct("<BBf8QQ"), struct.Struct("<6Q7d")
-_UNKNOWN = math.nan
+_UNKNOWN_NUMBER = math.nan
 """Start and duration of an event, which the recorder does not measure."""
 _ZEROS = (0,) * INDEX_DIMS
-_SCALE64, _FACT_BITS = int(Has.SCALE64), [(int(bit), name) for bit, name in OPTIONAL_FACTS.items()]
+_SCALE64, _FACT_BITS = int(QuantField.SCALE64), [(int(bit), name) for bit, name in OPTIONAL_FACTS.items()]
 
 
 class EventPlace(NamedTuple):
@@ -50,36 +50,38 @@ class EventPlace(NamedTuple):
     step: int
 
 
-def pack_row(seq: int, place: EventPlace, stored: Stored, flags: Flag) -> bytes:
+def pack_row(sequence: int, place: EventPlace, stored: StoredArray, flags: Flag) -> bytes:
     """Return the row of an event whose values are stored in full."""
-    values, numbers = _described(stored.dtype, stored.shape)
-    return b"".join((_EVENT.pack(seq, *place, stored.payload, -1, flags), values, stored.digest, numbers))
+    values, numbers = _pack_description(stored.dtype, stored.shape)
+    return b"".join((_EVENT.pack(sequence, *place, stored.payload, -1, flags), values, stored.digest, numbers))
 
 
 @lru_cache(maxsize=1024)
-def _described(dtype: str, shape: tuple[int, ...]) -> tuple[bytes, bytes]:
+def _pack_description(dtype: str, shape: tuple[int, ...]) -> tuple[bytes, bytes]:
     """Return the bytes before the hash in the row of an event, and the bytes after it if values are stored in full."""
     extents, count = shape[:INDEX_DIMS], math.prod(shape)
     nbytes = count * physical_dtype(dtype).itemsize
-    values = _VALUES.pack(DTYPE_CODES[dtype], len(shape), _UNKNOWN, *extents, *_ZEROS[len(extents) :], nbytes)
-    return values, _NUMBERS.pack(count, 0, 0, 0, 0, 0, *(math.nan,) * 6, _UNKNOWN)
+    values = _VALUES.pack(DTYPE_CODES[dtype], len(shape), _UNKNOWN_NUMBER, *extents, *_ZEROS[len(extents) :], nbytes)
+    return values, _NUMBERS.pack(count, 0, 0, 0, 0, 0, *(math.nan,) * 6, _UNKNOWN_NUMBER)
 
 
-def pack_kept_row(seq: int, place: EventPlace, partly: Partly) -> bytes:
+def pack_kept_row(sequence: int, place: EventPlace, partial_array: PartialArray) -> bytes:
     """Return the row of an event with a partial record."""
-    record, statistics = partly.kept, partly.kept.statistics
+    record, statistics = partial_array.kept, partial_array.kept.statistics
     flags = Flag.COUNTS | Flag.RAILS | Flag.SUMMARY | Flag.HISTOGRAM
-    flags |= Flag.STATS_ONLY if partly.values is None else Flag.SAMPLED
-    for flag, holds in (
+    flags |= Flag.STATS_ONLY if partial_array.values is None else Flag.SAMPLED
+    for flag, is_set in (
         (Flag.EXTREMES, not math.isnan(statistics.low)),
         (Flag.HAS_NAN, statistics.nan),
         (Flag.HAS_INF, statistics.inf),
         (Flag.TRUNCATED, record.truncated),
     ):
-        flags |= flag if holds else Flag(0)
-    numbers = _NUMBERS.pack(statistics.count, *(getattr(statistics, name) for name, _ in STATISTICS.values()), _UNKNOWN)
-    values, _ = _described(record.dtype, record.shape)
-    return b"".join((_EVENT.pack(seq, *place, NO_PAYLOAD, -1, flags), values, record.digest, numbers))
+        flags |= flag if is_set else Flag(0)
+    numbers = _NUMBERS.pack(
+        statistics.count, *(getattr(statistics, name) for name, _ in STATISTICS.values()), _UNKNOWN_NUMBER
+    )
+    values, _ = _pack_description(record.dtype, record.shape)
+    return b"".join((_EVENT.pack(sequence, *place, NO_PAYLOAD, -1, flags), values, record.digest, numbers))
 
 
 class IndexRows:
@@ -90,7 +92,7 @@ class IndexRows:
         self._tensors: dict[str, tuple[int, str]] = {}
         self._constants: set[str] = set()
         self._quants: dict[int, QuantParams] = {}
-        self._samples: list[tuple[int, Stored, Stored]] = []
+        self._samples: list[tuple[int, StoredArray, StoredArray]] = []
         self._histograms: list[tuple[int, np.ndarray]] = []
         self._samples_seen = self._steps_seen = 1
         self.count = 0
@@ -111,7 +113,7 @@ class IndexRows:
         *,
         constant: bool,
         quant: QuantParams | None,
-        partly: Partly | None = None,
+        partial_array: PartialArray | None = None,
     ) -> None:
         """Add the row of an event.
 
@@ -122,7 +124,7 @@ class IndexRows:
             dtype: Logical dtype of the tensor.
             constant: Whether the tensor is a constant.
             quant: The quantization of these values, if it differs from their tensor's.
-            partly: The partial record; None if all values were kept.
+            partial_array: The partial record; None if all values were kept.
         """
         number, (tensor, sample, step) = self.count, place
         if tensor == len(self._tensors):
@@ -135,11 +137,11 @@ class IndexRows:
             self._steps_seen = step + 1
         if quant is not None:
             self._quants[number] = quant
-        if partly is not None:
-            statistics = partly.kept.statistics
+        if partial_array is not None:
+            statistics = partial_array.kept.statistics
             self._histograms.append((number, np.stack([statistics.negative, statistics.positive])))
-            if partly.values is not None and partly.positions is not None:
-                self._samples.append((number, partly.values, partly.positions))
+            if partial_array.values is not None and partial_array.positions is not None:
+                self._samples.append((number, partial_array.values, partial_array.positions))
         self._rows += row
         self.count += 1
 
@@ -149,21 +151,21 @@ class IndexRows:
         Raises:
             RecordingError: The graph cannot be stored.
         """
-        recorded = [
+        recorded_tensors = [
             TensorInfo(name=name, dtype=dtype, role=Role.CONSTANT if name in self._constants else Role.ACTIVATION)
             for name, (_, dtype) in self._tensors.items()
             if name not in graph.tensors
         ]
-        extent = {"samples": self._samples_seen, "steps": self._steps_seen}
+        counts = {"samples": self._samples_seen, "steps": self._steps_seen}
         quants = list(self._quants.values())
-        tables, rows, quant_rows = encode_tables(graph, info, recorded, **extent, quants=quants)
+        tables, rows, quant_rows = encode_tables(graph, info, recorded_tensors, **counts, quants=quants)
         index = np.frombuffer(self._rows, dtype=TABLES["index"])
         index["tensor"] = np.array([rows[name] for name in self._tensors], dtype=np.uint32)[index["tensor"]]
         if quants:
             index["quant"][list(self._quants)] = quant_rows
-        return {**tables, "index": index, **self._optional()}
+        return {**tables, "index": index, **self._optional_tables()}
 
-    def _optional(self) -> dict[str, np.ndarray]:
+    def _optional_tables(self) -> dict[str, np.ndarray]:
         tables = {}
         if self._samples:
             samples = np.zeros(len(self._samples), OPTIONAL_TABLES["samples"])
@@ -182,7 +184,7 @@ class IndexRows:
 def encode_tables(
     graph: Graph,
     info: RunInfo,
-    recorded: Iterable[TensorInfo],
+    recorded_tensors: Iterable[TensorInfo],
     *,
     samples: int,
     steps: int,
@@ -193,7 +195,7 @@ def encode_tables(
     Args:
         graph: The graph that ran.
         info: Facts of the run.
-        recorded: Tensors that have values; tensors that are not in the graph are added to the tensor table.
+        recorded_tensors: Tensors that have values; tensors that are not in the graph are added to the tensor table.
         samples: Number of samples.
         steps: Number of steps of each sample.
         quants: Quantizations of individual events.
@@ -206,13 +208,13 @@ def encode_tables(
     """
     encoder = _Encoder()
     tensors = dict(graph.tensors)
-    for tensor in recorded:
+    for tensor in recorded_tensors:
         tensors.setdefault(tensor.name, tensor)
     rows = {name: row for row, name in enumerate(tensors)}
     encoder.add_tensors(tensors.values())
     encoder.add_nodes(graph.nodes, {**rows, "": -1})
     run = {
-        "info": plain_facts(info),
+        "info": json_facts(info),
         "graph": {
             "name": str(graph.name),
             "opset": {str(domain): int(version) for domain, version in graph.opset.items()},
@@ -274,7 +276,7 @@ class _Encoder:
                 strings[name],
                 -1 if tensor.stands_for is None else strings[tensor.stands_for],
                 -1 if tensor.layout is None else strings[tensor.layout],
-                -1 if tensor.quant is None else self._quant(tensor.quant, name),
+                -1 if tensor.quant is None else self._check_and_add_quant(tensor.quant, name),
                 0 if shape is None else self._add_shape(shape, name),
                 UNKNOWN if shape is None else len(shape),
                 UNKNOWN if dtype is None else DTYPE_CODES[dtype],
@@ -307,20 +309,20 @@ class _Encoder:
         for node in nodes:
             inputs, outputs, origin = node.inputs, node.outputs, node.origin
             attrs = encode_attrs(node.attrs, node.name) if node.attrs else b""
-            heads = strings[node.name], strings[node.op], strings[node.domain]
+            name_rows = strings[node.name], strings[node.op], strings[node.domain]
             lengths = len(inputs), len(outputs), len(origin), len(attrs)
-            begin = len(operands)
-            places = begin, begin + len(inputs), len(origins), len(self._attributes)
-            self._rows["nodes"].append((*heads, *lengths, *places))
+            first_operand = len(operands)
+            offsets = first_operand, first_operand + len(inputs), len(origins), len(self._attributes)
+            self._rows["nodes"].append((*name_rows, *lengths, *offsets))
             operands += [rows[name] for name in (*inputs, *outputs)]
             origins += [strings[text] for text in origin]
             self._attributes += attrs
 
     def add_quant(self, quant: QuantParams) -> int:
         """Append the row of a quantization, unless it exists. Return its number."""
-        return self._quant(quant, "of one sample")
+        return self._check_and_add_quant(quant, "of one sample")
 
-    def _quant(self, quant: QuantParams, tensor: str) -> int:
+    def _check_and_add_quant(self, quant: QuantParams, tensor: str) -> int:
         rows = self._rows["quants"]
         row = self._quants.setdefault(quant, len(rows))
         if row == len(rows):
@@ -328,23 +330,23 @@ class _Encoder:
         return row
 
     def _quant_row(self, quant: QuantParams, tensor: str) -> tuple[int, ...]:
-        wide = quant.scale.dtype == np.float64
-        has = _SCALE64 if wide else 0  # plain numbers: an IntFlag takes a microsecond for each operation
+        is_float64 = quant.scale.dtype == np.float64
+        field_bits = _SCALE64 if is_float64 else 0  # plain numbers: an IntFlag takes a microsecond for each operation
         for bit, name in _FACT_BITS:
-            has |= bit if getattr(quant, name) is not None else 0
-        limits = (_signed(limit, quant.dtype, tensor) for limit in (quant.qmin, quant.qmax))
-        ndims, places = [], [self._add_numbers("integers", quant.zero_point)]
+            field_bits |= bit if getattr(quant, name) is not None else 0
+        limits = (_to_signed(limit, quant.dtype, tensor) for limit in (quant.qmin, quant.qmax))
+        ndims, offsets = [], [self._add_numbers("integers", quant.zero_point)]
         for pool, values in (
-            ("scales64" if wide else "scales32", quant.scale),
+            ("scales64" if is_float64 else "scales32", quant.scale),
             ("integers", quant.multiplier),
             ("integers", quant.shift),
         ):
             ndims.append(0 if values is None else values.ndim)
-            places += (
+            offsets += (
                 (0, 0) if values is None else (self._add_numbers(pool, values), self._add_shape(values.shape, tensor))
             )
         axis_and_block = (quant.axis or 0, quant.block_size or 0)
-        return DTYPE_CODES[quant.dtype], has, *ndims, *axis_and_block, *limits, *places
+        return DTYPE_CODES[quant.dtype], field_bits, *ndims, *axis_and_block, *limits, *offsets
 
     def _add_numbers(self, pool: str, values: np.ndarray) -> int:
         """Append an array to a pool of numbers. Return its offset."""
@@ -375,7 +377,7 @@ def _is_extent(value: Any) -> bool:
     return value is None or (isinstance(value, (int, np.integer)) and 0 <= int(value) < 2**63)
 
 
-def _signed(limit: int | None, dtype: str, tensor: str) -> int:
+def _to_signed(limit: int | None, dtype: str, tensor: str) -> int:
     """Return a code limit as a 64-bit two's complement number."""
     low, high = (0, 2**64 - 1) if dtype == "uint64" else (-(2**63), 2**63 - 1)
     if limit is None:

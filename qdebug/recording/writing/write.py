@@ -22,45 +22,45 @@ import numpy as np
 from qdebug.errors import QdebugError, RecordingError
 from qdebug.model import Graph, QuantParams, RunInfo
 from qdebug.model.kept import Kept
-from qdebug.recording.format.facts import plain_facts
-from qdebug.recording.format.payload import Partly, Stored, storable_dtype
+from qdebug.recording.format.facts import json_facts
+from qdebug.recording.format.payload import PartialArray, StoredArray, storable_dtype
 from qdebug.recording.journal import FrameKind, Journal, encode_event, encode_json, encode_tables_body
 from qdebug.recording.reading.read import FileRecording
 from qdebug.recording.target import (
     WriterLock,
-    cannot_write,
-    cause,
+    cannot_write_error,
     check_recorder_file,
     check_target,
-    exists,
-    folder_to_disk,
+    describe_cause,
+    exists_error,
+    has_unfinished_run,
     journal_of,
     mode_of,
     part_of,
     recover_hint,
-    remove_own,
+    remove_if_same,
+    rename_durably,
     rename_new,
+    sync_file,
     sync_finished,
-    take_name,
-    to_disk,
-    unfinished,
+    sync_folder,
 )
 from qdebug.recording.writing.payload_store import PayloadStore
 from qdebug.recording.writing.tables import IndexRows, encode_tables, pack_kept_row, pack_row
 from qdebug.recording.writing.ticker import Ticker
 from qdebug.version import __version__
 
-__all__ = ["At", "RecordingWriter", "Values", "begin", "check_finished", "give_name"]
+__all__ = ["At", "RecordingWriter", "Values", "check_finished", "create_files", "rename_finished"]
 
 
-def begin(
+def create_files(
     part: Path,
     journal_path: Path,
     info: RunInfo,
     graph: Mapping[str, np.ndarray] | None,
     *,
     mode: int | None,
-    durable: bool,
+    is_durable: bool,
 ) -> tuple[PayloadStore, Journal]:
     """Create both files of an unfinished recording, or none if that fails.
 
@@ -70,7 +70,7 @@ def begin(
         info: Facts of the run.
         graph: The tables of the graph, if known beforehand.
         mode: Permissions of both files; None for the default ones.
-        durable: Return only when both files survive a power cut, marked as a recorder's.
+        is_durable: Return only when both files survive a power cut, marked as a recorder's.
 
     Raises:
         OSError: They cannot be created.
@@ -83,20 +83,20 @@ def begin(
         if mode is not None:
             os.fchmod(fd, mode)
         journal = Journal(fd)
-        head = {"journal": 1, "created_by": f"qdebug {__version__}", "info": plain_facts(info)}
-        journal.add(FrameKind.RUN, encode_json(head))
+        header = {"journal": 1, "created_by": f"qdebug {__version__}", "info": json_facts(info)}
+        journal.add(FrameKind.RUN, encode_json(header))
         if graph is not None:
             journal.add(FrameKind.GRAPH, encode_tables_body(graph))
         journal.commit()
-        if durable:
-            to_disk(payloads.file.fd)
-            to_disk(fd)
-            folder_to_disk(part.parent)
+        if is_durable:
+            sync_file(payloads.file.fd)
+            sync_file(fd)
+            sync_folder(part.parent)
     except BaseException:
         payloads.file.abandon()
-        remove_own(part, payloads.file.made)
+        remove_if_same(part, payloads.file.made)
         if fd >= 0:
-            remove_own(journal_path, os.fstat(fd))
+            remove_if_same(journal_path, os.fstat(fd))
             os.close(fd)
         raise
     return payloads, journal
@@ -111,22 +111,22 @@ def check_finished(path: Path, events: int) -> None:
             recording.check_payload(events - 1)
 
 
-def give_name(part: Path, path: Path, *, force: bool, durable: bool) -> None:
+def rename_finished(part: Path, path: Path, *, force: bool, is_durable: bool) -> None:
     """Rename a finished file to its target.
 
     Args:
         part: The finished file.
         path: Its new name.
         force: Replace an existing file.
-        durable: Return only when the new name survives a power cut.
+        is_durable: Return only when the new name survives a power cut.
 
     Raises:
         OutputExistsError: Another process created a file with that name, and `force` is not set.
         OSError: The file cannot be renamed, or cannot be forced to the disk.
     """
     try:
-        if durable:
-            take_name(part, path, force=force)
+        if is_durable:
+            rename_durably(part, path, force=force)
         elif not force:
             rename_new(part, path)
         else:
@@ -134,7 +134,7 @@ def give_name(part: Path, path: Path, *, force: bool, durable: bool) -> None:
                 sync_finished(part, path)  # otherwise a power cut could lose both the old file and the new one
             part.replace(path)
     except FileExistsError:
-        raise exists(path, f"The recording is in {str(part)!r}; rename this file.") from None
+        raise exists_error(path, f"The recording is in {str(part)!r}; rename this file.") from None
 
 
 _MAX_NUMBER = 2**32 - 1
@@ -179,19 +179,19 @@ class RecordingWriter:
         source: Path | None = None,
     ) -> None:
         self._pid = os.getpid()
-        self._open = False  # nothing to release yet
+        self._is_open = False  # nothing to release yet
         try:
             self.path = Path(os.path.realpath(path))
             check_target(self.path, force=force)
         except (OSError, ValueError) as exc:
             if isinstance(exc, QdebugError):
                 raise
-            raise cannot_write(Path(path), exc) from None
+            raise cannot_write_error(Path(path), exc) from None
         self._force, self._source = force, source
         self._index = IndexRows()
-        self._stored: dict[tuple[str, int, int], tuple[Any, ...]] = {}
+        self._stored_arrays: dict[tuple[str, int, int], tuple[Any, ...]] = {}
         """Fields of `Stored` by tensor, sample and step, in plain tuples that the garbage collector need not visit."""
-        self._durable = sync_every is not None
+        self._is_durable = sync_every is not None
         self._ticker: Ticker | None = None
         self.failure: str | None = None
         """Why nothing is written any more; None if writing has not failed."""
@@ -203,31 +203,31 @@ class RecordingWriter:
         except BaseException as exc:
             self._lock.release()
             if isinstance(exc, OSError) and not isinstance(exc, QdebugError):
-                raise cannot_write(self.path, exc) from None
+                raise cannot_write_error(self.path, exc) from None
             raise
-        self._open = True
+        self._is_open = True
         _WRITERS.add(self)
         if sync_every is not None and sync_every < math.inf:
             self._ticker = Ticker(self, sync_every)
 
     def _start(self, info: RunInfo, graph: Graph | None) -> None:
-        if not self._force and self._source is None and unfinished(self.path):
+        if not self._force and self._source is None and has_unfinished_run(self.path):
             raise RecordingError(
                 f"A run that recorded to {str(self.path)!r} did not finish; its partial recording still exists.",
                 hint=f"{recover_hint(self.path)[:-1]}, or overwrite it: --force (in Python: force=True).",
             )
-        left = self._part, self._journal_path  # left by a dead process; the lock proves that it has no owner
-        for name in left:
+        old_files = self._part, self._journal_path  # left by a dead process; the lock proves that it has no owner
+        for name in old_files:
             check_recorder_file(name)
         # raises for a graph that cannot be stored, before files are deleted
         tables = None if graph is None else encode_tables(graph, info, (), samples=1, steps=1)[0]
-        for name in left:
+        for name in old_files:
             name.unlink(missing_ok=True)
         mode = mode_of(self.path)
         if mode is None and self._source is not None:
             mode = mode_of(self._source)
         mode = None if mode is None else mode | stat.S_IRUSR | stat.S_IWUSR
-        self._payloads, self._journal = begin(*left, info, tables, mode=mode, durable=self._durable)
+        self._payloads, self._journal = create_files(*old_files, info, tables, mode=mode, is_durable=self._is_durable)
         self._journal_made = os.fstat(self._journal.fd)
 
     @property
@@ -235,19 +235,19 @@ class RecordingWriter:
         """Number of events appended so far."""
         return self._index.count
 
-    def note(self, plain: Mapping[str, Any], *, now: bool = True) -> None:
+    def note(self, note: Mapping[str, Any], *, at_once: bool = True) -> None:
         """Write stated facts of the run or of a tensor into the journal.
 
         Args:
-            plain: A JSON object.
-            now: Write it at once instead of together with the next event.
+            note: A JSON object.
+            at_once: Write it at once instead of together with the next event.
 
         Raises:
             RecordingError: As for `append`.
         """
         self._check_usable()
-        self._journal.add(FrameKind.NOTE, encode_json(plain))
-        if now:
+        self._journal.add(FrameKind.NOTE, encode_json(note))
+        if at_once:
             try:
                 self._journal.commit()
             except BaseException as exc:
@@ -277,30 +277,32 @@ class RecordingWriter:
                 f"Tensor {name!r} was put at sample {sample}, step {step}, beyond what a file can hold."
             )
         dtype = array.dtype if isinstance(array, Kept) else storable_dtype(name, array)
-        where = self._index.place(name, sample, step, constant=constant)
-        partly = offset = None
+        event_place = self._index.place(name, sample, step, constant=constant)
+        partial_array = offset = None
         try:
             if isinstance(array, Kept):
-                partly = self._store_partly(array)
-                row = pack_kept_row(self.events, where, partly)
+                partial_array = self._store_partial(array)
+                row = pack_kept_row(self.events, event_place, partial_array)
             else:
                 stored, flags = self._payloads.store(array, dtype)
-                offset, row = stored.offset, pack_row(self.events, where, stored, flags)
-            event = encode_event(row, array.shape, name, offset=offset, constant=constant, partly=partly)
+                offset, row = stored.offset, pack_row(self.events, event_place, stored, flags)
+            event = encode_event(
+                row, array.shape, name, offset=offset, is_constant=constant, partial_array=partial_array
+            )
             self._journal.add(FrameKind.EVENT, event)
             self._journal.commit()
         except BaseException as exc:
             self.fail(f"Tensor {name!r}", exc)
             raise
-        if partly is None:
-            self._stored[name, *where[1:]] = tuple(stored)
-        self._index.add(row, name, where, dtype, constant=constant, quant=quant, partly=partly)
+        if partial_array is None:
+            self._stored_arrays[name, *event_place[1:]] = tuple(stored)
+        self._index.add(row, name, event_place, dtype, constant=constant, quant=quant, partial_array=partial_array)
 
-    def _store_partly(self, kept: Kept) -> Partly:
+    def _store_partial(self, kept: Kept) -> PartialArray:
         if kept.values is None or kept.positions is None:
-            return Partly(kept)
+            return PartialArray(kept)
         values, _ = self._payloads.store(kept.values, kept.dtype)
-        return Partly(kept, values, self._payloads.store(kept.positions, "int64")[0])
+        return PartialArray(kept, values, self._payloads.store(kept.positions, "int64")[0])
 
     def fail(self, title: str, exc: BaseException) -> None:
         """Undo an interrupted write; if the disk is full or failed, remember and report it.
@@ -310,7 +312,7 @@ class RecordingWriter:
         """
         self._journal.forget()
         if isinstance(exc, OSError | RuntimeError):
-            self.failure = f"{title} could not be written to {str(self._part)!r}: {cause(exc)}."
+            self.failure = f"{title} could not be written to {str(self._part)!r}: {describe_cause(exc)}."
             raise RecordingError(self.failure, hint="Free some space, or record to another disk.") from None
 
     def sync(self) -> None:
@@ -320,10 +322,10 @@ class RecordingWriter:
             RecordingError: It cannot be written. Writing then stops, since the system may have dropped data.
         """
         try:
-            to_disk(self._payloads.file.fd)
-            to_disk(self._journal.fd)
+            sync_file(self._payloads.file.fd)
+            sync_file(self._journal.fd)
         except OSError as exc:
-            self.failure = f"The recording so far could not be written to {str(self._part)!r}: {cause(exc)}."
+            self.failure = f"The recording so far could not be written to {str(self._part)!r}: {describe_cause(exc)}."
             raise RecordingError(self.failure, hint="Free some space, or record to another disk.") from None
 
     def _sync_last(self) -> None:
@@ -342,12 +344,12 @@ class RecordingWriter:
         Raises:
             RecordingError: The writer is closed or belongs to another process, or the file cannot be read.
         """
-        self._check_usable(failed=True)
-        stored = self._stored.get((name, *place))
+        self._check_usable(allow_failure=True)
+        stored = self._stored_arrays.get((name, *place))
         try:
-            return None if stored is None else self._payloads.read_back(Stored(*stored))
+            return None if stored is None else self._payloads.read_back(StoredArray(*stored))
         except (OSError, ValueError) as exc:
-            raise RecordingError(f"{str(self._part)!r} cannot be read back: {cause(exc)}.") from None
+            raise RecordingError(f"{str(self._part)!r} cannot be read back: {describe_cause(exc)}.") from None
 
     def close(self, graph: Graph, info: RunInfo) -> Path:
         """Write the tables, verify the file, and give it its final name.
@@ -363,31 +365,31 @@ class RecordingWriter:
             OutputExistsError: Another process created the file meanwhile. The recording stays in NAME.part.
             RecordingError: The file cannot be finished. The tensors can be recovered.
         """
-        self._check_usable(failed=True)
+        self._check_usable(allow_failure=True)
         self._sync_last()  # the following steps may fail
-        complete = info.complete and self.failure is None
+        is_complete = info.complete and self.failure is None
         try:
             tables = self._index.tables(graph, info)
             if not self._part.exists():
-                raise self._cannot_finish(self._gone())
-            self._payloads.finish(tables, complete=complete)
+                raise self._cannot_finish(self._missing_file_text())
+            self._payloads.finish(tables, is_complete=is_complete)
             self._payloads.file.close()
             check_finished(self._part, self.events)
-            self._end(complete=complete)
+            self._write_end(is_complete=is_complete)
         except (OSError, RuntimeError) as exc:
             self.leave()
-            raise self._cannot_finish(cause(exc)) from None
+            raise self._cannot_finish(describe_cause(exc)) from None
         except BaseException:
             self.leave()
             raise
-        self._open = False
+        self._is_open = False
         try:
-            give_name(self._part, self.path, force=self._force, durable=self._durable)
-            remove_own(self._journal_path, self._journal_made)
+            rename_finished(self._part, self.path, force=self._force, is_durable=self._is_durable)
+            remove_if_same(self._journal_path, self._journal_made)
         except OSError as exc:
             if isinstance(exc, QdebugError):
                 raise
-            error = self._cannot_finish(cause(exc)) if self._part.exists() else self._not_durable(exc)
+            error = self._cannot_finish(describe_cause(exc)) if self._part.exists() else self._not_durable(exc)
             if self._source is not None:
                 self._remove_files()
             raise error from None
@@ -398,31 +400,31 @@ class RecordingWriter:
 
     def _cannot_finish(self, reason: str) -> RecordingError:
         is_recoverable = self.events > 0 and self._part.exists()
-        remainder = " The partial recording is kept in the same folder." if is_recoverable else ""
+        kept_note = " The partial recording is kept in the same folder." if is_recoverable else ""
         error = RecordingError(
-            f"{str(self.path)!r} cannot be finished: {reason}.{remainder}",
-            hint=recover_hint(self.path) if is_recoverable or self._source is not None else self._instead(),
+            f"{str(self.path)!r} cannot be finished: {reason}.{kept_note}",
+            hint=recover_hint(self.path) if is_recoverable or self._source is not None else self._alternative_hint(),
         )
         self.failure = self.failure or error.message
         return error
 
     def _not_durable(self, exc: OSError) -> RecordingError:
-        self.failure = f"{str(self.path)!r} is finished, but may not survive a power failure: {cause(exc)}."
+        self.failure = f"{str(self.path)!r} is finished, but may not survive a power failure: {describe_cause(exc)}."
         return RecordingError(self.failure, hint="Copy it to another disk.")
 
-    def _gone(self) -> str:
+    def _missing_file_text(self) -> str:
         if self._journal_path.exists():
             return f"somebody removed {str(self._part)!r}"
         return f"{str(self._part)!r} and the journal are missing, or their folder was renamed"
 
-    def _instead(self) -> str:
+    def _alternative_hint(self) -> str:
         if self.events and not self._journal_path.exists():
             return "If the folder was renamed, rebuild the recording in it: qdebug file recover FILE."
         return "Record the run again to a disk with enough space."
 
-    def _end(self, *, complete: bool) -> None:
+    def _write_end(self, *, is_complete: bool) -> None:
         """Notify followers that the recording is finished."""
-        self._journal.add(FrameKind.END, encode_json({"complete": complete, "events": self.events}))
+        self._journal.add(FrameKind.END, encode_json({"complete": is_complete, "events": self.events}))
         with contextlib.suppress(OSError):  # the file itself is complete, so nobody needs the journal
             self._journal.commit()
 
@@ -432,55 +434,55 @@ class RecordingWriter:
         A forked child only drops its references.
         """
         nothing_new = not self.events or self._source is not None  # otherwise it can be recovered
-        self._stop(remove=nothing_new)
+        self._stop(remove_files=nothing_new)
 
     def discard(self) -> None:
         """Close and remove everything. A second call, or a call after `close`, does nothing.
 
         A forked child only drops its references.
         """
-        self._stop(remove=True)
+        self._stop(remove_files=True)
 
-    def _stop(self, *, remove: bool) -> None:
-        if not self._open or self._pid != os.getpid():
+    def _stop(self, *, remove_files: bool) -> None:
+        if not self._is_open or self._pid != os.getpid():
             return
-        self._open = False
-        if not remove:
+        self._is_open = False
+        if not remove_files:
             self._sync_last()
         elif self._ticker is not None:
             self._ticker.stop()
         self._payloads.file.abandon()
         self._journal.close()
-        if remove:
+        if remove_files:
             self._remove_files()
         self._lock.release()
 
     def _remove_files(self) -> None:
-        remove_own(self._part, self._payloads.file.made)
-        remove_own(self._journal_path, self._journal_made)
+        remove_if_same(self._part, self._payloads.file.made)
+        remove_if_same(self._journal_path, self._journal_made)
 
     def __del__(self) -> None:
         # It cannot be finished any more.
-        if getattr(self, "_open", False):
+        if getattr(self, "_is_open", False):
             with contextlib.suppress(Exception):
                 self.leave()
 
     def abandon(self) -> None:
         """Close the file in a forked child without changing it."""
-        if self._open:
+        if self._is_open:
             self._lock.abandon()
             self._journal.close()
             self._payloads.file.abandon()
 
-    def _check_usable(self, *, failed: bool = False) -> None:
+    def _check_usable(self, *, allow_failure: bool = False) -> None:
         if self._pid != os.getpid():
             raise RecordingError(
                 f"{str(self.path)!r} is being written by process {self._pid}, the parent of this process.",
                 hint="Open a separate recorder, with another file, in each process.",
             )
-        if not self._open:
+        if not self._is_open:
             raise RecordingError(f"The recording {str(self.path)!r} is closed.", hint="Open a new one.")
-        if self.failure and not failed:
+        if self.failure and not allow_failure:
             raise RecordingError(self.failure, hint="Free some space, or record to another disk.")
 
 

@@ -50,7 +50,7 @@ class Following:
     def describe_change(self) -> str:
         """Return the name of a file that was replaced since; "" if none was. A removed file can still be read."""
         for recording in self._followed_recordings().values():
-            change = recording.changed()
+            change = recording.describe_change()
             if change and recording.path.exists():
                 return f"{_file_name(recording)} {change}"
         return ""
@@ -68,7 +68,7 @@ class Following:
 
     def _read_new_data(self, side: str, recording: FollowedRecording) -> bool:
         """Read new data of one recording, or of its replacement."""
-        change = recording.changed()
+        change = recording.describe_change()
         try:
             if not change:
                 return bool(recording.refresh())

@@ -32,7 +32,7 @@ def left(tmp_path):
     """A writer that was left in the middle, and the frames of its journal."""
     writer = RecordingWriter(tmp_path / "run.h5", info=RunInfo(backend="b"), graph=Graph([Node(name="n", op="Relu")]))
     for number in range(5):
-        writer.note({"put": f"t{number}"}, now=False)
+        writer.note({"put": f"t{number}"}, at_once=False)
         writer.append(f"t{number}", np.arange(number * 3, dtype=np.int16), (number, 0))
     writer.append("t0", np.arange(3, dtype=np.int16), (7, 0))
     writer.leave()
@@ -112,7 +112,9 @@ def test_something_else_is_no_journal(tmp_path, content):
 
 def test_a_frame_of_a_later_version_is_skipped(left):
     with journal_of(left).open("ab") as file:
-        file.write(journal_module._frame(77, b"?") + journal_module._frame(FrameKind.END, b'{"complete":true}'))
+        file.write(
+            journal_module._make_frame(77, b"?") + journal_module._make_frame(FrameKind.END, b'{"complete":true}')
+        )
     reader = JournalReader(journal_of(left))
     assert len([entry for entry in reader.refresh() if not isinstance(entry, dict)]) == 6
     assert reader.end == {"complete": True}

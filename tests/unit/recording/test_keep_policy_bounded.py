@@ -13,7 +13,7 @@ from qdebug.errors import RecordingError, UsageError
 from qdebug.model.kept import EXPONENT_BINS, LOWEST_EXPONENT
 from qdebug.model.quant import QuantParams
 from qdebug.numerics.summary import take_statistics
-from qdebug.recording.keep_policy import FULL, Keep, choose_positions, keep_partly, parse_size, policy_of
+from qdebug.recording.keep_policy import FULL, Keep, choose_positions, make_partial_record, parse_size, policy_of
 from qdebug.recording.reading.read import FileRecording
 from qdebug.recording.writing.recovery import recover
 
@@ -96,8 +96,8 @@ def test_elements_of_any_dtype(record):
 
 
 def test_two_runs_keep_the_same_places():
-    one = keep_partly(VALUES, None, elements=200)
-    other = keep_partly(-VALUES[::-1].copy(), None, elements=200)
+    one = make_partial_record(VALUES, None, element_count=200)
+    other = make_partial_record(-VALUES[::-1].copy(), None, element_count=200)
     shared = np.intersect1d(one.positions, other.positions)
     assert shared.size >= 200
     assert np.diff(np.sort(shared)).max() < 150  # all over the tensor
@@ -216,7 +216,7 @@ def test_a_quantization_of_one_sample_is_that_of_its_statistics(record):
 
 @pytest.mark.parametrize(
     ("text", "keep"),
-    [("full", FULL), ("stats", Keep(values=False)), ("elements:7", Keep(values=False, elements=7))],
+    [("full", FULL), ("stats", Keep(keeps_values=False)), ("elements:7", Keep(keeps_values=False, element_count=7))],
 )
 def test_texts_are_understood(text, keep):
     assert policy_of(text).decide("a", "Conv", 5, sample=0) == keep
@@ -286,7 +286,7 @@ def test_what_fits_to_the_last_byte_is_kept_in_full(most, used, nbytes, room):
     bounded, free = policy_of(None, max_bytes=most), policy_of(None)
     assert (bounded.without_room(FULL, used, nbytes) == FULL) == room
     assert free.without_room(FULL, used, nbytes) == FULL
-    partly = Keep(values=False, elements=7)
+    partly = Keep(keeps_values=False, element_count=7)
     assert bounded.without_room(partly, used, nbytes) == partly
 
 
@@ -307,7 +307,7 @@ def test_what_has_no_more_elements_than_are_kept_is_kept_in_full(record):
 def test_room_is_taken_by_what_is_kept_of_each_tensor(record, short, room):
     """A tensor in full, elements of another, statistics of a third: what is left is there for a fourth."""
     given = {"full": np.ones(4000, np.float32), "some": np.ones(10_000), "none": np.ones(10_000), "last": np.ones(5000)}
-    kept = keep_partly(given["some"], None, elements=2000)
+    kept = make_partial_record(given["some"], None, element_count=2000)
     most = given["full"].nbytes + kept.values.nbytes + given["last"].nbytes - short
 
     def body(rec):

@@ -456,9 +456,11 @@ def test_a_word_that_is_no_cause_is_refused(record):
 
 def test_a_reason_decides_nothing_of_a_new_recording_and_the_cause_of_an_old_one():
     facts = {**RunInfo(backend="x", skipped={"t": "it is never made: conv computes it"}).to_dict()}
-    old = decode_info({"info": {name: value for name, value in facts.items() if name != "skip_causes"}}, complete=True)
+    old = decode_info(
+        {"info": {name: value for name, value in facts.items() if name != "skip_causes"}}, is_complete=True
+    )
     assert (old.skipped, old.skip_causes) == ({"t": "conv computes it"}, {"t": "fused"})
-    new = decode_info({"info": facts}, complete=True)
+    new = decode_info({"info": facts}, is_complete=True)
     assert (new.skipped, new.skip_causes) == ({"t": "it is never made: conv computes it"}, {})
 
 

@@ -14,14 +14,14 @@ from qdebug.recording.reading.read import FileRecording
 from qdebug.recording.recorder import Recorder
 from qdebug.recording.target import (
     WriterLock,
-    folder_to_disk,
+    is_complete_part,
     is_recorder_file,
-    is_whole,
     lock_holder,
     part_of,
     replacing_file,
+    sync_file,
+    sync_folder,
     target_of,
-    to_disk,
 )
 from qdebug.recording.writing.pack import pack
 from qdebug.recording.writing.recovery import recover
@@ -207,13 +207,13 @@ class TestPermissions:
 class TestWhole:
     def test_only_a_file_that_was_closed_is_whole(self, tmp_path):
         path = left_behind(tmp_path / "run.h5")
-        assert not is_whole(part_of(path))
+        assert not is_complete_part(part_of(path))
         whole = recorded(tmp_path / "other.h5")
-        assert is_whole(whole)
+        assert is_complete_part(whole)
         content = whole.read_bytes()
         for cut in (0, 20, 40, len(content) - 1):
             whole.write_bytes(content[:cut])
-            assert not is_whole(whole)
+            assert not is_complete_part(whole)
 
     def test_a_recorder_marks_its_file_from_the_beginning(self, tmp_path):
         rec = Recorder(tmp_path / "run.h5", backend="b")
@@ -252,7 +252,7 @@ class TestToDisk:
             raise OSError(22, "invalid argument")
 
         monkeypatch.setattr(os, "fsync", refuse)
-        folder_to_disk(tmp_path)
+        sync_folder(tmp_path)
         assert asked == [tmp_path.stat().st_ino]
 
     def test_a_broken_disk_is(self, tmp_path, monkeypatch):
@@ -261,14 +261,14 @@ class TestToDisk:
 
         monkeypatch.setattr(os, "fsync", refuse)
         with pytest.raises(OSError, match="input/output"):
-            folder_to_disk(tmp_path)
+            sync_folder(tmp_path)
 
     def test_the_full_form_where_there_is_one(self, tmp_path, monkeypatch):
         asked = []
         monkeypatch.setattr(target_module.fcntl, "F_FULLFSYNC", 51, raising=False)
         monkeypatch.setattr(target_module.fcntl, "fcntl", lambda _, what: asked.append(what))
         with (tmp_path / "x").open("w") as file:
-            to_disk(file.fileno())
+            sync_file(file.fileno())
         assert asked == [51]
 
 
@@ -285,7 +285,7 @@ class TestFailures:
 
             monkeypatch.setattr(os, name, call)
             if name == "replace":  # a name that is new is taken by a system call of its own
-                monkeypatch.setattr(target_module, "_renamed", call)
+                monkeypatch.setattr(target_module, "_rename_exclusively", call)
 
         return refuse
 

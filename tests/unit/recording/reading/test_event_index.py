@@ -48,7 +48,7 @@ def test_what_is_needed_to_read_values_is_kept():
         assert np.array_equal(index.rows[name], given_rows[name])
     assert [index.expected(row).shape for row in (0, 1)] == [(0, 7), (1, 7)]
     assert [index.expected(row).nbytes for row in (0, 1)] == [7, 2**40]
-    assert [index.is_partly(row) for row in (0, 1)] == [False, True]
+    assert [index.is_partial(row) for row in (0, 1)] == [False, True]
     assert index.expected(1) == (101, "int8", 2**40, 2, (1, 7))
     assert index.digest(1) == bytes([9] * 16)
 

@@ -250,21 +250,21 @@ def test_a_journal_that_was_not_removed_does_not_hide_the_recording(recorder, pa
 
 def test_what_is_written_anew_is_noticed(recorder, followed, path):
     recorder.put("x", np.arange(3))
-    assert followed.changed() == ""
+    assert followed.describe_change() == ""
     followed.refresh()
     recorder.discard()
-    assert followed.changed() == "was removed"
+    assert followed.describe_change() == "was removed"
     other = Recorder(path, backend="b")
-    assert followed.changed() == "was rewritten"
+    assert followed.describe_change() == "was rewritten"
     with qdebug.open_recording(path, follow=True) as again:
         other.put("x", np.arange(4))
         assert again.refresh() == ("x",)
         other.close()
         assert again.refresh() == ()
-        assert again.changed() == ""
-        assert followed.changed() == "was rewritten"
+        assert again.describe_change() == ""
+        assert followed.describe_change() == "was rewritten"
         path.unlink()
-        assert again.changed() == "was removed"
+        assert again.describe_change() == "was removed"
     assert followed.load("x").tolist() == [0, 1, 2]
 
 
@@ -272,15 +272,15 @@ def test_a_finished_recording_that_is_written_anew_is_noticed(recorder, path):
     recorder.put("x", np.arange(3))
     recorder.close()
     with qdebug.open_recording(path, follow=True) as recording:
-        assert recording.changed() == ""
+        assert recording.describe_change() == ""
         other = Recorder(path, backend="b", force=True)
-        assert recording.changed() == "was rewritten"
+        assert recording.describe_change() == "was rewritten"
         other.discard()
-        assert recording.changed() == ""
+        assert recording.describe_change() == ""
         path.write_bytes(path.read_bytes()[:100])
-        assert recording.changed() == "was rewritten"
+        assert recording.describe_change() == "was rewritten"
         path.unlink()
-        assert recording.changed() == "was removed"
+        assert recording.describe_change() == "was removed"
 
 
 @pytest.mark.parametrize("which", [journal_of, part_of])
@@ -288,7 +288,7 @@ def test_a_file_that_is_cut_off_is_noticed(recorder, followed, path, which):
     recorder.put("x", np.arange(30_000))
     followed.refresh()
     os.truncate(which(path), 50)
-    assert followed.changed() == "was truncated"
+    assert followed.describe_change() == "was truncated"
 
 
 def test_a_journal_that_was_not_removed_is_nothing_new(recorder, path):
@@ -297,7 +297,7 @@ def test_a_journal_that_was_not_removed_is_nothing_new(recorder, path):
     recorder.close()
     journal_of(path).write_bytes(content)
     with qdebug.open_recording(path, follow=True) as recording:
-        assert recording.changed() == ""
+        assert recording.describe_change() == ""
 
 
 def test_what_is_known_of_values_is_told_without_reading_them(recorder, followed, path, monkeypatch):
@@ -325,7 +325,7 @@ def test_what_was_kept_in_part_is_not_cut_off(path, keep):
             recorder.put(f"x{number}", np.arange(100_000.0) + number)
             recorder.put(f"empty{number}", np.zeros((0, 3)))
         with qdebug.open_recording(path, follow=True) as followed:
-            assert followed.changed() == ""
+            assert followed.describe_change() == ""
             recorder.close()
             followed.refresh()
-            assert followed.changed() == ""
+            assert followed.describe_change() == ""

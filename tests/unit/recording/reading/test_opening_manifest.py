@@ -361,8 +361,8 @@ def test_a_recording_that_changed_since_it_was_opened_is_not_read(copied, how):
 def tables_read(monkeypatch, path):
     """Open a manifest; return what it says of the net, and how often each table was read."""
     count = Counter()
-    read = Container._table
-    monkeypatch.setattr(Container, "_table", lambda self, name: (count.update([name]), read(self, name))[1])
+    read = Container._read_table
+    monkeypatch.setattr(Container, "_read_table", lambda self, name: (count.update([name]), read(self, name))[1])
     with qdebug.open_recording(path) as whole:
         return (whole.graph.nodes, list(whole.graph.tensors.values())), count
 

@@ -62,7 +62,7 @@ def test_single_flipped_bits_are_all_found(sound, region, count):
         (before,) = os.pread(fd, 1, at)
         os.pwrite(fd, bytes([before ^ bit]), at)
         try:
-            verify_module._check(sound)  # what the child does; a flipped bit in there crashes nothing
+            verify_module._check_file(sound)  # what the child does; a flipped bit in there crashes nothing
         except RecordingError:
             pass
         else:
@@ -113,11 +113,11 @@ CRASHES = {
 def test_a_file_that_kills_or_stops_its_reader(sound, monkeypatch, crash):
     monkeypatch.setattr(
         verify_module,
-        "_START",
+        "_CHILD_CODE",
         f"import os, resource, sys, time; resource.setrlimit(resource.RLIMIT_CPU, (1, 6)); {crash}",
     )
     # The clock counts only where nothing else ends the process: a busy machine may take minutes to start one.
-    monkeypatch.setattr(verify_module, "_WAITING", 1 if "sleep" in crash else 600)
+    monkeypatch.setattr(verify_module, "_WALL_FACTOR", 1 if "sleep" in crash else 600)
     with pytest.raises(RecordingError, match=CRASHES[crash]) as caught:
         verify(sound, timeout=1)
     assert "not safe to read" in caught.value.message
@@ -150,7 +150,7 @@ def test_a_path_to_modules_of_others_is_not_taken_from_the_folder(sound, monkeyp
 def test_too_little_memory_is_not_blamed_on_the_file(sound):
     with pytest.raises(UsageError, match="--memory 1 is too small"):
         verify(sound, memory=1 << 20)
-    assert verify(sound, memory=verify_module._LEAST_MEMORY).tensors == 6
+    assert verify(sound, memory=verify_module._MIN_MEMORY).tensors == 6
 
 
 @pytest.mark.parametrize(
@@ -213,6 +213,6 @@ def test_a_run_of_several_files_is_checked_in_one_process_each_of_them_once(soun
 
 
 def test_how_a_reader_ended_that_told_nothing_is_said():
-    assert verify_module._end_of(-11) == "the process that read it was ended by SIGSEGV"
-    assert verify_module._end_of(0) == "the process that read it ended with code 0"
-    assert verify_module._end_of(3) == "the process that read it ended with code 3"
+    assert verify_module._describe_end(-11) == "the process that read it was ended by SIGSEGV"
+    assert verify_module._describe_end(0) == "the process that read it ended with code 0"
+    assert verify_module._describe_end(3) == "the process that read it ended with code 3"

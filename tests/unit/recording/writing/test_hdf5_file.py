@@ -11,7 +11,7 @@ import pytest
 
 from qdebug.model.dtypes import LOGICAL_DTYPES
 from qdebug.recording.format.specification import STATISTICS, TABLES, hdf5_type, physical_dtype
-from qdebug.recording.writing.datasets import Chunks, Placed
+from qdebug.recording.writing.datasets import Chunks, PlacedPayload
 from qdebug.recording.writing.hdf5_file import PayloadFile
 from qdebug.recording.writing.hdf5_objects import key_type, tree_bytes
 
@@ -46,10 +46,10 @@ def finished(path, arrays):
     """Make a file of arrays, each a tensor with one sample."""
     file = PayloadFile(path)
     placed = [
-        Placed(number, str(array.dtype), array.shape, file.write(data_of(array)) if array.size else None)
+        PlacedPayload(number, str(array.dtype), array.shape, file.write(data_of(array)) if array.size else None)
         for number, array in enumerate(arrays)
     ]
-    file.finish(placed, tables_of([(each.number, 0, each) for each in placed]), complete=True)
+    file.finish(placed, tables_of([(each.number, 0, each) for each in placed]), is_complete=True)
     file.close()
     return path
 
@@ -82,12 +82,12 @@ def test_shapes_and_bytes_are_those_given(tmp_path):
 def test_types_and_attributes_are_those_of_the_format(tmp_path):
     file = PayloadFile(tmp_path / "a.h5")
     placed = [
-        Placed(number, logical, (2,), file.write(memoryview(bytes(2 * physical_dtype(logical).itemsize))))
+        PlacedPayload(number, logical, (2,), file.write(memoryview(bytes(2 * physical_dtype(logical).itemsize))))
         for number, logical in enumerate(LOGICAL_DTYPES)
     ]
     tables = tables_of([(each.number, 0, each) for each in placed])
     tables["index"]["seq"] += 7
-    file.finish(placed, tables, complete=False)
+    file.finish(placed, tables, is_complete=False)
     file.close()
     with h5py.File(tmp_path / "a.h5") as made:
         for number, logical in enumerate(LOGICAL_DTYPES):
@@ -106,8 +106,8 @@ def chunked(path, shape, chunk, filters, stored):
     """Make a file of one tensor of int32 in chunks."""
     file = PayloadFile(path)
     kept = [(file.write(memoryview(data)), len(data), 0) for data in stored]
-    placed = [Placed(0, "int32", shape, None, Chunks(chunk, filters, kept))]
-    file.finish(placed, tables_of([(0, 0, placed[0])]), complete=True)
+    placed = [PlacedPayload(0, "int32", shape, None, Chunks(chunk, filters, kept))]
+    file.finish(placed, tables_of([(0, 0, placed[0])]), is_complete=True)
     file.close()
     return path
 
@@ -135,7 +135,7 @@ def test_nobody_opens_a_file_that_is_being_written(tmp_path):
     file.write(memoryview(b"1234"))
     with pytest.raises(OSError, match="already open for write"):
         h5py.File(tmp_path / "a.h5")
-    file.finish([], EMPTY, complete=True)
+    file.finish([], EMPTY, is_complete=True)
     with h5py.File(tmp_path / "a.h5") as made:
         assert not len(made["tensors"])
     file.abandon()
@@ -194,7 +194,7 @@ def test_each_level_of_a_tree_is_a_chain_from_the_first_to_the_last(count, most)
     keys, at = np.zeros(count + 1, key_type(1)), 800
     keys["size"][:-1], keys["at"][:, 0] = 1, 2 * np.arange(count + 1)
     places = np.arange(count, dtype=np.uint64) * np.uint64(16)
-    content, roots = tree_bytes(1, keys, np.stack([places, places + np.uint64(1)]), at, most=most)
+    content, roots = tree_bytes(1, keys, np.stack([places, places + np.uint64(1)]), at, max_children=most)
     none, width = (1 << 64) - 1, 8 + 8 * 2
     size = 24 + (most + 1) * width + most * 8
     assert len(content) % (2 * size) == 0

@@ -177,7 +177,7 @@ def test_a_run_that_only_lacks_its_name_is_complete(tmp_path, monkeypatch):
     def stop(*_, **__):
         raise RecordingError("killed here")
 
-    monkeypatch.setattr(writer_module, "give_name", stop)
+    monkeypatch.setattr(writer_module, "rename_finished", stop)
     with pytest.raises(RecordingError, match="killed here"):
         rec.close()
     monkeypatch.undo()
@@ -387,7 +387,7 @@ def test_what_stands_in_the_way_of_a_recovery_is_said_as_it_is(tmp_path, monkeyp
         raise OSError(28, os.strerror(28))
 
     with monkeypatch.context() as patch:
-        for name in ("take_name", "give_name", "rename", "link"):
+        for name in ("rename_durably", "rename_finished", "rename", "link"):
             for module in (recovery_module, writer_module, os):
                 if hasattr(module, name):
                     patch.setattr(module, name, full)

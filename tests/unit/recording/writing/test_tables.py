@@ -9,7 +9,7 @@ import pytest
 
 from qdebug.errors import RecordingError
 from qdebug.model import Graph, Node, QuantParams, Role, RunInfo, TensorInfo
-from qdebug.recording.format.payload import Stored
+from qdebug.recording.format.payload import StoredArray
 from qdebug.recording.format.specification import DTYPE_CODES, INDEX_DIMS, NO_PAYLOAD, TABLES, UNKNOWN, Flag
 from qdebug.recording.writing.tables import EventPlace, IndexRows, encode_tables, pack_row
 
@@ -149,7 +149,7 @@ def test_a_tensor_that_no_row_can_describe_is_named(tensor, said):
 @pytest.mark.parametrize(("dtype", "itemsize"), [("float32", 4), ("int4", 1), ("complex128", 16)])
 def test_the_row_of_an_event_says_what_its_values_are(shape, dtype, itemsize):
     digest = bytes(range(16))
-    stored = Stored(7, 1024, digest, dtype, shape)
+    stored = StoredArray(7, 1024, digest, dtype, shape)
     row = np.frombuffer(pack_row(9, EventPlace(3, 4, 5), stored, Flag.DEDUP), TABLES["index"])[0]
     count = math.prod(shape)
     assert [int(row[name]) for name in ("seq", "tensor", "sample", "step", "payload", "quant")] == [9, 3, 4, 5, 7, -1]
@@ -166,7 +166,7 @@ def test_the_row_of_an_event_says_what_its_values_are(shape, dtype, itemsize):
 
 def test_the_rows_of_an_index_lead_to_tensors_samples_and_quantizations():
     rows = IndexRows()
-    stored = Stored(0, 1024, bytes(16), "int8", (2,))
+    stored = StoredArray(0, 1024, bytes(16), "int8", (2,))
     for name, sample, step, constant, quant in (
         ("new", 0, 0, False, None),
         ("w", 5, 6, True, None),  # a constant is that of all samples and steps

@@ -89,7 +89,7 @@ class TestTarget:
         path = tmp_path / "run.h5"
         writer = RecordingWriter(path, sync_every=1e9 if durable else None)
         writer.append("x", np.array([3.0]))
-        real = target_module._renamed
+        real = target_module._rename_exclusively
 
         def late(source, target):
             path.write_bytes(b"precious")
@@ -98,7 +98,7 @@ class TestTarget:
         def refused(*_, **__):
             raise OSError(errno.EPERM, os.strerror(errno.EPERM))
 
-        monkeypatch.setattr(target_module, "_renamed", late)
+        monkeypatch.setattr(target_module, "_rename_exclusively", late)
         if way == "neither":
             monkeypatch.setattr(os, "link", refused)
         with pytest.raises(OutputExistsError, match=r"run\.h5' exists") as caught:
@@ -113,7 +113,7 @@ class TestTarget:
         def refused(*_, **__):
             raise OSError(errno.EPERM, os.strerror(errno.EPERM))
 
-        monkeypatch.setattr(target_module, "_renamed", lambda *_: False)
+        monkeypatch.setattr(target_module, "_rename_exclusively", lambda *_: False)
         if way == "neither":
             monkeypatch.setattr(os, "link", refused)
         finish(RecordingWriter(tmp_path / "run.h5"), 1.0)
@@ -489,7 +489,7 @@ def test_a_recording_that_cannot_get_its_name_is_kept_beside_it(tmp_path, monkey
     writer = RecordingWriter(tmp_path / "run.h5")
     writer.append("x", np.ones(3))
     with monkeypatch.context() as patch:
-        patch.setattr(writer_module, "give_name", full)
+        patch.setattr(writer_module, "rename_finished", full)
         with pytest.raises(RecordingError, match="cannot be finished: no space left on device") as caught:
             writer.close(Graph(), RunInfo(backend="b"))
     assert "The partial recording is kept in the same folder." in caught.value.message

@@ -135,7 +135,7 @@ def test_a_failure_at_close_is_reported_and_not_raised(tmp_path, syncs, monkeypa
 
     with monkeypatch.context() as patch, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        patch.setattr(*((target_module, "_renamed") if call == "rename" else (os, call)), refuse)
+        patch.setattr(*((target_module, "_rename_exclusively") if call == "rename" else (os, call)), refuse)
         rec.close()
     expected = call == "rename" or durable
     assert bool(rec.failure) is expected
