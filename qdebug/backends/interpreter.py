@@ -146,11 +146,11 @@ class InterpreterRun:
         """
         tapped_only = {*self.graph.inputs, *self.graph.outputs} if self.facts.taps == "outputs" else None
 
-        def put(name: str, array: np.ndarray) -> None:
-            folded = self.graph.is_constant(
+        def record_tensor(name: str, array: np.ndarray) -> None:
+            is_folded = self.graph.is_constant(
                 name
             )  # the recorded run computed it from constants, and stored it as a constant
-            if not folded and (tapped_only is None or name in tapped_only):
+            if not is_folded and (tapped_only is None or name in tapped_only):
                 recorder.put(name, array)
 
         total = feeds.samples * feeds.steps
@@ -159,14 +159,14 @@ class InterpreterRun:
                 recorder.at(sample, step)
                 feed = feeds.feed(sample, step)
                 for name in self.graph.inputs:
-                    put(name, feed[name])
+                    record_tensor(name, feed[name])
                 run_graph(
                     self.graph,
                     feed,
                     self._constants,
                     arithmetic=self._arithmetic,
                     faults=self._faults,
-                    on_tensor=put,
+                    on_tensor=record_tensor,
                 )
                 if on_progress is not None:
                     on_progress(sample * feeds.steps + step + 1, total, f"sample {sample}")
@@ -205,12 +205,12 @@ class InterpreterBackend:
             UsageError: An option or its value is unknown, or the model's constants are missing.
             NoKernelError: An operator does not have a kernel.
         """
-        chosen = check_options(self.name, self.options, options)
+        chosen_options = check_options(self.name, self.options, options)
         check_taps(taps)
-        arithmetic = find_arithmetic(chosen["arithmetic"])
+        arithmetic = find_arithmetic(chosen_options["arithmetic"])
         graph, constants, title, sha256, extent_names = _open_source(model)
         if arithmetic.fused:
-            graph, constants = _fused(graph, constants, _unfused_tensors(model))
+            graph, constants = _fuse_qdq(graph, constants, _unfused_tensors(model))
         facts = RunFacts(
             backend=self.name,
             model=title,
@@ -218,7 +218,11 @@ class InterpreterBackend:
             taps=taps,
             versions=package_versions(),
             cpu_flags=cpu_flags(),
-            options={**chosen, **_stated_arithmetic(arithmetic), **({"faults": ",".join(faults)} if faults else {})},
+            options={
+                **chosen_options,
+                **_describe_arithmetic(arithmetic),
+                **({"faults": ",".join(faults)} if faults else {}),
+            },
             extent_names=extent_names,
         )
         return InterpreterRun(
@@ -241,27 +245,27 @@ def _unfused_tensors(model: Path | Recording) -> frozenset[str]:
     return frozenset(name for name in model.names if not model.graph.is_constant(name))
 
 
-def _fused(
-    graph: Graph, constants: Mapping[str, np.ndarray], apart: Collection[str]
+def _fuse_qdq(
+    graph: Graph, constants: Mapping[str, np.ndarray], unfused_tensors: Collection[str]
 ) -> tuple[Graph, Mapping[str, np.ndarray]]:
     """Return the graph with its QDQ groups fused to single nodes, and the constants that it still reads."""
-    bounds = {
+    clip_bounds = {
         name: float(np.asarray(constants[name]).reshape(()))
         for node in graph.nodes
         if node.op == "Clip"
         for name in node.inputs[1:]
         if name in constants and np.asarray(constants[name]).size == 1
     }
-    fused = fuse(graph, bounds, apart=apart)
-    left = tuple(name for name in constants if name in fused.tensors)
-    return fused, constants if fused is graph else _Constants(left, constants.__getitem__)
+    fused_graph = fuse(graph, clip_bounds, apart=unfused_tensors)
+    constants_left = tuple(name for name in constants if name in fused_graph.tensors)
+    return fused_graph, constants if fused_graph is graph else _Constants(constants_left, constants.__getitem__)
 
 
-def _stated_arithmetic(chosen: Preset) -> dict[str, str]:
+def _describe_arithmetic(preset: Preset) -> dict[str, str]:
     """Return the text of an arithmetic that was read from a file, for the recording, since the file may not be kept."""
-    if chosen.provenance != "file":
+    if preset.provenance != "file":
         return {}
-    return {"variants": "; ".join(f"{kind}: {variant}" for kind, variant in chosen.variants.items())}
+    return {"variants": "; ".join(f"{kind}: {variant}" for kind, variant in preset.variants.items())}
 
 
 def _open_source(
@@ -272,9 +276,9 @@ def _open_source(
         source = load_reader(model)
         constants = _Constants(tuple(source.constants), source.constant)
         return source.graph, constants, source.name, source.sha256, getattr(source, "extent_names", {})
-    understood, graph = _translated_to_onnx(model)
-    names = tuple(name for name in graph.tensors if graph.is_constant(name) and understood.has(name))
-    return graph, _Constants(names, understood.load), model.info.model, model.info.model_sha256, {}
+    translated, graph = _translated_to_onnx(model)
+    names = tuple(name for name in graph.tensors if graph.is_constant(name) and translated.has(name))
+    return graph, _Constants(names, translated.load), model.info.model, model.info.model_sha256, {}
 
 
 def _translated_to_onnx(recording: Recording) -> tuple[Recording, Graph]:
@@ -288,22 +292,22 @@ def _translated_to_onnx(recording: Recording) -> tuple[Recording, Graph]:
     except NoKernelError:
         from qdebug.compare.measure.recordings import with_understood_graph
 
-        understood = with_understood_graph(recording)
-        if understood.graph is not recording.graph:
-            return understood, _without_dead_nodes(understood.graph)
+        translated = with_understood_graph(recording)
+        if translated.graph is not recording.graph:
+            return translated, _without_dead_nodes(translated.graph)
     return recording, recording.graph
 
 
 def _without_dead_nodes(graph: Graph) -> Graph:
     """Return a graph without nodes that no output depends on."""
-    needed, nodes = {*graph.inputs, *graph.outputs}, []
+    tensors_needed, nodes = {*graph.inputs, *graph.outputs}, []
     for node in reversed(graph.nodes):
-        if not needed.isdisjoint(node.outputs):
+        if not tensors_needed.isdisjoint(node.outputs):
             nodes.append(node)
-            needed.update(node.inputs)
+            tensors_needed.update(node.inputs)
     return Graph(
         reversed(nodes),
-        tensors=[info for name, info in graph.tensors.items() if name in needed],
+        tensors=[info for name, info in graph.tensors.items() if name in tensors_needed],
         inputs=graph.inputs,
         outputs=graph.outputs,
         name=graph.name,

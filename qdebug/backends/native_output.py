@@ -8,24 +8,24 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-__all__ = ["collected"]
+__all__ = ["capture_native_output"]
 
 
 @contextmanager
-def collected(lines: list[str], *, quiet: bool = False) -> Iterator[None]:
+def capture_native_output(lines: list[str], *, drop_on_success: bool = False) -> Iterator[None]:
     """Capture the output of native code inside the block.
 
     Args:
         lines: Receives the printed lines if the block raises an exception.
-        quiet: Whether to drop the lines if it does not; otherwise they are written to stderr at the end.
+        drop_on_success: Whether to drop the lines if it does not; otherwise they are written to stderr at the end.
     """
     for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError, ValueError, OSError):  # none, closed, or its reader is gone
             stream.flush()
     with tempfile.TemporaryFile() as file:
-        saved = {number: os.dup(number) for number in (1, 2)}
+        saved_descriptors = {number: os.dup(number) for number in (1, 2)}
         try:
-            for number in saved:
+            for number in saved_descriptors:
                 os.dup2(file.fileno(), number)
             yield
         except BaseException:
@@ -35,9 +35,9 @@ def collected(lines: list[str], *, quiet: bool = False) -> Iterator[None]:
             file.truncate(0)
             raise
         finally:
-            for number, saved_fd in saved.items():
+            for number, saved_fd in saved_descriptors.items():
                 os.dup2(saved_fd, number)
                 os.close(saved_fd)
             file.seek(0)
-            if (content := file.read()) and not quiet:
+            if (content := file.read()) and not drop_on_success:
                 os.write(2, content)

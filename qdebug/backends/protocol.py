@@ -261,10 +261,10 @@ def open_run(
             f"Backend {backend.name!r} cannot fix free dimensions of a model; it runs arrays of any shape.",
             hint="Leave out --shape, and give arrays of that shape.",
         )
-    opened: BackendRun = backend.open(  # type: ignore[call-arg]  # a backend with the attribute accepts them
+    run: BackendRun = backend.open(  # type: ignore[call-arg]  # a backend with the attribute accepts them
         model, options=options, taps=taps, weights=weights, shapes=shapes
     )
-    return opened
+    return run
 
 
 def fixes_shapes(backend: Backend) -> bool:
@@ -295,11 +295,11 @@ def check_shapes(infos: Sequence[TensorInfo], shapes: Mapping[str, tuple[int, ..
                 f"--shape names {name!r}, which is not an input of the model.",
                 hint=f"Choose of: {', '.join(map(repr, by_name)) or 'none'}.",
             )
-        expected = info.shape
-        if expected is not None and not (
-            len(shape) == len(expected) and all(e in (None, s) for s, e in zip(shape, expected, strict=True))
+        model_shape = info.shape
+        if model_shape is not None and not (
+            len(shape) == len(model_shape) and all(e in (None, s) for s, e in zip(shape, model_shape, strict=True))
         ):
-            expected_text = "x".join("?" if extent is None else str(extent) for extent in expected)
+            expected_text = "x".join("?" if extent is None else str(extent) for extent in model_shape)
             raise InputError(
                 f"Input {name!r} of the model has shape {expected_text}, but --shape says {'x'.join(map(str, shape))}.",
                 hint="Give a size for each dimension; dimensions other than ? are fixed.",
@@ -318,14 +318,14 @@ def check_taps(taps: str) -> None:
         )
 
 
-def check_options(backend: str, specs: Sequence[OptionSpec], given: Mapping[str, str]) -> dict[str, str]:
+def check_options(backend: str, specs: Sequence[OptionSpec], given_options: Mapping[str, str]) -> dict[str, str]:
     """Return the given options completed with defaults.
 
     Raises:
         UsageError: An option does not exist, or its value is not allowed.
     """
     specs_by_name = {spec.name: spec for spec in specs}
-    for name, value in given.items():
+    for name, value in given_options.items():
         if name not in specs_by_name:
             raise UsageError(
                 f"Backend {backend!r} has no option {name!r}; it has: {', '.join(specs_by_name) or 'none'}.",
@@ -337,32 +337,32 @@ def check_options(backend: str, specs: Sequence[OptionSpec], given: Mapping[str,
                 f"Option {name!r} of backend {backend!r} is {value!r}; expected one of: {', '.join(choices)}.",
                 hint=f"Write --backend {backend}:{name}={specs_by_name[name].default} for the default.",
             )
-    return {name: given.get(name, spec.default) for name, spec in specs_by_name.items()}
+    return {name: given_options.get(name, spec.default) for name, spec in specs_by_name.items()}
 
 
 def harmless_parts(
     taps: Sequence[str],
-    attempt: Callable[[Sequence[str]], _Tapped | None],
-    refuse: Callable[[str], None],
+    try_taps: Callable[[Sequence[str]], _Tapped | None],
+    skip_tap: Callable[[str], None],
 ) -> Iterator[tuple[Sequence[str], _Tapped]]:
     """Split tensors into parts, each of which can be tapped in one run without changing the outputs.
 
     Args:
         taps: The tensors.
-        attempt: Returns a model with the given taps; None if its outputs differ from the plain ones.
-        refuse: Called with a tensor that changes the outputs even when tapped alone.
+        try_taps: Returns a model with the given taps; None if its outputs differ from the plain ones.
+        skip_tap: Called with a tensor that changes the outputs even when tapped alone.
 
     Yields:
         The tensors of a part, and the model that taps them.
     """
-    tapped = attempt(taps)
-    if tapped is not None:
-        yield taps, tapped
+    tapped_model = try_taps(taps)
+    if tapped_model is not None:
+        yield taps, tapped_model
     elif len(taps) > 1:
-        for part in (taps[: len(taps) // 2], taps[len(taps) // 2 :]):
-            yield from harmless_parts(part, attempt, refuse)
+        for half in (taps[: len(taps) // 2], taps[len(taps) // 2 :]):
+            yield from harmless_parts(half, try_taps, skip_tap)
     else:
-        refuse(taps[0])
+        skip_tap(taps[0])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -11,7 +11,7 @@ from kernel_faults import Site
 from onnx import helper
 
 from qdebug.backends import load_backend
-from qdebug.backends.onnxruntime.session import mend_subgraphs
+from qdebug.backends.onnxruntime.session import repair_subgraphs
 from qdebug.model import MemoryRecording, Node
 from qdebug.running.record import record_run
 from qdebug.session import open_recording
@@ -35,10 +35,10 @@ class Executed:
         self.recording = open_recording(out)
         run = load_backend("onnxruntime").open(model, options=chosen["options"])
         try:
-            self._proto = onnx.load(run._executed.path)
+            self._proto = onnx.load(run._executed_model.path)
         finally:
             run.close()
-        mend_subgraphs(self._proto.graph)
+        repair_subgraphs(self._proto.graph)
         self._made = {name: node for node in self._proto.graph.node for name in node.output if name}
         self.arrays = {
             (name, sample, 0): self.recording.load(name, sample)

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qdebug.backends.executorch.exported import Lowered, lowered
-from qdebug.backends.executorch.ops import Loaded, errors
+from qdebug.backends.executorch.exported import LoweredProgram, lower
+from qdebug.backends.executorch.ops import LoadedProgram, convert_errors
 from qdebug.backends.executorch.pte import Pte, trace_of
 from qdebug.backends.protocol import (
     Feeds,
@@ -30,7 +30,7 @@ from qdebug.backends.protocol import (
     check_taps,
 )
 from qdebug.backends.torch.delegated import DelegatedGraph
-from qdebug.backends.torch.exported import load_program, unlogged, without_mutation
+from qdebug.backends.torch.exported import load_program, without_logging, without_mutation
 from qdebug.backends.torch.ops import array_of
 from qdebug.errors import BackendError, UsageError
 from qdebug.model import Fidelity, Recording, TensorInfo
@@ -71,7 +71,7 @@ class PteRun:
         self.inputs: tuple[TensorInfo, ...] = tuple(model.graph.tensors[name] for name in model.graph.inputs)
         self.outputs: tuple[str, ...] = model.graph.outputs
         self._model, self._method, self._weights = model, method, weights
-        self._loaded: Loaded | None = None
+        self._loaded: LoadedProgram | None = None
 
     def constants(self) -> Iterator[tuple[str, np.ndarray]]:
         """Yield the constants to record, one at a time; none if the run was opened without weights."""
@@ -85,8 +85,8 @@ class PteRun:
             BackendError: ExecuTorch failed.
         """
         if self._loaded is None:
-            self._loaded = Loaded(self._model.content, self._method)
-        return self._named(self._loaded.run([feed[name] for name in self.graph.inputs]))
+            self._loaded = LoadedProgram(self._model.content, self._method)
+        return self._name_outputs(self._loaded.run([feed[name] for name in self.graph.inputs]))
 
     def restart(self) -> None:
         """Reset the state that plain runs left in the program."""
@@ -98,30 +98,32 @@ class PteRun:
         Raises:
             BackendError: ExecuTorch failed, or its runtime lacks a tracer.
         """
-        traced = self.facts.taps != "outputs"
-        for name, reason in self._model.skipped.items() if traced else ():
+        has_trace = self.facts.taps != "outputs"
+        for name, reason in self._model.skipped.items() if has_trace else ():
             recorder.skip(name, reason)
-        room = feeds.steps * (self._model.traced_bytes + 4096) if traced else 0
+        trace_bytes = feeds.steps * (self._model.traced_bytes + 4096) if has_trace else 0
         for sample in range(feeds.samples):
-            loaded = Loaded(self._model.content, self._method, traced=room)
-            given = [feeds.feed(sample, step) for step in range(feeds.steps)]
-            outputs_of_steps = [self._named(loaded.run([feed[name] for name in self.graph.inputs])) for feed in given]
-            events, buffer = trace_of(loaded) if traced else ([], b"")
-            for step, (feed, outputs) in enumerate(zip(given, outputs_of_steps, strict=True)):
-                inner = dict(self._model.tensors(events[step], buffer)) if step < len(events) else {}
+            program = LoadedProgram(self._model.content, self._method, trace_bytes=trace_bytes)
+            feeds_of_steps = [feeds.feed(sample, step) for step in range(feeds.steps)]
+            outputs_of_steps = [
+                self._name_outputs(program.run([feed[name] for name in self.graph.inputs])) for feed in feeds_of_steps
+            ]
+            events, buffer = trace_of(program) if has_trace else ([], b"")
+            for step, (feed, outputs) in enumerate(zip(feeds_of_steps, outputs_of_steps, strict=True)):
+                inner_arrays = dict(self._model.tensors(events[step], buffer)) if step < len(events) else {}
                 recorder.at(sample, step)
-                for name, array in {**inner, **outputs, **feed}.items():
+                for name, array in {**inner_arrays, **outputs, **feed}.items():
                     recorder.put(name, array)
-                for name in self._unseen(inner) if traced else ():
+                for name in self._untraced_tensors(inner_arrays) if has_trace else ():
                     recorder.skip(name, "ExecuTorch's trace has no elements for it")
             if on_progress is not None:
                 on_progress(sample + 1, feeds.samples, f"sample {sample}")
 
-    def _unseen(self, recorded: Mapping[str, Any]) -> list[str]:
+    def _untraced_tensors(self, arrays: Mapping[str, Any]) -> list[str]:
         outputs = (name for node in self.graph.nodes for name in node.outputs if name)
-        return [name for name in outputs if name not in recorded and name not in self.outputs]
+        return [name for name in outputs if name not in arrays and name not in self.outputs]
 
-    def _named(self, arrays: Sequence[np.ndarray | None]) -> dict[str, np.ndarray]:
+    def _name_outputs(self, arrays: Sequence[np.ndarray | None]) -> dict[str, np.ndarray]:
         pairs = zip(self._model.output_names, arrays, strict=False)
         return {name: array for name, array in pairs if name and array is not None and not self.graph.is_constant(name)}
 
@@ -144,21 +146,25 @@ class ExportedRun:
     """
 
     def __init__(self, program: Any, delegate: str, facts: RunFacts, *, weights: bool) -> None:
-        with errors("ExecuTorch cannot lower the program", "Export it without operators that change tensors in place."):
+        with convert_errors(
+            "ExecuTorch cannot lower the program", "Export it without operators that change tensors in place."
+        ):
             program = without_mutation(program)
-        self._plain = lowered(program, delegate)
-        with errors("The program's graph cannot be read", "Export the program with the installed version of torch."):
-            every = delegate == "portable" or facts.taps == "all"
-            self._exported = DelegatedGraph(program, self._plain.placement, every=every)
+        self._plain_program = lower(program, delegate)
+        with convert_errors(
+            "The program's graph cannot be read", "Export the program with the installed version of torch."
+        ):
+            taps_everything = delegate == "portable" or facts.taps == "all"
+            self._exported = DelegatedGraph(program, self._plain_program.placement, taps_everything=taps_everything)
         self.facts = facts
         self.graph = self._exported.graph
         self.inputs: tuple[TensorInfo, ...] = tuple(self._exported.inputs)
         self.outputs: tuple[str, ...] = self.graph.outputs
         self._weights = weights
-        self._lower_tapped = self._plain
+        self._tapped_program = self._plain_program
         if facts.taps != "outputs" and self._exported.taps:
-            self._lower_tapped = _lower_tapped(program, delegate, self._exported)
-        self._loaded: Loaded | None = None
+            self._tapped_program = _lower_with_taps(program, delegate, self._exported)
+        self._loaded: LoadedProgram | None = None
 
     def constants(self) -> Iterator[tuple[str, np.ndarray]]:
         """Yield the constants to record, one at a time; none if the run was opened without weights."""
@@ -172,8 +178,8 @@ class ExportedRun:
             BackendError: ExecuTorch failed.
         """
         if self._loaded is None:
-            self._loaded = Loaded(self._plain.content, "forward")
-        return self._named(self._loaded.run([feed[name] for name in self.graph.inputs]), ())
+            self._loaded = LoadedProgram(self._plain_program.content, "forward")
+        return self._name_outputs(self._loaded.run([feed[name] for name in self.graph.inputs]), ())
 
     def restart(self) -> None:
         """Reset the state that plain runs left in the program."""
@@ -186,28 +192,28 @@ class ExportedRun:
         Raises:
             BackendError: ExecuTorch failed.
         """
-        everything = self.facts.taps != "outputs"
-        for name, reason in self._exported.skipped.items() if everything else ():
+        has_taps = self.facts.taps != "outputs"
+        for name, reason in self._exported.skipped.items() if has_taps else ():
             recorder.skip(name, reason)
-        taps = tuple(self._exported.taps[name] for name in self._lower_tapped.taps)
+        taps = tuple(self._exported.taps[name] for name in self._tapped_program.taps)
         state_outputs = self._exported.states
-        first = {name: array_of(self._exported.value(name)) for name in state_outputs}
-        loaded = None
+        initial_states = {name: array_of(self._exported.value(name)) for name in state_outputs}
+        tapped_program = None
         for sample in range(feeds.samples):
-            states = first if everything else {}
-            if loaded is None or state_outputs:
-                loaded = Loaded(self._lower_tapped.content, "forward")
+            states = initial_states if has_taps else {}
+            if tapped_program is None or state_outputs:
+                tapped_program = LoadedProgram(self._tapped_program.content, "forward")
             for step in range(feeds.steps):
                 feed = feeds.feed(sample, step)
-                arrays = self._named(loaded.run([feed[name] for name in self.graph.inputs]), taps)
+                arrays = self._name_outputs(tapped_program.run([feed[name] for name in self.graph.inputs]), taps)
                 recorder.at(sample, step)
                 for name, array in {**states, **arrays, **feed}.items():
                     recorder.put(name, array)
-                states = {name: arrays[new] for name, new in state_outputs.items() if new in arrays}
+                states = {name: arrays[new_name] for name, new_name in state_outputs.items() if new_name in arrays}
                 if on_progress is not None:
                     on_progress(sample * feeds.steps + step + 1, feeds.samples * feeds.steps, f"sample {sample}")
 
-    def _named(self, arrays: Sequence[np.ndarray | None], taps: Sequence[str]) -> dict[str, np.ndarray]:
+    def _name_outputs(self, arrays: Sequence[np.ndarray | None], taps: Sequence[str]) -> dict[str, np.ndarray]:
         names = (*self._exported.output_names, *taps)
         if len(arrays) != len(names):
             raise BackendError(
@@ -222,14 +228,14 @@ class ExportedRun:
         self._loaded = None
 
 
-def _lower_tapped(program: Any, delegate: str, exported: DelegatedGraph) -> Lowered:
+def _lower_with_taps(program: Any, delegate: str, exported: DelegatedGraph) -> LoweredProgram:
     """Lower a program with all taps that the delegate accepts."""
     try:
-        return lowered(program, delegate, tuple(exported.taps))
+        return lower(program, delegate, tuple(exported.taps))
     except BackendError:
         if not exported.without_dequantized():
             raise
-    return lowered(program, delegate, tuple(exported.taps))
+    return lower(program, delegate, tuple(exported.taps))
 
 
 class ExecuTorchBackend:
@@ -254,7 +260,7 @@ class ExecuTorchBackend:
             UsageError: An option or its value is unknown, or the file does not exist.
             BackendError: ExecuTorch refused the program.
         """
-        chosen = check_options(self.name, self.options, options)
+        chosen_options = check_options(self.name, self.options, options)
         check_taps(taps)
         if not isinstance(model, Path):
             raise UsageError(
@@ -265,17 +271,19 @@ class ExecuTorchBackend:
             content = file.read()
         digest = sha256(content).hexdigest()
         if content[:4] == b"PK\x03\x04":
-            facts = _facts(model.name, digest, taps, {"delegate": chosen["delegate"]})
-            return ExportedRun(_exported_program(model), chosen["delegate"], facts, weights=weights)
-        program = Pte(content, model.name, chosen["method"])
-        delegates = "; ".join(f"{count} {name}" for name, count in program.delegates.items()) or "none"
+            facts = _facts(model.name, digest, taps, {"delegate": chosen_options["delegate"]})
+            return ExportedRun(_exported_program(model), chosen_options["delegate"], facts, weights=weights)
+        program = Pte(content, model.name, chosen_options["method"])
+        delegates_text = "; ".join(f"{count} {name}" for name, count in program.delegates.items()) or "none"
         note = (
             {"note": "the trace does not show what a delegate runs inside; record the .pt2 file"}
-            if delegates != "none"
+            if delegates_text != "none"
             else {}
         )
-        facts = _facts(model.name, digest, taps, {"method": chosen["method"], "delegates": delegates, **note})
-        return PteRun(program, facts, method=chosen["method"], weights=weights)
+        facts = _facts(
+            model.name, digest, taps, {"method": chosen_options["method"], "delegates": delegates_text, **note}
+        )
+        return PteRun(program, facts, method=chosen_options["method"], weights=weights)
 
 
 def _facts(model: str, digest: str, taps: str, options: Mapping[str, Any]) -> RunFacts:
@@ -297,7 +305,7 @@ def _exported_program(path: Path) -> Any:
         BackendError: ExecuTorch cannot be loaded.
         UsageError: The file is not an exported program.
     """
-    with errors("ExecuTorch cannot be loaded", "Install it again: pip install executorch."), unlogged():
+    with convert_errors("ExecuTorch cannot be loaded", "Install it again: pip install executorch."), without_logging():
         import executorch.exir
         import executorch.kernels.quantized  # noqa: F401  registers quantized_decomposed
 
@@ -351,16 +359,26 @@ def record(
 
     from qdebug.recording.recorder import Recorder
 
-    chosen = check_options("executorch", _OPTIONS, {"delegate": partitioner})
-    calls = [tuple(map(_with_regular_strides, call)) for call in ([args] if isinstance(args, tuple) else args)]
-    with errors("PyTorch cannot export the model", "Check that torch.export.export(model, args) works by itself."):
+    chosen_options = check_options("executorch", _OPTIONS, {"delegate": partitioner})
+    argument_tuples = [
+        tuple(map(_with_regular_strides, argument_tuple))
+        for argument_tuple in ([args] if isinstance(args, tuple) else args)
+    ]
+    with convert_errors(
+        "PyTorch cannot export the model", "Check that torch.export.export(model, args) works by itself."
+    ):
         if isinstance(program, torch.nn.Module):
-            program = torch.export.export(program, calls[0], strict=True)
+            program = torch.export.export(program, argument_tuples[0], strict=True)
         if quantizer is not None:
-            program = _quantized(program, calls, quantizer)
-    facts = _facts(type(program).__name__, "", taps, {"delegate": chosen["delegate"]})
-    with closing(ExportedRun(program, chosen["delegate"], facts, weights=True)) as run:
-        feeds = _Samples([dict(zip(run.graph.inputs, map(array_of, call), strict=True)) for call in calls])
+            program = _quantize(program, argument_tuples, quantizer)
+    facts = _facts(type(program).__name__, "", taps, {"delegate": chosen_options["delegate"]})
+    with closing(ExportedRun(program, chosen_options["delegate"], facts, weights=True)) as run:
+        feeds = _Samples(
+            [
+                dict(zip(run.graph.inputs, map(array_of, argument_tuple), strict=True))
+                for argument_tuple in argument_tuples
+            ]
+        )
         recorder = Recorder(out, graph=run.graph, force=force, **recorded_facts(run.facts))
         try:
             for name, array in run.constants():
@@ -384,15 +402,15 @@ def _with_regular_strides(tensor: Any) -> Any:
     return tensor.clone(memory_format=torch.contiguous_format) if 0 in tensor.stride() else tensor
 
 
-def _quantized(program: Any, calls: Sequence[tuple[Any, ...]], quantizer: Any) -> Any:
+def _quantize(program: Any, argument_tuples: Sequence[tuple[Any, ...]], quantizer: Any) -> Any:
     """Return an exported program quantized by PT2E, calibrated on the samples."""
     import torch
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
-    prepared = prepare_pt2e(copy.deepcopy(program).module(), quantizer)
-    for call in calls:
-        prepared(*call)
-    return torch.export.export(convert_pt2e(prepared), calls[0], strict=True)
+    prepared_module = prepare_pt2e(copy.deepcopy(program).module(), quantizer)
+    for argument_tuple in argument_tuples:
+        prepared_module(*argument_tuple)
+    return torch.export.export(convert_pt2e(prepared_module), argument_tuples[0], strict=True)
 
 
 backend = ExecuTorchBackend()

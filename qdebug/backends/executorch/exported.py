@@ -12,16 +12,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from qdebug.backends.executorch.ops import errors
+from qdebug.backends.executorch.ops import convert_errors
 from qdebug.backends.torch.delegated import PORTABLE
 
-__all__ = ["Lowered", "lowered"]
+__all__ = ["LoweredProgram", "lower"]
 
-_LOWERS = "Check that to_edge_transform_and_lower(program).to_executorch() works by itself."
+_LOWER_HINT = "Check that to_edge_transform_and_lower(program).to_executorch() works by itself."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lowered:
+class LoweredProgram:
     """A program lowered for the runtime.
 
     Args:
@@ -35,7 +35,7 @@ class Lowered:
     placement: Mapping[str, str]
 
 
-def lowered(program: Any, delegate: str, taps: Sequence[str] = ()) -> Lowered:
+def lower(program: Any, delegate: str, taps: Sequence[str] = ()) -> LoweredProgram:
     """Lower an exported program.
 
     Args:
@@ -47,7 +47,7 @@ def lowered(program: Any, delegate: str, taps: Sequence[str] = ()) -> Lowered:
         BackendError: ExecuTorch cannot lower it.
     """
     failure = f"ExecuTorch cannot lower the program{' with its tensors as outputs' if taps else ''}"
-    with errors(failure, _LOWERS if not taps else "Use --taps outputs to record only inputs and outputs."):
+    with convert_errors(failure, _LOWER_HINT if not taps else "Use --taps outputs to record only inputs and outputs."):
         import executorch.kernels.quantized  # noqa: F401  registers quantized_decomposed
         import torch
         from executorch.devtools.intermediate_output_tap import FULL_TENSOR, strip_taps_, tap_intermediate_outputs_
@@ -60,10 +60,10 @@ def lowered(program: Any, delegate: str, taps: Sequence[str] = ()) -> Lowered:
             tapped_names = tuple(spec.node_name for spec in specs)
         with torch.no_grad():  # buffers that the program writes may require gradients
             edge = to_edge_transform_and_lower(source, partitioner=_partitioners(delegate))
-            placement = dict(_placed(edge.exported_program(), {node.name for node in program.graph.nodes}))
+            placement = dict(_node_placements(edge.exported_program(), {node.name for node in program.graph.nodes}))
             strip_taps_(edge)
             content = edge.to_executorch().buffer
-    return Lowered(content=bytes(content), taps=tapped_names, placement=placement)
+    return LoweredProgram(content=bytes(content), taps=tapped_names, placement=placement)
 
 
 def _partitioners(delegate: str) -> list[Any]:
@@ -74,24 +74,29 @@ def _partitioners(delegate: str) -> list[Any]:
     return [XnnpackPartitioner()]
 
 
-def _placed(program: Any, names: set[str]) -> Iterator[tuple[str, str]]:
+def _node_placements(program: Any, names: set[str]) -> Iterator[tuple[str, str]]:
     """Yield the placement of nodes of the exported program. For a split node, a delegate comes last."""
     module = program.graph_module
-    delegated: list[tuple[str, str]] = []
+    delegated_placements: list[tuple[str, str]] = []
     for node in module.graph.nodes:
         submodule: Any = getattr(module, str(node.target), None) if node.op == "get_attr" else None
         if hasattr(submodule, "original_module"):
-            inner = submodule.original_module.graph.nodes
-            delegated += [(name, submodule.backend_id) for each in inner for name in _ancestors(each) if name in names]
+            inner_nodes = submodule.original_module.graph.nodes
+            delegated_placements += [
+                (name, submodule.backend_id)
+                for inner_node in inner_nodes
+                for name in _ancestors(inner_node)
+                if name in names
+            ]
         elif node.op == "call_function" and node.target is not operator.getitem:
             yield from ((name, PORTABLE) for name in _ancestors(node) if name in names)
-    yield from delegated
+    yield from delegated_placements
 
 
 def _ancestors(node: Any) -> Iterator[str]:
     """Yield the names of the nodes from which a node was derived."""
-    waiting = list(node.meta.get("from_node") or ())
-    while waiting:
-        source = waiting.pop()
+    sources = list(node.meta.get("from_node") or ())
+    while sources:
+        source = sources.pop()
         yield source.name
-        waiting.extend(source.from_node or ())
+        sources.extend(source.from_node or ())

@@ -10,11 +10,11 @@ from types import MappingProxyType
 
 import numpy as np
 
-from qdebug.backends.native_output import collected
-from qdebug.backends.torch.ops import array_of, tensor_of, unreadable
+from qdebug.backends.native_output import capture_native_output
+from qdebug.backends.torch.ops import array_of, tensor_of, unreadable_reason
 from qdebug.errors import BackendError
 
-__all__ = ["SCALAR_TYPES", "Loaded", "errors"]
+__all__ = ["SCALAR_TYPES", "LoadedProgram", "convert_errors"]
 
 SCALAR_TYPES: Mapping[str, str] = MappingProxyType(
     {
@@ -37,35 +37,35 @@ SCALAR_TYPES: Mapping[str, str] = MappingProxyType(
 
 
 @contextmanager
-def errors(what: str, hint: str) -> Iterator[None]:
+def convert_errors(action: str, hint: str) -> Iterator[None]:
     """Convert ExecuTorch exceptions to one sentence that includes the native output. Without an error, drop the output.
 
     Args:
-        what: The failed action.
+        action: The failed action.
         hint: A suggested remedy.
     """
-    printed: list[str] = []
-    before = logging.root.manager.disable
+    output_lines: list[str] = []
+    level_before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
-        with collected(printed, quiet=True), warnings.catch_warnings():
+        with capture_native_output(output_lines, drop_on_success=True), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # hide PyTorch's own deprecation warnings
             yield
     except (BackendError, KeyboardInterrupt):
         raise
     except Exception as error:  # whatever PyTorch and ExecuTorch raise
-        native = [line.partition("] ")[2] for line in printed if ".cpp:" in line and "cpuinfo" not in line]
-        message = "; ".join((" ".join(str(error).split()) or type(error).__name__, *dict.fromkeys(native)))
+        native_lines = [line.partition("] ")[2] for line in output_lines if ".cpp:" in line and "cpuinfo" not in line]
+        message = "; ".join((" ".join(str(error).split()) or type(error).__name__, *dict.fromkeys(native_lines)))
         message = message if len(message) <= 300 else f"{message[:297]}..."
-        raise BackendError(f"{what}: {message.rstrip('.')}.", hint=hint) from error
+        raise BackendError(f"{action}: {message.rstrip('.')}.", hint=hint) from error
     finally:
-        logging.disable(before)
+        logging.disable(level_before)
 
 
-_RUNS = "Check that the program runs in executorch.runtime itself."
+_RUN_HINT = "Check that the program runs in executorch.runtime itself."
 
 
-class Loaded:
+class LoadedProgram:
     """A program loaded into the runtime.
 
     Args:
@@ -74,13 +74,16 @@ class Loaded:
         traced: Size in bytes of ETDump's buffer for instruction results; 0 to run without tracing.
     """
 
-    def __init__(self, content: bytes, method: str, *, traced: int = 0) -> None:
-        with errors("ExecuTorch refused the program", _RUNS):
+    def __init__(self, content: bytes, method: str, *, trace_bytes: int = 0) -> None:
+        with convert_errors("ExecuTorch refused the program", _RUN_HINT):
             import executorch.kernels.quantized  # noqa: F401  registers its kernels
             from executorch.runtime import Runtime, Verification
 
             self._program = Runtime.get().load_program(
-                content, verification=Verification.Minimal, enable_etdump=bool(traced), debug_buffer_size=traced
+                content,
+                verification=Verification.Minimal,
+                enable_etdump=bool(trace_bytes),
+                debug_buffer_size=trace_bytes,
             )
             self._method = self._program.load_method(method)
 
@@ -95,14 +98,16 @@ class Loaded:
         """
         import torch
 
-        with errors("ExecuTorch failed", _RUNS):
-            made = self._method.execute([tensor_of(array) for array in feed])
+        with convert_errors("ExecuTorch failed", _RUN_HINT):
+            results = self._method.execute([tensor_of(array) for array in feed])
             return [
-                array_of(each).copy() if isinstance(each, torch.Tensor) and unreadable(each) is None else None
-                for each in made
+                array_of(result).copy()
+                if isinstance(result, torch.Tensor) and unreadable_reason(result) is None
+                else None
+                for result in results
             ]
 
     def write_trace(self, etdump: str, buffer: str) -> None:
         """Write the ETDump of the runs so far to two files. Without a tracer, write nothing."""
-        with errors("ExecuTorch failed to write its trace", _RUNS):
+        with convert_errors("ExecuTorch failed to write its trace", _RUN_HINT):
             self._program.write_etdump_result_to_file(etdump, buffer)

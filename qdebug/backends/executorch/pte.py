@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from qdebug.backends.executorch.ops import SCALAR_TYPES, Loaded, errors
+from qdebug.backends.executorch.ops import SCALAR_TYPES, LoadedProgram, convert_errors
 from qdebug.backends.torch.delegated import PORTABLE
-from qdebug.backends.torch.ops import Names, arguments, dtype_beside, quant_stated
+from qdebug.backends.torch.ops import Names, arguments, dtype_of_number, quant_of_arguments
 from qdebug.errors import BackendError, UsageError
 from qdebug.model import Graph, Node, Role, TensorInfo
 from qdebug.model.dtypes import logical_dtype
@@ -49,21 +49,26 @@ class Pte:
 
     def __init__(self, content: bytes, name: str, method: str) -> None:
         self.content, self.name = content, name
-        self._program, self._plan = _parsed(content, name, method)
+        self._program, self._plan = _parse(content, name, method)
         self._names = Names()
-        self._called: dict[int, str] = {}
+        self._name_of_value: dict[int, str] = {}
         self._infos: dict[str, TensorInfo] = {}
         self._constants: dict[str, int | np.ndarray] = {}
         """Number of a constant in the program, or a plain number used in place of a tensor."""
         self.skipped: dict[str, str] = {}
-        self._writes: list[tuple[tuple[str, ...], ...]] = []
+        self._written_names: list[tuple[tuple[str, ...], ...]] = []
         """The names of the tensors that each instruction writes, one tuple per output argument."""
-        inputs = [self._declare(index, f"input_{at}", Role.INPUT) for at, index in enumerate(self._tensor_inputs())]
+        inputs = [
+            self._declare(index, f"input_{position}", Role.INPUT)
+            for position, index in enumerate(self._tensor_inputs())
+        ]
         nodes = list(self._nodes())
-        outputs = list(dict.fromkeys(self._called[index] for index in self._plan.outputs if index in self._called))
-        for each in outputs:
-            if self._infos[each].role is Role.ACTIVATION:
-                self._infos[each] = replace(self._infos[each], role=Role.OUTPUT)
+        outputs = list(
+            dict.fromkeys(self._name_of_value[index] for index in self._plan.outputs if index in self._name_of_value)
+        )
+        for output in outputs:
+            if self._infos[output].role is Role.ACTIVATION:
+                self._infos[output] = replace(self._infos[output], role=Role.OUTPUT)
         self.graph = Graph(nodes, tensors=self._infos.values(), inputs=inputs, outputs=outputs, name=method)
 
     @property
@@ -77,21 +82,21 @@ class Pte:
 
     def constant(self, name: str) -> np.ndarray:
         """Return the elements of a constant."""
-        held = self._constants[name]
-        if isinstance(held, np.ndarray):
-            return held
-        tensor = self._plan.values[held].val
-        stored = self._program.constant_buffer[tensor.data_buffer_idx].storage
+        value = self._constants[name]
+        if isinstance(value, np.ndarray):
+            return value
+        tensor = self._plan.values[value].val
+        buffer = self._program.constant_buffer[tensor.data_buffer_idx].storage
         dtype = logical_dtype(SCALAR_TYPES[tensor.scalar_type.name])
         order = list(tensor.dim_order)
-        laid = [tensor.sizes[axis] for axis in order]
-        flat = np.frombuffer(stored, dtype, count=int(np.prod(laid, dtype=np.int64)))
-        return flat.reshape(laid).transpose(np.argsort(order)) if order else flat.reshape(())
+        stored_shape = [tensor.sizes[axis] for axis in order]
+        elements = np.frombuffer(buffer, dtype, count=int(np.prod(stored_shape, dtype=np.int64)))
+        return elements.reshape(stored_shape).transpose(np.argsort(order)) if order else elements.reshape(())
 
     @property
     def output_names(self) -> tuple[str, ...]:
         """Name of each output in the program's order; "" if the output is not a tensor."""
-        return tuple(self._called.get(index, "") for index in self._plan.outputs)
+        return tuple(self._name_of_value.get(index, "") for index in self._plan.outputs)
 
     @property
     def delegates(self) -> Mapping[str, int]:
@@ -108,10 +113,10 @@ class Pte:
         total = 0
         for instruction in self._plan.chains[0].instructions:
             for index in getattr(instruction.instr_args, "args", ()):
-                total += sum(self._bytes(each) for each in self._flat(index))
-        return total + sum(self._bytes(index) for index in self._plan.outputs)
+                total += sum(self._byte_count(flat_index) for flat_index in self._flatten_value(index))
+        return total + sum(self._byte_count(index) for index in self._plan.outputs)
 
-    def _bytes(self, index: int) -> int:
+    def _byte_count(self, index: int) -> int:
         value = self._plan.values[index].val
         if type(value).__name__ != "Tensor":
             return 0
@@ -119,18 +124,18 @@ class Pte:
         width = 8 if kind is None else logical_dtype(kind).itemsize
         return width * int(np.prod(value.sizes, dtype=np.int64)) + 64
 
-    def _flat(self, index: int) -> list[int]:
+    def _flatten_value(self, index: int) -> list[int]:
         value = self._plan.values[index].val
-        return list(value.items) if type(value).__name__ in _LISTS else [index]
+        return list(value.items) if type(value).__name__ in _LIST_KINDS else [index]
 
     # -- the graph ---------------------------------------------------------------------------------------------------
 
     def _tensor_inputs(self) -> list[int]:
-        for at, index in enumerate(self._plan.inputs):
+        for position, index in enumerate(self._plan.inputs):
             kind = type(self._plan.values[index].val).__name__
             if kind != "Tensor":
                 raise BackendError(
-                    f"Input {at} of {self.name!r} is of kind {kind}, not a tensor, so it cannot be fed.",
+                    f"Input {position} of {self.name!r} is of kind {kind}, not a tensor, so it cannot be fed.",
                     hint="Export the program with that input fixed, or as a tensor.",
                 )
         return list(self._plan.inputs)
@@ -138,16 +143,18 @@ class Pte:
     def _declare(self, index: int, name: str, role: Role = Role.ACTIVATION) -> str:
         tensor = self._plan.values[index].val
         name = self._names.unique(name)
-        self._called[index] = name
+        self._name_of_value[index] = name
         dtype = SCALAR_TYPES.get(tensor.scalar_type.name)
-        dynamic = tensor.shape_dynamism.name != "STATIC" if hasattr(tensor, "shape_dynamism") else False
-        shape = None if dynamic and role is not Role.INPUT else tuple(None if dynamic else n for n in tensor.sizes)
+        is_dynamic = tensor.shape_dynamism.name != "STATIC" if hasattr(tensor, "shape_dynamism") else False
+        shape = (
+            None if is_dynamic and role is not Role.INPUT else tuple(None if is_dynamic else n for n in tensor.sizes)
+        )
         self._infos[name] = TensorInfo(name=name, shape=shape, dtype=dtype, role=role)
         return name
 
-    def _read(self, index: int) -> str:
+    def _read_tensor(self, index: int) -> str:
         """Return the name of a tensor that an instruction reads. Constants and states get their names here."""
-        if index not in self._called:
+        if index not in self._name_of_value:
             tensor = self._plan.values[index].val
             qualified_name = (
                 getattr(tensor.extra_tensor_info, "fully_qualified_name", None) if tensor.extra_tensor_info else None
@@ -161,7 +168,7 @@ class Pte:
             else:
                 name = self._declare(index, qualified_name or f"state_{index}")
                 self.skipped[name] = "ExecuTorch does not show the values of a state before a run"
-        return self._called[index]
+        return self._name_of_value[index]
 
     def _nodes(self) -> Iterator[Node]:
         for instruction in self._plan.chains[0].instructions:
@@ -169,11 +176,11 @@ class Pte:
             kind = type(call).__name__
             node: Node | None = None
             if kind == "KernelCall":
-                node = self._kernel(call)
+                node = self._kernel_node(call)
             elif kind == "DelegateCall":
-                node = self._delegate(call)
+                node = self._delegate_node(call)
             elif kind == "FreeCall":
-                self._writes.append(())
+                self._written_names.append(())
             else:
                 raise BackendError(
                     f"The program {self.name!r} has control flow ({kind}), whose branches are not recorded.",
@@ -182,46 +189,53 @@ class Pte:
             if node is not None:
                 yield node
 
-    def _kernel(self, call: Any) -> Node:
+    def _kernel_node(self, call: Any) -> Node:
         operator = self._plan.operators[call.op_index]
         schema = _schema(operator.name, operator.overload)
         title = self._names.unique(operator.name.rpartition("::")[2].strip("_"))
-        pairs = zip(schema.arguments, map(self._value, call.args), strict=False)
-        every = {argument.name: value for argument, value in pairs}
-        given = {argument.name: every[argument.name] for argument in schema.arguments if not argument.is_out}
-        written = [argument.name for argument in schema.arguments if argument.is_out] or [
+        pairs = zip(schema.arguments, map(self._value_of, call.args), strict=False)
+        all_arguments = {argument.name: value for argument, value in pairs}
+        input_arguments = {
+            argument.name: all_arguments[argument.name] for argument in schema.arguments if not argument.is_out
+        }
+        output_names = [argument.name for argument in schema.arguments if argument.is_out] or [
             argument.name for argument in schema.arguments if argument.alias_info and argument.alias_info.is_write
         ]
-        parsed = arguments(schema, given, node=title, name_of=self._ref_name)
-        input_dtypes = [self._infos[name].dtype or "" for name in parsed.inputs if name in self._infos]
-        for name, number in parsed.numbers.items():
-            dtype = dtype_beside(input_dtypes, number)
+        parsed_arguments = arguments(schema, input_arguments, node=title, name_of=self._ref_name)
+        input_dtypes = [self._infos[name].dtype or "" for name in parsed_arguments.inputs if name in self._infos]
+        for name, number in parsed_arguments.numbers.items():
+            dtype = dtype_of_number(input_dtypes, number)
             self._constants[name] = number.astype(dtype)
             self._infos[name] = TensorInfo(name=name, shape=(), dtype=dtype, role=Role.CONSTANT)
-        input_name = self._ref_name(given.get("input"))
-        outputs = self._written([_refs(every[name]) for name in written], title)
+        input_name = self._ref_name(input_arguments.get("input"))
+        outputs = self._declare_outputs([_refs(all_arguments[name]) for name in output_names], title)
         if input_name is not None and "::dequantize" in operator.name:
-            self._note(input_name, operator.name, given)
+            self._note_quant(input_name, operator.name, input_arguments)
         if outputs and "::quantize" in operator.name:
-            self._note(outputs[0], operator.name, given)
+            self._note_quant(outputs[0], operator.name, input_arguments)
         return Node(
-            name=title, op=operator.name, inputs=parsed.inputs, outputs=outputs, attrs=parsed.attrs, placement=PORTABLE
+            name=title,
+            op=operator.name,
+            inputs=parsed_arguments.inputs,
+            outputs=outputs,
+            attrs=parsed_arguments.attrs,
+            placement=PORTABLE,
         )
 
-    def _written(self, outs: Sequence[Sequence[int]], title: str) -> tuple[str, ...]:
+    def _declare_outputs(self, output_groups: Sequence[Sequence[int]], title: str) -> tuple[str, ...]:
         names: list[tuple[str, ...]] = []
-        for group in outs:
+        for group in output_groups:
             inner_names: list[str] = []
             for index in group:
-                first = not names and not inner_names
+                is_first = not names and not inner_names
                 inner_names.append(
-                    self._declare(index, title if first else f"{title}:{sum(map(len, names)) + len(inner_names)}")
+                    self._declare(index, title if is_first else f"{title}:{sum(map(len, names)) + len(inner_names)}")
                 )
             names.append(tuple(inner_names))
-        self._writes.append(tuple(names))
+        self._written_names.append(tuple(names))
         return tuple(name for group in names for name in group)
 
-    def _delegate(self, call: Any) -> Node:
+    def _delegate_node(self, call: Any) -> Node:
         """Translate a delegate call.
 
         Its arguments are its inputs, followed by its outputs, which have not been written before.
@@ -236,15 +250,17 @@ class Pte:
             if type(value).__name__ != "Tensor":
                 groups.append(())
                 continue
-            is_output = index not in self._called and not (value.data_buffer_idx and value.allocation_info is None)
+            is_output = index not in self._name_of_value and not (
+                value.data_buffer_idx and value.allocation_info is None
+            )
             if is_output:
                 name = self._declare(index, f"{title}:{len(outputs)}" if outputs else title)
                 outputs.append(name)
                 groups.append((name,))
             else:
-                inputs.append(self._read(index))
+                inputs.append(self._read_tensor(index))
                 groups.append(())
-        self._writes.append(tuple(groups))
+        self._written_names.append(tuple(groups))
         return Node(
             name=title,
             op=kind,
@@ -254,16 +270,16 @@ class Pte:
             placement=kind,
         )
 
-    def _value(self, index: int) -> Any:
+    def _value_of(self, index: int) -> Any:
         """Return a value of the program as a Python object, with tensors by number."""
         value = self._plan.values[index].val
         kind = type(value).__name__
         if kind == "Tensor":
             return _Value(index)
         if kind in ("TensorList", "OptionalTensorList"):
-            return [None if each < 0 else _Value(each) for each in value.items]
+            return [None if item < 0 else _Value(item) for item in value.items]
         if kind == "IntList":
-            return [self._value(each) for each in value.items]
+            return [self._value_of(item) for item in value.items]
         if kind in ("BoolList", "DoubleList"):
             return list(value.items)
         for field in ("int_val", "double_val", "bool_val", "string_val"):
@@ -272,22 +288,24 @@ class Pte:
         return None
 
     def _ref_name(self, value: Any) -> str | None:
-        return self._read(value.index) if isinstance(value, _Value) else None
+        return self._read_tensor(value.index) if isinstance(value, _Value) else None
 
     # -- scales ------------------------------------------------------------------------------------------------------
 
-    def _known(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def _resolve_constants(self, operator_arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return arguments with arrays in place of constants."""
-        resolved = {}
-        for name, value in given.items():
+        resolved_arguments = {}
+        for name, value in operator_arguments.items():
             constant_name = self._ref_name(value)
-            resolved[name] = self.constant(constant_name) if constant_name in self._constants else value
-        return resolved
+            resolved_arguments[name] = self.constant(constant_name) if constant_name in self._constants else value
+        return resolved_arguments
 
-    def _note(self, name: str, op: str, given: Mapping[str, Any]) -> None:
+    def _note_quant(self, name: str, op: str, operator_arguments: Mapping[str, Any]) -> None:
         """Note the scale of codes that an operator reads or writes."""
         info = self._infos[name]
-        quant = quant_stated(op, self._known({**given, "input": None}), info.dtype or "", info.shape)
+        quant = quant_of_arguments(
+            op, self._resolve_constants({**operator_arguments, "input": None}), info.dtype or "", info.shape
+        )
         if quant is not None and info.quant is None:
             self._infos[name] = replace(info, quant=quant)
 
@@ -304,7 +322,7 @@ class Pte:
         for event in events:
             if event.chain_index == 0:
                 by_instruction.setdefault(event.instruction_id, []).append(event.debug_entry)
-        for number, groups in enumerate(self._writes):
+        for number, groups in enumerate(self._written_names):
             for names, entry in zip(groups, by_instruction.get(number, ()), strict=False):
                 entry_tensors = entry.tensor_list.tensors if entry.tensor_list is not None else [entry.tensor]
                 for name, tensor in zip(names, entry_tensors, strict=False):
@@ -312,7 +330,7 @@ class Pte:
                         yield name, array
 
 
-_LISTS = ("TensorList", "OptionalTensorList")
+_LIST_KINDS = ("TensorList", "OptionalTensorList")
 
 
 def _refs(value: Any) -> list[int]:
@@ -320,7 +338,7 @@ def _refs(value: Any) -> list[int]:
     return [each.index for each in parts if isinstance(each, _Value)]
 
 
-def _parsed(content: bytes, name: str, method: str) -> tuple[Any, Any]:
+def _parse(content: bytes, name: str, method: str) -> tuple[Any, Any]:
     """Return a program and the plan for one of its methods."""
     if content[4:6] != b"ET":
         raise UsageError(
@@ -328,17 +346,17 @@ def _parsed(content: bytes, name: str, method: str) -> tuple[Any, Any]:
             hint="Give a .pte file that to_executorch().save() wrote.",
         )
     hint = "Export the program again with the installed version of executorch, or copy the file again."
-    with errors(f"The program {name!r} cannot be read", hint):
+    with convert_errors(f"The program {name!r} cannot be read", hint):
         from executorch.exir._serialize._program import deserialize_pte_binary
 
         program = deserialize_pte_binary(content).program
-    plans = {plan.name: plan for plan in program.execution_plan}
-    if method not in plans:
+    plan_by_name = {execution_plan.name: execution_plan for execution_plan in program.execution_plan}
+    if method not in plan_by_name:
         raise UsageError(
-            f"The program {name!r} has no method {method!r}; it has: {', '.join(plans)}.",
+            f"The program {name!r} has no method {method!r}; it has: {', '.join(plan_by_name)}.",
             hint="Write --backend executorch:method=NAME with one of these.",
         )
-    return program, plans[method]
+    return program, plan_by_name[method]
 
 
 def _schema(name: str, overload: str) -> Any:
@@ -347,7 +365,7 @@ def _schema(name: str, overload: str) -> Any:
     Raises:
         BackendError: PyTorch does not have the operator.
     """
-    with errors(
+    with convert_errors(
         f"Operator {name!r} of the program is not registered",
         "Register it and its kernel in the process that records: python -c 'import MY_OPERATORS; from qdebug.cli.main "
         "import main; main()' record MODEL.pte --backend executorch --inputs X.npz -o OUT.h5",
@@ -356,9 +374,9 @@ def _schema(name: str, overload: str) -> Any:
         import executorch.kernels.quantized  # noqa: F401  registers quantized_decomposed
         import torch
 
-        space, _, base_name = name.partition("::")
-        called = getattr(getattr(torch.ops, space), base_name)
-        return getattr(called, overload or "default")._schema  # noqa: SLF001  as torch.fx reads it
+        namespace, _, base_name = name.partition("::")
+        operator = getattr(getattr(torch.ops, namespace), base_name)
+        return getattr(operator, overload or "default")._schema  # noqa: SLF001  as torch.fx reads it
 
 
 def _elements(tensor: Any, buffer: bytes) -> np.ndarray | None:
@@ -376,7 +394,7 @@ def _elements(tensor: Any, buffer: bytes) -> np.ndarray | None:
     return np.array(np.ndarray(shape, dtype, buffer, tensor.offset, steps))
 
 
-def trace_of(loaded: Loaded) -> tuple[list[list[Any]], bytes]:
+def trace_of(program: LoadedProgram) -> tuple[list[list[Any]], bytes]:
     """Return the debug events of each run of a program, and the elements that they refer to.
 
     Raises:
@@ -384,23 +402,24 @@ def trace_of(loaded: Loaded) -> tuple[list[list[Any]], bytes]:
     """
     with tempfile.TemporaryDirectory(prefix="qdebug-") as folder:
         etdump, buffer = Path(folder) / "run.etdp", Path(folder) / "run.bin"
-        loaded.write_trace(str(etdump), str(buffer))
+        program.write_trace(str(etdump), str(buffer))
         runs: list[list[Any]] = []
         if etdump.is_file() and etdump.stat().st_size:
-            with errors("ExecuTorch's trace cannot be read", _TRACER):
+            with convert_errors("ExecuTorch's trace cannot be read", _TRACER_HINT):
                 from executorch.devtools.etdump.serialize import deserialize_from_etdump_flatcc
 
                 dump = deserialize_from_etdump_flatcc(etdump.read_bytes())
-            blocks = [[each.debug_event for each in run.events or () if each.debug_event] for run in dump.run_data]
+            blocks = [[event.debug_event for event in run.events or () if event.debug_event] for run in dump.run_data]
             runs = [block for block in blocks if block]
         if not runs:
             raise BackendError(
-                "ExecuTorch's trace of the run is empty: its runtime was built without the event tracer.", hint=_TRACER
+                "ExecuTorch's trace of the run is empty: its runtime was built without the event tracer.",
+                hint=_TRACER_HINT,
             )
         return runs, buffer.read_bytes() if buffer.is_file() else b""
 
 
-_TRACER = (
+_TRACER_HINT = (
     "Install executorch 1.5 or newer for Linux or macOS, whose wheels have the tracer; or write --taps outputs, or "
     "record the exported program: qdebug record MODEL.pt2 --backend executorch:delegate=portable."
 )

@@ -84,9 +84,9 @@ class _Settings:
 _PATTERNS = (0xA5, 0x5A)
 """Fill bytes that reveal whether a run writes memory: unwritten memory keeps both values."""
 
-_FILLABLE = (np.dtype(np.float32), np.dtype(np.int8), np.dtype(np.uint8), np.dtype(np.int16))
+_FILLABLE_DTYPES = (np.dtype(np.float32), np.dtype(np.int8), np.dtype(np.uint8), np.dtype(np.int16))
 
-_APART = 4
+_MIN_DISTANCE = 4
 """Number of runs over which the tensors are split, since neighbours that are tapped in the same run are never fused."""
 
 
@@ -107,11 +107,11 @@ class _Interpreter:
         settings: _Settings,
         *,
         content: bytes | None = None,
-        fused: bool = True,
-        kept: bool = False,
+        may_fuse: bool = True,
+        keeps_memory: bool = False,
     ) -> None:
         self._model, self._settings, self._content = model, settings, content
-        self._fused, self._kept = fused, kept
+        self._may_fuse, self._keeps_memory = may_fuse, keeps_memory
         self._net: Any = None
         self._shapes: dict[str, tuple[int, ...]] = {}
 
@@ -143,7 +143,7 @@ class _Interpreter:
             return
         with _litert_errors("LiteRT refused the model"):
             if self._net is None:
-                self._net = self._loaded()
+                self._net = self._load()
             for details in self._net.get_input_details():
                 name = self._model.names[details["index"]]
                 if name in shapes and tuple(details["shape"]) != shapes[name]:
@@ -151,7 +151,7 @@ class _Interpreter:
             self._net.allocate_tensors()
         self._shapes = shapes
 
-    def _loaded(self) -> Any:
+    def _load(self) -> Any:
         from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
         source = {"model_path": str(self._model.path)} if self._content is None else {"model_content": self._content}
@@ -161,17 +161,20 @@ class _Interpreter:
                 **source,
                 num_threads=self._settings.threads,
                 experimental_op_resolver_type=getattr(OpResolverType, KERNELS[self._settings.kernels]),
-                experimental_preserve_all_tensors=self._kept,
-                experimental_disable_delegate_node_fusion=not self._fused,
+                experimental_preserve_all_tensors=self._keeps_memory,
+                experimental_disable_delegate_node_fusion=not self._may_fuse,
             )
 
-    def parts(self) -> list[tuple[set[str], list[str]]]:
+    def delegated_parts(self) -> list[tuple[set[str], list[str]]]:
         """Return the inputs and outputs of each part that a delegate took."""
         names = self._model.names
         return [
-            ({names[at] for at in each["inputs"] if at >= 0}, [names[at] for at in each["outputs"] if at >= 0])
-            for each in self._net._get_ops_details()  # noqa: SLF001  nothing else tells
-            if each["op_name"] == "DELEGATE" and max((*each["inputs"], *each["outputs"])) < len(names)
+            (
+                {names[index] for index in op["inputs"] if index >= 0},
+                [names[index] for index in op["outputs"] if index >= 0],
+            )
+            for op in self._net._get_ops_details()  # noqa: SLF001  nothing else tells
+            if op["op_name"] == "DELEGATE" and max((*op["inputs"], *op["outputs"])) < len(names)
         ]
 
     def tensor(self, name: str) -> np.ndarray | None:
@@ -191,7 +194,7 @@ class _Interpreter:
             memory = self._net.tensor(self._model.indices[name])()
         except (ValueError, RuntimeError):
             return False
-        if memory.dtype not in _FILLABLE or not memory.size:
+        if memory.dtype not in _FILLABLE_DTYPES or not memory.size:
             return False
         memory.reshape(-1).view(np.uint8)[:] = pattern
         return True
@@ -226,9 +229,9 @@ class LiteRTRun:
         self._settings = settings
         self._weights = weights
         self._plain = _Interpreter(model, settings)
-        self.graph = _placed(self.graph, self._delegated())
+        self.graph = _add_placements(self.graph, self._node_placements())
 
-    def _delegated(self) -> dict[str, str]:
+    def _node_placements(self) -> dict[str, str]:
         """Return the placement of nodes by their output tensors: a delegate, or LiteRT's own kernels."""
         kernels_name = "reference kernels" if self._settings.kernels == "reference" else "builtin kernels"
         placements = {name: kernels_name for node in self.graph.nodes for name in node.outputs}
@@ -237,8 +240,8 @@ class LiteRTRun:
                 self._plain.prepare({})
             except BackendError:  # the real run reports this error
                 return {}
-            for inputs, outputs in self._plain.parts():
-                placements |= dict.fromkeys(_between(self.graph, inputs, outputs), "XNNPACK")
+            for inputs, outputs in self._plain.delegated_parts():
+                placements |= dict.fromkeys(_tensors_between(self.graph, inputs, outputs), "XNNPACK")
         return placements
 
     def constants(self) -> Iterator[tuple[str, np.ndarray]]:
@@ -273,19 +276,19 @@ class LiteRTRun:
         _Work(self, feeds, recorder, on_progress).run()
 
     def interpreter(
-        self, *, kernels: str = "", taps: Sequence[str] = (), fused: bool = True, kept: bool = False
+        self, *, kernels: str = "", taps: Sequence[str] = (), may_fuse: bool = True, keeps_memory: bool = False
     ) -> _Interpreter:
         """Create another interpreter of the model.
 
         Args:
             kernels: One of `KERNELS`; empty for the chosen ones.
             taps: Tensors to add as outputs.
-            fused: Whether a delegate may fuse operators.
-            kept: Whether each tensor has its own memory.
+            may_fuse: Whether a delegate may fuse operators.
+            keeps_memory: Whether each tensor has its own memory.
         """
         content = self._model.with_outputs(taps) if taps else None
         settings = replace(self._settings, kernels=kernels or self._settings.kernels)
-        return _Interpreter(self._model, settings, content=content, fused=fused, kept=kept)
+        return _Interpreter(self._model, settings, content=content, may_fuse=may_fuse, keeps_memory=keeps_memory)
 
     @property
     def variables(self) -> Sequence[str]:
@@ -326,40 +329,47 @@ class _RunVariants:
     def __init__(self, run: LiteRTRun) -> None:
         self._outputs = run.readable(run.outputs)
         self.plain = run.interpreter()
-        self.kept = run.interpreter(kept=True)
-        self._split = run.interpreter(fused=False) if run.fuses else None
-        self._fusion, self._keeping, self._memory = FidelityCheck(), FidelityCheck(), FidelityCheck()
+        self.unshared = run.interpreter(keeps_memory=True)
+        self._unfused = run.interpreter(may_fuse=False) if run.fuses else None
+        self._fusion_check, self._memory_check_of_plain, self._memory_check_of_unfused = (
+            FidelityCheck(),
+            FidelityCheck(),
+            FidelityCheck(),
+        )
 
-    def prepare(self, feed: Mapping[str, np.ndarray], *, fresh: bool) -> None:
-        """Prepare all variants for a feed. If `fresh` is set, their states are reset."""
-        for interpreter in self._all():
-            if fresh:
+    def prepare(self, feed: Mapping[str, np.ndarray], *, reset_states: bool) -> None:
+        """Prepare all variants for a feed. If `reset_states` is set, their states are reset."""
+        for interpreter in self._interpreters():
+            if reset_states:
                 interpreter.restart()
             interpreter.prepare(feed)
 
     def run(self, feed: Mapping[str, np.ndarray], place: tuple[int, int]) -> None:
         """Run all variants once and compare their outputs."""
-        for interpreter in self._all():
+        for interpreter in self._interpreters():
             interpreter.run(feed)
-        plain, kept = self.plain.tensors(self._outputs), self.kept.tensors(self._outputs)
-        split = plain if self._split is None else self._split.tensors(self._outputs)
-        _compare(self._fusion, split, plain, place)
-        _compare(self._keeping, kept, plain, place)
-        _compare(self._memory, kept, split, place)
+        plain_outputs, unshared_outputs = self.plain.tensors(self._outputs), self.unshared.tensors(self._outputs)
+        unfused_outputs = plain_outputs if self._unfused is None else self._unfused.tensors(self._outputs)
+        _compare(self._fusion_check, unfused_outputs, plain_outputs, place)
+        _compare(self._memory_check_of_plain, unshared_outputs, plain_outputs, place)
+        _compare(self._memory_check_of_unfused, unshared_outputs, unfused_outputs, place)
 
     @property
     def sentence(self) -> str:
         """A clause about the cause of changed outputs: fusion or memory reuse."""
         clauses = []
-        if self._fusion.fidelity is Fidelity.DIFFERS:
-            clauses.append(f"operator fusion changes the outputs: {self._fusion.worst}")
-        if self._memory.fidelity is Fidelity.DIFFERS:
-            clauses.append(f"memory reuse changes the outputs: {self._keeping.worst or self._memory.worst}")
-        variants_text = "without fusion and without memory reuse" if self._split else "without memory reuse"
+        if self._fusion_check.fidelity is Fidelity.DIFFERS:
+            clauses.append(f"operator fusion changes the outputs: {self._fusion_check.worst}")
+        if self._memory_check_of_unfused.fidelity is Fidelity.DIFFERS:
+            clauses.append(
+                "memory reuse changes the outputs: "
+                f"{self._memory_check_of_plain.worst or self._memory_check_of_unfused.worst}"
+            )
+        variants_text = "without fusion and without memory reuse" if self._unfused else "without memory reuse"
         return "; ".join(clauses) or f"the same {variants_text}"
 
-    def _all(self) -> list[_Interpreter]:
-        return [way for way in (self.plain, self._split, self.kept) if way is not None]
+    def _interpreters(self) -> list[_Interpreter]:
+        return [interpreter for interpreter in (self.plain, self._unfused, self.unshared) if interpreter is not None]
 
 
 class _Work:
@@ -367,34 +377,36 @@ class _Work:
 
     def __init__(self, run: LiteRTRun, feeds: Feeds, recorder: Recorder, on_progress: OnProgress | None) -> None:
         self._run, self._feeds, self._recorder, self._on_progress = run, feeds, recorder, on_progress
-        self._moments = [(sample, step) for sample in range(feeds.samples) for step in range(feeds.steps)]
+        self._places = [(sample, step) for sample in range(feeds.samples) for step in range(feeds.steps)]
         self._outputs = run.readable(run.outputs)
-        computed = dict.fromkeys(name for node in run.graph.nodes for name in node.outputs)
-        inner = [
-            name for name in run.readable(computed) if name not in self._outputs and not run.graph.is_constant(name)
+        computed_tensors = dict.fromkeys(name for node in run.graph.nodes for name in node.outputs)
+        inner_tensors = [
+            name
+            for name in run.readable(computed_tensors)
+            if name not in self._outputs and not run.graph.is_constant(name)
         ]
-        faithful = run.facts.taps == "faithful" and run.fuses
-        self._at_once = [] if faithful or run.facts.taps == "outputs" else inner
-        self._chunks = _spread_out(inner) if faithful else []
-        self._first: dict[str, np.ndarray] = {}
+        is_faithful = run.facts.taps == "faithful" and run.fuses
+        self._first_pass_tensors = [] if is_faithful or run.facts.taps == "outputs" else inner_tensors
+        self._chunks = _split_far_apart(inner_tensors) if is_faithful else []
+        self._first_outputs: dict[str, np.ndarray] = {}
         self._digests: dict[tuple[str, int, int], bytes] = {}
         """Hashes of the outputs in the first pass."""
-        self._repeated = 0
-        self._done = 0
+        self._repeated_runs = 0
+        self._runs_done = 0
 
     def run(self) -> None:
         """Record everything."""
         if self._run.facts.taps != "outputs":
             self._put_unpacked()
-        if self._at_once and self._run.fuses:
+        if self._first_pass_tensors and self._run.fuses:
             self._leave_out_unwritten()
         self._first_pass()
         for chunk in self._chunks:
-            for taps, tapped in harmless_parts(chunk, self._try_taps, self._refuse):
+            for taps, tapped in harmless_parts(chunk, self._try_taps, self._skip_tensor):
                 self._record_taps(taps, tapped)
-            self._report_progress(len(self._moments), "")
-        if self._repeated:
-            runs_text = plural(self._repeated, "run")
+            self._report_progress(len(self._places), "")
+        if self._repeated_runs:
+            runs_text = plural(self._repeated_runs, "run")
             self._recorder.remark(
                 f"{runs_text} with taps gave different outputs and were repeated with a new interpreter"
             )
@@ -405,11 +417,11 @@ class _Work:
         main = (
             self._run.interpreter()
             if all_variants is None
-            else all_variants.kept
-            if self._at_once
+            else all_variants.unshared
+            if self._first_pass_tensors
             else all_variants.plain
         )
-        for sample, step in self._moments:
+        for sample, step in self._places:
             feed = self._feeds.feed(sample, step)
             variants = all_variants if sample < _COMPARED_SAMPLES else None
             states = self._prepare_step(main, variants, feed, step)
@@ -419,11 +431,11 @@ class _Work:
                 variants.run(feed, (sample, step))
             outputs = main.tensors(self._outputs)
             self._digests.update({(name, sample, step): _digest(array) for name, array in outputs.items()})
-            self._first = self._first or outputs
+            self._first_outputs = self._first_outputs or outputs
             self._recorder.at(sample, step)
             for name, array in {**outputs, **feed, **states}.items():  # an input tensor can also be an output
                 self._put(name, array)
-            self._put_all(main, self._at_once)
+            self._put_all(main, self._first_pass_tensors)
             self._report_progress(1, f"sample {sample}")
         if all_variants is not None:
             sample_note = (
@@ -436,29 +448,33 @@ class _Work:
     def _put_unpacked(self) -> None:
         """Record constants as LiteRT's own kernels unpack them, since XNNPACK does not store them unpacked."""
         if self._run.unpacked:
-            builtin_interpreter = self._run.interpreter(kernels="builtin", kept=True)
+            builtin_interpreter = self._run.interpreter(kernels="builtin", keeps_memory=True)
             builtin_interpreter.run(self._feeds.feed(0, 0))
             for name, array in builtin_interpreter.tensors(self._run.unpacked).items():
                 self._recorder.constant(name, array)
 
     def _leave_out_unwritten(self) -> None:
         """List tensors whose memory stays unwritten, because a delegate computes them elsewhere."""
-        interpreter, doubted, feed = self._run.interpreter(kept=True), self._at_once, self._feeds.feed(0, 0)
+        interpreter, unwritten, feed = (
+            self._run.interpreter(keeps_memory=True),
+            self._first_pass_tensors,
+            self._feeds.feed(0, 0),
+        )
         interpreter.run(feed)  # before the first run there is no memory
         for pattern in _PATTERNS:
-            filled = [name for name in doubted if interpreter.fill(name, pattern)]
+            tensors_filled = [name for name in unwritten if interpreter.fill(name, pattern)]
             interpreter.run(feed)
-            doubted = [name for name in filled if interpreter.is_filled(name, pattern)]
-        for name in doubted:
+            unwritten = [name for name in tensors_filled if interpreter.is_filled(name, pattern)]
+        for name in unwritten:
             self._recorder.skip(name, "LiteRT does not write it: a delegate computes it elsewhere")
-        self._at_once = [name for name in self._at_once if name not in doubted]
+        self._first_pass_tensors = [name for name in self._first_pass_tensors if name not in unwritten]
 
     def _prepare_step(
         self, main: _Interpreter, variants: _RunVariants | None, feed: Mapping[str, np.ndarray], step: int
     ) -> dict[str, np.ndarray]:
         """Prepare the interpreters, and return the states that the run will read."""
         if variants is not None:
-            variants.prepare(feed, fresh=step == 0)
+            variants.prepare(feed, reset_states=step == 0)
         else:
             if step == 0:
                 main.restart()
@@ -470,10 +486,10 @@ class _Work:
         tapped = self._run.interpreter(taps=taps)
         tapped.run(self._feeds.feed(0, 0))
         check = FidelityCheck()
-        _compare(check, tapped.tensors(self._outputs), self._first, (0, 0))
+        _compare(check, tapped.tensors(self._outputs), self._first_outputs, (0, 0))
         return None if check.fidelity is Fidelity.DIFFERS else tapped
 
-    def _refuse(self, name: str) -> None:
+    def _skip_tensor(self, name: str) -> None:
         """List a tensor that cannot be tapped without changing the outputs."""
         self._recorder.skip(name, "a tap on it changes the outputs, because it is fused away (see --taps all)")
 
@@ -483,22 +499,22 @@ class _Work:
         With LiteRT 2.3.0, about one interpreter in thirty, on a network of two hundred tensors, gives wrong outputs in
         all runs from the second one on. A run with different outputs is repeated with a new interpreter.
         """
-        for number, (sample, step) in enumerate(self._moments):
+        for number, (sample, step) in enumerate(self._places):
             if number:  # the first sample ran when the taps were tried
                 if step == 0:
                     tapped.restart()
                 tapped.run(self._feeds.feed(sample, step))
-            changed = self._changed(tapped, (sample, step))
-            if changed and number and not self._run.stateful:
-                tapped, self._repeated = self._run.interpreter(taps=taps), self._repeated + 1
+            changed_outputs = self._changed_outputs(tapped, (sample, step))
+            if changed_outputs and number and not self._run.stateful:
+                tapped, self._repeated_runs = self._run.interpreter(taps=taps), self._repeated_runs + 1
                 tapped.run(self._feeds.feed(sample, step))
-                changed = self._changed(tapped, (sample, step))
+                changed_outputs = self._changed_outputs(tapped, (sample, step))
             self._recorder.at(sample, step)
             self._put_all(tapped, taps)
-            if changed:
-                self._recorder.check(changed, plain=False)
+            if changed_outputs:
+                self._recorder.check(changed_outputs, plain=False)
 
-    def _changed(self, tapped: _Interpreter, place: tuple[int, int]) -> dict[str, np.ndarray]:
+    def _changed_outputs(self, tapped: _Interpreter, place: tuple[int, int]) -> dict[str, np.ndarray]:
         """Return outputs that differ from the first pass."""
         return {
             name: array
@@ -522,49 +538,52 @@ class _Work:
         return not self._run.graph.is_constant(name)
 
     def _report_progress(self, runs: int, label: str) -> None:
-        self._done += runs
+        self._runs_done += runs
         if self._on_progress is not None:
-            self._on_progress(self._done, (1 + len(self._chunks)) * len(self._moments), label)
+            self._on_progress(self._runs_done, (1 + len(self._chunks)) * len(self._places), label)
 
 
 def _digest(array: np.ndarray) -> bytes:
     return blake2b(np.ascontiguousarray(array).view(np.uint8).data, digest_size=16).digest()
 
 
-def _between(graph: Graph, inputs: set[str], outputs: Sequence[str]) -> set[str]:
+def _tensors_between(graph: Graph, inputs: set[str], outputs: Sequence[str]) -> set[str]:
     """Return the tensors on paths from the given inputs to the given outputs, including both."""
     tensors: set[str] = set()
-    left = list(outputs)
-    while left:
-        name = left.pop()
+    names_left = list(outputs)
+    while names_left:
+        name = names_left.pop()
         node = graph.producer(name)
         if node is not None and name not in tensors and name not in inputs:
             tensors.add(name)
-            left += node.inputs
+            names_left += node.inputs
     return tensors
 
 
-def _placed(graph: Graph, places: Mapping[str, str]) -> Graph:
+def _add_placements(graph: Graph, placement_of: Mapping[str, str]) -> Graph:
     """Return a graph with the placements of its nodes."""
     nodes = [
-        replace(node, placement=next((places[name] for name in node.outputs if name in places), ""))
+        replace(node, placement=next((placement_of[name] for name in node.outputs if name in placement_of), ""))
         for node in graph.nodes
     ]
     tensors = graph.tensors.values()
     return Graph(nodes, tensors=tensors, inputs=graph.inputs, outputs=graph.outputs, name=graph.name)
 
 
-def _spread_out(names: Sequence[str]) -> list[Sequence[str]]:
+def _split_far_apart(names: Sequence[str]) -> list[Sequence[str]]:
     """Split tensors into groups so that the tensors of a group are far apart in the graph."""
-    return [names[start::_APART] for start in range(min(len(names), _APART))]
+    return [names[start::_MIN_DISTANCE] for start in range(min(len(names), _MIN_DISTANCE))]
 
 
 def _compare(
-    check: FidelityCheck, found: Mapping[str, np.ndarray], plain: Mapping[str, np.ndarray], place: tuple[int, int]
+    check: FidelityCheck,
+    outputs: Mapping[str, np.ndarray],
+    plain_outputs: Mapping[str, np.ndarray],
+    place: tuple[int, int],
 ) -> None:
-    for name, array in found.items():
-        if name in plain:
-            check.compare(name, array, plain[name], place)
+    for name, array in outputs.items():
+        if name in plain_outputs:
+            check.compare(name, array, plain_outputs[name], place)
 
 
 @contextmanager
@@ -601,14 +620,14 @@ class LiteRTBackend:
         Raises:
             UsageError: An option or its value is unknown, or the file is not a LiteRT model.
         """
-        chosen = check_options(self.name, self.options, options)
+        chosen_options = check_options(self.name, self.options, options)
         check_taps(taps)
         if not isinstance(model, Path):
             raise UsageError(
                 "LiteRT runs model files, not recordings.",
                 hint="Give the .tflite file, or replay the recording: --backend interpreter.",
             )
-        settings = _Settings(kernels=chosen["kernels"], threads=_threads(chosen["threads"]))
+        settings = _Settings(kernels=chosen_options["kernels"], threads=_threads(chosen_options["threads"]))
         source = reader.open(model)
         facts = RunFacts(
             backend=self.name,
@@ -618,7 +637,7 @@ class LiteRTBackend:
             versions={"ai-edge-litert": version("ai-edge-litert")},
             cpu_flags=cpu_flags(),
             options={
-                **chosen,
+                **chosen_options,
                 "cpus": os.cpu_count() or 0,
                 "resolver": KERNELS[settings.kernels],
                 **({"note": source.unrecorded} if source.inner else {}),

@@ -48,13 +48,13 @@ ELEMENT_TYPES: Mapping[int, tuple[str, str | None]] = MappingProxyType(
 _BITS: Mapping[str, int] = MappingProxyType({"int4": 4, "uint4": 4, "int2": 2})
 """Bits of elements that share a byte, the first element in the lowest bits."""
 
-_UNPACKING = frozenset(("DEQUANTIZE", "DENSIFY"))
+_UNPACKING_OPS = frozenset(("DEQUANTIZE", "DENSIFY"))
 """Operators that unpack a constant: half-precision or integer weights of a float operator, or sparse weights."""
 
 _PADDINGS = ("SAME", "VALID")
-_MIRRORS = ("REFLECT", "SYMMETRIC")
+_MIRROR_MODES = ("REFLECT", "SYMMETRIC")
 _WORD_STARTS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-_BROKEN = (struct.error, IndexError, KeyError, TypeError, ValueError, AttributeError, OverflowError, MemoryError)
+_PARSE_ERRORS = (struct.error, IndexError, KeyError, TypeError, ValueError, AttributeError, OverflowError, MemoryError)
 """Exceptions that a damaged flatbuffer causes in LiteRT's reader."""
 
 
@@ -78,27 +78,27 @@ class LiteRTModel:
         """Names of the tensors, ordered by LiteRT's index."""
         self.indices: Mapping[str, int] = MappingProxyType({name: index for index, name in enumerate(names)})
         """LiteRT's index of each tensor."""
-        produced = {index for operator in self._main.operators for index in _listed(operator.outputs)}
-        given = {*_listed(self._main.inputs), *produced}
+        computed_indices = {index for operator in self._main.operators for index in _to_list(operator.outputs)}
+        indices_with_values = {*_to_list(self._main.inputs), *computed_indices}
         self._constants = {
             names[index]: tensor
             for index, tensor in enumerate(self._main.tensors)
-            if index not in given and _is_constant(tensor, proto.buffers)
+            if index not in indices_with_values and _is_constant(tensor, proto.buffers)
         }
         self.unreadable: dict[str, str] = {
             names[index]: reason
             for index, tensor in enumerate(self._main.tensors)
-            if (reason := self._unreadable(names[index], tensor))
+            if (reason := self._unreadable_reason(names[index], tensor))
         }
         """Tensors that cannot be recorded, with the reason."""
-        self.unpacked: Sequence[str] = tuple(self._unpacked())
+        self.unpacked: Sequence[str] = tuple(self._find_unpacked())
         """Constants that an operator computes from packed ones. LiteRT unpacks each of them once."""
         self.constants: Sequence[str] = tuple(name for name in self._constants if name not in self.unreadable)
         self.variables: Sequence[str] = tuple(
             names[index] for index, tensor in enumerate(self._main.tensors) if tensor.isVariable
         )
         """State that the runtime keeps between runs, in separate tensors."""
-        self.graph = self._graph()
+        self.graph = self._make_graph()
 
     @cached_property
     def stateful(self) -> bool:
@@ -109,28 +109,28 @@ class LiteRTModel:
     @property
     def inner(self) -> Mapping[str, tuple[int, str]]:
         """Number of tensors of each further subgraph by name, and the operator that runs it; "" without one."""
-        runners: dict[int, str] = {}
+        runner_of_subgraph: dict[int, str] = {}
         for graph in self.proto.subgraphs:
-            nodes = self._nodes() if graph is self._main else [None] * len(graph.operators or ())
+            nodes = self._make_nodes() if graph is self._main else [None] * len(graph.operators or ())
             for operator, node in zip(graph.operators or (), nodes, strict=True):
                 runner_text = f"subgraph {_text(graph.name)!r}" if node is None else f"{node.op} {node.name!r}"
                 for index in _subgraphs_of(operator):
-                    runners.setdefault(index, runner_text)
+                    runner_of_subgraph.setdefault(index, runner_text)
         subgraphs: dict[str, tuple[int, str]] = {}
         for number, graph in enumerate(self.proto.subgraphs[1:], start=1):
             name = _text(graph.name)
             name = name if name and name not in subgraphs else f"{name or 'subgraph'}:{number}"
-            subgraphs[name] = len(graph.tensors or ()), runners.get(number, "")
+            subgraphs[name] = len(graph.tensors or ()), runner_of_subgraph.get(number, "")
         return subgraphs
 
     @property
     def unrecorded(self) -> str:
         """A clause that lists the subgraphs that are not recorded; "" if there are none."""
-        listed = ", ".join(
+        subgraphs_text = ", ".join(
             f"{name!r} ({count} tensors) of {runner or 'another signature'}"
             for name, (count, runner) in self.inner.items()
         )
-        return f"tensors inside these subgraphs are not recorded: {listed}" if listed else ""
+        return f"tensors inside these subgraphs are not recorded: {subgraphs_text}" if subgraphs_text else ""
 
     @property
     def run_graph(self) -> Graph:
@@ -166,14 +166,14 @@ class LiteRTModel:
         """
         from ai_edge_litert.tools import flatbuffer_utils
 
-        before = self._main.outputs
-        self._main.outputs = [*_listed(before), *(self.indices[name] for name in names)]
+        outputs_before = self._main.outputs
+        self._main.outputs = [*_to_list(outputs_before), *(self.indices[name] for name in names)]
         try:
             return bytes(flatbuffer_utils.convert_object_to_bytearray(self.proto))
         finally:
-            self._main.outputs = before
+            self._main.outputs = outputs_before
 
-    def _unreadable(self, name: str, tensor: Any) -> str:
+    def _unreadable_reason(self, name: str, tensor: Any) -> str:
         """Return why the values of a tensor cannot be recorded; "" if they can."""
         kind, dtype = ELEMENT_TYPES.get(tensor.type, (f"type {tensor.type}", None))
         if dtype is None:
@@ -184,92 +184,92 @@ class LiteRTModel:
             return "its elements are in another file"
         try:
             _array(tensor, self.proto.buffers)
-        except _BROKEN:
+        except _PARSE_ERRORS:
             return "its bytes do not fit its shape"
         return ""
 
-    def _graph(self) -> Graph:
-        inputs = [self.names[index] for index in _listed(self._main.inputs)]
-        outputs = [self.names[index] for index in _listed(self._main.outputs)]
+    def _make_graph(self) -> Graph:
+        inputs = [self.names[index] for index in _to_list(self._main.inputs)]
+        outputs = [self.names[index] for index in _to_list(self._main.outputs)]
         roles = {
             **dict.fromkeys((*self._constants, *self.unpacked), Role.CONSTANT),
             **dict.fromkeys(outputs, Role.OUTPUT),
             **dict.fromkeys(inputs, Role.INPUT),
         }
         tensors = [
-            self._described(name, tensor, roles.get(name, Role.ACTIVATION))
+            self._tensor_info(name, tensor, roles.get(name, Role.ACTIVATION))
             for name, tensor in zip(self.names, self._main.tensors, strict=True)
         ]
-        nodes = list(self._nodes())
-        used = {*inputs, *outputs, *(name for node in nodes for name in (*node.inputs, *node.outputs))}
+        nodes = list(self._make_nodes())
+        names_used = {*inputs, *outputs, *(name for node in nodes for name in (*node.inputs, *node.outputs))}
         return Graph(
             nodes,
-            tensors=[info for info in tensors if info.name in used],
+            tensors=[info for info in tensors if info.name in names_used],
             inputs=inputs,
             outputs=outputs,
             name=_text(self._main.name),
         )
 
-    def _unpacked(self) -> Iterator[str]:
+    def _find_unpacked(self) -> Iterator[str]:
         constant = {self.indices[name] for name in self._constants}
         for operator in self._main.operators:
             code = self.proto.operatorCodes[operator.opcodeIndex]
             op = _operator_names().get(max(code.builtinCode, code.deprecatedBuiltinCode))
-            if op in _UNPACKING and constant.issuperset(_listed(operator.inputs)):
-                computed = set(_listed(operator.outputs)).difference(_listed(self._main.outputs))
-                constant |= computed
-                yield from (self.names[index] for index in sorted(computed))
+            if op in _UNPACKING_OPS and constant.issuperset(_to_list(operator.inputs)):
+                output_indices = set(_to_list(operator.outputs)).difference(_to_list(self._main.outputs))
+                constant |= output_indices
+                yield from (self.names[index] for index in sorted(output_indices))
 
-    def _nodes(self) -> Iterator[Node]:
+    def _make_nodes(self) -> Iterator[Node]:
         used_names: set[str] = set()
         for number, operator in enumerate(self._main.operators):
             code = self.proto.operatorCodes[operator.opcodeIndex]
             op = _operator_names().get(max(code.builtinCode, code.deprecatedBuiltinCode), "UNKNOWN")
-            custom = op == "CUSTOM"
-            outputs = tuple(self.names[index] for index in _listed(operator.outputs))
-            name = f"{_text(code.customCode) if custom else op}:{outputs[0] if outputs else number}"
+            is_custom = op == "CUSTOM"
+            outputs = tuple(self.names[index] for index in _to_list(operator.outputs))
+            name = f"{_text(code.customCode) if is_custom else op}:{outputs[0] if outputs else number}"
             used_names.add(name if name not in used_names else (name := f"{name}#{number}"))
             yield Node(
                 name=name,
-                op=_text(code.customCode) if custom else op,
-                inputs=tuple("" if index < 0 else self.names[index] for index in _listed(operator.inputs)),
+                op=_text(code.customCode) if is_custom else op,
+                inputs=tuple("" if index < 0 else self.names[index] for index in _to_list(operator.inputs)),
                 outputs=outputs,
                 attrs={**_attrs(operator.builtinOptions), **_attrs(operator.builtinOptions2)},
-                domain=CUSTOM_DOMAIN if custom else "",
+                domain=CUSTOM_DOMAIN if is_custom else "",
             )
 
-    def _described(self, name: str, tensor: Any, role: Role) -> TensorInfo:
-        shape = _listed(tensor.shapeSignature) or _listed(tensor.shape)
+    def _tensor_info(self, name: str, tensor: Any, role: Role) -> TensorInfo:
+        shape = _to_list(tensor.shapeSignature) or _to_list(tensor.shape)
         dtype = ELEMENT_TYPES.get(tensor.type, ("", None))[1]
         return TensorInfo(
             name=name,
             shape=tuple(None if extent < 0 else extent for extent in shape),
             dtype=dtype,
             role=role,
-            quant=None if dtype is None else self._quant(tensor, dtype),
+            quant=None if dtype is None else self._quant_of(tensor, dtype),
         )
 
-    def _quant(self, tensor: Any, dtype: str) -> QuantParams | None:
+    def _quant_of(self, tensor: Any, dtype: str) -> QuantParams | None:
         """Return the quantization of a tensor: per tensor, per channel, or in blocks."""
         params = tensor.quantization
         if params is None or not is_integer(dtype):
             return None
         details = params.details
         if details is not None and hasattr(details, "blockSize"):
-            return self._blockwise(details, dtype, len(_listed(tensor.shape)))
-        scale = np.asarray(_listed(params.scale), np.float32)
-        zero = np.asarray(_listed(params.zeroPoint) or [0], np.int64)
+            return self._blockwise_quant(details, dtype, len(_to_list(tensor.shape)))
+        scale = np.asarray(_to_list(params.scale), np.float32)
+        zero = np.asarray(_to_list(params.zeroPoint) or [0], np.int64)
         if not scale.size or zero.size not in (1, scale.size):
             return None
         axis = int(params.quantizedDimension) if scale.size > 1 else None
         return QuantParams(dtype=dtype, scale=scale, zero_point=zero, axis=axis)
 
-    def _blockwise(self, details: Any, dtype: str, rank: int) -> QuantParams | None:
+    def _blockwise_quant(self, details: Any, dtype: str, rank: int) -> QuantParams | None:
         """Return block-wise parameters: scales have the rank of the weight, and blocks lie along the last axis."""
-        scale = self._small(details.scales)
+        scale = self._constant_elements(details.scales)
         if scale is None or scale.ndim != rank or details.blockSize <= 0:
             return None
-        zero = self._small(details.zeroPoints) if details.zeroPoints > 0 else None
+        zero = self._constant_elements(details.zeroPoints) if details.zeroPoints > 0 else None
         if zero is not None and zero.size != scale.size:
             return None
         return QuantParams(
@@ -280,7 +280,7 @@ class LiteRTModel:
             block_size=int(details.blockSize),
         )
 
-    def _small(self, index: int) -> np.ndarray | None:
+    def _constant_elements(self, index: int) -> np.ndarray | None:
         """Return the elements of a constant tensor by index; None if the tensor is not constant."""
         if not 0 <= index < len(self._main.tensors):
             return None
@@ -317,7 +317,7 @@ class LiteRTReader:
         try:
             proto = flatbuffer_utils.read_model_from_bytearray(content)
             return LiteRTModel(path, proto, hashlib.sha256(content).hexdigest())
-        except _BROKEN as error:
+        except _PARSE_ERRORS as error:
             raise UsageError(
                 f"The LiteRT model {str(path)!r} is damaged ({type(error).__name__} while reading it).",
                 hint="Convert the model again, or copy the file again.",
@@ -350,17 +350,17 @@ def _array(tensor: Any, buffers: Sequence[Any]) -> np.ndarray:
         ValueError: Its buffer is too short for its shape, or does not contain numbers.
         IndexError: An index of a sparse constant is outside its shape.
     """
-    dtype, shape = ELEMENT_TYPES.get(tensor.type, ("", None))[1], _listed(tensor.shape)
+    dtype, shape = ELEMENT_TYPES.get(tensor.type, ("", None))[1], _to_list(tensor.shape)
     if dtype is None:
         raise ValueError("no numbers")
     data = buffers[tensor.buffer].data
     content = np.frombuffer(b"" if data is None else memoryview(data), np.uint8)
     if tensor.sparsity is None:
         return _elements(content, dtype, math.prod(shape)).reshape(shape)
-    places = _sparse_indices(tensor.sparsity, shape)
-    dense = np.zeros(shape, logical_dtype(dtype))
-    dense[places] = _elements(content, dtype, len(places[0]))
-    return dense
+    indices = _sparse_indices(tensor.sparsity, shape)
+    dense_array = np.zeros(shape, logical_dtype(dtype))
+    dense_array[indices] = _elements(content, dtype, len(indices[0]))
+    return dense_array
 
 
 def _elements(content: np.ndarray, dtype: str, count: int) -> np.ndarray:
@@ -385,48 +385,54 @@ def _sparse_indices(sparsity: Any, shape: Sequence[int]) -> tuple[np.ndarray, ..
     Dimensions, including block dimensions, are traversed in the order of the file. Each is dense, or lists its indices
     for each index of the preceding dimensions. Source: tensorflow/lite/schema/schema.fbs, SparsityParameters.
     """
-    walked = np.zeros(1, np.int64)
+    positions = np.zeros(1, np.int64)
     index_arrays: list[np.ndarray] = []
-    most = math.prod(shape)
+    max_positions = math.prod(shape)
     for level in sparsity.dimMetadata:
         if level.format == 0:
-            if len(walked) * level.denseSize > most:
+            if len(positions) * level.denseSize > max_positions:
                 raise ValueError("more places than the shape has")
-            owner = np.repeat(np.arange(len(walked)), level.denseSize)
-            place = np.tile(np.arange(level.denseSize), len(walked))
-            walked = walked[owner] * level.denseSize + place
+            owner = np.repeat(np.arange(len(positions)), level.denseSize)
+            place = np.tile(np.arange(level.denseSize), len(positions))
+            positions = positions[owner] * level.denseSize + place
         else:
             segments, indices = (
-                np.asarray(part.values, np.int64) for part in (level.arraySegments, level.arrayIndices)
+                np.asarray(segment.values, np.int64) for segment in (level.arraySegments, level.arrayIndices)
             )
-            counts = segments[walked + 1] - segments[walked]
-            if counts.sum() > most:
+            counts = segments[positions + 1] - segments[positions]
+            if counts.sum() > max_positions:
                 raise ValueError("more places than the shape has")
-            owner = np.repeat(np.arange(len(walked)), counts)
-            walked = np.arange(counts.sum()) + np.repeat(segments[walked] - np.cumsum(counts) + counts, counts)
-            place = indices[walked]
-        index_arrays = [*(before[owner] for before in index_arrays), place]
-    result = [np.zeros(len(walked), np.int64) for _ in shape]
-    blocks = {len(shape) + number: of for number, of in enumerate(_listed(sparsity.blockMap))}
-    levels = list(zip(_listed(sparsity.traversalOrder), sparsity.dimMetadata, index_arrays, strict=True))
+            owner = np.repeat(np.arange(len(positions)), counts)
+            positions = np.arange(counts.sum()) + np.repeat(segments[positions] - np.cumsum(counts) + counts, counts)
+            place = indices[positions]
+        index_arrays = [*(earlier_indices[owner] for earlier_indices in index_arrays), place]
+    result = [np.zeros(len(positions), np.int64) for _ in shape]
+    blocks = {
+        len(shape) + number: blocked_dimension for number, blocked_dimension in enumerate(_to_list(sparsity.blockMap))
+    }
+    levels = list(zip(_to_list(sparsity.traversalOrder), sparsity.dimMetadata, index_arrays, strict=True))
     for dimension, _, place in levels:
         if dimension not in blocks:
             result[dimension] += place
     for dimension, level, place in levels:
         if dimension in blocks:
-            of = blocks[dimension]
-            result[of] = result[of] * level.denseSize + place
+            blocked_dimension = blocks[dimension]
+            result[blocked_dimension] = result[blocked_dimension] * level.denseSize + place
     return tuple(result)
 
 
 def _subgraphs_of(operator: Any) -> list[int]:
     """Return the subgraphs that an operator runs: branches, conditions, bodies."""
-    options = [vars(each) for each in (operator.builtinOptions, operator.builtinOptions2) if each is not None]
+    options = [
+        vars(options_object)
+        for options_object in (operator.builtinOptions, operator.builtinOptions2)
+        if options_object is not None
+    ]
     items = (item for values in options for item in values.items())
     return [int(value) for key, value in items if key.lower().endswith(("subgraphindex", "subgraph")) and value > 0]
 
 
-def _listed(values: Any) -> list[Any]:
+def _to_list(values: Any) -> list[Any]:
     """Return a vector of the object model as a list; empty if the file has None."""
     return [] if values is None else list(values)
 
@@ -438,15 +444,15 @@ def _text(name: Any) -> str:
 def _tensor_names(tensors: Sequence[Any]) -> tuple[str, ...]:
     """Return a unique name for each tensor: its own, with its index appended if the name is empty or repeated."""
     own_names = {_text(tensor.name) for tensor in tensors}
-    used: set[str] = set()
+    used_names: set[str] = set()
     names: list[str] = []
     for index, tensor in enumerate(tensors):
         name = own_name = _text(tensor.name)
-        if not own_name or own_name in used:
+        if not own_name or own_name in used_names:
             name = f"{own_name or 'tensor'}:{index}"
-            while name in own_names or name in used:
+            while name in own_names or name in used_names:
                 name += "'"
-        used.add(name)
+        used_names.add(name)
         names.append(name)
     return tuple(names)
 
@@ -455,7 +461,7 @@ def _is_constant(tensor: Any, buffers: Sequence[Any]) -> bool:
     if tensor.isVariable:
         return False
     data = buffers[tensor.buffer].data
-    return bool(tensor.externalBuffer) or (data is not None and len(data) > 0) or 0 in _listed(tensor.shape)
+    return bool(tensor.externalBuffer) or (data is not None and len(data) > 0) or 0 in _to_list(tensor.shape)
 
 
 def _attrs(options: Any) -> dict[str, AttrValue]:
@@ -463,16 +469,16 @@ def _attrs(options: Any) -> dict[str, AttrValue]:
     attrs: dict[str, AttrValue] = {}
     for key, value in vars(options).items() if options is not None else ():
         name = _WORD_STARTS.sub("_", key).lower()
-        plain_value = _attribute_value(name, value, mirrored=type(options).__name__ == "MirrorPadOptionsT")
+        plain_value = _attribute_value(name, value, has_mirror_modes=type(options).__name__ == "MirrorPadOptionsT")
         if plain_value is not None:
             attrs[name] = plain_value
     return attrs
 
 
-def _attribute_value(name: str, value: Any, *, mirrored: bool) -> AttrValue | None:
+def _attribute_value(name: str, value: Any, *, has_mirror_modes: bool) -> AttrValue | None:
     if name == "fused_activation_function":
         return _activation_names().get(value, str(value))
-    words = _PADDINGS if name == "padding" else _MIRRORS if mirrored and name == "mode" else ()
+    words = _PADDINGS if name == "padding" else _MIRROR_MODES if has_mirror_modes and name == "mode" else ()
     if words and 0 <= value < len(words):
         return words[value]
     if isinstance(value, bytes):
@@ -480,6 +486,6 @@ def _attribute_value(name: str, value: Any, *, mirrored: bool) -> AttrValue | No
     if isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, np.ndarray | list | tuple):
-        plain = np.asarray(value)
-        return tuple(plain.tolist()) if plain.ndim == 1 and plain.dtype.kind in "iuf" else None
+        array = np.asarray(value)
+        return tuple(array.tolist()) if array.ndim == 1 and array.dtype.kind in "iuf" else None
     return None

@@ -107,19 +107,21 @@ def _operator(schema: Any, node: Node, code: int, index: Mapping[str, int]) -> A
     operator = schema.OperatorT()
     operator.opcodeIndex = code
     operator.inputs, operator.outputs = [index[name] for name in node.inputs], [index[name] for name in node.outputs]
-    name = _OPTIONS.get(node.op, f"{_joined(node.op)}Options")
+    name = _OPTIONS.get(node.op, f"{_camel_case(node.op)}Options")
     if name:
         operator.builtinOptionsType = getattr(schema.BuiltinOptions, name)
         operator.builtinOptions = getattr(schema, f"{name}T")()
         for key, value in node.attrs.items():
             words = getattr(schema, _WORDS[key]) if key in _WORDS else None
-            joined = _joined(key)
+            schema_name = _camel_case(key)
             setattr(
-                operator.builtinOptions, joined[0].lower() + joined[1:], getattr(words, str(value)) if words else value
+                operator.builtinOptions,
+                schema_name[0].lower() + schema_name[1:],
+                getattr(words, str(value)) if words else value,
             )
     return operator
 
 
-def _joined(name: str) -> str:
+def _camel_case(name: str) -> str:
     """Return a name in capitals with underscores in camel case, as in the schema: RESIZE_BILINEAR as ResizeBilinear."""
     return "".join(word.capitalize() for word in name.split("_"))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["edit", "tensors"]
 
 _Q, _DQ = "QuantizeLinear", "DequantizeLinear"
-_WITH_BIAS = ("Conv", "ConvTranspose", "Gemm")
+_OPS_WITH_BIAS = ("Conv", "ConvTranspose", "Gemm")
 _CONTRIB = "com.microsoft"
 _WIDE_OPSET, _AXIS_OPSET = 21, 13
 """Operator sets from which the standard QuantizeLinear supports 16 bits, and several scales.
@@ -44,7 +44,7 @@ def edit(model: Path, edits: Sequence[NodeEdit], out: Path) -> None:
     """
     import onnx
 
-    proto = _loaded(model)
+    proto = _load(model)
     editor = _Editor(proto)
     for node_edit in edits:
         editor.apply(node_edit)
@@ -65,10 +65,10 @@ def tensors(model: Path) -> frozenset[str]:
     Raises:
         BackendError: The model cannot be read.
     """
-    return frozenset(name for node in _loaded(model, weights=False).graph.node for name in node.output if name)
+    return frozenset(name for node in _load(model, weights=False).graph.node for name in node.output if name)
 
 
-def _loaded(model: Path, *, weights: bool = True) -> onnx.ModelProto:
+def _load(model: Path, *, weights: bool = True) -> onnx.ModelProto:
     import onnx
 
     try:
@@ -86,13 +86,13 @@ class _Editor:
 
     def __init__(self, proto: onnx.ModelProto) -> None:
         self._proto, self._graph = proto, proto.graph
-        self._constants = {each.name: each for each in proto.graph.initializer}
-        self._number = 0
-        self._opset = next((each.version for each in proto.opset_import if each.domain in ("", "ai.onnx")), 1)
+        self._constants = {entry.name: entry for entry in proto.graph.initializer}
+        self._constant_count = 0
+        self._opset = next((entry.version for entry in proto.opset_import if entry.domain in ("", "ai.onnx")), 1)
 
     def apply(self, node_edit: NodeEdit) -> None:
         """Change one node."""
-        main, quantizer = self._find(node_edit)
+        main, quantizer = self._find_node_and_quantizer(node_edit)
         if node_edit.weight is not None:
             self._set_weight(main, node_edit)
         if node_edit.wide_sum:
@@ -102,30 +102,30 @@ class _Editor:
         if node_edit.quant is not None and quantizer is not None:
             self._requantize(quantizer, node_edit.quant)
         if node_edit.keep_float and quantizer is not None:
-            self._bypass(quantizer, self._clamped(quantizer, node_edit.clamp))
+            self._bypass(quantizer, self._insert_clamp(quantizer, node_edit.clamp))
 
     def clean(self) -> None:
         """Drop nodes and constants that are not read."""
-        read_names = {each.name for each in self._graph.output}
+        read_names = {entry.name for entry in self._graph.output}
         for node in reversed(list(self._graph.node)):
             if read_names.isdisjoint(node.output):
                 self._graph.node.remove(node)
             else:
                 read_names.update(node.input)
-        for each in [each for each in self._graph.initializer if each.name not in read_names]:
-            self._graph.initializer.remove(each)
+        for entry in [entry for entry in self._graph.initializer if entry.name not in read_names]:
+            self._graph.initializer.remove(entry)
 
     # -- finding -----------------------------------------------------------------------------------------------------
 
-    def _maker(self, tensor: str) -> Any:
+    def _producer(self, tensor: str) -> Any:
         return next((node for node in self._graph.node if tensor in node.output), None)
 
     def _readers(self, tensor: str) -> list[Any]:
         return [node for node in self._graph.node if tensor in node.input]
 
-    def _find(self, node_edit: NodeEdit) -> tuple[Any, Any]:
+    def _find_node_and_quantizer(self, node_edit: NodeEdit) -> tuple[Any, Any]:
         """Return the node, and the quantizer of its result (None without one)."""
-        quantizer = self._maker(node_edit.tensor)
+        quantizer = self._producer(node_edit.tensor)
         if quantizer is None:
             raise BackendError(
                 f"The model has no tensor {node_edit.tensor!r}; it is not the recorded model, or it is not in the "
@@ -138,89 +138,93 @@ class _Editor:
                     f"{node_edit.tensor!r} is computed by {quantizer.op_type}, which does not support other codes."
                 )
             return quantizer, None
-        main = self._maker(quantizer.input[0])
-        product = node_edit.wide_sum or any(each is not None for each in (node_edit.weight, node_edit.bias))
-        while main is not None and product and (len(main.input) == 1 or operators.of(main.op_type).activation):
-            main = self._maker(main.input[0])
-        if main is None and product:
+        main = self._producer(quantizer.input[0])
+        needs_product = node_edit.wide_sum or any(value is not None for value in (node_edit.weight, node_edit.bias))
+        while main is not None and needs_product and (len(main.input) == 1 or operators.of(main.op_type).activation):
+            main = self._producer(main.input[0])
+        if main is None and needs_product:
             raise BackendError(f"The model does not compute the input that {node_edit.tensor!r} is rounded from.")
         return main, quantizer
 
     # -- changing ----------------------------------------------------------------------------------------------------
 
-    def _constant(self, array: np.ndarray, title: str) -> str:
+    def _add_constant(self, array: np.ndarray, title: str) -> str:
         from onnx import numpy_helper
 
-        self._number += 1
-        name = f"qdebug/{title}/{self._number}"
+        self._constant_count += 1
+        name = f"qdebug/{title}/{self._constant_count}"
         proto = numpy_helper.from_array(np.ascontiguousarray(array), name)
         self._graph.initializer.append(proto)
         self._constants[name] = proto
         return name
 
-    def _value(self, name: str) -> np.ndarray:
+    def _constant_value(self, name: str) -> np.ndarray:
         from onnx import numpy_helper
 
         if name not in self._constants:
             raise BackendError(f"{name!r} is not a constant of the model.")
         return np.asarray(numpy_helper.to_array(self._constants[name]))
 
-    def _insert(self, before: Any, node: Any) -> None:
-        self._graph.node.insert(list(self._graph.node).index(before), node)
+    def _insert(self, next_node: Any, node: Any) -> None:
+        self._graph.node.insert(list(self._graph.node).index(next_node), node)
 
     def _set_weight(self, main: Any, node_edit: NodeEdit) -> None:
         weight, codes = np.asarray(node_edit.weight, np.float32), node_edit.codes
         if codes is None:
-            main.input[1] = self._constant(weight, "weight")
+            main.input[1] = self._add_constant(weight, "weight")
             return
         shape = () if codes.axis is None else (codes.scale.size,)
         names = [
-            self._constant(quantize(weight, codes), "weight"),
-            self._constant(codes.scale.reshape(shape).astype(np.float32), "scale"),
-            self._constant(codes.zero_point.reshape(shape).astype(codes.dtype), "zero"),
+            self._add_constant(quantize(weight, codes), "weight"),
+            self._add_constant(codes.scale.reshape(shape).astype(np.float32), "scale"),
+            self._add_constant(codes.zero_point.reshape(shape).astype(codes.dtype), "zero"),
         ]
-        main.input[1] = self._dequantized(main, names, codes.axis)
+        main.input[1] = self._insert_dequantize(main, names, codes.axis)
 
-    def _set_bias(self, main: Any, real: np.ndarray, codes: QuantParams | None) -> None:
+    def _set_bias(self, main: Any, real_bias: np.ndarray, codes: QuantParams | None) -> None:
         """Write a bias, in codes or in float."""
-        if main.op_type not in _WITH_BIAS:
+        if main.op_type not in _OPS_WITH_BIAS:
             raise BackendError(f"{main.op_type} {main.name!r} takes no bias.")
-        values = np.asarray(real, np.float32)
+        values = np.asarray(real_bias, np.float32)
         if len(main.input) < 3 or not main.input[2]:
             del main.input[2:]
             main.input.append("")
             values = values.ravel()
         if codes is None:
-            main.input[2] = self._constant(values, "bias")
+            main.input[2] = self._add_constant(values, "bias")
             return
         shape = () if codes.axis is None else codes.scale.shape
         names = [
-            self._constant(quantize(values, codes), "bias"),
-            self._constant(codes.scale.reshape(shape).astype(np.float32), "scale"),
-            self._constant(codes.zero_point.reshape(shape).astype(codes.dtype), "zero"),
+            self._add_constant(quantize(values, codes), "bias"),
+            self._add_constant(codes.scale.reshape(shape).astype(np.float32), "scale"),
+            self._add_constant(codes.zero_point.reshape(shape).astype(codes.dtype), "zero"),
         ]
-        main.input[2] = self._dequantized(main, names, codes.axis)
+        main.input[2] = self._insert_dequantize(main, names, codes.axis)
 
     def _unsign_weight(self, main: Any) -> None:
         """Convert a weight to unsigned codes: sums of two uint8 * int8 products overflow 16 bits on some processors.
 
         https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html, "When to use reduce-range".
         """
-        reader = self._maker(main.input[1])
+        reader = self._producer(main.input[1])
         if reader is None or reader.op_type != _DQ:
             raise BackendError(f"The weight of {main.op_type} {main.name!r} is not in codes.")
-        codes, scales = self._value(reader.input[0]), self._value(reader.input[1])
+        codes, scales = self._constant_value(reader.input[0]), self._constant_value(reader.input[1])
         if codes.dtype == np.uint8:  # an earlier edit converted it already
             return
         if codes.dtype != np.int8:
             raise BackendError(f"The weight of {main.op_type} {main.name!r} is in {codes.dtype}, not int8.")
-        zero = self._value(reader.input[2]) if len(reader.input) > 2 else np.zeros(scales.shape, np.int8)
-        shifted = [(array.astype(np.int16) + 128).astype(np.uint8) for array in (codes, zero)]
-        names = [self._constant(shifted[0], "weight"), reader.input[1], self._constant(shifted[1], "zero")]
-        axis = next((each.i for each in reader.attribute if each.name == "axis"), None)
-        main.input[1] = self._dequantized(main, names, axis if scales.size > 1 else None)
+        zero = self._constant_value(reader.input[2]) if len(reader.input) > 2 else np.zeros(scales.shape, np.int8)
+        unsigned_arrays = [(array.astype(np.int16) + 128).astype(np.uint8) for array in (codes, zero)]
+        names = [
+            self._add_constant(unsigned_arrays[0], "weight"),
+            reader.input[1],
+            self._add_constant(unsigned_arrays[1], "zero"),
+        ]
+        axis = next((attribute.i for attribute in reader.attribute if attribute.name == "axis"), None)
+        main.input[1] = self._insert_dequantize(main, names, axis if scales.size > 1 else None)
 
-    def _dequantized(self, before: Any, names: Sequence[str], axis: int | None) -> str:
+    def _insert_dequantize(self, next_node: Any, names: Sequence[str], axis: int | None) -> str:
         """Insert a DequantizeLinear for constants before a node, and return its result."""
         from onnx import helper
 
@@ -228,23 +232,23 @@ class _Editor:
         node = helper.make_node(_DQ, names, [output], name=output)
         if axis is not None:
             node.attribute.append(helper.make_attribute("axis", axis))
-            self._require_opset(node, since=_AXIS_OPSET)
-        self._insert(before, node)
+            self._require_opset(node, min_opset=_AXIS_OPSET)
+        self._insert(next_node, node)
         return output
 
-    def _require_opset(self, node: Any, *, since: int) -> None:
+    def _require_opset(self, node: Any, *, min_opset: int) -> None:
         """Move a node to ONNX Runtime's domain if the model's operator set is older than the given version."""
-        if self._opset >= since:
+        if self._opset >= min_opset:
             return
         node.domain = _CONTRIB
-        if not any(each.domain == _CONTRIB for each in self._proto.opset_import):
+        if not any(entry.domain == _CONTRIB for entry in self._proto.opset_import):
             self._proto.opset_import.add(domain=_CONTRIB, version=1)
 
     def _requantize(self, quantizer: Any, quant: QuantParams) -> None:
         """Change the codes of a quantizer, and adapt all its readers."""
-        scale = self._constant(np.asarray(quant.scale[0], np.float32), "scale")
-        zero = self._constant(np.asarray(quant.zero_point[0], quant.dtype), "zero")
-        wide = np.dtype(quant.dtype).itemsize > 1
+        scale = self._add_constant(np.asarray(quant.scale[0], np.float32), "scale")
+        zero = self._add_constant(np.asarray(quant.zero_point[0], quant.dtype), "zero")
+        is_wide = np.dtype(quant.dtype).itemsize > 1
         for node in (quantizer, *self._readers(quantizer.output[0])):
             if node.op_type not in (_Q, _DQ):
                 raise BackendError(f"{node.op_type} {node.name!r} does not support other codes.")
@@ -253,21 +257,21 @@ class _Editor:
                 node.input[2] = zero
             else:
                 node.input.append(zero)
-            if wide:
-                self._require_opset(node, since=_WIDE_OPSET)
+            if is_wide:
+                self._require_opset(node, min_opset=_WIDE_OPSET)
 
-    def _clamped(self, quantizer: Any, clamp: tuple[float | None, float | None]) -> str:
+    def _insert_clamp(self, quantizer: Any, clamp: tuple[float | None, float | None]) -> str:
         """Return a result without quantization, clamped as by the Relu or Clip that the quantizer may have absorbed."""
         from onnx import helper
 
         if clamp == (None, None):
             return str(quantizer.input[0])
-        bounds = ["" if end is None else self._constant(np.asarray(end, np.float32), "bound") for end in clamp]
+        bounds = ["" if end is None else self._add_constant(np.asarray(end, np.float32), "bound") for end in clamp]
         output = f"{quantizer.output[0]}/real"
         self._insert(quantizer, helper.make_node("Clip", [quantizer.input[0], *bounds], [output], name=output))
         return output
 
-    def _bypass(self, quantizer: Any, real: str) -> None:
+    def _bypass(self, quantizer: Any, unrounded: str) -> None:
         """Redirect all readers of the dequantized codes to the unrounded values."""
         for reader in self._readers(quantizer.output[0]):
             if reader.op_type != _DQ:
@@ -275,10 +279,10 @@ class _Editor:
             for node in self._readers(reader.output[0]):
                 for place, name in enumerate(node.input):
                     if name == reader.output[0]:
-                        node.input[place] = real
+                        node.input[place] = unrounded
             if any(output.name == reader.output[0] for output in self._graph.output):
                 from onnx import helper
 
                 name = reader.output[0]
-                self._insert(reader, helper.make_node("Identity", [real], [name], name=f"{name}/real"))
+                self._insert(reader, helper.make_node("Identity", [unrounded], [name], name=f"{name}/real"))
                 self._graph.node.remove(reader)

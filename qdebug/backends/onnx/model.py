@@ -20,9 +20,9 @@ from qdebug.model.operators.known_scales import Facts, quant_facts
 
 __all__ = ["OnnxModel", "OnnxReader", "node_names", "read_proto", "reader"]
 
-_MOST_INFERRED = 1 << 30
+_MAX_INFERENCE_BYTES = 1 << 30
 """Maximum bytes of a model for shape inference. The library serializes the model, which is limited to 2 GB."""
-_SMALL = 1 << 20  # maximum elements of a constant that may be a scale
+_MAX_SMALL_BYTES = 1 << 20  # maximum elements of a constant that may be a scale
 
 
 class OnnxModel:
@@ -44,7 +44,7 @@ class OnnxModel:
         self._protos = _constant_protos(proto.graph)
         self.constants: Sequence[str] = tuple(name for name, value in self._protos.items() if _is_numeric(value))
         self.node_names: Sequence[str] = node_names(proto.graph.node)
-        self.graph = self._graph()
+        self.graph = self._make_graph()
 
     def fixed(self, shapes: Mapping[str, tuple[int, ...]]) -> OnnxModel:
         """Return the model with the free dimensions of its inputs fixed, along with all dimensions of the same name.
@@ -93,13 +93,13 @@ class OnnxModel:
         """Return the model with shapes from ONNX's shape inference; the model itself if that fails."""
         import onnx
 
-        if self.proto.ByteSize() > _MOST_INFERRED:
+        if self.proto.ByteSize() > _MAX_INFERENCE_BYTES:
             return self
         try:
-            inferred = onnx.shape_inference.infer_shapes(self.proto, data_prop=True)
+            inferred_proto = onnx.shape_inference.infer_shapes(self.proto, data_prop=True)
         except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, ValueError, RuntimeError):
             return self
-        return OnnxModel(self.path, inferred, name=self.name)
+        return OnnxModel(self.path, inferred_proto, name=self.name)
 
     def constant(self, name: str) -> np.ndarray:
         """Return the elements of one constant.
@@ -127,19 +127,21 @@ class OnnxModel:
             if value.type.HasField("tensor_type")
         }
 
-    def _graph(self) -> Graph:
+    def _make_graph(self) -> Graph:
         proto = self.proto.graph
         nodes = [
             _node(node, name) for node, name in zip(proto.node, self.node_names, strict=True) if not _is_constant(node)
         ]
-        tensors = self._tensors()
+        tensors = self._tensor_infos()
         facts = Facts(constant=self._small_constant, dtype=_dtype_of(tensors), rank=_rank_of(tensors))
         inputs = [value.name for value in proto.input if value.name not in self._protos]
         outputs = [value.name for value in proto.output]
-        used = {*inputs, *outputs, *(name for node in nodes for name in (*node.inputs, *node.outputs))}
+        names_used = {*inputs, *outputs, *(name for node in nodes for name in (*node.inputs, *node.outputs))}
         graph = Graph(
             nodes,
-            tensors=[info for name, info in tensors.items() if name in used],  # value_info may name removed tensors
+            tensors=[
+                info for name, info in tensors.items() if name in names_used
+            ],  # value_info may name removed tensors
             inputs=inputs,
             outputs=outputs,
             name=proto.name,
@@ -160,7 +162,7 @@ class OnnxModel:
             },
         )
 
-    def _tensors(self) -> dict[str, TensorInfo]:
+    def _tensor_infos(self) -> dict[str, TensorInfo]:
         graph = self.proto.graph
         infos: dict[str, TensorInfo] = {}
         for values, role in (
@@ -169,16 +171,16 @@ class OnnxModel:
             (graph.input, Role.INPUT),
         ):
             for value in values:
-                infos[value.name] = _described(value, role)
+                infos[value.name] = _tensor_info(value, role)
         for name, value in self._protos.items():
-            infos[name] = _described_constant(name, value)
+            infos[name] = _constant_info(name, value)
         return infos
 
     def _small_constant(self, name: str) -> np.ndarray | None:
         value = self._protos.get(name)
         if value is None or not _is_numeric(value):
             return None
-        if hasattr(value, "dims") and np.prod(value.dims, dtype=np.int64) > _SMALL:
+        if hasattr(value, "dims") and np.prod(value.dims, dtype=np.int64) > _MAX_SMALL_BYTES:
             return None
         return self.constant(name)
 
@@ -217,9 +219,9 @@ def read_proto(path: Path) -> Any:
         reason = error.strerror or error
         raise UsageError(f"The model file {str(path)!r} cannot be read: {reason}.", hint="Check the path.") from error
     except (DecodeError, UnicodeDecodeError) as error:
-        raise _no_model(path) from error
+        raise _not_a_model_error(path) from error
     if not proto.ir_version or not proto.graph.output:
-        raise _no_model(path)
+        raise _not_a_model_error(path)
     return proto
 
 
@@ -227,15 +229,15 @@ def _extent_name(text: str) -> str:
     return text if text != "None" and any(character.isalnum() for character in text) else ""
 
 
-def _no_model(path: Path) -> UsageError:
+def _not_a_model_error(path: Path) -> UsageError:
     return UsageError(f"The file {str(path)!r} is not an ONNX model.", hint="Give a model saved by an ONNX exporter.")
 
 
-def replace_tensors(graph: Graph, changed: Mapping[str, TensorInfo]) -> Graph:
+def replace_tensors(graph: Graph, replacements: Mapping[str, TensorInfo]) -> Graph:
     """Return the graph with the descriptions of some tensors replaced."""
     return Graph(
         graph.nodes,
-        tensors=[changed.get(name, info) for name, info in graph.tensors.items()],
+        tensors=[replacements.get(name, info) for name, info in graph.tensors.items()],
         inputs=graph.inputs,
         outputs=graph.outputs,
         name=graph.name,
@@ -246,16 +248,16 @@ def replace_tensors(graph: Graph, changed: Mapping[str, TensorInfo]) -> Graph:
 def node_names(nodes: Sequence[Any]) -> tuple[str, ...]:
     """Return a unique name for each node: its own, else operator and first output, numbered if repeated."""
     own_names = {node.name for node in nodes if node.name}
-    used: set[str] = set()
+    used_names: set[str] = set()
     names: list[str] = []
     for node in nodes:
-        first = next((output for output in node.output if output), "")
-        base_name = node.name or f"{node.op_type}:{first}"
+        first_output = next((output for output in node.output if output), "")
+        base_name = node.name or f"{node.op_type}:{first_output}"
         name, number = base_name, 1
-        while name in used or (name in own_names and name != node.name):
+        while name in used_names or (name in own_names and name != node.name):
             number += 1
             name = f"{base_name}#{number}"
-        used.add(name)
+        used_names.add(name)
         names.append(name)
     return tuple(names)
 
@@ -296,11 +298,13 @@ def _scope_reads(node: Any) -> Iterator[str]:
     """Yield the outer tensors that a node's subgraphs read."""
     for attr in node.attribute:
         for graph in (attr.g, *attr.graphs) if attr.type in (attr.GRAPH, attr.GRAPHS) else ():
-            inside = {value.name for value in (*graph.input, *graph.initializer)}
-            inside.update(output for inner in graph.node for output in inner.output)
-            for inner in graph.node:
-                yield from (name for name in (*inner.input, *_scope_reads(inner)) if name and name not in inside)
-            yield from (value.name for value in graph.output if value.name not in inside)
+            inner_names = {value.name for value in (*graph.input, *graph.initializer)}
+            inner_names.update(output for inner_node in graph.node for output in inner_node.output)
+            for inner_node in graph.node:
+                yield from (
+                    name for name in (*inner_node.input, *_scope_reads(inner_node)) if name and name not in inner_names
+                )
+            yield from (value.name for value in graph.output if value.name not in inner_names)
 
 
 def _is_constant(node: Any) -> bool:
@@ -331,7 +335,7 @@ def _is_numeric(value: Any) -> bool:
     return value is not None and getattr(value, "data_type", None) in ELEMENT_TYPES
 
 
-def _described(value: Any, role: Role) -> TensorInfo:
+def _tensor_info(value: Any, role: Role) -> TensorInfo:
     kind = value.type
     if not kind.HasField("tensor_type"):
         return TensorInfo(name=value.name, role=role)
@@ -344,7 +348,7 @@ def _described(value: Any, role: Role) -> TensorInfo:
     return TensorInfo(name=value.name, shape=shape, dtype=ELEMENT_TYPES.get(tensor.elem_type), role=role)
 
 
-def _described_constant(name: str, value: Any) -> TensorInfo:
+def _constant_info(name: str, value: Any) -> TensorInfo:
     if not _is_numeric(value):
         return TensorInfo(name=name, role=Role.CONSTANT)
     if hasattr(value, "dims"):

@@ -29,8 +29,8 @@ def stands_for(nodes: Sequence[Node], outputs: Sequence[str] = ()) -> dict[str, 
             roots[target] = roots.get(source, source)
         else:
             roots[source] = target
-    renamed = {roots[output]: output for output in outputs if output in roots}
+    output_of_root = {roots[output]: output for output in outputs if output in roots}
     for tensor, root in tuple(roots.items()):
-        if root in renamed:
-            roots[root] = roots[tensor] = renamed[root]
+        if root in output_of_root:
+            roots[root] = roots[tensor] = output_of_root[root]
     return {tensor: root for tensor, root in roots.items() if tensor != root}

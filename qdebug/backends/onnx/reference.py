@@ -14,11 +14,11 @@ from qdebug.replay.registry import Call, Kernel
 
 __all__ = ["kernel_of"]
 
-_RANDOM = frozenset(
+_RANDOM_OPS = frozenset(
     {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 )
 """Random operators, whose replay is meaningless."""
-_WHOLE = frozenset(
+_VECTORIZED_OPS = frozenset(
     {
         "AffineGrid",
         "BitCast",
@@ -52,12 +52,12 @@ _MAX_SETTINGS = 16
 
 def kernel_of(op: str, domain: str) -> Kernel | None:
     """Return a kernel for an ONNX operator; None if the reference implementation cannot compute it on tensors."""
-    if domain or op in _RANDOM or not _implemented(op):
+    if domain or op in _RANDOM_OPS or not _is_implemented(op):
         return None
     return _compute
 
 
-def _implemented(op: str) -> bool:
+def _is_implemented(op: str) -> bool:
     from onnx import defs, helper
     from onnx.reference.op_run import RuntimeImplementationError
 
@@ -68,7 +68,7 @@ def _implemented(op: str) -> bool:
     graphs = (defs.OpSchema.AttrType.GRAPH, defs.OpSchema.AttrType.GRAPHS)
     if schema.deprecated or any(attr.type in graphs for attr in schema.attributes.values()):
         return False
-    if not all(_takes_tensors(formal) for formal in (*schema.inputs, *schema.outputs)):
+    if not all(_takes_tensors(parameter) for parameter in (*schema.inputs, *schema.outputs)):
         return False
     names = [f"x{position}" for position in range(schema.min_input)]
     try:
@@ -80,8 +80,8 @@ def _implemented(op: str) -> bool:
     return True
 
 
-def _takes_tensors(formal: Any) -> bool:
-    return any(str(kind).startswith("tensor(") for kind in formal.types)
+def _takes_tensors(parameter: Any) -> bool:
+    return any(str(kind).startswith("tensor(") for kind in parameter.types)
 
 
 def _compute(call: Call) -> tuple[np.ndarray, ...]:
@@ -102,10 +102,12 @@ def _compute(call: Call) -> tuple[np.ndarray, ...]:
     }
     try:
         node = helper.make_node(call.op, inputs, outputs, **attrs)
-        described = Node(name=call.node, op=call.op, outputs=tuple(outputs))
-        extent = _extent(call, node, feed)
-        refuse_beyond(described, call.shapes(), extent)
-        refuse_beyond(described, (), Cost(None, 0, _turns(call, extent)))  # no tensor is large enough for slow loops
+        bare_node = Node(name=call.node, op=call.op, outputs=tuple(outputs))
+        cost = _estimate_cost(call, node, feed)
+        refuse_beyond(bare_node, call.shapes(), cost)
+        refuse_beyond(
+            bare_node, (), Cost(None, 0, _loop_iterations(call, cost))
+        )  # no tensor is large enough for slow loops
         evaluator = _evaluator(node, feed, min(call.opset, defs.onnx_opset_version()))
         results = evaluator.run(None, feed)
     except (KernelError, MemoryError):
@@ -118,7 +120,7 @@ def _compute(call: Call) -> tuple[np.ndarray, ...]:
     return tuple(np.asarray(array) for array in results)
 
 
-def _extent(call: Call, node: Any, feed: dict[str, np.ndarray]) -> Cost:
+def _estimate_cost(call: Call, node: Any, feed: dict[str, np.ndarray]) -> Cost:
     """Estimate the cost of a node from ONNX's shape inference or, if that fails, from its settings.
 
     Attributes may cause additional loops for each element, such as the samples of a RoiAlign.
@@ -132,8 +134,8 @@ def _extent(call: Call, node: Any, feed: dict[str, np.ndarray]) -> Cost:
     }
     settings = {name: numpy_helper.from_array(array) for name, array in feed.items() if _is_setting(array)}
     version = min(call.opset, defs.onnx_opset_version())
-    inferred = infer_node_outputs(defs.get_schema(call.op, version), node, types, settings)
-    sizes = [_elements(kind) for kind in inferred.values()]
+    inferred_types = infer_node_outputs(defs.get_schema(call.op, version), node, types, settings)
+    sizes = [_elements(kind) for kind in inferred_types.values()]
     requested_sizes = [
         prod(abs(int(value)) for value in array.reshape(-1)) for array in feed.values() if _is_setting(array)
     ]
@@ -142,15 +144,15 @@ def _extent(call: Call, node: Any, feed: dict[str, np.ndarray]) -> Cost:
     return Cost(elements, elements * max(loops, default=1) ** 2)
 
 
-def _turns(call: Call, extent: Cost) -> int:
+def _loop_iterations(call: Call, cost: Cost) -> int:
     """Return the number of iterations of the reference implementation's own loops."""
-    if call.op in _WHOLE:
+    if call.op in _VECTORIZED_OPS:
         return 0
-    largest = max([extent.elements or 0, *map(prod, call.shapes())])
+    largest_size = max([cost.elements or 0, *map(prod, call.shapes())])
     if call.op != "RoiAlign":
-        return largest
+        return largest_size
     ratio = abs(call.integer("sampling_ratio")) or max(call.shape(0)[2:], default=1)  # as many as a region needs
-    return largest * ratio**2
+    return largest_size * ratio**2
 
 
 def _is_setting(array: np.ndarray) -> bool:

@@ -78,9 +78,11 @@ def unpack(data: Any, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
     target = logical_dtype(dtype)
     if bits is None:
         return np.frombuffer(data, target, count=count).reshape(shape)
-    packed = np.frombuffer(data, np.uint8)
+    packed_bytes_array = np.frombuffer(data, np.uint8)
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
-    codes = ((packed[:, None] >> shifts) & ((1 << bits) - 1)).astype(np.uint8).ravel()[:count].reshape(shape)
+    codes = (
+        ((packed_bytes_array[:, None] >> shifts) & ((1 << bits) - 1)).astype(np.uint8).ravel()[:count].reshape(shape)
+    )
     if dtype.startswith("float"):
         return codes.view(target)
     if dtype.startswith("int"):
@@ -113,7 +115,7 @@ def tensor_array(proto: Any, folder: Path) -> np.ndarray:
         raise UsageError(f"Tensor {proto.name!r} has elements of ONNX type {proto.data_type}, which are not numbers.")
     shape = tuple(proto.dims)
     if proto.data_location == 1:
-        return _external(proto, dtype, shape, folder)
+        return _read_external(proto, dtype, shape, folder)
     if proto.HasField("raw_data"):
         return unpack(proto.raw_data, dtype, shape)
     return _typed_fields(proto, dtype, shape)
@@ -139,7 +141,7 @@ def external_file(proto: Any, folder: Path) -> tuple[Path, int, int | None]:
     return path, int(entries.get("offset", 0)), None if length is None else int(length)
 
 
-def _external(proto: Any, dtype: str, shape: tuple[int, ...], folder: Path) -> np.ndarray:
+def _read_external(proto: Any, dtype: str, shape: tuple[int, ...], folder: Path) -> np.ndarray:
     path, offset, _ = external_file(proto, folder)
     size = packed_bytes(dtype, shape)
     if offset + size > path.stat().st_size:

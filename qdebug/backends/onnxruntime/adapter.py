@@ -21,7 +21,7 @@ import numpy as np
 
 from qdebug.backends.onnx.model import OnnxModel, reader
 from qdebug.backends.onnxruntime.executed import channel_block, describe
-from qdebug.backends.onnxruntime.session import LEVELS, Session, SessionSettings, TappedGraph, expose, unreadable
+from qdebug.backends.onnxruntime.session import LEVELS, Session, SessionSettings, TappedGraph, expose, unreadable_reason
 from qdebug.backends.protocol import (
     Feeds,
     OnProgress,
@@ -73,19 +73,21 @@ class OnnxRuntimeRun:
         self._settings = settings
         self._weights = weights
         self._folder = Path(tempfile.mkdtemp(prefix="qdebug-"))
-        self._plain: Session | None = None
+        self._session: Session | None = None
         self._placements: dict[str, str] = {}
         try:
-            self._executed, self._tapped, graph = self._prepare()
+            self._executed_model, self._tapped_graph, graph = self._prepare()
         except BaseException:
             self.close()
             raise
-        if self._executed.inner:
-            listed = ", ".join(f"{where} ({count} nodes)" for where, count in self._executed.inner.items())
-            inner = f"tensors inside these graphs are not recorded: {listed}"
-            note = "; ".join(filter(None, (str(facts.options.get("note", "")), inner)))
+        if self._executed_model.inner:
+            graphs_text = ", ".join(
+                f"{node_text} ({count} nodes)" for node_text, count in self._executed_model.inner.items()
+            )
+            inner_note = f"tensors inside these graphs are not recorded: {graphs_text}"
+            note = "; ".join(filter(None, (str(facts.options.get("note", "")), inner_note)))
             self.facts = replace(facts, options={**facts.options, "note": note})
-        self.graph = _placed(graph, self._placements)
+        self.graph = _add_placements(graph, self._placements)
         self.inputs: tuple[TensorInfo, ...] = tuple(source.graph.tensors[name] for name in source.graph.inputs)
         self.outputs: tuple[str, ...] = source.graph.outputs
 
@@ -95,31 +97,33 @@ class OnnxRuntimeRun:
         if taps == "outputs":
             self._plain_session()
             return source, None, source.graph
-        everything = [name for node in source.graph.nodes for name in node.outputs if name]
-        executed = self._optimized(self._settings, tuple(everything) if taps == "all" else ())
-        tapped_graph = executed.graph if taps == "faithful" else source.graph
+        all_names = [name for node in source.graph.nodes for name in node.outputs if name]
+        executed_model = self._save_optimized(self._settings, tuple(all_names) if taps == "all" else ())
+        tapped_graph = executed_model.graph if taps == "faithful" else source.graph
         names = [name for node in tapped_graph.nodes for name in node.outputs if name]
-        tapped = TappedGraph(executed.path, _with_outputs(executed, source), self._settings, names)
+        tapped = TappedGraph(executed_model.path, _with_outputs(executed_model, source), self._settings, names)
         if taps == "all":
             return source, tapped, source.graph
         block = channel_block(self.facts.cpu_flags)
-        graph = describe(source.graph, executed.graph, named=self._named(), dtypes=tapped.dtypes, block=block)
-        return executed, tapped, graph
+        graph = describe(
+            source.graph, executed_model.graph, named_graph=self._named_graph(), dtypes=tapped.dtypes, block=block
+        )
+        return executed_model, tapped, graph
 
-    def _named(self) -> Graph | None:
+    def _named_graph(self) -> Graph | None:
         """Return the graph at the highest optimization level that keeps names, if the chosen level does not."""
         if self._settings.level != "all" or self._settings.provider != "CPUExecutionProvider":
             return None
-        return self._optimized(SessionSettings(level="extended", threads=self._settings.threads)).graph
+        return self._save_optimized(SessionSettings(level="extended", threads=self._settings.threads)).graph
 
-    def _optimized(self, settings: SessionSettings, exposed: Sequence[str] = ()) -> OnnxModel:
+    def _save_optimized(self, settings: SessionSettings, extra_outputs: Sequence[str] = ()) -> OnnxModel:
         """Save the optimized graph of the source, optionally with additional tensors as outputs."""
         target = self._folder / f"{settings.level}.onnx"
-        options = settings.saving(target)
-        if exposed:
+        options = settings.saving_options(target)
+        if extra_outputs:
             proto = type(self._source.proto)()
             proto.CopyFrom(self._source.proto)
-            expose(proto, [name for name in exposed if name not in self._source.graph.outputs])
+            expose(proto, [name for name in extra_outputs if name not in self._source.graph.outputs])
             session = Session(proto.SerializeToString(), settings, options, data_folder=self._source.path.parent)
         else:
             session = self._source_session(settings, options)
@@ -129,9 +133,9 @@ class OnnxRuntimeRun:
     def constants(self) -> Iterator[tuple[str, np.ndarray]]:
         """Yield the constants to record, one at a time; none if the run was opened without weights."""
         if self._weights:
-            for name in self._executed.constants:
+            for name in self._executed_model.constants:
                 if self.graph.is_constant(name):
-                    yield name, self._executed.constant(name)
+                    yield name, self._executed_model.constant(name)
 
     def plain(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Run the unmodified model as in production and return its outputs.
@@ -140,13 +144,13 @@ class OnnxRuntimeRun:
             BackendError: ONNX Runtime failed.
         """
         session = self._plain_session()
-        names = [name for name in self.outputs if unreadable(session.types[name]) is None]
+        names = [name for name in self.outputs if unreadable_reason(session.types[name]) is None]
         return {name: array.copy() for name, array in session.run(feed, names)}
 
     def _plain_session(self) -> Session:
-        if self._plain is None:
-            self._plain = self._source_session(self._settings, self._settings.options())
-        return self._plain
+        if self._session is None:
+            self._session = self._source_session(self._settings, self._settings.make_options())
+        return self._session
 
     def _source_session(self, settings: SessionSettings, options: Any) -> Session:
         """Load the model file, or its copy with fixed dimensions."""
@@ -164,31 +168,31 @@ class OnnxRuntimeRun:
         Raises:
             BackendError: ONNX Runtime failed.
         """
-        if self._tapped is None:
+        if self._tapped_graph is None:
             self._record_outputs(feeds, recorder, on_progress)
             return
-        for name, reason in self._tapped.skipped.items():
+        for name, reason in self._tapped_graph.skipped.items():
             recorder.skip(name, reason)
-        _Work(self._tapped, self.graph, feeds, recorder, weights=self._weights, on_progress=on_progress).run()
+        _Work(self._tapped_graph, self.graph, feeds, recorder, weights=self._weights, on_progress=on_progress).run()
 
     def _record_outputs(self, feeds: Feeds, recorder: Recorder, on_progress: OnProgress | None) -> None:
         session = self._plain_session()
         for name in self.outputs:
-            reason = unreadable(session.types[name])
+            reason = unreadable_reason(session.types[name])
             if reason is not None:
                 recorder.skip(name, reason)
-        moments = _moments(feeds)
-        for finished, (sample, step) in enumerate(moments, start=1):
+        places = _places_of(feeds)
+        for runs_done, (sample, step) in enumerate(places, start=1):
             recorder.at(sample, step)
             feed = feeds.feed(sample, step)
             for name, array in (*feed.items(), *self.plain(feed).items()):
                 recorder.put(name, array)
             if on_progress is not None:
-                on_progress(finished, len(moments), f"sample {sample}")
+                on_progress(runs_done, len(places), f"sample {sample}")
 
     def close(self) -> None:
         """Free sessions and temporary files. Safe to call twice."""
-        self._plain = None
+        self._session = None
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
@@ -211,34 +215,34 @@ class _Work:
         self._recorder = recorder
         self._weights = weights
         self._on_progress = on_progress
-        self._moments = _moments(feeds)
-        self._done = 0
+        self._places = _places_of(feeds)
+        self._tensors_done = 0
         self._digests: dict[tuple[str, int, int], bytes] = {}
 
     def run(self) -> None:
         """Record everything."""
-        finals = frozenset(self._tapped.finals).intersection(self._tapped.taps)
+        final_outputs = frozenset(self._tapped.finals).intersection(self._tapped.taps)
         for number, chunk in enumerate(self._tapped.plan(self._feeds.feed(0, 0)) or [[]]):
             session = self._tapped.run(chunk)
             # Every run returns the final outputs; those of the first are recorded, the others are compared with them.
-            names = frozenset(chunk).difference(finals) if number else frozenset(chunk) | finals
-            for sample, step in self._moments:
+            names = frozenset(chunk).difference(final_outputs) if number else frozenset(chunk) | final_outputs
+            for sample, step in self._places:
                 feed = self._feeds.feed(sample, step)
                 self._recorder.at(sample, step)
                 for name, array in feed.items() if number == 0 else ():
                     self._recorder.put(name, array)
                 for name, array in session.tensors(feed):
                     if name in names:
-                        self._put(name, array, first=(sample, step) == self._moments[0])
-                    if name in finals:
+                        self._put(name, array, is_first=(sample, step) == self._places[0])
+                    if name in final_outputs:
                         self._compare(name, array, sample, step)
-                self._tell(len(chunk), sample)
+                self._report_progress(len(chunk), sample)
             session.close()
 
-    def _put(self, name: str, array: np.ndarray, *, first: bool) -> None:
+    def _put(self, name: str, array: np.ndarray, *, is_first: bool) -> None:
         if not self._graph.is_constant(name):
             self._recorder.put(name, array)
-        elif first and self._weights:
+        elif is_first and self._weights:
             self._recorder.constant(name, array)
 
     def _compare(self, name: str, array: np.ndarray, sample: int, step: int) -> None:
@@ -247,22 +251,22 @@ class _Work:
         if self._digests.setdefault((name, sample, step), digest) != digest:
             self._recorder.check({name: array}, plain=False)
 
-    def _tell(self, tensors: int, sample: int) -> None:
-        self._done += tensors
+    def _report_progress(self, tensors: int, sample: int) -> None:
+        self._tensors_done += tensors
         if self._on_progress is not None:
-            total = len(self._tapped.taps) * len(self._moments)
-            self._on_progress(self._done, total, f"sample {sample}")
+            total = len(self._tapped.taps) * len(self._places)
+            self._on_progress(self._tensors_done, total, f"sample {sample}")
 
 
-def _placed(graph: Graph, placements: Mapping[str, str]) -> Graph:
+def _add_placements(graph: Graph, provider_of: Mapping[str, str]) -> Graph:
     """Return a graph with the placements of its nodes.
 
     Providers claim nodes before fusing them, so a fused node runs where its source nodes were placed.
     """
-    everywhere = set(placements.values())
+    all_providers = set(provider_of.values())
     nodes = []
     for node in graph.nodes:
-        providers = {placements[name] for name in (node.name, *node.origin) if name in placements} or everywhere
+        providers = {provider_of[name] for name in (node.name, *node.origin) if name in provider_of} or all_providers
         nodes.append(replace(node, placement=next(iter(providers))) if len(providers) == 1 else node)
     return Graph(
         nodes,
@@ -274,13 +278,13 @@ def _placed(graph: Graph, placements: Mapping[str, str]) -> Graph:
     )
 
 
-def _moments(feeds: Feeds) -> list[tuple[int, int]]:
+def _places_of(feeds: Feeds) -> list[tuple[int, int]]:
     return [(sample, step) for sample in range(feeds.samples) for step in range(feeds.steps)]
 
 
-def _with_outputs(executed: OnnxModel, source: OnnxModel) -> Any:
+def _with_outputs(executed_model: OnnxModel, source: OnnxModel) -> Any:
     """Return the saved graph's proto with only the source's outputs."""
-    proto = executed.proto
+    proto = executed_model.proto
     source_outputs = [value for value in proto.graph.output if value.name in source.graph.outputs]
     del proto.graph.output[:]
     proto.graph.output.extend(source_outputs)
@@ -319,7 +323,7 @@ class OnnxRuntimeBackend:
             InputError: A shape does not match the model.
             BackendError: ONNX Runtime refused the model.
         """
-        chosen = check_options(self.name, self.options, options)
+        chosen_options = check_options(self.name, self.options, options)
         check_taps(taps)
         if not isinstance(model, Path):
             raise UsageError(
@@ -327,36 +331,38 @@ class OnnxRuntimeBackend:
                 hint="Give the .onnx file, or replay the recording: --backend interpreter.",
             )
         settings = SessionSettings(
-            level=chosen["opt"], threads=_threads(chosen["threads"]), provider=chosen["provider"]
+            level=chosen_options["opt"],
+            threads=_threads(chosen_options["threads"]),
+            provider=chosen_options["provider"],
         )
         settings.check_provider()
         source = reader.open(model)
         if shapes:
-            source, chosen = source.fixed(shapes), {**chosen, "shapes": shapes_text(shapes)}
-        return _run_at_level(source, settings, chosen, taps, weights=weights)
+            source, chosen_options = source.fixed(shapes), {**chosen_options, "shapes": shapes_text(shapes)}
+        return _run_at_level(source, settings, chosen_options, taps, weights=weights)
 
 
 def _run_at_level(
-    source: OnnxModel, settings: SessionSettings, chosen: Mapping[str, str], taps: str, *, weights: bool
+    source: OnnxModel, settings: SessionSettings, chosen_options: Mapping[str, str], taps: str, *, weights: bool
 ) -> OnnxRuntimeRun:
     """Return a run at the chosen level, or at the highest lower level whose graph ONNX Runtime itself accepts.
 
     Its optimizer may write nodes that do not exist in the model's operator set.
     """
     levels = tuple(LEVELS)
-    refused: BackendError | None = None
+    first_error: BackendError | None = None
     for level in reversed(levels[: levels.index(settings.level) + 1]):
-        used = replace(settings, level=level)
-        facts = _facts(source, used, {**chosen, "opt": level}, taps)
-        if refused is not None:
-            why = refused.message.partition(": ")[2] or refused.message
-            note = f"opt={level} was used, because ONNX Runtime refuses its own graph at opt={settings.level}: {why}"
+        level_settings = replace(settings, level=level)
+        facts = _facts(source, level_settings, {**chosen_options, "opt": level}, taps)
+        if first_error is not None:
+            reason = first_error.message.partition(": ")[2] or first_error.message
+            note = f"opt={level} was used, because ONNX Runtime refuses its own graph at opt={settings.level}: {reason}"
             facts = replace(facts, options={**facts.options, "note": note.rstrip(".")})
         try:
-            return OnnxRuntimeRun(source, used, facts, weights=weights)
+            return OnnxRuntimeRun(source, level_settings, facts, weights=weights)
         except BackendError as error:
-            refused = refused or error
-    raise refused or BackendError(f"ONNX Runtime has no level {settings.level!r}.")
+            first_error = first_error or error
+    raise first_error or BackendError(f"ONNX Runtime has no level {settings.level!r}.")
 
 
 def _threads(text: str) -> int:
@@ -368,13 +374,13 @@ def _threads(text: str) -> int:
     return int(text)
 
 
-def _facts(source: OnnxModel, settings: SessionSettings, chosen: Mapping[str, str], taps: str) -> RunFacts:
+def _facts(source: OnnxModel, settings: SessionSettings, chosen_options: Mapping[str, str], taps: str) -> RunFacts:
     import onnx
     import onnxruntime
 
     from qdebug.recording.environment import cpu_flags
 
-    options = settings.options()
+    options = settings.make_options()
     return RunFacts(
         backend="onnxruntime",
         model=source.name,
@@ -384,7 +390,7 @@ def _facts(source: OnnxModel, settings: SessionSettings, chosen: Mapping[str, st
         extent_names=source.extent_names,
         cpu_flags=cpu_flags(),
         options={
-            **chosen,
+            **chosen_options,
             "threads": settings.threads,
             "asked_for": settings.provider,
             "cpus": os.cpu_count() or 0,

@@ -36,83 +36,95 @@ Axes are not among them, since they change with the layout. Neither are the grou
 may be padded.
 """
 
-_ADDED = re.compile(r"(_nchwc)?(_token_\d+)?$")
+_ADDED_SUFFIX = re.compile(r"(_nchwc)?(_token_\d+)?$")
 _ADDED_BIAS = "/MatMulAddFusion"
 """Suffix that a Gemm gets after the name of the product whose bias it absorbs (matmul_add_fusion.cc)."""
 
 
-def source_tensors(source: Graph, executed: Graph, named: Graph | None = None) -> dict[str, str]:
+def source_tensors(source: Graph, executed_graph: Graph, named_graph: Graph | None = None) -> dict[str, str]:
     """Map tensors of the executed graph to source tensors with the same values, possibly in a different layout.
 
     Args:
         source: The graph of the source model.
-        executed: The graph after optimization.
-        named: The graph after the same optimizations except those that lose names; None without one.
+        executed_graph: The graph after optimization.
+        named_graph: The graph after the same optimizations except those that lose names; None without one.
     """
-    mapped = _through_reshapes(executed, source, _by_name(executed, source))
-    mapped = {**_moved_codes(executed, source, mapped), **mapped}
-    if named is None:
-        return mapped
-    named_mapped = _through_reshapes(named, source, _by_name(named, source))
-    named_mapped = {**_moved_codes(named, source, named_mapped), **named_mapped}
+    source_of = _map_through_reshapes(executed_graph, source, _map_by_name(executed_graph, source))
+    source_of = {**_map_converted_codes(executed_graph, source, source_of), **source_of}
+    if named_graph is None:
+        return source_of
+    source_of_named = _map_through_reshapes(named_graph, source, _map_by_name(named_graph, source))
+    source_of_named = {**_map_converted_codes(named_graph, source, source_of_named), **source_of_named}
     # One graph may fuse an activation that the other does not: both are walked with unfused activations.
-    twins = _twins(expanded(executed), expanded(named), mapped, named.tensors)
-    by_twins = {
-        name: named_mapped[twin] for name, twin in twins.items() if twin in named_mapped and name in executed.tensors
+    named_of_executed = _match_graphs(expanded(executed_graph), expanded(named_graph), source_of, named_graph.tensors)
+    source_by_match = {
+        name: source_of_named[named_tensor]
+        for name, named_tensor in named_of_executed.items()
+        if named_tensor in source_of_named and name in executed_graph.tensors
     }
-    return {**by_twins, **mapped}
+    return {**source_by_match, **source_of}
 
 
-def _by_name(graph: Graph, source: Graph) -> dict[str, str]:
+def _map_by_name(graph: Graph, source: Graph) -> dict[str, str]:
     """Map tensors to the source tensors after which they are named."""
-    mapped: dict[str, str] = {}
+    source_of: dict[str, str] = {}
     for name, info in graph.tensors.items():
-        plain = name.removeprefix(_FLOAT_COPY)
-        source_info = source.tensors.get(plain)
+        base_name = name.removeprefix(_FLOAT_COPY)
+        source_info = source.tensors.get(base_name)
         if _is_same_tensor(info, source.tensors.get(name)):
-            mapped[name] = name
-        elif plain != name and source_info is not None and info.quant is None and source_info.quant is None:
-            mapped[name] = plain
-    return mapped
+            source_of[name] = name
+        elif base_name != name and source_info is not None and info.quant is None and source_info.quant is None:
+            source_of[name] = base_name
+    return source_of
 
 
-def _through_reshapes(graph: Graph, source: Graph, mapped: dict[str, str]) -> dict[str, str]:
+def _map_through_reshapes(graph: Graph, source: Graph, source_of: dict[str, str]) -> dict[str, str]:
     """Add tensors that are reshaped to or from a mapped one if the source has no such Reshape.
 
     ONNX Runtime inserts a Reshape around a Gemm that replaces a product with more dimensions (matmul_add_fusion.cc).
     """
-    extended = dict(mapped)
+    extended_map = dict(source_of)
     source_reshapes = {node.name for node in source.nodes if node.op in LAYOUT_CHANGES}
     for node in graph.nodes:
         if node.op != "Reshape" or node.name in source_reshapes or node.outputs[0] in graph.outputs:
             continue
-        before, after = node.inputs[0], node.outputs[0]
-        if after in extended and before not in extended and _computed(extended[after], source):
-            extended[before] = extended[after]
-        elif before in extended and after not in extended and after not in source.tensors:
-            readers = source.consumers(extended[before])
-            if _is_read_by_products_only(after, graph) and not any(reader.op in LAYOUT_CHANGES for reader in readers):
-                extended[after] = extended[before]
-    return extended
+        reshaped_input, reshaped_output = node.inputs[0], node.outputs[0]
+        if (
+            reshaped_output in extended_map
+            and reshaped_input not in extended_map
+            and _is_computed(extended_map[reshaped_output], source)
+        ):
+            extended_map[reshaped_input] = extended_map[reshaped_output]
+        elif (
+            reshaped_input in extended_map
+            and reshaped_output not in extended_map
+            and reshaped_output not in source.tensors
+        ):
+            readers = source.consumers(extended_map[reshaped_input])
+            if _is_read_by_products_only(reshaped_output, graph) and not any(
+                reader.op in LAYOUT_CHANGES for reader in readers
+            ):
+                extended_map[reshaped_output] = extended_map[reshaped_input]
+    return extended_map
 
 
-def _moved_codes(graph: Graph, source: Graph, mapped: Mapping[str, str]) -> dict[str, str]:
+def _map_converted_codes(graph: Graph, source: Graph, source_of: Mapping[str, str]) -> dict[str, str]:
     """Map codes that were converted from int8 to uint8 to the source's.
 
     ONNX Runtime renames them (qdq_s8_to_u8.cc), but not their producers. Equal scales, and a zero point shifted like
     the codes, confirm the name.
     """
-    makers = {node.name: node for node in source.nodes}
-    moved: dict[str, str] = {}
+    source_nodes = {node.name: node for node in source.nodes}
+    source_codes: dict[str, str] = {}
     for node in graph.nodes:
         tensor = node.outputs[0]
-        maker = makers.get(_ADDED.sub("", node.name).removesuffix(_ADDED_BIAS))
-        if maker is None or tensor in mapped or len(node.outputs) != 1 or not maker.outputs:
+        source_node = source_nodes.get(_ADDED_SUFFIX.sub("", node.name).removesuffix(_ADDED_BIAS))
+        if source_node is None or tensor in source_of or len(node.outputs) != 1 or not source_node.outputs:
             continue
-        codes = _codes_of(maker.outputs[0], source)
-        if codes is not None and _is_moved(graph.tensors[tensor].quant, source.tensors[codes].quant):
-            moved[tensor] = codes
-    return moved
+        codes = _codes_of(source_node.outputs[0], source)
+        if codes is not None and _is_shifted(graph.tensors[tensor].quant, source.tensors[codes].quant):
+            source_codes[tensor] = codes
+    return source_codes
 
 
 def _codes_of(tensor: str, source: Graph) -> str | None:
@@ -128,7 +140,7 @@ def _codes_of(tensor: str, source: Graph) -> str | None:
     return None
 
 
-def _is_moved(quant: QuantParams | None, source_quant: QuantParams | None) -> bool:
+def _is_shifted(quant: QuantParams | None, source_quant: QuantParams | None) -> bool:
     """Return whether uint8 codes are int8 codes plus 128."""
     if quant is None or source_quant is None or (quant.dtype, source_quant.dtype) != ("uint8", "int8"):
         return False
@@ -142,12 +154,12 @@ def _is_read_by_products_only(tensor: str, graph: Graph) -> bool:
 
     ONNX Runtime reshapes the tensor for these products, or for nodes that prepare their codes.
     """
-    waiting, has_product = [tensor], False
-    while waiting:
-        for reader in graph.consumers(waiting.pop()):
+    tensors_to_visit, has_product = [tensor], False
+    while tensors_to_visit:
+        for reader in graph.consumers(tensors_to_visit.pop()):
             row = operators.plain(reader)
             if operators.of(reader.op).keeps_values:
-                waiting.append(reader.outputs[0])
+                tensors_to_visit.append(reader.outputs[0])
             elif not (row.sums is Sums.MATRIX or row.gives_scale):
                 return False
             else:
@@ -155,7 +167,7 @@ def _is_read_by_products_only(tensor: str, graph: Graph) -> bool:
     return has_product
 
 
-def _computed(tensor: str, source: Graph) -> bool:
+def _is_computed(tensor: str, source: Graph) -> bool:
     """Return whether a source tensor, looking through its codes, is computed rather than only rearranged."""
     node = source.producer(tensor)
     while node is not None and (operators.of(node.op).keeps_values or operators.of(node.op).casts):
@@ -170,36 +182,41 @@ def _is_same_tensor(info: TensorInfo, source_info: TensorInfo | None) -> bool:
     return None in (info.dtype, source_info.dtype) or info.dtype == source_info.dtype
 
 
-def _twins(executed: Graph, named: Graph, by_name: Iterable[str], made: Collection[str]) -> dict[str, str]:
+def _match_graphs(
+    executed_graph: Graph, named_graph: Graph, by_name: Iterable[str], computed_tensors: Collection[str]
+) -> dict[str, str]:
     """Walk the executed graph, and map each tensor to the equivalent tensor of the other graph.
 
     Args:
-        executed: The executed graph, without fused activations.
-        named: The other graph, without fused activations.
+        executed_graph: The executed graph, without fused activations.
+        named_graph: The other graph, without fused activations.
         by_name: Tensors that are known by their names.
-        made: Tensors of the other graph that are actually computed, without those inside a fused node.
+        computed_tensors: Tensors of the other graph that are actually computed, without those inside a fused node.
     """
-    twins = {name: name for name in by_name if name in named.tensors}
+    named_of_executed = {name: name for name in by_name if name in named_graph.tensors}
     readers: dict[tuple[str, tuple[str, ...]], list[Node]] = {}
-    for node in named.nodes:
-        readers.setdefault(_match_key(node, _data(node, named)), []).append(node)
-    called = {node.name: node for node in named.nodes}
+    for node in named_graph.nodes:
+        readers.setdefault(_match_key(node, _data_inputs(node, named_graph)), []).append(node)
+    named_nodes = {node.name: node for node in named_graph.nodes}
     used_names: set[str] = set()
-    for node in executed.nodes:
-        data = _data(node, executed)
-        if any(name not in twins for name in data):
+    for node in executed_graph.nodes:
+        data = _data_inputs(node, executed_graph)
+        if any(name not in named_of_executed for name in data):
             continue
-        candidates = readers.get(_match_key(node, [twins[name] for name in data]), [])
-        candidates = [other for other in candidates if _has_equal_windows(node, other)]
-        free = [n for n in candidates if n.name not in used_names and len(n.outputs) == len(node.outputs)]
-        twin = _choose(node, {other: _possible_names(other, named, made) for other in free})
-        if twin is not None and not _is_named_after_other(node, twin, called):
-            used_names.add(twin.name)
-            for output, twin_output in zip(node.outputs, twin.outputs, strict=True):
-                twins.setdefault(output, twin_output)
+        candidates = readers.get(_match_key(node, [named_of_executed[name] for name in data]), [])
+        candidates = [candidate for candidate in candidates if _has_equal_windows(node, candidate)]
+        free_candidates = [n for n in candidates if n.name not in used_names and len(n.outputs) == len(node.outputs)]
+        match = _choose_candidate(
+            node,
+            {candidate: _possible_names(candidate, named_graph, computed_tensors) for candidate in free_candidates},
+        )
+        if match is not None and not _is_named_after_other(node, match, named_nodes):
+            used_names.add(match.name)
+            for output, matched_output in zip(node.outputs, match.outputs, strict=True):
+                named_of_executed.setdefault(output, matched_output)
         elif node.op in LAYOUT_CHANGES and not candidates and data:
-            twins.setdefault(node.outputs[0], twins[data[0]])
-    return twins
+            named_of_executed.setdefault(node.outputs[0], named_of_executed[data[0]])
+    return named_of_executed
 
 
 def _match_key(node: Node, data: Iterable[str]) -> tuple[str, tuple[str, ...]]:
@@ -223,35 +240,35 @@ def _has_equal_windows(first: Node, second: Node) -> bool:
     )
 
 
-def _data(node: Node, graph: Graph) -> tuple[str, ...]:
+def _data_inputs(node: Node, graph: Graph) -> tuple[str, ...]:
     return tuple(name for name in node.inputs if name and not graph.is_constant(name))
 
 
-def _possible_names(node: Node, graph: Graph, made: Collection[str]) -> set[str]:
+def _possible_names(node: Node, graph: Graph, computed_tensors: Collection[str]) -> set[str]:
     """Return the names that a node may have: its own, those of its outputs, and those of the whole fused node."""
     names, output = {node.name, *node.outputs}, node.outputs[0]
-    while output not in made:
+    while output not in computed_tensors:
         output = graph.consumers(output)[0].outputs[0]
         names.add(output)
     return names
 
 
-def _is_named_after_other(node: Node, twin: Node, called: Mapping[str, Node]) -> bool:
+def _is_named_after_other(node: Node, match: Node, named_nodes: Mapping[str, Node]) -> bool:
     """Return whether a node is named after a different node than its twin with the same operation.
 
     Copies of one DequantizeLinear are equal, and the reader of one copy may be confused with the reader of another.
     """
-    namesake = called.get(_ADDED.sub("", node.name), twin)
-    return namesake is not twin and _operator(namesake) == _operator(node)
+    namesake = named_nodes.get(_ADDED_SUFFIX.sub("", node.name), match)
+    return namesake is not match and _operator(namesake) == _operator(node)
 
 
-def _choose(node: Node, candidates: Mapping[Node, Collection[str]]) -> Node | None:
+def _choose_candidate(node: Node, candidates: Mapping[Node, Collection[str]]) -> Node | None:
     """Return the only candidate, or else the candidate after which the node is named."""
     if len(candidates) <= 1:
         return next(iter(candidates), None)
-    stem = _ADDED.sub("", node.name)
-    called_so = [other for other, names in candidates.items() if stem in names]
-    return called_so[0] if len(called_so) == 1 else None
+    stem = _ADDED_SUFFIX.sub("", node.name)
+    candidates_of_that_name = [candidate for candidate, names in candidates.items() if stem in names]
+    return candidates_of_that_name[0] if len(candidates_of_that_name) == 1 else None
 
 
 _NCHWC = "com.microsoft.nchwc"
@@ -265,9 +282,9 @@ _MOVES_CODES = frozenset({"Flatten", "Gather", "Reshape", "Slice", "Split", "Squ
 
 def describe(
     source: Graph,
-    executed: Graph,
+    executed_graph: Graph,
     *,
-    named: Graph | None = None,
+    named_graph: Graph | None = None,
     dtypes: Mapping[str, str] | None = None,
     block: int = 16,
 ) -> Graph:
@@ -278,57 +295,65 @@ def describe(
 
     Args:
         source: The graph of the source model.
-        executed: The graph after optimization.
-        named: The graph after optimizations that keep tensor names, if the executed graph lost some.
+        executed_graph: The graph after optimization.
+        named_graph: The graph after optimizations that keep tensor names, if the executed graph lost some.
         dtypes: Logical dtypes of tensors of the executed graph, as far as the runtime knows them.
         block: Channels per block of blocked tensors, which depends on the processor's kernels.
     """
-    holds = source_tensors(source, executed, named)
-    layouts = _layouts(executed, block)
-    folded = _depend_on_constants(executed)
+    source_of = source_tensors(source, executed_graph, named_graph)
+    layouts = _layouts(executed_graph, block)
+    constant_names = _constant_tensors(executed_graph)
     tensors: list[TensorInfo] = []
-    for name, info in executed.tensors.items():
-        role = Role.CONSTANT if name in folded and info.role is Role.ACTIVATION else info.role
+    for name, info in executed_graph.tensors.items():
+        role = Role.CONSTANT if name in constant_names and info.role is Role.ACTIVATION else info.role
         dtype = (dtypes or {}).get(name, info.dtype)
-        root = _stands_for(info, source, holds)
-        quant = _quant(info, source, executed, holds)
+        root = _stands_for(info, source, source_of)
+        quant = _quant(info, source, executed_graph, source_of)
         tensors.append(replace(info, stands_for=root, layout=layouts.get(name), dtype=dtype, role=role, quant=quant))
-    folded_nodes = _FoldedNodes(source, executed, holds)
+    folded_nodes = _FoldedNodes(source, executed_graph, source_of)
     return Graph(
-        _with_originals_first([replace(node, origin=folded_nodes.of(node)) for node in executed.nodes]),
+        _with_originals_first(
+            [replace(node, origin=folded_nodes.folded_nodes_of(node)) for node in executed_graph.nodes]
+        ),
         tensors=tensors,
-        inputs=executed.inputs,
-        outputs=executed.outputs,
-        name=source.name or executed.name,
-        opset=executed.opset,
+        inputs=executed_graph.inputs,
+        outputs=executed_graph.outputs,
+        name=source.name or executed_graph.name,
+        opset=executed_graph.opset,
     )
 
 
-def _quant(info: TensorInfo, source: Graph, executed: Graph, holds: Mapping[str, str]) -> QuantParams | None:
+def _quant(info: TensorInfo, source: Graph, executed_graph: Graph, source_of: Mapping[str, str]) -> QuantParams | None:
     """Return the scale with which the source writes a tensor's codes.
 
     The executed graph may only state a reader's scale. The optimizer drops the quantizing nodes around a node that
     moves codes, and with them the scale of writing. It also merges two successive quantizations into one, which has
     neither scale.
     """
-    writer = executed.producer(info.name)
+    writer = executed_graph.producer(info.name)
     if writer is not None and states_scale(writer):
         return info.quant
-    source_name = holds.get(info.name)
-    written = None if source_name is None else source.tensors[source_name].quant
-    own = info.quant
-    if written is None or own is None or written.per_channel or own.per_channel or written.dtype != own.dtype:
-        return own
-    return written
+    source_name = source_of.get(info.name)
+    source_quant = None if source_name is None else source.tensors[source_name].quant
+    own_quant = info.quant
+    if (
+        source_quant is None
+        or own_quant is None
+        or source_quant.per_channel
+        or own_quant.per_channel
+        or source_quant.dtype != own_quant.dtype
+    ):
+        return own_quant
+    return source_quant
 
 
-def _stands_for(info: TensorInfo, source: Graph, holds: Mapping[str, str]) -> str | None:
-    source_name = holds.get(info.name)
+def _stands_for(info: TensorInfo, source: Graph, source_of: Mapping[str, str]) -> str | None:
+    source_name = source_of.get(info.name)
     if source_name is not None:
         return source.tensors[source_name].stands_for or (source_name if source_name != info.name else None)
     # The optimizer adds DequantizeLinear nodes; their origin follows from the executed graph's structure.
     root = info.stands_for
-    return root if root is not None and root in source.tensors and root in holds else None
+    return root if root is not None and root in source.tensors and root in source_of else None
 
 
 def channel_block(cpu_flags: Iterable[str]) -> int:
@@ -336,36 +361,41 @@ def channel_block(cpu_flags: Iterable[str]) -> int:
     return 16 if not {"avx512f", "asimd", "asimddp"}.isdisjoint(cpu_flags) else 8
 
 
-def _layouts(executed: Graph, block: int) -> dict[str, str]:
+def _layouts(executed_graph: Graph, block: int) -> dict[str, str]:
     """Return the layouts of tensors in blocks of channels, as in NCHWc operators, and of channels-last tensors.
 
     The file does not state the block size. Padded weights can show that it is not the processor's default.
     """
     counts = [
         shape[0]
-        for node in executed.nodes
-        if (node.domain, node.op) == (_NCHWC, "Conv") and (shape := executed.tensors[node.inputs[1]].shape)
+        for node in executed_graph.nodes
+        if (node.domain, node.op) == (_NCHWC, "Conv") and (shape := executed_graph.tensors[node.inputs[1]].shape)
     ]
     has_full_blocks = all(count is not None and count % block == 0 for count in counts)
     layouts: dict[str, str] = {}
-    blocked: set[str] = set()
-    for node in executed.nodes:
+    blocked_tensors: set[str] = set()
+    for node in executed_graph.nodes:
         outputs = [output for output in node.outputs if output]
-        computes = node.domain == _NCHWC and node.op != "ReorderOutput"
-        passes = not node.domain and node.op not in LAYOUT_CHANGES and bool(node.inputs) and node.inputs[0] in blocked
-        if computes or passes:
-            blocked.update(outputs)
+        is_blocked_op = node.domain == _NCHWC and node.op != "ReorderOutput"
+        passes_blocks = (
+            not node.domain
+            and node.op not in LAYOUT_CHANGES
+            and bool(node.inputs)
+            and node.inputs[0] in blocked_tensors
+        )
+        if is_blocked_op or passes_blocks:
+            blocked_tensors.update(outputs)
             layouts.update((output, f"NCHW{block if has_full_blocks else 8}c") for output in outputs)
         elif node.attrs.get("channels_last") or node.op.startswith("Nhwc"):
             layouts.update((output, "NHWC") for output in outputs)
     return layouts
 
 
-def _depend_on_constants(executed: Graph) -> set[str]:
-    constants = {name for name, info in executed.tensors.items() if info.role is Role.CONSTANT}
-    for node in executed.nodes:
-        fed = [name for name in node.inputs if name]
-        if fed and all(name in constants for name in fed) and node.op not in _RANDOM:
+def _constant_tensors(executed_graph: Graph) -> set[str]:
+    constants = {name for name, info in executed_graph.tensors.items() if info.role is Role.CONSTANT}
+    for node in executed_graph.nodes:
+        inputs = [name for name in node.inputs if name]
+        if inputs and all(name in constants for name in inputs) and node.op not in _RANDOM:
             constants.update(output for output in node.outputs if output)
     return constants
 
@@ -373,13 +403,13 @@ def _depend_on_constants(executed: Graph) -> set[str]:
 def _with_originals_first(nodes: list[Node]) -> list[Node]:
     """Put nodes before their copies, so that a wrong node is reported under the model's name."""
     by_name = {node.name: node for node in nodes}
-    placed: dict[str, Node] = {}
+    ordered_nodes: dict[str, Node] = {}
     for node in nodes:
         original = by_name.get(node.origin[0]) if len(node.origin) == 1 else None
         if original is not None and (original.op, original.inputs) == (node.op, node.inputs):
-            placed.setdefault(original.name, original)
-        placed.setdefault(node.name, node)
-    return list(placed.values())
+            ordered_nodes.setdefault(original.name, original)
+        ordered_nodes.setdefault(node.name, node)
+    return list(ordered_nodes.values())
 
 
 def _has_equal_attributes(first: Node, second: Node) -> bool:
@@ -394,44 +424,51 @@ def _has_equal_attributes(first: Node, second: Node) -> bool:
 class _FoldedNodes:
     """Finds the source nodes that were folded into a node of the executed graph."""
 
-    def __init__(self, source: Graph, executed: Graph, holds: Mapping[str, str]) -> None:
+    def __init__(self, source: Graph, executed_graph: Graph, source_of: Mapping[str, str]) -> None:
         self._source = source
-        self._executed = executed
-        self._holds = holds
+        self._executed_graph = executed_graph
+        self._source_of = source_of
         self._by_name = {node.name: node for node in source.nodes}
 
-    def of(self, node: Node) -> tuple[str, ...]:
+    def folded_nodes_of(self, node: Node) -> tuple[str, ...]:
         """Return the source nodes on the paths from a node's inputs to its outputs, in topological order."""
-        if self._unchanged(node.name, node):
+        if self._is_unchanged(node.name, node):
             return ()
-        starts = {name for tensor in node.inputs for name in self._starts(tensor)}
-        ends = {self._holds[output] for output in node.outputs if output in self._holds} - starts
-        names = [self._source.nodes[position].name for position in sorted(self._between(starts, ends))]
+        start_tensors = {name for tensor in node.inputs for name in self._nearest_sources(tensor)}
+        end_tensors = {self._source_of[output] for output in node.outputs if output in self._source_of} - start_tensors
+        names = [
+            self._source.nodes[position].name
+            for position in sorted(self._positions_between(start_tensors, end_tensors))
+        ]
         if not names:
-            return self._copied(node)
-        return () if len(names) == 1 and self._unchanged(names[0], node) else tuple(names)
+            return self._copied_nodes(node)
+        return () if len(names) == 1 and self._is_unchanged(names[0], node) else tuple(names)
 
-    def _copied(self, node: Node) -> tuple[str, ...]:
+    def _copied_nodes(self, node: Node) -> tuple[str, ...]:
         """Return the source nodes that equal a node whose result does not have a source name.
 
         The optimizer gives each reader of a DequantizeLinear its own copy (ensure_unique_dq_for_node_unit.cc), and may
         remove the original; the copy has equal inputs, though equal constants may be merged.
         """
         data = next(iter(node.inputs), "")
-        if data not in self._holds:
-            return self._moved(node, data)
-        for other in self._executed.consumers(data):
+        if data not in self._source_of:
+            return self._moved_dequantizer(node, data)
+        for candidate in self._executed_graph.consumers(data):
             if (
-                other.inputs == node.inputs
-                and _has_equal_attributes(other, node)
-                and self._unchanged(other.name, other)
+                candidate.inputs == node.inputs
+                and _has_equal_attributes(candidate, node)
+                and self._is_unchanged(candidate.name, candidate)
             ):
-                return (other.name,)
-        inputs = tuple(self._holds.get(name, name) for name in node.inputs)
-        readers = self._source.consumers(self._holds[data])
-        return tuple(other.name for other in readers if other.inputs == inputs and _has_equal_attributes(other, node))
+                return (candidate.name,)
+        inputs = tuple(self._source_of.get(name, name) for name in node.inputs)
+        readers = self._source.consumers(self._source_of[data])
+        return tuple(
+            candidate.name
+            for candidate in readers
+            if candidate.inputs == inputs and _has_equal_attributes(candidate, node)
+        )
 
-    def _moved(self, node: Node, data: str) -> tuple[str, ...]:
+    def _moved_dequantizer(self, node: Node, data: str) -> tuple[str, ...]:
         """Return the source node that dequantizes codes, if the optimizer moved it past nodes that move the codes.
 
         The optimizer moves a DequantizeLinear through nodes that only select or arrange elements (qdq_propagation.cc),
@@ -440,52 +477,54 @@ class _FoldedNodes:
         if node.op != "DequantizeLinear":
             return ()
         for _ in range(DEQUANTIZED_THROUGH_MAX_NODES):
-            producer = self._executed.producer(data)
-            if data in self._holds or producer is None or producer.op not in _MOVES_CODES:
+            producer = self._executed_graph.producer(data)
+            if data in self._source_of or producer is None or producer.op not in _MOVES_CODES:
                 break
             data = producer.inputs[0]
-        if data not in self._holds:
+        if data not in self._source_of:
             return ()
-        inputs = tuple(self._holds.get(name, name) for name in node.inputs[1:])
-        readers = self._source.consumers(self._holds[data])
+        inputs = tuple(self._source_of.get(name, name) for name in node.inputs[1:])
+        readers = self._source.consumers(self._source_of[data])
         return tuple(
-            other.name for other in readers if other.inputs[1:] == inputs and _has_equal_attributes(other, node)
+            candidate.name
+            for candidate in readers
+            if candidate.inputs[1:] == inputs and _has_equal_attributes(candidate, node)
         )
 
-    def _unchanged(self, name: str, node: Node) -> bool:
+    def _is_unchanged(self, name: str, node: Node) -> bool:
         source = self._by_name.get(name)
         if source is None:
             return False
         return (source.op, source.domain, source.outputs) == (node.op, node.domain, node.outputs)
 
-    def _starts(self, tensor: str) -> Iterable[str]:
+    def _nearest_sources(self, tensor: str) -> Iterable[str]:
         """Yield the nearest mapped source tensors at or upstream of a tensor of the executed graph."""
-        stack, visited = [tensor], {tensor}
+        stack, visited_tensors = [tensor], {tensor}
         while stack:
             name = stack.pop()
-            if name in self._holds:
-                yield self._holds[name]
+            if name in self._source_of:
+                yield self._source_of[name]
                 continue
-            producer = self._executed.producer(name)
-            above = producer.inputs if producer is not None else ()
-            stack.extend(other for other in above if other and other not in visited)
-            visited.update(above)
+            producer = self._executed_graph.producer(name)
+            inputs = producer.inputs if producer is not None else ()
+            stack.extend(input_name for input_name in inputs if input_name and input_name not in visited_tensors)
+            visited_tensors.update(inputs)
 
-    def _between(self, starts: set[str], ends: Iterable[str]) -> set[int]:
+    def _positions_between(self, start_tensors: set[str], end_tensors: Iterable[str]) -> set[int]:
         """Return the positions of the source nodes on paths between two sets of tensors."""
-        above: set[int] = set()
-        stack = list(ends)
+        positions_above: set[int] = set()
+        stack = list(end_tensors)
         while stack:
             position = self._source.position(stack.pop())
-            if position is None or position in above:
+            if position is None or position in positions_above:
                 continue
-            above.add(position)
-            stack.extend(name for name in self._source.nodes[position].inputs if name and name not in starts)
-        reached = set(starts)
+            positions_above.add(position)
+            stack.extend(name for name in self._source.nodes[position].inputs if name and name not in start_tensors)
+        tensors_reached = set(start_tensors)
         positions: set[int] = set()
-        for position in sorted(above):
+        for position in sorted(positions_above):
             node = self._source.nodes[position]
-            if any(name in reached for name in node.inputs if name):
+            if any(name in tensors_reached for name in node.inputs if name):
                 positions.add(position)
-                reached.update(node.outputs)
+                tensors_reached.update(node.outputs)
         return positions

@@ -21,7 +21,16 @@ from qdebug.backends.onnx.tensor import ELEMENT_TYPES, RUNTIME_TYPES, packed_byt
 from qdebug.errors import BackendError, UsageError
 from qdebug.requirements import outdated_packages
 
-__all__ = ["LEVELS", "Session", "SessionSettings", "TappedGraph", "chunks", "expose", "mend_subgraphs", "unreadable"]
+__all__ = [
+    "LEVELS",
+    "Session",
+    "SessionSettings",
+    "TappedGraph",
+    "chunks",
+    "expose",
+    "repair_subgraphs",
+    "unreadable_reason",
+]
 
 LEVELS: Mapping[str, str] = {
     "none": "ORT_DISABLE_ALL",
@@ -31,7 +40,7 @@ LEVELS: Mapping[str, str] = {
 }
 """ONNX Runtime's name for each optimization level."""
 
-_SILENT = 4  # log severity "fatal": what matters comes back as an exception
+_SILENT_LEVEL = 4  # log severity "fatal": what matters comes back as an exception
 _ELEMENT_NUMBERS = {name: number for number, name in ELEMENT_TYPES.items()}
 
 
@@ -49,21 +58,21 @@ class SessionSettings:
     threads: int = 0
     provider: str = "CPUExecutionProvider"
 
-    def options(self, level: str = "") -> Any:
+    def make_options(self, level: str = "") -> Any:
         """Return session options as in production, at the chosen level or another one."""
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
-        options.log_severity_level = _SILENT
+        options.log_severity_level = _SILENT_LEVEL
         options.intra_op_num_threads = self.threads
         options.graph_optimization_level = getattr(
             onnxruntime.GraphOptimizationLevel, LEVELS[level or self.level], None
         )
         return options
 
-    def saving(self, target: Path) -> Any:
+    def saving_options(self, target: Path) -> Any:
         """Return session options that also save the optimized graph, with its weights in a separate file."""
-        options = self.options()
+        options = self.make_options()
         options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
         options.optimized_model_filepath = str(target)
         options.add_session_config_entry(
@@ -72,12 +81,12 @@ class SessionSettings:
         options.add_session_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", "1024")
         return options
 
-    def lean(self) -> Any:
+    def lean_options(self) -> Any:
         """Return session options that run a graph unoptimized, free memory immediately and never spin threads.
 
         A spinning thread would take time from the consumer of the tensors, which dominates the time of a recording.
         """
-        options = self.options("none")
+        options = self.make_options("none")
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.enable_cpu_mem_arena = False
         options.enable_mem_pattern = False
@@ -91,10 +100,10 @@ class SessionSettings:
         """
         import onnxruntime
 
-        available = onnxruntime.get_available_providers()
-        if self.provider not in available:
+        providers = onnxruntime.get_available_providers()
+        if self.provider not in providers:
             raise UsageError(
-                f"This ONNX Runtime has no provider {self.provider!r}; it has: {', '.join(available)}.",
+                f"This ONNX Runtime has no provider {self.provider!r}; it has: {', '.join(providers)}.",
                 hint="Choose one of these, or install the onnxruntime build that has it.",
             )
 
@@ -129,9 +138,13 @@ class Session:
 
     def placements(self) -> dict[str, str]:
         """Return the provider of each node; empty if this version of ONNX Runtime does not report it."""
-        ask = getattr(self._session, "get_provider_graph_assignment_info", None)
+        get_assignments = getattr(self._session, "get_provider_graph_assignment_info", None)
         try:
-            return {node.name: part.ep_name for part in (ask() if ask else ()) for node in part.get_nodes()}
+            return {
+                node.name: assignment.ep_name
+                for assignment in (get_assignments() if get_assignments else ())
+                for node in assignment.get_nodes()
+            }
         except RuntimeError:  # this tensor was not recorded
             return {}
 
@@ -203,16 +216,16 @@ def _session_errors(failure: str) -> Iterator[None]:
 
 
 def _hint() -> str:
-    for needed, installed in outdated_packages():
-        if needed.module == "onnxruntime":
-            return f"Upgrade ONNX Runtime {installed}: pip install --upgrade 'onnxruntime{needed.bounds}'."
+    for requirement, version in outdated_packages():
+        if requirement.module == "onnxruntime":
+            return f"Upgrade ONNX Runtime {version}: pip install --upgrade 'onnxruntime{requirement.bounds}'."
     return "Check that the model loads in ONNX Runtime itself."
 
 
-BUDGET = 64 << 20
+CHUNK_BUDGET = 64 << 20
 """Maximum bytes of tapped tensors per run."""
 
-_UNKNOWN_SIZE = BUDGET // 8
+_UNKNOWN_SIZE = CHUNK_BUDGET // 8
 
 
 class TappedGraph:
@@ -230,13 +243,13 @@ class TappedGraph:
 
     def __init__(self, path: Path, proto: Any, settings: SessionSettings, taps: Sequence[str]) -> None:
         self._path = path
-        mend_subgraphs(proto.graph)
+        repair_subgraphs(proto.graph)
         self._proto = proto
         self._settings = settings
         self._finals = [value.name for value in proto.graph.output]
         types = self._session(taps).types
         self.skipped: Mapping[str, str] = {
-            name: reason for name in types if (reason := unreadable(types[name])) is not None
+            name: reason for name in types if (reason := unreadable_reason(types[name])) is not None
         }
         self.dtypes: Mapping[str, str] = {
             name: RUNTIME_TYPES[types[name]] for name in types if name not in self.skipped
@@ -244,25 +257,25 @@ class TappedGraph:
         self.taps: Sequence[str] = tuple(name for name in taps if name not in self.skipped)
         self.finals: Sequence[str] = tuple(name for name in self._finals if name not in self.skipped)
 
-    def _session(self, taps: Sequence[str], *, profile: Path | None = None) -> Session:
+    def _session(self, taps: Sequence[str], *, profile_path: Path | None = None) -> Session:
         del self._proto.graph.output[len(self._finals) :]
         expose(self._proto, [name for name in taps if name not in self._finals])
-        tapped = self._path.with_name("tapped.onnx")
-        tapped.write_bytes(self._proto.SerializeToString())
-        options = self._settings.lean()
-        if profile is not None:
+        tapped_path = self._path.with_name("tapped.onnx")
+        tapped_path.write_bytes(self._proto.SerializeToString())
+        options = self._settings.lean_options()
+        if profile_path is not None:
             options.enable_profiling = True
-            options.profile_file_prefix = str(profile)
-        return Session(tapped, self._settings, options)
+            options.profile_file_prefix = str(profile_path)
+        return Session(tapped_path, self._settings, options)
 
     def plan(self, feed: Mapping[str, np.ndarray]) -> list[list[str]]:
         """Split the taps into chunks of bounded size, based on the sizes in a profiled run. Outputs come first."""
-        first = [name for name in self.finals if name in self.taps]
-        return chunks([*first, *(name for name in self.taps if name not in first)], self._sizes(feed))
+        output_taps = [name for name in self.finals if name in self.taps]
+        return chunks([*output_taps, *(name for name in self.taps if name not in output_taps)], self._sizes(feed))
 
     def _sizes(self, feed: Mapping[str, np.ndarray]) -> dict[str, int]:
         """Return the bytes of each tensor, from ONNX Runtime's profile of one run."""
-        session = self._session((), profile=self._path.with_name("profile"))
+        session = self._session((), profile_path=self._path.with_name("profile"))
         for _ in session.run(feed, self.finals[:1]):
             pass
         sizes: dict[str, int] = {}
@@ -310,9 +323,9 @@ class TapRun:
 
 def _return_freed_memory() -> None:
     """Make glibc return freed memory, since it would keep large blocks and each run would add more."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
+    malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if malloc_trim is not None:
+        malloc_trim(0)
 
 
 def expose(proto: Any, names: Sequence[str]) -> None:
@@ -321,7 +334,7 @@ def expose(proto: Any, names: Sequence[str]) -> None:
         proto.graph.output.add().name = name
 
 
-def mend_subgraphs(graph: Any, outer: frozenset[str] = frozenset()) -> None:
+def repair_subgraphs(graph: Any, outer: frozenset[str] = frozenset()) -> None:
     """Repair a model with subgraphs that ONNX Runtime wrote but does not accept.
 
     ONNX Runtime duplicates the constant of an inner Constant node if large constants go to a separate file, and gives
@@ -335,48 +348,48 @@ def mend_subgraphs(graph: Any, outer: frozenset[str] = frozenset()) -> None:
     outer_names |= {name for node in graph.node for name in node.output}
     for node in graph.node:
         for attribute in node.attribute:
-            for inner in (attribute.g, *attribute.graphs):
-                inner_outputs = {name for other in inner.node for name in other.output if name}
-                kept_constants = [constant for constant in inner.initializer if constant.name not in inner_outputs]
-                if len(kept_constants) < len(inner.initializer):
-                    del inner.initializer[:]
-                    inner.initializer.extend(kept_constants)
+            for subgraph in (attribute.g, *attribute.graphs):
+                inner_outputs = {name for inner_node in subgraph.node for name in inner_node.output if name}
+                kept_constants = [constant for constant in subgraph.initializer if constant.name not in inner_outputs]
+                if len(kept_constants) < len(subgraph.initializer):
+                    del subgraph.initializer[:]
+                    subgraph.initializer.extend(kept_constants)
                 for name in sorted(inner_outputs & outer_names):
-                    _rename(inner, name, f"{inner.name}/{name}")
-                mend_subgraphs(inner, outer_names)
+                    _rename(subgraph, name, f"{subgraph.name}/{name}")
+                repair_subgraphs(subgraph, outer_names)
 
 
-def _rename(graph: Any, old: str, new: str) -> None:
+def _rename(graph: Any, old_name: str, new_name: str) -> None:
     """Rename a tensor in a graph and its subgraphs."""
     for value in (*graph.output, *graph.value_info):
-        if value.name == old:
-            value.name = new
+        if value.name == old_name:
+            value.name = new_name
     for node in graph.node:
         for names in (node.input, node.output):
-            for at, name in enumerate(names):
-                if name == old:
-                    names[at] = new
+            for position, name in enumerate(names):
+                if name == old_name:
+                    names[position] = new_name
         for attribute in node.attribute:
-            for inner in (attribute.g, *attribute.graphs):
-                _rename(inner, old, new)
+            for subgraph in (attribute.g, *attribute.graphs):
+                _rename(subgraph, old_name, new_name)
 
 
-def unreadable(kind: str) -> str | None:
+def unreadable_reason(kind: str) -> str | None:
     """Return why values of a runtime type cannot be recorded; None if they can."""
     if kind in RUNTIME_TYPES:
         return None
     return "its elements are text" if kind == "tensor(string)" else f"its values are {kind or 'of no known type'}"
 
 
-def chunks(names: Sequence[str], sizes: Mapping[str, int], budget: int = BUDGET) -> list[list[str]]:
+def chunks(names: Sequence[str], sizes: Mapping[str, int], budget: int = CHUNK_BUDGET) -> list[list[str]]:
     """Split names into consecutive chunks within a budget. A name that exceeds the budget gets its own chunk."""
     result: list[list[str]] = []
-    filled = 0
+    chunk_bytes = 0
     for name in names:
         size = sizes.get(name, _UNKNOWN_SIZE)
-        if not result or filled + size > budget:
+        if not result or chunk_bytes + size > budget:
             result.append([])
-            filled = 0
+            chunk_bytes = 0
         result[-1].append(name)
-        filled += size
+        chunk_bytes += size
     return result

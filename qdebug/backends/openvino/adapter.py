@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qdebug.backends.onnx.tensor import unpack
-from qdebug.backends.openvino.executed import Executed, describe
+from qdebug.backends.openvino.executed import ExecutedGraph, describe
 from qdebug.backends.openvino.layers import Layer, layers_of
-from qdebug.backends.openvino.model import DTYPES, OpenVINOModel, Port, errors, port, reader
+from qdebug.backends.openvino.model import DTYPES, OpenVINOModel, Port, convert_errors, port, reader
 from qdebug.backends.protocol import (
     Feeds,
     OnProgress,
@@ -60,7 +60,7 @@ _OPTIONS = (
     OptionSpec(name="tap_runs", default="64", help="most compiled models to try for this"),
 )
 
-_GRID = 1e-3
+_MAX_CODE_ERROR = 1e-3
 """Tolerance, in quantization steps, for real values that OpenVINO dequantizes, since it multiplies in float32."""
 
 
@@ -85,12 +85,12 @@ class _Settings:
     @property
     def properties(self) -> dict[str, Any]:
         """Properties for compiling a model."""
-        chosen: dict[str, Any] = {"PERFORMANCE_HINT": "LATENCY"}
+        properties: dict[str, Any] = {"PERFORMANCE_HINT": "LATENCY"}
         if self.precision != "default":
-            chosen["INFERENCE_PRECISION_HINT"] = self.precision
+            properties["INFERENCE_PRECISION_HINT"] = self.precision
         if self.threads:
-            chosen["INFERENCE_NUM_THREADS"] = self.threads
-        return chosen
+            properties["INFERENCE_NUM_THREADS"] = self.threads
+        return properties
 
 
 class _Compiled:
@@ -105,22 +105,22 @@ class _Compiled:
     def __init__(self, source: OpenVINOModel, settings: _Settings, taps: Mapping[str, Port]) -> None:
         import openvino
 
-        self._stateful = source.stateful
-        self._types = [each.get_element_type() for each in source.model.inputs]
+        self._is_stateful = source.stateful
+        self._input_types = [entry.get_element_type() for entry in source.model.inputs]
         self._inputs = source.inputs
         model, names = source.model, _final_names(source)
         if taps:
             model = source.model.clone()
-            operations = {each.get_friendly_name(): each for each in model.get_ordered_ops()}
+            operations = {entry.get_friendly_name(): entry for entry in model.get_ordered_ops()}
             model.add_outputs([operations[name].output(index) for name, index in taps.values()])
         self._names = [*names, *taps]
-        with errors("OpenVINO refused the model"):
+        with convert_errors("OpenVINO refused the model"):
             self.compiled = openvino.Core().compile_model(model, settings.device, settings.properties)
             self._request = self.compiled.create_infer_request()
 
     def restart(self) -> None:
         """Reset state that the model keeps from one run to the next."""
-        if self._stateful:
+        if self._is_stateful:
             self._request.reset_state()
 
     def run(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -129,9 +129,9 @@ class _Compiled:
         Raises:
             BackendError: OpenVINO failed.
         """
-        with errors("OpenVINO failed"):
+        with convert_errors("OpenVINO failed"):
             for index, name in enumerate(self._inputs):
-                self._request.set_input_tensor(index, _tensor(feed[name], self._types[index]))
+                self._request.set_input_tensor(index, _tensor(feed[name], self._input_types[index]))
             self._request.infer()
             outputs: dict[str, np.ndarray] = {}
             for index, name in enumerate(self._names):
@@ -160,10 +160,10 @@ class OpenVINORun:
         self.source, self.settings, self._weights = source, settings, weights
         self._plain: _Compiled | None = self.compile({})
         self.layers: Sequence[Layer] = layers_of(self._plain.compiled, source)
-        self.executed: Executed | None = None
+        self.executed: ExecutedGraph | None = None
         if facts.taps == "faithful":
             half = self._used_precision() == "f16"
-            self.executed = describe(source, self.layers, settings.device, half=half)
+            self.executed = describe(source, self.layers, settings.device, is_half=half)
         self.graph: Graph = source.graph if self.executed is None else self.executed.graph
         values = [(source.names[port(value)], value) for value in source.model.inputs]
         self.inputs: tuple[TensorInfo, ...] = tuple(source.input_info(name, value) for name, value in values)
@@ -175,19 +175,19 @@ class OpenVINORun:
             taps=facts.taps,
             versions=facts.versions,
             cpu_flags=facts.cpu_flags,
-            options={**facts.options, **self._effective()},
+            options={**facts.options, **self._applied_options()},
         )
 
     def _used_precision(self) -> str:
-        return str(self._ready().compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name())
+        return str(self._compiled_model().compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name())
 
-    def _effective(self) -> dict[str, Any]:
+    def _applied_options(self) -> dict[str, Any]:
         """Return the options as OpenVINO applied them."""
-        compiled, used_precision = self._ready().compiled, self._used_precision()
+        compiled_model, used_precision = self._compiled_model().compiled, self._used_precision()
         options: dict[str, Any] = {
             "effective_precision": used_precision,
             "asked_for": self.settings.device,
-            "execution_devices": ", ".join(compiled.get_property("EXECUTION_DEVICES")),
+            "execution_devices": ", ".join(compiled_model.get_property("EXECUTION_DEVICES")),
         }
         notes = []
         if self.settings.precision not in ("default", used_precision):
@@ -202,7 +202,7 @@ class OpenVINORun:
         """Compile the model with additional outputs."""
         return _Compiled(self.source, self.settings, taps)
 
-    def _ready(self) -> _Compiled:
+    def _compiled_model(self) -> _Compiled:
         if self._plain is None:
             self._plain = self.compile({})
         return self._plain
@@ -210,19 +210,21 @@ class OpenVINORun:
     def plain_layers(self) -> list[PlainLayer]:
         """Return the layers of the plain run, with their inputs and tappable results."""
         layers = [layer for layer in self.layers if layer.operations]
-        places: dict[str, list[int]] = {}
-        for place, layer in enumerate(layers):
-            places.setdefault(layer.operations[-1], []).append(place)
-        ports = {**self.taps(), **self.source.output_ports}
+        layer_numbers: dict[str, list[int]] = {}
+        for number, layer in enumerate(layers):
+            layer_numbers.setdefault(layer.operations[-1], []).append(number)
+        ports = {**self.tap_ports(), **self.source.output_ports}
         results_of: dict[str, list[str]] = {}
         for tensor, (name, _) in ports.items():
             results_of.setdefault(name, []).append(tensor)
-        layers_read = _layers_read(self.source, places)
+        layers_read = _layers_read(self.source, layer_numbers)
         result = []
-        for place, (layer, form) in enumerate(zip(layers, self.forms(self.layers), strict=True)):
-            before = frozenset(each for name in layer.operations for each in layers_read[name]) - {place}
+        for number, (layer, compiled_layers) in enumerate(zip(layers, self.forms(self.layers), strict=True)):
+            layers_before = frozenset(
+                layer_number for name in layer.operations for layer_number in layers_read[name]
+            ) - {number}
             results = tuple(results_of.get(layer.operations[-1], ()))
-            result.append(PlainLayer(reads=before, results=results, form=form))
+            result.append(PlainLayer(layers_read=layers_before, results=results, form=compiled_layers))
         return result
 
     def plain_operations(self) -> list[tuple[str, ...]]:
@@ -236,26 +238,38 @@ class OpenVINORun:
         values or a different type of its result, for an output. A tapped result may stay in float32 and be rounded by
         its readers as in the plain run. It is treated as equal to the plain run's result, once rounded.
         """
-        computing: dict[str, list[Layer]] = {}
+        compiled_layers_of: dict[str, list[Layer]] = {}
         for layer in map(_computation_form, layers):
             for name in layer.operations:
-                computing.setdefault(name, []).append(layer)
+                compiled_layers_of.setdefault(name, []).append(layer)
         result = []
-        for plain in map(_computation_form, self.layers):
-            made = tuple(dict.fromkeys(each for name in plain.operations for each in computing.get(name, ())))
-            if plain.result in _SHORT_TYPES:
-                wide = replace(plain, result="f32")
-                made = tuple(plain if each == wide else each for each in made)
-            if plain.operations:
-                further = {name for each in made if each != plain for name in each.operations}
-                result.append((plain,) if plain in made and further <= {plain.operations[-1]} else made)
+        for plain_layer in map(_computation_form, self.layers):
+            compiled_layers = tuple(
+                dict.fromkeys(layer for name in plain_layer.operations for layer in compiled_layers_of.get(name, ()))
+            )
+            if plain_layer.result in _SHORT_TYPES:
+                float32_layer = replace(plain_layer, result="f32")
+                compiled_layers = tuple(plain_layer if layer == float32_layer else layer for layer in compiled_layers)
+            if plain_layer.operations:
+                other_operations = {
+                    name for layer in compiled_layers if layer != plain_layer for name in layer.operations
+                }
+                result.append(
+                    (plain_layer,)
+                    if plain_layer in compiled_layers and other_operations <= {plain_layer.operations[-1]}
+                    else compiled_layers
+                )
         return result
 
     def short_types(self) -> dict[str, str]:
         """Return the tapped tensors that the plain run passes on in a short float type, with that type."""
-        ends = {layer.operations[-1]: _computation_form(layer).result for layer in self.layers if layer.operations}
+        result_types = {
+            layer.operations[-1]: _computation_form(layer).result for layer in self.layers if layer.operations
+        }
         return {
-            tensor: DTYPES[ends[name]] for tensor, (name, _) in self.taps().items() if ends.get(name) in _SHORT_TYPES
+            tensor: DTYPES[result_types[name]]
+            for tensor, (name, _) in self.tap_ports().items()
+            if result_types.get(name) in _SHORT_TYPES
         }
 
     def constants(self) -> Iterator[tuple[str, np.ndarray]]:
@@ -273,21 +287,21 @@ class OpenVINORun:
         Raises:
             BackendError: OpenVINO failed.
         """
-        return self._ready().run(feed)
+        return self._compiled_model().run(feed)
 
     def restart(self) -> None:
         """Reset the state that plain runs left in the model."""
-        self._ready().restart()
+        self._compiled_model().restart()
 
-    def taps(self) -> dict[str, Port]:
+    def tap_ports(self) -> dict[str, Port]:
         """Return the tensors to tap in addition to the outputs, in topological order."""
         if self.facts.taps == "outputs":
             return {}
         if self.executed is not None:
             ports: Mapping[str, Port] = self.executed.taps
         else:
-            computed = {name for node in self.graph.nodes for name in node.outputs if name}
-            ports = {name: value for value, name in self.source.names.items() if name in computed}
+            computed_names = {name for node in self.graph.nodes for name in node.outputs if name}
+            ports = {name: value for value, name in self.source.names.items() if name in computed_names}
         return {name: value for name, value in ports.items() if name not in self.outputs and self._is_readable(name)}
 
     def _is_readable(self, name: str) -> bool:
@@ -304,8 +318,8 @@ class OpenVINORun:
                 recorder.skip(name, reason)
         for name, layer in ({} if self.executed is None else self.executed.fused).items():
             recorder.skip(name, f"{layer} computes it inside", because="fused")
-        for name, why in ({} if self.executed is None else self.executed.views).items():
-            recorder.skip(name, why, because="view")
+        for name, reason in ({} if self.executed is None else self.executed.views).items():
+            recorder.skip(name, reason, because="view")
         _Work(self, feeds, recorder, on_progress).run()
 
     def close(self) -> None:
@@ -326,25 +340,25 @@ def _computation_form(layer: Layer) -> Layer:
     kinds = set(layer.result.split(","))
     if layer.kind == "FakeQuantize" and kinds <= {"f32", "u8", "i8"}:
         kinds = {"codes"}
-    if layer.kind in _MOVES and {layer.precision, *kinds} <= {"f32", *_SHORT_TYPES}:
+    if layer.kind in _MOVING_OPS and {layer.precision, *kinds} <= {"f32", *_SHORT_TYPES}:
         return replace(layer, name="", kernel="", precision="", result="")
     return replace(layer, name="", result=",".join(sorted(kinds)))
 
 
-_MOVES = frozenset(("Concatenation", "Gather", "Pad", "Reshape", "Split", "StridedSlice", "Tile", "Transpose"))
+_MOVING_OPS = frozenset(("Concatenation", "Gather", "Pad", "Reshape", "Split", "StridedSlice", "Tile", "Transpose"))
 """Types of layers that only move elements."""
 
 
-def _layers_read(source: OpenVINOModel, places: Mapping[str, Sequence[int]]) -> Mapping[str, frozenset[int]]:
+def _layers_read(source: OpenVINOModel, layer_numbers_of: Mapping[str, Sequence[int]]) -> Mapping[str, frozenset[int]]:
     """Return the layers that each operation reads from, looking through operations that do not end a layer.
 
     An operation inside a layer may also be computed by another layer, which then reads its inputs.
 
     Args:
         source: The model.
-        places: Layers that end with an operation.
+        layer_numbers_of: Layers that end with an operation.
     """
-    written = {
+    writers_of_state = {
         operation.get_variable_id(): [name]
         for name, operation in source.operations.items()
         if operation.get_type_name() == "Assign"
@@ -352,11 +366,13 @@ def _layers_read(source: OpenVINOModel, places: Mapping[str, Sequence[int]]) -> 
     read_by_name: dict[str, frozenset[int]] = {}
     for _ in range(2):  # a state is read before it is written
         for name, operation in source.operations.items():
-            titles = [value.get_node().get_friendly_name() for value in operation.input_values()]
+            input_names = [value.get_node().get_friendly_name() for value in operation.input_values()]
             if operation.get_type_name() == "ReadValue":
-                titles += written.get(operation.get_variable_id(), [])
-            before = [places.get(title) or read_by_name.get(title, frozenset()) for title in titles]
-            read_by_name[name] = frozenset(place for each in before for place in each)
+                input_names += writers_of_state.get(operation.get_variable_id(), [])
+            layers_before = [
+                layer_numbers_of.get(title) or read_by_name.get(title, frozenset()) for title in input_names
+            ]
+            read_by_name[name] = frozenset(place for layer_numbers in layers_before for place in layer_numbers)
     return read_by_name
 
 
@@ -365,23 +381,23 @@ class _Work:
 
     def __init__(self, run: OpenVINORun, feeds: Feeds, recorder: Recorder, on_progress: OnProgress | None) -> None:
         self._run, self._feeds, self._recorder, self._on_progress = run, feeds, recorder, on_progress
-        self._moments = [(sample, step) for sample in range(feeds.samples) for step in range(feeds.steps)]
-        self._taps = run.taps()
+        self._places = [(sample, step) for sample in range(feeds.samples) for step in range(feeds.steps)]
+        self._taps = run.tap_ports()
         self._codes = {} if run.executed is None else run.executed.codes
         self._narrow = run.short_types()
-        self._finals: dict[str, bytes] = {}
+        self._first_digests: dict[str, bytes] = {}
         """Hashes of the outputs at the first sample and step."""
         self._outputs: dict[str, bytes] = {}
         """Hashes of the outputs over all samples and steps."""
-        self._kept: set[str] = set()
-        self._tried = 0
+        self._recorded_taps: set[str] = set()
+        self._runs_tried = 0
 
     def run(self) -> None:
         """Record everything."""
         if self._run.facts.taps == "all":
             self._record_all()
             return
-        self._outputs = self._record_pass([], self._run.compile({}), outputs=True)
+        self._outputs = self._record_pass([], self._run.compile({}), record_outputs=True)
         if not self._taps:
             return
         search = TapSearch(
@@ -390,127 +406,145 @@ class _Work:
         budget = _Budget(self._run.settings)
         self._search(search, budget)
         runs = self._write_proven(search, budget)
-        for name in search.refused:
+        for name in search.refused_taps:
             self._recorder.skip(name, "a tap on it changes it or the outputs (see --taps all)", because="not_dumped")
-        given_up = [name for name in self._taps if name not in self._kept and name not in search.refused]
-        for name in given_up:
-            self._recorder.skip(name, f"given up: {budget.spent}", because="not_dumped")
-        left = f", {len(given_up)} given up: {budget.spent}" if given_up else ""
-        self._recorder.remark(f"{plural(len(self._taps), 'tap')} in {plural(runs, 'run')}{left}")
+        names_given_up = [
+            name for name in self._taps if name not in self._recorded_taps and name not in search.refused_taps
+        ]
+        for name in names_given_up:
+            self._recorder.skip(name, f"given up: {budget.spent_text}", because="not_dumped")
+        given_up_text = f", {len(names_given_up)} given up: {budget.spent_text}" if names_given_up else ""
+        self._recorder.remark(f"{plural(len(self._taps), 'tap')} in {plural(runs, 'run')}{given_up_text}")
 
     def _record_all(self) -> None:
         """Record all tensors of the model in one run, and mark the ones that the taps changed."""
-        tapped, layers = self._run.compile(self._taps), self._run.plain_layers()
-        forms = self._run.forms(layers_of(tapped.compiled, self._run.source))
-        digests = self._record_pass(list(self._taps), tapped, watched=list(self._taps), outputs=True)
+        compiled_model, layers = self._run.compile(self._taps), self._run.plain_layers()
+        forms = self._run.forms(layers_of(compiled_model.compiled, self._run.source))
+        digests = self._record_pass(list(self._taps), compiled_model, hashed_taps=list(self._taps), record_outputs=True)
         self._outputs = self._record_pass([], self._run.compile({}))
-        self._finals = {name: _digest(array) for name, array in self._run.plain(self._feeds.feed(0, 0)).items()}
-        ends = [name for layer in layers for name in layer.results if name in self._taps]
-        search = TapSearch(layers, ends, self._outputs)
-        everything = TappedRun(taps=tuple(self._taps), forms=forms, digests=digests)
-        search.take(everything)
+        self._first_digests = {name: _digest(array) for name, array in self._run.plain(self._feeds.feed(0, 0)).items()}
+        end_tensors = [name for layer in layers for name in layer.results if name in self._taps]
+        search = TapSearch(layers, end_tensors, self._outputs)
+        full_run = TappedRun(taps=tuple(self._taps), forms=forms, digests=digests)
+        search.add_run(full_run)
         budget = _Budget(self._run.settings)
         self._search(search, budget, record=False)
-        right = dict(zip(self._run.plain_operations(), search.trusted(everything), strict=True))
-        changed = {name for operations, is_right in right.items() if not is_right for name in operations}
+        is_right_by_operations = dict(zip(self._run.plain_operations(), search.trusted_layers(full_run), strict=True))
+        changed_operations = {
+            name for operations, is_right in is_right_by_operations.items() if not is_right for name in operations
+        }
         reason = "tapping all tensors changes how OpenVINO computes it or its inputs"
         for tensor, (name, _) in {**self._taps, **self._run.source.output_ports}.items():
-            if name in changed:
+            if name in changed_operations:
                 self._recorder.disturbed(tensor, reason)
 
     def _search(self, search: TapSearch, budget: _Budget, *, record: bool = True) -> None:
         """Run the model with taps until all are settled or the budget is spent."""
-        while (self._tried == 0 or budget.lasts(self._tried)) and (taps := search.choose()):
-            self._try(taps, search, budget, record=record)
+        while (self._runs_tried == 0 or budget.has_run_left(self._runs_tried)) and (taps := search.choose_taps()):
+            self._try_taps(taps, search, budget, record=record)
 
     def _is_deterministic(self) -> bool:
         """Return whether the plain model gives the same outputs again for the same inputs."""
         self._run.restart()
         outputs = self._run.plain(self._feeds.feed(0, 0))
-        return all(_digest(outputs[name]) == digest for name, digest in self._finals.items())
+        return all(_digest(outputs[name]) == digest for name, digest in self._first_digests.items())
 
-    def _try(self, taps: Sequence[str], search: TapSearch, budget: _Budget, *, record: bool) -> None:
+    def _try_taps(self, taps: Sequence[str], search: TapSearch, budget: _Budget, *, record: bool) -> None:
         """Run the model with some taps, and record the values that are proven equal to the plain run's."""
-        self._tried += 1
+        self._runs_tried += 1
         self._report_progress(search, budget)
-        tapped = self._run.compile({name: self._taps[name] for name in taps})
-        forms = self._run.forms(layers_of(tapped.compiled, self._run.source))
-        expected = set(search.expected(TappedRun(taps=tuple(taps), forms=forms)))
-        checked = [name for name in self._finals if name in expected and search.proven]
-        tapped.restart()
-        arrays = tapped.run(self._feeds.feed(0, 0))
-        if any(_digest(arrays[name]) != self._finals[name] for name in checked):
+        compiled_model = self._run.compile({name: self._taps[name] for name in taps})
+        forms = self._run.forms(layers_of(compiled_model.compiled, self._run.source))
+        expected_names = set(search.expected_equal(TappedRun(taps=tuple(taps), forms=forms)))
+        names_to_check = [name for name in self._first_digests if name in expected_names and search.proven_digests]
+        compiled_model.restart()
+        arrays = compiled_model.run(self._feeds.feed(0, 0))
+        if any(_digest(arrays[name]) != self._first_digests[name] for name in names_to_check):
             return
-        digests = self._record_pass([], tapped, watched=taps)
-        if any(digests[name] != self._outputs[name] for name in checked):
+        digests = self._record_pass([], compiled_model, hashed_taps=taps)
+        if any(digests[name] != self._outputs[name] for name in names_to_check):
             return
-        search.take(TappedRun(taps=tuple(taps), forms=forms, digests=digests))
-        recorded = [name for name in taps if name in expected and name not in self._kept] if record else []
-        if recorded:
-            self._record_pass(recorded, tapped, finals=checked)
-            self._kept.update(recorded)
+        search.add_run(TappedRun(taps=tuple(taps), forms=forms, digests=digests))
+        names_to_record = (
+            [name for name in taps if name in expected_names and name not in self._recorded_taps] if record else []
+        )
+        if names_to_record:
+            self._record_pass(names_to_record, compiled_model, checked_outputs=names_to_check)
+            self._recorded_taps.update(names_to_record)
 
     def _write_proven(self, search: TapSearch, budget: _Budget) -> int:
         """Record the taps that were proven only after their run. Return the total number of runs."""
-        runs = self._tried
-        while left := [name for name in self._taps if name in search.proven and name not in self._kept]:
-            best = search.best_run(left)
-            if best is None or not budget.lasts_to_write():
+        runs = self._runs_tried
+        while unrecorded := [
+            name for name in self._taps if name in search.proven_digests and name not in self._recorded_taps
+        ]:
+            best_run = search.best_run(unrecorded)
+            if best_run is None or not budget.has_time_to_write():
                 break
-            run, names = best
+            run, names = best_run
             self._report_progress(search, budget)
             self._record_pass(names, self._run.compile({name: self._taps[name] for name in run.taps}))
-            self._kept.update(names)
+            self._recorded_taps.update(names)
             runs += 1
         return runs
 
     def _record_pass(
         self,
         taps: Sequence[str],
-        tapped: _Compiled,
+        compiled_model: _Compiled,
         *,
-        watched: Sequence[str] = (),
-        finals: Sequence[str] = (),
-        outputs: bool = False,
+        hashed_taps: Sequence[str] = (),
+        checked_outputs: Sequence[str] = (),
+        record_outputs: bool = False,
     ) -> dict[str, bytes]:
         """Run all samples and record some taps.
 
         Args:
             taps: The taps.
-            tapped: The model.
-            watched: Further taps whose values are hashed.
-            finals: Outputs to compare with the recorded ones.
-            outputs: Whether inputs and outputs are recorded.
+            compiled_model: The model.
+            hashed_taps: Further taps whose values are hashed.
+            checked_outputs: Outputs to compare with the recorded ones.
+            record_outputs: Whether inputs and outputs are recorded.
 
         Returns:
             Hash of the values of each output and each watched tap, over all samples.
         """
-        hashes: dict[str, Any] = {}
-        for sample, step in self._moments:
+        hashers: dict[str, Any] = {}
+        for sample, step in self._places:
             if step == 0:
-                tapped.restart()
+                compiled_model.restart()
             feed = self._feeds.feed(sample, step)
-            arrays = tapped.run(feed)
+            arrays = compiled_model.run(feed)
             self._recorder.at(sample, step)
             output_arrays = {name: arrays[name] for name in self._run.outputs if name in arrays}
-            varying = {name: array for name, array in output_arrays.items() if not self._run.graph.is_constant(name)}
-            if outputs:
-                self._finals = self._finals or {name: _digest(array) for name, array in output_arrays.items()}
-                for name, array in {**varying, **feed}.items():  # an output may be an input
+            varying_outputs = {
+                name: array for name, array in output_arrays.items() if not self._run.graph.is_constant(name)
+            }
+            if record_outputs:
+                self._first_digests = self._first_digests or {
+                    name: _digest(array) for name, array in output_arrays.items()
+                }
+                for name, array in {**varying_outputs, **feed}.items():  # an output may be an input
                     self._put(name, array)
-            repeated = {name: self._stored(name, varying[name]) for name in finals if name in varying}
-            if repeated:
-                self._recorder.check(repeated, plain=False)
+            outputs_again = {
+                name: self._to_stored_codes(name, varying_outputs[name])
+                for name in checked_outputs
+                if name in varying_outputs
+            }
+            if outputs_again:
+                self._recorder.check(outputs_again, plain=False)
             for name in taps:
-                self._put(name, self._handed_on(name, arrays[name]))
-            for name in (*output_arrays, *watched):
-                hashes.setdefault(name, blake2b(digest_size=16)).update(_digest(self._handed_on(name, arrays[name])))
-            if outputs and self._on_progress is not None:
-                finished = sample * self._feeds.steps + step + 1
-                self._on_progress(finished, len(self._moments), f"sample {sample}")
-        return {name: each.digest() for name, each in hashes.items()}
+                self._put(name, self._as_passed_on(name, arrays[name]))
+            for name in (*output_arrays, *hashed_taps):
+                hashers.setdefault(name, blake2b(digest_size=16)).update(
+                    _digest(self._as_passed_on(name, arrays[name]))
+                )
+            if record_outputs and self._on_progress is not None:
+                runs_done = sample * self._feeds.steps + step + 1
+                self._on_progress(runs_done, len(self._places), f"sample {sample}")
+        return {name: hasher.digest() for name, hasher in hashers.items()}
 
-    def _handed_on(self, name: str, array: np.ndarray) -> np.ndarray:
+    def _as_passed_on(self, name: str, array: np.ndarray) -> np.ndarray:
         """Return a tensor as its readers in the plain run receive it."""
         short_types = self._narrow.get(name)
         if short_types is None or array.dtype != np.float32:
@@ -519,23 +553,25 @@ class _Work:
             return array.astype(logical_dtype(short_types)).astype(np.float32)
 
     def _put(self, name: str, array: np.ndarray) -> None:
-        stored = self._stored(name, array)
-        if stored is None:
+        codes = self._to_stored_codes(name, array)
+        if codes is None:
             self._recorder.skip(name, "its values do not match the codes that OpenVINO states")
         else:
-            self._recorder.put(name, stored)
+            self._recorder.put(name, codes)
 
-    def _stored(self, name: str, array: np.ndarray) -> np.ndarray | None:
+    def _to_stored_codes(self, name: str, array: np.ndarray) -> np.ndarray | None:
         """Return the codes of a tensor that OpenVINO returns as real values. Other tensors are returned unchanged."""
         quant = self._codes.get(name)
-        return array if quant is None else _as_codes(array, quant)
+        return array if quant is None else _to_codes(array, quant)
 
     def _report_progress(self, search: TapSearch, budget: _Budget) -> None:
         """Report the progress of the search for harmless taps."""
         if self._on_progress is not None:
-            settled, total = len(self._taps) - len(search.open), len(self._taps)
-            spent = f"run {self._tried} of at most {budget.runs}, {budget.seconds_spent:.0f} s of {budget.seconds} s"
-            self._on_progress(settled, total, f"taps that change nothing: {spent}")
+            settled_count, total = len(self._taps) - len(search.open_taps), len(self._taps)
+            spent_text = (
+                f"run {self._runs_tried} of at most {budget.runs}, {budget.seconds_spent:.0f} s of {budget.seconds} s"
+            )
+            self._on_progress(settled_count, total, f"taps that change nothing: {spent_text}")
 
 
 class _Budget:
@@ -551,18 +587,18 @@ class _Budget:
         return process_time() - self._begun
 
     @property
-    def spent(self) -> str:
+    def spent_text(self) -> str:
         """The budget that was used up, as a clause for a message."""
         return (
             f"{self.seconds} s of processor time or {plural(self.runs, 'run')} for taps are used up "
             "(openvino:tap_seconds=, tap_runs=)"
         )
 
-    def lasts(self, tried: int) -> bool:
+    def has_run_left(self, runs_done: int) -> bool:
         """Return whether the budget covers another run."""
-        return tried < self.runs and self.seconds_spent < self.seconds
+        return runs_done < self.runs and self.seconds_spent < self.seconds
 
-    def lasts_to_write(self) -> bool:
+    def has_time_to_write(self) -> bool:
         """Return whether there is time to record the proven taps, for which half of the budget is added."""
         return self.seconds_spent < 1.5 * self.seconds
 
@@ -573,7 +609,7 @@ def _digest(array: np.ndarray) -> bytes:
 
 def _final_names(source: OpenVINOModel) -> list[str]:
     """Return the tensor of each output of a model, in order."""
-    return [source.named(result.input_value(0)) for result in source.model.get_results()]
+    return [source.name_of(result.input_value(0)) for result in source.model.get_results()]
 
 
 def _tensor(array: np.ndarray, kind: Any) -> Any:
@@ -586,17 +622,19 @@ def _tensor(array: np.ndarray, kind: Any) -> Any:
     return tensor
 
 
-def _as_codes(array: np.ndarray, quant: QuantParams) -> np.ndarray | None:
+def _to_codes(array: np.ndarray, quant: QuantParams) -> np.ndarray | None:
     """Return the codes of real values; None if the values are not dequantized codes."""
     if not np.isfinite(array).all():
         return None
     steps = array.astype(np.float64) / float(quant.scale.reshape(-1)[0])
     codes = np.rint(steps)
-    moved = codes + float(quant.zero_point.reshape(-1)[0])
-    low, high = quant.qmin or 0, quant.qmax or 0
-    if array.size and (np.abs(steps - codes).max() > _GRID or moved.min() < low or moved.max() > high):
+    shifted_codes = codes + float(quant.zero_point.reshape(-1)[0])
+    lowest, highest = quant.qmin or 0, quant.qmax or 0
+    if array.size and (
+        np.abs(steps - codes).max() > _MAX_CODE_ERROR or shifted_codes.min() < lowest or shifted_codes.max() > highest
+    ):
         return None
-    return moved.astype(logical_dtype(quant.dtype))
+    return shifted_codes.astype(logical_dtype(quant.dtype))
 
 
 class OpenVINOBackend:
@@ -630,23 +668,23 @@ class OpenVINOBackend:
             InputError: A shape does not match the model.
             BackendError: OpenVINO refused the model.
         """
-        chosen = check_options(self.name, self.options, options)
+        chosen_options = check_options(self.name, self.options, options)
         check_taps(taps)
         if not isinstance(model, Path):
             raise UsageError(
                 "OpenVINO runs model files, not recordings.",
                 hint="Give the model file, or replay the recording: --backend interpreter.",
             )
-        _check_device(chosen["device"])
+        _check_device(chosen_options["device"])
         settings = _Settings(
-            device=chosen["device"],
-            precision=chosen["precision"],
-            threads=_whole_number("threads", chosen["threads"]),
-            tap_seconds=_whole_number("tap_seconds", chosen["tap_seconds"]),
-            tap_runs=_whole_number("tap_runs", chosen["tap_runs"]),
+            device=chosen_options["device"],
+            precision=chosen_options["precision"],
+            threads=_whole_number("threads", chosen_options["threads"]),
+            tap_seconds=_whole_number("tap_seconds", chosen_options["tap_seconds"]),
+            tap_runs=_whole_number("tap_runs", chosen_options["tap_runs"]),
         )
         source = reader.open(model)
-        fixed = {"shapes": shapes_text(shapes)} if shapes else {}
+        shape_options = {"shapes": shapes_text(shapes)} if shapes else {}
         source = source.fixed(shapes) if shapes else source
         facts = RunFacts(
             backend=self.name,
@@ -655,7 +693,7 @@ class OpenVINOBackend:
             taps=taps,
             versions={"openvino": version("openvino")},
             cpu_flags=cpu_flags(),
-            options={**chosen, **fixed, "threads": settings.threads, "cpus": os.cpu_count() or 0},
+            options={**chosen_options, **shape_options, "threads": settings.threads, "cpus": os.cpu_count() or 0},
         )
         return OpenVINORun(source, settings, facts, weights=weights)
 
@@ -663,10 +701,10 @@ class OpenVINOBackend:
 def _check_device(name: str) -> None:
     import openvino
 
-    available = openvino.Core().available_devices
-    if name not in (*available, "AUTO"):
+    devices = openvino.Core().available_devices
+    if name not in (*devices, "AUTO"):
         raise UsageError(
-            f"OpenVINO has no device {name!r} here; it has: {', '.join(available)}.",
+            f"OpenVINO has no device {name!r} here; it has: {', '.join(devices)}.",
             hint="Choose one of these: --backend openvino:device=CPU.",
         )
 

@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 
 from qdebug.backends.openvino.layers import Layer
-from qdebug.backends.openvino.model import DTYPES, Folded, OpenVINOModel, Port, elements, extents, port, used
+from qdebug.backends.openvino.model import DTYPES, Folded, OpenVINOModel, Port, elements, extents, has_reader, port
 from qdebug.model import AttrValue, Graph, Node, QuantParams, Role, TensorInfo
 from qdebug.model.dtypes import code_limits, is_integer
 
-__all__ = ["Executed", "describe"]
+__all__ = ["ExecutedGraph", "describe"]
 
 _PRODUCTS = frozenset(("Convolution", "GroupConvolution", "MatMul"))
-_ARRANGES = frozenset(("Reshape", "Squeeze", "Unsqueeze"))
-_ON_CODES = frozenset(
+_RESHAPING_OPS = frozenset(("Reshape", "Squeeze", "Unsqueeze"))
+_OPS_ON_CODES = frozenset(
     (
         *(*_PRODUCTS, "Add", "Multiply", "Subtract", "Divide", "SquaredDifference", "AvgPool", "MaxPool", "ReduceMean"),
         *("Concat", "Interpolate", "Relu", "Clamp", "PRelu", "Sigmoid", "Tanh", "HSwish", "HSigmoid", "Swish", "Gelu"),
@@ -34,7 +34,7 @@ _ON_CODES = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Executed:
+class ExecutedGraph:
     """The executed graph and its taps.
 
     Args:
@@ -56,19 +56,19 @@ class Executed:
     inserted: Mapping[str, int]
 
 
-def describe(source: OpenVINOModel, layers: Sequence[Layer], device: str, *, half: bool = False) -> Executed:
+def describe(source: OpenVINOModel, layers: Sequence[Layer], device: str, *, is_half: bool = False) -> ExecutedGraph:
     """Describe the graph of a compiled model.
 
     Args:
         source: The model.
         layers: Its executed layers.
         device: Their device.
-        half: Whether they compute in float16.
+        is_half: Whether they compute in float16.
     """
-    ends = {layer.operations[-1]: layer for layer in layers if layer.operations}
-    inserted = Counter(layer.kind for layer in layers if not layer.operations)
-    readers = {name: layer for layer in layers for name in layer.operations[:1]}
-    return _Describer(source, ends, readers, device, half=half).describe(inserted)
+    layer_ending_at = {layer.operations[-1]: layer for layer in layers if layer.operations}
+    inserted_counts = Counter(layer.kind for layer in layers if not layer.operations)
+    layer_beginning_at = {name: layer for layer in layers for name in layer.operations[:1]}
+    return _Describer(source, layer_ending_at, layer_beginning_at, device, is_half=is_half).describe(inserted_counts)
 
 
 class _Describer:
@@ -85,173 +85,181 @@ class _Describer:
     def __init__(
         self,
         source: OpenVINOModel,
-        ends: Mapping[str, Layer],
-        begins: Mapping[str, Layer],
+        layer_ending_at: Mapping[str, Layer],
+        layer_beginning_at: Mapping[str, Layer],
         device: str,
         *,
-        half: bool,
+        is_half: bool,
     ) -> None:
-        self._source, self._device, self._begins = source, device, begins
-        finals = [result.input_value(0).get_node().get_friendly_name() for result in source.model.get_results()]
-        self._ends: dict[str, Layer | None] = {**dict.fromkeys(finals), **ends}
-        self._folded = Folded(source, half=half)
+        self._source, self._device, self._layer_beginning_at = source, device, layer_beginning_at
+        final_operations = [
+            result.input_value(0).get_node().get_friendly_name() for result in source.model.get_results()
+        ]
+        self._layer_ending_at: dict[str, Layer | None] = {**dict.fromkeys(final_operations), **layer_ending_at}
+        self._folded = Folded(source, half=is_half)
         self._nodes: dict[str, Node] = {}
         self._infos: dict[str, TensorInfo] = {}
         self._constants: dict[str, np.ndarray] = {}
-        self._handed_out: dict[str, QuantParams] = {}
-        self._fused: dict[str, str] = {}
-        self._views: dict[str, str] = {}
-        self._placed = ""
-        self._layer = ""
+        self._exposed_quants: dict[str, QuantParams] = {}
+        self._layer_of_fused: dict[str, str] = {}
+        self._view_reasons: dict[str, str] = {}
+        self._placement = ""
+        self._layer_title = ""
         self._origin: tuple[str, ...] = ()
 
-    def describe(self, inserted: Mapping[str, int]) -> Executed:
+    def describe(self, inserted_counts: Mapping[str, int]) -> ExecutedGraph:
         """Build the whole graph."""
         taps: dict[str, Port] = {}
         for name, operation in self._source.operations.items():
             if operation.get_type_name() == "Parameter":
                 self._read_scale(operation, None)
-            if name not in self._ends or operation.get_type_name() in ("Constant", "Parameter"):
+            if name not in self._layer_ending_at or operation.get_type_name() in ("Constant", "Parameter"):
                 continue
-            layer = self._ends[name]
-            self._placed = layer.placed(self._device) if layer is not None else ""
-            self._layer = f"{layer.kind} {layer.name!r}" if layer is not None else repr(name)
+            layer = self._layer_ending_at[name]
+            self._placement = layer.placement(self._device) if layer is not None else ""
+            self._layer_title = f"{layer.kind} {layer.name!r}" if layer is not None else repr(name)
             self._origin = layer.operations if layer is not None and len(layer.operations) > 1 else ()
             self._read_scale(operation, layer)
-            self._end(operation)
+            self._add_layer_result(operation)
             if self._casts_codes(operation):
-                self._views[self._source.named(operation.output(0))] = f"{self._layer} passes codes on as real numbers"
+                self._view_reasons[self._source.name_of(operation.output(0))] = (
+                    f"{self._layer_title} passes codes on as real numbers"
+                )
                 continue
-            taps |= {self._source.named(value): port(value) for value in operation.outputs() if used(value)}
-        graph = self._source.as_graph(list(self._nodes.values()), list(self._infos.values()))
-        return Executed(
+            taps |= {self._source.name_of(value): port(value) for value in operation.outputs() if has_reader(value)}
+        graph = self._source.make_graph(list(self._nodes.values()), list(self._infos.values()))
+        return ExecutedGraph(
             graph=graph,
             taps=taps,
             constants=self._constants,
-            fused=self._fused,
-            views=self._views,
-            codes=self._handed_out,
-            inserted=inserted,
+            fused=self._layer_of_fused,
+            views=self._view_reasons,
+            codes=self._exposed_quants,
+            inserted=inserted_counts,
         )
 
     def _casts_codes(self, operation: Any) -> bool:
         """Return whether an operation casts codes to real numbers without a scale, and is not an output."""
-        if operation.get_type_name() != "Convert" or self._source.named(operation.output(0)) in self._source.outputs:
+        if operation.get_type_name() != "Convert" or self._source.name_of(operation.output(0)) in self._source.outputs:
             return False
-        info = self._infos.get(self._source.named(operation.input_value(0)))
+        info = self._infos.get(self._source.name_of(operation.input_value(0)))
         return info is not None and info.quant is not None and operation.get_output_element_type(0).is_real()
 
-    def _end(self, operation: Any) -> None:
+    def _add_layer_result(self, operation: Any) -> None:
         """Add the nodes up to the result of a layer's last operation."""
         value = operation.output(0)
-        if operation.get_output_size() > 1 and any(map(used, operation.outputs()[1:])):
-            self._plain(operation)
+        if operation.get_output_size() > 1 and any(map(has_reader, operation.outputs()[1:])):
+            self._add_model_node(operation)
             return
-        name = self._source.named(value)
-        codes = self._codes(value)
+        name = self._source.name_of(value)
+        codes = self._codes_of(value)
         if codes is not None and operation.get_type_name() != "Convert":
-            self._add(operation, Node(name="", op="DequantizeLinear", inputs=(codes,), outputs=(name,)))
+            self._add_layer_node(operation, Node(name="", op="DequantizeLinear", inputs=(codes,), outputs=(name,)))
             return
-        quantized = name in self._infos
-        data = self._quantized_data(operation) if quantized else None
-        if name in self._handed_out and data is None and (found := self._dequantized(value)) is not None:
-            data = self._quantized_data(found[0].get_node())
-        if quantized and data is None:
-            self._plain(operation)
+        is_quantized = name in self._infos
+        data = self._quantized_data(operation) if is_quantized else None
+        if name in self._exposed_quants and data is None and (dequantized := self._find_dequantized(value)) is not None:
+            data = self._quantized_data(dequantized[0].get_node())
+        if is_quantized and data is None:
+            self._add_model_node(operation)
         elif data is None:
-            self._computed(operation, operation, name, quantized=False)
+            self._add_computed(operation, operation, name, is_quantized=False)
         elif self._is_inner(data) and self._reads_codes(data.get_node()):
-            self._computed(operation, data.get_node(), name, quantized=True)
+            self._add_computed(operation, data.get_node(), name, is_quantized=True)
         else:
-            node = Node(name="", op="QuantizeLinear", inputs=(self._operand(data),), outputs=(name,))
-            self._add(operation, node)
+            node = Node(name="", op="QuantizeLinear", inputs=(self._operand_name(data),), outputs=(name,))
+            self._add_layer_node(operation, node)
 
     def _reads_codes(self, operation: Any) -> bool:
         """Return whether an operation, or the one before an activation, is a product or reads only codes."""
-        if operation.get_type_name() not in _ON_CODES:
+        if operation.get_type_name() not in _OPS_ON_CODES:
             return False
-        inner = operation.input_value(0)
-        if _activation(operation) and self._is_inner(inner) and not self._is_read_as_codes(inner):
-            return self._reads_codes(inner.get_node())
-        if operation.get_type_name() in _PRODUCTS or self._bias(operation) is not None:
+        data = operation.input_value(0)
+        if _activation(operation) and self._is_inner(data) and not self._is_read_as_codes(data):
+            return self._reads_codes(data.get_node())
+        if operation.get_type_name() in _PRODUCTS or self._find_bias(operation) is not None:
             return True
         values = [value for value in operation.input_values() if value.get_element_type().is_real()]
-        settings = operation.get_type_name() in ("Interpolate", "PRelu")
-        varying = [value for value in values if not settings or self._known(value) is None]
-        return bool(varying) and all(map(self._is_read_as_codes, varying))
+        has_settings = operation.get_type_name() in ("Interpolate", "PRelu")
+        data_values = [value for value in values if not has_settings or self._constant_elements(value) is None]
+        return bool(data_values) and all(map(self._is_read_as_codes, data_values))
 
     def _is_read_as_codes(self, value: Any) -> bool:
         """Return whether an operation reads codes in place of the model's real values."""
         while _keeps_shape(value.get_node()) and not self._has_result(value):
             value = value.get_node().input_value(0)
         if value.get_node().get_type_name() != "Parameter" and not self._has_result(value):
-            return self._codes(value) is not None or self._coded_constant(value) is not None
-        info = self._infos.get(self._source.named(value))
+            return self._codes_of(value) is not None or self._coded_constant(value) is not None
+        info = self._infos.get(self._source.name_of(value))
         return info is not None and info.quant is not None
 
-    def _computed(self, end: Any, operation: Any, name: str, *, quantized: bool) -> None:
+    def _add_computed(self, last_operation: Any, operation: Any, name: str, *, is_quantized: bool) -> None:
         """Add a product with its bias and activation, or another operation, whose result is a tensor.
 
         Args:
-            end: The last operation of the layer.
+            last_operation: The last operation of the layer.
             operation: The last one before the quantizing operations.
             name: The tensor.
-            quantized: Whether it holds codes.
+            is_quantized: Whether it holds codes.
         """
         product, activation = operation, _activation(operation)
-        inner = operation.input_value(0)
-        if activation and self._is_inner(inner) and not self._is_read_as_codes(inner):
-            product = inner.get_node()
-        bias = self._bias(product)
+        data = operation.input_value(0)
+        if activation and self._is_inner(data) and not self._is_read_as_codes(data):
+            product = data.get_node()
+        bias = self._find_bias(product)
         if bias is not None:
             product = bias[0].get_node()
-        clamped = quantized and product is not operation and product.get_type_name() in _ON_CODES
-        if clamped or (product.get_type_name() in _PRODUCTS and (product is not operation or quantized)):
-            attrs = {**self._source.node(product).attrs, **activation}
-            inputs = [self._operand(value) for value in product.input_values()]
+        is_clamped = is_quantized and product is not operation and product.get_type_name() in _OPS_ON_CODES
+        if is_clamped or (product.get_type_name() in _PRODUCTS and (product is not operation or is_quantized)):
+            attrs = {**self._source.make_node(product).attrs, **activation}
+            inputs = [self._operand_name(value) for value in product.input_values()]
             inputs += [bias[1]] if bias is not None else []
             op = product.get_type_name()
-            self._add(end, Node(name="", op=op, inputs=tuple(inputs), outputs=(name,), attrs=attrs))
-        elif not quantized or operation.get_type_name() in _ON_CODES:
-            self._plain(operation, end=end, outputs=(name,))
+            self._add_layer_node(
+                last_operation, Node(name="", op=op, inputs=tuple(inputs), outputs=(name,), attrs=attrs)
+            )
+        elif not is_quantized or operation.get_type_name() in _OPS_ON_CODES:
+            self._add_model_node(operation, last_operation=last_operation, outputs=(name,))
         else:
-            inner = self._operand(operation.output(0))
-            self._add(end, Node(name="", op="QuantizeLinear", inputs=(inner,), outputs=(name,)))
+            data = self._operand_name(operation.output(0))
+            self._add_layer_node(last_operation, Node(name="", op="QuantizeLinear", inputs=(data,), outputs=(name,)))
 
-    def _add(self, operation: Any, node: Node) -> None:
+    def _add_layer_node(self, operation: Any, node: Node) -> None:
         """Add a node that stands for a whole layer."""
         name = operation.get_friendly_name()
-        self._nodes[name] = replace(node, name=name, placement=self._placed, origin=self._origin)
+        self._nodes[name] = replace(node, name=name, placement=self._placement, origin=self._origin)
 
-    def _plain(self, operation: Any, *, end: Any = None, outputs: tuple[str, ...] | None = None) -> None:
+    def _add_model_node(
+        self, operation: Any, *, last_operation: Any = None, outputs: tuple[str, ...] | None = None
+    ) -> None:
         """Add an operation in its form in the model."""
-        node = self._source.node(operation)
+        node = self._source.make_node(operation)
         values = operation.input_values()
-        if node.op in _ARRANGES:  # the output shape determines the operation
-            values = [values[0], *(each for each in values[1:] if self._has_result(each))]
-        inputs = tuple(self._operand(value) for value in values)
-        name = node.name if end is None else end.get_friendly_name()
+        if node.op in _RESHAPING_OPS:  # the output shape determines the operation
+            values = [values[0], *(value for value in values[1:] if self._has_result(value))]
+        inputs = tuple(self._operand_name(value) for value in values)
+        name = node.name if last_operation is None else last_operation.get_friendly_name()
         self._nodes[name] = replace(
             node,
             name=name,
             inputs=inputs,
             outputs=outputs or node.outputs,
-            placement=self._placed,
+            placement=self._placement,
             origin=self._origin,
         )
 
-    def _operand(self, value: Any) -> str:
+    def _operand_name(self, value: Any) -> str:
         """Return the name of an operand, and add its producer if no layer ends there."""
-        name = self._source.named(value)
-        coded = self._coded_constant(value)
-        if coded is not None:
-            return coded
+        name = self._source.name_of(value)
+        coded_constant = self._coded_constant(value)
+        if coded_constant is not None:
+            return coded_constant
         operation = value.get_node()
         title = operation.get_friendly_name()
-        if operation.get_type_name() in ("Constant", "Parameter") or title in self._ends:
+        if operation.get_type_name() in ("Constant", "Parameter") or title in self._layer_ending_at:
             return name
         if self._folded.has(title):
-            if self._arranged_constant(value) or self._arranged_codes(value):
+            if self._add_arranged_constant(value) or self._add_arranged_codes(value):
                 return name
             self._constants[name] = self._folded.values(title)
             self._infos[name] = TensorInfo(
@@ -262,38 +270,41 @@ class _Describer:
             )
             return name
         if _keeps_shape(operation):
-            return self._operand(operation.input_value(0))
-        codes = self._codes(value) or self._same_codes(operation)
+            return self._operand_name(operation.input_value(0))
+        codes = self._codes_of(value) or self._same_codes(operation)
         if codes is not None:
             return codes
         if title not in self._nodes:
             if operation.get_output_size() == 1:
-                self._computed(operation, operation, _inner_name(name), quantized=False)
+                self._add_computed(operation, operation, _inner_name(name), is_quantized=False)
             else:
-                outputs = (_inner_name(self._source.named(each)) if used(each) else "" for each in operation.outputs())
-                self._plain(operation, outputs=tuple(outputs))
-            self._fused |= {each: self._layer for each in self._nodes[title].outputs if each}
+                outputs = (
+                    _inner_name(self._source.name_of(output)) if has_reader(output) else ""
+                    for output in operation.outputs()
+                )
+                self._add_model_node(operation, outputs=tuple(outputs))
+            self._layer_of_fused |= {output: self._layer_title for output in self._nodes[title].outputs if output}
         return _inner_name(name)
 
-    def _arranged_constant(self, value: Any) -> bool:
+    def _add_arranged_constant(self, value: Any) -> bool:
         """Add a node that rearranges a constant, and its result as a constant.
 
         Return False if the value is not constant.
         """
-        operation, name = value.get_node(), self._source.named(value)
-        if operation.get_type_name() not in _ARRANGES:
+        operation, name = value.get_node(), self._source.name_of(value)
+        if operation.get_type_name() not in _RESHAPING_OPS:
             return False
         data = operation.input_value(0)
-        coded = self._coded_constant(data)
-        if coded is None and data.get_node().get_type_name() != "Constant":
+        coded_constant = self._coded_constant(data)
+        if coded_constant is None and data.get_node().get_type_name() != "Constant":
             return False
-        source = coded or self._source.named(data)
+        source = coded_constant or self._source.name_of(data)
         array = self._folded.values(operation.get_friendly_name())
         dtype = DTYPES[value.get_element_type().get_type_name()]
         quant = None
-        if coded is not None:
-            info = self._infos[coded]
-            codes, quant, dtype = self._source.constant(coded), info.quant, info.dtype or ""
+        if coded_constant is not None:
+            info = self._infos[coded_constant]
+            codes, quant, dtype = self._source.constant(coded_constant), info.quant, info.dtype or ""
             if quant is not None and quant.axis not in (None, 0):
                 return False
             if quant is not None and quant.per_channel and array.shape[:1] != quant.scale.shape:
@@ -305,102 +316,117 @@ class _Describer:
         self._nodes[title] = Node(name=title, op=operation.get_type_name(), inputs=(source,), outputs=(name,))
         return True
 
-    def _arranged_codes(self, value: Any) -> bool:
+    def _add_arranged_codes(self, value: Any) -> bool:
         """Add a constant of codes that is rearranged after dequantization. Return False if the value is not one.
 
         Scales are rearranged like the codes, and must end up along a single dimension.
         """
-        chain, source = [], value
-        while source.get_node().get_type_name() in (*_ARRANGES, "Transpose"):
-            chain.append(source.get_node())
+        operations, source = [], value
+        while source.get_node().get_type_name() in (*_RESHAPING_OPS, "Transpose"):
+            operations.append(source.get_node())
             source = source.get_node().input_value(0)
-        coded = self._coded_constant(source) if chain else None
-        quant = None if coded is None else self._infos[coded].quant
-        if coded is None or quant is None:
+        coded_constant = self._coded_constant(source) if operations else None
+        quant = None if coded_constant is None else self._infos[coded_constant].quant
+        if coded_constant is None or quant is None:
             return False
-        codes = self._source.constant(coded)
-        line = [-1 if axis == quant.axis else 1 for axis in range(codes.ndim)]
-        arrays = [codes, *(np.broadcast_to(a.reshape(line), codes.shape) for a in (quant.scale, quant.zero_point))]
-        for operation in reversed(chain):
+        codes = self._source.constant(coded_constant)
+        shape_of_scales = [-1 if axis == quant.axis else 1 for axis in range(codes.ndim)]
+        arrays = [
+            codes,
+            *(
+                np.broadcast_to(parameter.reshape(shape_of_scales), codes.shape)
+                for parameter in (quant.scale, quant.zero_point)
+            ),
+        ]
+        for operation in reversed(operations):
             if operation.get_type_name() == "Transpose":
-                order = self._known(operation.input_value(1))
+                order = self._constant_elements(operation.input_value(1))
                 if order is None:
                     return False
                 arrays = [array.transpose(order.astype(int)) for array in arrays]
             else:
-                shape = tuple(extent or 0 for extent in extents(operation.output(0)) or ())
+                shape = tuple(size or 0 for size in extents(operation.output(0)) or ())
                 arrays = [array.reshape(shape) for array in arrays]
-        arranged, scale, zero = arrays
-        wide = [axis for axis in range(scale.ndim) if any(np.any(a != a.take([0], axis)) for a in (scale, zero))]
-        first = tuple(slice(None) if axis in wide else 0 for axis in range(scale.ndim))
-        if len(wide) > 1:
+        arranged_array, scale, zero = arrays
+        varying_axes = [
+            axis
+            for axis in range(scale.ndim)
+            if any(np.any(parameter != parameter.take([0], axis)) for parameter in (scale, zero))
+        ]
+        index = tuple(slice(None) if axis in varying_axes else 0 for axis in range(scale.ndim))
+        if len(varying_axes) > 1:
             return False
-        arranged_quant = replace(quant, scale=scale[first], zero_point=zero[first], axis=wide[0] if wide else None)
-        name = self._source.named(value)
-        self._constants[name] = arranged
+        arranged_quant = replace(
+            quant, scale=scale[index], zero_point=zero[index], axis=varying_axes[0] if varying_axes else None
+        )
+        name = self._source.name_of(value)
+        self._constants[name] = arranged_array
         self._infos[name] = TensorInfo(
-            name=name, shape=arranged.shape, dtype=quant.dtype, role=Role.CONSTANT, quant=arranged_quant
+            name=name, shape=arranged_array.shape, dtype=quant.dtype, role=Role.CONSTANT, quant=arranged_quant
         )
         return True
 
     def _has_result(self, value: Any) -> bool:
         """Return whether a result is a tensor of the graph."""
         operation = value.get_node()
-        return operation.get_type_name() in ("Constant", "Parameter") or operation.get_friendly_name() in self._ends
+        return (
+            operation.get_type_name() in ("Constant", "Parameter")
+            or operation.get_friendly_name() in self._layer_ending_at
+        )
 
     def _is_inner(self, value: Any) -> bool:
         """Return whether a result stays inside a layer: apart from its shape, nothing outside reads it."""
         title = value.get_node().get_friendly_name()
-        readers = [each.get_node().get_type_name() for each in value.get_target_inputs()]
+        readers = [reader.get_node().get_type_name() for reader in value.get_target_inputs()]
         is_inside = not self._has_result(value) and not self._folded.has(title)
         return is_inside and readers.count("ShapeOf") >= len(readers) - 1
 
     # Biases
 
-    def _bias(self, operation: Any) -> tuple[Any, str] | None:
+    def _find_bias(self, operation: Any) -> tuple[Any, str] | None:
         """Return the product to which an addition adds a bias, and the bias; None for other additions."""
         if operation.get_type_name() != "Add":
             return None
-        for scaled, summand in (operation.input_values(), operation.input_values()[::-1]):
-            data = self._without_factor(scaled)
+        for data_operand, summand in (operation.input_values(), operation.input_values()[::-1]):
+            data = self._without_factor(data_operand)
             product = data.get_node()
             if product.get_type_name() in _PRODUCTS and self._is_inner(data):
                 size = (extents(data) or (None,))[1 if product.get_type_name() != "MatMul" else -1]
-                flat = product.get_type_name() == "MatMul" and len(extents(data) or ()) != 2
-                bias = None if flat else self._flat_constant(summand, size)
+                is_unsupported = product.get_type_name() == "MatMul" and len(extents(data) or ()) != 2
+                bias = None if is_unsupported else self._bias_constant(summand, size)
                 return None if bias is None else (data, bias)
         return None
 
     def _without_factor(self, value: Any) -> Any:
         """Return the operand, looking through multiplications by 1."""
         operation = value.get_node()
-        if operation.get_type_name() != "Multiply" or operation.get_friendly_name() in self._ends:
+        if operation.get_type_name() != "Multiply" or operation.get_friendly_name() in self._layer_ending_at:
             return value
         for data, operand in (operation.input_values(), operation.input_values()[::-1]):
-            factor = self._known(operand)
+            factor = self._constant_elements(operand)
             if factor is not None and factor.size and bool(np.all(factor == 1)):
                 return data
         return value
 
-    def _flat_constant(self, value: Any, size: int | None) -> str | None:
+    def _bias_constant(self, value: Any, size: int | None) -> str | None:
         """Return the one-dimensional constant of a bias, looking through operations that only rearrange it."""
         value = self._without_factor(value)
-        while value.get_node().get_type_name() in _ARRANGES:
-            coded = self._coded_constant(value)
-            if coded is not None:
-                return coded
+        while value.get_node().get_type_name() in _RESHAPING_OPS:
+            coded_constant = self._coded_constant(value)
+            if coded_constant is not None:
+                return coded_constant
             value = value.get_node().input_value(0)
-        coded = self._coded_constant(value)
-        if coded is not None:
-            return coded
+        coded_constant = self._coded_constant(value)
+        if coded_constant is not None:
+            return coded_constant
         title = value.get_node().get_friendly_name()
-        constant = value.get_node().get_type_name() == "Constant"
-        if not constant and not self._folded.has(title):
+        is_constant = value.get_node().get_type_name() == "Constant"
+        if not is_constant and not self._folded.has(title):
             return None
-        array = elements(value.get_node()) if constant else self._folded.values(title)
+        array = elements(value.get_node()) if is_constant else self._folded.values(title)
         if array.size != size:
             return None
-        name = self._source.named(value)
+        name = self._source.name_of(value)
         if array.ndim != 1:
             name = f"{name} flat"
             self._constants[name] = array.reshape(-1)
@@ -412,60 +438,60 @@ class _Describer:
 
     def _coded_constant(self, value: Any) -> str | None:
         """Return the constant of codes that is dequantized to a result, and note its scale."""
-        dequantized = self._dequantized(value)
+        dequantized = self._find_dequantized(value)
         if dequantized is None or dequantized[0].get_node().get_type_name() != "Constant":
             return None
         codes, quant = dequantized
-        name = self._source.named(codes)
-        self._infos[name] = replace(self._source.described(name, codes), quant=quant)
+        name = self._source.name_of(codes)
+        self._infos[name] = replace(self._source.tensor_info(name, codes), quant=quant)
         return name
 
-    def _codes(self, value: Any) -> str | None:
+    def _codes_of(self, value: Any) -> str | None:
         """Return the tensor of codes that is dequantized to a result, if a layer computes it or it is an input."""
-        dequantized = self._dequantized(value)
+        dequantized = self._find_dequantized(value)
         if dequantized is None:
             return None
         codes, quant = dequantized
-        name = self._source.named(codes)
-        if codes.get_node().get_friendly_name() in self._ends:
+        name = self._source.name_of(codes)
+        if codes.get_node().get_friendly_name() in self._layer_ending_at:
             return name if name in self._infos else None
         if codes.get_node().get_type_name() == "Parameter":
             return name if name in self._infos and self._infos[name].quant == quant else None
         data = self._quantized_data(codes.get_node())
-        before = None if data is None else self._infos.get(self._source.named(data))
-        same = before is not None and before.quant is not None and before.quant == quant
-        return before.name if before is not None and same else None  # codes of the same scale again
+        input_info = None if data is None else self._infos.get(self._source.name_of(data))
+        has_same_scale = input_info is not None and input_info.quant is not None and input_info.quant == quant
+        return input_info.name if input_info is not None and has_same_scale else None  # codes of the same scale again
 
     def _same_codes(self, operation: Any) -> str | None:
         """Return the tensor of codes that a FakeQuantize leaves unchanged; None if it changes them."""
         if operation.get_type_name() != "FakeQuantize":
             return None
-        data = self._operand(operation.input_value(0))
+        data = self._operand_name(operation.input_value(0))
         info = self._infos.get(data)
         if info is None or info.quant is None:
             return None
-        grid = self._grid(operation, info.quant.dtype)
+        grid = self._code_grid(operation, info.quant.dtype)
         return data if grid == info.quant else None
 
-    def _dequantized(self, value: Any) -> tuple[Any, QuantParams] | None:
+    def _find_dequantized(self, value: Any) -> tuple[Any, QuantParams] | None:
         """Return the codes that are dequantized to a result, and their scale: Convert, Subtract, Multiply."""
         scale = zero = None
         rank = len(extents(value) or ())
-        for _ in range(_CHAIN):
+        for _ in range(_MAX_CHAIN):
             operation = value.get_node()
             kind = operation.get_type_name()
             if kind == "Convert":
                 codes = operation.input_value(0)
                 dtype = DTYPES.get(codes.get_element_type().get_type_name(), "")
-                real = operation.get_output_element_type(0).is_real()
-                if scale is None or not real or not is_integer(dtype) or len(extents(codes) or ()) != rank:
+                is_real = operation.get_output_element_type(0).is_real()
+                if scale is None or not is_real or not is_integer(dtype) or len(extents(codes) or ()) != rank:
                     return None
                 if _is_cast(codes.get_node()):
                     return None
                 return _quant_of(codes, dtype, scale, zero)
             if kind not in ("Multiply", "Subtract"):
                 return None
-            parameter = self._known(operation.input_value(1))
+            parameter = self._constant_elements(operation.input_value(1))
             if parameter is None or (kind == "Multiply") is not (scale is None):
                 return None
             if kind == "Multiply":
@@ -477,7 +503,7 @@ class _Describer:
             value = operation.input_value(0)
         return None
 
-    def _known(self, value: Any) -> np.ndarray | None:
+    def _constant_elements(self, value: Any) -> np.ndarray | None:
         """Return the elements of a constant, folded or not."""
         operation = value.get_node()
         if operation.get_type_name() == "Constant":
@@ -488,128 +514,148 @@ class _Describer:
     def _read_scale(self, operation: Any, layer: Layer | None) -> None:
         """Note the scale of a layer's quantized result: from its reader, else from its quantizer."""
         value = operation.output(0)
-        name = self._source.named(value)
+        name = self._source.name_of(value)
         dtype = DTYPES.get(value.get_element_type().get_type_name(), "")
         if not is_integer(dtype):
-            self._note_codes_handed_out(operation, layer)
+            self._note_exposed_codes(operation, layer)
             return
         quant = None
         for reader in value.get_target_inputs():
             quant = quant or self._scale_of_reader(reader.get_node(), value)
-        quant = quant or self._scale_of_maker(operation, dtype)
+        quant = quant or self._scale_of_producer(operation, dtype)
         if quant is not None:
-            self._infos[name] = replace(self._source.described(name, value), quant=quant)
+            self._infos[name] = replace(self._source.tensor_info(name, value), quant=quant)
 
-    def _note_codes_handed_out(self, operation: Any, layer: Layer | None) -> None:
+    def _note_exposed_codes(self, operation: Any, layer: Layer | None) -> None:
         """Note the scale of a result that a layer computes as codes, although it holds real values in the model."""
         value = operation.output(0)
         dtype = DTYPES.get(layer.result, "") if layer is not None else ""
-        real = None if is_integer(dtype) else self._dequantized(value)
-        if layer is not None and (real is not None or operation.get_type_name() == "FakeQuantize"):
-            dtype = dtype if is_integer(dtype) else self._dtype_read(value)
-        single = operation.get_output_size() == 1 or operation.get_type_name() == "MaxPool"
-        name = self._source.named(value)
-        if dtype not in ("int8", "uint8") or not single or name in self._source.outputs:
+        dequantized = None if is_integer(dtype) else self._find_dequantized(value)
+        if layer is not None and (dequantized is not None or operation.get_type_name() == "FakeQuantize"):
+            dtype = dtype if is_integer(dtype) else self._dtype_read_by_layers(value)
+        has_one_result = operation.get_output_size() == 1 or operation.get_type_name() == "MaxPool"
+        name = self._source.name_of(value)
+        if dtype not in ("int8", "uint8") or not has_one_result or name in self._source.outputs:
             return
-        quant = None if real is None or real[1].dtype != dtype else real[1]
+        quant = None if dequantized is None or dequantized[1].dtype != dtype else dequantized[1]
         if operation.get_type_name() == "FakeQuantize":
-            quant = self._grid(operation, dtype, same=False)
+            quant = self._code_grid(operation, dtype, must_equal_input=False)
         elif operation.get_type_name() in _KEEPS_CODES:
-            data = self._operand(operation.input_value(0))
+            data = self._operand_name(operation.input_value(0))
             info = self._infos.get(data)
             quant = info.quant if info is not None and info.quant is not None and info.quant.dtype == dtype else None
         if quant is not None and not quant.per_channel:
-            self._handed_out[name] = quant
-            self._infos[name] = replace(self._source.described(name, value), dtype=dtype, quant=quant)
+            self._exposed_quants[name] = quant
+            self._infos[name] = replace(self._source.tensor_info(name, value), dtype=dtype, quant=quant)
 
-    def _dtype_read(self, value: Any) -> str:
+    def _dtype_read_by_layers(self, value: Any) -> str:
         """Return the dtype of the codes, if OpenVINO passes codes to a layer that reads real values in the model."""
-        titles = [reader.get_node().get_friendly_name() for reader in value.get_target_inputs()]
-        dtypes = [DTYPES.get(self._begins[title].precision, "") for title in titles if title in self._begins]
+        reader_names = [reader.get_node().get_friendly_name() for reader in value.get_target_inputs()]
+        dtypes = [
+            DTYPES.get(self._layer_beginning_at[title].precision, "")
+            for title in reader_names
+            if title in self._layer_beginning_at
+        ]
         return next((dtype for dtype in dtypes if is_integer(dtype)), "")
 
-    def _grid(self, operation: Any, dtype: str, *, same: bool = True) -> QuantParams | None:
+    def _code_grid(self, operation: Any, dtype: str, *, must_equal_input: bool = True) -> QuantParams | None:
         """Return the codes of a FakeQuantize's result; None if it has several ranges.
 
         Args:
             operation: The FakeQuantize.
             dtype: Logical dtype of the codes.
-            same: Whether its result must equal its input up to rounding.
+            must_equal_input: Whether its result must equal its input up to rounding.
         """
-        bounds = [self._known(value) for value in operation.input_values()[1:]]
-        if any(each is None or each.size != 1 for each in bounds):
+        bounds = [self._constant_elements(value) for value in operation.input_values()[1:]]
+        if any(bound is None or bound.size != 1 for bound in bounds):
             return None
-        low, high, first, last = (float(each.reshape(())) for each in bounds if each is not None)
-        levels, (least, most) = int(operation.get_attributes()["levels"]), code_limits(dtype)
-        if (same and (low, high) != (first, last)) or not first <= 0 <= last or first == last or levels != 256:
+        input_low, input_high, output_low, output_high = (
+            float(bound.reshape(())) for bound in bounds if bound is not None
+        )
+        levels, (qmin, qmax) = int(operation.get_attributes()["levels"]), code_limits(dtype)
+        if (
+            (must_equal_input and (input_low, input_high) != (output_low, output_high))
+            or not output_low <= 0 <= output_high
+            or output_low == output_high
+            or levels != 256
+        ):
             return None
-        scale = np.array((last - first) / (levels - 1), np.float32)
-        zero = round((least or 0) - first / float(scale))
-        if not (least or 0) <= zero <= (most or 0):
+        scale = np.array((output_high - output_low) / (levels - 1), np.float32)
+        zero = round((qmin or 0) - output_low / float(scale))
+        if not (qmin or 0) <= zero <= (qmax or 0):
             return None
         return QuantParams(dtype=dtype, scale=scale, zero_point=np.array(zero))
 
     def _scale_of_reader(self, reader: Any, codes: Any) -> QuantParams | None:
-        for _ in range(_CHAIN):
-            dequantized = self._dequantized(reader.output(0))
+        for _ in range(_MAX_CHAIN):
+            dequantized = self._find_dequantized(reader.output(0))
             if dequantized is not None:
                 return dequantized[1] if port(dequantized[0]) == port(codes) else None
-            after = list(reader.output(0).get_target_inputs())
-            if reader.get_type_name() not in ("Convert", "Subtract") or len(after) != 1:
+            readers = list(reader.output(0).get_target_inputs())
+            if reader.get_type_name() not in ("Convert", "Subtract") or len(readers) != 1:
                 return None
-            reader = after[0].get_node()
+            reader = readers[0].get_node()
         return None
 
-    def _scale_of_maker(self, operation: Any, dtype: str) -> QuantParams | None:
+    def _scale_of_producer(self, operation: Any, dtype: str) -> QuantParams | None:
         """Return the scale with which a FakeQuantize and a Convert compute codes."""
         if operation.get_type_name() != "Convert":
             return None
-        quantizing = operation.input_value(0).get_node()
-        if quantizing.get_type_name() != "FakeQuantize":
+        quantizer = operation.input_value(0).get_node()
+        if quantizer.get_type_name() != "FakeQuantize":
             return None
-        bounds = [self._known(value) for value in quantizing.input_values()[1:]]
-        low, high, first, last = (
-            None if each is None or each.size != 1 else float(each.reshape(())) for each in bounds
+        bounds = [self._constant_elements(value) for value in quantizer.input_values()[1:]]
+        input_low, input_high, output_low, output_high = (
+            None if bound is None or bound.size != 1 else float(bound.reshape(())) for bound in bounds
         )
-        if low is None or high is None or first is None or last is None or last <= first or high <= low:
+        if (
+            input_low is None
+            or input_high is None
+            or output_low is None
+            or output_high is None
+            or output_high <= output_low
+            or input_high <= input_low
+        ):
             return None
-        scale = np.array((high - low) / (last - first), np.float32)
-        least, most = code_limits(dtype)
-        zero = round(first - low / float(scale))
-        if least is None or most is None or not least <= zero <= most:
+        scale = np.array((input_high - input_low) / (output_high - output_low), np.float32)
+        lowest_code, highest_code = code_limits(dtype)
+        zero = round(output_low - input_low / float(scale))
+        if lowest_code is None or highest_code is None or not lowest_code <= zero <= highest_code:
             return None
-        return QuantParams(dtype=dtype, scale=scale, zero_point=np.array(zero), qmin=round(first), qmax=round(last))
+        return QuantParams(
+            dtype=dtype, scale=scale, zero_point=np.array(zero), qmin=round(output_low), qmax=round(output_high)
+        )
 
     def _quantized_data(self, operation: Any) -> Any:
         """Return the data that a FakeQuantize and a Convert quantize; None if they do not quantize."""
         if operation.get_type_name() == "FakeQuantize":
-            info = self._infos.get(self._source.named(operation.output(0)))
+            info = self._infos.get(self._source.name_of(operation.output(0)))
             quant = None if info is None else info.quant
-            same = quant is not None and self._grid(operation, quant.dtype) is not None
-            return operation.input_value(0) if same else None
+            has_same_grid = quant is not None and self._code_grid(operation, quant.dtype) is not None
+            return operation.input_value(0) if has_same_grid else None
         if operation.get_type_name() != "Convert":
             return None
-        quantizing = operation.input_value(0).get_node()
-        if quantizing.get_type_name() != "FakeQuantize" or quantizing.get_friendly_name() in self._ends:
+        quantizer = operation.input_value(0).get_node()
+        if quantizer.get_type_name() != "FakeQuantize" or quantizer.get_friendly_name() in self._layer_ending_at:
             return None
-        return quantizing.input_value(0)
+        return quantizer.input_value(0)
 
 
 _KEEPS_CODES = frozenset(("MaxPool", "Reshape", "Squeeze", "Unsqueeze", "Transpose"))
 """Operations whose result has the same codes as their input."""
 
-_CHAIN = 4
+_MAX_CHAIN = 4
 """Maximum number of operations from codes to their real values."""
 
 
 def _quant_of(codes: Any, dtype: str, scale: np.ndarray, zero: np.ndarray | None) -> tuple[Any, QuantParams] | None:
     """Return codes and their quantization; None for scales along several axes."""
     zero = np.zeros(1) if zero is None else zero
-    wide = [axis for axis, extent in enumerate(scale.shape) if extent > 1]
-    if len(wide) > 1 or (zero.size > 1 and zero.shape != scale.shape):
+    varying_axes = [axis for axis, extent in enumerate(scale.shape) if extent > 1]
+    if len(varying_axes) > 1 or (zero.size > 1 and zero.shape != scale.shape):
         return None
     rank = len(extents(codes) or ())
-    axis = wide[0] + rank - scale.ndim if wide else None
+    axis = varying_axes[0] + rank - scale.ndim if varying_axes else None
     try:
         quant = QuantParams(
             dtype=dtype,
@@ -622,7 +668,7 @@ def _quant_of(codes: Any, dtype: str, scale: np.ndarray, zero: np.ndarray | None
     return codes, quant
 
 
-_GIVES_WHOLE = frozenset(("FakeQuantize", "Round", "Floor", "Ceiling", "Clamp", "Minimum", "Maximum"))
+_INTEGER_OPS = frozenset(("FakeQuantize", "Round", "Floor", "Ceiling", "Clamp", "Minimum", "Maximum"))
 """Operations that may precede a Convert to codes, since they round or clamp to the range of codes."""
 
 
@@ -630,7 +676,7 @@ def _is_cast(operation: Any) -> bool:
     """Return whether an operation is a cast of the model that truncates real numbers, rather than producing codes."""
     if operation.get_type_name() != "Convert" or not operation.get_input_element_type(0).is_real():
         return False
-    return operation.input_value(0).get_node().get_type_name() not in _GIVES_WHOLE
+    return operation.input_value(0).get_node().get_type_name() not in _INTEGER_OPS
 
 
 def _inner_name(name: str) -> str:
@@ -640,10 +686,10 @@ def _inner_name(name: str) -> str:
 
 def _keeps_shape(operation: Any) -> bool:
     """Return whether an operation that arranges elements leaves the shape unchanged."""
-    if operation.get_type_name() not in _ARRANGES:
+    if operation.get_type_name() not in _RESHAPING_OPS:
         return False
-    before, after = extents(operation.input_value(0)), extents(operation.output(0))
-    return before is not None and before == after and before.count(None) <= 1
+    input_shape, output_shape = extents(operation.input_value(0)), extents(operation.output(0))
+    return input_shape is not None and input_shape == output_shape and input_shape.count(None) <= 1
 
 
 def _activation(operation: Any) -> dict[str, AttrValue]:

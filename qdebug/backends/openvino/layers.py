@@ -35,15 +35,15 @@ class Layer:
     layout: str
     result: str
 
-    def placed(self, device: str) -> str:
+    def placement(self, device: str) -> str:
         """Return the device, kernel, precisions and layout of the layer as text."""
         return f"{device}: {self.kind} {self.kernel}, {self.precision} to {self.result}, {self.layout}"
 
 
-def layers_of(compiled: Any, source: OpenVINOModel) -> list[Layer]:
+def layers_of(compiled_model: Any, source: OpenVINOModel) -> list[Layer]:
     """Return the layers of a compiled model in the order of their execution."""
     layers = []
-    for layer in compiled.get_runtime_model().get_ordered_ops():
+    for layer in compiled_model.get_runtime_model().get_ordered_ops():
         facts = layer.get_rt_info()
         facts_text = {name: str(facts[name].astype(str)) if name in facts else "" for name in _FACTS}
         if facts_text["layerType"] in _HELPERS:
@@ -51,7 +51,7 @@ def layers_of(compiled: Any, source: OpenVINOModel) -> list[Layer]:
         layers.append(
             Layer(
                 name=layer.get_friendly_name(),
-                operations=tuple(_originals(facts_text["originalLayersNames"], source)),
+                operations=tuple(_split_names(facts_text["originalLayersNames"], source)),
                 kind=facts_text["layerType"],
                 kernel=facts_text["primitiveType"],
                 precision=facts_text["runtimePrecision"],
@@ -65,22 +65,22 @@ def layers_of(compiled: Any, source: OpenVINOModel) -> list[Layer]:
 _FACTS = ("originalLayersNames", "layerType", "primitiveType", "runtimePrecision", "outputLayouts", "outputPrecisions")
 
 
-_MOVED = re.compile(r"(_original|\.\d+)$")
+_MOVED_SUFFIX = re.compile(r"(_original|\.\d+)$")
 """Suffix that OpenVINO adds to an operation's name when it inserts a dequantization or an output cast after it."""
 
 
-def _originals(text: str, source: OpenVINOModel) -> list[str]:
+def _split_names(text: str, source: OpenVINOModel) -> list[str]:
     """Split a list of names at commas. Names may contain commas themselves."""
     parts, names, start = text.split(","), [], 0
     while start < len(parts):
-        for stop in range(len(parts), start, -1):
-            name = ",".join(parts[start:stop])
+        for end in range(len(parts), start, -1):
+            name = ",".join(parts[start:end])
             if name not in source.operations:
-                name = _MOVED.sub("", name)
+                name = _MOVED_SUFFIX.sub("", name)
             operation = source.operations.get(name)
             if operation is not None and operation.get_type_name() not in ("Constant", "Parameter", "Result"):
                 names.append(name)
-                start = stop - 1
+                start = end - 1
                 break
         start += 1
     return names

@@ -25,12 +25,12 @@ __all__ = [
     "OpenVINOModel",
     "OpenVINOReader",
     "Port",
+    "convert_errors",
     "elements",
-    "errors",
     "extents",
+    "has_reader",
     "port",
     "reader",
-    "used",
 ]
 
 SUFFIXES = (".xml", ".onnx", ".tflite")
@@ -55,8 +55,8 @@ DTYPES: Mapping[str, str] = MappingProxyType(
 )
 """Logical dtypes by OpenVINO's name of an element type. Types without a known numeric format are left out."""
 
-_NO_NODES = frozenset(("Parameter", "Constant"))
-_BODIES = frozenset(("If", "Loop", "TensorIterator"))
+_NON_NODE_OPS = frozenset(("Parameter", "Constant"))
+_BODY_OPS = frozenset(("If", "Loop", "TensorIterator"))
 
 Port = tuple[str, int]
 """An operation's name and the index of one of its results."""
@@ -80,11 +80,11 @@ class OpenVINOModel:
         """Operations by name, in topological order, without operations that only mark outputs."""
         self.names: Mapping[Port, str] = MappingProxyType(_tensor_names(self.operations.values()))
         """Names of tensors."""
-        self.inputs: Sequence[str] = tuple(self.names[port(each)] for each in model.inputs)
+        self.inputs: Sequence[str] = tuple(self.names[port(value)] for value in model.inputs)
         results = [result.input_value(0) for result in model.get_results()]
-        self.outputs: Sequence[str] = tuple(dict.fromkeys(self.names[port(each)] for each in results))
+        self.outputs: Sequence[str] = tuple(dict.fromkeys(self.names[port(value)] for value in results))
         self.output_ports: Mapping[str, Port] = MappingProxyType(
-            {self.names[port(each)]: port(each) for each in results}
+            {self.names[port(value)]: port(value) for value in results}
         )
         self._constants = {
             self.names[name, 0]: operation
@@ -104,7 +104,7 @@ class OpenVINOModel:
     @cached_property
     def graph(self) -> Graph:
         """The model's graph before anything is fused."""
-        return self.as_graph([self.node(each) for each in self.operations.values() if _is_node(each)])
+        return self.make_graph([self.make_node(each) for each in self.operations.values() if _is_node(each)])
 
     @cached_property
     def constants(self) -> Sequence[str]:
@@ -127,7 +127,7 @@ class OpenVINOModel:
         """
         check_shapes([self.input_info(self.names[port(value)], value) for value in self.model.inputs], shapes)
         values = {self.names[port(value)]: value for value in self.model.inputs}
-        with errors(f"OpenVINO refused these shapes for the model {self.name!r}"):
+        with convert_errors(f"OpenVINO refused these shapes for the model {self.name!r}"):
             self.model.reshape({values[name]: list(shape) for name, shape in shapes.items()})
             return OpenVINOModel(self.path, self.model, self.sha256)
 
@@ -142,8 +142,8 @@ class OpenVINOModel:
             UsageError: The constant does not exist, or its element type is unknown.
         """
         if name not in self._constants or name in self.unreadable:
-            why = f": {self.unreadable[name]}" if name in self.unreadable else ""
-            raise UsageError(f"Model {self.name!r} has no constant {name!r} that can be read{why}.")
+            reason = f": {self.unreadable[name]}" if name in self.unreadable else ""
+            raise UsageError(f"Model {self.name!r} has no constant {name!r} that can be read{reason}.")
         return elements(self._constants[name])
 
     @property
@@ -154,36 +154,36 @@ class OpenVINOModel:
     @property
     def bodies(self) -> Sequence[str]:
         """Operations that run inner graphs, which are not examined."""
-        return [name for name, operation in self.operations.items() if operation.get_type_name() in _BODIES]
+        return [name for name, operation in self.operations.items() if operation.get_type_name() in _BODY_OPS]
 
-    def named(self, value: Any) -> str:
+    def name_of(self, value: Any) -> str:
         """Return the name of an operation's result."""
         return self.names[port(value)]
 
-    def node(self, operation: Any) -> Node:
+    def make_node(self, operation: Any) -> Node:
         """Describe one operation."""
         return Node(
             name=operation.get_friendly_name(),
             op=operation.get_type_name(),
-            inputs=tuple(self.named(value) for value in operation.input_values()),
-            outputs=tuple(self.named(value) if used(value) else "" for value in operation.outputs()),
+            inputs=tuple(self.name_of(value) for value in operation.input_values()),
+            outputs=tuple(self.name_of(value) if has_reader(value) else "" for value in operation.outputs()),
             attrs=_attrs(operation),
         )
 
-    def as_graph(self, nodes: Sequence[Node], more: Sequence[TensorInfo] = ()) -> Graph:
+    def make_graph(self, nodes: Sequence[Node], extra_infos: Sequence[TensorInfo] = ()) -> Graph:
         """Return a graph of nodes between this model's inputs and outputs.
 
         Args:
             nodes: The nodes.
-            more: Descriptions of tensors that override the model's, or are not in it.
+            extra_infos: Descriptions of tensors that override the model's, or are not in it.
         """
-        infos = {info.name: info for info in more}
+        infos = {info.name: info for info in extra_infos}
         names = {*self.inputs, *self.outputs, *(name for node in nodes for name in (*node.inputs, *node.outputs))}
         for operation in self.operations.values():
             for value in operation.outputs():
-                name = self.named(value)
+                name = self.name_of(value)
                 if name in names and name not in infos:
-                    infos[name] = self.described(name, value)
+                    infos[name] = self.tensor_info(name, value)
         return Graph(
             nodes,
             tensors=infos.values(),
@@ -197,7 +197,7 @@ class OpenVINOModel:
         dtype = DTYPES.get(value.get_element_type().get_type_name())
         return TensorInfo(name=name, shape=extents(value), dtype=dtype, role=Role.INPUT)
 
-    def described(self, name: str, value: Any) -> TensorInfo:
+    def tensor_info(self, name: str, value: Any) -> TensorInfo:
         """Describe an operation's result. A shape with varying extents is left open."""
         constant = value.get_node().get_type_name() == "Constant"
         roles = ((name in self.inputs, Role.INPUT), (name in self.outputs, Role.OUTPUT), (constant, Role.CONSTANT))
@@ -206,7 +206,7 @@ class OpenVINOModel:
             name=name,
             shape=None if shape is None or None in shape else shape,
             dtype=DTYPES.get(value.get_element_type().get_type_name()),
-            role=next((role for holds, role in roles if holds), Role.ACTIVATION),
+            role=next((role for is_role, role in roles if is_role), Role.ACTIVATION),
         )
 
 
@@ -234,14 +234,14 @@ class OpenVINOReader:
         for file in (path, weights) if path.suffix.lower() == ".xml" and weights.exists() else (path,):
             try:
                 with open_binary(file) as stream:
-                    while part := stream.read(1 << 20):
-                        digest.update(part)
+                    while block := stream.read(1 << 20):
+                        digest.update(block)
             except OSError as error:
                 reason = error.strerror or error
                 raise UsageError(
                     f"The model file {str(file)!r} cannot be read: {reason}.", hint="Check the path."
                 ) from error
-        with errors(f"OpenVINO refused the model {path.name!r}"):
+        with convert_errors(f"OpenVINO refused the model {path.name!r}"):
             return OpenVINOModel(path, openvino.Core().read_model(path), digest.hexdigest())
 
 
@@ -264,13 +264,13 @@ def extents(value: Any) -> tuple[int | None, ...] | None:
     return tuple(None if dimension.is_dynamic else dimension.get_length() for dimension in shape)
 
 
-def used(value: Any) -> bool:
+def has_reader(value: Any) -> bool:
     """Return whether a result of an operation has a reader."""
     return bool(value.get_target_inputs())
 
 
 @contextmanager
-def errors(failure: str) -> Iterator[None]:
+def convert_errors(failure: str) -> Iterator[None]:
     """Convert OpenVINO's exceptions to one sentence."""
     try:
         yield
@@ -315,26 +315,26 @@ def _by_name(model: Any) -> dict[str, Any]:
 
 
 def _is_node(operation: Any) -> bool:
-    return operation.get_type_name() not in _NO_NODES
+    return operation.get_type_name() not in _NON_NODE_OPS
 
 
 def _tensor_names(operations: Any) -> dict[Port, str]:
     """Name every result: as in the model, else after its operation. Repeated names are numbered."""
     names: dict[Port, str] = {}
-    bare: list[Any] = []
+    unnamed_values: list[Any] = []
     used_names: set[str] = set()
     for operation in operations:
         for value in operation.outputs():
-            free = [name for name in sorted(value.get_names()) if name not in used_names]
-            if free:
-                names[port(value)] = free[0]
-                used_names.add(free[0])
+            free_names = [name for name in sorted(value.get_names()) if name not in used_names]
+            if free_names:
+                names[port(value)] = free_names[0]
+                used_names.add(free_names[0])
             else:
-                bare.append(value)
-    for value in bare:
+                unnamed_values.append(value)
+    for value in unnamed_values:
         name, index = port(value)
-        single = value.get_node().get_output_size() == 1
-        base_name = title = name if single else f"{name}:{index}"
+        has_one_result = value.get_node().get_output_size() == 1
+        base_name = title = name if has_one_result else f"{name}:{index}"
         number = 1
         while title in used_names:
             number += 1
@@ -347,16 +347,16 @@ def _tensor_names(operations: Any) -> dict[Port, str]:
 def _attrs(operation: Any) -> dict[str, AttrValue]:
     """Return the attributes that are numbers, texts, or lists of these."""
     try:
-        given = operation.get_attributes()
+        attributes = operation.get_attributes()
     except (RuntimeError, ValueError, TypeError):  # some operations have attributes that Python has no form for
         return {}
     attrs: dict[str, AttrValue] = {}
-    for name, value in given.items():
+    for name, value in attributes.items():
         if isinstance(value, bool | int | float | str):
             attrs[name] = value
         elif isinstance(value, list | tuple):
             for kind in (int, float, str):
-                if all(type(each) is kind for each in value):
+                if all(type(item) is kind for item in value):
                     attrs[name] = tuple(value)
                     break
     return attrs
@@ -376,14 +376,16 @@ class Folded:
         self._names: set[str] = set()
         self._values: dict[str, np.ndarray] = {}
         self._operations = source.operations
-        fixed: set[str] = set()
+        names_independent: set[str] = set()
         for name, operation in source.operations.items():
             inputs = operation.input_values()
-            is_folded = [value.get_node().get_friendly_name() in fixed or _is_constant(value) for value in inputs]
-            shaped = operation.get_type_name() == "ShapeOf" and operation.input(0).get_partial_shape().is_static
-            if not shaped and (not inputs or not all(is_folded) or operation.get_type_name() in _RANDOM):
+            is_folded = [
+                value.get_node().get_friendly_name() in names_independent or _is_constant(value) for value in inputs
+            ]
+            is_known_shape = operation.get_type_name() == "ShapeOf" and operation.input(0).get_partial_shape().is_static
+            if not is_known_shape and (not inputs or not all(is_folded) or operation.get_type_name() in _RANDOM):
                 continue
-            fixed.add(name)
+            names_independent.add(name)
             if operation.get_output_size() == 1 and operation.get_output_element_type(0).get_type_name() in DTYPES:
                 self._names.add(name)
 
@@ -397,21 +399,21 @@ class Folded:
             import openvino
             from openvino.passes import ConstantFolding, ConvertFP32ToFP16, Manager
 
-            part = openvino.Model([self._operations[name].output(0)], self._parameters, "part").clone()
+            part_model = openvino.Model([self._operations[name].output(0)], self._parameters, "part").clone()
             manager = Manager()
             is_single = self._operations[name].get_output_element_type(0).get_type_name() == "f32"
             if self._half and is_single:
                 manager.register_pass(ConvertFP32ToFP16())
             manager.register_pass(ConstantFolding())
-            manager.run_passes(part)
-            folded_node = part.get_results()[0].input_value(0).get_node()
+            manager.run_passes(part_model)
+            folded_node = part_model.get_results()[0].input_value(0).get_node()
             if folded_node.get_type_name() == "Constant":
                 values = elements(folded_node)
                 self._values[name] = values.astype(np.float32) if self._half and is_single else values
             else:  # some are marked as not foldable
-                whole = openvino.Model([self._operations[name].output(0)], [], "whole")
-                compiled = openvino.Core().compile_model(whole, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-                self._values[name] = np.array(compiled({})[0])
+                whole_model = openvino.Model([self._operations[name].output(0)], [], "whole")
+                compiled_model = openvino.Core().compile_model(whole_model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+                self._values[name] = np.array(compiled_model({})[0])
         return self._values[name]
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qdebug.backends.litert.model import CUSTOM_DOMAIN, LiteRTModel, reader
-from qdebug.backends.native_output import collected
+from qdebug.backends.native_output import capture_native_output
 from qdebug.backends.protocol import (
     Feeds,
     OnProgress,
@@ -45,14 +45,14 @@ _OPTIONS = (
 
 _OWN_ARENA = 1024
 """Bytes that TFLM needs for itself. With only a few hundred, it kills the process instead of raising an error."""
-_LEAST_ARENA = 1 << 16
+_MIN_ARENA = 1 << 16
 _MAX_ARENA = 1 << 31
 """Maximum arena size in bytes. The size is doubled as long as TFLM reports missing bytes."""
 
-_MISSING = re.compile(r"Requested: \d+, available:? \d+, missing: (\d+)")
+_MISSING_PATTERN = re.compile(r"Requested: \d+, available:? \d+, missing: (\d+)")
 """TFLM's message if the arena is too small."""
 
-_NO_KERNEL = "Failed to get registration"
+_NO_KERNEL_TEXT = "Failed to get registration"
 """TFLM's message if it lacks a kernel for an operator."""
 
 
@@ -65,12 +65,12 @@ class _Interpreter:
         arena: Size of the arena in bytes; 0 to determine it.
     """
 
-    def __init__(self, model: LiteRTModel, *, kept: bool, arena: int = 0) -> None:
-        self._model, self._kept = model, kept
+    def __init__(self, model: LiteRTModel, *, keeps_memory: bool, arena: int = 0) -> None:
+        self._model, self._keeps_memory = model, keeps_memory
         self._stateful = model.stateful or any(node.domain == CUSTOM_DOMAIN for node in model.graph.nodes)
         self._net: Any = None
-        self.arena = arena or max(_LEAST_ARENA, 10 * model.path.stat().st_size)
-        self._grows = not arena
+        self.arena = arena or max(_MIN_ARENA, 10 * model.path.stat().st_size)
+        self._may_grow = not arena
 
     def restart(self) -> None:
         """Reset state that the model keeps between runs, as custom operators may do."""
@@ -84,43 +84,46 @@ class _Interpreter:
             BackendError: TFLM refused the model, or the arena is too small.
         """
         while self._net is None:
-            printed: list[str] = []
+            output_lines: list[str] = []
             try:
-                with collected(printed):
-                    self._net = self._loaded()
+                with capture_native_output(output_lines):
+                    self._net = self._create()
             except (RuntimeError, ValueError, MemoryError) as error:
-                missing = [int(count) for count in _MISSING.findall(" ".join(printed))]
-                if not missing:
-                    raise self._refused(error, printed) from error
-                if not self._grows or self.arena >= _MAX_ARENA:
-                    raise self._too_small(max(missing)) from error
-                self.arena = min(max(2 * self.arena, self.arena + max(missing)), _MAX_ARENA)
+                missing_bytes = [int(count) for count in _MISSING_PATTERN.findall(" ".join(output_lines))]
+                if not missing_bytes:
+                    raise self._refusal_error(error, output_lines) from error
+                if not self._may_grow or self.arena >= _MAX_ARENA:
+                    raise self._arena_error(max(missing_bytes)) from error
+                self.arena = min(max(2 * self.arena, self.arena + max(missing_bytes)), _MAX_ARENA)
 
-    def _loaded(self) -> Any:
+    def _create(self) -> Any:
         from tflite_micro import runtime
 
         config = runtime.InterpreterConfig
         return runtime.Interpreter.from_file(
             str(self._model.path),
             arena_size=self.arena,
-            intrepreter_config=config.kPreserveAllTensors if self._kept else config.kAllocationRecording,
+            intrepreter_config=config.kPreserveAllTensors if self._keeps_memory else config.kAllocationRecording,
         )
 
-    def _refused(self, error: Exception, printed: list[str]) -> BackendError:
-        failed = _failed("TFLM refused the model", error, printed)
-        if not any(line.startswith(_NO_KERNEL) for line in printed):
-            return failed
-        custom = ", ".join(sorted({node.op for node in self._model.graph.nodes if node.domain == CUSTOM_DOMAIN}))
+    def _refusal_error(self, error: Exception, output_lines: list[str]) -> BackendError:
+        error_so_far = _failure_error("TFLM refused the model", error, output_lines)
+        if not any(line.startswith(_NO_KERNEL_TEXT) for line in output_lines):
+            return error_so_far
+        custom_ops = ", ".join(sorted({node.op for node in self._model.graph.nodes if node.domain == CUSTOM_DOMAIN}))
         return BackendError(
-            f"{failed.message} Custom operators of the model: {custom}." if custom else failed.message,
+            f"{error_so_far.message} Custom operators of the model: {custom_ops}."
+            if custom_ops
+            else error_so_far.message,
             hint="TFLM lacks this operator; record it with another runtime: --backend litert:kernels=reference.",
         )
 
-    def _too_small(self, missing: int) -> BackendError:
+    def _arena_error(self, missing_bytes: int) -> BackendError:
         arena_hint = "Write --backend tflm without arena= to let it find a size, or give a larger one."
         return BackendError(
-            f"An arena of {self.arena} bytes is too small for {self._model.name!r}: TFLM lacks at least {missing}.",
-            hint="Try another runtime: --backend litert:kernels=reference." if self._grows else arena_hint,
+            f"An arena of {self.arena} bytes is too small for {self._model.name!r}: "
+            f"TFLM lacks at least {missing_bytes}.",
+            hint="Try another runtime: --backend litert:kernels=reference." if self._may_grow else arena_hint,
         )
 
     def run(self, feed: Mapping[str, np.ndarray]) -> None:
@@ -130,14 +133,14 @@ class _Interpreter:
             BackendError: TFLM refused the model, or failed.
         """
         self.load()
-        printed: list[str] = []
+        output_lines: list[str] = []
         try:
-            with collected(printed):
+            with capture_native_output(output_lines):
                 for number, name in enumerate(self._model.graph.inputs):
                     self._net.set_input(np.ascontiguousarray(feed[name]), number)
                 self._net.invoke()
         except (RuntimeError, ValueError) as error:
-            raise _failed("TFLM failed", error, printed) from error
+            raise _failure_error("TFLM failed", error, output_lines) from error
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Return the shape of an input, which is fixed."""
@@ -171,14 +174,14 @@ class TFLMRun:
         weights: Whether constants are recorded.
     """
 
-    def __init__(self, model: LiteRTModel, plain: _Interpreter, facts: RunFacts, *, weights: bool) -> None:
+    def __init__(self, model: LiteRTModel, plain_interpreter: _Interpreter, facts: RunFacts, *, weights: bool) -> None:
         self.facts = facts
         self.graph = model.run_graph
         self.inputs: tuple[TensorInfo, ...] = tuple(
-            replace(model.graph.tensors[name], shape=plain.shape(name)) for name in model.graph.inputs
+            replace(model.graph.tensors[name], shape=plain_interpreter.shape(name)) for name in model.graph.inputs
         )
         self.outputs: tuple[str, ...] = model.graph.outputs
-        self._model, self._plain, self._weights = model, plain, weights
+        self._model, self._plain, self._weights = model, plain_interpreter, weights
 
     def constants(self) -> Iterator[tuple[str, np.ndarray]]:
         """Yield the constants to record, one at a time; none if the run was opened without weights."""
@@ -209,30 +212,30 @@ class TFLMRun:
         for name, reason in self._model.unreadable.items():
             if name in self.graph.tensors:
                 recorder.skip(name, reason)
-        net = _Interpreter(self._model, kept=True)
-        everything = self.facts.taps != "outputs"
-        node_outputs = [name for node in self.graph.nodes for name in node.outputs] if everything else []
-        given = {*self.graph.inputs, *self._model.variables}
-        tapped = [
+        net = _Interpreter(self._model, keeps_memory=True)
+        has_taps = self.facts.taps != "outputs"
+        node_outputs = [name for node in self.graph.nodes for name in node.outputs] if has_taps else []
+        names_with_values = {*self.graph.inputs, *self._model.variables}
+        tapped_names = [
             name
             for name in self._readable((*node_outputs, *self.outputs))
-            if name not in given and not self.graph.is_constant(name)
+            if name not in names_with_values and not self.graph.is_constant(name)
         ]
-        moments = [(sample, step) for sample in range(feeds.samples) for step in range(feeds.steps)]
-        for finished, (sample, step) in enumerate(moments, start=1):
+        places = [(sample, step) for sample in range(feeds.samples) for step in range(feeds.steps)]
+        for runs_done, (sample, step) in enumerate(places, start=1):
             if step == 0:
                 net.restart()
                 net.load()
             feed = feeds.feed(sample, step)
-            states = {name: net.tensor(name) for name in self._readable(self._model.variables) if everything}
+            states = {name: net.tensor(name) for name in self._readable(self._model.variables) if has_taps}
             net.run(feed)
             recorder.at(sample, step)
             for name, array in {**states, **feed}.items():
                 recorder.put(name, array)
-            self._put(net, tapped, recorder)
+            self._put(net, tapped_names, recorder)
             if on_progress is not None:
-                on_progress(finished, len(moments), f"sample {sample}")
-        if everything and self._weights:  # constants that an operator unpacks are tensors that a run writes
+                on_progress(runs_done, len(places), f"sample {sample}")
+        if has_taps and self._weights:  # constants that an operator unpacks are tensors that a run writes
             for name in self._readable(self._model.unpacked):
                 recorder.constant(name, net.tensor(name))
 
@@ -250,12 +253,12 @@ class TFLMRun:
 
     def close(self) -> None:
         """Free the interpreter. Safe to call twice."""
-        self._plain = _Interpreter(self._model, kept=False)
+        self._plain = _Interpreter(self._model, keeps_memory=False)
 
 
-def _failed(failure: str, error: Exception, printed: list[str]) -> BackendError:
+def _failure_error(failure: str, error: Exception, output_lines: list[str]) -> BackendError:
     """Return an error with TFLM's exception and its printed messages in one sentence."""
-    message = "; ".join((str(error).rstrip("."), *dict.fromkeys(printed)))
+    message = "; ".join((str(error).rstrip("."), *dict.fromkeys(output_lines)))
     message = message if len(message) <= 300 else f"{message[:297]}..."
     return BackendError(
         f"{failure}: {message.rstrip('.')}.", hint="Check that the model runs in tflite_micro's Interpreter itself."
@@ -284,7 +287,7 @@ class TFLMBackend:
             UsageError: An option or its value is unknown, or the file is not a TensorFlow Lite model.
             BackendError: TFLM refused the model.
         """
-        chosen = check_options(self.name, self.options, options)
+        chosen_options = check_options(self.name, self.options, options)
         check_taps(taps)
         if not isinstance(model, Path):
             raise UsageError(
@@ -292,8 +295,8 @@ class TFLMBackend:
                 hint="Give the .tflite file, or replay the recording: --backend interpreter.",
             )
         source = reader.open(model)
-        plain = _Interpreter(source, kept=False, arena=_arena(chosen["arena"]))
-        plain.load()
+        plain_interpreter = _Interpreter(source, keeps_memory=False, arena=_arena(chosen_options["arena"]))
+        plain_interpreter.load()
         facts = RunFacts(
             backend=self.name,
             model=source.name,
@@ -301,9 +304,13 @@ class TFLMBackend:
             taps=taps,
             versions={"tflite-micro": version("tflite-micro")},
             cpu_flags=cpu_flags(),
-            options={**chosen, "arena_bytes": plain.arena, **({"note": source.unrecorded} if source.inner else {})},
+            options={
+                **chosen_options,
+                "arena_bytes": plain_interpreter.arena,
+                **({"note": source.unrecorded} if source.inner else {}),
+            },
         )
-        return TFLMRun(source, plain, facts, weights=weights)
+        return TFLMRun(source, plain_interpreter, facts, weights=weights)
 
 
 def _arena(text: str) -> int:

@@ -25,9 +25,9 @@ from qdebug.backends.protocol import (
     check_options,
     check_taps,
 )
-from qdebug.backends.torch.exported import ExportedGraph, load_program, unlogged
+from qdebug.backends.torch.exported import ExportedGraph, load_program, without_logging
 from qdebug.backends.torch.inductor import INDUCTOR, CompiledRun
-from qdebug.backends.torch.ops import array_of, facts_of, tensor_of, torch_errors, unreadable
+from qdebug.backends.torch.ops import array_of, facts_of, tensor_of, torch_errors, unreadable_reason
 from qdebug.errors import MissingExtraError, UsageError
 from qdebug.model import Recording, TensorInfo
 from qdebug.regular_file import open_binary
@@ -46,7 +46,7 @@ _OPTIONS = (
         help="compile the program like torch.compile with frozen weights; needs a C++ compiler",
     ),
 )
-_RUNS = "Check that the program runs: torch.export.load(FILE).module()(...)."
+_RUN_HINT = "Check that the program runs: torch.export.load(FILE).module()(...)."
 
 
 class TorchRun:
@@ -58,13 +58,13 @@ class TorchRun:
         weights: Whether constants are recorded.
     """
 
-    def __init__(self, exported: ExportedGraph, facts: RunFacts, *, weights: bool) -> None:
-        self.facts = replace(facts, extent_names=exported.extent_names)
-        self.graph = exported.graph
-        self.inputs: tuple[TensorInfo, ...] = tuple(exported.inputs)
+    def __init__(self, exported_graph: ExportedGraph, facts: RunFacts, *, weights: bool) -> None:
+        self.facts = replace(facts, extent_names=exported_graph.extent_names)
+        self.graph = exported_graph.graph
+        self.inputs: tuple[TensorInfo, ...] = tuple(exported_graph.inputs)
         self.outputs: tuple[str, ...] = self.graph.outputs
-        self._exported, self._weights = exported, weights
-        self._first = {name: exported.value(name).detach().clone() for name in exported.states}
+        self._exported, self._weights = exported_graph, weights
+        self._initial_states = {name: exported_graph.value(name).detach().clone() for name in exported_graph.states}
         self._module: Any = None
 
     def constants(self) -> Iterator[tuple[str, np.ndarray]]:
@@ -81,26 +81,28 @@ class TorchRun:
         import torch
         from torch.export import pytree
 
-        with torch_errors("PyTorch failed", _RUNS), torch.no_grad():
+        with torch_errors("PyTorch failed", _RUN_HINT), torch.no_grad():
             if self._module is None:
                 self._module = self._exported.original.module()
-                self._reset()
+                self._restore_states()
             args, kwargs = self._exported.call_of({name: tensor_of(array) for name, array in feed.items()})
             leaves = pytree.tree_leaves(self._module(*args, **kwargs))
         pairs = zip(self._exported.output_names, leaves, strict=True)
         return {
-            name: array_of(leaf).copy() for name, leaf in pairs if name in self.outputs and unreadable(leaf) is None
+            name: array_of(leaf).copy()
+            for name, leaf in pairs
+            if name in self.outputs and unreadable_reason(leaf) is None
         }
 
     def restart(self) -> None:
         """Restore the initial values of buffers that the program changes."""
         if self._module is not None:
-            self._reset()
+            self._restore_states()
 
-    def _reset(self) -> None:
-        buffers = {name: buffer for name, buffer in self._module.named_buffers() if name in self._first}
+    def _restore_states(self) -> None:
+        buffers = {name: buffer for name, buffer in self._module.named_buffers() if name in self._initial_states}
         for name, buffer in buffers.items():
-            buffer.copy_(self._first[name])
+            buffer.copy_(self._initial_states[name])
 
     def record(self, feeds: Feeds, recorder: Recorder, on_progress: OnProgress | None = None) -> None:
         """Run all samples and steps node by node and record every tapped tensor.
@@ -114,13 +116,13 @@ class TorchRun:
             recorder.skip(name, reason)
         total = feeds.samples * feeds.steps
         for sample in range(feeds.samples):
-            states: dict[str, Any] = {name: value.clone() for name, value in self._first.items()}
+            states: dict[str, Any] = {name: value.clone() for name, value in self._initial_states.items()}
             for step in range(feeds.steps):
                 recorder.at(sample, step)
                 feed = feeds.feed(sample, step)
-                given = {name: tensor_of(array) for name, array in feed.items()}
-                with torch_errors("PyTorch failed", _RUNS), torch.no_grad():
-                    states = self._exported.record(given, states, recorder, taps=self.facts.taps)
+                tensor_feed = {name: tensor_of(array) for name, array in feed.items()}
+                with torch_errors("PyTorch failed", _RUN_HINT), torch.no_grad():
+                    states = self._exported.record(tensor_feed, states, recorder, taps=self.facts.taps)
                 if on_progress is not None:
                     on_progress(sample * feeds.steps + step + 1, total, f"sample {sample}")
 
@@ -151,15 +153,15 @@ class TorchBackend:
             UsageError: An option or its value is unknown, or the file does not exist.
             BackendError: PyTorch refused the program.
         """
-        chosen = check_options(self.name, self.options, options)
+        chosen_options = check_options(self.name, self.options, options)
         check_taps(taps)
         if not isinstance(model, Path):
             raise UsageError(
                 "PyTorch runs exported programs, not recordings.",
                 hint="Give the .pt2 file, or replay the recording: --backend interpreter.",
             )
-        _set_threads(chosen["threads"])
-        program = _loaded(model)
+        _set_threads(chosen_options["threads"])
+        program = _load(model)
         with open_binary(model) as file:
             digest = sha256(file.read()).hexdigest()
 
@@ -167,23 +169,23 @@ class TorchBackend:
             values = [node.meta.get("val") for node in program.graph.nodes]
             devices = [value.device for value in values if hasattr(value, "device")]
             base_facts = facts_of(way, notes, taps=taps, devices=devices)
-            options = {**base_facts.options, "compile": chosen["compile"]}
+            options = {**base_facts.options, "compile": chosen_options["compile"]}
             return replace(base_facts, model=model.name, model_sha256=digest, options=options)
 
-        with torch_errors("PyTorch refused the program", _RUNS), unlogged():
-            if chosen["compile"] == INDUCTOR:
+        with torch_errors("PyTorch refused the program", _RUN_HINT), without_logging():
+            if chosen_options["compile"] == INDUCTOR:
                 way = "compiled by inductor; tensors between its kernels are extra outputs"
                 return CompiledRun(program, facts(way, ()), weights=weights)
-            exported = ExportedGraph(program)
+            exported_graph = ExportedGraph(program)
         way = "exported program, run node by node"
-        return TorchRun(exported, facts(way, exported.notes.values()), weights=weights)
+        return TorchRun(exported_graph, facts(way, exported_graph.notes.values()), weights=weights)
 
 
 _OPERATORS = (b"torch.ops.quantized_decomposed.", b"torch.ops.torchao.")
 """Prefixes of the operators that torchao registers, as they appear in a program."""
 
 
-def _loaded(path: Path) -> Any:
+def _load(path: Path) -> Any:
     """Load an exported program, with torchao's operators if it uses any.
 
     Raises:
@@ -191,7 +193,7 @@ def _loaded(path: Path) -> Any:
         MissingExtraError: It uses torchao's operators, and torchao is not installed.
     """
     if _names_operators(path):
-        with unlogged():
+        with without_logging():
             _register_operators(path)
     return load_program(path)
 

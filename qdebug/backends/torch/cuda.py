@@ -17,7 +17,7 @@ __all__ = ["check_not_captured", "gpu_facts", "on_host", "random_states", "resto
 
 _MOST_BYTES = 256 * 2**20
 """Maximum size of the buffer. Larger tensors are copied to separate memory."""
-_held = threading.local()
+_thread_local = threading.local()
 
 
 def on_host(tensor: Any) -> Any:
@@ -35,22 +35,24 @@ def on_host(tensor: Any) -> Any:
     if tensor.device.type != "cuda" or not 0 < size <= _MOST_BYTES:
         return tensor.cpu()
     with torch.cuda.device(tensor.device):
-        copy = _buffer(size)[:size].view(tensor.dtype).view(tensor.shape)
-        copy.copy_(tensor, non_blocking=True)  # queued after its producer kernel
+        host_copy = _buffer(size)[:size].view(tensor.dtype).view(tensor.shape)
+        host_copy.copy_(tensor, non_blocking=True)  # queued after its producer kernel
         copied_event = torch.cuda.Event()
         copied_event.record(torch.cuda.current_stream())
         copied_event.synchronize()
-    return copy
+    return host_copy
 
 
 def _buffer(size: int) -> Any:
     """Return the thread's page-locked buffer, with at least the given number of bytes."""
     import torch
 
-    buffer = getattr(_held, "buffer", None)
+    buffer = getattr(_thread_local, "buffer", None)
     if buffer is None or buffer.numel() < size:
         with torch.inference_mode(mode=False):  # a buffer made in inference mode cannot be written outside of it
-            buffer = _held.buffer = torch.empty(1 << (size - 1).bit_length(), dtype=torch.uint8, pin_memory=True)
+            buffer = _thread_local.buffer = torch.empty(
+                1 << (size - 1).bit_length(), dtype=torch.uint8, pin_memory=True
+            )
     return buffer
 
 
@@ -82,33 +84,33 @@ def gpu_facts(devices: Iterable[Any]) -> dict[str, Any]:
     """
     import torch
 
-    gpus = sorted({device for device in devices if device.type == "cuda"}, key=str)
-    if not gpus:
+    gpu_devices = sorted({device for device in devices if device.type == "cuda"}, key=str)
+    if not gpu_devices:
         return {}
-    products, convolutions = torch.backends.cuda.matmul, torch.backends.cudnn
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     facts = {
-        "gpu": lambda: ", ".join(dict.fromkeys(map(torch.cuda.get_device_name, gpus))),
-        "compute_capability": lambda: ".".join(map(str, torch.cuda.get_device_capability(gpus[0]))),
+        "gpu": lambda: ", ".join(dict.fromkeys(map(torch.cuda.get_device_name, gpu_devices))),
+        "compute_capability": lambda: ".".join(map(str, torch.cuda.get_device_capability(gpu_devices[0]))),
         "cuda": lambda: str(torch.version.cuda),
-        "cudnn": lambda: convolutions.version() or 0,
-        "conv_tf32": lambda: _allows_tf32(convolutions, convolutions.conv),
-        "matmul_tf32": lambda: _allows_tf32(products, products),
-        "fp16_reduced_sums": lambda: bool(products.allow_fp16_reduced_precision_reduction),
-        "bf16_reduced_sums": lambda: bool(products.allow_bf16_reduced_precision_reduction),
-        "deterministic": lambda: bool(torch.are_deterministic_algorithms_enabled() or convolutions.deterministic),
+        "cudnn": lambda: cudnn.version() or 0,
+        "conv_tf32": lambda: _allows_tf32(cudnn, cudnn.conv),
+        "matmul_tf32": lambda: _allows_tf32(matmul, matmul),
+        "fp16_reduced_sums": lambda: bool(matmul.allow_fp16_reduced_precision_reduction),
+        "bf16_reduced_sums": lambda: bool(matmul.allow_bf16_reduced_precision_reduction),
+        "deterministic": lambda: bool(torch.are_deterministic_algorithms_enabled() or cudnn.deterministic),
     }
-    return {name: value for name, told in facts.items() if (value := _told(told)) is not None}
+    return {name: value for name, read_fact in facts.items() if (value := _fact_or_none(read_fact)) is not None}
 
 
-def _allows_tf32(switches: Any, newer: Any) -> bool:
+def _allows_tf32(switches: Any, newer_switches: Any) -> bool:
     """Read a switch. PyTorch refuses to read the older form once the newer one was set."""
     try:
         return bool(switches.allow_tf32)
     except RuntimeError:
-        return bool(newer.fp32_precision == "tf32")
+        return bool(newer_switches.fp32_precision == "tf32")
 
 
-def _told(fact: Callable[[], Any]) -> Any:
+def _fact_or_none(fact: Callable[[], Any]) -> Any:
     """Return a fact; None if PyTorch does not report it, which must not abort a recording."""
     try:
         return fact()

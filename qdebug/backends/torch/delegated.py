@@ -22,12 +22,12 @@ PORTABLE = "portable"
 _ACTIVATIONS = frozenset(("aten.relu.default", "aten.hardtanh.default", "aten.clamp.default", "aten.relu6.default"))
 """Operators that are folded into a preceding integer operator."""
 
-_SPLITS_FUSION = "{} computes it inside an integer operator, and no tensor holds it (see --taps all)"
-_DEQUANTIZED = "a tap on dequantized values keeps {} from running the operators around it"
-_LAID_OUT = "{} returns outputs of dequantized values with more than two dimensions in a wrong order of dimensions"
-_NO_LAYOUT = 2
+_INNER_REASON = "{} computes it inside an integer operator, and no tensor holds it (see --taps all)"
+_DEQUANTIZED_REASON = "a tap on dequantized values keeps {} from running the operators around it"
+_LAYOUT_REASON = "{} returns outputs of dequantized values with more than two dimensions in a wrong order of dimensions"
+_MAX_RANK_WITHOUT_LAYOUT = 2
 """Maximum number of dimensions for which the position of the channels is unambiguous."""
-_DYNAMIC = "{} chooses the scale inside its operator, and a tap would prevent this"
+_DYNAMIC_REASON = "{} chooses the scale inside its operator, and a tap would prevent this"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,12 +37,12 @@ class _Fold:
     Args:
         node: The fx node that is computed.
         activation: Its fused activation under TensorFlow Lite's name; "" without one.
-        gone: Names of the fx nodes folded into it.
+        folded_names: Names of the fx nodes folded into it.
     """
 
     node: Any
     activation: str
-    gone: tuple[str, ...]
+    folded_names: tuple[str, ...]
 
 
 class DelegatedGraph(ExportedGraph):
@@ -61,27 +61,38 @@ class DelegatedGraph(ExportedGraph):
         BackendError: It has control flow, or an input that is not a tensor.
     """
 
-    def __init__(self, program: Any, placement: Mapping[str, str], *, every: bool, fused: bool = False) -> None:
-        self._placement, self._every = placement, every
-        self._fx = {node.name: node for node in program.graph.nodes}
-        self._folded = {} if every else dict(self._folds())
-        self._inside = {fold.node.name for fold in self._folded.values()}
-        readers = {node.name for node in self._fx.values() if node.op == "call_function"} if fused else self._inside
-        read_names = (each.name for each in self._fx.values() if _is_dequantizer(each) and _all_in(each.users, readers))
-        self._gone = {*read_names, *(name for fold in self._folded.values() for name in fold.gone)}
+    def __init__(
+        self, program: Any, placement: Mapping[str, str], *, taps_everything: bool, readers_dequantize: bool = False
+    ) -> None:
+        self._placement, self._taps_everything = placement, taps_everything
+        self._fx_nodes = {node.name: node for node in program.graph.nodes}
+        self._fold_by_quantizer = {} if taps_everything else dict(self._folds())
+        self._integer_ops = {fold.node.name for fold in self._fold_by_quantizer.values()}
+        readers = (
+            {node.name for node in self._fx_nodes.values() if node.op == "call_function"}
+            if readers_dequantize
+            else self._integer_ops
+        )
+        read_names = (
+            node.name for node in self._fx_nodes.values() if _is_dequantizer(node) and _are_all_in(node.users, readers)
+        )
+        self._folded_names = {
+            *read_names,
+            *(name for fold in self._fold_by_quantizer.values() for name in fold.folded_names),
+        }
         for name in program.graph_signature.user_inputs:
-            if not hasattr(self._fx[name].meta.get("val") if name in self._fx else None, "dtype"):
+            if not hasattr(self._fx_nodes[name].meta.get("val") if name in self._fx_nodes else None, "dtype"):
                 raise BackendError(
                     f"Input {name!r} of the program is not a tensor, so it cannot be fed.",
                     hint="Export the program with that input fixed, or as a tensor.",
                 )
         super().__init__(program)
         self.taps: dict[str, str] = {}
-        for node in self._fx.values():
-            name = self._called.get(node.name)
-            if node.op != "call_function" or node.name in self._gone or not name:
+        for node in self._fx_nodes.values():
+            name = self._name_of_node.get(node.name)
+            if node.op != "call_function" or node.name in self._folded_names or not name:
                 continue
-            if reason := "" if every else self._untapped(node):
+            if reason := "" if taps_everything else self._untapped_reason(node):
                 self.skipped[name] = reason
             else:
                 self.taps[node.name] = name
@@ -90,30 +101,32 @@ class DelegatedGraph(ExportedGraph):
 
     def _declare_node(self, node: Any) -> None:
         """Declare a node as it runs. An integer operator reads and writes codes, and is folded from several nodes."""
-        if node.name in self._gone:
+        if node.name in self._folded_names:
             if _is_dequantizer(node):
-                self._called[node.name] = self._called.get(node.args[0].name, "")
+                self._name_of_node[node.name] = self._name_of_node.get(node.args[0].name, "")
                 self._note_scale(node, "")
             return
         super()._declare_node(node)
-        declared = self._nodes.get(node.name)
-        if declared is None:
+        graph_node = self._nodes.get(node.name)
+        if graph_node is None:
             return
-        declared = replace(declared, origin=(), placement=self._placement.get(node.name, ""))
-        if (fold := self._folded.get(node.name)) is not None:
-            fused = {"fused_activation_function": fold.activation} if fold.activation else {}
-            declared = replace(
-                declared,
+        graph_node = replace(graph_node, origin=(), placement=self._placement.get(node.name, ""))
+        if (fold := self._fold_by_quantizer.get(node.name)) is not None:
+            fused_attrs = {"fused_activation_function": fold.activation} if fold.activation else {}
+            graph_node = replace(
+                graph_node,
                 name=fold.node.name,
                 op=str(fold.node.target),
-                attrs={**declared.attrs, **fused},
-                origin=(*reversed(fold.gone), node.name),
+                attrs={**graph_node.attrs, **fused_attrs},
+                origin=(*reversed(fold.folded_names), node.name),
             )
-        self._nodes[node.name] = declared
+        self._nodes[node.name] = graph_node
         if _is_quantizer(node):
-            self._infos[declared.outputs[0]] = replace(self._infos[declared.outputs[0]], stands_for=node.args[0].name)
+            self._infos[graph_node.outputs[0]] = replace(
+                self._infos[graph_node.outputs[0]], stands_for=node.args[0].name
+            )
 
-    def _left_out(self, node: Any) -> bool:  # noqa: ARG002  what chooses a scale is a node that runs
+    def _is_left_out(self, node: Any) -> bool:  # noqa: ARG002  what chooses a scale is a node that runs
         return False
 
     def _title(self, node: Any) -> str:
@@ -125,27 +138,27 @@ class DelegatedGraph(ExportedGraph):
                 f"The program has control flow ({node.target}), whose branches cannot be recorded.",
                 hint="Export it without control flow, or record the branches as separate programs.",
             )
-        fold = self._folded.get(node.name)
+        fold = self._fold_by_quantizer.get(node.name)
         return super()._arguments(node if fold is None else fold.node, title)
 
     # -- taps --------------------------------------------------------------------------------------------------------
 
-    def _untapped(self, node: Any) -> str:
+    def _untapped_reason(self, node: Any) -> str:
         """Return why a tensor is not tapped; "" if it is tapped."""
         source = node.args[0] if node.target is operator.getitem else node
         delegate = self._placement.get(source.name, PORTABLE)
         if delegate == PORTABLE:
             return ""
         if "choose_qparams" in str(source.target) or _is_dynamic(node):
-            return _DYNAMIC.format(delegate)
+            return _DYNAMIC_REASON.format(delegate)
         if _is_dequantizer(node):
             if _is_dynamic(node.args[0]):
-                return _DYNAMIC.format(delegate)
-            if node.args[0].op == "placeholder" or any(user.name in self._inside for user in node.users):
-                return _DEQUANTIZED.format(delegate)
-            if node.meta["val"].dim() > _NO_LAYOUT:
-                return _LAID_OUT.format(delegate)
-        return _SPLITS_FUSION.format(delegate) if self._is_inner(node) else ""
+                return _DYNAMIC_REASON.format(delegate)
+            if node.args[0].op == "placeholder" or any(user.name in self._integer_ops for user in node.users):
+                return _DEQUANTIZED_REASON.format(delegate)
+            if node.meta["val"].dim() > _MAX_RANK_WITHOUT_LAYOUT:
+                return _LAYOUT_REASON.format(delegate)
+        return _INNER_REASON.format(delegate) if self._is_inner(node) else ""
 
     def _is_inner(self, node: Any) -> bool:
         """Return whether a node reads dequantized codes and its result is quantized, so that a delegate folds it."""
@@ -154,22 +167,22 @@ class DelegatedGraph(ExportedGraph):
         source = node.args[0] if _is_fused(node) else node
         reads_codes = any(map(_is_dequantizer, source.all_input_nodes))
         return reads_codes and all(
-            _is_quantizer(each) or (_is_fused(each) and self._is_inner(each)) for each in node.users
+            _is_quantizer(user) or (_is_fused(user) and self._is_inner(user)) for user in node.users
         )
 
     def without_dequantized(self) -> bool:
         """Drop taps on dequantized values, which may change how a delegate folds. Return False if there are none."""
-        given_up = [name for name in self.taps if _is_dequantizer(self._fx[name]) and not self._every]
+        given_up = [name for name in self.taps if _is_dequantizer(self._fx_nodes[name]) and not self._taps_everything]
         for name in given_up:
             tensor = self.taps.pop(name)
-            self.skipped[tensor] = _DEQUANTIZED.format(self._placement.get(name, PORTABLE))
+            self.skipped[tensor] = _DEQUANTIZED_REASON.format(self._placement.get(name, PORTABLE))
         return bool(given_up)
 
     # -- integer operators -------------------------------------------------------------------------------------------
 
     def _folds(self) -> Iterator[tuple[str, _Fold]]:
         """Yield the integer operators that a delegate computes, keyed by the fx node that quantizes the result."""
-        for node in self._fx.values():
+        for node in self._fx_nodes.values():
             if _is_quantizer(node) and (fold := self._fold(node)) is not None:
                 yield node.name, fold
 
@@ -189,9 +202,11 @@ class DelegatedGraph(ExportedGraph):
             return None
         if _is_dequantizer(node) or _is_quantizer(node) or not any(map(_is_dequantizer, node.all_input_nodes)):
             return None
-        if not all(_is_dequantizer(each) or each.op == "placeholder" for each in node.all_input_nodes):
+        if not all(
+            _is_dequantizer(input_node) or input_node.op == "placeholder" for input_node in node.all_input_nodes
+        ):
             return None
-        return _Fold(node=node, activation=activation, gone=(*folded_names, node.name))
+        return _Fold(node=node, activation=activation, folded_names=(*folded_names, node.name))
 
 
 def _is_quantizer(node: Any) -> bool:
@@ -204,8 +219,8 @@ def _is_dequantizer(node: Any) -> bool:
 
 def _is_dynamic(node: Any) -> bool:
     """Return whether a node quantizes with a scale chosen at run time."""
-    picked = [each.args[0] for each in node.all_input_nodes if each.target is operator.getitem]
-    return _is_quantizer(node) and any("choose_qparams" in str(each.target) for each in picked)
+    item_sources = [input_node.args[0] for input_node in node.all_input_nodes if input_node.target is operator.getitem]
+    return _is_quantizer(node) and any("choose_qparams" in str(input_node.target) for input_node in item_sources)
 
 
 def _is_activation(node: Any) -> bool:
@@ -221,10 +236,10 @@ def _activation_word(node: Any) -> str | None:
     """Return TensorFlow Lite's name for an activation; None without one."""
     if str(node.target) == "aten.relu.default":
         return "RELU"
-    limits: tuple[float, ...] = tuple(float(each) for each in node.args[1:3] if isinstance(each, int | float))
+    limits: tuple[float, ...] = tuple(float(limit) for limit in node.args[1:3] if isinstance(limit, int | float))
     words: Mapping[tuple[float, ...], str] = {(0.0, 6.0): "RELU6", (-1.0, 1.0): "RELU_N1_TO_1"}
     return words.get(limits)
 
 
-def _all_in(users: Mapping[Any, Any], names: set[str]) -> bool:
+def _are_all_in(users: Mapping[Any, Any], names: set[str]) -> bool:
     return bool(users) and all(user.name in names for user in users)

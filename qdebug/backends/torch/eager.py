@@ -27,7 +27,7 @@ from qdebug.backends.torch.ops import (
     holds_others,
     put_tensor,
     torch_errors,
-    unreadable,
+    unreadable_reason,
     weight_of,
 )
 from qdebug.backends.torch.watch import Watch
@@ -81,11 +81,11 @@ class record:  # noqa: N801  it is used as a function: with record(model, path):
         self._model, self._path, self._options = model, path, options
         self._way, self._taps, self._weights, self._steps = way, taps, weights, steps
         self._calls = 0
-        self._run: _Exported | _Dispatched | _Outputs | None = None
+        self._run: _ExportRecording | _DispatchRecording | _OutputsRecording | None = None
         self._recorder: Recorder | None = None
         self._hooks: list[Any] = []
-        self._busy = False
-        self._before: _Before | None = None
+        self._is_recording = False
+        self._state_before: _StateBeforeCall | None = None
 
     @property
     def recording(self) -> Any:
@@ -118,57 +118,59 @@ class record:  # noqa: N801  it is used as a function: with record(model, path):
 
     def _prepare(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Save everything that the call may change: inputs, buffers, and the state of random numbers."""
-        if not self._busy:
+        if not self._is_recording:
             check_not_captured()
-            self._before = _Before(module, args, kwargs)
+            self._state_before = _StateBeforeCall(module, args, kwargs)
 
     def _record(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         """Run the module again and record that run. Compare its outputs with the call's."""
         del args, kwargs  # the call may have changed them
-        before, self._before = self._before, None
-        if self._busy or before is None:
+        state_before, self._state_before = self._state_before, None
+        if self._is_recording or state_before is None:
             return
-        self._busy = True
+        self._is_recording = True
         try:
-            plain = [None if leaf is None else leaf.detach().clone() for leaf in _tensors(output)]
-            with before.again(module), warnings.catch_warnings():
+            plain_outputs = [None if leaf is None else leaf.detach().clone() for leaf in _leaves(output)]
+            with state_before.restored(module), warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of deprecations inside PyTorch
-                self._one(before, plain)
+                self._record_call(state_before, plain_outputs)
         finally:
-            self._busy = False
+            self._is_recording = False
 
-    def _one(self, before: _Before, plain: Sequence[Any]) -> None:
+    def _record_call(self, state_before: _StateBeforeCall, plain_outputs: Sequence[Any]) -> None:
         if self._run is None:
-            self._run = self._choose_method(before)
-            self._recorder = self._run.recorder(before, self._path, self._options)
+            self._run = self._choose_method(state_before)
+            self._recorder = self._run.recorder(state_before, self._path, self._options)
         recorder = self._recorder
         if recorder is None:
             return
         recorder.at(*((0, self._calls) if self._steps else (self._calls, 0)))
         self._calls += 1
-        names = self._run.record(before, recorder)
-        checked = {
+        names = self._run.record(state_before, recorder)
+        checked_outputs = {
             name: array_of(leaf)
-            for name, leaf in zip(names, plain, strict=True)
+            for name, leaf in zip(names, plain_outputs, strict=True)
             if name and leaf is not None and _is_plain(leaf)
         }
-        if checked:
-            recorder.check(checked)
+        if checked_outputs:
+            recorder.check(checked_outputs)
 
-    def _choose_method(self, before: _Before) -> _Exported | _Dispatched | _Outputs:
+    def _choose_method(
+        self, state_before: _StateBeforeCall
+    ) -> _ExportRecording | _DispatchRecording | _OutputsRecording:
         """Choose the recording method, and note the reason."""
         if self._taps == "outputs":
-            return _Outputs(self._model)
+            return _OutputsRecording(self._model)
         reason = "" if self._way == "dispatch" else _unfit_reason(self._model)
         if self._way == "export" or (self._way == "auto" and not reason):
             try:
-                return _Exported(self._model, before, weights=self._weights)
+                return _ExportRecording(self._model, state_before, weights=self._weights)
             except Exception as error:  # torch.export may raise anything for an unsupported model
                 if self._way == "export":
                     with torch_errors("torch.export refused the model", _HINT):
                         raise
                 reason = f"torch.export refused it: {' '.join(str(error).split())[:120] or type(error).__name__}"
-        return _Dispatched(self._model, reason or "asked for", weights=self._weights)
+        return _DispatchRecording(self._model, reason or "asked for", weights=self._weights)
 
 
 def _check_model(model: Any, taps: str) -> None:
@@ -207,7 +209,7 @@ def _unfit_reason(model: Any) -> str:
     return ""
 
 
-class _Before:
+class _StateBeforeCall:
     """The state before a call: inputs, buffers, random numbers, and switches that affect the choice of kernels.
 
     Args:
@@ -219,59 +221,61 @@ class _Before:
     def __init__(self, module: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         import torch
 
-        self._args = _copied(tuple(args)), _copied(dict(sorted(kwargs.items())))
+        self._args = _copy_tensors(tuple(args)), _copy_tensors(dict(sorted(kwargs.items())))
         self.buffers = {name: buffer.detach().clone() for name, buffer in module.named_buffers()}
         self._random, self._random_on_gpus = torch.get_rng_state(), random_states()
-        self._grad = torch.is_grad_enabled()
-        tensors = (*module.parameters(), *self.buffers.values(), *_tensors((args, kwargs)))
-        self.devices = {each.device for each in tensors if each is not None}
-        self.changed: frozenset[str] = frozenset()
+        self._has_gradients = torch.is_grad_enabled()
+        tensors = (*module.parameters(), *self.buffers.values(), *_leaves((args, kwargs)))
+        self.devices = {tensor.device for tensor in tensors if tensor is not None}
+        self.changed_buffers: frozenset[str] = frozenset()
 
-    def call(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def copy_arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the arguments of the call, copied because a run may change them."""
-        return _copied(self._args[0]), _copied(self._args[1])
+        return _copy_tensors(self._args[0]), _copy_tensors(self._args[1])
 
     def gradients(self) -> Any:
         """Return a context that enables gradients if the call did, since some kernels depend on it."""
         import torch
 
-        return torch.set_grad_enabled(self._grad)
+        return torch.set_grad_enabled(self._has_gradients)
 
     @contextmanager
-    def again(self, module: Any) -> Iterator[None]:
+    def restored(self, module: Any) -> Iterator[None]:
         """Restore the state before the call for a block, and afterwards the state after the call."""
         import torch
 
         buffers = dict(module.named_buffers())
-        after = {name: buffer.detach().clone() for name, buffer in buffers.items()}
-        random, on_gpus = torch.get_rng_state(), random_states()
-        fast = torch.backends.mha.get_fastpath_enabled()
-        self.changed = frozenset(name for name, old in self.buffers.items() if not _same(old, after[name]))
+        buffers_after = {name: buffer.detach().clone() for name, buffer in buffers.items()}
+        random, gpu_random = torch.get_rng_state(), random_states()
+        has_fastpath = torch.backends.mha.get_fastpath_enabled()
+        self.changed_buffers = frozenset(
+            name for name, buffer_before in self.buffers.items() if not _is_same(buffer_before, buffers_after[name])
+        )
         try:
             with torch.no_grad():
-                for name in self.changed:
+                for name in self.changed_buffers:
                     buffers[name].copy_(self.buffers[name])
             torch.set_rng_state(self._random)
             restore_random_states(self._random_on_gpus)
-            torch.backends.mha.set_fastpath_enabled(fast and not self._grad)
+            torch.backends.mha.set_fastpath_enabled(has_fastpath and not self._has_gradients)
             yield
         finally:
             with torch.no_grad():
-                for name in self.changed:
-                    buffers[name].copy_(after[name])
+                for name in self.changed_buffers:
+                    buffers[name].copy_(buffers_after[name])
             torch.set_rng_state(random)
-            restore_random_states(on_gpus)
-            torch.backends.mha.set_fastpath_enabled(fast)
+            restore_random_states(gpu_random)
+            torch.backends.mha.set_fastpath_enabled(has_fastpath)
 
 
-def _same(first: Any, second: Any) -> bool:
+def _is_same(first: Any, second: Any) -> bool:
     """Return whether two tensors have equal elements, NaN included."""
     import torch
 
     return first.shape == second.shape and bool(torch.all((first == second) | ((first != first) & (second != second))))  # noqa: PLR0124
 
 
-def _copied(value: Any) -> Any:
+def _copy_tensors(value: Any) -> Any:
     """Return arguments with copies of their tensors."""
     import torch
     from torch.export import pytree
@@ -279,7 +283,7 @@ def _copied(value: Any) -> Any:
     return pytree.tree_map(lambda leaf: leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf, value)
 
 
-def _tensors(value: Any) -> list[Any]:
+def _leaves(value: Any) -> list[Any]:
     """Return the leaves of an output; None for leaves that are not tensors."""
     import torch
     from torch.export import pytree
@@ -291,10 +295,10 @@ def _is_plain(tensor: Any) -> bool:
     """Return whether a tensor can be recorded directly."""
     import torch
 
-    return type(tensor) in (torch.Tensor, torch.nn.Parameter) and unreadable(tensor) is None
+    return type(tensor) in (torch.Tensor, torch.nn.Parameter) and unreadable_reason(tensor) is None
 
 
-class _Exported:
+class _ExportRecording:
     """A module recorded with torch.export.
 
     Args:
@@ -303,11 +307,11 @@ class _Exported:
         weights: Whether constants are recorded.
     """
 
-    def __init__(self, model: Any, before: _Before, *, weights: bool) -> None:
+    def __init__(self, model: Any, state_before: _StateBeforeCall, *, weights: bool) -> None:
         import torch
 
-        args, kwargs = before.call()
-        with _quiet():
+        args, kwargs = state_before.copy_arguments()
+        with _without_output():
             program = torch.export.export(model, args, kwargs, strict=False)
         self._model, self._weights = model, weights
         self._exported = ExportedGraph(program)
@@ -315,35 +319,40 @@ class _Exported:
             raise ValueError("it has control flow, whose bodies are separate graphs")
         self._versions = _versions(model)
 
-    def recorder(self, before: _Before, path: Any, options: Mapping[str, Any]) -> Recorder:
+    def recorder(self, state_before: _StateBeforeCall, path: Any, options: Mapping[str, Any]) -> Recorder:
         """Open the recorder, and record the constants."""
-        exported = self._exported
+        exported_graph = self._exported
         facts = replace(
             facts_of(
-                "torch.export, run node by node", exported.notes.values(), taps="faithful", devices=before.devices
+                "torch.export, run node by node",
+                exported_graph.notes.values(),
+                taps="faithful",
+                devices=state_before.devices,
             ),
             model=type(self._model).__name__,
         )
-        opened = Recorder(path, graph=exported.graph, **{**recorded_facts(facts), **options})
-        for name, reason in exported.skipped.items():
-            opened.skip(name, reason)
-        for name, array in exported.constants.items() if self._weights else ():
-            opened.constant(name, array)
-        return opened
+        recorder = Recorder(path, graph=exported_graph.graph, **{**recorded_facts(facts), **options})
+        for name, reason in exported_graph.skipped.items():
+            recorder.skip(name, reason)
+        for name, array in exported_graph.constants.items() if self._weights else ():
+            recorder.constant(name, array)
+        return recorder
 
-    def record(self, before: _Before, recorder: Recorder) -> Sequence[str]:
+    def record(self, state_before: _StateBeforeCall, recorder: Recorder) -> Sequence[str]:
         """Record one call, and return the names of its outputs."""
         if _versions(self._model) != self._versions:
             raise BackendError(
                 "The weights of the model changed between two calls inside the with block.",
                 hint="Record the calls before and after into separate files.",
             )
-        args, kwargs = before.call()
+        args, kwargs = state_before.copy_arguments()
         with torch_errors("The exported model failed", _HINT):
             feed = self._exported.feed_of(args, kwargs)
-            states = {name: before.buffers[name] for name in self._exported.states if name in before.buffers}
+            states = {
+                name: state_before.buffers[name] for name in self._exported.states if name in state_before.buffers
+            }
             self._check_shapes(feed)
-            with before.gradients():
+            with state_before.gradients():
                 self._exported.record(feed, states, recorder, taps="faithful")
         return self._exported.output_names
 
@@ -354,36 +363,36 @@ class _Exported:
             BackendError: A shape differs.
         """
         for name, tensor in feed.items():
-            expected = self._exported.graph.tensors[name].shape
-            if expected is not None and tuple(tensor.shape) != expected:
+            first_shape = self._exported.graph.tensors[name].shape
+            if first_shape is not None and tuple(tensor.shape) != first_shape:
                 raise BackendError(
-                    f"Input {name!r} has shape {list(tensor.shape)}; the first call had {list(expected)}.",
+                    f"Input {name!r} has shape {list(tensor.shape)}; the first call had {list(first_shape)}.",
                     hint="Record calls of other shapes with way='dispatch', or into separate files.",
                 )
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def _without_output() -> Iterator[None]:
     """Suppress the output of torch.export on failures, since its exception repeats it."""
-    before = logging.root.manager.disable
+    level_before = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:
         with (
-            Path(os.devnull).open("w", encoding="utf-8") as nowhere,
-            redirect_stdout(nowhere),
-            redirect_stderr(nowhere),
+            Path(os.devnull).open("w", encoding="utf-8") as null_file,
+            redirect_stdout(null_file),
+            redirect_stderr(null_file),
         ):
             yield
     finally:
-        logging.disable(before)
+        logging.disable(level_before)
 
 
 def _versions(model: Any) -> list[tuple[int, int]]:
     """Return a value that changes whenever a weight changes."""
-    return [(id(held), held._version) for held in model.parameters() if not held.is_inference()]  # noqa: SLF001
+    return [(id(weight), weight._version) for weight in model.parameters() if not weight.is_inference()]  # noqa: SLF001
 
 
-class _Outputs:
+class _OutputsRecording:
     """A module of which only the inputs and outputs are recorded.
 
     Args:
@@ -393,26 +402,26 @@ class _Outputs:
     def __init__(self, model: Any) -> None:
         self._model = model
 
-    def recorder(self, before: _Before, path: Any, options: Mapping[str, Any]) -> Recorder:
+    def recorder(self, state_before: _StateBeforeCall, path: Any, options: Mapping[str, Any]) -> Recorder:
         """Open the recorder."""
-        compiled = hasattr(self._model, "_orig_mod") or getattr(self._model, "_compiled_call_impl", None) is not None
-        inside = "the kernels that torch.compile made" if compiled else "the module"
+        is_compiled = hasattr(self._model, "_orig_mod") or getattr(self._model, "_compiled_call_impl", None) is not None
+        place = "the kernels that torch.compile made" if is_compiled else "the module"
         facts = facts_of(
-            "inputs and outputs", [f"nothing inside {inside} is recorded"], taps="outputs", devices=before.devices
+            "inputs and outputs", [f"nothing inside {place} is recorded"], taps="outputs", devices=state_before.devices
         )
         model = getattr(self._model, "_orig_mod", self._model)
         return Recorder(path, **{**recorded_facts(replace(facts, model=type(model).__name__)), **options})
 
-    def record(self, before: _Before, recorder: Recorder) -> Sequence[str]:
+    def record(self, state_before: _StateBeforeCall, recorder: Recorder) -> Sequence[str]:
         """Record one call, and return the names of its outputs."""
         inputs = []
-        for position, leaf in enumerate(_tensors(before.call())):
+        for position, leaf in enumerate(_leaves(state_before.copy_arguments())):
             if leaf is not None:
                 inputs.append(f"input_{position}")
                 put_tensor(recorder, inputs[-1], leaf)
-        args, kwargs = before.call()
-        with torch_errors("The model failed", _HINT), before.gradients():
-            leaves = _tensors(self._model(*args, **kwargs))
+        args, kwargs = state_before.copy_arguments()
+        with torch_errors("The model failed", _HINT), state_before.gradients():
+            leaves = _leaves(self._model(*args, **kwargs))
         names = [f"output_{position}" if leaf is not None else "" for position, leaf in enumerate(leaves)]
         for name, leaf in zip(names, leaves, strict=True):
             if name:
@@ -421,7 +430,7 @@ class _Outputs:
         return names
 
 
-class _Dispatched:
+class _DispatchRecording:
     """A module recorded operator by operator while it runs, by a dispatch mode.
 
     Args:
@@ -435,30 +444,32 @@ class _Dispatched:
         self._constants = dict((*model.named_parameters(), *model.named_buffers()))
         self._recorded: set[str] = set()
 
-    def recorder(self, before: _Before, path: Any, options: Mapping[str, Any]) -> Recorder:
+    def recorder(self, state_before: _StateBeforeCall, path: Any, options: Mapping[str, Any]) -> Recorder:
         """Open the recorder."""
-        notes = [weight.note for held in self._constants.values() if (weight := weight_of(held)) and weight.note]
+        notes = [
+            weight.note for constant in self._constants.values() if (weight := weight_of(constant)) and weight.note
+        ]
         way = f"dispatch mode ({self._reason})"
-        base_facts = facts_of(way, dict.fromkeys(notes), taps="faithful", devices=before.devices)
+        base_facts = facts_of(way, dict.fromkeys(notes), taps="faithful", devices=state_before.devices)
         facts = replace(base_facts, model=type(self._model).__name__)
         return Recorder(path, **{**recorded_facts(facts), **options})
 
-    def record(self, before: _Before, recorder: Recorder) -> Sequence[str]:
+    def record(self, state_before: _StateBeforeCall, recorder: Recorder) -> Sequence[str]:
         """Record one call, and return the names of its outputs."""
         import torch
 
-        args, kwargs = before.call()
+        args, kwargs = state_before.copy_arguments()
         names = _input_names(self._model, args, kwargs)
-        watch = Watch(recorder, self._constants, before.changed, self._recorded, weights=self._weights)
-        for name, leaf in zip(names, _tensors((args, kwargs)), strict=True):
+        watch = Watch(recorder, self._constants, state_before.changed_buffers, self._recorded, weights=self._weights)
+        for name, leaf in zip(names, _leaves((args, kwargs)), strict=True):
             if leaf is not None:
                 watch.declare(name, leaf)
         with (
             torch_errors("The model failed while it was recorded", _HINT),
             torch.inference_mode(),
-            watch.on(self._model),
+            watch.watch_module(self._model),
         ):
-            leaves = _tensors(self._model(*args, **kwargs))
+            leaves = _leaves(self._model(*args, **kwargs))
         outputs = ["" if leaf is None else watch.name_of(leaf) or "" for leaf in leaves]
         recorder.outputs(*filter(None, outputs))
         return outputs
@@ -470,10 +481,12 @@ def _input_names(model: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
 
     from torch.export import pytree
 
-    names = [name for name, each in signature(model.forward).parameters.items() if each.kind.name != "VAR_KEYWORD"]
+    names = [
+        name for name, parameter in signature(model.forward).parameters.items() if parameter.kind.name != "VAR_KEYWORD"
+    ]
     leaf_names: list[str] = []
     for name, value in (*zip([*names, *(f"arg_{n}" for n in range(len(args)))], args, strict=False), *kwargs.items()):
         leaves = pytree.tree_leaves(value)
-        single = len(leaves) == 1 and leaves[0] is value
-        leaf_names += [name] if single else [f"{name}_{position}" for position in range(len(leaves))]
+        is_single = len(leaves) == 1 and leaves[0] is value
+        leaf_names += [name] if is_single else [f"{name}_{position}" for position in range(len(leaves))]
     return leaf_names

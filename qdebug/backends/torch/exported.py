@@ -23,15 +23,15 @@ from qdebug.backends.torch.ops import (
     Names,
     arguments,
     array_of,
-    bound,
-    dtype_beside,
+    bind_arguments,
     dtype_of,
+    dtype_of_number,
     is_quantizer,
     node_title,
     put_tensor,
-    quant_stated,
+    quant_of_arguments,
     schema_of,
-    unreadable,
+    unreadable_reason,
     weight_of,
 )
 from qdebug.errors import UsageError
@@ -40,23 +40,23 @@ from qdebug.model import Graph, Node, QuantParams, Role, TensorInfo
 if TYPE_CHECKING:
     from qdebug.recording.recorder import Recorder
 
-__all__ = ["ExportedGraph", "load_program", "place_of", "unlogged", "without_mutation"]
+__all__ = ["ExportedGraph", "load_program", "place_of", "without_logging", "without_mutation"]
 
 _OnTensor = Callable[[str, Any, QuantParams | None], None]
 """Called with the name of a tensor, its elements, and the scale if it applies only to these elements."""
 
 
 @contextmanager
-def unlogged() -> Iterator[None]:
+def without_logging() -> Iterator[None]:
     """Suppress PyTorch's logging and warnings inside the block, such as missing accelerators or repeated errors."""
-    before = logging.root.manager.disable
+    level_before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logging.disable(before)
+        logging.disable(level_before)
 
 
 def load_program(path: Path) -> Any:
@@ -67,7 +67,7 @@ def load_program(path: Path) -> Any:
     """
     import torch
 
-    with unlogged():
+    with without_logging():
         try:
             return torch.export.load(path)
         except Exception as error:  # the loader may raise anything for another file
@@ -100,7 +100,7 @@ class ExportedGraph:
         signature = self.program.graph_signature
         self._module = self.program.graph_module
         self._names = Names()
-        self._called: dict[str, str] = {}
+        self._name_of_node: dict[str, str] = {}
         """Name of each tensor by the name of its fx node."""
         self._devices: dict[str, Any] = {}
         """The device of each input, state and constant."""
@@ -114,56 +114,60 @@ class ExportedGraph:
         self._sources: dict[str, str] = {}
         self.inputs: list[TensorInfo] = []
         self.extent_names: dict[str, tuple[str, ...]] = {}
-        mutated = set(signature.buffers_to_mutate.values())
-        self._declare_inputs(mutated)
+        mutated_buffers = set(signature.buffers_to_mutate.values())
+        self._declare_inputs(mutated_buffers)
         self._declare_nodes()
         self.states = {
-            name: self._called[new]
-            for new, name in signature.buffers_to_mutate.items()
-            if name in self._infos and new in self._called
+            name: self._name_of_node[new_name]
+            for new_name, name in signature.buffers_to_mutate.items()
+            if name in self._infos and new_name in self._name_of_node
         }
-        output_names = [self._called[name] for name in signature.user_outputs if name in self._called]
+        output_names = [self._name_of_node[name] for name in signature.user_outputs if name in self._name_of_node]
         outputs = tuple(dict.fromkeys(output_names))
         for name in outputs:
             if self._infos[name].role is Role.ACTIVATION:
                 self._infos[name] = replace(self._infos[name], role=Role.OUTPUT)
-        used = {*outputs, *(name for node in self._nodes.values() for name in node.inputs)}
+        names_used = {*outputs, *(name for node in self._nodes.values() for name in node.inputs)}
         self.graph = Graph(
             self._nodes.values(),
-            tensors=[each for each in self._infos.values() if each.role is not Role.CONSTANT or each.name in used],
+            tensors=[
+                info for info in self._infos.values() if info.role is not Role.CONSTANT or info.name in names_used
+            ],
             inputs=[info.name for info in self.inputs],
             outputs=outputs,
             name="program",
         )
-        self.constants = {name: array for name, array in self.constants.items() if name in used}
+        self.constants = {name: array for name, array in self.constants.items() if name in names_used}
         self.skipped = {name: reason for name, reason in self.skipped.items() if name in self.graph.tensors}
 
     # -- contents of the program --------------------------------------------------------------------------------------
 
-    def _declare_inputs(self, mutated: set[str]) -> None:
+    def _declare_inputs(self, mutated_buffers: set[str]) -> None:
         """Declare parameters, buffers, constants and inputs. The user's inputs come first and keep their names."""
         specs = self.program.graph_signature.input_specs
         placeholders = {node.name: node for node in self._module.graph.nodes if node.op == "placeholder"}
-        for spec in sorted(specs, key=lambda each: each.kind.name != "USER_INPUT"):
+        for spec in sorted(specs, key=lambda input_spec: input_spec.kind.name != "USER_INPUT"):
             node = placeholders.get(getattr(spec.arg, "name", ""))
             if node is None or not _is_tensor(node.meta.get("val")):
                 continue
-            given = spec.kind.name == "USER_INPUT"
-            name = self._names.unique(node.name if given else str(spec.target))
-            self._called[node.name], self._devices[name] = name, node.meta["val"].device
-            if given:
+            is_user_input = spec.kind.name == "USER_INPUT"
+            name = self._names.unique(node.name if is_user_input else str(spec.target))
+            self._name_of_node[node.name], self._devices[name] = name, node.meta["val"].device
+            if is_user_input:
                 self.inputs.append(self._declare(name, node.meta["val"], Role.INPUT))
                 self.extent_names[name] = tuple("" if isinstance(n, int) else str(n) for n in node.meta["val"].shape)
                 continue
             self._sources[node.name] = str(spec.target)
-            self._declare(name, node.meta["val"], Role.ACTIVATION if spec.target in mutated else Role.CONSTANT)
-            if spec.target not in mutated:
+            self._declare(name, node.meta["val"], Role.ACTIVATION if spec.target in mutated_buffers else Role.CONSTANT)
+            if spec.target not in mutated_buffers:
                 self._keep_constant(name, self.value(str(spec.target)))
 
     def _keep_constant(self, name: str, tensor: Any) -> None:
         weight = None if tensor is None else weight_of(tensor)
         if weight is None:
-            self.skipped[name] = "it cannot be read" if tensor is None else unreadable(tensor) or "its class is unknown"
+            self.skipped[name] = (
+                "it cannot be read" if tensor is None else unreadable_reason(tensor) or "its class is unknown"
+            )
             return
         self.constants[name] = weight.array
         if weight.note:
@@ -189,53 +193,53 @@ class ExportedGraph:
             if node.op == "call_function" and node.target is operator.getitem:
                 parts = self._outputs.get(node.args[0].name, ())
                 if isinstance(node.args[1], int) and node.args[1] < len(parts):
-                    self._called[node.name] = parts[node.args[1]]
+                    self._name_of_node[node.name] = parts[node.args[1]]
             elif node.op == "call_function":
                 self._declare_node(node)
-            elif node.op == "get_attr" and _is_tensor(held := getattr(self._module, str(node.target), None)):
-                self._called[node.name] = name = self._names.unique(str(node.target))
-                self._declare(name, held, Role.CONSTANT)
-                self._keep_constant(name, held)
+            elif node.op == "get_attr" and _is_tensor(attribute := getattr(self._module, str(node.target), None)):
+                self._name_of_node[node.name] = name = self._names.unique(str(node.target))
+                self._declare(name, attribute, Role.CONSTANT)
+                self._keep_constant(name, attribute)
 
     def _declare_node(self, node: Any) -> None:
         value = node.meta.get("val")
         values = list(value) if isinstance(value, tuple | list) else [value]
-        if not any(_is_tensor(each) for each in values) or self._left_out(node):
+        if not any(_is_tensor(item) for item in values) or self._is_left_out(node):
             return
         title = self._names.unique(self._title(node))
         read_positions = {user.args[1] for user in node.users if user.target is operator.getitem and user.users}
         outputs = tuple(
             (title if position == 0 else self._names.unique(f"{title}:{position}"))
-            if _is_tensor(each) and (position == 0 or position in read_positions)
+            if _is_tensor(item) and (position == 0 or position in read_positions)
             else ""
-            for position, each in enumerate(values)
+            for position, item in enumerate(values)
         )
-        for name, each in zip(outputs, values, strict=True):
+        for name, item in zip(outputs, values, strict=True):
             if name:
-                self._declare(name, each)
+                self._declare(name, item)
         self._outputs[node.name] = outputs
         if len(values) == 1 and not isinstance(value, tuple | list):
-            self._called[node.name] = outputs[0]
-        parsed = self._arguments(node, title)
-        input_dtypes = [self._infos[name].dtype or "" for name in parsed.inputs if name in self._infos]
-        for name, number in parsed.numbers.items():
-            dtype = dtype_beside(input_dtypes, number)
+            self._name_of_node[node.name] = outputs[0]
+        parsed_arguments = self._arguments(node, title)
+        input_dtypes = [self._infos[name].dtype or "" for name in parsed_arguments.inputs if name in self._infos]
+        for name, number in parsed_arguments.numbers.items():
+            dtype = dtype_of_number(input_dtypes, number)
             self.constants[name] = number.astype(dtype)
             self._infos[name] = TensorInfo(name=name, shape=(), dtype=dtype, role=Role.CONSTANT)
         self._nodes[node.name] = Node(
             name=title,
             op=str(node.target),
-            inputs=parsed.inputs,
+            inputs=parsed_arguments.inputs,
             outputs=outputs,
-            attrs=parsed.attrs,
+            attrs=parsed_arguments.attrs,
             origin=place_of(_module_of(node)[0], node.meta.get("stack_trace")),
-            placement=str(next(each.device for each in values if _is_tensor(each))),
+            placement=str(next(item.device for item in values if _is_tensor(item))),
         )
         self._note_scale(node, title)
 
-    def _left_out(self, node: Any) -> bool:
+    def _is_left_out(self, node: Any) -> bool:
         """Return whether a node is left out because its results are recorded as scale and zero point of codes."""
-        return _only_scales(node)
+        return _is_read_as_scale_only(node)
 
     def _title(self, node: Any) -> str:
         """Return the name of a node."""
@@ -245,24 +249,30 @@ class ExportedGraph:
         from torch.fx import Node as FxNode
 
         def name_of(value: Any) -> str | None:
-            return self._called.get(value.name) if isinstance(value, FxNode) else None
+            return self._name_of_node.get(value.name) if isinstance(value, FxNode) else None
 
         if schema_of(node.target) is None:  # control flow, and operators that hold graphs of their own
             word = str(getattr(node.target, "__name__", node.target))
             self.notes[word] = f"what runs inside {word!r} is not recorded"
-            flat = [name_of(each) for each in node.all_input_nodes]
-            return Arguments(inputs=tuple(name for name in flat if name))
-        given = bound(node.target, node.args, node.kwargs)
-        return arguments(schema_of(node.target), given, node=title, name_of=name_of)
+            input_names = [name_of(input_node) for input_node in node.all_input_nodes]
+            return Arguments(inputs=tuple(name for name in input_names if name))
+        bound_arguments = bind_arguments(node.target, node.args, node.kwargs)
+        return arguments(schema_of(node.target), bound_arguments, node=title, name_of=name_of)
 
     def _note_scale(self, node: Any, title: str) -> None:
         """Note the scale in a node's arguments, for the codes that it writes or reads."""
         if schema_of(node.target) is None:
             return
-        op, given = str(node.target), self._known(node)
-        makes = is_quantizer(node.target)
+        op, known_arguments = str(node.target), self._resolved_arguments(node)
+        is_written = is_quantizer(node.target)
         reads_codes = op.partition(".")[2].startswith("dequantize") and node.args
-        name = title if makes else self._called.get(getattr(node.args[0], "name", ""), "") if reads_codes else ""
+        name = (
+            title
+            if is_written
+            else self._name_of_node.get(getattr(node.args[0], "name", ""), "")
+            if reads_codes
+            else ""
+        )
         if not name:
             return
         if op.startswith("quantized_decomposed"):
@@ -272,14 +282,14 @@ class ExportedGraph:
                 "torch.export decomposed torchao's layers; record the module itself to see each layer as one node"
             )
         info = self._infos[name]
-        quant = quant_stated(op, given, info.dtype or "", info.shape)
+        quant = quant_of_arguments(op, known_arguments, info.dtype or "", info.shape)
         if quant is not None and info.quant is None:
             self._infos[name] = _with_quant(info, quant)
 
-    def _known(self, node: Any) -> dict[str, Any]:
+    def _resolved_arguments(self, node: Any) -> dict[str, Any]:
         """Return the arguments of a node, with constants as arrays."""
-        arguments = bound(node.target, node.args, node.kwargs)
-        names = {key: self._called.get(getattr(value, "name", None) or "") for key, value in arguments.items()}
+        arguments = bind_arguments(node.target, node.args, node.kwargs)
+        names = {key: self._name_of_node.get(getattr(value, "name", None) or "") for key, value in arguments.items()}
         return {
             key: self.constants[name] if (name := names[key]) and name in self.constants else value
             for key, value in arguments.items()
@@ -290,7 +300,7 @@ class ExportedGraph:
     @property
     def output_names(self) -> tuple[str, ...]:
         """Name of each output in the program's order; "" if the output is not a tensor."""
-        return tuple(self._called.get(str(name), "") for name in self.program.graph_signature.user_outputs)
+        return tuple(self._name_of_node.get(str(name), "") for name in self.program.graph_signature.user_outputs)
 
     def call_of(self, feed: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the arguments for calling a program, by position and by name.
@@ -309,14 +319,14 @@ class ExportedGraph:
         Args:
             feed: A tensor for each tensor input.
         """
-        return [self._given(spec, feed) for spec in self._user_inputs()]
+        return [self._input_value(spec, feed) for spec in self._user_inputs()]
 
     def feed_of(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Return the value of each input from the arguments of a call."""
         from torch.export import pytree
 
         leaves = pytree.tree_leaves((tuple(args), dict(kwargs)))
-        names = [self._called.get(name, "") for name in self._user_inputs()]
+        names = [self._name_of_node.get(name, "") for name in self._user_inputs()]
         return {name: leaf for name, leaf in zip(names, leaves, strict=True) if name}
 
     def _user_inputs(self) -> list[str]:
@@ -335,15 +345,15 @@ class ExportedGraph:
             taps: "outputs" to record only inputs and outputs.
         """
         output_names = frozenset(self.graph.outputs) if taps == "outputs" else None
-        first = feed if output_names is not None else {**feed, **states}
-        for name, tensor in first.items():
+        first_tensors = feed if output_names is not None else {**feed, **states}
+        for name, tensor in first_tensors.items():
             put_tensor(recorder, name, tensor)
 
-        def put(name: str, tensor: Any, quant: QuantParams | None) -> None:
+        def record_tensor(name: str, tensor: Any, quant: QuantParams | None) -> None:
             if output_names is None or name in output_names:
                 put_tensor(recorder, name, tensor, quant)
 
-        return self._run({**feed, **states}, put)
+        return self._run({**feed, **states}, record_tensor)
 
     def _run(self, values: Mapping[str, Any], on_tensor: _OnTensor) -> dict[str, Any]:
         """Run the program, and return the new value of each state.
@@ -355,7 +365,7 @@ class ExportedGraph:
         import torch
         from torch.fx import Interpreter
 
-        outputs, scale_of = self._outputs, self._scale_of
+        outputs, scale_of = self._outputs, self._run_time_scale
         new_states: dict[str, Any] = {}
         state_names = frozenset(self.states.values())
 
@@ -371,31 +381,34 @@ class ExportedGraph:
                 return result
 
         placeholders = [node.name for node in self._module.graph.nodes if node.op == "placeholder"]
-        Run(self._module).run(*[self._given(name, values) for name in placeholders])
+        Run(self._module).run(*[self._input_value(name, values) for name in placeholders])
         return {state: new_states[name] for state, name in self.states.items() if name in new_states}
 
-    def _given(self, placeholder: str, values: Mapping[str, Any]) -> Any:
-        name = self._called.get(placeholder, "")
+    def _input_value(self, placeholder: str, values: Mapping[str, Any]) -> Any:
+        name = self._name_of_node.get(placeholder, "")
         if name in values:
             return values[name].to(self._devices[name])
         if placeholder in self._sources:
             return self.value(self._sources[placeholder])
-        spec = {getattr(each.arg, "name", ""): each.arg for each in self.program.graph_signature.input_specs}
+        spec = {
+            getattr(input_spec.arg, "name", ""): input_spec.arg
+            for input_spec in self.program.graph_signature.input_specs
+        }
         return getattr(spec.get(placeholder), "value", None)
 
-    def _scale_of(self, node: Any, name: str, tensor: Any, run: Any) -> QuantParams | None:
+    def _run_time_scale(self, node: Any, name: str, tensor: Any, run: Any) -> QuantParams | None:
         """Return the scale of codes that was chosen during the run; None if the graph states it, or without codes."""
         if self._infos[name].quant is not None or schema_of(node.target) is None or not is_quantizer(node.target):
             return None
         args, kwargs = run.fetch_args_kwargs_from_env(node)
-        given = {key: _plain(value) for key, value in bound(node.target, args, kwargs).items()}
-        return quant_stated(node.target, given, self._infos[name].dtype or "", list(tensor.shape))
+        call_arguments = {key: _to_plain(value) for key, value in bind_arguments(node.target, args, kwargs).items()}
+        return quant_of_arguments(node.target, call_arguments, self._infos[name].dtype or "", list(tensor.shape))
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     import torch
 
-    return array_of(value) if isinstance(value, torch.Tensor) and unreadable(value) is None else value
+    return array_of(value) if isinstance(value, torch.Tensor) and unreadable_reason(value) is None else value
 
 
 def _is_tensor(value: Any) -> bool:
@@ -411,11 +424,11 @@ def _with_quant(info: TensorInfo, quant: QuantParams) -> TensorInfo:
 def without_mutation(program: Any) -> Any:
     """Return a functionalized program, in which no operator changes an input."""
     schemas = [schema_of(node.target) for node in program.graph.nodes if node.op == "call_function"]
-    mutable = any(schema is not None and schema.is_mutable for schema in schemas)
-    return program.run_decompositions({}) if mutable else program
+    is_mutable = any(schema is not None and schema.is_mutable for schema in schemas)
+    return program.run_decompositions({}) if is_mutable else program
 
 
-def _only_scales(node: Any) -> bool:
+def _is_read_as_scale_only(node: Any) -> bool:
     """Return whether a node chooses a scale that only quantizers and dequantizers read."""
     if not str(node.target).partition(".")[2].startswith("choose_qparams"):
         return False

@@ -16,7 +16,7 @@ import numpy as np
 
 from qdebug.backends.protocol import Feeds, OnProgress, RunFacts, harmless_parts
 from qdebug.backends.torch.delegated import DelegatedGraph
-from qdebug.backends.torch.exported import unlogged
+from qdebug.backends.torch.exported import without_logging
 from qdebug.backends.torch.ops import array_of, tensor_of, torch_errors
 from qdebug.errors import BackendError
 from qdebug.model import TensorInfo
@@ -28,8 +28,8 @@ __all__ = ["INDUCTOR", "CompiledRun"]
 
 INDUCTOR = "inductor"
 """Placement of the nodes of a compiled program."""
-_COMPILES = "Check that torch.compile(torch.export.load(FILE).module()) runs here. It needs a C++ compiler."
-_OF_OUTPUTS = "inductor_force_stride_order.default"
+_COMPILE_HINT = "Check that torch.compile(torch.export.load(FILE).module()) runs here. It needs a C++ compiler."
+_OUTPUT_ORDER_OP = "inductor_force_stride_order.default"
 """Operator that inductor adds for each output."""
 
 
@@ -60,8 +60,10 @@ class CompiledRun:
 
     def __init__(self, program: Any, facts: RunFacts, *, weights: bool) -> None:
         placement = {node.name: INDUCTOR for node in program.graph.nodes if node.op == "call_function"}
-        every = facts.taps == "all"
-        self._exported = DelegatedGraph(program, placement, every=every, fused=not every)
+        taps_everything = facts.taps == "all"
+        self._exported = DelegatedGraph(
+            program, placement, taps_everything=taps_everything, readers_dequantize=not taps_everything
+        )
         if self._exported.program is not program or self._exported.states:
             raise BackendError(
                 "The program changes tensors in place, which cannot be recorded in compiled programs.",
@@ -86,7 +88,7 @@ class CompiledRun:
         Raises:
             BackendError: PyTorch failed.
         """
-        return self._run(self._ready(feed), feed)
+        return self._run(self._plain_program(feed), feed)
 
     def restart(self) -> None:
         """Do nothing, since a compiled program does not have state."""
@@ -100,53 +102,60 @@ class CompiledRun:
         taps = [] if self.facts.taps == "outputs" else list(self._exported.taps)
         for name, reason in self._exported.skipped.items() if self.facts.taps != "outputs" else ():
             recorder.skip(name, reason)
-        first = feeds.feed(0)
-        plain = self._ready(first)
-        expected = self._run(plain, first)
+        first_feed = feeds.feed(0)
+        plain_program = self._plain_program(first_feed)
+        plain_outputs = self._run(plain_program, first_feed)
 
-        def attempt(names: Sequence[str]) -> _Compiled | None:
-            tapped = self._compiled(first, names)
-            arrays = self._run(tapped, first, names)
-            same = all(np.array_equal(arrays[name], array, equal_nan=True) for name, array in expected.items())
-            return tapped if (same and tapped.operators == plain.operators) or self.facts.taps == "all" else None
+        def try_taps(names: Sequence[str]) -> _Compiled | None:
+            tapped_program = self._compile(first_feed, names)
+            arrays = self._run(tapped_program, first_feed, names)
+            has_same_outputs = all(
+                np.array_equal(arrays[name], array, equal_nan=True) for name, array in plain_outputs.items()
+            )
+            return (
+                tapped_program
+                if (has_same_outputs and tapped_program.operators == plain_program.operators)
+                or self.facts.taps == "all"
+                else None
+            )
 
-        def refuse(name: str) -> None:
+        def skip_tap(name: str) -> None:
             recorder.skip(self._exported.taps[name], "a tap on it changes the outputs or the operators")
 
-        parts = [((), plain), *(harmless_parts(taps, attempt, refuse) if taps else ())]
-        moments = [(sample, step) for sample in range(feeds.samples) for step in range(feeds.steps)]
-        for finished, (sample, step) in enumerate(moments, start=1):
+        parts = [((), plain_program), *(harmless_parts(taps, try_taps, skip_tap) if taps else ())]
+        places = [(sample, step) for sample in range(feeds.samples) for step in range(feeds.steps)]
+        for runs_done, (sample, step) in enumerate(places, start=1):
             recorder.at(sample, step)
             feed = feeds.feed(sample, step)
             arrays = dict(feed)
-            for names, tapped in parts:
-                arrays |= self._run(tapped, feed, names)
+            for names, tapped_program in parts:
+                arrays |= self._run(tapped_program, feed, names)
             for name, array in arrays.items():
                 if not self.graph.is_constant(name):
                     recorder.put(name, array)
             if on_progress is not None:
-                on_progress(finished, len(moments), f"sample {sample}")
+                on_progress(runs_done, len(places), f"sample {sample}")
 
     def _run(
-        self, compiled: _Compiled, feed: Mapping[str, np.ndarray], taps: Sequence[str] = ()
+        self, program: _Compiled, feed: Mapping[str, np.ndarray], taps: Sequence[str] = ()
     ) -> dict[str, np.ndarray]:
         """Return outputs and taps by the names of their tensors."""
         import torch
 
-        with torch_errors("PyTorch failed", _COMPILES), torch.no_grad():
-            leaves = _raise_first_error(lambda: compiled.call(*self._given(feed)))
+        with torch_errors("PyTorch failed", _COMPILE_HINT), torch.no_grad():
+            leaves = _raise_first_error(lambda: program.call(*self._inputs(feed)))
         names = (*self._exported.output_names, *(self._exported.taps[name] for name in taps))
         return {name: array_of(leaf).copy() for name, leaf in zip(names, leaves, strict=True) if name}
 
-    def _given(self, feed: Mapping[str, np.ndarray]) -> list[Any]:
+    def _inputs(self, feed: Mapping[str, np.ndarray]) -> list[Any]:
         return self._exported.leaves_of({info.name: tensor_of(feed[info.name]) for info in self.inputs})
 
-    def _ready(self, feed: Mapping[str, np.ndarray]) -> _Compiled:
+    def _plain_program(self, feed: Mapping[str, np.ndarray]) -> _Compiled:
         if self._plain is None:
-            self._plain = self._compiled(feed, ())
+            self._plain = self._compile(feed, ())
         return self._plain
 
-    def _compiled(self, feed: Mapping[str, np.ndarray], taps: Sequence[str]) -> _Compiled:
+    def _compile(self, feed: Mapping[str, np.ndarray], taps: Sequence[str]) -> _Compiled:
         """Compile the program with additional outputs, for the input shapes of a feed.
 
         Args:
@@ -159,16 +168,16 @@ class CompiledRun:
         operators: Counter[str] = Counter()
 
         def note(graph: Any) -> None:
-            called = [node.target for node in graph.nodes if node.op == "call_function"]
-            operators.update(str(getattr(target, "__name__", target)) for target in called)
+            call_targets = [node.target for node in graph.nodes if node.op == "call_function"]
+            operators.update(str(getattr(target, "__name__", target)) for target in call_targets)
 
-        chosen = {"freezing": True, "fx_graph_cache": False, "post_grad_custom_post_pass": note}
-        with torch_errors("PyTorch cannot compile the program", _COMPILES), unlogged(), torch.no_grad():
-            call = torch.compile(self._module(taps), fullgraph=True, dynamic=False)
-            with config.patch(chosen):
-                _raise_first_error(lambda: call(*self._given(feed)))
-        operators.pop(_OF_OUTPUTS, None)
-        return _Compiled(call=call, operators=operators)
+        config_patch = {"freezing": True, "fx_graph_cache": False, "post_grad_custom_post_pass": note}
+        with torch_errors("PyTorch cannot compile the program", _COMPILE_HINT), without_logging(), torch.no_grad():
+            compiled_call = torch.compile(self._module(taps), fullgraph=True, dynamic=False)
+            with config.patch(config_patch):
+                _raise_first_error(lambda: compiled_call(*self._inputs(feed)))
+        operators.pop(_OUTPUT_ORDER_OP, None)
+        return _Compiled(call=compiled_call, operators=operators)
 
     def _module(self, taps: Sequence[str]) -> Any:
         """Return the program as a module on plain tensors, with the given fx nodes as additional results."""
@@ -192,7 +201,7 @@ def _raise_first_error(work: Callable[[], Any]) -> Any:
     try:
         return work()
     except Exception as error:
-        first: BaseException = error
-        while first.__cause__ or first.__context__:
-            first = first.__cause__ or first.__context__ or first
-        raise RuntimeError(f"{type(first).__name__}: {first}") from error
+        first_error: BaseException = error
+        while first_error.__cause__ or first_error.__context__:
+            first_error = first_error.__cause__ or first_error.__context__ or first_error
+        raise RuntimeError(f"{type(first_error).__name__}: {first_error}") from error

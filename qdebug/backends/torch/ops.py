@@ -34,23 +34,23 @@ __all__ = [
     "Names",
     "arguments",
     "array_of",
-    "bound",
+    "bind_arguments",
     "codes_of",
-    "dtype_beside",
     "dtype_of",
+    "dtype_of_number",
     "facts_of",
     "holds_others",
     "is_quantizer",
     "node_title",
     "put_constant",
     "put_tensor",
+    "quant_of_arguments",
     "quant_of_codes",
-    "quant_stated",
     "quantizes_data",
     "schema_of",
     "tensor_of",
     "torch_errors",
-    "unreadable",
+    "unreadable_reason",
     "weight_of",
 ]
 
@@ -81,7 +81,7 @@ def schema_of(op: Any) -> Any:
     return getattr(op, "_schema", None)
 
 
-def bound(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def bind_arguments(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a call by name, in the order of the operator's schema, including defaults."""
     values: dict[str, Any] = {}
     for position, argument in enumerate(schema_of(op).arguments):
@@ -94,12 +94,14 @@ def bound(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, 
     return values
 
 
-def arguments(schema: Any, given: Mapping[str, Any], *, node: str, name_of: Callable[[Any], str | None]) -> Arguments:
+def arguments(
+    schema: Any, arguments_by_name: Mapping[str, Any], *, node: str, name_of: Callable[[Any], str | None]
+) -> Arguments:
     """Return the arguments of a call in the form that a node stores.
 
     Args:
         schema: The operator's schema.
-        given: Arguments by name, in the order of the schema.
+        arguments_by_name: Arguments by name, in the order of the schema.
         node: Name of the node, used for the names of constants from plain numbers.
         name_of: Returns the name of a tensor; None for anything else.
     """
@@ -107,7 +109,7 @@ def arguments(schema: Any, given: Mapping[str, Any], *, node: str, name_of: Call
     inputs: list[str] = []
     attrs: dict[str, AttrValue] = {}
     numbers: dict[str, np.ndarray] = {}
-    for name, value in given.items():
+    for name, value in arguments_by_name.items():
         if name in ("size", "sizes", "shape") and schema.name in _RESHAPES:
             continue  # implied by the output extents, and may vary between calls
         tensor_name = name_of(value)
@@ -118,7 +120,7 @@ def arguments(schema: Any, given: Mapping[str, Any], *, node: str, name_of: Call
             inputs.append(f"{node}.{name}")
             numbers[inputs[-1]] = np.asarray(value)
         elif "Tensor" in kinds[name]:
-            inputs.extend(name_of(each) or "" for each in (value if isinstance(value, list | tuple) else (value,)))
+            inputs.extend(name_of(item) or "" for item in (value if isinstance(value, list | tuple) else (value,)))
         elif (attribute := _attr(value)) is not None:
             attrs[name] = attribute
     while inputs and not inputs[-1]:
@@ -135,8 +137,8 @@ def _attr(value: Any) -> AttrValue | None:
     if isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, list | tuple):
-        plain = [each for each in value if isinstance(each, bool | int | float | str)]
-        return tuple(plain) if len(plain) == len(value) else None  # type: ignore[return-value]  # of one kind, as torch has them
+        simple_items = [item for item in value if isinstance(item, bool | int | float | str)]
+        return tuple(simple_items) if len(simple_items) == len(value) else None  # type: ignore[return-value]  # of one kind, as torch has them
     kind = str(value)
     return dtype_of(value) if kind.startswith("torch.") and kind[6:] in LOGICAL_DTYPES else None
 
@@ -152,7 +154,7 @@ def holds_others(tensor: Any) -> bool:
     return hasattr(tensor, "__tensor_flatten__")
 
 
-def unreadable(tensor: Any) -> str | None:
+def unreadable_reason(tensor: Any) -> str | None:
     """Return why the elements of a tensor cannot be recorded; None if they can."""
     import torch
 
@@ -169,12 +171,12 @@ def array_of(tensor: Any) -> np.ndarray:
     """Return the elements of a plain tensor in their own dtype. They may share its memory."""
     import torch
 
-    plain = tensor.detach().resolve_conj().resolve_neg().cpu()
-    name = str(plain.dtype).removeprefix("torch.")
+    host_tensor = tensor.detach().resolve_conj().resolve_neg().cpu()
+    name = str(host_tensor.dtype).removeprefix("torch.")
     if logical_dtype(name).isbuiltin == 1:
-        return np.asarray(plain.numpy())
-    bits = {1: torch.uint8, 2: torch.int16}[plain.element_size()]
-    return np.asarray(plain.contiguous().view(bits).numpy()).view(logical_dtype(name))
+        return np.asarray(host_tensor.numpy())
+    bits = {1: torch.uint8, 2: torch.int16}[host_tensor.element_size()]
+    return np.asarray(host_tensor.contiguous().view(bits).numpy()).view(logical_dtype(name))
 
 
 def tensor_of(array: np.ndarray) -> Any:
@@ -190,19 +192,19 @@ def tensor_of(array: np.ndarray) -> Any:
     return torch.from_numpy(np.array(array, order="C").view(bits)).view(kind)
 
 
-def dtype_beside(beside: Sequence[str], number: np.ndarray) -> str:
+def dtype_of_number(tensor_dtypes: Sequence[str], number: np.ndarray) -> str:
     """Return the dtype of a plain number combined with tensors. Narrow floats are computed with it in float32.
 
     Args:
-        beside: Dtypes of the tensors.
+        tensor_dtypes: Dtypes of the tensors.
         number: The number.
     """
-    first = next(iter(beside), "")
+    first_dtype = next(iter(tensor_dtypes), "")
     if number.dtype.kind == "f":
-        return "float64" if first == "float64" else "float32"
-    if first.startswith(("float", "bfloat")):
-        return "float64" if first == "float64" else "float32"
-    return first if first and number.dtype.kind != "b" and first != "bool" else number.dtype.name
+        return "float64" if first_dtype == "float64" else "float32"
+    if first_dtype.startswith(("float", "bfloat")):
+        return "float64" if first_dtype == "float64" else "float32"
+    return first_dtype if first_dtype and number.dtype.kind != "b" and first_dtype != "bool" else number.dtype.name
 
 
 # -- names -----------------------------------------------------------------------------------------------------------
@@ -234,8 +236,8 @@ def node_title(path: str, kind: str, op: str) -> str:
     """
     word = op.split(".")[1 if op.count(".") > 1 else 0].strip("_")
     title = _letters(kind.rpartition(".")[2])
-    same = title.startswith(_letters(word)) or title.rstrip("123d") in _letters(word)
-    return path if path and same and kind.startswith("torch.nn.") else f"{path}.{word}" if path else word
+    is_same_operator = title.startswith(_letters(word)) or title.rstrip("123d") in _letters(word)
+    return path if path and is_same_operator and kind.startswith("torch.nn.") else f"{path}.{word}" if path else word
 
 
 def _letters(text: str) -> str:
@@ -287,66 +289,68 @@ def quant_of_codes(
     """
     if len(block) != len(shape):
         return None
-    block = [n if b == -1 else b for b, n in zip(block, shape, strict=True)]
-    if any(b < 1 or n % b for b, n in zip(block, shape, strict=True)):
+    block = [n if extent == -1 else extent for extent, n in zip(block, shape, strict=True)]
+    if any(extent < 1 or n % extent for extent, n in zip(block, shape, strict=True)):
         return None
-    counts = tuple(n // b for b, n in zip(block, shape, strict=True))
+    counts = tuple(n // extent for extent, n in zip(block, shape, strict=True))
     if scale.size != np.prod(counts, dtype=int) or (zero_point is not None and zero_point.size not in (1, scale.size)):
         return None
-    wide = [axis for axis, b in enumerate(block) if b > 1]
-    several = [axis for axis, count in enumerate(counts) if count > 1]
-    real = scale.astype(np.float64 if scale.dtype == np.float64 else np.float32)
+    blocked_axes = [axis for axis, extent in enumerate(block) if extent > 1]
+    axes_with_counts = [axis for axis, count in enumerate(counts) if count > 1]
+    real_scale = scale.astype(np.float64 if scale.dtype == np.float64 else np.float32)
     points = np.zeros(1, np.int64) if zero_point is None else zero_point.astype(np.int64)
     facts: dict[str, Any] = {"dtype": dtype, "qmin": limits[0], "qmax": limits[1]}
-    if not several:
-        return QuantParams(scale=real.reshape(-1), zero_point=points.reshape(-1), **facts)
-    if len(several) == 1 and block[several[0]] == 1:
-        return QuantParams(scale=real.reshape(-1), zero_point=points.reshape(-1), axis=several[0], **facts)
-    if len(wide) > 1:
+    if not axes_with_counts:
+        return QuantParams(scale=real_scale.reshape(-1), zero_point=points.reshape(-1), **facts)
+    if len(axes_with_counts) == 1 and block[axes_with_counts[0]] == 1:
+        return QuantParams(
+            scale=real_scale.reshape(-1), zero_point=points.reshape(-1), axis=axes_with_counts[0], **facts
+        )
+    if len(blocked_axes) > 1:
         return None
-    axis = wide[0] if wide else len(shape) - 1
+    axis = blocked_axes[0] if blocked_axes else len(shape) - 1
     points = points if points.size == 1 else points.reshape(counts)
-    return QuantParams(scale=real.reshape(counts), zero_point=points, axis=axis, block_size=block[axis], **facts)
+    return QuantParams(scale=real_scale.reshape(counts), zero_point=points, axis=axis, block_size=block[axis], **facts)
 
 
-def quant_stated(
-    op: Any, given: Mapping[str, Any], codes: str, shape: Sequence[int | None] | None
+def quant_of_arguments(
+    op: Any, operator_arguments: Mapping[str, Any], codes: str, shape: Sequence[int | None] | None
 ) -> QuantParams | None:
     """Return the parameters in the arguments of a quantizing or dequantizing operator; None if unknown.
 
     Args:
         op: The operator, or its name.
-        given: Its arguments by name; scales and zero points as numbers or arrays.
+        operator_arguments: Its arguments by name; scales and zero points as numbers or arrays.
         codes: Logical dtype of the codes.
         shape: Their shape, if known; not needed for a single scale.
     """
-    scale = given.get("scale", given.get("scales"))
-    points = given.get("zero_point", given.get("zero_points"))
+    scale = operator_arguments.get("scale", operator_arguments.get("scales"))
+    points = operator_arguments.get("zero_point", operator_arguments.get("zero_points"))
     if not isinstance(scale, np.ndarray | float | int) or not is_integer(codes):
         return None
     scale = np.asarray(scale, None if isinstance(scale, np.ndarray) else np.float64)
     zero = np.asarray(points) if isinstance(points, np.ndarray | int) else None
-    low, high = (given.get(f"quant_{end}") for end in ("min", "max"))
-    limits = _within(codes, low), _within(codes, high)
+    lowest, highest = (operator_arguments.get(f"quant_{end}") for end in ("min", "max"))
+    limits = _limit_in_range(codes, lowest), _limit_in_range(codes, highest)
     if "per_tensor" in str(op):
         return quant_of_codes(codes, (), (), scale, zero, limits=limits)
     extents = [extent for extent in shape or () if extent is not None]
     if shape is None or len(extents) < len(shape):
         return None
-    block = [*given.get("block_size", extents)]
-    if "per_channel" in str(op) and isinstance(given.get("axis"), int):
-        block[given["axis"]] = 1
+    block = [*operator_arguments.get("block_size", extents)]
+    if "per_channel" in str(op) and isinstance(operator_arguments.get("axis"), int):
+        block[operator_arguments["axis"]] = 1
     elif "per_token" in str(op):
         block[:-1] = [1] * (len(shape) - 1)
-    elif "block_size" not in given:
+    elif "block_size" not in operator_arguments:
         return None
     return quant_of_codes(codes, extents, block, scale, zero, limits=limits)
 
 
-def _within(codes: str, limit: Any) -> int | None:
+def _limit_in_range(codes: str, limit: Any) -> int | None:
     low, high = code_limits(codes)
-    inside = isinstance(limit, int) and low is not None and high is not None and low <= limit <= high
-    return limit if inside else None
+    is_inside = isinstance(limit, int) and low is not None and high is not None and low <= limit <= high
+    return limit if is_inside else None
 
 
 def codes_of(tensor: Any) -> Codes:
@@ -355,19 +359,28 @@ def codes_of(tensor: Any) -> Codes:
     Classes of torchao list their data and attributes, see `TorchAOBaseTensor`. Codes are recorded if they reproduce the
     tensor's dequantized elements bit for bit, which swizzled codes do not.
     """
-    real = array_of(tensor.dequantize())
+    real_values = array_of(tensor.dequantize())
     parts = {name: getattr(tensor, name, None) for name in _data_names(tensor)}
     scale, points = (None if parts.get(name) is None else array_of(parts[name]) for name in ("scale", "zero_point"))
     block = getattr(tensor, "block_size", ())
-    block = [block if at == real.ndim - 1 else 1 for at in range(real.ndim)] if isinstance(block, int) else block
+    block = (
+        [block if axis == real_values.ndim - 1 else 1 for axis in range(real_values.ndim)]
+        if isinstance(block, int)
+        else block
+    )
     if scale is not None and parts.get("per_tensor_scale") is not None:
         scale = scale.astype(np.float32) * array_of(parts["per_tensor_scale"])
-    for codes in _unpacked(tensor, parts.get("qdata"), real.shape):
-        quant = None if scale is None else quant_of_codes(logical_name(codes.dtype), real.shape, block, scale, points)
-        if quant is not None and _gives(codes, quant, real):
+    for codes in _unpack_codes(tensor, parts.get("qdata"), real_values.shape):
+        quant = (
+            None
+            if scale is None
+            else quant_of_codes(logical_name(codes.dtype), real_values.shape, block, scale, points)
+        )
+        if quant is not None and _reproduces(codes, quant, real_values):
             return Codes(array=codes, quant=quant)
     return Codes(
-        array=real, note=f"{type(tensor).__name__}: recorded dequantized, because its codes are packed or swizzled"
+        array=real_values,
+        note=f"{type(tensor).__name__}: recorded dequantized, because its codes are packed or swizzled",
     )
 
 
@@ -375,9 +388,9 @@ _NIBBLES = ("float4_e2m1fn", "int4", "uint4")
 """Types of codes that may be packed two to a byte, the first one in the low bits."""
 
 
-def _unpacked(tensor: Any, data: Any, shape: tuple[int, ...]) -> Iterator[np.ndarray]:
+def _unpack_codes(tensor: Any, data: Any, shape: tuple[int, ...]) -> Iterator[np.ndarray]:
     """Yield possible unpackings of a torchao tensor's data into codes of its shape."""
-    if data is None or unreadable(data):
+    if data is None or unreadable_reason(data):
         return
     codes = array_of(data)
     if codes.shape == shape:
@@ -386,15 +399,19 @@ def _unpacked(tensor: Any, data: Any, shape: tuple[int, ...]) -> Iterator[np.nda
     elif codes.dtype == np.uint8 and (*codes.shape[:-1], 2 * codes.shape[-1]) == shape:
         bits = np.stack([codes & 15, codes >> 4], axis=-1).reshape(shape)
         for kind in _NIBBLES:
-            signed = np.where(bits > 7, bits.astype(np.int8) - 16, bits.astype(np.int8)) if kind == "int4" else bits
-            yield bits.view(logical_dtype(kind)) if kind.startswith("float") else signed.astype(logical_dtype(kind))
+            signed_bits = (
+                np.where(bits > 7, bits.astype(np.int8) - 16, bits.astype(np.int8)) if kind == "int4" else bits
+            )
+            yield (
+                bits.view(logical_dtype(kind)) if kind.startswith("float") else signed_bits.astype(logical_dtype(kind))
+            )
 
 
-def _gives(codes: np.ndarray, quant: QuantParams, real: np.ndarray) -> bool:
+def _reproduces(codes: np.ndarray, quant: QuantParams, real_values: np.ndarray) -> bool:
     """Return whether codes dequantize exactly to the given float32 numbers."""
     with np.errstate(all="ignore"):
         dequantized = dequantize(codes, quant)
-        return bool(np.array_equal(np.asarray(dequantized).astype(real.dtype), real))
+        return bool(np.array_equal(np.asarray(dequantized).astype(real_values.dtype), real_values))
 
 
 def _data_names(tensor: Any) -> Iterator[str]:
@@ -414,7 +431,7 @@ def weight_of(tensor: Any) -> Codes | None:
     """Return the record of a constant; None if it cannot be read."""
     if holds_others(tensor):
         return codes_of(tensor) if hasattr(tensor, "dequantize") and next(_data_names(tensor), None) else None
-    return None if unreadable(tensor) else Codes(array=array_of(tensor))
+    return None if unreadable_reason(tensor) else Codes(array=array_of(tensor))
 
 
 # -- recording -------------------------------------------------------------------------------------------------------
@@ -432,10 +449,10 @@ def put_tensor(recorder: Recorder, name: str, tensor: Any, quant: QuantParams | 
     """
     if "node" in facts:
         facts = {"placement": str(tensor.device), **facts}
-    plain = not holds_others(tensor) and unreadable(tensor) is None
-    record = weight_of(on_host(tensor) if plain else tensor)  # the recorder copies it before the next call
+    is_plain = not holds_others(tensor) and unreadable_reason(tensor) is None
+    record = weight_of(on_host(tensor) if is_plain else tensor)  # the recorder copies it before the next call
     if record is None:
-        recorder.skip(name, unreadable(tensor) or f"its class is {type(tensor).__name__}")
+        recorder.skip(name, unreadable_reason(tensor) or f"its class is {type(tensor).__name__}")
     else:
         recorder.put(name, record.array, **_quant_facts(record.quant or quant), **facts)
 
@@ -450,7 +467,7 @@ def put_constant(recorder: Recorder, name: str, tensor: Any) -> None:
     """
     record = weight_of(tensor)
     if record is None:
-        recorder.skip(name, unreadable(tensor) or f"its class is {type(tensor).__name__}")
+        recorder.skip(name, unreadable_reason(tensor) or f"its class is {type(tensor).__name__}")
     else:
         recorder.constant(name, record.array, **_quant_facts(record.quant))
 
@@ -496,11 +513,11 @@ def facts_of(way: str, notes: Iterable[str], *, taps: str, devices: Iterable[Any
 
 
 @contextmanager
-def torch_errors(what: str, hint: str) -> Iterator[None]:
+def torch_errors(action: str, hint: str) -> Iterator[None]:
     """Convert PyTorch's exceptions to one sentence.
 
     Args:
-        what: The failed action.
+        action: The failed action.
         hint: A suggested remedy.
     """
     try:
@@ -508,4 +525,4 @@ def torch_errors(what: str, hint: str) -> Iterator[None]:
     except (RuntimeError, ValueError, TypeError, AssertionError, IndexError, KeyError, AttributeError) as error:
         text = " ".join(str(error).split()) or f"{type(error).__name__} without a message"
         text = text if len(text) <= 300 else f"{text[:297]}..."
-        raise BackendError(f"{what}: {text.rstrip('.')}.", hint=hint) from error
+        raise BackendError(f"{action}: {text.rstrip('.')}.", hint=hint) from error

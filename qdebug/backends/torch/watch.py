@@ -17,15 +17,15 @@ from qdebug.backends.torch.ops import (
     Names,
     arguments,
     array_of,
-    bound,
-    dtype_beside,
+    bind_arguments,
     dtype_of,
+    dtype_of_number,
     holds_others,
     is_quantizer,
     node_title,
     put_constant,
     put_tensor,
-    quant_stated,
+    quant_of_arguments,
     quantizes_data,
     schema_of,
 )
@@ -33,9 +33,9 @@ from qdebug.recording.recorder import Recorder
 
 __all__ = ["Watch"]
 
-_SAME = frozenset(("aten.detach.default", "aten.alias.default", "aten.lift_fresh.default"))
+_ALIAS_OPS = frozenset(("aten.detach.default", "aten.alias.default", "aten.lift_fresh.default"))
 """Operators that return their input tensor."""
-_UNWRITTEN = ("aten.empty", "aten.new_empty")
+_UNWRITTEN_OPS = ("aten.empty", "aten.new_empty")
 """Operators that return uninitialized memory."""
 CHANGED = "changed in place"
 """Operator name of a tensor whose memory another operator wrote."""
@@ -69,29 +69,34 @@ class Watch:
         self,
         recorder: Recorder,
         constants: Mapping[str, Any],
-        changed: frozenset[str],
-        recorded: set[str],
+        changed_constants: frozenset[str],
+        recorded_names: set[str],
         *,
         weights: bool,
     ) -> None:
         from torch.utils.weak import WeakTensorKeyDictionary
 
-        self._recorder, self._changed, self._recorded, self._weights = recorder, changed, recorded, weights
+        self._recorder, self._changed_constants, self._recorded_names, self._weights = (
+            recorder,
+            changed_constants,
+            recorded_names,
+            weights,
+        )
         self._names = Names()
-        self._constants = {id(held): self._names.unique(name) for name, held in constants.items()}
-        self._known: Any = WeakTensorKeyDictionary()
+        self._constants = {id(constant): self._names.unique(name) for name, constant in constants.items()}
+        self._name_and_version: Any = WeakTensorKeyDictionary()
         self._writes: dict[int, int] = {}
         self._writer: dict[int, str] = {}
         self._dtypes: dict[str, str] = {}
         self._modules: list[tuple[str, str]] = [("", "")]
         self._composite: _Composite | None = None
-        self._busy = False
+        self._is_recording = False
         """Whether a function is being recorded, whose inner operators are ignored."""
 
     # -- modes -------------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def on(self, model: Any) -> Iterator[None]:
+    def watch_module(self, model: Any) -> Iterator[None]:
         """Watch the operators that run inside the block.
 
         Args:
@@ -106,19 +111,21 @@ class Watch:
             supports_higher_order_operators = True
 
             def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-                return watch.ran(func, args, kwargs or {})
+                return watch.run_operator(func, args, kwargs or {})
 
         class Functions(TorchFunctionMode):  # type: ignore[misc]
             def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-                return watch.called(func, args, kwargs or {})
+                return watch.run_function(func, args, kwargs or {})
 
         with ExitStack() as stack:
             for path, module in model.named_modules():
                 kind = f"{type(module).__module__}.{type(module).__qualname__}"
-                enter = module.register_forward_pre_hook(lambda *_, at=(path, kind): watch._modules.append(at))
-                leave = module.register_forward_hook(lambda *_: watch._leave(), always_call=True)
-                stack.callback(enter.remove)
-                stack.callback(leave.remove)
+                entering_hook = module.register_forward_pre_hook(
+                    lambda *_, place=(path, kind): watch._modules.append(place)
+                )
+                leaving_hook = module.register_forward_hook(lambda *_: watch._leave(), always_call=True)
+                stack.callback(entering_hook.remove)
+                stack.callback(leaving_hook.remove)
             stack.enter_context(Operators())
             stack.enter_context(Functions())
             yield
@@ -126,9 +133,9 @@ class Watch:
     def _leave(self) -> None:
         self._modules.pop()
 
-    def called(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def run_function(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run a function. A function on a torchao tensor is recorded as one node."""
-        op = None if self._busy or self._composite is not None else _operator_of(function, args, kwargs)
+        op = None if self._is_recording or self._composite is not None else _operator_of(function, args, kwargs)
         if op is None:
             return function(*args, **kwargs)
         path, kind = self._modules[-1]
@@ -137,31 +144,35 @@ class Watch:
             result = function(*args, **kwargs)
         finally:
             self._composite = None
-        self._busy = True
+        self._is_recording = True
         try:
             self._put_function(op, args, kwargs, result, composite)
         finally:
-            self._busy = False
+            self._is_recording = False
         return result
 
     def _put_function(
         self, op: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any, composite: _Composite
     ) -> None:
         """Record a function as one node, which reads codes that it quantized from its inputs."""
-        parsed = arguments(schema_of(op), bound(op, args, kwargs), node=composite.title, name_of=self.name_of)
-        unseen = any(quantizes_data(each) for each in _flat(args, kwargs)) and not composite.codes
+        parsed_arguments = arguments(
+            schema_of(op), bind_arguments(op, args, kwargs), node=composite.title, name_of=self.name_of
+        )
+        is_quantization_hidden = (
+            any(quantizes_data(argument) for argument in _flat_values(args, kwargs)) and not composite.codes
+        )
         facts = {
-            "op": f"{_class_of(args, kwargs)}.{op}" if unseen else str(op),
-            "inputs": tuple(composite.codes.get(name, name) for name in parsed.inputs),
-            "attrs": parsed.attrs,
+            "op": f"{_class_of(args, kwargs)}.{op}" if is_quantization_hidden else str(op),
+            "inputs": tuple(composite.codes.get(name, name) for name in parsed_arguments.inputs),
+            "attrs": parsed_arguments.attrs,
         }
-        self._put_numbers(parsed.numbers, parsed.inputs)
+        self._put_numbers(parsed_arguments.numbers, parsed_arguments.inputs)
         self._put_results(composite.title, result, facts)
 
-    def ran(self, op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def run_operator(self, op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run an operator and record its results."""
         composite = self._composite
-        if self._busy:
+        if self._is_recording:
             return op(*args, **kwargs)
         if composite is not None:
             result = op(*args, **kwargs)
@@ -172,25 +183,32 @@ class Watch:
         title = node_title(path, kind, str(op))
         if schema_of(op) is None:
             return self._run_control_flow(op, args, kwargs, self._names.unique(title))
-        if str(op) in _SAME:
+        if str(op) in _ALIAS_OPS:
             result = op(*args, **kwargs)
             if args and _is_tensor(result) and (name := self.name_of(args[0])):
                 self._register(result, name)
             return result
-        title = self._names.unique(title) if _gives_tensors(op) else title
-        given = bound(op, args, kwargs)
-        parsed = arguments(schema_of(op), given, node=title, name_of=self.name_of)  # before anything is written
+        title = self._names.unique(title) if _returns_tensors(op) else title
+        call_arguments = bind_arguments(op, args, kwargs)
+        parsed_arguments = arguments(
+            schema_of(op), call_arguments, node=title, name_of=self.name_of
+        )  # before anything is written
         result = op(*args, **kwargs)
-        self._note_writes(op, given, title)
-        if _gives_tensors(op):
-            self._put_numbers(parsed.numbers, parsed.inputs)
-            unwritten = str(op).startswith(_UNWRITTEN)
-            self._put_results(title, result, {"op": str(op), "inputs": parsed.inputs, "attrs": parsed.attrs}, unwritten)
+        self._note_writes(op, call_arguments, title)
+        if _returns_tensors(op):
+            self._put_numbers(parsed_arguments.numbers, parsed_arguments.inputs)
+            is_unwritten = str(op).startswith(_UNWRITTEN_OPS)
+            self._put_results(
+                title,
+                result,
+                {"op": str(op), "inputs": parsed_arguments.inputs, "attrs": parsed_arguments.attrs},
+                is_unwritten,
+            )
         return result
 
     def _run_control_flow(self, op: Any, args: Sequence[Any], kwargs: Mapping[str, Any], title: str) -> Any:
         """Run control flow and record its results. Operators inside are not watched."""
-        inputs = [name for each in _flat(args, kwargs) if (name := self.name_of(each))]
+        inputs = [name for argument in _flat_values(args, kwargs) if (name := self.name_of(argument))]
         result = op(*args, **kwargs)
         self._put_results(title, result, {"op": str(op), "inputs": inputs})
         self._recorder.skip(f"{title}:body", f"what runs inside {str(op)!r} is not recorded")
@@ -208,8 +226,8 @@ class Watch:
         """Return the name of a tensor, and record it if its producer was not watched; None for other values."""
         if not _is_tensor(value):
             return None
-        if value in self._known:
-            name, writes = self._known[value]
+        if value in self._name_and_version:
+            name, writes = self._name_and_version[value]
             return str(name) if writes == self._writes.get(_memory(value), 0) else self._record_again(name, value)
         constant = self._constants.get(id(value))
         if constant is not None and not self._writes.get(_memory(value), 0):
@@ -221,33 +239,33 @@ class Watch:
         self._register(value, name)
         return name
 
-    def _record_again(self, old: str, tensor: Any) -> str:
+    def _record_again(self, old_name: str, tensor: Any) -> str:
         """Record a tensor again after its memory was overwritten."""
-        name = self._names.unique(f"{old}.changed")
-        input_names = tuple(dict.fromkeys((old, self._writer.get(_memory(tensor), old))))
+        name = self._names.unique(f"{old_name}.changed")
+        input_names = tuple(dict.fromkeys((old_name, self._writer.get(_memory(tensor), old_name))))
         put_tensor(self._recorder, name, tensor, node=name, op=CHANGED, inputs=input_names)
         self._register(tensor, name)
         return name
 
     def _put_constant(self, name: str, tensor: Any) -> None:
         """Record a parameter or buffer, or a tensor created by the model's code, once for all calls."""
-        if name in self._changed:
+        if name in self._changed_constants:
             put_tensor(self._recorder, name, tensor)
-        elif self._weights and name not in self._recorded:
+        elif self._weights and name not in self._recorded_names:
             put_constant(self._recorder, name, tensor)
-            self._recorded.add(name)
+            self._recorded_names.add(name)
 
     def _register(self, tensor: Any, name: str) -> None:
-        self._known[tensor] = name, self._writes.get(_memory(tensor), 0)
+        self._name_and_version[tensor] = name, self._writes.get(_memory(tensor), 0)
         self._dtypes[name] = dtype_of(tensor.dtype) or ""
 
-    def _note_writes(self, op: Any, given: Mapping[str, Any], title: str) -> None:
+    def _note_writes(self, op: Any, call_arguments: Mapping[str, Any], title: str) -> None:
         """Note the memory that an operator has written."""
         if not schema_of(op).is_mutable:
             return
         for argument in schema_of(op).arguments:
             if argument.alias_info is not None and argument.alias_info.is_write:
-                value = given.get(argument.name)
+                value = call_arguments.get(argument.name)
                 for tensor in value if isinstance(value, list | tuple) else (value,):
                     if _is_tensor(tensor):
                         memory = _memory(tensor)
@@ -256,36 +274,43 @@ class Watch:
 
     # -- values ------------------------------------------------------------------------------------------------------
 
-    def _put_results(self, title: str, result: Any, facts: dict[str, Any], unwritten: bool = False) -> None:  # noqa: FBT001, FBT002
+    def _put_results(self, title: str, result: Any, facts: dict[str, Any], is_unwritten: bool = False) -> None:  # noqa: FBT001, FBT002
         parts = result if isinstance(result, tuple | list) else (result,)
-        for position, part in enumerate(parts):
-            if _is_tensor(part):
+        for position, item in enumerate(parts):
+            if _is_tensor(item):
                 name = title if position == 0 else self._names.unique(f"{title}:{position}")
-                if unwritten:
+                if is_unwritten:
                     self._recorder.skip(name, "its memory is not initialized")
                 else:
-                    put_tensor(self._recorder, name, part, node=title, **facts)
-                self._register(part, name)
+                    put_tensor(self._recorder, name, item, node=title, **facts)
+                self._register(item, name)
 
     def _put_numbers(self, numbers: Mapping[str, np.ndarray], inputs: Sequence[str]) -> None:
         """Record plain numbers that take the place of tensors."""
         for name, number in numbers.items():
-            if name not in self._recorded and self._weights:
-                input_dtypes = [self._dtypes[each] for each in inputs if each in self._dtypes]
-                self._recorder.constant(name, number.astype(dtype_beside(input_dtypes, number)))
-                self._recorded.add(name)
+            if name not in self._recorded_names and self._weights:
+                input_dtypes = [self._dtypes[input_name] for input_name in inputs if input_name in self._dtypes]
+                self._recorder.constant(name, number.astype(dtype_of_number(input_dtypes, number)))
+                self._recorded_names.add(name)
 
     def _put_codes(
         self, op: Any, args: Sequence[Any], kwargs: Mapping[str, Any], codes: Any, composite: _Composite
     ) -> None:
         """Record codes that a function quantizes from a tensor internally, as inputs of the function's node."""
-        given = bound(op, args, kwargs)
+        call_arguments = bind_arguments(op, args, kwargs)
         source: Any = args[0] if args else None
-        if not _is_tensor(codes) or not _is_tensor(source) or codes.shape != source.shape or source not in self._known:
+        if (
+            not _is_tensor(codes)
+            or not _is_tensor(source)
+            or codes.shape != source.shape
+            or source not in self._name_and_version
+        ):
             return
         source_name = self.name_of(source)
-        plain_arguments = {key: array_of(value) if _is_tensor(value) else value for key, value in given.items()}
-        quant = quant_stated(op, plain_arguments, dtype_of(codes.dtype) or "", list(codes.shape))
+        plain_arguments = {
+            key: array_of(value) if _is_tensor(value) else value for key, value in call_arguments.items()
+        }
+        quant = quant_of_arguments(op, plain_arguments, dtype_of(codes.dtype) or "", list(codes.shape))
         if quant is None or source_name is None:
             return
         name = self._names.unique(f"{composite.title}.quantize")
@@ -300,27 +325,27 @@ def _operator_of(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) 
     if not _class_of(args, kwargs):
         return None
     name = str(getattr(function, "__name__", "_"))
-    packet = None if name.startswith("_") else getattr(torch.ops.aten, name, None)
-    op = function if schema_of(function) is not None else getattr(packet, "default", None)
-    if op is None or not _gives_tensors(op) or str(op) in _SAME:
+    overload_packet = None if name.startswith("_") else getattr(torch.ops.aten, name, None)
+    op = function if schema_of(function) is not None else getattr(overload_packet, "default", None)
+    if op is None or not _returns_tensors(op) or str(op) in _ALIAS_OPS:
         return None
-    most = len(schema_of(op).arguments)
-    return op if len(args) + len(kwargs) <= most else None
+    max_arguments = len(schema_of(op).arguments)
+    return op if len(args) + len(kwargs) <= max_arguments else None
 
 
 def _class_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     """Return the class of the first wrapper tensor (as in torchao) among the arguments; "" without one."""
-    class_names = (type(each).__name__ for each in _flat(args, kwargs) if holds_others(each))
+    class_names = (type(value).__name__ for value in _flat_values(args, kwargs) if holds_others(value))
     return next(class_names, "")
 
 
-def _flat(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[Any]:
+def _flat_values(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[Any]:
     for value in (*args, *kwargs.values()):
         yield from value if isinstance(value, list | tuple) else (value,)
 
 
-def _gives_tensors(op: Any) -> bool:
-    return any("Tensor" in str(each.type) for each in schema_of(op).returns)
+def _returns_tensors(op: Any) -> bool:
+    return any("Tensor" in str(return_value.type) for return_value in schema_of(op).returns)
 
 
 def _is_tensor(value: Any) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from qdebug.backends.torch.exported import unlogged
+from qdebug.backends.torch.exported import without_logging
 from qdebug.backends.torch.ops import schema_of, tensor_of
 from qdebug.errors import BackendError
 from qdebug.model import Graph, Node
@@ -35,7 +35,7 @@ def write(graph: Graph, constants: Mapping[str, np.ndarray], path: Path) -> None
     import torch
 
     try:
-        with unlogged():
+        with without_logging():
             import torchao.quantization.pt2e.quantize_pt2e  # noqa: F401  registers quantized_decomposed
 
             module = _module(graph, constants)
@@ -52,16 +52,16 @@ def _module(graph: Graph, constants: Mapping[str, np.ndarray]) -> Any:
     from torch import fx
 
     root, fx_graph = torch.nn.Module(), fx.Graph()
-    called = {name: fx_graph.placeholder(name) for name in graph.inputs}
+    fx_nodes = {name: fx_graph.placeholder(name) for name in graph.inputs}
     for name, array in constants.items():
         root.register_buffer(name, tensor_of(array))
-        called[name] = fx_graph.get_attr(name)
+        fx_nodes[name] = fx_graph.get_attr(name)
     for node in graph.nodes:
         (name,) = node.outputs
         target = _operator(node.op)
-        args, kwargs = _arguments(node, target, called.__getitem__)
-        called[name] = fx_graph.create_node("call_function", target, args, kwargs, name)
-    fx_graph.output(tuple(called[name] for name in graph.outputs))
+        args, kwargs = _arguments(node, target, fx_nodes.__getitem__)
+        fx_nodes[name] = fx_graph.create_node("call_function", target, args, kwargs, name)
+    fx_graph.output(tuple(fx_nodes[name] for name in graph.outputs))
     return fx.GraphModule(root, fx_graph)
 
 
@@ -83,7 +83,7 @@ def _arguments(node: Node, target: Any, tensor: Callable[[str], Any]) -> tuple[t
         target: Its operator.
         tensor: Returns a tensor by its name.
     """
-    waiting = list(node.inputs)
+    remaining_inputs = list(node.inputs)
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
     for argument in schema_of(target).arguments:
@@ -91,9 +91,9 @@ def _arguments(node: Node, target: Any, tensor: Callable[[str], Any]) -> tuple[t
         if argument.name in node.attrs:
             value = _value(node.attrs[argument.name], kind)
         elif "List[Tensor" in kind:
-            value, waiting = [tensor(name) for name in waiting], []
-        elif "Tensor" in kind and waiting:
-            name = waiting.pop(0)
+            value, remaining_inputs = [tensor(name) for name in remaining_inputs], []
+        elif "Tensor" in kind and remaining_inputs:
+            name = remaining_inputs.pop(0)
             value = tensor(name) if name else None
         elif argument.has_default_value():
             value = argument.default_value
@@ -105,8 +105,8 @@ def _arguments(node: Node, target: Any, tensor: Callable[[str], Any]) -> tuple[t
             kwargs[argument.name] = value
         else:
             args.append(value)
-    if waiting:
-        raise ValueError(f"{node.op} of node {node.name!r} does not accept {', '.join(waiting)}")
+    if remaining_inputs:
+        raise ValueError(f"{node.op} of node {node.name!r} does not accept {', '.join(remaining_inputs)}")
     return tuple(args), kwargs
 
 

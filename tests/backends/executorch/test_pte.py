@@ -153,16 +153,16 @@ def test_an_empty_trace_is_an_error_that_says_why(tmp_path, monkeypatch):
 
 
 def test_recording_that_changes_the_outputs_is_told(tmp_path, monkeypatch):
-    from qdebug.backends.executorch.ops import Loaded
+    from qdebug.backends.executorch.ops import LoadedProgram
 
-    own = Loaded.__init__
+    own = LoadedProgram.__init__
 
     def shifted(self, content, method, *, traced=0):
         own(self, content, method, traced=traced)
         run = self.run
         self.run = lambda feed: [each + 1 if traced and each.dtype == np.float32 else each for each in run(feed)]
 
-    monkeypatch.setattr(Loaded, "__init__", shifted)
+    monkeypatch.setattr(LoadedProgram, "__init__", shifted)
     summary, _ = record(tmp_path, program(tmp_path, module(several)), ROWS[0])
     assert summary.fidelity == "differs"
     assert "by up to 1" in summary.fidelity_detail

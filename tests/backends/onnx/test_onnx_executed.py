@@ -139,7 +139,7 @@ def test_layout_changes_have_no_origin_and_blocked_tensors_a_layout():
         node("Relu", "c", "y", name="relu"),
         known=(weight,),
     )
-    described = describe(source, executed, named=source)
+    described = describe(source, executed, named_graph=source)
     assert origins(described) == {"c_nchwc": ("conv",), "ReorderOutput:c": (), "relu": ()}
     assert described.tensors["t"].stands_for == "c"
     assert described.tensors["t"].layout == "NCHW16c"

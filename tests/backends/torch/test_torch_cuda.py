@@ -74,7 +74,7 @@ def calls(monkeypatch):
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: "the stream in use")
     monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
-    monkeypatch.setattr(torch_cuda, "_held", SimpleNamespace())
+    monkeypatch.setattr(torch_cuda, "_thread_local", SimpleNamespace())
     return noted
 
 

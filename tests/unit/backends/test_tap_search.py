@@ -12,7 +12,7 @@ PLAIN, SPLIT = "fused", "split"
 def chain(length):
     """Return layers in a row; tapping one's result keeps the next from being fused."""
     return [
-        PlainLayer(reads=frozenset({place - 1} if place else ()), results=(f"t{place}",), form=PLAIN)
+        PlainLayer(layers_read=frozenset({place - 1} if place else ()), results=(f"t{place}",), form=PLAIN)
         for place in range(length)
     ]
 
@@ -40,7 +40,7 @@ def test_taps_that_change_no_value_take_three_runs_whatever_they_keep_from_being
         search.take(run(length, taps, harmful=False))
         runs += 1
     assert not search.refused
-    assert set(search.proven) == {f"t{place}" for place in range(length)}
+    assert set(search.proven_digests) == {f"t{place}" for place in range(length)}
     assert runs <= 3
 
 
@@ -51,8 +51,8 @@ def test_no_value_is_accepted_that_a_tap_changed(length):
         search.take(run(length, taps, harmful=True))
         runs += 1
     assert not search.refused
-    assert all(digest == f"{name} ".encode() for name, digest in search.proven.items())
-    assert len(search.proven) == length
+    assert all(digest == f"{name} ".encode() for name, digest in search.proven_digests.items())
+    assert len(search.proven_digests) == length
     assert runs <= length + 1
 
 
@@ -60,7 +60,7 @@ def test_what_was_not_tapped_alone_stays_open():
     search = search_of(6)
     search.take(run(6, search.choose(), harmful=True))
     assert search.open == ["t1", "t2", "t3", "t4"]
-    assert search.proven["t0"] == b"t0 "
+    assert search.proven_digests["t0"] == b"t0 "
 
 
 def test_a_tap_that_changes_what_it_is_computed_from_is_refused():
@@ -71,15 +71,15 @@ def test_a_tap_that_changes_what_it_is_computed_from_is_refused():
         digests = {name: b"other" if "t0" in taps else f"{name} ".encode() for name in (*taps, "t2")}
         search.take(TappedRun(taps=taps, forms=forms, digests=digests))
     assert search.refused == ["t0"]
-    assert search.proven == {"t1": b"t1 ", "t2": b"t2 "}
+    assert search.proven_digests == {"t1": b"t1 ", "t2": b"t2 "}
 
 
 def test_values_prove_nothing_where_plain_runs_differ():
     search = TapSearch(chain(3), ["t0", "t1"], {})
     search.take(run(3, search.choose(), harmful=False))
-    assert set(search.proven) == {"t0"}
+    assert set(search.proven_digests) == {"t0"}
     search.take(run(3, search.choose(), harmful=False))
-    assert set(search.proven) == {"t0", "t1"}
+    assert set(search.proven_digests) == {"t0", "t1"}
 
 
 def test_the_run_that_gave_most_is_run_again():
@@ -109,8 +109,8 @@ def test_taps_that_change_their_own_layer_cost_the_others_no_runs(length):
         )
         runs += 1
     assert set(search.refused) == odd
-    assert set(search.proven) == {f"t{place}" for place in range(length)} - odd
-    assert all(digest == f"{name} ".encode() for name, digest in search.proven.items())
+    assert set(search.proven_digests) == {f"t{place}" for place in range(length)} - odd
+    assert all(digest == f"{name} ".encode() for name, digest in search.proven_digests.items())
     assert runs <= 4
 
 
@@ -119,7 +119,7 @@ def test_a_tap_that_disturbs_a_layer_two_before_it_costs_few_runs():
     length = 60
     layers = [
         PlainLayer(
-            reads=frozenset({place - 1} if place else ()),
+            layers_read=frozenset({place - 1} if place else ()),
             results=() if place % 6 in (2, 3) else (f"t{place}",),
             form=PLAIN,
         )
@@ -137,5 +137,5 @@ def test_a_tap_that_disturbs_a_layer_two_before_it_costs_few_runs():
         search.take(TappedRun(taps=taps, forms=forms, digests={name: values[name] for name in (*taps, last)}))
         runs += 1
     assert set(search.refused) == odd
-    assert set(search.proven) == set(names) - odd
+    assert set(search.proven_digests) == set(names) - odd
     assert runs <= 2 + 2 * len(odd)
