@@ -244,9 +244,9 @@ def _record_models(
 
     random_notes: list[str] = []
 
-    def record(run: ModelRun, given: GivenInputs, *, adapt: bool) -> Path:
-        recorded = record_model(run, given, adapt=adapt)
-        random_notes.extend([recorded.random] if recorded.random is not None and not adapt else [])
+    def record(run: ModelRun, given: GivenInputs, *, may_adapt: bool) -> Path:
+        recorded = record_model(run, given, may_adapt=may_adapt)
+        random_notes.extend([recorded.random] if recorded.random is not None and not may_adapt else [])
         return recorded.path
 
     source: AbstractContextManager[ModelRun | Recording] = (

@@ -532,7 +532,9 @@ def _metric_loss(metric: Metric, reference: _ScoredRun, backend: _ScoredRun) -> 
         actual = metric.compute(outputs, expected, sample_labels)
         return 0.0 if best == actual else best - actual  # covers inf - inf
 
-    difference = Metric(name=metric.name, unit=metric.unit, compute=lost, floor=metric.floor, within=metric.within)
+    difference = Metric(
+        name=metric.name, unit=metric.unit, compute=lost, is_minimum=metric.is_minimum, default_goal=metric.default_goal
+    )
     reference_accuracy = reference.measured_by(metric, reference)
     if math.isinf(reference_accuracy.measures[0].value):
         raise UsageError(

@@ -171,7 +171,7 @@ def record_unoptimized(model: Path, recording: Path) -> Path:
         QdebugError: The model cannot be read or recorded.
     """
     from qdebug.backends import editable_tensors, load_backend
-    from qdebug.running.fitted_inputs import recorded_inputs
+    from qdebug.running.fitted_inputs import load_recorded_inputs
     from qdebug.running.model_runs import ModelRun, keeps_nodes
 
     run = open_source(recording)
@@ -187,8 +187,8 @@ def record_unoptimized(model: Path, recording: Path) -> Path:
     option_names = {option.name for option in backend.options}
     options = {name: str(value) for name, value in info.options.items() if name in option_names} | {"opt": "none"}
     say(f"{info.backend} rewrote {safe_text(model.name)} and changed its nodes; recording it again with opt=none")
-    inputs = recorded_inputs(run, title=recording.name)
-    return _record(ModelRun(model=model, backend=info.backend, options=options), inputs, adapt=False)
+    inputs = load_recorded_inputs(run, title=recording.name)
+    return _record(ModelRun(model=model, backend=info.backend, options=options), inputs, may_adapt=False)
 
 
 def _refuse_options(options: ModelOptions, names: Sequence[str], reason: str) -> None:
@@ -225,15 +225,15 @@ def _run(path: Path, choice: BackendChoice | None, *, reference: bool) -> ModelR
     return ModelRun(model=path, backend=choice.name, options=choice.options)
 
 
-def _record(run: ModelRun, given: GivenInputs, *, adapt: bool) -> Path:
+def _record(run: ModelRun, given: GivenInputs, *, may_adapt: bool) -> Path:
     from qdebug.running.model_runs import record_model
 
     start = monotonic()
     with progress(f"recording {safe_text(run.model.name, limit=40)}") as note, Interrupts() as interrupts:
         recorded = record_model(
-            run, given, adapt=adapt, on_progress=interrupts.checked(note), on_tensor=interrupts.check
+            run, given, may_adapt=may_adapt, on_progress=interrupts.checked(note), on_tensor=interrupts.check
         )
-    _report_recording(recorded, monotonic() - start, own_inputs=not adapt)
+    _report_recording(recorded, monotonic() - start, own_inputs=not may_adapt)
     return recorded.path
 
 
@@ -252,11 +252,11 @@ def _prune(limit: int | None) -> None:
 
 def _report_recording(recorded: RecordedModel, seconds: float, *, own_inputs: bool) -> None:
     """Print the path and duration of a recording, and a warning if it used new random inputs."""
-    outcome = "used again" if recorded.reused else f"recorded in {seconds:.1f} s"
+    outcome = "used again" if recorded.is_reused else f"recorded in {seconds:.1f} s"
     model = recorded.run.model
     say(f"{safe_text(model)} on {safe_text(recorded.run.title)}: {outcome}: {command(recorded.path)}")
-    if recorded.changes:
-        say(f"  inputs: {safe_text(recorded.changes, limit=2000)}")
+    if recorded.changes_text:
+        say(f"  inputs: {safe_text(recorded.changes_text, limit=2000)}")
     if recorded.random is not None and own_inputs:
         template = command("qdebug", "record", model, "--example-inputs", "x.npz")
         say(f"  INPUTS ARE RANDOM ({safe_text(recorded.random)})")

@@ -30,7 +30,7 @@ from qdebug.model.json_object import JsonObject
 from qdebug.model.recording import MemoryRecording
 from qdebug.numerics.checkpoint import checkpoint
 from qdebug.replay.registry import run_node
-from qdebug.running.fitted_inputs import GivenInputs, fitted_inputs, input_ranges
+from qdebug.running.fitted_inputs import GivenInputs, fit_inputs, input_ranges
 
 __all__ = ["KINDS", "LintFinding", "LintReport", "first_input", "lint", "open_model"]
 
@@ -314,11 +314,11 @@ def first_input(model: LintModel, given: Mapping[str, np.ndarray] | None) -> dic
     given_inputs = GivenInputs(
         arrays=None if given is None else dict(given),
         samples=None,
-        origin="",
+        origin_text="",
         seed=_INPUT_SEED,
         ranges=input_ranges(graph),
     )
-    return fitted_inputs(given_inputs, infos, adapt=True)[0]
+    return fit_inputs(given_inputs, infos, may_adapt=True)[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -155,7 +155,7 @@ class Repair(JsonObject):
 
     def goal_of(self, score: Score) -> float:
         """Return the goal value for given samples, which may depend on the reference's own value there."""
-        if self.metric.floor or score.reference == self.search.reference:
+        if self.metric.is_minimum or score.reference == self.search.reference:
             return self.goal
         return self.goal + (score.reference - self.search.reference)
 
@@ -336,8 +336,8 @@ def prepare_search(
     trials = EditTrials(session, replays_of(session, catalog, arithmetic), metric, label_of)
     if not trials.reference(places[0]):
         raise UsageError("No output of the network was compared.", hint="Find out why: qdebug diff REF BACKEND.")
-    within = metric.within if options.within is None else options.within
-    goal = within if metric.floor else trials.own(search) - within
+    within = metric.default_goal if options.within is None else options.within
+    goal = within if metric.is_minimum else trials.own(search) - within
 
     def show_trial(title: str, value: float) -> None:
         if progress is not None:

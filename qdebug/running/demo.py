@@ -131,7 +131,7 @@ def _leave_tail(arrays: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
 
 def _record(
     net: Path,
-    out: Path,
+    recording_path: Path,
     digits: _Digits,
     options: Mapping[str, str],
     faults: Mapping[str, Fault],
@@ -143,4 +143,4 @@ def _record(
     interpreter = cast("InterpreterBackend", load_backend("interpreter"))
     with opened_recording(net) as recording:
         run = interpreter.open(recording, options=options, faults=faults)
-        record_feeds(run, digits, out, force=force, on_progress=on_progress)
+        record_feeds(run, digits, recording_path, force=force, on_progress=on_progress)

@@ -66,12 +66,14 @@ def explained_by(executor: Executor, backend: Path, *, sample: int | None = None
         backend: The recording.
         sample: The only sample to examine, or None for all.
     """
-    given = uuid4().hex, __version__, backend.absolute(), sample
+    explanation_facts = uuid4().hex, __version__, backend.absolute(), sample
 
-    def shared(work: Callable[[Explainer, Q], A], questions: Sequence[Q]) -> Iterator[A]:
-        return chain.from_iterable(in_workers(executor, partial(_answer_in_worker, given, work), in_parts(questions)))
+    def answer_in_workers(work: Callable[[Explainer, Q], A], questions: Sequence[Q]) -> Iterator[A]:
+        return chain.from_iterable(
+            in_workers(executor, partial(_answer_in_worker, explanation_facts, work), in_parts(questions))
+        )
 
-    return shared
+    return answer_in_workers
 
 
 class _WorkerCache(threading.local):
@@ -85,22 +87,22 @@ _worker_cache = _WorkerCache()
 
 
 def _answer_in_worker(
-    given: tuple[str, str, Path, int | None], work: Callable[[Explainer, Q], A], questions: Sequence[Q]
+    explanation_facts: tuple[str, str, Path, int | None], work: Callable[[Explainer, Q], A], questions: Sequence[Q]
 ) -> list[A]:
     """Answer questions in a worker.
 
     Args:
-        given: Id of the explanation, version of qdebug, path, and the only sample.
+        explanation_facts: Id of the explanation, version of qdebug, path, and the only sample.
         work: Answers one question.
         questions: The questions.
     """
-    explanation, version, path, sample = given
+    explanation_id, version, path, sample = explanation_facts
     check_version(version)
     explainer = _worker_cache.explainer
-    if explainer is None or _worker_cache.explanation != explanation:
+    if explainer is None or _worker_cache.explanation != explanation_id:
         _worker_cache.explainer = None  # frees the previous explainer before the next one is built
         explainer = Explainer(open_sample(path, sample))
-        _worker_cache.explanation, _worker_cache.explainer = explanation, explainer
+        _worker_cache.explanation, _worker_cache.explainer = explanation_id, explainer
     return [work(explainer, question) for question in questions]
 
 
@@ -114,7 +116,7 @@ def arithmetic_text(explanation: ExplainedRun) -> str:
         explanation: The explanation.
     """
     variants = {key: parse_variant(text) for key, text in explanation.arithmetic.items()}
-    fused = any(kind_of(key) not in ("quantize", "dequantize") for key in variants)
+    has_fused_nodes = any(kind_of(key) not in ("quantize", "dequantize") for key in variants)
     return arithmetic_file.arithmetic_text(
-        variants, name=explanation.run.backend, fused=fused, comments=explanation.exceptions
+        variants, name=explanation.run.backend, fused=has_fused_nodes, comments=explanation.exceptions
     )

@@ -35,15 +35,15 @@ def read_inputs(inputs: str | Path | Mapping[str, np.ndarray]) -> dict[str, np.n
     path = Path(inputs)
     try:
         with open_binary(path) as file:
-            loaded = np.load(file, allow_pickle=False)
-            if isinstance(loaded, np.ndarray):
+            content = np.load(file, allow_pickle=False)
+            if isinstance(content, np.ndarray):
                 raise InputError(
                     f"The input file {str(path)!r} holds one array without a name; expected an .npz file.",
                     hint="Create it: numpy.savez('inputs.npz', INPUT=array).",
                 )
-            with loaded:
-                check_expansion(path, loaded.zip.infolist())
-                return {name: loaded[name] for name in loaded.files}
+            with content:
+                check_expansion(path, content.zip.infolist())
+                return {name: content[name] for name in content.files}
     except FileNotFoundError as error:
         raise InputError(f"There is no input file {str(path)!r}.", hint="Give an .npz file.") from error
     except OSError as error:
@@ -141,7 +141,7 @@ class ArrayFeeds:
         self._axes = {info.name: axes for info in inputs} | {
             info.name: _axes_of_state(info, arrays[info.name], axes) for info in inputs if info.name in states
         }
-        self._arrays = {info.name: _checked_array(info, arrays[info.name], self._axes[info.name]) for info in inputs}
+        self._arrays = {info.name: _check_array(info, arrays[info.name], self._axes[info.name]) for info in inputs}
 
     def feed(self, sample: int, step: int = 0) -> dict[str, np.ndarray]:
         """Return one array per model input."""
@@ -179,7 +179,7 @@ def has_steps(info: TensorInfo, array: np.ndarray, *, samples: int | None, steps
     """
     axes = [("sample", samples)] if samples is not None else []
     try:
-        _checked_array(info, array, [*axes, ("step", steps)])
+        _check_array(info, array, [*axes, ("step", steps)])
     except InputError:
         return False
     return True
@@ -212,32 +212,32 @@ def _zero_state(info: TensorInfo) -> np.ndarray:
     return np.zeros([1 if extent is None else extent for extent in shape], logical_dtype(info.dtype))
 
 
-def _checked_array(info: TensorInfo, array: np.ndarray, axes: _Axes) -> np.ndarray:
-    array = _with_dtype(info, array)
+def _check_array(info: TensorInfo, array: np.ndarray, axes: _Axes) -> np.ndarray:
+    array = _check_dtype(info, array)
     for axis, (noun, count) in enumerate(axes):
         if array.ndim <= axis or array.shape[axis] < count:
-            available = array.shape[axis] if array.ndim > axis else "no axis for them"
+            found_text = array.shape[axis] if array.ndim > axis else "no axis for them"
             raise InputError(
                 f"Input {info.name!r} has shape {_shape_text(array.shape)}: {count} {noun}s were requested along axis "
-                f"{axis}, found {available}.",
+                f"{axis}, found {found_text}.",
                 hint=f"Give --{noun}s at most this number; the leading axis of each array counts them.",
             )
-    leading = len(axes)
+    leading_axes = len(axes)
     if (
-        leading
+        leading_axes
         and info.shape is not None
-        and array.ndim - leading == len(info.shape) - 1
+        and array.ndim - leading_axes == len(info.shape) - 1
         and info.shape[0] in (None, 1)
     ):
-        with_batch = np.expand_dims(array, leading)
-        if fits(with_batch.shape[leading:], info.shape):
+        with_batch = np.expand_dims(array, leading_axes)
+        if fits(with_batch.shape[leading_axes:], info.shape):
             array = with_batch
-    if info.shape is not None and not fits(array.shape[leading:], info.shape):
+    if info.shape is not None and not fits(array.shape[leading_axes:], info.shape):
         raise InputError(
-            f"Input {info.name!r} has shape {_shape_text(array.shape[leading:])}"
-            f"{' for each ' + axes[-1][0] if leading else ''}; expected {_shape_text(info.shape)}.",
+            f"Input {info.name!r} has shape {_shape_text(array.shape[leading_axes:])}"
+            f"{' for each ' + axes[-1][0] if leading_axes else ''}; expected {_shape_text(info.shape)}.",
             hint="If the arrays hold several samples along their leading axis, give their number: --samples N."
-            if not leading
+            if not leading_axes
             else "The leading axes are samples, then steps, and then the shape of the model's input.",
         )
     return array
@@ -249,55 +249,55 @@ def check_names(arrays: Mapping[str, np.ndarray], inputs: Sequence[TensorInfo]) 
     Raises:
         InputError: An array is missing or unknown.
     """
-    expected = [info.name for info in inputs]
-    missing = [name for name in expected if name not in arrays]
-    unknown = [name for name in arrays if name not in expected]
-    if missing or unknown:
+    expected_names = [info.name for info in inputs]
+    missing_names = [name for name in expected_names if name not in arrays]
+    unknown_names = [name for name in arrays if name not in expected_names]
+    if missing_names or unknown_names:
         problems = [
             f"{problem} {_names_text(names)}"
-            for problem, names in (("missing", missing), ("unknown", unknown))
+            for problem, names in (("missing", missing_names), ("unknown", unknown_names))
             if names
         ]
         raise InputError(
             f"The inputs do not fit the model: {', '.join(problems)}; "
-            f"found {_names_text(list(arrays))}, expected {_names_text(expected)}.",
+            f"found {_names_text(list(arrays))}, expected {_names_text(expected_names)}.",
             hint="Name the arrays of the .npz file after the model's inputs: "
-            f"numpy.savez('inputs.npz', **{{{expected[0] if expected else 'INPUT'!r}: array}}).",
+            f"numpy.savez('inputs.npz', **{{{expected_names[0] if expected_names else 'INPUT'!r}: array}}).",
         )
 
 
-def _conversion_hint(info: TensorInfo, expected: np.dtype, array: np.ndarray) -> str:
+def _conversion_hint(info: TensorInfo, expected_dtype: np.dtype, array: np.ndarray) -> str:
     """Return a hint on converting values to the dtype of an input: to codes by scale and zero point."""
-    name, quant = expected.name, info.quant
+    name, quant = expected_dtype.name, info.quant
     if array.dtype.kind == "f" and quant is not None and not quant.per_channel:
         scale, zero = quant.scale.reshape(-1)[0], quant.zero_point.reshape(-1)[0]
         codes = f"np.clip(np.rint(array / {scale:.9g}) + {zero}, {quant.qmin}, {quant.qmax}).astype('{name}')"
         return f"The input takes codes. Quantize real values yourself: {codes}."
-    also = " after import ml_dtypes" if expected.isbuiltin != 1 else ""
-    return f"Convert it yourself, so that no rounding goes unnoticed: array.astype('{name}'){also}."
+    import_note = " after import ml_dtypes" if expected_dtype.isbuiltin != 1 else ""
+    return f"Convert it yourself, so that no rounding goes unnoticed: array.astype('{name}'){import_note}."
 
 
-def _with_dtype(info: TensorInfo, array: np.ndarray) -> np.ndarray:
+def _check_dtype(info: TensorInfo, array: np.ndarray) -> np.ndarray:
     """Check a dtype. Only the byte order is converted.
 
     .npz files cannot name short floats such as bfloat16, so raw bits of the same size are read as such.
     """
     if info.dtype is None:
         raise InputError(f"Input {info.name!r} of the model does not hold numbers; qdebug cannot feed it.")
-    expected = logical_dtype(info.dtype)
-    if array.dtype == np.dtype(f"V{expected.itemsize}") and expected.isbuiltin != 1:
-        return array.view(expected)
-    if array.dtype.name != expected.name:
+    expected_dtype = logical_dtype(info.dtype)
+    if array.dtype == np.dtype(f"V{expected_dtype.itemsize}") and expected_dtype.isbuiltin != 1:
+        return array.view(expected_dtype)
+    if array.dtype.name != expected_dtype.name:
         raise InputError(
-            f"Input {info.name!r} has dtype {array.dtype.name}; expected {expected.name}.",
-            hint=_conversion_hint(info, expected, array),
+            f"Input {info.name!r} has dtype {array.dtype.name}; expected {expected_dtype.name}.",
+            hint=_conversion_hint(info, expected_dtype, array),
         )
-    return array.astype(expected, copy=False)
+    return array.astype(expected_dtype, copy=False)
 
 
-def fits(shape: Sequence[int], expected: Sequence[int | None]) -> bool:
+def fits(shape: Sequence[int], model_shape: Sequence[int | None]) -> bool:
     """Return whether a shape fits that of an input, in which None matches any extent."""
-    return len(shape) == len(expected) and all(e in (None, s) for s, e in zip(shape, expected, strict=True))
+    return len(shape) == len(model_shape) and all(e in (None, s) for s, e in zip(shape, model_shape, strict=True))
 
 
 def _shape_text(shape: Sequence[int | None]) -> str:

@@ -21,12 +21,12 @@ __all__ = [
     "RANDOM",
     "RANDOM_HIDES",
     "GivenInputs",
-    "fitted_inputs",
-    "given_inputs",
+    "fit_inputs",
     "input_ranges",
+    "load_recorded_inputs",
+    "make_given_inputs",
     "random_inputs",
     "random_inputs_note",
-    "recorded_inputs",
 ]
 
 INPUTS = "inputs"
@@ -46,8 +46,8 @@ class GivenInputs:
     Args:
         arrays: Values by name, or None for random ones.
         samples: Length of their leading axis of samples, or None if they have none.
-        origin: Where they come from, as a clause.
-        random: Whether the values are random, or were in the run that they were recorded in.
+        origin_text: Where they come from, as a clause.
+        is_random: Whether the values are random, or were in the run that they were recorded in.
         seed: Seed of random values.
         ranges: Minimum and maximum random value of inputs with a known range.
         shapes: Shapes chosen by the user, by input.
@@ -56,15 +56,15 @@ class GivenInputs:
 
     arrays: Mapping[str, np.ndarray] | None
     samples: int | None
-    origin: str
-    random: bool = False
+    origin_text: str
+    is_random: bool = False
     seed: int = 0
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     shapes: Mapping[str, Shape] = field(default_factory=dict)
     files: tuple[Path, ...] = ()
 
 
-def given_inputs(
+def make_given_inputs(
     inputs: str | Path | None,
     *,
     samples: int | None,
@@ -87,20 +87,20 @@ def given_inputs(
     if inputs is None:
         ranges_by_input = ranges or {}
         range_texts = sorted({f"{low:.4g}..{high:.4g}" for low, high in ranges_by_input.values()})
-        origin = f"random, seed {seed}" + (
+        origin_text = f"random, seed {seed}" + (
             f", {' and '.join(range_texts)} over the range of the codes" if range_texts else ""
         )
         return GivenInputs(
             arrays=None,
             samples=samples,
-            origin=origin,
-            random=True,
+            origin_text=origin_text,
+            is_random=True,
             seed=seed,
             ranges=ranges_by_input,
             shapes=shapes or {},
         )
     arrays = read_inputs(inputs)
-    return GivenInputs(arrays=arrays, samples=samples, origin=f"of {Path(inputs).name}", shapes=shapes or {})
+    return GivenInputs(arrays=arrays, samples=samples, origin_text=f"of {Path(inputs).name}", shapes=shapes or {})
 
 
 def random_inputs_note(info: RunInfo) -> str | None:
@@ -112,7 +112,7 @@ def random_inputs_note(info: RunInfo) -> str | None:
     return f"{info.options.get(INPUTS, '')}: {RANDOM_HIDES}" if info.options.get(RANDOM) is True else None
 
 
-def recorded_inputs(recording: Recording, *, title: str, extra: str | Path | None = None) -> GivenInputs:
+def load_recorded_inputs(recording: Recording, *, title: str, extra: str | Path | None = None) -> GivenInputs:
     """Return the inputs of a recorded run as real values.
 
     Args:
@@ -140,17 +140,21 @@ def recorded_inputs(recording: Recording, *, title: str, extra: str | Path | Non
                     "--inputs FILE.npz."
                 ),
             )
-        arrays[name] = np.stack([_real_input(recording, name, sample) for sample in range(recording.samples)])
+        arrays[name] = np.stack([_load_real_input(recording, name, sample) for sample in range(recording.samples)])
     extra_arrays = {} if extra is None else read_inputs(extra)
-    random = recording.info.options.get(RANDOM) is True
-    origin = str(recording.info.options.get(INPUTS, "")) if random else f"those of {title}"
-    return GivenInputs(arrays=extra_arrays | arrays, samples=recording.samples, origin=origin, random=random)
+    is_random = recording.info.options.get(RANDOM) is True
+    origin_text = str(recording.info.options.get(INPUTS, "")) if is_random else f"those of {title}"
+    return GivenInputs(
+        arrays=extra_arrays | arrays, samples=recording.samples, origin_text=origin_text, is_random=is_random
+    )
 
 
-def _real_input(recording: Recording, name: str, sample: int) -> np.ndarray:
+def _load_real_input(recording: Recording, name: str, sample: int) -> np.ndarray:
     """Return the real values of an input, with the axes of one sample, so that per-channel scales fit."""
-    stored, quant = recording.load(name, sample), recording.graph.tensors[name].quant
-    return stored if quant is None else dequantize(stored, quant, double=is_wide_code(stored.dtype))
+    stored_values, quant = recording.load(name, sample), recording.graph.tensors[name].quant
+    return (
+        stored_values if quant is None else dequantize(stored_values, quant, double=is_wide_code(stored_values.dtype))
+    )
 
 
 def input_ranges(graph: Graph) -> dict[str, tuple[float, float]]:
@@ -167,9 +171,9 @@ def input_ranges(graph: Graph) -> dict[str, tuple[float, float]]:
         tensors = [name]
         for node in graph.consumers(name):
             activations = [name for name in node.inputs if name and not graph.is_constant(name)]
-            outputs = [out for out in node.outputs if out]
+            outputs = [output for output in node.outputs if output]
             quantizes_input = activations == [name] and all(
-                graph.tensors[out].shape == graph.tensors[name].shape for out in outputs
+                graph.tensors[output].shape == graph.tensors[name].shape for output in outputs
             )
             tensors += outputs if quantizes_input or operators.of(node.op).quantizes else []
         quants = [graph.tensors[tensor].quant for tensor in tensors]
@@ -240,11 +244,11 @@ def _random(
     return rng.integers(0, 2, size=shape).astype(dtype)
 
 
-def fitted_inputs(
+def fit_inputs(
     given: GivenInputs,
     infos: Sequence[TensorInfo],
     *,
-    adapt: bool,
+    may_adapt: bool,
     extent_names: Mapping[str, Sequence[str]] | None = None,
 ) -> tuple[dict[str, np.ndarray], list[str]]:
     """Return arrays that fit a model, and the changes that were necessary.
@@ -252,8 +256,8 @@ def fitted_inputs(
     Args:
         given: The inputs.
         infos: The inputs of the model.
-        adapt: Whether values may be quantized, cast and moved to a different layout, and a single unmatched array may
-            be used for a single missing input.
+        may_adapt: Whether values may be quantized, cast and moved to a different layout, and a single unmatched array
+            may be used for a single missing input.
         extent_names: Names of the dimensions of each input, by input.
 
     Returns:
@@ -263,56 +267,57 @@ def fitted_inputs(
         InputError: Random values cannot be made, an input has no array, or a chosen shape does not fit.
     """
     if given.arrays is None:
-        shapes, filled = choose_shapes(infos, given=given.shapes, extent_names=extent_names)
+        shapes, fill_notes = choose_shapes(infos, chosen_shapes=given.shapes, extent_names=extent_names)
         random_arrays = random_inputs(infos, samples=given.samples, seed=given.seed, ranges=given.ranges, shapes=shapes)
-        return random_arrays, filled
+        return random_arrays, fill_notes
     arrays = {info.name: given.arrays[info.name] for info in infos if info.name in given.arrays}
-    unmatched = [name for name in given.arrays if name not in arrays]
+    unmatched_names = [name for name in given.arrays if name not in arrays]
     changes: list[str] = []
-    missing = [info.name for info in infos if info.name not in arrays]
-    if adapt and len(missing) == len(unmatched) == 1:
-        arrays[missing[0]] = given.arrays[unmatched[0]]
-        changes.append(f"{missing[0]!r} gets {unmatched[0]!r}, the only input without a partner")
-        unmatched, missing = [], []
-    if missing:
+    missing_names = [info.name for info in infos if info.name not in arrays]
+    if may_adapt and len(missing_names) == len(unmatched_names) == 1:
+        arrays[missing_names[0]] = given.arrays[unmatched_names[0]]
+        changes.append(f"{missing_names[0]!r} gets {unmatched_names[0]!r}, the only input without a partner")
+        unmatched_names, missing_names = [], []
+    if missing_names:
         check_names(given.arrays, infos)
-    changes += [f"{name!r} is not an input of this model" for name in unmatched]
-    leading = 0 if given.samples is None else 1
-    _check_chosen(given, arrays, infos, leading)
-    if adapt:
+    changes += [f"{name!r} is not an input of this model" for name in unmatched_names]
+    leading_axes = 0 if given.samples is None else 1
+    _check_chosen_shapes(given, arrays, infos, leading_axes)
+    if may_adapt:
         for info in infos:
             if info.name in arrays:
-                arrays[info.name], clauses = _adapted_input(arrays[info.name], info, leading)
+                arrays[info.name], clauses = _adapt_input(arrays[info.name], info, leading_axes)
                 changes += [f"{info.name!r}: {clause}" for clause in clauses]
     return arrays, changes
 
 
-def _check_chosen(
-    given: GivenInputs, arrays: Mapping[str, np.ndarray], infos: Sequence[TensorInfo], leading: int
+def _check_chosen_shapes(
+    given: GivenInputs, arrays: Mapping[str, np.ndarray], infos: Sequence[TensorInfo], leading_axes: int
 ) -> None:
     """Reject chosen shapes that the arrays do not have."""
-    choose_shapes(infos, given=given.shapes)
+    choose_shapes(infos, chosen_shapes=given.shapes)
     for name, shape in given.shapes.items():
-        actual = arrays[name].shape[leading:]
-        if actual != shape:
+        array_shape = arrays[name].shape[leading_axes:]
+        if array_shape != shape:
             raise InputError(
-                f"The array of input {name!r} has shape {dimensions(actual)}, but --shape says {dimensions(shape)}.",
+                f"The array of input {name!r} has shape {dimensions(array_shape)}, but --shape says "
+                f"{dimensions(shape)}.",
                 hint="Leave out --shape; the arrays have shapes already.",
             )
 
 
-def _adapted_input(values: np.ndarray, info: TensorInfo, leading: int) -> tuple[np.ndarray, list[str]]:
+def _adapt_input(values: np.ndarray, info: TensorInfo, leading_axes: int) -> tuple[np.ndarray, list[str]]:
     """Convert values to the layout and dtype of an input if possible, and describe each change. Checks come later."""
     clauses: list[str] = []
-    if info.shape is not None and not fits(values.shape[leading:], info.shape):
+    if info.shape is not None and not fits(values.shape[leading_axes:], info.shape):
         for source, target, clause in (
-            (leading + 1, -1, "channels moved last"),
-            (-1, leading + 1, "channels moved second"),
+            (leading_axes + 1, -1, "channels moved last"),
+            (-1, leading_axes + 1, "channels moved second"),
         ):
-            if values.ndim - leading > 2:
-                moved = np.moveaxis(values, source, target)
-                if fits(moved.shape[leading:], info.shape):
-                    values = moved
+            if values.ndim - leading_axes > 2:
+                moved_values = np.moveaxis(values, source, target)
+                if fits(moved_values.shape[leading_axes:], info.shape):
+                    values = moved_values
                     clauses.append(clause)
                     break
     if info.dtype is None or values.dtype == logical_dtype(info.dtype):

@@ -24,7 +24,7 @@ def dimensions(shape: Sequence[int]) -> str:
 def choose_shapes(
     infos: Sequence[TensorInfo],
     *,
-    given: Mapping[str, Shape] | None = None,
+    chosen_shapes: Mapping[str, Shape] | None = None,
     extent_names: Mapping[str, Sequence[str]] | None = None,
 ) -> tuple[dict[str, Shape], list[str]]:
     """Choose a shape for each input. Dimensions with the same name get the same extent, across inputs.
@@ -34,7 +34,7 @@ def choose_shapes(
 
     Args:
         infos: The inputs of the model.
-        given: Shapes chosen by the user, by input.
+        chosen_shapes: Shapes chosen by the user, by input.
         extent_names: The name of each dimension of an input, by input. "" for a dimension without a name.
 
     Returns:
@@ -44,49 +44,49 @@ def choose_shapes(
     Raises:
         InputError: A shape is given for an unknown input, or does not fit the model.
     """
-    given, names = given or {}, extent_names or {}
-    check_shapes(infos, given)
+    chosen_shapes, names = chosen_shapes or {}, extent_names or {}
+    check_shapes(infos, chosen_shapes)
     extents: dict[str, int] = {}
-    for name, shape in given.items():
+    for name, shape in chosen_shapes.items():
         _bind_names(extents, shape, names.get(name, ()))
     shapes: dict[str, Shape] = {}
-    filled: list[str] = []
+    fill_notes: list[str] = []
     for info in infos:
-        if info.name in given:
-            shapes[info.name] = given[info.name]
+        if info.name in chosen_shapes:
+            shapes[info.name] = chosen_shapes[info.name]
         elif info.shape is not None:
             axis_names = [*names.get(info.name, ())] or [""] * len(info.shape)
-            shape, free = _fill_free(info.shape, axis_names, extents)
+            shape, free_axes = _fill_free(info.shape, axis_names, extents)
             shapes[info.name] = shape
             _bind_names(extents, shape, axis_names)
-            if any(axis > 0 for axis in free):
-                axes = ", ".join(axis_names[axis] or str(axis) for axis in free)
-                filled.append(
+            if any(axis > 0 for axis in free_axes):
+                axes = ", ".join(axis_names[axis] or str(axis) for axis in free_axes)
+                fill_notes.append(
                     f"{info.name!r} is {dimensions(shape)}: free dimensions ({axes}) were filled in by default; "
                     f"choose them with --shape {info.name}={dimensions(shape)}"
                 )
-    return shapes, filled
+    return shapes, fill_notes
 
 
 def _fill_free(
     shape: Sequence[int | None], axis_names: Sequence[str], extents: Mapping[str, int]
 ) -> tuple[Shape, list[int]]:
     """Return a shape with free dimensions filled in, and the axes with a default extent."""
-    filled: list[int] = []
-    free: list[int] = []
-    own_extents: dict[str, int] = {}
+    filled_shape: list[int] = []
+    free_axes: list[int] = []
+    input_extents: dict[str, int] = {}
     for axis, extent in enumerate(shape):
         name = axis_names[axis]
         if extent is not None:
-            filled.append(extent)
+            filled_shape.append(extent)
         elif name in extents:
-            filled.append(extents[name])
+            filled_shape.append(extents[name])
         else:
-            filled.append(own_extents.get(name, _DEFAULT_EXTENT if axis else _DEFAULT_BATCH))
-            free.append(axis)
+            filled_shape.append(input_extents.get(name, _DEFAULT_EXTENT if axis else _DEFAULT_BATCH))
+            free_axes.append(axis)
         if name:
-            own_extents[name] = filled[-1]
-    return tuple(filled), free
+            input_extents[name] = filled_shape[-1]
+    return tuple(filled_shape), free_axes
 
 
 def _bind_names(extents: dict[str, int], shape: Sequence[int], axis_names: Sequence[str]) -> None:

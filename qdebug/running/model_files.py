@@ -43,8 +43,8 @@ def is_model(path: Path) -> bool:
 class RecordsRun(Protocol):
     """Records a run and returns its recording, as `record_model` does."""
 
-    def __call__(self, run: ModelRun, given: GivenInputs, *, adapt: bool) -> Path:
-        """Record a run. With `adapt`, the inputs belong to another model and may be changed to fit."""
+    def __call__(self, run: ModelRun, given: GivenInputs, *, may_adapt: bool) -> Path:
+        """Record a run. With `may_adapt`, the inputs belong to another model and may be changed to fit."""
 
 
 def record_runs(
@@ -77,29 +77,29 @@ def record_runs(
         QdebugError: A model cannot be recorded, or the inputs cannot be read.
     """
     from qdebug.recording.reading.opening import opened_recording
-    from qdebug.running.fitted_inputs import given_inputs, input_ranges, recorded_inputs
+    from qdebug.running.fitted_inputs import input_ranges, load_recorded_inputs, make_given_inputs
     from qdebug.running.model_runs import ModelRun, model_graph
 
     recorded_reference = None
     files = [Path(inputs)] if inputs is not None else []
-    recorded: Recording | Path
+    reference_run: Recording | Path
     if isinstance(reference, ModelRun):
         ranges_by_backend = (input_ranges(model_graph(run)) for run in backends if inputs is None)
         ranges = next(filter(None, ranges_by_backend), {})
-        given = given_inputs(inputs, samples=samples, seed=seed, ranges=ranges, shapes=shapes)
-        recorded_reference = record(reference, replace(given, files=tuple(files)), adapt=False)
+        given = make_given_inputs(inputs, samples=samples, seed=seed, ranges=ranges, shapes=shapes)
+        recorded_reference = record(reference, replace(given, files=tuple(files)), may_adapt=False)
         files.append(reference.model)
         if not backends:
             return recorded_reference, []
-        recorded = recorded_reference
+        reference_run = recorded_reference
     else:
-        recorded = reference
+        reference_run = reference
         files.append(getattr(reference, "path", Path()))  # without a file the run cannot be made again
-    with opened_recording(recorded) as recording:
-        given_by_reference = recorded_inputs(recording, title=title, extra=inputs)
+    with opened_recording(reference_run) as recording:
+        given_by_reference = load_recorded_inputs(recording, title=title, extra=inputs)
     given_by_reference = replace(given_by_reference, files=tuple(files))
     return recorded_reference, [
-        record(run, _with_shapes(given_by_reference, run, shapes or {}), adapt=True) for run in backends
+        record(run, _with_shapes(given_by_reference, run, shapes or {}), may_adapt=True) for run in backends
     ]
 
 

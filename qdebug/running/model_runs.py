@@ -30,7 +30,7 @@ from qdebug.running.fitted_inputs import (
     INPUTS,
     RANDOM,
     GivenInputs,
-    fitted_inputs,
+    fit_inputs,
     random_inputs,
     random_inputs_note,
 )
@@ -52,9 +52,9 @@ __all__ = [
 RUNS = Path("qdebug-runs")
 """Folder for the recordings that a comparison of model files makes."""
 
-_HASH = 10
+_HASH_LENGTH = 10
 """Number of hexadecimal digits of the hash in a recording's name: 40 bits distinguish thousands of runs."""
-_STEM = 60
+_MAX_STEM = 60
 """Maximum number of characters of the model's name in a recording's name."""
 
 
@@ -86,16 +86,16 @@ class RecordedModel:
     Args:
         path: The recording.
         run: The model and its backend.
-        reused: Whether the recording existed already.
+        is_reused: Whether the recording existed already.
         random: A warning about random inputs, or None if they are not random.
-        changes: How the inputs were changed to fit the model, and which shapes are defaults, or "".
+        changes_text: How the inputs were changed to fit the model, and which shapes are defaults, or "".
     """
 
     path: Path
     run: ModelRun
-    reused: bool
+    is_reused: bool
     random: str | None
-    changes: str = ""
+    changes_text: str = ""
 
 
 def choose_backend(model: Path, *, reference: bool) -> ModelRun:
@@ -109,16 +109,16 @@ def choose_backend(model: Path, *, reference: bool) -> ModelRun:
     Raises:
         UsageError: No installed backend runs files with this suffix.
     """
-    ending = model.suffix.lower()
+    suffix = model.suffix.lower()
     candidates: list[tuple[tuple[bool, int], str, Backend]] = []
     for name in (*BACKENDS, *installed_backends()):
         try:
             backend = load_backend(name)
         except (MissingExtraError, BackendError):  # reported if the user names this backend
             continue
-        endings = getattr(backend, "models", (".onnx",))
-        if ending in endings:
-            rank = bool(getattr(backend, "runs_recordings", False)), endings.index(ending)
+        suffixes = getattr(backend, "models", (".onnx",))
+        if suffix in suffixes:
+            rank = bool(getattr(backend, "runs_recordings", False)), suffixes.index(suffix)
             candidates.append((rank, name, backend))
     if not candidates:
         raise UsageError(
@@ -147,8 +147,8 @@ def model_graph(run: ModelRun) -> Graph:
     if run.model.suffix.lower() in READERS:
         return load_reader(run.model).graph
     backend = load_backend(run.backend)
-    with closing(backend.open(run.model, options=run.options, taps="outputs", weights=False)) as opened:
-        return opened.graph
+    with closing(backend.open(run.model, options=run.options, taps="outputs", weights=False)) as backend_run:
+        return backend_run.graph
 
 
 def example_inputs(
@@ -171,16 +171,18 @@ def example_inputs(
         BackendError: The backend rejected the model.
     """
     backend = load_backend(run.backend)
-    with closing(backend.open(run.model, options=run.options, taps="outputs", weights=False)) as opened:
-        chosen_shapes, filled = choose_shapes(opened.inputs, given=shapes, extent_names=opened.facts.extent_names)
-        return random_inputs(opened.inputs, samples=samples, seed=seed, shapes=chosen_shapes), filled
+    with closing(backend.open(run.model, options=run.options, taps="outputs", weights=False)) as backend_run:
+        chosen_shapes, fill_notes = choose_shapes(
+            backend_run.inputs, chosen_shapes=shapes, extent_names=backend_run.facts.extent_names
+        )
+        return random_inputs(backend_run.inputs, samples=samples, seed=seed, shapes=chosen_shapes), fill_notes
 
 
 def record_model(
     run: ModelRun,
     given: GivenInputs,
     *,
-    adapt: bool = False,
+    may_adapt: bool = False,
     folder: Path = RUNS,
     on_progress: OnProgress | None = None,
     on_tensor: Callable[[], None] | None = None,
@@ -190,7 +192,8 @@ def record_model(
     Args:
         run: The model and its backend.
         given: Its inputs.
-        adapt: Whether the inputs belong to another model, and may be quantized, cast and moved to a different layout.
+        may_adapt: Whether the inputs belong to another model, and may be quantized, cast and moved to a different
+            layout.
         folder: Folder of recordings, created if missing.
         on_progress: Called with (done, total, label).
         on_tensor: Called before each tensor is recorded. An exception ends the run and leaves nothing behind.
@@ -202,58 +205,64 @@ def record_model(
         BackendError: The backend failed.
         RecordingError: The recording cannot be written.
     """
-    out = folder / _file_name(run, given)
-    reused = _is_finished(out)
-    if reused:
-        mark_used(out)
+    recording_path = folder / _file_name(run, given)
+    is_reused = _is_finished(recording_path)
+    if is_reused:
+        mark_used(recording_path)
     else:
         try:
-            _record(run, given, out, adapt=adapt, on_progress=on_progress, on_tensor=on_tensor)
+            _record(run, given, recording_path, may_adapt=may_adapt, on_progress=on_progress, on_tensor=on_tensor)
         except QdebugError as error:
             error.name_subject(str(run.model))
             raise
         option_files = (Path(value) for value in run.options.values() if Path(value).is_file())
-        note_sources(out, [run.model, *_companion_files(run.model), *option_files, *given.files])
-    with opened_recording(out) as recording:
+        note_sources(recording_path, [run.model, *_companion_files(run.model), *option_files, *given.files])
+    with opened_recording(recording_path) as recording:
         info = recording.info
     return RecordedModel(
-        path=out,
+        path=recording_path,
         run=run,
-        reused=reused,
+        is_reused=is_reused,
         random=random_inputs_note(info),
-        changes=str(info.options.get(CHANGES, "")),
+        changes_text=str(info.options.get(CHANGES, "")),
     )
 
 
 def _record(
     run: ModelRun,
     given: GivenInputs,
-    out: Path,
+    recording_path: Path,
     *,
-    adapt: bool,
+    may_adapt: bool,
     on_progress: OnProgress | None,
     on_tensor: Callable[[], None] | None,
 ) -> None:
     backend = load_backend(run.backend)
     shapes = given.shapes if fixes_shapes(backend) else {}
-    with closing(open_run(backend, run.model, options=run.options, shapes=shapes)) as opened:
-        names = opened.facts.extent_names
-        arrays, changes = fitted_inputs(given, opened.inputs, adapt=adapt, extent_names=names)
+    with closing(open_run(backend, run.model, options=run.options, shapes=shapes)) as backend_run:
+        names = backend_run.facts.extent_names
+        arrays, changes = fit_inputs(given, backend_run.inputs, may_adapt=may_adapt, extent_names=names)
         if given.shapes and not shapes:
             changes.append(
                 f"backend {backend.name!r} runs arrays of any shape, so --shape does not fix dimensions of the model"
             )
-        feeds = ArrayFeeds(arrays, opened.inputs, samples=given.samples)
-        facts: dict[str, str | bool] = {INPUTS: given.origin, RANDOM: given.random}
+        feeds = ArrayFeeds(arrays, backend_run.inputs, samples=given.samples)
+        facts: dict[str, str | bool] = {INPUTS: given.origin_text, RANDOM: given.is_random}
         if changes:
             facts[CHANGES] = "; ".join(changes)
-        _make_folder(out.parent)
+        _make_folder(recording_path.parent)
         try:
             record_feeds(
-                opened, feeds, out, force=True, on_progress=on_progress, on_tensor=on_tensor, further_facts=facts
+                backend_run,
+                feeds,
+                recording_path,
+                force=True,
+                on_progress=on_progress,
+                on_tensor=on_tensor,
+                further_facts=facts,
             )
         except KeyboardInterrupt:
-            out.unlink(missing_ok=True)  # the next command would take a partial run for the whole
+            recording_path.unlink(missing_ok=True)  # the next command would take a partial run for the whole
             raise
 
 
@@ -282,22 +291,22 @@ def _file_name(run: ModelRun, given: GivenInputs) -> str:
     """Return the file name of a run, which changes with anything that the run depends on."""
     packages = BACKENDS[run.backend].packages if run.backend in BACKENDS else ()
     names = [package.partition(".")[0].replace("_", "-") for package in packages]
-    plugin = installed_backends().get(run.backend)
+    entry_point = installed_backends().get(run.backend)
     facts = {
         "model": run.model.name,
         "files": _content_hashes(run.model),
         "backend": run.backend,
         "options": {name: [value, *_file_hash(value)] for name, value in run.options.items()},
-        "inputs": given.origin if given.arrays is None else _array_facts(given.arrays),
+        "inputs": given.origin_text if given.arrays is None else _array_facts(given.arrays),
         "samples": given.samples,
         "shapes": {name: list(shape) for name, shape in given.shapes.items()},
         "versions": package_versions(*names)
-        | ({} if plugin is None or plugin.dist is None else {"": plugin.dist.version}),
+        | ({} if entry_point is None or entry_point.dist is None else {"": entry_point.dist.version}),
         "machine": {**machine(), "flags": list(cpu_flags())},
     }
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-    stem = re.sub(r"[^A-Za-z0-9_.-]+", "_", run.model.stem)[-_STEM:].strip("._-") or "model"
-    return f"{stem}-{run.backend}-{digest[:_HASH]}.h5"
+    stem = re.sub(r"[^A-Za-z0-9_.-]+", "_", run.model.stem)[-_MAX_STEM:].strip("._-") or "model"
+    return f"{stem}-{run.backend}-{digest[:_HASH_LENGTH]}.h5"
 
 
 def _file_hash(value: str) -> list[str]:

@@ -33,45 +33,50 @@ class Metric:
         name: As specified by the user.
         unit: Unit of its values, or "".
         compute: Called with the outputs of a run, the outputs of the reference, and the labels or None.
-        floor: Whether a goal is a minimum value, rather than a maximum drop below the reference's value.
-        within: The default goal, in the metric's unit.
+        is_minimum: Whether a goal is a minimum value, rather than a maximum drop below the reference's value.
+        default_goal: The default goal, in the metric's unit.
     """
 
     name: str
     unit: str
     compute: Callable[[Outputs, Outputs, np.ndarray | None], float]
-    floor: bool
-    within: float
+    is_minimum: bool
+    default_goal: float
 
 
 def _sqnr(outputs: Outputs, reference: Outputs, labels: np.ndarray | None) -> float:
     del labels
     worst_sqnr = math.inf
     for name, reference_values in reference.items():
-        signal = float(np.sum(np.asarray(reference_values, np.float64) ** 2))
-        noise = float(np.sum(np.subtract(outputs[name], reference_values, dtype=np.float64) ** 2))
-        if noise:
+        signal_energy = float(np.sum(np.asarray(reference_values, np.float64) ** 2))
+        noise_energy = float(np.sum(np.subtract(outputs[name], reference_values, dtype=np.float64) ** 2))
+        if noise_energy:
             worst_sqnr = min(
-                worst_sqnr, 10 * math.log10(signal / noise) if signal and math.isfinite(noise) else -math.inf
+                worst_sqnr,
+                10 * math.log10(signal_energy / noise_energy)
+                if signal_energy and math.isfinite(noise_energy)
+                else -math.inf,
             )
     return worst_sqnr
 
 
 def _top1(outputs: Outputs, reference: Outputs, labels: np.ndarray | None) -> float:
     name = next(iter(reference))
-    predicted = outputs[name].reshape(-1, outputs[name].shape[-1]).argmax(axis=-1)
-    expected = reference[name].reshape(predicted.shape[0], -1).argmax(axis=-1) if labels is None else np.ravel(labels)
-    if expected.shape != predicted.shape:
+    predicted_labels = outputs[name].reshape(-1, outputs[name].shape[-1]).argmax(axis=-1)
+    expected_labels = (
+        reference[name].reshape(predicted_labels.shape[0], -1).argmax(axis=-1) if labels is None else np.ravel(labels)
+    )
+    if expected_labels.shape != predicted_labels.shape:
         raise UsageError(
-            f"There are {expected.size} labels for {predicted.size} rows of scores.",
+            f"There are {expected_labels.size} labels for {predicted_labels.size} rows of scores.",
             hint="Give one label for each sample.",
         )
-    return float(np.mean(predicted == expected))
+    return float(np.mean(predicted_labels == expected_labels))
 
 
 _METRICS = {
-    "output-sqnr": Metric(name="output-sqnr", unit="dB", compute=_sqnr, floor=True, within=20.0),
-    "top1": Metric(name="top1", unit="", compute=_top1, floor=False, within=0.005),
+    "output-sqnr": Metric(name="output-sqnr", unit="dB", compute=_sqnr, is_minimum=True, default_goal=20.0),
+    "top1": Metric(name="top1", unit="", compute=_top1, is_minimum=False, default_goal=0.005),
 }
 
 
@@ -88,16 +93,16 @@ def find_metric(text: str) -> Metric:
     """
     if text in _METRICS:
         return _METRICS[text]
-    home, colon, name = text.rpartition(":")
-    if not colon or not home:
+    module_name, colon, name = text.rpartition(":")
+    if not colon or not module_name:
         raise UsageError(
             f"Unknown metric {text!r}; known metrics are {', '.join(_METRICS)}.",
             hint="Give one of these, or your own function: --metric FILE.py:FUNCTION.",
         )
-    function = getattr(_module(home), name, None)
+    function = getattr(_load_module(module_name), name, None)
     if not callable(function):
         raise UsageError(
-            f"{home!r} has no function {name!r}.", hint="Name an existing function: --metric FILE.py:FUNCTION."
+            f"{module_name!r} has no function {name!r}.", hint="Name an existing function: --metric FILE.py:FUNCTION."
         )
 
     def compute(outputs: Outputs, reference: Outputs, labels: np.ndarray | None) -> float:
@@ -109,26 +114,26 @@ def find_metric(text: str) -> Metric:
                 hint="It must take two dicts of arrays by output name, and the labels, and return a number.",
             ) from error
 
-    return Metric(name=text, unit="", compute=compute, floor=False, within=0.0)
+    return Metric(name=text, unit="", compute=compute, is_minimum=False, default_goal=0.0)
 
 
-def _module(home: str) -> Any:
-    path = Path(home)
+def _load_module(module_name: str) -> Any:
+    path = Path(module_name)
     try:
-        if home.endswith(".py"):
+        if module_name.endswith(".py"):
             spec = importlib.util.spec_from_file_location(path.stem, path)
             if spec is None or spec.loader is None or not path.is_file():
-                raise UsageError(f"There is no file {home!r}.", hint="Check the path.")
+                raise UsageError(f"There is no file {module_name!r}.", hint="Check the path.")
             module = importlib.util.module_from_spec(spec)
             spec.loader.exec_module(module)
             return module
-        return importlib.import_module(home)
+        return importlib.import_module(module_name)
     except UsageError:
         raise
     except Exception as error:  # any error of the user's file
         message = " ".join(str(error).split()) or type(error).__name__
         raise UsageError(
-            f"{home!r} cannot be imported: {message}.", hint="Give a module or a file: FILE.py."
+            f"{module_name!r} cannot be imported: {message}.", hint="Give a module or a file: FILE.py."
         ) from error
 
 
@@ -140,8 +145,8 @@ def load_labels(path: Path) -> np.ndarray:
     """
     try:
         with open_binary(path) as file:
-            loaded = np.load(file, allow_pickle=False)
-            arrays = list(loaded.values()) if hasattr(loaded, "values") else [loaded]
+            content = np.load(file, allow_pickle=False)
+            arrays = list(content.values()) if hasattr(content, "values") else [content]
     except (OSError, ValueError, EOFError, BadZipFile) as error:
         # numpy's own message on other files advises to unpickle them
         reason = f" ({error.strerror})" if isinstance(error, OSError) and error.strerror else ""
@@ -175,9 +180,9 @@ def confidence(
     rng, values = np.random.default_rng(_SEED), []
     for _ in range(_RESAMPLES):
         indices = rng.integers(0, len(outputs), len(outputs))
-        resampled = [[side[at] for at in indices] for side in (outputs, reference)]
+        resampled_outputs = [[side[at] for at in indices] for side in (outputs, reference)]
         resampled_labels = None if labels is None else [labels[at] for at in indices]
-        values.append(evaluate_metric(metric, resampled[0], resampled[1], resampled_labels))
+        values.append(evaluate_metric(metric, resampled_outputs[0], resampled_outputs[1], resampled_labels))
     low, high = np.percentile(values, [_TAIL_PERCENT, 100 - _TAIL_PERCENT], method="nearest")
     return float(low), float(high)
 
@@ -186,7 +191,7 @@ def evaluate_metric(
     metric: Metric, outputs: Sequence[Outputs], reference: Sequence[Outputs], labels: Sequence[Any] | None
 ) -> float:
     """Return the value of a metric over given samples."""
-    stacked = [
+    stacked_outputs = [
         {name: np.stack([tensors[name] for tensors in side]) for name in side[0]} for side in (outputs, reference)
     ]
-    return metric.compute(stacked[0], stacked[1], None if labels is None else np.asarray(labels))
+    return metric.compute(stacked_outputs[0], stacked_outputs[1], None if labels is None else np.asarray(labels))

@@ -61,46 +61,54 @@ class _Net:
         self._quants: dict[str, QuantParams] = {}
         self.names = [name for fc in self._weights for name in (fc, f"{fc}_relu")]
         if quantized:
-            largest: dict[str, float] = {}
+            maxima: dict[str, float] = {}
             for x in self._inputs:
                 for name, values in self._run(x, None).items():
-                    largest[name] = max(largest.get(name, 0.0), float(np.abs(values).max()))
+                    maxima[name] = max(maxima.get(name, 0.0), float(np.abs(values).max()))
             weight_maxima = {name: float(np.abs(weight).max()) for name, weight in self._weights.items()}
-            largest |= {f"{name}.weight": top for name, top in weight_maxima.items()}
+            maxima |= {f"{name}.weight": maximum for name, maximum in weight_maxima.items()}
             for name in self._weights:
-                largest[f"{name}_relu"] = largest[name]  # a Relu keeps the codes of its input
-            self._quants = {name: QuantParams(dtype="int8", scale=(top or 1.0) / 127) for name, top in largest.items()}  # type: ignore[arg-type]
+                maxima[f"{name}_relu"] = maxima[name]  # a Relu keeps the codes of its input
+            self._quants = {
+                name: QuantParams(dtype="int8", scale=np.asarray((maximum or 1.0) / 127))
+                for name, maximum in maxima.items()
+            }
 
-    def _run(self, x: np.ndarray, wrong: str | None) -> dict[str, np.ndarray]:
+    def _run(self, x: np.ndarray, faulty_node: str | None) -> dict[str, np.ndarray]:
         """Return every tensor of one sample: codes if the network is quantized, real values if not."""
-        tensors = {"x": self._stored("x", x)}
-        before = "x"
+        tensors = {"x": self._to_stored("x", x)}
+        previous_tensor = "x"
         for name, weight in self._weights.items():
-            left = dequantize(tensors[before], self._quants.get(before))
-            right = dequantize(self._stored(f"{name}.weight", weight), self._quants.get(f"{name}.weight"))
-            tensors[name] = self._stored(name, self._with_fault(left @ right, name, wrong))
+            real_inputs = dequantize(tensors[previous_tensor], self._quants.get(previous_tensor))
+            real_weights = dequantize(self._to_stored(f"{name}.weight", weight), self._quants.get(f"{name}.weight"))
+            tensors[name] = self._to_stored(name, self._with_fault(real_inputs @ real_weights, name, faulty_node))
             values = np.maximum(dequantize(tensors[name], self._quants.get(name)), 0)
-            tensors[f"{name}_relu"] = self._stored(f"{name}_relu", self._with_fault(values, f"{name}_relu", wrong))
-            before = f"{name}_relu"
+            tensors[f"{name}_relu"] = self._to_stored(
+                f"{name}_relu", self._with_fault(values, f"{name}_relu", faulty_node)
+            )
+            previous_tensor = f"{name}_relu"
         return tensors
 
-    def _stored(self, name: str, values: np.ndarray) -> np.ndarray:
+    def _to_stored(self, name: str, values: np.ndarray) -> np.ndarray:
         return quantize(values, self._quants[name]) if name in self._quants else values.astype(np.float32)
 
     @staticmethod
-    def _with_fault(values: np.ndarray, name: str, wrong: str | None) -> np.ndarray:
-        return values[..., ::-1] + np.float32(0.25) if name == wrong else values
+    def _with_fault(values: np.ndarray, name: str, faulty_node: str | None) -> np.ndarray:
+        return values[..., ::-1] + np.float32(0.25) if name == faulty_node else values
 
-    def recording(self, wrong: str | None) -> MemoryRecording:
+    def recording(self, faulty_node: str | None) -> MemoryRecording:
         """Run every sample and return the recording."""
-        arrays = {(f"{name}.weight", 0, 0): self._stored(f"{name}.weight", w) for name, w in self._weights.items()}
+        arrays = {
+            (f"{name}.weight", 0, 0): self._to_stored(f"{name}.weight", weight)
+            for name, weight in self._weights.items()
+        }
         for sample, x in enumerate(self._inputs):
-            arrays |= {(name, sample, 0): values for name, values in self._run(x, wrong).items()}
-        nodes, before = [], "x"
+            arrays |= {(name, sample, 0): values for name, values in self._run(x, faulty_node).items()}
+        nodes, previous_tensor = [], "x"
         for name in self._weights:
-            nodes.append(Node(name=name, op="MatMul", inputs=(before, f"{name}.weight"), outputs=(name,)))
-            before = f"{name}_relu"
-            nodes.append(Node(name=before, op="Relu", inputs=(name,), outputs=(before,)))
+            nodes.append(Node(name=name, op="MatMul", inputs=(previous_tensor, f"{name}.weight"), outputs=(name,)))
+            previous_tensor = f"{name}_relu"
+            nodes.append(Node(name=previous_tensor, op="Relu", inputs=(name,), outputs=(previous_tensor,)))
         infos = {
             name: TensorInfo(
                 name=name,
@@ -112,6 +120,6 @@ class _Net:
             for (name, _, _), values in arrays.items()
         }
         infos["x"] = replace(infos["x"], role=Role.INPUT)
-        infos[before] = replace(infos[before], role=Role.OUTPUT)
-        graph = Graph(nodes, tensors=infos.values(), inputs=("x",), outputs=(before,), name="random")
+        infos[previous_tensor] = replace(infos[previous_tensor], role=Role.OUTPUT)
+        graph = Graph(nodes, tensors=infos.values(), inputs=("x",), outputs=(previous_tensor,), name="random")
         return MemoryRecording(graph, arrays, RunInfo(backend="int8" if self._quants else "float32", model="random"))

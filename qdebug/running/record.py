@@ -23,7 +23,7 @@ from qdebug.recording.target import has_unfinished_run, recover_hint
 from qdebug.recording.writing.sinks import RecordingStopped
 from qdebug.regular_file import open_binary
 from qdebug.running.feeds import ArrayFeeds, has_steps, read_inputs
-from qdebug.running.states import StateFeeds, paired_states, stated_pairs
+from qdebug.running.states import StateFeeds, find_state_pairs, parse_state_pairs
 from qdebug.session import opened_recording
 
 __all__ = ["RecordSummary", "record_feeds", "record_run"]
@@ -110,11 +110,13 @@ def record_run(
     """
     model, out = Path(model), Path(out)
     _check_target(model, inputs, out, force=force)
-    chosen = load_backend(backend)
+    loaded_backend = load_backend(backend)
     arrays = read_inputs(inputs)
     with (
-        _opened_source(model) as source,
-        closing(open_run(chosen, source, options=options or {}, taps=taps, weights=weights, shapes=shapes)) as run,
+        _open_source(model) as source,
+        closing(
+            open_run(loaded_backend, source, options=options or {}, taps=taps, weights=weights, shapes=shapes)
+        ) as run,
     ):
         pairs = _state_pairs(run, arrays, states, samples=samples, steps=steps)
         array_feeds = ArrayFeeds(arrays, run.inputs, samples=samples, steps=steps, states=pairs)
@@ -130,25 +132,25 @@ def record_run(
 def _state_pairs(
     run: BackendRun,
     arrays: Mapping[str, np.ndarray],
-    stated: Sequence[str],
+    state_texts: Sequence[str],
     *,
     samples: int | None,
     steps: int | None,
 ) -> dict[str, str]:
     """Return, by input, the output that feeds it at the next step, or nothing if there are no steps."""
-    if stated and steps is None:
+    if state_texts and steps is None:
         raise UsageError("--state needs --steps: states are passed from one step to the next.", hint="Add --steps N.")
     if steps is None:
         return {}
-    if stated:
-        return stated_pairs(stated, [info.name for info in run.inputs], run.outputs)
-    pairs = paired_states(run.inputs, [run.graph.tensors[name] for name in run.outputs])
+    if state_texts:
+        return parse_state_pairs(state_texts, [info.name for info in run.inputs], run.outputs)
+    pairs = find_state_pairs(run.inputs, [run.graph.tensors[name] for name in run.outputs])
     stepped_inputs = {
         info.name
         for info in run.inputs
         if info.name in arrays and has_steps(info, arrays[info.name], samples=samples, steps=steps)
     }
-    return {name: out for name, out in pairs.items() if name not in stepped_inputs}
+    return {name: output for name, output in pairs.items() if name not in stepped_inputs}
 
 
 def record_feeds(
@@ -204,15 +206,15 @@ def record_feeds(
 
 def _stopped_error(recorder: Recorder, out: Path) -> RecordingError:
     """Return the error for a recording that stopped before the run did, with a message on how much is safe."""
-    safe = f"{recorder.kept} tensor{' is' if recorder.kept == 1 else 's are'} safe"
+    safe_text = f"{recorder.kept} tensor{' is' if recorder.kept == 1 else 's are'} safe"
     if not recorder.kept:
         return RecordingError(f"{recorder.failure} Nothing was kept.", hint="Record to a disk with more space.")
     if out.exists() and not has_unfinished_run(out):
         return RecordingError(
-            f"{recorder.failure} {safe}: {str(out)!r} is incomplete.", hint="Record to a disk with more space."
+            f"{recorder.failure} {safe_text}: {str(out)!r} is incomplete.", hint="Record to a disk with more space."
         )
     return RecordingError(
-        f"{recorder.failure} {safe} beside {str(out)!r}.", hint=f"{recover_hint(out)[:-1]} -o OTHER-DISK/OUT.h5."
+        f"{recorder.failure} {safe_text} beside {str(out)!r}.", hint=f"{recover_hint(out)[:-1]} -o OTHER-DISK/OUT.h5."
     )
 
 
@@ -223,10 +225,10 @@ def _finish_interrupted(run: BackendRun, feeds: Feeds, recorder: Recorder) -> bo
     fidelity.
     """
     graph = run.graph
-    moments = [(sample, step) for sample in range(feeds.samples) for step in range(feeds.steps)]
+    places = [(sample, step) for sample in range(feeds.samples) for step in range(feeds.steps)]
 
     def is_there(name: str) -> bool:
-        return graph.is_constant(name) or all(recorder.was_put(name, *moment) for moment in moments)
+        return graph.is_constant(name) or all(recorder.was_put(name, *place) for place in places)
 
     if not all(map(is_there, (*graph.inputs, *graph.outputs))):
         return False
@@ -273,14 +275,14 @@ def _partial_run_text(path: Path) -> str:
     """Return a clause if a file holds part of an interrupted run, in which case the command is probably a repeat."""
     try:
         with opened_recording(path) as recording:
-            complete = recording.info.complete
+            is_complete = recording.info.complete
     except RecordingError:
         return ""
-    return "" if complete else ", with the part of an interrupted run that was recorded"
+    return "" if is_complete else ", with the part of an interrupted run that was recorded"
 
 
 @contextmanager
-def _opened_source(path: Path) -> Iterator[Path | Recording]:
+def _open_source(path: Path) -> Iterator[Path | Recording]:
     """Yield an open recording if the file is one, whatever its name, or else the path of a model file."""
     try:
         with open_binary(path) as file:
@@ -321,13 +323,13 @@ def _record(run: BackendRun, feeds: Feeds, recorder: Recorder, on_progress: OnPr
     for name, array in run.constants():
         recorder.constant(name, array)
     run.record(feeds, recorder, on_progress)
-    moments = [(sample, step) for sample in range(feeds.samples) for step in range(feeds.steps)]
-    for done, (sample, step) in enumerate(moments, start=1):
+    places = [(sample, step) for sample in range(feeds.samples) for step in range(feeds.steps)]
+    for done_count, (sample, step) in enumerate(places, start=1):
         if step == 0 and not isinstance(feeds, StateFeeds):
             run.restart()
         _check_outputs(run, recorder, (sample, step), _plain_outputs(run, feeds, sample, step))
         if on_progress is not None:
-            on_progress(done, len(moments), "plain runs, for the fidelity")
+            on_progress(done_count, len(places), "plain runs, for the fidelity")
     if recorder.fidelity is Fidelity.DIFFERS and recorder.differing:
         _check_determinism(run, feeds, recorder)
 
@@ -338,34 +340,34 @@ def _plain_outputs(run: BackendRun, feeds: Feeds, sample: int, step: int) -> dic
 
 
 def _check_outputs(
-    run: BackendRun, recorder: Recorder, place: tuple[int, int], plain: Mapping[str, np.ndarray]
+    run: BackendRun, recorder: Recorder, place: tuple[int, int], plain_outputs: Mapping[str, np.ndarray]
 ) -> None:
     """Compare the outputs of a plain run with the recorded ones, leaving out constants."""
-    varying = {name: array for name, array in plain.items() if not run.graph.is_constant(name)}
-    if varying:
+    varying_outputs = {name: array for name, array in plain_outputs.items() if not run.graph.is_constant(name)}
+    if varying_outputs:
         recorder.at(*place)
-        recorder.check(varying)
+        recorder.check(varying_outputs)
 
 
 def _check_determinism(run: BackendRun, feeds: Feeds, recorder: Recorder) -> None:
     """Repeat a plain run that gave different outputs. If it varies by itself, recording is not to blame."""
-    sample, last = recorder.differing[0]
+    sample, last_step = recorder.differing[0]
     for _ in range(_REPEATS):
         if isinstance(feeds, StateFeeds):
             feeds.forget()
         else:
             run.restart()
-        for step in range(last + 1):
-            plain = _plain_outputs(run, feeds, sample, step)
-        _check_outputs(run, recorder, (sample, last), plain)
+        for step in range(last_step + 1):
+            plain_outputs = _plain_outputs(run, feeds, sample, step)
+        _check_outputs(run, recorder, (sample, last_step), plain_outputs)
         if recorder.fidelity is Fidelity.NONDETERMINISTIC:
             break
     else:
         return
     nodes = _nondeterministic_nodes(run, feeds, sample)
     if nodes:
-        more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
-        recorder.remark(f"values change from run to run at {nodes[0].op} {nodes[0].name!r}{more}, on equal inputs")
+        more_text = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
+        recorder.remark(f"values change from run to run at {nodes[0].op} {nodes[0].name!r}{more_text}, on equal inputs")
 
 
 def _nondeterministic_nodes(run: BackendRun, feeds: Feeds, sample: int) -> list[Node]:
@@ -377,9 +379,11 @@ def _nondeterministic_nodes(run: BackendRun, feeds: Feeds, sample: int) -> list[
         recorder.close()
         runs.append(recorder.recording)
     first, second = runs
-    changed = {name for name in first.names if not _is_equal(first, second, name)}
+    changed_names = {name for name in first.names if not _is_equal(first, second, name)}
     return [
-        node for node in run.graph.nodes if not changed.isdisjoint(node.outputs) and changed.isdisjoint(node.inputs)
+        node
+        for node in run.graph.nodes
+        if not changed_names.isdisjoint(node.outputs) and changed_names.isdisjoint(node.inputs)
     ]
 
 
@@ -415,10 +419,10 @@ _REPEATS = 3
 
 def _summary(out: Path) -> RecordSummary:
     with opened_recording(out) as recording:
-        return _summarized(recording, out)
+        return _summary_of(recording, out)
 
 
-def _summarized(recording: Recording, out: Path) -> RecordSummary:
+def _summary_of(recording: Recording, out: Path) -> RecordSummary:
     info = recording.info
     return RecordSummary(
         path=out,

@@ -22,41 +22,51 @@ from qdebug.errors import QdebugError
 from qdebug.recording.target import lock_holder
 from qdebug.regular_file import open_binary
 
-__all__ = ["DAY", "RUNS_LIMIT", "Prunable", "file_hash", "mark_used", "note_sources", "prunable", "prune", "runs_size"]
+__all__ = [
+    "DAY",
+    "RUNS_LIMIT",
+    "PrunableRecording",
+    "file_hash",
+    "mark_used",
+    "note_sources",
+    "prunable_recordings",
+    "prune",
+    "runs_size",
+]
 
 RUNS_LIMIT = 5 * 10**9
 """Default size limit of the folder, in bytes."""
 DAY = 86_400
 """Seconds without use after which a recording may be removed."""
 
-_NAME = re.compile(r".+-[0-9a-f]{10}\.h5")
-_NOTE = ".made.json"
-_CACHE = ".qdebug-cache"
+_RECORDING_NAME = re.compile(r".+-[0-9a-f]{10}\.h5")
+_NOTE_SUFFIX = ".made.json"
+_CACHE_FOLDER = ".qdebug-cache"
 _MAX_NOTE_BYTES = 1 << 20
 _BLOCK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prunable:
+class PrunableRecording:
     """A recording that may be removed.
 
     Args:
         path: The recording.
         size: Size of the recording and its cached comparisons, in bytes.
-        used: Time of the last use, in seconds since the epoch.
+        last_used: Time of the last use, in seconds since the epoch.
     """
 
     path: Path
     size: int
-    used: float
+    last_used: float
 
 
 def file_hash(path: Path) -> str:
     """Return the SHA-256 of a file, in hexadecimal."""
     digest = hashlib.sha256()
     with open_binary(path) as file:
-        while part := file.read(_BLOCK_BYTES):
-            digest.update(part)
+        while block := file.read(_BLOCK_BYTES):
+            digest.update(block)
     return digest.hexdigest()
 
 
@@ -76,7 +86,7 @@ def mark_used(recording: Path) -> None:
         os.utime(recording)
 
 
-def prunable(folder: Path, *, now: float | None = None) -> list[Prunable]:
+def prunable_recordings(folder: Path, *, now: float | None = None) -> list[PrunableRecording]:
     """List the recordings of a folder that may be removed, least recently used first.
 
     Args:
@@ -84,19 +94,19 @@ def prunable(folder: Path, *, now: float | None = None) -> list[Prunable]:
         now: The time, in seconds since the epoch. None for the current time.
     """
     latest_use = (time.time() if now is None else now) - DAY
-    open_files, recordings = _open_files(), list[Prunable]()
+    open_files, recordings = _open_files(), list[PrunableRecording]()
     for path in _recordings(folder):
         status = path.stat(follow_symlinks=False)
-        used = max(status.st_mtime, status.st_atime)
+        last_used = max(status.st_mtime, status.st_atime)
         if (
-            used > latest_use
+            last_used > latest_use
             or (status.st_dev, status.st_ino) in open_files
             or lock_holder(path)
             or not _can_be_remade(path)
         ):
             continue
-        recordings.append(Prunable(path=path, size=_total_size(path), used=used))
-    return sorted(recordings, key=lambda recording: recording.used)
+        recordings.append(PrunableRecording(path=path, size=_total_size(path), last_used=last_used))
+    return sorted(recordings, key=lambda recording: recording.last_used)
 
 
 def runs_size(folder: Path) -> int:
@@ -104,7 +114,9 @@ def runs_size(folder: Path) -> int:
     return sum(map(_total_size, _recordings(folder)))
 
 
-def prune(folder: Path, *, limit: int = RUNS_LIMIT, now: float | None = None, dry_run: bool = False) -> list[Prunable]:
+def prune(
+    folder: Path, *, limit: int = RUNS_LIMIT, now: float | None = None, dry_run: bool = False
+) -> list[PrunableRecording]:
     """Remove recordings until the folder is within a limit, or no more may be removed.
 
     Args:
@@ -116,12 +128,12 @@ def prune(folder: Path, *, limit: int = RUNS_LIMIT, now: float | None = None, dr
     Returns:
         The recordings that were removed, or would be.
     """
-    remaining = runs_size(folder)
-    if remaining <= limit:
+    remaining_bytes = runs_size(folder)
+    if remaining_bytes <= limit:
         return []
-    removed = list[Prunable]()
-    for recording in prunable(folder, now=now):
-        if remaining <= limit:
+    removed_recordings = list[PrunableRecording]()
+    for recording in prunable_recordings(folder, now=now):
+        if remaining_bytes <= limit:
             break
         if not dry_run:
             try:
@@ -130,15 +142,15 @@ def prune(folder: Path, *, limit: int = RUNS_LIMIT, now: float | None = None, dr
                 continue
             _note_path(recording.path).unlink(missing_ok=True)
             shutil.rmtree(_cache_path(recording.path), ignore_errors=True)
-        removed.append(recording)
-        remaining -= recording.size
-    return removed
+        removed_recordings.append(recording)
+        remaining_bytes -= recording.size
+    return removed_recordings
 
 
 def _recordings(folder: Path) -> Sequence[Path]:
     """Return the regular files of a folder that have the name of a recording made automatically."""
     try:
-        return [path for path in sorted(folder.iterdir()) if _NAME.fullmatch(path.name) and _is_regular(path)]
+        return [path for path in sorted(folder.iterdir()) if _RECORDING_NAME.fullmatch(path.name) and _is_regular(path)]
     except OSError:
         return []
 
@@ -148,17 +160,17 @@ def _is_regular(path: Path) -> bool:
 
 
 def _note_path(recording: Path) -> Path:
-    return recording.with_name(recording.name + _NOTE)
+    return recording.with_name(recording.name + _NOTE_SUFFIX)
 
 
 def _cache_path(recording: Path) -> Path:
-    return recording.with_name(recording.name + _CACHE)
+    return recording.with_name(recording.name + _CACHE_FOLDER)
 
 
 def _total_size(path: Path) -> int:
     """Return the total size of a recording, its note and its cache."""
-    beside = (path for path in (_note_path(path), *_regular_files(_cache_path(path))) if path.exists())
-    return sum(file.stat().st_size for file in (path, *beside))
+    companion_files = (path for path in (_note_path(path), *_regular_files(_cache_path(path))) if path.exists())
+    return sum(file.stat().st_size for file in (path, *companion_files))
 
 
 def _regular_files(folder: Path) -> Iterator[Path]:

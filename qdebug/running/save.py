@@ -32,10 +32,10 @@ def save_recording(recording: Recording, path: Path, *, force: bool = False) -> 
     if isinstance(source, Path):
         check_target(path, force=force)
         try:
-            with replacing_file(path) as partial:
-                shutil.copyfile(source, partial)
-        except OSError as exc:
-            raise cannot_write_error(path, exc) from None
+            with replacing_file(path) as temporary_file:
+                shutil.copyfile(source, temporary_file)
+        except OSError as error:
+            raise cannot_write_error(path, error) from None
         return
     info = recording.info
     with Recorder(path, graph=recording.graph, force=force, **recorded_facts(info)) as recorder:

@@ -12,7 +12,7 @@ from qdebug.errors import UsageError
 from qdebug.model import TensorInfo
 from qdebug.running.feeds import ArrayFeeds
 
-__all__ = ["StateFeeds", "paired_states", "stated_pairs"]
+__all__ = ["StateFeeds", "find_state_pairs", "parse_state_pairs"]
 
 _SIDE_WORDS = frozenset(
     "in input out output new next prev previous past present current updated old initial init".split()  # noqa: SIM905
@@ -23,11 +23,11 @@ _END_WORDS = ("0", "n")
 """Last words of the names of the first and the last value: h_0 and h_n."""
 
 
-def stated_pairs(stated: Sequence[str], inputs: Collection[str], outputs: Collection[str]) -> dict[str, str]:
+def parse_state_pairs(state_texts: Sequence[str], inputs: Collection[str], outputs: Collection[str]) -> dict[str, str]:
     """Return the output that feeds each state's input, as given by `--state OUT=IN`.
 
     Args:
-        stated: Texts of the form OUT=IN.
+        state_texts: Texts of the form OUT=IN.
         inputs: Names of the model's inputs.
         outputs: Names of the model's outputs.
 
@@ -35,22 +35,22 @@ def stated_pairs(stated: Sequence[str], inputs: Collection[str], outputs: Collec
         UsageError: A text has a different form, a name is unknown, or an input occurs twice.
     """
     pairs: dict[str, str] = {}
-    for text in stated:
+    for text in state_texts:
         splits = [(text[:at], text[at + 1 :]) for at, letter in enumerate(text) if letter == "="]
-        valid_splits = [(out, name) for out, name in splits if out in outputs and name in inputs]
+        valid_splits = [(output, name) for output, name in splits if output in outputs and name in inputs]
         if not valid_splits:
             raise UsageError(
                 f"The state {text!r} does not name an output and an input of the model.",
                 hint=f"Give --state OUT=IN; outputs: {_names_text(outputs)}; inputs: {_names_text(inputs)}.",
             )
-        out, name = valid_splits[0]
+        output, name = valid_splits[0]
         if name in pairs:
             raise UsageError(f"The input {name!r} is fed from two outputs.", hint="Name each input in one --state.")
-        pairs[name] = out
+        pairs[name] = output
     return pairs
 
 
-def paired_states(inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo]) -> dict[str, str]:
+def find_state_pairs(inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo]) -> dict[str, str]:
     """Return the output that feeds each state's input, found by names, shapes and dtypes.
 
     The two names of a state differ only in words such as "in" and "out" or "past" and "present": "h_out" is fed into
@@ -61,10 +61,10 @@ def paired_states(inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo]) -
         outputs: Its outputs.
     """
     pairs: dict[str, str] = {}
-    for core in (_core, _loose_core):
+    for core_of_name in (_core, _loose_core):
         free_inputs = [info for info in inputs if info.name not in pairs]
         free_outputs = [info for info in outputs if info.name not in pairs.values()]
-        outputs_by_core, inputs_by_core = _by_core(free_outputs, core), _by_core(free_inputs, core)
+        outputs_by_core, inputs_by_core = _by_core(free_outputs, core_of_name), _by_core(free_inputs, core_of_name)
         for key, candidates in inputs_by_core.items():
             sources = outputs_by_core.get(key, [])
             if key and len(candidates) == len(sources) == 1 and _can_pair(candidates[0], sources[0]):
@@ -73,11 +73,11 @@ def paired_states(inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo]) -
 
 
 def _by_core(
-    infos: Sequence[TensorInfo], core: Callable[[str], tuple[str, ...]]
+    infos: Sequence[TensorInfo], core_of_name: Callable[[str], tuple[str, ...]]
 ) -> dict[tuple[str, ...], list[TensorInfo]]:
     groups: dict[tuple[str, ...], list[TensorInfo]] = {}
     for info in infos:
-        groups.setdefault(core(info.name), []).append(info)
+        groups.setdefault(core_of_name(info.name), []).append(info)
     return groups
 
 
@@ -103,7 +103,8 @@ def _can_pair(state_input: TensorInfo, state_output: TensorInfo) -> bool:
     if state_input.shape is None or state_output.shape is None:
         return True
     return len(state_input.shape) == len(state_output.shape) and all(
-        None in (a, b) or a == b for a, b in zip(state_input.shape, state_output.shape, strict=True)
+        None in (input_extent, output_extent) or input_extent == output_extent
+        for input_extent, output_extent in zip(state_input.shape, state_output.shape, strict=True)
     )
 
 
@@ -167,7 +168,7 @@ class StateFeeds:
 
     def _inputs_at(self, sample: int, step: int, last_outputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         values = self._feeds.feed(sample, step)
-        return values | {name: last_outputs[out] for name, out in self._pairs.items()} if step else values
+        return values | {name: last_outputs[output] for name, output in self._pairs.items()} if step else values
 
     def describe_states(self, zeros: Collection[str]) -> Iterator[str]:
         """Yield a clause for each state.
@@ -175,5 +176,5 @@ class StateFeeds:
         Args:
             zeros: The states that start as zeros because the inputs omit them.
         """
-        for name, out in self._pairs.items():
-            yield f"{out} -> {name}{' (from zeros)' if name in zeros else ''}"
+        for name, output in self._pairs.items():
+            yield f"{output} -> {name}{' (from zeros)' if name in zeros else ''}"

@@ -108,7 +108,7 @@ class _ProcessSlot:
 
     def __init__(self, todo: SimpleQueue[_Job | None]) -> None:
         self._todo = todo
-        self._stopped = False
+        self._is_stopped = False
         self._process: BaseProcess | None = None
         self._pipe: Connection | None = None
         self.thread = threading.Thread(target=self._run, daemon=True)
@@ -122,10 +122,10 @@ class _ProcessSlot:
             if not job.future.set_running_or_notify_cancel():
                 continue
             try:
-                succeeded, result = self._answer(job.call)
+                has_succeeded, result = self._answer(job.call)
             except Exception as error:  # noqa: BLE001  raised from the future
-                succeeded, result = False, error
-            if succeeded:
+                has_succeeded, result = False, error
+            if has_succeeded:
                 job.future.set_result(result)
             else:
                 job.future.set_exception(result)
@@ -139,7 +139,7 @@ class _ProcessSlot:
     def stop(self) -> None:
         """End the process at once, whatever it is doing, and do not start a new one."""
         with _START_LOCK:
-            self._stopped = True
+            self._is_stopped = True
             if self._process is not None:
                 self._process.terminate()
 
@@ -164,14 +164,14 @@ class _ProcessSlot:
     def _start(self) -> tuple[BaseProcess, Connection]:
         context = multiprocessing.get_context("spawn")
         with _START_LOCK:  # no other process may inherit the far end: recv() must fail once the process ends
-            if self._stopped:
+            if self._is_stopped:
                 raise BrokenExecutor("the processes were ended")
-            near, far = context.Pipe()
-            process = context.Process(target=_serve, args=(far,), daemon=True)
+            own_end, process_end = context.Pipe()
+            process = context.Process(target=_serve, args=(process_end,), daemon=True)
             process.start()
-            far.close()
+            process_end.close()
             self._process = process
-        return process, near
+        return process, own_end
 
 
 _START_LOCK = threading.Lock()

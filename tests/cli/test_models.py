@@ -137,7 +137,7 @@ def test_an_interrupted_run_leaves_nothing_and_the_next_one_works(run, nets, tmp
 
     def _of(model):
         chosen = model_runs.choose_backend(model, reference=True)
-        return chosen, model_runs.GivenInputs(arrays=None, samples=None, origin="random, seed 0")
+        return chosen, model_runs.GivenInputs(arrays=None, samples=None, origin_text="random, seed 0")
 
     with monkeypatch.context() as patch:
         patch.setattr(model_runs, "record_feeds", stopped)

@@ -5,7 +5,7 @@ import pytest
 
 from qdebug.errors import InputError
 from qdebug.model import TensorInfo
-from qdebug.running.fitted_inputs import GivenInputs, fitted_inputs
+from qdebug.running.fitted_inputs import GivenInputs, fit_inputs
 from qdebug.running.input_shapes import choose_shapes
 
 IMAGE = TensorInfo(name="image", shape=(None, 3, None, None), dtype="float32")
@@ -24,7 +24,7 @@ def test_free_dimensions_take_their_default_and_that_is_said():
 
 def test_a_dimension_has_one_extent_whichever_inputs_have_it():
     given = {"image": (2, 3, 48, 192)}
-    assert choose_shapes([MASK, IMAGE], given=given, extent_names=NAMES) == ({**given, "mask": (2, 192)}, [])
+    assert choose_shapes([MASK, IMAGE], chosen_shapes=given, extent_names=NAMES) == ({**given, "mask": (2, 192)}, [])
     shapes, filled = choose_shapes([MASK, IMAGE], extent_names={"mask": ("N", "N"), "image": ("", "", "N", "W")})
     assert shapes == {"mask": (1, 1), "image": (1, 3, 1, 32)}
     assert "(0, W)" in filled[-1]
@@ -40,23 +40,25 @@ def test_a_dimension_has_one_extent_whichever_inputs_have_it():
 )
 def test_shapes_that_do_not_fit_are_refused(given, said):
     with pytest.raises(InputError) as caught:
-        choose_shapes([IMAGE, MASK], given=given, extent_names=NAMES)
+        choose_shapes([IMAGE, MASK], chosen_shapes=given, extent_names=NAMES)
     assert said in caught.value.message
     assert caught.value.hint
 
 
 def test_a_shape_serves_an_input_of_unknown_rank():
     unknown = TensorInfo(name="x", shape=None, dtype="float32")
-    wanted = GivenInputs(arrays=None, samples=None, origin="", shapes={"x": (2, 5)})
-    assert fitted_inputs(wanted, [unknown], adapt=False)[0]["x"].shape == (2, 5)
+    wanted = GivenInputs(arrays=None, samples=None, origin_text="", shapes={"x": (2, 5)})
+    assert fit_inputs(wanted, [unknown], may_adapt=False)[0]["x"].shape == (2, 5)
 
 
 def test_shapes_of_the_user_hold_with_two_extents_for_one_dimension():
     given = {"image": (1, 3, 8, 8), "mask": (1, 9)}
-    assert choose_shapes([IMAGE, MASK], given=given, extent_names=NAMES) == (given, [])
+    assert choose_shapes([IMAGE, MASK], chosen_shapes=given, extent_names=NAMES) == (given, [])
 
 
 def test_arrays_that_are_not_of_the_shape_that_was_chosen_are_refused():
     arrays = {"mask": np.zeros((2, 6), np.float32)}
     with pytest.raises(InputError, match="has shape 2x6, but --shape says 2x5"):
-        fitted_inputs(GivenInputs(arrays=arrays, samples=None, origin="", shapes={"mask": (2, 5)}), [MASK], adapt=False)
+        fit_inputs(
+            GivenInputs(arrays=arrays, samples=None, origin_text="", shapes={"mask": (2, 5)}), [MASK], may_adapt=False
+        )

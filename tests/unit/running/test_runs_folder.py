@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from qdebug.running.runs_folder import DAY, mark_used, note_sources, prunable, prune, runs_size
+from qdebug.running.runs_folder import DAY, mark_used, note_sources, prunable_recordings, prune, runs_size
 
 
 @pytest.fixture
@@ -53,9 +53,9 @@ def test_a_dry_run_says_the_same_and_removes_nothing(folder, recorded):
 
 def test_what_was_used_within_a_day_stays(folder, recorded):
     path, _ = recorded(1)
-    assert prunable(folder)
+    assert prunable_recordings(folder)
     mark_used(path)
-    assert prunable(folder) == []
+    assert prunable_recordings(folder) == []
 
 
 def test_what_cannot_be_made_again_stays(folder, recorded):

@@ -9,7 +9,7 @@ from qdebug.errors import InputError, UsageError
 from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
 from qdebug.recording.recorder import Recorder
 from qdebug.running.record import record_run
-from qdebug.running.states import StateFeeds, paired_states, stated_pairs
+from qdebug.running.states import StateFeeds, find_state_pairs, parse_state_pairs
 
 RNG = np.random.default_rng(6)
 
@@ -36,7 +36,7 @@ def infos(names, shape=(1, 4), dtype="float32"):
     ],
 )  # fmt: skip
 def test_states_are_paired_by_their_names(inputs, outputs, expected):
-    assert paired_states(infos(inputs), infos(outputs)) == expected
+    assert find_state_pairs(infos(inputs), infos(outputs)) == expected
 
 
 @pytest.mark.parametrize(
@@ -45,14 +45,14 @@ def test_states_are_paired_by_their_names(inputs, outputs, expected):
      ((1, 4), "int64", False), (None, None, True)],
 )  # fmt: skip
 def test_a_state_has_one_shape_and_dtype_on_either_side(shape, dtype, pairs):
-    assert bool(paired_states(infos("h"), infos("h_out", shape, dtype))) is pairs
+    assert bool(find_state_pairs(infos("h"), infos("h_out", shape, dtype))) is pairs
 
 
 def test_states_that_are_stated_name_an_output_and_an_input():
-    assert stated_pairs(["a=b=c"], ["c"], ["a=b"]) == {"c": "a=b"}
+    assert parse_state_pairs(["a=b=c"], ["c"], ["a=b"]) == {"c": "a=b"}
     for wrong in (["y"], ["y=z"], ["x=y"], ["y=x", "z=x"]):
         with pytest.raises(UsageError) as caught:
-            stated_pairs(wrong, ["x"], ["y", "z"])
+            parse_state_pairs(wrong, ["x"], ["y", "z"])
         assert caught.value.hint
 
 
