@@ -61,7 +61,7 @@ class TapSearch:
         self._layers = layers
         self._layer_of = {name: place for place, layer in enumerate(layers) for name in layer.results}
         self._taps = tuple(taps)
-        self._steady = bool(outputs)
+        self._is_steady = bool(outputs)
         self.proven_digests: dict[str, bytes] = dict(outputs)
         self.refused_taps: list[str] = []
         self._equal_forms: list[set[Hashable]] = [{layer.form} for layer in layers]
@@ -192,7 +192,7 @@ class TapSearch:
         """Return whether all results of a layer were tapped in a run and equal the plain run's."""
         results = self._layers[place].results
         return (
-            self._steady
+            self._is_steady
             and bool(results)
             and all(name in run.digests and run.digests[name] == self.proven_digests.get(name) for name in results)
         )

@@ -20,8 +20,8 @@ from qdebug.cli.parser import (
     add_track,
     add_untrusted,
     limit,
+    options_from,
     suffix_format,
-    typed,
 )
 from qdebug.cli.sources import command, open_source
 from qdebug.errors import UsageError
@@ -115,7 +115,7 @@ def fill_parser(parser: Parser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    options = typed(AccuracyArguments, arguments)
+    options = options_from(AccuracyArguments, arguments)
     input_files = [path for path in (options.labels, options.track, options.history) if path is not None]
     check_target(options.output, force=options.force, sources=[*options.recordings, *input_files])
     if options.history is not None:
@@ -193,9 +193,9 @@ def _say_next(report: AccuracyReport, options: AccuracyArguments) -> None:
         say(f"qdebug: exit code {INCOMPLETE}: {safe_text('; '.join(report.shortcomings))}")
     if suffix_format(options.format, options.output) != "table" or options.output is not None:
         return
-    worse = report.losses(Decision.WORSE)
+    losses = report.losses(Decision.WORSE)
     if options.track is not None:
         say(f"next: {command('qdebug', 'accuracy', '--history', options.track)}")
-    elif worse:
-        pair = (worse[0][0].reference.file, worse[0][0].backend.file)
+    elif losses:
+        pair = (losses[0][0].reference.file, losses[0][0].backend.file)
         say(f"next: {command('qdebug', 'diff', *pair)}")

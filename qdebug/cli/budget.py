@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from qdebug.cli.failures import say
 from qdebug.cli.output import check_target, emit_verdict, progress, write_result
-from qdebug.cli.pair import PairOptions, add_files, add_pair_options, open_compared
-from qdebug.cli.parser import Parser, suffix_format, typed
+from qdebug.cli.pair import PairOptions, add_files, add_pair_options, open_pair_session
+from qdebug.cli.parser import Parser, options_from, suffix_format
 from qdebug.cli.sources import command
 from qdebug.errors import UsageError
 
@@ -71,7 +71,7 @@ def fill_parser(parser: Parser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    options = typed(BudgetOptions, arguments)
+    options = options_from(BudgetOptions, arguments)
     check_target(options.output, force=options.force, sources=[options.reference, options.backend])
     if not 0 <= options.least <= 1:
         raise UsageError(
@@ -79,14 +79,14 @@ def _run(arguments: argparse.Namespace) -> int:
             hint="Give a share, for example --least 0.01.",
         )
     options = options.as_recordings()
-    with open_compared(options) as session, progress("replaying") as note:
+    with open_pair_session(options) as session, progress("replaying") as note:
         budget = session.budget(least=options.least, progress=note)
     write_result(_text(budget, options), options.output)
     if options.output is not None:
         emit_verdict(_verdict(budget))
-    shown = [output.nodes[0] for output in budget.outputs if output.nodes]
-    if shown and options.is_table:
-        words = ("diff", options.reference, options.backend, "--node", shown[0].node)
+    largest_contributors = [output.nodes[0] for output in budget.outputs if output.nodes]
+    if largest_contributors and options.is_table:
+        words = ("diff", options.reference, options.backend, "--node", largest_contributors[0].node)
         say(f"next: {command('qdebug', *words)}")
     return 0
 

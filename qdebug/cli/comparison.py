@@ -27,7 +27,7 @@ def open_session(
     *,
     limits: Limits | None = None,
     sample: int | None = None,
-    given: PairList | None = None,
+    user_pairs: PairList | None = None,
 ) -> DiffSession:
     """Open two recordings and align them.
 
@@ -36,23 +36,23 @@ def open_session(
         backend: The backend's file.
         limits: The limits; None for derived ones.
         sample: The only sample to compare; None for all.
-        given: Pairs of tensors that the user specified.
+        user_pairs: Pairs of tensors that the user specified.
 
     Raises:
         RecordingError: A file cannot be read.
         AlignmentError: The recordings are of different networks.
         UsageError: The sample does not exist, or a tensor of the given pairs does not have values.
     """
-    from qdebug.cli.output import stages
+    from qdebug.cli.output import show_stages
     from qdebug.compare.measure.recordings import OneSample
     from qdebug.session import DiffSession
 
     sides = (open_source(reference), open_source(backend))
-    with stages("aligning") as on_stage:
+    with show_stages("aligning") as on_stage:
         if sample is not None:
             reference_sample, backend_sample = (OneSample(side, sample) for side in sides)
-            return DiffSession(reference_sample, backend_sample, limits=limits, told=on_stage, given=given)
-        return DiffSession(*sides, limits=limits, cache=True, told=on_stage, given=given)
+            return DiffSession(reference_sample, backend_sample, limits=limits, told=on_stage, given=user_pairs)
+        return DiffSession(*sides, limits=limits, cache=True, told=on_stage, given=user_pairs)
 
 
 def compare(
@@ -104,32 +104,34 @@ def node_detail(session: DiffSession, result: RunComparison, name: str, *, sampl
     from qdebug.present.surroundings import surroundings
 
     try:
-        entry = session.part(name)
+        part = session.part(name)
     except UsageError as error:
         hint = error.hint or "List the names: qdebug diff REF BACKEND --all."
         raise UsageError(error.message, hint=hint) from error
     by_tensor = {node.tensor: node for node in result.nodes}
-    node_result = by_tensor[entry.tensor]
+    node_result = by_tensor[part.tensor]
     graph = session.backend.graph
-    producer = graph.producer(entry.tensor)
-    inputs = [] if producer is None else [t for t in producer.inputs if t and not graph.is_constant(t)]
-    profile = None if node_result.status is Status.INCOMPARABLE else session.profile(entry.tensor)
-    worst = () if profile is None else profile.worst
+    producer = graph.producer(part.tensor)
+    input_names = (
+        [] if producer is None else [tensor for tensor in producer.inputs if tensor and not graph.is_constant(tensor)]
+    )
+    profile = None if node_result.status is Status.INCOMPARABLE else session.profile(part.tensor)
+    worst_elements = () if profile is None else profile.worst
     if sample is not None:
-        worst = tuple(replace(element, sample=sample) for element in worst)
+        worst_elements = tuple(replace(element, sample=sample) for element in worst_elements)
     return NodeDetail(
         result=node_result,
-        reference=_described_tensor(session.reference, entry.reference_tensor),
-        backend=_described_tensor(session.backend, entry.tensor),
-        inputs=[(tensor, by_tensor.get(tensor)) for tensor in inputs],
-        worst=worst,
+        reference=_tensor_facts(session.reference, part.reference_tensor),
+        backend=_tensor_facts(session.backend, part.tensor),
+        inputs=[(tensor, by_tensor.get(tensor)) for tensor in input_names],
+        worst=worst_elements,
         sample=sample,
         profile=profile,
-        around=surroundings(graph, by_tensor, entry.tensor),
+        around=surroundings(graph, by_tensor, part.tensor),
     )
 
 
-def _described_tensor(recording: Recording, tensor: str) -> TensorInfo:
+def _tensor_facts(recording: Recording, tensor: str) -> TensorInfo:
     """Return the graph's facts about a tensor, with the shape of its stored values if the graph leaves it open."""
     from qdebug.present.contents import stored_shape
 

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from qdebug.cli.output import emit
 from qdebug.cli.parser import Parser, add_common
 
-__all__ = ["Completable", "completables", "fill_parser", "script"]
+__all__ = ["Completable", "fill_parser", "list_completables", "script"]
 
 _DESCRIPTION = """\
 Print a completion script for a shell. It completes the verbs, options and choices of
@@ -37,7 +37,7 @@ class Completable:
         actions: Verbs or actions, with one line about each.
         options: Options, with one line about each.
         choices: Values by option, for options with a fixed set.
-        named: Options whose value is the name of a node.
+        node_options: Options whose value is the name of a node.
         arguments: Values of the positional argument, if it has a fixed set.
     """
 
@@ -45,11 +45,11 @@ class Completable:
     actions: Mapping[str, str] = field(default_factory=dict)
     options: Mapping[str, str] = field(default_factory=dict)
     choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    named: tuple[str, ...] = ()
+    node_options: tuple[str, ...] = ()
     arguments: tuple[str, ...] = ()
 
 
-def completables(parser: Parser, words: tuple[str, ...] = ()) -> list[Completable]:
+def list_completables(parser: Parser, words: tuple[str, ...] = ()) -> list[Completable]:
     """Return the completions at each level of a command line, starting with the outermost level.
 
     Args:
@@ -60,13 +60,13 @@ def completables(parser: Parser, words: tuple[str, ...] = ()) -> list[Completabl
     options: dict[str, str] = {}
     choices: dict[str, tuple[str, ...]] = {}
     arguments: tuple[str, ...] = ()
-    nested: list[Completable] = []
-    for action in parser.filled()._actions:  # noqa: SLF001  argparse cannot list its arguments otherwise
+    nested_completables: list[Completable] = []
+    for action in parser.with_arguments()._actions:  # noqa: SLF001  argparse cannot list its arguments otherwise
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001  nor a public name for this type
             helps = {choice.dest: choice.help or "" for choice in action._choices_actions}  # noqa: SLF001
             for name, subparser in action.choices.items():
                 actions[name] = helps.get(name, "")
-                nested += completables(subparser, (*words, name))
+                nested_completables += list_completables(subparser, (*words, name))
         elif action.option_strings:
             for option in action.option_strings:
                 options[option] = action.help or ""
@@ -80,10 +80,10 @@ def completables(parser: Parser, words: tuple[str, ...] = ()) -> list[Completabl
         actions=actions,
         options=options,
         choices=choices,
-        named=tuple(option for option in options if option == _NODE),
+        node_options=tuple(option for option in options if option == _NODE),
         arguments=arguments,
     )
-    return [completable, *nested]
+    return [completable, *nested_completables]
 
 
 def _metavar_values(metavar: str) -> tuple[str, ...]:
@@ -106,7 +106,7 @@ def script(shell: str, parser: Parser) -> str:
         shell: "bash", "zsh" or "fish".
         parser: The parser of the whole command line.
     """
-    return _SHELLS[shell](completables(parser))
+    return _SHELLS[shell](list_completables(parser))
 
 
 def fill_parser(parser: Parser) -> None:
@@ -161,13 +161,15 @@ def _verb_cases(levels: list[Completable]) -> str:
 
 def _bash(levels: list[Completable]) -> str:
     find = _FIND_WORDS.format(first=1, current="COMP_CWORD", words="COMP_WORDS", cases=_verb_cases(levels))
-    choices, rest = [], []
+    choice_cases, level_cases = [], []
     for level in levels:
         key = " ".join(("", *level.words))
         for option, values in level.choices.items():
-            choices.append(f"    {shlex.quote(f'{key} {option}')}) known={shlex.quote(' '.join(values))} ;;")
-        options, follow = " ".join(level.options), " ".join((*level.actions, *level.arguments))
-        rest.append(f"    {shlex.quote(key)}) options={shlex.quote(options)} follow={shlex.quote(follow)} ;;")
+            choice_cases.append(f"    {shlex.quote(f'{key} {option}')}) known={shlex.quote(' '.join(values))} ;;")
+        options, next_words = " ".join(level.options), " ".join((*level.actions, *level.arguments))
+        level_cases.append(
+            f"    {shlex.quote(key)}) options={shlex.quote(options)} follow={shlex.quote(next_words)} ;;"
+        )
     return "\n".join(
         (
             "# bash completion for qdebug; made by: qdebug completion bash",
@@ -175,11 +177,11 @@ def _bash(levels: list[Completable]) -> str:
             find + "  local known='' options='' follow='' now=\"${COMP_WORDS[COMP_CWORD]}\"",
             "  COMPREPLY=()",
             '  case "$line ${COMP_WORDS[COMP_CWORD-1]}" in',
-            *choices,
+            *choice_cases,
             "  esac",
             *_node_lines("COMP_WORDS", "${COMP_WORDS[COMP_CWORD-1]}", "    known=$names"),
             '  case "$line" in',
-            *rest,
+            *level_cases,
             "  esac",
             "  if [[ -z $known ]]; then [[ $now == -* ]] && known=$options || known=$follow; fi",
             # Unquoted, to split at blanks, which no word has: the bash of macOS lacks mapfile.
@@ -192,15 +194,15 @@ def _bash(levels: list[Completable]) -> str:
 
 def _zsh(levels: list[Completable]) -> str:
     find = _FIND_WORDS.format(first=2, current="CURRENT", words="words", cases=_verb_cases(levels))
-    choices, rest = [], []
+    choice_cases, level_cases = [], []
     for level in levels:
         key = " ".join(("", *level.words))
         for option, values in level.choices.items():
-            choices.append(f"    {shlex.quote(f'{key} {option}')}) compadd -- {shlex.join(values)}; return ;;")
+            choice_cases.append(f"    {shlex.quote(f'{key} {option}')}) compadd -- {shlex.join(values)}; return ;;")
         options = " ".join(_zsh_entry(name, text) for name, text in level.options.items())
         texts = {**level.actions, **dict.fromkeys(level.arguments, "")}
-        follow = " ".join(_zsh_entry(name, text) for name, text in texts.items())
-        rest.append(f"    {shlex.quote(key)}) options=({options}) follow=({follow}) ;;")
+        next_words = " ".join(_zsh_entry(name, text) for name, text in texts.items())
+        level_cases.append(f"    {shlex.quote(key)}) options=({options}) follow=({next_words}) ;;")
     return "\n".join(
         (
             "#compdef qdebug",
@@ -208,11 +210,11 @@ def _zsh(levels: list[Completable]) -> str:
             "_qdebug() {",
             find + "  local -a options follow",
             '  case "$line ${words[CURRENT-1]}" in',
-            *choices,
+            *choice_cases,
             "  esac",
             *_node_lines("words", "${words[CURRENT-1]}", "    compadd -- ${(f)names}; return"),
             '  case "$line" in',
-            *rest,
+            *level_cases,
             "  esac",
             "  if [[ ${words[CURRENT]} == -* ]]; then _describe option options",
             "  elif (( $#follow )); then _describe qdebug follow",
@@ -223,21 +225,21 @@ def _zsh(levels: list[Completable]) -> str:
     )
 
 
-def _node_lines(words: str, before: str, then: str) -> list[str]:
+def _node_lines(words: str, previous_word: str, completion_line: str) -> list[str]:
     """Return the lines that list the nodes of the last recording on the command line, after the option for a node."""
     return [
-        f"  if [[ {before} == {_NODE} ]]; then",
+        f"  if [[ {previous_word} == {_NODE} ]]; then",
         "    local each recording='' names=''",
         f'    for each in "${{{words}[@]}}"; do [[ $each == *{_RECORDING} && -f $each ]] && recording=$each; done',
         '    [[ -z $recording ]] || names=$(qdebug completion --nodes "$recording" 2>/dev/null)',
-        then,
+        completion_line,
         "  fi",
     ]
 
 
 def _zsh_entry(name: str, text: str) -> str:
-    escaped = name.replace(":", "\\:")
-    return shlex.quote(f"{escaped}:{text}" if text else escaped)
+    escaped_name = name.replace(":", "\\:")
+    return shlex.quote(f"{escaped_name}:{text}" if text else escaped_name)
 
 
 _FISH_NODES = (
@@ -257,7 +259,7 @@ def _fish(levels: list[Completable]) -> str:
             kind = f"-l {shlex.quote(option[2:])}" if option.startswith("--") else f"-s {shlex.quote(option[1:])}"
             values = level.choices.get(option)
             completion = f" -x -a {shlex.quote(' '.join(values))}" if values else ""
-            if option in level.named:
+            if option in level.node_options:
                 completion = f" -x -a {shlex.quote(_FISH_NODES)}"
             lines.append(f"complete -c qdebug -n {condition} {kind}{completion} -d {shlex.quote(text)}")
     return "\n".join(lines) + "\n"
@@ -266,10 +268,10 @@ def _fish(levels: list[Completable]) -> str:
 def _fish_condition(level: Completable) -> str:
     if not level.words:
         return "__fish_use_subcommand"
-    seen = [f"__fish_seen_subcommand_from {word}" for word in level.words]
+    conditions = [f"__fish_seen_subcommand_from {word}" for word in level.words]
     if level.actions:
-        seen.append(f"not __fish_seen_subcommand_from {' '.join(level.actions)}")
-    return shlex.quote("; and ".join(seen))
+        conditions.append(f"not __fish_seen_subcommand_from {' '.join(level.actions)}")
+    return shlex.quote("; and ".join(conditions))
 
 
 _SHELLS: Mapping[str, Callable[[list[Completable]], str]] = MappingProxyType(

@@ -9,7 +9,7 @@ from textwrap import fill
 from typing import TYPE_CHECKING
 
 from qdebug.cli.output import emit, progress
-from qdebug.cli.parser import Parser, add_common, typed
+from qdebug.cli.parser import Parser, add_common, options_from
 from qdebug.cli.reports import diff_text
 from qdebug.cli.sources import command
 from qdebug.present.text import safe_text
@@ -62,7 +62,7 @@ def fill_parser(parser: Parser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Record, compare and explain. It succeeds if the planted bug is found."""
-    options = typed(DemoOptions, arguments)
+    options = options_from(DemoOptions, arguments)
     from qdebug.running.demo import run_demo
 
     with progress("recording") as note:
@@ -110,4 +110,4 @@ def _next_text(reference: Path, backend: Path, node: str | None) -> str:
         )
     steps.append((command("qdebug", "tui", reference, backend), "browse the comparison"))
     steps.append(("qdebug record --help", "record your own model"))
-    return "\n".join(["Type next:", *(f"  {typed_}\n      {purpose}" for typed_, purpose in steps)])
+    return "\n".join(["Type next:", *(f"  {command_text}\n      {purpose}" for command_text, purpose in steps)])

@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from qdebug.cli.comparison import compare, node_detail, open_session
 from qdebug.cli.failures import INCOMPLETE, say
-from qdebug.cli.limits import add_allowances, add_limits, add_limits_file, add_map, given_limits, given_map, say_unused
+from qdebug.cli.limits import (
+    add_allowances,
+    add_limits,
+    add_limits_file,
+    add_map,
+    limits_of_options,
+    load_map_option,
+    say_unused,
+)
 from qdebug.cli.models import add_models, record_models
 from qdebug.cli.output import check_target, emit, emit_verdict, page, progress, terminal_width, write_result
 from qdebug.cli.parser import (
@@ -25,9 +33,9 @@ from qdebug.cli.parser import (
     add_untrusted,
     add_workers,
     natural,
+    options_from,
     positive,
     suffix_format,
-    typed,
 )
 from qdebug.cli.reports import (
     ReportExtent,
@@ -154,8 +162,8 @@ class DiffOptions:
     @property
     def extent(self) -> ReportExtent:
         """Extent of the report. For several backends, the default is only their verdicts."""
-        quiet = self.quiet or (len(self.backends) > 1 and not (self.verbose or self.everything or self.choice))
-        return ReportExtent(verbose=self.verbose, everything=self.everything, quiet=quiet, choice=self.choice)
+        is_quiet = self.quiet or (len(self.backends) > 1 and not (self.verbose or self.everything or self.choice))
+        return ReportExtent(verbose=self.verbose, everything=self.everything, quiet=is_quiet, choice=self.choice)
 
 
 _EXCHANGE_FORMATS = ("html", "junit", "csv")
@@ -179,11 +187,11 @@ def fill_parser(parser: Parser) -> None:
         "backends", type=Path, nargs="+", metavar="BACKEND", help="recording or model file of a backend"
     )
     parser.add_argument("--explain-metrics", action=_ExplainMetrics, nargs=0, help="explain every metric")
-    effort = parser.add_mutually_exclusive_group()
-    effort.add_argument(
+    effort_group = parser.add_mutually_exclusive_group()
+    effort_group.add_argument(
         "--quick", action="store_true", help="skip the shares of the outputs' error and the suggested edits"
     )
-    effort.add_argument(
+    effort_group.add_argument(
         "--thorough", action="store_true", help="replay all nodes and try all edits for shares and suggestions"
     )
     parser.add_argument(
@@ -204,9 +212,9 @@ def fill_parser(parser: Parser) -> None:
         metavar="FILE",
         help="write limits that these runs meet, with a margin, to FILE; give several known-good BACKENDs",
     )
-    pairing = parser.add_argument_group("which tensors are compared")
-    add_map(pairing)
-    pairing.add_argument(
+    pairing_group = parser.add_argument_group("which tensors are compared")
+    add_map(pairing_group)
+    pairing_group.add_argument(
         "--write-map",
         type=Path,
         metavar="FILE",
@@ -214,27 +222,31 @@ def fill_parser(parser: Parser) -> None:
     )
     add_allowances(parser.add_argument_group("what may be incomplete (otherwise the exit code is 3)"))
     add_models(parser.add_argument_group("model files instead of recordings (recorded into qdebug-runs/ first)"))
-    shown = parser.add_argument_group("what is shown")
-    shown.add_argument("--node", metavar="NAME", help="one node (or tensor) in full")
-    shown.add_argument("--sample", type=natural, metavar="N", help="compare sample N only, counted from 0")
-    shown.add_argument(
+    display_group = parser.add_argument_group("what is shown")
+    display_group.add_argument("--node", metavar="NAME", help="one node (or tensor) in full")
+    display_group.add_argument("--sample", type=natural, metavar="N", help="compare sample N only, counted from 0")
+    display_group.add_argument(
         "--top", type=positive, metavar="N", help="show only the N worst nodes, also in JSON (qdebug help agent)"
     )
-    shown.add_argument("--only-failing", action="store_true", help="show all failing nodes and no others, also in JSON")
-    shown.add_argument("--budget", action="store_true", help="also show how each node's own error affects the outputs")
-    much = parser.add_mutually_exclusive_group()
-    much.add_argument("-q", "--quiet", action="store_true", help="print only the verdict")
-    much.add_argument(
+    display_group.add_argument(
+        "--only-failing", action="store_true", help="show all failing nodes and no others, also in JSON"
+    )
+    display_group.add_argument(
+        "--budget", action="store_true", help="also show how each node's own error affects the outputs"
+    )
+    verbosity_group = parser.add_mutually_exclusive_group()
+    verbosity_group.add_argument("-q", "--quiet", action="store_true", help="print only the verdict")
+    verbosity_group.add_argument(
         "-v",
         "--verbose",
         action="store_true",
         help="also show runs, limits, neighbours of the first divergence and all remarks",
     )
-    much.add_argument(
+    verbosity_group.add_argument(
         "--all", action="store_true", dest="everything", help="show every node and every unmatched tensor, in a pager"
     )
-    add_format(shown, forms=REPORTS)
-    add_output(shown, what="the result")
+    add_format(display_group, forms=REPORTS)
+    add_output(display_group, what="the result")
     add_track(parser)
     add_workers(parser.add_mutually_exclusive_group())
     add_untrusted(parser, "reference", "backends")
@@ -244,9 +256,9 @@ def fill_parser(parser: Parser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Compare, print, and return the exit code."""
-    options = typed(DiffOptions, arguments)
+    options = options_from(DiffOptions, arguments)
     _check_options(options)
-    limits = replace(given_limits(options), explain=options.explain)
+    limits = replace(limits_of_options(options), explain=options.explain)
     from qdebug.running.workers import open_workers
 
     reference, backends = record_models(options)
@@ -254,19 +266,19 @@ def run(arguments: argparse.Namespace) -> int:
     results: dict[str, RunComparison] = {}
     texts: list[str] = []
     details: list[NodeDetail] = []
-    pages: dict[str, Sequence[NodeDetail]] = {}
+    page_details: dict[str, Sequence[NodeDetail]] = {}
     sessions: list[DiffSession] = []
     budgets: dict[str, Document] = {}
     with open_workers(jobs=options.jobs, scheduler=options.scheduler) as executor:
         for backend in options.backends:
             session, result = _compare_backend(options, backend, limits, executor)
             sessions.append(session)
-            name = _unique_name(str(backend), results)
+            name = _make_unique(str(backend), results)
             results[name] = result
             if options.form in _EXCHANGE_FORMATS:
-                pages[name] = _page_details(session, result, options)
+                page_details[name] = _collect_page_details(session, result, options)
             elif options.node is not None:
-                details.append(_requested_detail(session, result, options.node, options))
+                details.append(_collect_detail(session, result, options.node, options))
                 texts.append(_node_text(details[-1], options))
             elif options.form != "json":
                 texts.append(_report_text(result, options, backend))
@@ -276,11 +288,11 @@ def run(arguments: argparse.Namespace) -> int:
                     texts[-1] += "\n" + document_text(budgets[name], options.form, plain=options.output is not None)
     agreement = _agreement(sessions) if len(sessions) > 1 and options.node is None else {}
     if options.form in _EXCHANGE_FORMATS:
-        write_result(exchange_text(results, options.form, pages, agreement, budgets), options.output)
+        write_result(exchange_text(results, options.form, page_details, agreement, budgets), options.output)
     else:
-        paged = options.everything and options.output is None and options.form == "table"
-        text = _joined_text(options, results, agreement, texts, details)
-        page(text) if paged else write_result(text, options.output)
+        uses_pager = options.everything and options.output is None and options.form == "table"
+        text = _join_texts(options, results, agreement, texts, details)
+        page(text) if uses_pager else write_result(text, options.output)
     if options.suggest_limits is not None:
         from qdebug.limits.suggest import suggested_limits
 
@@ -294,8 +306,8 @@ def run(arguments: argparse.Namespace) -> int:
 
         track(options.track, tracked_diffs(results))
     say_unused(limits, list(results.values()))
-    shown = details[0].result.node if details else None
-    _say_next(options, list(results.values()), [session.timing for session in sessions], shown)
+    shown_node = details[0].result.node if details else None
+    _say_next(options, list(results.values()), [session.timing for session in sessions], shown_node)
     return max(result.exit_code for result in results.values())
 
 
@@ -325,7 +337,7 @@ def _compare_backend(
     """Compare one backend with the reference. With several backends, error messages name the file."""
     try:
         session = open_session(
-            options.reference, backend, limits=limits, sample=options.sample, given=given_map(options.map)
+            options.reference, backend, limits=limits, sample=options.sample, user_pairs=load_map_option(options.map)
         )
         if executor is not None:
             session.compare_in(executor, options.reference, backend, sample=options.sample)
@@ -339,8 +351,8 @@ def _compare_backend(
         raise AlignmentError(f"{str(backend)!r}: {error.message}", hint=error.hint) from error
 
 
-def _unique_name(name: str, taken: dict[str, RunComparison]) -> str:
-    return name if name not in taken else f"{name} ({len(taken) + 1})"
+def _make_unique(name: str, results: dict[str, RunComparison]) -> str:
+    return name if name not in results else f"{name} ({len(results) + 1})"
 
 
 def _budget_document(session: DiffSession) -> Document:
@@ -350,34 +362,34 @@ def _budget_document(session: DiffSession) -> Document:
         return budget_document(session.budget(progress=note))
 
 
-def _page_details(session: DiffSession, result: RunComparison, options: DiffOptions) -> Sequence[NodeDetail]:
+def _collect_page_details(session: DiffSession, result: RunComparison, options: DiffOptions) -> Sequence[NodeDetail]:
     """Collect the details that an HTML page shows: for the requested node, or for all nodes of interest."""
     if options.form != "html":
         return ()
     if options.node is not None:
-        return [_requested_detail(session, result, options.node, options)]
+        return [_collect_detail(session, result, options.node, options)]
     from qdebug.present.reports.html import worth_detail
 
     with progress("looking closer") as note:
         nodes = worth_detail(result)
         details = []
-        for done, node in enumerate(nodes, 1):
+        for done_count, node in enumerate(nodes, 1):
             details.append(node_detail(session, result, node.tensor, sample=options.sample))
-            note(done, len(nodes))
+            note(done_count, len(nodes))
     return details
 
 
-def _requested_detail(session: DiffSession, result: RunComparison, name: str, options: DiffOptions) -> NodeDetail:
+def _collect_detail(session: DiffSession, result: RunComparison, name: str, options: DiffOptions) -> NodeDetail:
     """Collect the details of the requested node. Report if a different node is shown in its place."""
     detail = node_detail(session, result, name, sample=options.sample)
-    shown = detail.result
-    if name not in (shown.node, shown.tensor, shown.reference_tensor):
+    shown_result = detail.result
+    if name not in (shown_result.node, shown_result.tensor, shown_result.reference_tensor):
         graph = session.backend.graph
         is_backend_node = graph.producer(name) is not None or any(node.name == name for node in graph.nodes)
         description = (
-            f"not compared itself; it is judged by tensor {shown.tensor!r}, which is shown"
+            f"not compared itself; it is judged by tensor {shown_result.tensor!r}, which is shown"
             if is_backend_node
-            else f"node {shown.node!r}"
+            else f"node {shown_result.node!r}"
         )
         say(f"{safe_text(repr(name))} is {safe_text(description, limit=400)}.")
     return detail
@@ -386,9 +398,11 @@ def _requested_detail(session: DiffSession, result: RunComparison, name: str, op
 def _report_text(result: RunComparison, options: DiffOptions, backend: Path) -> str:
     width = terminal_width() or max(map(len, _next_lines(options, result, None)))
     lines = 1 + sum(-(-len(line) // width) for line in _next_lines(options, result, None))
-    plain = options.output is not None
-    again = command("qdebug", "diff", options.reference, backend)
-    return diff_text(result, options.form, extent=options.extent, plain=plain, below=lines, again=again)
+    is_plain = options.output is not None
+    repeat_command = command("qdebug", "diff", options.reference, backend)
+    return diff_text(
+        result, options.form, extent=options.extent, plain=is_plain, lines_below=lines, repeat_command=repeat_command
+    )
 
 
 def _node_text(detail: NodeDetail, options: DiffOptions) -> str:
@@ -402,7 +416,7 @@ def _agreement(sessions: Sequence[DiffSession]) -> Mapping[str, Agreement]:
     return agreements(sessions[0].reference, [(session.backend, session.alignment) for session in sessions])
 
 
-def _joined_text(
+def _join_texts(
     options: DiffOptions,
     results: dict[str, RunComparison],
     agreement: Mapping[str, Agreement],
@@ -445,9 +459,9 @@ def _json_text(
 
 
 def _say_next(
-    options: DiffOptions, results: Sequence[RunComparison], timings: Sequence[Timing], shown: str | None
+    options: DiffOptions, results: Sequence[RunComparison], timings: Sequence[Timing], shown_node: str | None
 ) -> None:
-    """Print why the exit code is 3, the time spent and the next commands; `shown` is the node shown in detail."""
+    """Print why the exit code is 3, the time spent and the next commands; `shown_node` is the node shown in detail."""
     for result in results:
         if result.exit_code == INCOMPLETE:
             say(f"qdebug: exit code {INCOMPLETE}: {_incomplete_text(result)}")
@@ -461,15 +475,15 @@ def _say_next(
         from qdebug.present.sentences import timing_sentence
 
         say(f"time: {timing_sentence(timings[0])}")
-    for line in _next_lines(options, results[0], shown):
+    for line in _next_lines(options, results[0], shown_node):
         say(line)
 
 
-def _next_lines(options: DiffOptions, result: RunComparison, shown: str | None) -> list[str]:
-    """Return the next commands, one per line; `shown` is the node already shown in detail."""
+def _next_lines(options: DiffOptions, result: RunComparison, shown_node: str | None) -> list[str]:
+    """Return the next commands, one per line; `shown_node` is the node already shown in detail."""
     pair = (options.reference, options.backends[0])
-    commands = [] if shown is not None else _fault_commands(pair, result)
-    commands.append(["qdebug", "tui", *pair, *(["--node", shown] if shown else [])])
+    commands = [] if shown_node is not None else _fault_commands(pair, result)
+    commands.append(["qdebug", "tui", *pair, *(["--node", shown_node] if shown_node else [])])
     if options.verbose and commands[0][1] == "explain":
         commands.append(["qdebug", "export", "repro", *pair, "--node", commands[0][-1], "-o", "test_node.py"])
     return [f"{'      ' if index else 'next: '}{command(*words)}" for index, words in enumerate(commands)]
@@ -479,24 +493,24 @@ def _fault_commands(pair: tuple[Path, Path], result: RunComparison) -> list[list
     """Return the commands that continue from the first fault, by its class."""
     from qdebug.compare.result.diagnosis import FaultClass
 
-    unexplained = next((entry.node for entry in result.nodes if entry.reproduced is False), None)
-    explain: list[list[str | Path]] = []
-    if unexplained is not None:
-        explain = [["qdebug", "explain", pair[1], "--node", unexplained]]
+    unexplained_node = next((entry.node for entry in result.nodes if entry.reproduced is False), None)
+    explain_commands: list[list[str | Path]] = []
+    if unexplained_node is not None:
+        explain_commands = [["qdebug", "explain", pair[1], "--node", unexplained_node]]
     if not result.diagnosis:
-        return explain
-    first = result.diagnosis[0]
+        return explain_commands
+    first_fault = result.diagnosis[0]
     is_stateful = open_source(pair[1]).steps > 1
-    closer: list[str | Path] = ["qdebug", "diff", *pair, "--node", first.node]
+    detail_command: list[str | Path] = ["qdebug", "diff", *pair, "--node", first_fault.node]
     by_class: dict[FaultClass, list[list[str | Path]]] = {
-        FaultClass.KERNEL: [["qdebug", "explain", pair[1], "--node", first.node], closer],
-        FaultClass.QUANTIZATION: [["qdebug", "budget" if is_stateful else "repair", *pair], closer],
-        FaultClass.MODEL: [closer, ["qdebug", "lint", *pair]],
+        FaultClass.KERNEL: [["qdebug", "explain", pair[1], "--node", first_fault.node], detail_command],
+        FaultClass.QUANTIZATION: [["qdebug", "budget" if is_stateful else "repair", *pair], detail_command],
+        FaultClass.MODEL: [detail_command, ["qdebug", "lint", *pair]],
         FaultClass.RECORDING: [["qdebug", "info", pair[1]]],
         FaultClass.REFERENCE: [["qdebug", "file", "verify", pair[0]], ["qdebug", "explain", pair[0]]],
     }
-    commands = by_class.get(first.fault, [closer])
-    return [*commands, *(explain if first.fault is not FaultClass.KERNEL else [])]
+    commands = by_class.get(first_fault.fault, [detail_command])
+    return [*commands, *(explain_commands if first_fault.fault is not FaultClass.KERNEL else [])]
 
 
 def _incomplete_text(result: RunComparison) -> str:
@@ -507,7 +521,7 @@ def _incomplete_text(result: RunComparison) -> str:
     from qdebug.plural import plural
 
     sides = (result.reference, result.backend)
-    causes = {
+    is_cause_by_option = {
         "--allow-partial": any(not info.complete for info in sides) or any(node.note for node in result.nodes),
         "--allow-unfaithful": any(info.fidelity is Fidelity.DIFFERS for info in sides),
         "--allow-different-inputs": bool(result.different_inputs),
@@ -515,9 +529,9 @@ def _incomplete_text(result: RunComparison) -> str:
         or result.coverage.judged.failed_replays > 0,
     }
     reasons = list(result.shortcomings)
-    incomparable = sum(node.status is Status.INCOMPARABLE for node in result.nodes)
-    if incomparable:
-        reasons.append(f"{plural(incomparable, 'pair')} could not be compared")
-    options = [way for way, applies in causes.items() if applies] if result.shortcomings else []
+    incomparable_count = sum(node.status is Status.INCOMPARABLE for node in result.nodes)
+    if incomparable_count:
+        reasons.append(f"{plural(incomparable_count, 'pair')} could not be compared")
+    options = [option for option, is_cause in is_cause_by_option.items() if is_cause] if result.shortcomings else []
     accept_text = f"; accept with {' '.join(options)}" if options else ""
     return safe_text("; ".join(reasons) + accept_text)

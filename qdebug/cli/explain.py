@@ -21,8 +21,8 @@ from qdebug.cli.parser import (
     add_workers,
     limit,
     natural,
+    options_from,
     suffix_format,
-    typed,
 )
 from qdebug.cli.reports import document_text
 from qdebug.cli.sources import command, open_source
@@ -121,7 +121,7 @@ def fill_parser(parser: Parser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Explain, print, and return the exit code."""
-    options = typed(ExplainOptions, arguments)
+    options = options_from(ExplainOptions, arguments)
     check_target(options.output, force=options.force, sources=[options.backend])
     check_target(options.write_arithmetic, force=options.force, sources=[options.backend])
     if options.track is not None:
@@ -136,10 +136,10 @@ def run(arguments: argparse.Namespace) -> int:
     from qdebug.running.workers import open_workers
 
     with open_workers(jobs=options.jobs, scheduler=options.scheduler) as executor, progress("explaining") as note:
-        shared = None if executor is None else explained_by(executor, options.backend, sample=options.sample)
-        explanation = explain(recording, node=options.node, limits=limits, progress=note, shared=shared)
+        answer_in_workers = None if executor is None else explained_by(executor, options.backend, sample=options.sample)
+        explanation = explain(recording, node=options.node, limits=limits, progress=note, shared=answer_in_workers)
     if options.sample is not None:
-        explanation = _renumbered(explanation, options.sample)
+        explanation = _renumber(explanation, options.sample)
     write_result(_text(explanation, options), options.output)
     if options.write_arithmetic is not None:
         _write_arithmetic(explanation, options.write_arithmetic)
@@ -160,7 +160,7 @@ def _open_backend(options: ExplainOptions) -> Recording:
     return OneSample(recording, options.sample)
 
 
-def _renumbered(explanation: ExplainedRun, sample: int) -> ExplainedRun:
+def _renumber(explanation: ExplainedRun, sample: int) -> ExplainedRun:
     """Return the explanation of a single sample with that sample's number in the recording."""
     nodes = []
     for node in explanation.nodes:
@@ -204,6 +204,8 @@ def _say_next(explanation: ExplainedRun, options: ExplainOptions) -> None:
         say(f"qdebug: exit code {INCOMPLETE}: {safe_text('; '.join(explanation.shortcomings))}")
     if options.form != "table" or options.output is not None or options.node is not None:
         return
-    unexplained = [node for node in explanation.nodes if str(node.status) == "unexplained" and node.accepted is None]
-    if unexplained:
-        say(f"next: {command('qdebug', 'explain', options.backend, '--node', unexplained[0].node)}")
+    unexplained_nodes = [
+        node for node in explanation.nodes if str(node.status) == "unexplained" and node.accepted is None
+    ]
+    if unexplained_nodes:
+        say(f"next: {command('qdebug', 'explain', options.backend, '--node', unexplained_nodes[0].node)}")

@@ -12,7 +12,7 @@ from qdebug.cli.comparison import compare, open_session
 from qdebug.cli.failures import COULD_NOT_RUN, say
 from qdebug.cli.limits import add_limits_file, limits_of
 from qdebug.cli.output import check_target, progress, write_result
-from qdebug.cli.parser import Parser, TakesArguments, add_common, add_untrusted, natural, typed
+from qdebug.cli.parser import Parser, TakesArguments, add_common, add_untrusted, natural, options_from
 from qdebug.cli.sources import command, open_source
 from qdebug.errors import OutputExistsError, UsageError
 from qdebug.present.numbers import plain_digits
@@ -158,14 +158,14 @@ def _add_place(parser: TakesArguments) -> None:
 
 
 def _add_target(parser: TakesArguments, metavar: str, *, required: bool) -> None:
-    where = "the file to write" if required else "the file to write (default: stdout)"
-    parser.add_argument("-o", "--output", type=Path, required=required, metavar=metavar, help=where)
+    help_text = "the file to write" if required else "the file to write (default: stdout)"
+    parser.add_argument("-o", "--output", type=Path, required=required, metavar=metavar, help=help_text)
     parser.add_argument("--force", action="store_true", help="overwrite it if it exists")
 
 
 def run_netron(arguments: argparse.Namespace) -> int:
     """Write an attachment for Netron."""
-    options = typed(NetronOptions, arguments)
+    options = options_from(NetronOptions, arguments)
     check_target(options.output, force=options.force, sources=[options.reference, options.backend])
     session = open_session(options.reference, options.backend, limits=limits_of(options.limits))
     with progress("comparing") as note:
@@ -179,7 +179,7 @@ def run_netron(arguments: argparse.Namespace) -> int:
 
 def run_model_explorer(arguments: argparse.Namespace) -> int:
     """Write the files for Model Explorer into a folder."""
-    options = typed(ModelExplorerOptions, arguments)
+    options = options_from(ModelExplorerOptions, arguments)
     _check_folder(options.output, force=options.force)
     session = open_session(options.reference, options.backend, limits=limits_of(options.limits))
     with progress("comparing") as note:
@@ -190,8 +190,8 @@ def run_model_explorer(arguments: argparse.Namespace) -> int:
     files = model_explorer_files(result, session.reference.graph, session.backend.graph)
     options.output.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
-        with replacing_file(options.output / name) as partial:
-            partial.write_text(plain_digits(text), encoding="utf-8")
+        with replacing_file(options.output / name) as temporary_file:
+            temporary_file.write_text(plain_digits(text), encoding="utf-8")
     say(f"wrote {len(files)} files to {safe_text(options.output)}")
     say(f"open them: {command('python', options.output / OPENER)}   (needs: pip install ai-edge-model-explorer)")
     return 0
@@ -215,7 +215,7 @@ def _check_folder(folder: Path, *, force: bool) -> None:
 
 def run_csv(arguments: argparse.Namespace) -> int:
     """Write tensors or elements as CSV."""
-    options = typed(CsvOptions, arguments)
+    options = options_from(CsvOptions, arguments)
     check_target(options.output, force=options.force, sources=[options.reference, options.backend])
     session = open_session(options.reference, options.backend, limits=limits_of(options.limits))
     from qdebug.present.reports.exports import diff_csv, element_csv
@@ -232,16 +232,16 @@ def run_csv(arguments: argparse.Namespace) -> int:
 
 def run_npz(arguments: argparse.Namespace) -> int:
     """Write recorded values."""
-    options = typed(NpzOptions, arguments)
+    options = options_from(NpzOptions, arguments)
     check_target(options.output, force=options.force, sources=[options.recording], regular=True)
     recording = open_source(options.recording)
     from qdebug.present.reports.exports import write_npz
     from qdebug.recording.target import replacing_file
 
-    with replacing_file(options.output) as partial:
+    with replacing_file(options.output) as temporary_file:
         count = write_npz(
             recording,
-            partial,
+            temporary_file,
             tensors=options.tensor or ("*",),
             sample=options.sample,
             step=options.step,
@@ -323,7 +323,7 @@ def _print_forms(parser: Parser) -> int:
 
 def run_repro(arguments: argparse.Namespace) -> int:
     """Write a reproducer."""
-    options = typed(ReproOptions, arguments)
+    options = options_from(ReproOptions, arguments)
     check_target(options.output, force=options.force, sources=[options.reference, options.backend])
     reference, backend = open_source(options.reference), open_source(options.backend)
     from qdebug.reproduce.reproducer import is_float_node
@@ -341,22 +341,24 @@ def run_repro(arguments: argparse.Namespace) -> int:
 _PASSING_NOTE = "This proves that the node computes correctly on these inputs; check its weights, scales and inputs"
 
 
-def _quantized_text(backend: Recording, options: ReproOptions, compared: str) -> tuple[str, str]:
+def _quantized_text(backend: Recording, options: ReproOptions, reference_clause: str) -> tuple[str, str]:
     """Return the file for a quantized node, and why its test passes; "" if it fails."""
     from qdebug.present.reports.reproducer import reproducer_text
     from qdebug.reproduce.reproducer import make_reproducer
 
-    reproducer = make_reproducer(backend, options.node, sample=options.sample, whole=options.whole, reference=compared)
+    reproducer = make_reproducer(
+        backend, options.node, sample=options.sample, whole=options.whole, reference=reference_clause
+    )
     passing_reason = "" if reproducer.wrong else f"{reproducer.variant} reproduces every code, so the test passes"
     return reproducer_text(reproducer, options.output), passing_reason
 
 
-def _float_text(backend: Recording, options: ReproOptions, compared: str) -> tuple[str, str]:
+def _float_text(backend: Recording, options: ReproOptions, reference_clause: str) -> tuple[str, str]:
     """Return the file for a float node, and why its test passes; "" if it fails."""
     from qdebug.present.reports.reproducer import float_reproducer_text
     from qdebug.reproduce.reproducer import make_float_reproducer
 
-    reproducer = make_float_reproducer(backend, options.node, sample=options.sample, reference=compared)
+    reproducer = make_float_reproducer(backend, options.node, sample=options.sample, reference=reference_clause)
     passing_reason = (
         f"the error is within the {reproducer.precision} rounding bound, so the test passes"
         if reproducer.within

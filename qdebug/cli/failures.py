@@ -56,17 +56,17 @@ def _unexpected_message(failure: BaseException) -> tuple[str, str]:
     """Return message and hint for an unexpected error: a missing or outdated package, or a bug."""
     from qdebug.requirements import missing_package, outdated_packages
 
-    missing = missing_package(failure) if isinstance(failure, ImportError) else None
-    outdated = outdated_packages() if isinstance(failure, AttributeError | ImportError | TypeError) else []
+    missing_error = missing_package(failure) if isinstance(failure, ImportError) else None
+    outdated_requirements = outdated_packages() if isinstance(failure, AttributeError | ImportError | TypeError) else []
     error_text = f"{type(failure).__name__}: {failure}"
-    if outdated:
-        requirement, installed = outdated[0]
+    if outdated_requirements:
+        requirement, version = outdated_requirements[0]
         return (
-            f"{requirement.package} {installed} is too old: qdebug needs {requirement.least} or newer ({error_text}).",
+            f"{requirement.package} {version} is too old: qdebug needs {requirement.least} or newer ({error_text}).",
             f"Upgrade it: pip install --upgrade '{requirement.package}{requirement.bounds}'.",
         )
-    if missing is not None:
-        return missing.message, missing.hint
+    if missing_error is not None:
+        return missing_error.message, missing_error.hint
     return (
         f"internal error: {error_text}",
         "This is a bug in qdebug. Please report it with the traceback that the same command prints with --debug.",

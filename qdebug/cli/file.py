@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qdebug.cli.output import emit, progress
-from qdebug.cli.parser import Parser, add_common, add_untrusted, positive, size, typed
+from qdebug.cli.parser import Parser, add_common, add_untrusted, options_from, positive, size
 from qdebug.cli.sources import command
 from qdebug.errors import UsageError
 from qdebug.present.text import safe_text
@@ -181,7 +181,7 @@ def _add_prune(actions: Verbs) -> None:
 
 def _prune(arguments: argparse.Namespace) -> int:
     """Remove recordings, and list them."""
-    options = typed(PruneOptions, arguments)
+    options = options_from(PruneOptions, arguments)
     from qdebug.present import numbers
     from qdebug.running.runs_folder import prune, runs_size
 
@@ -189,11 +189,15 @@ def _prune(arguments: argparse.Namespace) -> int:
         raise UsageError(
             f"There is no folder {str(options.folder)!r}.", hint="Name the folder that holds recordings of models."
         )
-    removed = prune(options.folder, limit=options.runs_limit, dry_run=options.dry_run)
+    removed_recordings = prune(options.folder, limit=options.runs_limit, dry_run=options.dry_run)
     verb = "would go" if options.dry_run else "removed"
-    lines = [f"{verb}: {command(recording.path)}, {numbers.byte_size(recording.size)}" for recording in removed]
-    remaining = runs_size(options.folder) - (sum(recording.size for recording in removed) if options.dry_run else 0)
-    emit("\n".join([*lines, f"{command(options.folder)}: {numbers.byte_size(remaining)} of recordings stay"]))
+    lines = [
+        f"{verb}: {command(recording.path)}, {numbers.byte_size(recording.size)}" for recording in removed_recordings
+    ]
+    remaining_bytes = runs_size(options.folder) - (
+        sum(recording.size for recording in removed_recordings) if options.dry_run else 0
+    )
+    emit("\n".join([*lines, f"{command(options.folder)}: {numbers.byte_size(remaining_bytes)} of recordings stay"]))
     return 0
 
 
@@ -232,14 +236,14 @@ def _add_recover(actions: Verbs) -> None:
 
 def _verify(arguments: argparse.Namespace) -> int:
     """Check recordings and describe each. The first invalid one raises an error."""
-    options = typed(VerifyOptions, arguments)
+    options = options_from(VerifyOptions, arguments)
     from qdebug.present import numbers
     from qdebug.recording.reading.verify import MEMORY_LIMIT, verify
 
     for path in options.files:
         memory = MEMORY_LIMIT if options.memory is None else options.memory << 20
         verification = verify(path, memory=memory, timeout=options.timeout)
-        arrays = _counted(verification.tensors, "tensor")
+        arrays = _count_text(verification.tensors, "tensor")
         state = "" if verification.complete else "; the run did not finish"
         tables = "graph and index" if verification.tables else "graph and index, which have no hash,"
         emit(f"{command(path)}: {arrays}, {numbers.byte_size(verification.bytes)}, {tables} are as recorded{state}")
@@ -248,12 +252,12 @@ def _verify(arguments: argparse.Namespace) -> int:
 
 def _pack(arguments: argparse.Namespace) -> int:
     """Pack a recording and print its sizes."""
-    options = typed(PackOptions, arguments)
+    options = options_from(PackOptions, arguments)
     from qdebug.present import numbers
     from qdebug.recording.writing.pack import pack
 
     with progress("packing") as note:
-        packed = pack(
+        pack_result = pack(
             options.file,
             options.output,
             codec=options.codec,
@@ -261,14 +265,14 @@ def _pack(arguments: argparse.Namespace) -> int:
             force=options.force,
             progress=note,
         )
-    sizes = f"{numbers.byte_size(packed.before)} -> {numbers.byte_size(packed.after)}"
-    emit(f"{command(packed.path)}: {sizes}, every value checked")
+    sizes = f"{numbers.byte_size(pack_result.before)} -> {numbers.byte_size(pack_result.after)}"
+    emit(f"{command(pack_result.path)}: {sizes}, every value checked")
     return 0
 
 
 def _join(arguments: argparse.Namespace) -> int:
     """Write a manifest and describe it."""
-    options = typed(JoinOptions, arguments)
+    options = options_from(JoinOptions, arguments)
     if options.prefix is not None and len(options.prefix) != len(options.files):
         raise UsageError(
             f"There are {len(options.prefix)} prefixes for {len(options.files)} recordings.",
@@ -277,28 +281,28 @@ def _join(arguments: argparse.Namespace) -> int:
     from qdebug.recording.reading.opening import JoinedRecording, join, read_manifest
 
     join(options.files, options.output, by=options.by, force=options.force, prefixes=options.prefix)
-    with JoinedRecording(read_manifest(options.output), options.output) as joined:
+    with JoinedRecording(read_manifest(options.output), options.output) as recording:
         emit(
-            f"{command(options.output)}: {_counted(len(options.files), 'recording')}, "
-            f"{_counted(len(joined.names), 'tensor')}, {_counted(joined.samples, 'sample')}"
+            f"{command(options.output)}: {_count_text(len(options.files), 'recording')}, "
+            f"{_count_text(len(recording.names), 'tensor')}, {_count_text(recording.samples, 'sample')}"
         )
     return 0
 
 
 def _recover(arguments: argparse.Namespace) -> int:
     """Rebuild a recording and describe it."""
-    options = typed(RecoverOptions, arguments)
+    options = options_from(RecoverOptions, arguments)
     from qdebug.recording.writing.recovery import recover
 
     with progress("recovering") as note:
-        recovered = recover(options.file, options.output, force=options.force, progress=note)
-    arrays = _counted(recovered.tensors, "tensor")
-    state = "complete" if recovered.complete else "marked as incomplete"
-    lines = [f"{command(recovered.path)}: {arrays} recovered, {state}"]
-    for name, sample, step in recovered.lost[:_MAX_LOST_LINES]:
+        recovery = recover(options.file, options.output, force=options.force, progress=note)
+    arrays = _count_text(recovery.tensors, "tensor")
+    state = "complete" if recovery.complete else "marked as incomplete"
+    lines = [f"{command(recovery.path)}: {arrays} recovered, {state}"]
+    for name, sample, step in recovery.lost[:_MAX_LOST_LINES]:
         lines.append(f"  lost: {safe_text(name)}, sample {sample}, step {step}: its values are damaged or missing")
-    if len(recovered.lost) > _MAX_LOST_LINES:
-        lines.append(f"  and {len(recovered.lost) - _MAX_LOST_LINES} more")
+    if len(recovery.lost) > _MAX_LOST_LINES:
+        lines.append(f"  and {len(recovery.lost) - _MAX_LOST_LINES} more")
     emit("\n".join(lines))
     return 0
 
@@ -306,7 +310,7 @@ def _recover(arguments: argparse.Namespace) -> int:
 _MAX_LOST_LINES = 20
 
 
-def _counted(number: int, noun: str) -> str:
+def _count_text(number: int, noun: str) -> str:
     from qdebug.present import numbers
 
     return numbers.counted(number, noun)

@@ -52,7 +52,7 @@ def run_guarded(arguments: argparse.Namespace, words: Sequence[str]) -> int:
     Raises:
         UsageError: The memory limit is too small for any file.
     """
-    size = sum(_disk_bytes(path) for path in _files(arguments))
+    size = sum(_disk_bytes(path) for path in _named_files(arguments))
     memory = (arguments.memory << 20) if arguments.memory else _BASE_MEMORY + _MEMORY_PER_BYTE * size
     if memory < _MIN_MEMORY:
         raise UsageError(
@@ -88,12 +88,12 @@ def _wait(process: subprocess.Popen[bytes]) -> int:
             process.terminate()
 
 
-def _files(arguments: argparse.Namespace) -> Iterator[Path]:
+def _named_files(arguments: argparse.Namespace) -> Iterator[Path]:
     """Yield the files that a command line names, and the files of unfinished runs next to them."""
     for value in vars(arguments).values():
         for path in value if isinstance(value, list | tuple) else [value]:
             if isinstance(path, Path):
-                yield from (path.with_name(path.name + ending) for ending in ("", ".part", ".journal") if path.name)
+                yield from (path.with_name(path.name + suffix) for suffix in ("", ".part", ".journal") if path.name)
                 yield from _manifest_parts(path)
 
 
@@ -116,18 +116,18 @@ def _disk_bytes(path: Path) -> int:
     return min(status.st_size, status.st_blocks * _BLOCK) if path.is_file() else 0
 
 
-def limit_process(memory: int, seconds: int | None, largest: int) -> None:
+def limit_process(memory: int, seconds: int | None, max_file_bytes: int) -> None:
     """Set limits for this process.
 
     Args:
         memory: Maximum bytes of address space.
         seconds: Maximum processor time; None for no limit.
-        largest: Maximum size of a written file in bytes.
+        max_file_bytes: Maximum size of a written file in bytes.
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if sys.platform == "linux":  # has no effect on other systems, or breaks the loader
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     sys.dont_write_bytecode = True  # the limit would cut off a .pyc, and later imports would fail
-    resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (max_file_bytes, max_file_bytes))
     if seconds is not None:
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + _GRACE_SECONDS))

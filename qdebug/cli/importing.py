@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from qdebug.cli.failures import say
 from qdebug.cli.interrupts import Interrupts
 from qdebug.cli.output import emit, progress
-from qdebug.cli.parser import Parser, add_common, add_untrusted, typed
+from qdebug.cli.parser import Parser, add_common, add_untrusted, options_from
 from qdebug.cli.sources import command
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def fill_parser(parser: Parser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Import a dump and print a summary."""
-    options = typed(ImportOptions, arguments)
+    options = options_from(ImportOptions, arguments)
     from qdebug.importing.import_dump import import_dump
     from qdebug.importing.names import renaming
 
@@ -120,7 +120,7 @@ def run(arguments: argparse.Namespace) -> int:
             layout=options.layout,
             rename=renaming(options.rename or ()),
             force=options.force,
-            on_progress=interrupts.checked(note),
+            on_progress=interrupts.wrap_progress(note),
         )
     if options.json:
         emit(summary.to_json())
@@ -137,19 +137,19 @@ def _summary_lines(summary: ImportSummary, *, graph: bool) -> Iterable[str]:
     from qdebug.present.text import safe_text
 
     size = numbers.byte_size(summary.path.stat().st_size)
-    counted = [
+    count_texts = [
         numbers.counted(count, noun)
         for count, noun in ((summary.tensors, "tensor"), (summary.samples, "sample"), (summary.files, "array"))
     ]
-    yield f"{command(summary.path)}: {counted[0]}, {counted[1]}, {size}, made of {counted[2]}"
+    yield f"{command(summary.path)}: {count_texts[0]}, {count_texts[1]}, {size}, made of {count_texts[2]}"
     yield from (f"  {safe_text(remark)}" for remark in summary.said)
     if graph:
         match_counts = {match.how: 0 for match in summary.matched}
         for match in summary.matched:
             match_counts[match.how] += 1
         yield f"names      {', '.join(f'{count} {_MATCH_CLAUSES[how]}' for how, count in match_counts.items())}"
-        changed = {match.name: match.tensor for match in summary.matched if match.how != "exact"}
-        yield from _entry_lines("", {name: f"is {tensor}" for name, tensor in changed.items()})
+        changed_tensors = {match.name: match.tensor for match in summary.matched if match.how != "exact"}
+        yield from _entry_lines("", {name: f"is {tensor}" for name, tensor in changed_tensors.items()})
         yield from _entry_lines("not in the model", summary.unmatched)
         yield from _entry_lines("not in the dump", dict.fromkeys(summary.absent, ""))
         if summary.constants:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from qdebug.cli.output import check_target, write_result
-from qdebug.cli.parser import Parser, add_common, add_format, add_output, add_untrusted, suffix_format, typed
+from qdebug.cli.parser import Parser, add_common, add_format, add_output, add_untrusted, options_from, suffix_format
 from qdebug.cli.reports import contents_text
 from qdebug.cli.sources import open_source
 
@@ -52,7 +52,7 @@ def fill_parser(parser: Parser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print a description of a recording."""
-    options = typed(InfoOptions, arguments)
+    options = options_from(InfoOptions, arguments)
     check_target(options.output, force=options.force, sources=[options.file])
     from qdebug.present.contents import Contents
 

@@ -41,7 +41,7 @@ class Interrupts:
         if self._requested:
             raise KeyboardInterrupt
 
-    def checked(self, note: OnProgress) -> OnProgress:
+    def wrap_progress(self, note: OnProgress) -> OnProgress:
         """Return a progress callback that also stops on request."""
 
         def note_and_check(done: int, total: int, label: str = "") -> None:
@@ -95,11 +95,11 @@ def signals_as_interrupts() -> Iterator[None]:
 
     Then end by that signal. Signals that have a different handler, or are ignored as under nohup, are not changed.
     """
-    received: list[int] = []
+    received_signals: list[int] = []
 
-    def end(number: int, frame: FrameType | None) -> None:
+    def interrupt(number: int, frame: FrameType | None) -> None:
         del frame
-        received.append(number)
+        received_signals.append(number)
         if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as for a background job of a shell
             raise KeyboardInterrupt
         signal.raise_signal(signal.SIGINT)
@@ -107,12 +107,12 @@ def signals_as_interrupts() -> Iterator[None]:
     numbers = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL]
     with suppress(ValueError):  # outside the main thread
         for number in numbers:
-            signal.signal(number, end)
+            signal.signal(number, interrupt)
     try:
         yield
     finally:
         with suppress(ValueError):
             for number in numbers:
                 signal.signal(number, signal.SIG_DFL)
-        if received:
-            signal.raise_signal(received[0])
+        if received_signals:
+            signal.raise_signal(received_signals[0])

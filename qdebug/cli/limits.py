@@ -23,8 +23,8 @@ __all__ = [
     "add_limits",
     "add_limits_file",
     "add_map",
-    "given_limits",
-    "given_map",
+    "limits_of_options",
+    "load_map_option",
     "say_unused",
     "with_allowances",
 ]
@@ -100,7 +100,7 @@ def add_map(parser: TakesArguments) -> None:
     )
 
 
-def given_map(path: Path | None) -> PairList | None:
+def load_map_option(path: Path | None) -> PairList | None:
     """Return the pairs of a map; None without one.
 
     Raises:
@@ -157,7 +157,7 @@ def add_allowances(parser: TakesArguments, *, uncompared: bool = True) -> None:
     )
 
 
-def given_limits(options: LimitOptions) -> Limits:
+def limits_of_options(options: LimitOptions) -> Limits:
     """Return the limits in effect: a file's limits, with the default bounds overridden by the command line.
 
     Raises:
@@ -181,13 +181,13 @@ def with_allowances(limits: Limits, options: Allowances) -> Limits:
     """
     from dataclasses import replace
 
-    allowed = _allowed_uncompared(options.allow_uncompared)
+    allowed_uncompared = _allowed_uncompared(options.allow_uncompared)
     return replace(
         limits,
         allow_partial=options.allow_partial or limits.allow_partial,
         allow_unfaithful=options.allow_unfaithful or limits.allow_unfaithful,
         allow_different_inputs=options.allow_different_inputs or limits.allow_different_inputs,
-        allow_uncompared=limits.allow_uncompared if allowed == () else allowed,
+        allow_uncompared=limits.allow_uncompared if allowed_uncompared == () else allowed_uncompared,
     )
 
 
@@ -219,18 +219,18 @@ def say_unused(limits: Limits, results: Sequence[RunComparison]) -> None:
     from qdebug.compare.result.limits import unused_entries
 
     nodes = [node for result in results for node in result.nodes]
-    unused = unused_entries(limits.rules, limits.acknowledged, nodes)
-    for text in unused[:_MAX_UNUSED_LINES]:
+    unused_texts = unused_entries(limits.rules, limits.acknowledged, nodes)
+    for text in unused_texts[:_MAX_UNUSED_LINES]:
         say(f"qdebug: {safe_text(limits.file)}: {safe_text(text)}")
-    if len(unused) > _MAX_UNUSED_LINES:
-        say(f"qdebug: {safe_text(limits.file)}: {len(unused) - _MAX_UNUSED_LINES} more entries match nothing")
+    if len(unused_texts) > _MAX_UNUSED_LINES:
+        say(f"qdebug: {safe_text(limits.file)}: {len(unused_texts) - _MAX_UNUSED_LINES} more entries match nothing")
 
 
-def _allowed_uncompared(given: Sequence[str]) -> int | tuple[str, ...]:
-    counts = [entry for entry in given if entry.isascii() and entry.isdigit()]
+def _allowed_uncompared(entries: Sequence[str]) -> int | tuple[str, ...]:
+    counts = [entry for entry in entries if entry.isascii() and entry.isdigit()]
     if not counts:
-        return tuple(given)
-    if len(given) > 1:
+        return tuple(entries)
+    if len(entries) > 1:
         raise UsageError(
             f"--allow-uncompared takes one number or names, not the number {counts[0]} with other values.",
             hint="Give either one number, or name patterns: --allow-uncompared 'head/*'.",

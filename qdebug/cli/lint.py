@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from qdebug.cli.failures import INCOMPLETE, say
 from qdebug.cli.output import check_target, progress, write_result
-from qdebug.cli.parser import Parser, add_common, add_format, add_output, add_untrusted, suffix_format, typed
+from qdebug.cli.parser import Parser, add_common, add_format, add_output, add_untrusted, options_from, suffix_format
 from qdebug.cli.sources import command, open_source
 from qdebug.errors import UsageError
 from qdebug.present.text import safe_text
@@ -103,7 +103,7 @@ def fill_parser(parser: Parser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    options = typed(LintArguments, arguments)
+    options = options_from(LintArguments, arguments)
     sources = [path for path in (options.model, options.after, options.inputs) if path is not None]
     for target in (options.output, options.write_witness):
         check_target(target, force=options.force, sources=sources)
@@ -112,14 +112,19 @@ def _run(arguments: argparse.Namespace) -> int:
     from qdebug.running.feeds import read_inputs
 
     if options.needs is not None and options.needs not in SYMMETRIC:
-        known = ", ".join(SYMMETRIC)
-        raise UsageError(f"The requirements of {options.needs!r} are not known.", hint=f"Choose of: {known}.")
-    before = _open_model(options.model, options)
-    after = None if options.after is None else _open_model(options.after, options)
+        known_backends = ", ".join(SYMMETRIC)
+        raise UsageError(f"The requirements of {options.needs!r} are not known.", hint=f"Choose of: {known_backends}.")
+    model_before = _open_model(options.model, options)
+    model_after = None if options.after is None else _open_model(options.after, options)
     inputs = None if options.inputs is None else read_inputs(options.inputs)
     with progress("looking") as note:
         report = lint(
-            before, after, needs=options.needs, allow=options.allow_param_changes, inputs=inputs, progress=note
+            model_before,
+            model_after,
+            needs=options.needs,
+            allow=options.allow_param_changes,
+            inputs=inputs,
+            progress=note,
         )
     write_result(_text(report, options), options.output)
     if options.write_witness is not None:
@@ -161,8 +166,8 @@ def _write_witness(report: LintReport, path: Path) -> None:
         for number, finding in enumerate(report.findings)
         for name, array in zip(finding.witness.leaves, finding.witness.values, strict=True)
     }
-    with replacing_file(path) as partial:
-        write_arrays(partial, arrays.items())
+    with replacing_file(path) as temporary_file:
+        write_arrays(temporary_file, arrays.items())
     say(f"wrote {safe_text(path)}")
 
 

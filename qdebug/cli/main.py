@@ -150,7 +150,7 @@ def _run_verb(
     from qdebug.cli.guarded import run_guarded
     from qdebug.cli.interrupts import interrupts_resent
     from qdebug.cli.output import choose_color
-    from qdebug.cli.sources import forget_caches, sources_closed, verify_sources
+    from qdebug.cli.sources import closing_sources, forget_caches, verify_sources
 
     try:
         if begin is not None:
@@ -163,7 +163,7 @@ def _run_verb(
             return run_guarded(arguments, words)
         elif hasattr(arguments, "untrusted_sources") and (arguments.memory or arguments.seconds):
             raise UsageError("--memory and --seconds need --untrusted.", hint="Add --untrusted.")
-        with interrupts_resent(), sources_closed():
+        with interrupts_resent(), closing_sources():
             return int(arguments.run(arguments))
     except KeyboardInterrupt as interrupt:
         report_failure(interrupt)

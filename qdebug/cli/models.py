@@ -230,11 +230,11 @@ def _record(run: ModelRun, given: GivenInputs, *, may_adapt: bool) -> Path:
 
     start = monotonic()
     with progress(f"recording {safe_text(run.model.name, limit=40)}") as note, Interrupts() as interrupts:
-        recorded = record_model(
-            run, given, may_adapt=may_adapt, on_progress=interrupts.checked(note), on_tensor=interrupts.check
+        recorded_model = record_model(
+            run, given, may_adapt=may_adapt, on_progress=interrupts.wrap_progress(note), on_tensor=interrupts.check
         )
-    _report_recording(recorded, monotonic() - start, own_inputs=not may_adapt)
-    return recorded.path
+    _report_recording(recorded_model, monotonic() - start, own_inputs=not may_adapt)
+    return recorded_model.path
 
 
 def _prune(limit: int | None) -> None:
@@ -243,21 +243,21 @@ def _prune(limit: int | None) -> None:
     from qdebug.running.model_runs import RUNS
     from qdebug.running.runs_folder import RUNS_LIMIT, prune
 
-    removed = prune(RUNS, limit=RUNS_LIMIT if limit is None else limit)
-    if removed:
-        counted = numbers.counted(len(removed), "recording")
-        freed = numbers.byte_size(sum(recording.size for recording in removed))
-        say(f"{RUNS}/: removed {counted} older than a day that can be recorded again, {freed} (--runs-limit)")
+    removed_recordings = prune(RUNS, limit=RUNS_LIMIT if limit is None else limit)
+    if removed_recordings:
+        count_text = numbers.counted(len(removed_recordings), "recording")
+        freed_text = numbers.byte_size(sum(recording.size for recording in removed_recordings))
+        say(f"{RUNS}/: removed {count_text} older than a day that can be recorded again, {freed_text} (--runs-limit)")
 
 
-def _report_recording(recorded: RecordedModel, seconds: float, *, own_inputs: bool) -> None:
+def _report_recording(recorded_model: RecordedModel, seconds: float, *, own_inputs: bool) -> None:
     """Print the path and duration of a recording, and a warning if it used new random inputs."""
-    outcome = "used again" if recorded.is_reused else f"recorded in {seconds:.1f} s"
-    model = recorded.run.model
-    say(f"{safe_text(model)} on {safe_text(recorded.run.title)}: {outcome}: {command(recorded.path)}")
-    if recorded.changes_text:
-        say(f"  inputs: {safe_text(recorded.changes_text, limit=2000)}")
-    if recorded.random is not None and own_inputs:
-        template = command("qdebug", "record", model, "--example-inputs", "x.npz")
-        say(f"  INPUTS ARE RANDOM ({safe_text(recorded.random)})")
-        say(f"  hint: Write a template, put real values into it, and add --inputs x.npz: {template}")
+    outcome_text = "used again" if recorded_model.is_reused else f"recorded in {seconds:.1f} s"
+    model = recorded_model.run.model
+    say(f"{safe_text(model)} on {safe_text(recorded_model.run.title)}: {outcome_text}: {command(recorded_model.path)}")
+    if recorded_model.changes_text:
+        say(f"  inputs: {safe_text(recorded_model.changes_text, limit=2000)}")
+    if recorded_model.random is not None and own_inputs:
+        template_command = command("qdebug", "record", model, "--example-inputs", "x.npz")
+        say(f"  INPUTS ARE RANDOM ({safe_text(recorded_model.random)})")
+        say(f"  hint: Write a template, put real values into it, and add --inputs x.npz: {template_command}")

@@ -30,8 +30,8 @@ __all__ = [
     "natural_width",
     "page",
     "progress",
-    "rendered",
-    "stages",
+    "render",
+    "show_stages",
     "terminal_height",
     "terminal_width",
     "write_result",
@@ -117,18 +117,18 @@ def natural_width(renderable: RenderableType) -> int:
     return max(_MIN_WIDTH, Measurement.get(console, console.options, renderable).maximum)
 
 
-def rendered(renderable: RenderableType, *, width: int, plain: bool = False) -> str:
+def render(renderable: RenderableType, *, width: int, is_plain: bool = False) -> str:
     """Render a rich renderable as text, with colours if stdout supports them.
 
     Args:
         renderable: The output.
         width: Maximum width of a line in characters.
-        plain: Whether to leave out colours, as for a file.
+        is_plain: Whether to leave out colours, as for a file.
     """
     from rich.console import Console
 
     on_terminal = sys.stdout is not None and sys.stdout.isatty()
-    if plain or _color.wish == "never" or not (on_terminal or _color.wish == "always"):
+    if is_plain or _color.wish == "never" or not (on_terminal or _color.wish == "always"):
         console = Console(file=StringIO(), width=width, color_system=None, force_terminal=False, highlight=False)
     elif not on_terminal:
         console = Console(
@@ -145,9 +145,9 @@ def emit(text: str) -> None:
     """Print a result on stdout. It is not an error if the reader closes the pipe early (`| head`)."""
     if sys.stdout is None:
         raise UsageError("Standard output is closed.", hint="Open it, or write the result to a file: -o FILE.")
-    shown = text if sys.stdout.isatty() else plain_digits(text)
+    output_text = text if sys.stdout.isatty() else plain_digits(text)
     try:
-        sys.stdout.write(shown if shown.endswith("\n") else shown + "\n")
+        sys.stdout.write(output_text if output_text.endswith("\n") else output_text + "\n")
         sys.stdout.flush()
     except BrokenPipeError:
         _drop_stdout()
@@ -248,8 +248,8 @@ def write_result(text: str, output: Path | None) -> None:
         ):
             device.write(content)
         return
-    with replacing_file(output) as partial:
-        partial.write_text(content, encoding="utf-8", errors="backslashreplace")
+    with replacing_file(output) as temporary_file:
+        temporary_file.write_text(content, encoding="utf-8", errors="backslashreplace")
     say(f"wrote {safe_text(output)}")
 
 
@@ -289,16 +289,16 @@ def _progress_lines(title: str) -> OnProgress:
 
     def note(done: int, total: int, label: str = "") -> None:
         nonlocal last_shown
-        now = monotonic()
-        if now - last_shown >= _LINE_SECONDS:
-            last_shown = now
-            say(f"{title} {safe_text(label, limit=40)}".rstrip() + f": {done} of {total}, {now - start:.0f} s")
+        time_now = monotonic()
+        if time_now - last_shown >= _LINE_SECONDS:
+            last_shown = time_now
+            say(f"{title} {safe_text(label, limit=40)}".rstrip() + f": {done} of {total}, {time_now - start:.0f} s")
 
     return note
 
 
 @contextmanager
-def stages(title: str) -> Iterator[Callable[[str], None]]:
+def show_stages(title: str) -> Iterator[Callable[[str], None]]:
     """Show the current stage of long work on stderr, if that is a terminal.
 
     Args:
@@ -307,11 +307,11 @@ def stages(title: str) -> Iterator[Callable[[str], None]]:
     if not sys.stderr.isatty():
         yield lambda stage: None  # noqa: ARG005  not shown
         return
-    with ExitStack() as shown:
+    with ExitStack() as display:
         status: list[Status] = []
         start = monotonic()
 
-        def show(stage: str) -> None:
+        def show_stage(stage: str) -> None:
             if not status and monotonic() - start < _STATUS_DELAY:
                 return
             from rich.text import Text
@@ -320,6 +320,6 @@ def stages(title: str) -> Iterator[Callable[[str], None]]:
             if status:
                 status[0].update(text)
             else:
-                status.append(shown.enter_context(_stderr_console().status(text)))
+                status.append(display.enter_context(_stderr_console().status(text)))
 
-        yield show
+        yield show_stage

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from qdebug.cli.record import BackendChoice
     from qdebug.session import DiffSession
 
-__all__ = ["PairOptions", "add_files", "add_pair_options", "open_compared"]
+__all__ = ["PairOptions", "add_files", "add_pair_options", "open_pair_session"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +85,7 @@ def add_pair_options(parser: Parser) -> None:
 
 
 @contextmanager
-def open_compared(options: PairOptions) -> Iterator[DiffSession]:
+def open_pair_session(options: PairOptions) -> Iterator[DiffSession]:
     """Yield a session in which both recordings are compared. Its workers end with the block."""
     from qdebug.running.workers import open_workers
     from qdebug.session import DiffSession

@@ -31,9 +31,9 @@ __all__ = [
     "add_workers",
     "limit",
     "natural",
+    "options_from",
     "positive",
     "suffix_format",
-    "typed",
 ]
 
 FORMATS = ("table", "json", "markdown")
@@ -90,7 +90,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(*args, **options)
         self._module = module
 
-    def filled(self) -> Self:
+    def with_arguments(self) -> Self:
         """Return this parser after adding the arguments of its module."""
         module, self._module = self._module, ""
         if module:
@@ -99,14 +99,14 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, *args: Any, **options: Any) -> tuple[Any, list[str]]:
         """Parse, and report unknown arguments here, so that the error names the verb's parser."""
-        self.filled()
-        known, unknown = super().parse_known_args(*args, **options)
-        if unknown:
+        self.with_arguments()
+        known_arguments, unknown_words = super().parse_known_args(*args, **options)
+        if unknown_words:
             suggestions = [
-                self._suggestion(word, self._option_string_actions) for word in unknown if word.startswith("-")
+                self._suggestion(word, self._option_string_actions) for word in unknown_words if word.startswith("-")
             ]
-            self.error(f"unrecognized arguments: {' '.join(unknown)}{next(filter(None, suggestions), '')}")
-        return known, unknown
+            self.error(f"unrecognized arguments: {' '.join(unknown_words)}{next(filter(None, suggestions), '')}")
+        return known_arguments, unknown_words
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         try:
@@ -119,8 +119,8 @@ class Parser(argparse.ArgumentParser):
     def _suggestion(word: str, choices: Iterable[str]) -> str:
         from difflib import get_close_matches
 
-        near = get_close_matches(word.partition("=")[0], list(choices), n=1)
-        return f". Did you mean {near[0]}?" if near else ""
+        close_matches = get_close_matches(word.partition("=")[0], list(choices), n=1)
+        return f". Did you mean {close_matches[0]}?" if close_matches else ""
 
     def error(self, message: str) -> NoReturn:
         """Print a command line error and exit with 2."""
@@ -163,13 +163,13 @@ def add_common(parser: argparse.ArgumentParser, *, color: bool = True) -> None:
         parser.add_argument("--color", choices=COLORS, default="auto", help="colour the text (default: on a terminal)")
 
 
-def add_untrusted(parser: argparse.ArgumentParser, *sources: str, endless: bool = False) -> None:
+def add_untrusted(parser: argparse.ArgumentParser, *sources: str, is_interactive: bool = False) -> None:
     """Add `--untrusted`, and the limits of the guarded process.
 
     Args:
         parser: The parser of a verb.
         sources: Names of the arguments with recordings, which are verified first.
-        endless: Whether the verb is interactive, so that its time is not limited.
+        is_interactive: Whether the verb is interactive, so that its time is not limited.
     """
     parser.add_argument(
         "--untrusted", action="store_true", help="verify the recordings first, and do all work in a guarded process"
@@ -181,7 +181,7 @@ def add_untrusted(parser: argparse.ArgumentParser, *sources: str, endless: bool 
         help="with --untrusted: memory limit of the process (default: by file size)",
     )
     parser.add_argument("--seconds", type=positive, metavar="N", help="with --untrusted: limit of processor time")
-    parser.set_defaults(untrusted_sources=sources, endless=endless)
+    parser.set_defaults(untrusted_sources=sources, endless=is_interactive)
 
 
 def add_track(parser: TakesArguments) -> None:
@@ -204,27 +204,27 @@ def add_workers(parser: TakesArguments) -> None:
     )
 
 
-def suffix_format(chosen: str | None, output: Path | None, *, forms: Sequence[str] = FORMATS) -> str:
+def suffix_format(chosen_format: str | None, output: Path | None, *, forms: Sequence[str] = FORMATS) -> str:
     """Return the format of the result: the chosen one, else the one for the file's suffix, else the table.
 
     Args:
-        chosen: The value of `-f`; None if not given.
+        chosen_format: The value of `-f`; None if not given.
         output: The file to write; None for stdout.
         forms: Formats that the result supports.
 
     Raises:
         UsageError: The suffix does not belong to a format.
     """
-    if chosen is not None:
-        return chosen
-    ending = "" if output is None else output.suffix.lower()
-    if ending in _TABLE_SUFFIXES or (output is not None and output.exists() and not output.is_file()):
+    if chosen_format is not None:
+        return chosen_format
+    suffix = "" if output is None else output.suffix.lower()
+    if suffix in _TABLE_SUFFIXES or (output is not None and output.exists() and not output.is_file()):
         return "table"
-    suffix_form = _BY_SUFFIX.get(ending, "")
+    suffix_form = _BY_SUFFIX.get(suffix, "")
     if suffix_form not in forms:
-        endings = ", ".join(suffix for suffix, form in _BY_SUFFIX.items() if form in forms)
+        suffixes_text = ", ".join(suffix for suffix, form in _BY_SUFFIX.items() if form in forms)
         raise UsageError(
-            f"Unknown report format {ending!r}; known endings are {endings}, and .txt for the table.",
+            f"Unknown report format {suffix!r}; known endings are {suffixes_text}, and .txt for the table.",
             hint=f"Use one of these endings, or give the format: -f {forms[0]}.",
         )
     return suffix_form
@@ -305,7 +305,7 @@ def decibels(text: str) -> float:
     return value
 
 
-def typed(kind: Callable[..., T], arguments: argparse.Namespace) -> T:
+def options_from(kind: Callable[..., T], arguments: argparse.Namespace) -> T:
     """Return parsed arguments as an options object.
 
     Args:

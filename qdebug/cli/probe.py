@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qdebug.cli.output import check_target, progress, write_result
-from qdebug.cli.parser import Parser, add_common, add_format, add_output, suffix_format, typed
+from qdebug.cli.parser import Parser, add_common, add_format, add_output, options_from, suffix_format
 from qdebug.cli.record import BackendChoice, backend_choice
 from qdebug.cli.reports import document_text
 
@@ -94,7 +94,7 @@ def fill_parser(parser: Parser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Probe a backend, print the result, and return the exit code."""
-    options = typed(ProbeOptions, arguments)
+    options = options_from(ProbeOptions, arguments)
     check_target(options.output, force=options.force)
     if options.backend is None:
         return _compare_fingerprints(options)
@@ -112,8 +112,8 @@ def _compare_fingerprints(options: ProbeOptions) -> int:
     """Compare two fingerprints, print the differences, and return the exit code."""
     from qdebug.arithmetic.fingerprints import FingerprintComparison, find_fingerprint
 
-    first, second = (find_fingerprint(text) for text in options.compare or ())
-    comparison = FingerprintComparison(first=first, second=second)
+    first_fingerprint, second_fingerprint = (find_fingerprint(text) for text in options.compare or ())
+    comparison = FingerprintComparison(first=first_fingerprint, second=second_fingerprint)
     write_result(_comparison_text(comparison, options), options.output)
     return comparison.exit_code
 

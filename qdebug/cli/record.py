@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from qdebug.cli.failures import say
 from qdebug.cli.interrupts import Interrupts
 from qdebug.cli.output import check_target, emit, progress
-from qdebug.cli.parser import Parser, TakesArguments, add_common, add_untrusted, natural, positive, typed
+from qdebug.cli.parser import Parser, TakesArguments, add_common, add_untrusted, natural, options_from, positive
 from qdebug.cli.sources import command, open_source
 from qdebug.errors import UsageError
 
@@ -93,13 +93,13 @@ def backend_choice(text: str) -> BackendChoice:
     Raises:
         argparse.ArgumentTypeError: An option has no value, or comes twice.
     """
-    name, _, rest = text.partition(":")
+    name, _, options_text = text.partition(":")
     options: dict[str, str] = {}
-    for part in filter(None, rest.split(",")):
-        key, equals, value = part.partition("=")
-        if not equals or not key:
+    for option_text in filter(None, options_text.split(",")):
+        key, equals_sign, value = option_text.partition("=")
+        if not equals_sign or not key:
             raise argparse.ArgumentTypeError(
-                f"{part!r} is not an option; expected {name or 'NAME'}:key=value,key=value"
+                f"{option_text!r} is not an option; expected {name or 'NAME'}:key=value,key=value"
             )
         if key in options:
             raise argparse.ArgumentTypeError(f"the option {key!r} is given twice")
@@ -213,7 +213,7 @@ def fill_parser(parser: Parser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Record a run and print a summary."""
-    options = typed(RecordOptions, arguments)
+    options = options_from(RecordOptions, arguments)
     if options.example_inputs is not None:
         return _write_example_inputs(options, options.example_inputs)
     if options.backend is None or options.inputs is None or options.output is None:
@@ -224,7 +224,7 @@ def run(arguments: argparse.Namespace) -> int:
     from qdebug.running.record import record_run
 
     keep = policy_of(options.keep, every=options.keep_every, max_bytes=options.max_bytes)
-    before = _file_identity(options.output)
+    earlier_identity = _file_identity(options.output)
     try:
         with progress("recording") as note, Interrupts() as interrupts:
             summary = record_run(
@@ -238,7 +238,7 @@ def run(arguments: argparse.Namespace) -> int:
                 taps=options.taps,
                 weights=options.weights,
                 force=options.force,
-                on_progress=interrupts.checked(note),
+                on_progress=interrupts.wrap_progress(note),
                 on_tensor=interrupts.check,
                 keep=keep,
                 states=options.state,
@@ -255,21 +255,22 @@ def run(arguments: argparse.Namespace) -> int:
         say(f"next: {command('qdebug', 'info', options.output)}")
         say(f"      qdebug diff REF.h5 {command(options.output)}   (REF.h5: the recording to compare with)")
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(_interrupted_text(options.output, before)) from None
+        raise KeyboardInterrupt(_interrupted_text(options.output, earlier_identity)) from None
     return 3 if summary.fidelity is Fidelity.DIFFERS else 0
 
 
 def _missing_options_error(options: RecordOptions) -> UsageError:
     """Return the error for missing options, with a hint for each."""
-    needed = {"--backend": options.backend, "--inputs": options.inputs, "-o": options.output}
-    missing = [name for name, value in needed.items() if value is None]
-    ways = {
+    needed_options = {"--backend": options.backend, "--inputs": options.inputs, "-o": options.output}
+    missing_options = [name for name, value in needed_options.items() if value is None]
+    hint_by_option = {
         "--backend": "qdebug record --list-backends lists the backends",
         "--inputs": f"{command('qdebug', 'record', options.model, '--example-inputs', 'x.npz')} makes a template",
         "-o": "-o OUT.h5 is the file to write",
     }
     return UsageError(
-        f"A recording needs {' and '.join(missing)}.", hint=f"{'; '.join(ways[name] for name in missing)}."
+        f"A recording needs {' and '.join(missing_options)}.",
+        hint=f"{'; '.join(hint_by_option[name] for name in missing_options)}.",
     )
 
 
@@ -296,13 +297,13 @@ def _write_example_inputs(options: RecordOptions, target: Path) -> int:
         if choice is None
         else ModelRun(model=options.model, backend=choice.name, options=choice.options)
     )
-    arrays, filled = example_inputs(run, samples=options.samples, seed=options.seed, shapes=dict(options.shape))
-    with replacing_file(target) as partial:
-        write_arrays(partial, arrays.items())
+    arrays, fill_notes = example_inputs(run, samples=options.samples, seed=options.seed, shapes=dict(options.shape))
+    with replacing_file(target) as temporary_file:
+        write_arrays(temporary_file, arrays.items())
     for name, array in arrays.items():
         emit(f"{safe_text(name)}: {array.dtype.name} {numbers.shape(array.shape)}")
     say(f"wrote {safe_text(target)} with random values (seed {options.seed}).")
-    for clause in filled:
+    for clause in fill_notes:
         say(f"  note: {safe_text(clause)}")
     say(f"  hint: Replace them by real values; {RANDOM_HIDES}.")
     return 0
@@ -317,21 +318,21 @@ def _file_identity(path: Path) -> tuple[int, int] | None:
     return status.st_ino, status.st_mtime_ns
 
 
-def _interrupted_text(output: Path, before: tuple[int, int] | None) -> str:
-    """Return the state of an interrupted run's recording; `before` is the identity of an earlier file."""
+def _interrupted_text(output: Path, earlier_identity: tuple[int, int] | None) -> str:
+    """Return the state of an interrupted run's recording; `earlier_identity` is the identity of an earlier file."""
     from qdebug.errors import QdebugError
     from qdebug.plural import plural
     from qdebug.recording.target import has_unfinished_run
 
     info_command = command("qdebug", "info", output)
-    if _file_identity(output) not in (None, before):
+    if _file_identity(output) not in (None, earlier_identity):
         try:
             info = open_source(output).info
-            complete, missing = info.complete, sum(map(info.not_dumped, info.skipped))
+            is_complete, missing_count = info.complete, sum(map(info.not_dumped, info.skipped))
         except QdebugError:
-            complete, missing = False, 0
-        without = f" without {plural(missing, 'tensor')}" if missing else ""
-        state = f"is finished{without}" if complete else "holds the recording so far (incomplete)"
+            is_complete, missing_count = False, 0
+        without_text = f" without {plural(missing_count, 'tensor')}" if missing_count else ""
+        state = f"is finished{without_text}" if is_complete else "holds the recording so far (incomplete)"
         return f"interrupted; {output} {state}: {info_command}"
     if has_unfinished_run(output):
         return f"interrupted; the recording so far can be rebuilt: {command('qdebug', 'file', 'recover', output)}"

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from qdebug.cli.failures import say
 from qdebug.cli.models import record_unoptimized
 from qdebug.cli.output import check_target, emit_verdict, progress, write_result
-from qdebug.cli.pair import PairOptions, add_files, add_pair_options, open_compared
-from qdebug.cli.parser import Parser, positive, suffix_format, typed
+from qdebug.cli.pair import PairOptions, add_files, add_pair_options, open_pair_session
+from qdebug.cli.parser import Parser, options_from, positive, suffix_format
 from qdebug.cli.sources import command
 from qdebug.errors import UsageError
 from qdebug.present.text import safe_text
@@ -137,7 +137,7 @@ _minutes.__name__ = "number of minutes"  # shown by argparse in errors
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    options = typed(RepairArguments, arguments)
+    options = options_from(RepairArguments, arguments)
     if options.write_model is not None and options.model is None and options.backend.suffix == ".onnx":
         options = replace(options, model=options.backend)
     check_target(options.output, force=options.force, sources=[options.reference, options.backend])
@@ -157,7 +157,7 @@ def _run(arguments: argparse.Namespace) -> int:
         start=() if options.resume is None else _earlier_edits(options.resume),
     )
     labels = None if options.labels is None else load_labels(options.labels)
-    with open_compared(options) as session, progress("searching") as note:
+    with open_pair_session(options) as session, progress("searching") as note:
         repair = find_repair(
             session, repair_options, labels=labels, model=options.model, out=options.write_model, progress=note
         )

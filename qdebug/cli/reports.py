@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from qdebug.cli.output import natural_width, rendered, terminal_height, terminal_width
+from qdebug.cli.output import natural_width, render, terminal_height, terminal_width
 
 if TYPE_CHECKING:
     from qdebug.compare.result.result import RunComparison
@@ -59,8 +59,8 @@ def diff_text(
     *,
     extent: ReportExtent | None = None,
     plain: bool = False,
-    below: int = 0,
-    again: str = "",
+    lines_below: int = 0,
+    repeat_command: str = "",
 ) -> str:
     """Return a comparison as text that fits on the screen, unless more was requested.
 
@@ -69,8 +69,8 @@ def diff_text(
         form: Any format except JSON.
         extent: Extent of the report; None for as much as fits on the screen.
         plain: Whether it is for a file: without colours, and as wide as the names require.
-        below: Number of lines on the screen to leave free.
-        again: The command that creates this report, for Markdown; "" without one.
+        lines_below: Number of lines on the screen to leave free.
+        repeat_command: The command that creates this report, for Markdown; "" without one.
     """
     from qdebug.present.reports.comparison import diff_markdown, title
     from qdebug.present.reports.short import MOST_ROWS, short_document
@@ -84,16 +84,16 @@ def diff_text(
             return diff_markdown(result)
         from qdebug.present.reports.markdown import folded
 
-        return folded(short_document(result, choice=extent.choice, whys=MOST_ROWS), command=again)
+        return folded(short_document(result, choice=extent.choice, whys=MOST_ROWS), command=repeat_command)
     if is_long:
         from qdebug.present.reports.diff_table import diff_report, fitting_width
 
         width = None if plain else terminal_width()
         width = width or fitting_width(result, everything=extent.everything)
         report = diff_report(result, width=width, everything=extent.everything, choice=extent.choice)
-        text = rendered(report, width=width, plain=plain)
+        text = render(report, width=width, is_plain=plain)
     else:
-        text = _fitting_text(result, extent, plain=plain, lines=terminal_height() - below)
+        text = _fitting_text(result, extent, plain=plain, lines=terminal_height() - lines_below)
     if text.count("\n") > terminal_height():
         text = f"{text.rstrip()}\n\n{document_text([title(result)], form, plain=plain)}"
     return text
@@ -103,20 +103,22 @@ def _fitting_text(result: RunComparison, extent: ReportExtent, *, plain: bool, l
     """Return the short report with as many of the default rows as fit in `lines`, but at least one."""
     from qdebug.present.reports.short import MOST_ROWS, short_document
 
-    max_rows, whys, remarks, terse = MOST_ROWS, 3, 3, False
+    max_rows, max_reasons, remarks, is_terse = MOST_ROWS, 3, 3, False
     while True:
-        document = short_document(result, choice=extent.choice, most=max_rows, whys=whys, remarks=remarks, terse=terse)
+        document = short_document(
+            result, choice=extent.choice, most=max_rows, whys=max_reasons, remarks=remarks, terse=is_terse
+        )
         text = document_text(document, "table", plain=plain, narrow=True)
-        if (max_rows, whys) == (1, 1) or extent.choice is not None or text.rstrip("\n").count("\n") < lines:
+        if (max_rows, max_reasons) == (1, 1) or extent.choice is not None or text.rstrip("\n").count("\n") < lines:
             return text
         if max_rows > _MIN_ROWS:
             max_rows -= 1
         elif remarks:
             remarks -= 1
-        elif whys > 1:
-            whys -= 1
-        elif not terse:
-            terse = True
+        elif max_reasons > 1:
+            max_reasons -= 1
+        elif not is_terse:
+            is_terse = True
         else:
             max_rows -= 1
 
@@ -221,4 +223,4 @@ def document_text(document: Document, form: str, *, plain: bool = False, narrow:
     if width is None and narrow:
         width = max(_DEFAULT_WIDTH, widest_row(document))  # wraps text, but no names
     report = terminal(document, width=width or _UNBOUNDED)
-    return rendered(report, width=width or natural_width(report), plain=plain)
+    return render(report, width=width or natural_width(report), is_plain=plain)

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING
 
 from qdebug.cli.failures import say
 from qdebug.cli.output import check_target, progress, write_result
-from qdebug.cli.parser import Parser, add_common, add_format, add_output, add_untrusted, positive, suffix_format, typed
+from qdebug.cli.parser import (
+    Parser,
+    add_common,
+    add_format,
+    add_output,
+    add_untrusted,
+    options_from,
+    positive,
+    suffix_format,
+)
 from qdebug.cli.record import BackendChoice, backend_choice
 from qdebug.cli.sources import command, open_source
 from qdebug.errors import UsageError
@@ -273,7 +282,7 @@ def _add_dtype(parser: Parser) -> None:
 
 
 def _profile(arguments: argparse.Namespace) -> int:
-    options = typed(ProfileOptions, arguments)
+    options = options_from(ProfileOptions, arguments)
     check_target(options.output, force=options.force, sources=options.files, regular=True)
     with progress("counting") as note:
         if options.backend is None:
@@ -337,7 +346,7 @@ def _profile_text(profile: ScaleProfile, options: ProfileOptions) -> str:
 
 
 def _choose(arguments: argparse.Namespace) -> int:
-    options = typed(ChooseOptions, arguments)
+    options = options_from(ChooseOptions, arguments)
     check_target(options.output, force=options.force, sources=_sources(options))
     if options.narrow and options.dtype is None:
         raise UsageError("--narrow needs --dtype, because recorded codes keep their range.", hint="Add --dtype int8.")
@@ -356,7 +365,7 @@ def _choose(arguments: argparse.Namespace) -> int:
     reference = _open_values(options.reference)
     backend = None if options.backend is None else open_source(options.backend)
     with progress("choosing") as note:
-        chosen = choose_scales(
+        chosen_scales = choose_scales(
             reference,
             backend,
             calibrators=options.calibrator or DEFAULT_CALIBRATORS,
@@ -366,9 +375,9 @@ def _choose(arguments: argparse.Namespace) -> int:
             weights=None if options.weights is None else Granularity.named(options.weights),
             progress=note,
         )
-    write_result(_choose_text(chosen, options), options.output)
-    _say_next(chosen, options)
-    return chosen.exit_code
+    write_result(_choose_text(chosen_scales, options), options.output)
+    _say_next(chosen_scales, options)
+    return chosen_scales.exit_code
 
 
 def _sources(options: ChooseOptions | TryOptions) -> list[Path]:
@@ -381,43 +390,43 @@ def _open_values(path: Path) -> Recording | ScaleProfile:
     return read_profile(path) if path.is_file() and is_profile(path) else open_source(path)
 
 
-def _choose_text(chosen: ChosenScales, options: ChooseOptions) -> str:
+def _choose_text(chosen_scales: ChosenScales, options: ChooseOptions) -> str:
     form = suffix_format(options.format, options.output)
     if form == "json":
-        return chosen.to_json()
+        return chosen_scales.to_json()
     from qdebug.cli.reports import document_text
     from qdebug.present.reports.scales import choose_document, row_document
 
-    plain = options.output is not None
+    is_plain = options.output is not None
     if options.node is not None:
-        return "\n".join(document_text(row_document(row), form, plain=plain) for row in chosen.rows)
-    return document_text(choose_document(chosen, everything=options.everything), form, plain=plain)
+        return "\n".join(document_text(row_document(row), form, plain=is_plain) for row in chosen_scales.rows)
+    return document_text(choose_document(chosen_scales, everything=options.everything), form, plain=is_plain)
 
 
-def _say_next(chosen: ChosenScales, options: ChooseOptions) -> None:
+def _say_next(chosen_scales: ChosenScales, options: ChooseOptions) -> None:
     """Print the next command: to show the worst tensor in full, or to try its best choice."""
     if suffix_format(options.format, options.output) != "table" or options.output is not None:
         return
-    activations = [row for row in chosen.rows if not row.weight]
+    activations = [row for row in chosen_scales.rows if not row.weight]
     with_error = [row for row in activations if row.recorded is not None and row.recorded.error is not None]
     if options.node is None:
-        worst = min(with_error, key=lambda row: row.recorded.error.sqnr_db, default=chosen.rows[0])  # type: ignore[union-attr]
+        worst_row = min(with_error, key=lambda row: row.recorded.error.sqnr_db, default=chosen_scales.rows[0])  # type: ignore[union-attr]
         files = [options.reference, *([options.backend] if options.backend else [])]
-        name = worst.node or worst.backend_tensor or worst.tensor
+        name = worst_row.node or worst_row.backend_tensor or worst_row.tensor
         say(f"next: {command('qdebug', 'scales', 'choose', *files, '--node', name)}")
         return
-    row = chosen.rows[0]
+    row = chosen_scales.rows[0]
     if row.weight:
         return
-    best = next((choice for choice in row.choices if choice.calibrator == row.best), None)
-    if best is None or best.quant is None or best.quant.scale.size != 1:
+    best_choice = next((choice for choice in row.choices if choice.calibrator == row.best), None)
+    if best_choice is None or best_choice.quant is None or best_choice.quant.scale.size != 1:
         return
     from qdebug.recording.scale_profile import is_profile
 
     if is_profile(options.reference):
         return
     files = [options.reference, *([options.backend] if options.backend else [])]
-    scale, zero_point = float(best.quant.scale[0]), int(best.quant.zero_point[0])
+    scale, zero_point = float(best_choice.quant.scale[0]), int(best_choice.quant.zero_point[0])
     arguments = ("--node", options.node, "--scale", f"{scale:.9g}", f"--zero-point={zero_point}", "--dtype", row.dtype)
     say(f"next: {command('qdebug', 'scales', 'try', *files, *arguments)}")
 
@@ -426,7 +435,7 @@ def _say_next(chosen: ChosenScales, options: ChooseOptions) -> None:
 
 
 def _try(arguments: argparse.Namespace) -> int:
-    options = typed(TryOptions, arguments)
+    options = options_from(TryOptions, arguments)
     check_target(options.output, force=options.force, sources=_sources(options))
     reference = open_source(options.reference)
     backend = None if options.backend is None else open_source(options.backend)

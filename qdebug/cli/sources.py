@@ -16,7 +16,7 @@ from qdebug.running.model_files import MODEL_ENDINGS, is_model
 if TYPE_CHECKING:
     from qdebug.model import Recording
 
-__all__ = ["command", "forget_caches", "open_source", "sources_closed", "verify_sources"]
+__all__ = ["closing_sources", "command", "forget_caches", "open_source", "verify_sources"]
 
 
 def open_source(path: Path) -> Recording:
@@ -44,7 +44,7 @@ def open_source(path: Path) -> Recording:
 
 
 @contextmanager
-def sources_closed() -> Iterator[None]:
+def closing_sources() -> Iterator[None]:
     """Close all recordings that `open_source` opens inside the block."""
     with _open_recordings:
         yield

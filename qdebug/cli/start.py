@@ -44,10 +44,12 @@ def _report_missing(error: ImportError) -> int:
     """
     from qdebug.requirements import missing_package
 
-    missing = missing_package(error)
-    if missing is None or "--debug" in sys.argv:
+    missing_error = missing_package(error)
+    if missing_error is None or "--debug" in sys.argv:
         raise error
-    os.write(_STDERR, f"qdebug: {missing.message}\n  hint: {missing.hint}\n".encode(errors="backslashreplace"))
+    os.write(
+        _STDERR, f"qdebug: {missing_error.message}\n  hint: {missing_error.hint}\n".encode(errors="backslashreplace")
+    )
     return _COULD_NOT_RUN
 
 

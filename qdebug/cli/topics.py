@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from importlib import resources
 from types import MappingProxyType
 
-from qdebug.cli.output import emit, rendered, terminal_width
+from qdebug.cli.output import emit, render, terminal_width
 from qdebug.cli.parser import Parser, add_common
 from qdebug.present.shell import command
 
@@ -82,9 +82,9 @@ def topic_text(topic: str) -> str:
 
 def fill_parser(parser: Parser) -> None:
     """Add the arguments of the verb."""
-    listed = "\n".join(f"  {name:12}{about}" for name, about in TOPICS.items())
+    topic_lines = "\n".join(f"  {name:12}{summary}" for name, summary in TOPICS.items())
     parser.description = _DESCRIPTION
-    parser.epilog = f"topics:\n{listed}"
+    parser.epilog = f"topics:\n{topic_lines}"
     parser.add_argument(
         "topic",
         nargs="?",
@@ -107,7 +107,7 @@ def _run(arguments: argparse.Namespace, parser: Parser) -> int:
 
     width = min(max(terminal_width() or _DEFAULT_WIDTH, _MIN_WIDTH), _MAX_WIDTH)
     page = Markdown(topic_text(arguments.topic), code_theme="ansi_dark", hyperlinks=False)
-    emit(rendered(page, width=width).strip("\n"))
+    emit(render(page, width=width).strip("\n"))
     verb = OTHER_NAMES.get(arguments.topic, arguments.topic)
     if verb in _verbs():
         emit(f"\n{command('qdebug', verb, '--help')} lists the options of this verb.")
@@ -127,4 +127,4 @@ def _verb_help(verb: str) -> str:
 
     actions = build_parser()._actions  # noqa: SLF001  argparse has no public way to list its arguments
     verbs = next(action for action in actions if isinstance(action, argparse._SubParsersAction))  # noqa: SLF001  as above
-    return str(verbs.choices[verb].filled().format_help())
+    return str(verbs.choices[verb].with_arguments().format_help())

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from qdebug.cli.failures import say
 from qdebug.cli.interrupts import signals_as_interrupts
-from qdebug.cli.limits import add_allowances, add_limits, add_limits_file, add_map, given_limits, given_map
+from qdebug.cli.limits import add_allowances, add_limits, add_limits_file, add_map, limits_of_options, load_map_option
 from qdebug.cli.models import add_models, record_models
 from qdebug.cli.output import emit, progress
-from qdebug.cli.parser import Parser, add_common, add_untrusted, natural, typed
+from qdebug.cli.parser import Parser, add_common, add_untrusted, natural, options_from
 from qdebug.cli.reports import diff_text
 from qdebug.cli.sources import open_source
 from qdebug.present.text import safe_text
@@ -94,27 +94,31 @@ def fill_parser(parser: Parser) -> None:
         "backends", type=Path, nargs="+", metavar="BACKEND", help="recording or model file of a backend"
     )
     add_models(parser.add_argument_group("model files instead of recordings (recorded into qdebug-runs/ first)"))
-    shown = parser.add_argument_group("where to begin")
-    shown.add_argument("--node", metavar="NAME", help="open at this node (or tensor): its name, or a part of it")
-    shown.add_argument("--sample", type=natural, metavar="N", help="compare sample N only, counted from 0")
-    shown.add_argument("--screen", choices=SCREENS, metavar="NAME", help=f"open this screen: {', '.join(SCREENS)}")
-    shown.add_argument("--filter", default="", metavar="EXPR", help="list only matching nodes, like the key f")
-    shown.add_argument("--follow", action="store_true", help="follow recordings that are still being written")
-    look = parser.add_argument_group("the terminal")
-    look.add_argument("--theme", choices=THEMES, help="colours (default: by the background of the terminal)")
-    look.add_argument("--no-mouse", action="store_false", dest="mouse", help="leave the mouse to the terminal")
+    start_group = parser.add_argument_group("where to begin")
+    start_group.add_argument("--node", metavar="NAME", help="open at this node (or tensor): its name, or a part of it")
+    start_group.add_argument("--sample", type=natural, metavar="N", help="compare sample N only, counted from 0")
+    start_group.add_argument(
+        "--screen", choices=SCREENS, metavar="NAME", help=f"open this screen: {', '.join(SCREENS)}"
+    )
+    start_group.add_argument("--filter", default="", metavar="EXPR", help="list only matching nodes, like the key f")
+    start_group.add_argument("--follow", action="store_true", help="follow recordings that are still being written")
+    terminal_group = parser.add_argument_group("the terminal")
+    terminal_group.add_argument("--theme", choices=THEMES, help="colours (default: by the background of the terminal)")
+    terminal_group.add_argument(
+        "--no-mouse", action="store_false", dest="mouse", help="leave the mouse to the terminal"
+    )
     add_limits_file(parser)
     add_map(parser)
     add_limits(parser.add_argument_group("limits on the whole error (default: derived, as in qdebug diff)"))
     add_allowances(parser.add_argument_group("what may be incomplete"))
-    add_untrusted(parser, "reference", "backends", endless=True)
+    add_untrusted(parser, "reference", "backends", is_interactive=True)
     add_common(parser, color=False)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the interface, or print the report if there is no terminal."""
-    options = typed(TuiOptions, arguments)
+    options = options_from(TuiOptions, arguments)
     reference, backends = record_models(options)
     options = replace(options, reference=reference, backends=backends)
     problem = _terminal_problem()
@@ -122,7 +126,7 @@ def run(arguments: argparse.Namespace) -> int:
         for path in (options.reference, *options.backends):
             open_source(path)  # a bad file is reported instead
         say(f"qdebug: {problem}, so the report of qdebug diff is printed")
-        return _report(options, given_limits(options))
+        return _report(options, limits_of_options(options))
     from qdebug.tui.app import TuiChoices, run_tui
 
     choices = TuiChoices(
@@ -133,10 +137,10 @@ def run(arguments: argparse.Namespace) -> int:
         theme=options.theme,
         mouse=options.mouse,
         follow=options.follow,
-        limits=partial(given_limits, options),
+        limits=partial(limits_of_options, options),
         open_recording=open_source,
         map_file=options.map,
-        load_pairs=partial(given_map, options.map),
+        load_pairs=partial(load_map_option, options.map),
         limits_file=partial(_limits_file, options.limits),
         command=["qdebug", "tui", *_limit_arguments(options)],
     )
@@ -144,11 +148,11 @@ def run(arguments: argparse.Namespace) -> int:
         return run_tui(options.reference, options.backends, choices=choices)
 
 
-def _limits_file(given: Path | None) -> Path | None:
+def _limits_file(given_file: Path | None) -> Path | None:
     """Return the limits file in effect; None without one."""
     from qdebug.limits.place import find_limits
 
-    return given or find_limits()
+    return given_file or find_limits()
 
 
 def _limit_arguments(options: TuiOptions) -> list[str]:
@@ -181,7 +185,7 @@ def _report(options: TuiOptions, limits: Limits) -> int:
     codes = []
     for backend in options.backends:
         session = open_session(
-            options.reference, backend, limits=limits, sample=options.sample, given=given_map(options.map)
+            options.reference, backend, limits=limits, sample=options.sample, user_pairs=load_map_option(options.map)
         )
         with progress("comparing") as note:
             result = compare(session, sample=options.sample, on_progress=note)

@@ -25,19 +25,28 @@ from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import run_node
 from qdebug.replay.run import computes_on_codes, one_thread, run_as_recorded, run_graph
 
-__all__ = ["LintModel", "Span", "between", "bounds_of", "coded", "covers", "differing", "span_of"]
+__all__ = [
+    "LintModel",
+    "Span",
+    "clamp_bounds",
+    "covers",
+    "difference_beyond_rounding",
+    "is_coded",
+    "nodes_between",
+    "span_of",
+]
 
 Span = tuple[float, float]
 """The smallest and the largest real value that a tensor can have."""
 
 _ANY: Span = (-math.inf, math.inf)
-_GRID = 4097
+_GRID_SIZE = 4097
 """Number of points at which an elementwise function is sampled to find its extremes."""
-_FAR = 1e4
+_MAX_SAMPLED = 1e4
 """End of that interval if the input is unbounded."""
 
 
-def coded(quant: QuantParams | None) -> bool:
+def is_coded(quant: QuantParams | None) -> bool:
     """Return whether a quantization represents values by integer codes."""
     return quant is not None and is_integer(quant.dtype)
 
@@ -45,16 +54,16 @@ def coded(quant: QuantParams | None) -> bool:
 def span_of(quant: QuantParams) -> Span:
     """Return the smallest and the largest real value of a quantization's codes."""
     low, high = (float("nan") if end is None else float(end) for end in (quant.qmin, quant.qmax))
-    ends = [quant.scale.astype(np.float64) * (end - quant.zero_point) for end in (low, high)]
-    return float(np.min(ends)), float(np.max(ends))
+    real_ends = [quant.scale.astype(np.float64) * (end - quant.zero_point) for end in (low, high)]
+    return float(np.min(real_ends)), float(np.max(real_ends))
 
 
-def covers(one: Span, other: Span, slack: float = 0.0) -> bool:
+def covers(outer: Span, inner: Span, slack: float = 0.0) -> bool:
     """Return whether a span contains another."""
-    return one[0] <= other[0] + slack and one[1] >= other[1] - slack
+    return outer[0] <= inner[0] + slack and outer[1] >= inner[1] - slack
 
 
-def _clamped(span: Span, bounds: Span) -> Span:
+def _clamp_span(span: Span, bounds: Span) -> Span:
     """Return a span after clamping its values."""
     low, high = (min(max(end, bounds[0]), bounds[1]) for end in span)
     return low, high
@@ -69,15 +78,15 @@ class LintModel:
         graph: The graph, in terms of ONNX as far as possible.
         recording: Provides the constants, and recorded values if it is a recording.
         raw: Whether nodes without their own scales compute directly on codes, as ONNX defines it.
-        copies: Whether nodes that move codes pass them on unchanged, whatever scales are declared, as in TensorFlow
-            Lite.
+        copies_codes: Whether nodes that move codes pass them on unchanged, whatever scales are declared, as in
+            TensorFlow Lite.
     """
 
     title: str
     graph: Graph
     recording: Recording
     raw: bool
-    copies: bool
+    copies_codes: bool
 
     def constant(self, name: str) -> np.ndarray | None:
         """Return the values of a constant, or None if it is not a constant or its values were not kept."""
@@ -86,14 +95,14 @@ class LintModel:
 
     def with_graph(self, graph: Graph, constants: Mapping[str, np.ndarray]) -> LintModel:
         """Return the model with a different graph and additional constants."""
-        kept = {name: array for name in graph.tensors if (array := self.constant(name)) is not None}
-        arrays = {(name, 0, 0): array for name, array in {**kept, **constants}.items()}
+        known_constants = {name: array for name in graph.tensors if (array := self.constant(name)) is not None}
+        arrays = {(name, 0, 0): array for name, array in {**known_constants, **constants}.items()}
         return replace(self, graph=graph, recording=MemoryRecording(graph, arrays))
 
     def quant(self, name: str) -> QuantParams | None:
         """Return the quantization of a quantized tensor, or None for other tensors."""
         info = self.graph.tensors.get(name)
-        if info is None or info.quant is None or not coded(info.quant):
+        if info is None or info.quant is None or not is_coded(info.quant):
             return None
         return None if info.dtype is not None and is_float(info.dtype) else info.quant
 
@@ -105,13 +114,13 @@ class LintModel:
                 return quant
             row = operators.of(node.op)
             if row.dequantizes:
-                return self.stated(node, 0)
+                return self.declared_quant(node, 0)
             if not (row.arranges or row.keeps_values or (row.passes_codes and not row.clamps)):
                 return None
             name = node.inputs[0]
         return None
 
-    def stated(self, node: Node, place: int) -> QuantParams | None:
+    def declared_quant(self, node: Node, place: int) -> QuantParams | None:
         """Return the quantization that a node declares for an operand by the scale among its inputs.
 
         Args:
@@ -120,20 +129,20 @@ class LintModel:
         """
         row, graph = operators.of(node.op), self.graph
         if row.converts_codes:
-            name, at = (node.outputs[0] if row.quantizes else node.inputs[0]), 1
-            is_stated = (place == -1) == row.quantizes
+            name, position = (node.outputs[0] if row.quantizes else node.inputs[0]), 1
+            is_declared = (place == -1) == row.quantizes
         elif row.real is not None:
-            at = (row.real.out if place == -1 else place + 1) or 0
+            position = (row.real.out if place == -1 else place + 1) or 0
             name = node.outputs[0] if place == -1 else node.inputs[place]
-            is_stated = at > 0 and (place == -1 or place in operators.coded_inputs(node.op, len(node.inputs)))
-            is_stated = is_stated and place != row.bias
+            is_declared = position > 0 and (place == -1 or place in operators.coded_inputs(node.op, len(node.inputs)))
+            is_declared = is_declared and place != row.bias
         else:
             return None
-        scale = self.constant(node.inputs[at]) if is_stated and at < len(node.inputs) else None
+        scale = self.constant(node.inputs[position]) if is_declared and position < len(node.inputs) else None
         quant = graph.tensors[name].quant if name in graph.tensors else None
         if scale is None:
-            return quant if is_stated else None
-        zero = self.constant(node.inputs[at + 1]) if at + 1 < len(node.inputs) else None
+            return quant if is_declared else None
+        zero = self.constant(node.inputs[position + 1]) if position + 1 < len(node.inputs) else None
         dtype = logical_name(zero.dtype) if zero is not None else quant.dtype if quant is not None else "uint8"
         axis = quant.axis if quant is not None and quant.axis is not None else node.attrs.get("axis", 1)
         block = node.attrs.get("block_size") or None
@@ -153,26 +162,26 @@ class LintModel:
         quant = self.quant(name)
         if quant is not None and array.dtype.kind in "iu":
             return dequantize(array, quant, double=True)
-        return _wide(array)
+        return _to_float64(array)
 
     def run(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Replay all nodes with the interpreter, leaving out tensors that cannot be computed."""
-        made, known_graph = dict(feed), self.graph
+        tensors, known_graph = dict(feed), self.graph
         graph = Graph(
             known_graph.nodes, tensors=self._interpreter_tensors(known_graph.nodes).values(), inputs=known_graph.inputs,
             outputs=known_graph.outputs, opset=known_graph.opset,
         )  # fmt: skip
         with one_thread(), np.errstate(all="ignore"):
             for node in graph.nodes:
-                values = {name: self._value(name, made) for name in node.inputs if name}
-                known = {name: array for name, array in values.items() if array is not None}
-                if len(known) < len(values):
+                values = {name: self._value(name, tensors) for name in node.inputs if name}
+                known_inputs = {name: array for name, array in values.items() if array is not None}
+                if len(known_inputs) < len(values):
                     continue
                 try:
-                    made.update(run_as_recorded(graph, node, known, Arithmetic()))
+                    tensors.update(run_as_recorded(graph, node, known_inputs, Arithmetic()))
                 except (QdebugError, ValueError, TypeError):
                     continue
-        return made
+        return tensors
 
     def replay(self, nodes: Sequence[Node], feed: Mapping[str, np.ndarray], output: str) -> np.ndarray:
         """Replay a part of the graph with the interpreter and return one tensor as real values.
@@ -182,16 +191,16 @@ class LintModel:
         """
         if output in feed:
             return self.real(output, feed[output])
-        part = Graph(
+        part_graph = Graph(
             nodes,
             tensors=self._interpreter_tensors(nodes).values(),
             inputs=tuple(feed),
             outputs=(output,),
             opset=self.graph.opset,
         )
-        read = {name for node in nodes for name in node.inputs if name}
-        constants = {name: array for name in read - {*feed} if (array := self.constant(name)) is not None}
-        return self.real(output, run_graph(part, feed, constants)[output])
+        read_names = {name for node in nodes for name in node.inputs if name}
+        constants = {name: array for name in read_names - {*feed} if (array := self.constant(name)) is not None}
+        return self.real(output, run_graph(part_graph, feed, constants)[output])
 
     def _interpreter_tensors(self, nodes: Sequence[Node]) -> dict[str, TensorInfo]:
         """Return tensor facts for the interpreter, as plain integers if nodes compute on the codes themselves.
@@ -199,18 +208,18 @@ class LintModel:
         A node that passes codes on gets the scale of its input, so that the interpreter passes them on too.
         """
         infos = dict(self.graph.tensors)
-        converts = [node for node in nodes if operators.of(node.op).converts_codes]
-        if self.raw and all(any(node.inputs[1:]) for node in converts):
+        converting_nodes = [node for node in nodes if operators.of(node.op).converts_codes]
+        if self.raw and all(any(node.inputs[1:]) for node in converting_nodes):
             return {name: replace(info, quant=None) for name, info in infos.items()}
         for node in nodes:
-            if self._moves(node) and node.inputs[0] in infos:
+            if self._passes_codes(node) and node.inputs[0] in infos:
                 infos[node.outputs[0]] = replace(infos[node.outputs[0]], quant=infos[node.inputs[0]].quant)
         return infos
 
-    def _value(self, name: str, made: Mapping[str, np.ndarray]) -> np.ndarray | None:
-        return made[name] if name in made else self.constant(name)
+    def _value(self, name: str, tensors: Mapping[str, np.ndarray]) -> np.ndarray | None:
+        return tensors[name] if name in tensors else self.constant(name)
 
-    def exact(
+    def compute_exact(
         self, nodes: Sequence[Node], feed: Mapping[str, np.ndarray], output: str, nudge: float = 0.0
     ) -> np.ndarray:
         """Compute a part of the graph in float64 and return one tensor as real values.
@@ -224,114 +233,132 @@ class LintModel:
         Raises:
             KernelError: A node cannot be computed.
         """
-        made = {name: _wide(array) for name, array in feed.items()}
+        tensors = {name: _to_float64(array) for name, array in feed.items()}
         with one_thread(), np.errstate(all="ignore"):
             for node in nodes:
-                made.update(self._computed(node, made, nudge))
-        return self.real(output, made[output])
+                tensors.update(self._compute_node(node, tensors, nudge))
+        return self.real(output, tensors[output])
 
-    def _computed(self, node: Node, made: Mapping[str, np.ndarray], nudge: float) -> dict[str, np.ndarray]:
+    def _compute_node(self, node: Node, tensors: Mapping[str, np.ndarray], nudge: float) -> dict[str, np.ndarray]:
         values: dict[str, np.ndarray] = {}
         for name in filter(None, node.inputs):
-            array = self._value(name, made)
+            array = self._value(name, tensors)
             if array is None:
                 raise KernelError(f"{name!r} has no values.")
             values[name] = array
-        row, out = operators.of(node.op), node.outputs[0]
+        row, output = operators.of(node.op), node.outputs[0]
         if row.dequantizes:
-            quant = self.stated(node, 0)
-            return {out: dequantize(values[node.inputs[0]], quant, double=True)}
+            quant = self.declared_quant(node, 0)
+            return {output: dequantize(values[node.inputs[0]], quant, double=True)}
         if row.quantizes:
-            return {out: self._rounded(self._read(node, 0, values), self.stated(node, -1), nudge)}
+            return {
+                output: self._round_to_codes(self._read_operand(node, 0, values), self.declared_quant(node, -1), nudge)
+            }
         if row.real is not None:
-            form, opset = real_form(node, self.graph.opset)
-            reals = {}
+            real_node, opset = real_form(node, self.graph.opset)
+            real_operands = {}
             for place in row.real.positions(len(node.inputs)):
                 if place < len(node.inputs) and node.inputs[place]:
-                    reals[node.inputs[place]] = self._read(node, place, values)
-            result = _by_parts(form, reals, opset)
-            return {out: self._rounded(result[out], self.stated(node, -1), nudge)}
-        if not self.raw and not self._moves(node) and computes_on_codes(self.graph, node):
-            result = _by_parts(node, {name: self.real(name, array) for name, array in values.items()}, self.graph.opset)
-            return {out: self._rounded(result[out], self.quant(out), nudge)}
-        return dict(_by_parts(node, {name: _wide(array) for name, array in values.items()}, self.graph.opset))
+                    real_operands[node.inputs[place]] = self._read_operand(node, place, values)
+            result = _run_parts(real_node, real_operands, opset)
+            return {output: self._round_to_codes(result[output], self.declared_quant(node, -1), nudge)}
+        if not self.raw and not self._passes_codes(node) and computes_on_codes(self.graph, node):
+            result = _run_parts(
+                node, {name: self.real(name, array) for name, array in values.items()}, self.graph.opset
+            )
+            return {output: self._round_to_codes(result[output], self.quant(output), nudge)}
+        return dict(_run_parts(node, {name: _to_float64(array) for name, array in values.items()}, self.graph.opset))
 
-    def _moves(self, node: Node) -> bool:
+    def _passes_codes(self, node: Node) -> bool:
         row = operators.of(node.op)
-        return self.copies and row.passes_codes and not row.clamps
+        return self.copies_codes and row.passes_codes and not row.clamps
 
-    def _read(self, node: Node, place: int, values: Mapping[str, np.ndarray]) -> np.ndarray:
+    def _read_operand(self, node: Node, place: int, values: Mapping[str, np.ndarray]) -> np.ndarray:
         """Return an operand as real values, using the scale that the node declares, or else its tensor's."""
         name = node.inputs[place]
-        array, quant = values[name], self.stated(node, place)
+        array, quant = values[name], self.declared_quant(node, place)
         if array.dtype.kind not in "iu" or operators.of(node.op).quantizes:
             return self.real(name, array)
         if place == operators.of(node.op).bias:
-            quant = self._bias(node, place) or self.graph.tensors[name].quant
+            quant = self._bias_quant(node, place) or self.graph.tensors[name].quant
         return dequantize(array, quant, double=True)
 
-    def _bias(self, node: Node, place: int) -> QuantParams | None:
+    def _bias_quant(self, node: Node, place: int) -> QuantParams | None:
         """Return the scale of a quantized bias: that of the sums, the product of the operands' scales."""
-        first, second = (self.stated(node, at) for at in operators.coded_inputs(node.op, len(node.inputs))[:2])
-        if first is None or second is None:
+        first_quant, second_quant = (
+            self.declared_quant(node, at) for at in operators.coded_inputs(node.op, len(node.inputs))[:2]
+        )
+        if first_quant is None or second_quant is None:
             return None
-        scale = (first.scale.astype(np.float64) * second.scale).ravel() * float(str(node.attrs.get("alpha", 1.0)))
+        scale = (first_quant.scale.astype(np.float64) * second_quant.scale).ravel() * float(
+            str(node.attrs.get("alpha", 1.0))
+        )
         return QuantParams(dtype="int32", scale=scale, axis=0 if scale.size > 1 else None) if place else None
 
-    def _rounded(self, values: np.ndarray, quant: QuantParams | None, nudge: float) -> np.ndarray:
-        if quant is None or not coded(quant):
+    def _round_to_codes(self, values: np.ndarray, quant: QuantParams | None, nudge: float) -> np.ndarray:
+        if quant is None or not is_coded(quant):
             return values
         if nudge and values.size:
-            finite = np.abs(values[np.isfinite(values)])
-            values = values + nudge * (float(finite.max()) if finite.size else 0.0)
+            finite_sizes = np.abs(values[np.isfinite(values)])
+            values = values + nudge * (float(finite_sizes.max()) if finite_sizes.size else 0.0)
         return quantize(values.astype(np.float64), quant)
 
-    def spans(self, nodes: Iterable[Node], known: Mapping[str, Span]) -> dict[str, Span]:
+    def spans(self, nodes: Iterable[Node], known_spans: Mapping[str, Span]) -> dict[str, Span]:
         """Return the intervals of the tensors that the given nodes compute.
 
         Args:
             nodes: The nodes, in topological order.
-            known: Known intervals of their inputs.
+            known_spans: Known intervals of their inputs.
         """
-        intervals = dict(known)
+        intervals = dict(known_spans)
         for node in nodes:
             span = self._span(node, intervals)
             for name in filter(None, node.outputs):
                 quant = self.quant(name)
-                intervals[name] = span if quant is None or self.copies else _clamped(span, span_of(quant))
+                intervals[name] = span if quant is None or self.copies_codes else _clamp_span(span, span_of(quant))
         return intervals
 
-    def span(self, name: str, found: Mapping[str, Span]) -> Span:
+    def span(self, name: str, known_spans: Mapping[str, Span]) -> Span:
         """Return the interval of a tensor, unbounded if unknown."""
-        if name in found:
-            return found[name]
+        if name in known_spans:
+            return known_spans[name]
         array = self.constant(name)
         if array is not None and array.size and array.dtype.kind in "iuf":
-            real = self.real(name, array)
-            return float(np.min(real)), float(np.max(real))
+            real_values = self.real(name, array)
+            return float(np.min(real_values)), float(np.max(real_values))
         quant = self.quant(name)
         return _ANY if quant is None else span_of(quant)
 
-    def _span(self, node: Node, found: Mapping[str, Span]) -> Span:
+    def _span(self, node: Node, known_spans: Mapping[str, Span]) -> Span:
         span: Span = _ANY
-        for at, part in enumerate(parts_of(node)):
+        for position, part in enumerate(parts_of(node)):
             row = operators.of(part.op)
             data = [name for name in operators.operands(part) if name]
-            inputs = [self.span(name, found) for name in data] if not at else [span]
+            inputs = [self.span(name, known_spans) for name in data] if not position else [span]
             if (bounds := self.bounds(part)) is not None and inputs:
-                span = _clamped(inputs[0], bounds)
+                span = _clamp_span(inputs[0], bounds)
             elif row.quantizes or row.dequantizes or row.moves or row.keeps_values or row.passes_codes:
                 inputs = inputs if row.joins else inputs[:1]
                 span = (
                     min((low for low, _ in inputs), default=-math.inf),
                     max((high for _, high in inputs), default=math.inf),
                 )
-                stated = self.stated(part, -1) if row.quantizes else self.stated(part, 0) if row.dequantizes else None
-                span = span if stated is None or not coded(stated) else _clamped(span, span_of(stated))
+                declared = (
+                    self.declared_quant(part, -1)
+                    if row.quantizes
+                    else self.declared_quant(part, 0)
+                    if row.dequantizes
+                    else None
+                )
+                span = span if declared is None or not is_coded(declared) else _clamp_span(span, span_of(declared))
             elif row.elementwise and len(inputs) == 1 and inputs:
                 span = _function_span(part, inputs[0], self.graph.opset)
-            elif row.real is not None and (out := self.stated(part, -1)) is not None and coded(out):
-                span = span_of(out)
+            elif (
+                row.real is not None
+                and (output_quant := self.declared_quant(part, -1)) is not None
+                and is_coded(output_quant)
+            ):
+                span = span_of(output_quant)
             else:
                 span = _ANY
         return span
@@ -345,30 +372,38 @@ class LintModel:
         return operators.clamp_bounds(node, constants)
 
 
-def _wide(array: np.ndarray) -> np.ndarray:
+def _to_float64(array: np.ndarray) -> np.ndarray:
     """Return real values in float64, but integers unchanged."""
     if array.dtype.kind in "iub" or not is_float(logical_name(array.dtype)):
         return array
     return np.asarray(array.astype(np.float64))
 
 
-def _by_parts(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int]) -> dict[str, np.ndarray]:
+def _run_parts(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int]) -> dict[str, np.ndarray]:
     """Run a node on real values, then its fused activation, in float32 if its kernel has no higher precision."""
-    computed = dict(values)
+    tensors = dict(values)
     for part in parts_of(node):
-        read = {name: computed[name] for name in part.inputs if name and name in computed}
+        part_inputs = {name: tensors[name] for name in part.inputs if name and name in tensors}
         try:
-            computed.update(run_node(part, read, opset))
+            tensors.update(run_node(part, part_inputs, opset))
         except KernelError:
-            narrow = {n: value.astype(np.float32) if value.dtype == np.float64 else value for n, value in read.items()}
-            computed.update({name: _wide(array) for name, array in run_node(part, narrow, opset).items()})
-    return {name: computed[name] for name in node.outputs if name in computed}
+            float32_values = {
+                name: value.astype(np.float32) if value.dtype == np.float64 else value
+                for name, value in part_inputs.items()
+            }
+            tensors.update({name: _to_float64(array) for name, array in run_node(part, float32_values, opset).items()})
+    return {name: tensors[name] for name in node.outputs if name in tensors}
 
 
 def _function_span(node: Node, span: Span, opset: Mapping[str, int]) -> Span:
     """Return the interval of an elementwise function's results, by sampling it densely."""
-    ends = [max(span[0], -_FAR), min(span[1], _FAR)]
-    grid = np.concatenate([np.linspace(ends[0], ends[1], _GRID), np.linspace(max(ends[0], -8), min(ends[1], 8), _GRID)])
+    sampled_ends = [max(span[0], -_MAX_SAMPLED), min(span[1], _MAX_SAMPLED)]
+    grid = np.concatenate(
+        [
+            np.linspace(sampled_ends[0], sampled_ends[1], _GRID_SIZE),
+            np.linspace(max(sampled_ends[0], -8), min(sampled_ends[1], 8), _GRID_SIZE),
+        ]
+    )
     try:
         values = run_node(replace(node, inputs=node.inputs[:1]), {node.inputs[0]: grid}, opset)[node.outputs[0]]
     except KernelError:
@@ -376,47 +411,49 @@ def _function_span(node: Node, span: Span, opset: Mapping[str, int]) -> Span:
     if not np.all(np.isfinite(values)):
         return _ANY
     low, high = float(values.min()), float(values.max())
-    flat = [values[0] == values[1], values[_GRID - 2] == values[_GRID - 1]]
+    is_flat = [values[0] == values[1], values[_GRID_SIZE - 2] == values[_GRID_SIZE - 1]]
     # The function still rises or falls at the end of the interval, so its range may be unbounded.
-    if span[0] < -_FAR and not flat[0] and values[0] in (low, high):
+    if span[0] < -_MAX_SAMPLED and not is_flat[0] and values[0] in (low, high):
         low, high = (-math.inf, high) if values[0] == low else (low, math.inf)
-    if span[1] > _FAR and not flat[1] and values[_GRID - 1] in (low, high):
-        low, high = (-math.inf, high) if values[_GRID - 1] == low else (low, math.inf)
+    if span[1] > _MAX_SAMPLED and not is_flat[1] and values[_GRID_SIZE - 1] in (low, high):
+        low, high = (-math.inf, high) if values[_GRID_SIZE - 1] == low else (low, math.inf)
     return low, high
 
 
-def between(graph: Graph, tensor: str, stops: Collection[str], most: int) -> tuple[list[Node], set[str]] | None:
+def nodes_between(
+    graph: Graph, tensor: str, given_tensors: Collection[str], max_nodes: int
+) -> tuple[list[Node], set[str]] | None:
     """Return the nodes that compute a tensor from given tensors, and the given tensors that they use.
 
     Args:
         graph: The graph.
         tensor: The tensor.
-        stops: Tensors that are taken as given.
-        most: Maximum number of nodes.
+        given_tensors: Tensors that are taken as given.
+        max_nodes: Maximum number of nodes.
 
     Returns:
         The nodes in topological order, and the given tensors that they read, including graph inputs. None if there are
             too many nodes.
     """
     nodes: dict[str, Node] = {}
-    given: set[str] = set()
+    leaves: set[str] = set()
     pending = [tensor]
     while pending:
         name = pending.pop()
         node = graph.producer(name)
-        if (name in stops and name != tensor) or node is None:
+        if (name in given_tensors and name != tensor) or node is None:
             if not graph.is_constant(name):
-                given.add(name)
+                leaves.add(name)
             continue
         if node.name not in nodes:
             nodes[node.name] = node
-            if len(nodes) > most:
+            if len(nodes) > max_nodes:
                 return None
-            pending += [name_read for name_read in node.inputs if name_read]
-    return sorted(nodes.values(), key=lambda node: graph.position(next(filter(None, node.outputs))) or 0), given
+            pending += [input_name for input_name in node.inputs if input_name]
+    return sorted(nodes.values(), key=lambda node: graph.position(next(filter(None, node.outputs))) or 0), leaves
 
 
-def differing(before: Sequence[np.ndarray], after: Sequence[np.ndarray]) -> np.ndarray | None:
+def difference_beyond_rounding(before: Sequence[np.ndarray], after: Sequence[np.ndarray]) -> np.ndarray | None:
     """Return the differences between results beyond different rounding of ties, or None if the shapes differ.
 
     A number on one side and a NaN on the other are an infinite difference.
@@ -428,28 +465,31 @@ def differing(before: Sequence[np.ndarray], after: Sequence[np.ndarray]) -> np.n
     shape = before[0].shape
     if any(array.size != before[0].size for array in (*before, *after)):
         return None
-    ends = []
+    bounds = []
     for results in (before, after):
-        stacked = np.stack([np.asarray(array, np.float64).reshape(shape) for array in results])
-        ends.append((stacked.min(axis=0), stacked.max(axis=0)))
-    (low, high), (first, last) = ends
+        stacked_results = np.stack([np.asarray(array, np.float64).reshape(shape) for array in results])
+        bounds.append((stacked_results.min(axis=0), stacked_results.max(axis=0)))
+    (low_before, high_before), (low_after, high_after) = bounds
     with np.errstate(invalid="ignore"):
-        distance = np.maximum(first - high, low - last)
-    finite = np.abs(before[0][np.isfinite(before[0])])
-    slack = REWRITE_FLOAT_MAX_REL * (float(finite.max()) if finite.size else 0.0)
-    beyond = np.where(np.isfinite(distance), np.maximum(distance - slack, 0.0), 0.0)
-    lost = [
-        ~np.isfinite(np.stack([np.asarray(array, np.float64).reshape(shape) for array in r])) for r in (before, after)
+        distance = np.maximum(low_after - high_before, low_before - high_after)
+    finite_sizes = np.abs(before[0][np.isfinite(before[0])])
+    float_slack = REWRITE_FLOAT_MAX_REL * (float(finite_sizes.max()) if finite_sizes.size else 0.0)
+    excess = np.where(np.isfinite(distance), np.maximum(distance - float_slack, 0.0), 0.0)
+    nonfinite_masks = [
+        ~np.isfinite(np.stack([np.asarray(array, np.float64).reshape(shape) for array in results]))
+        for results in (before, after)
     ]
-    born = (lost[0].all(axis=0) & ~lost[1].any(axis=0)) | (lost[1].all(axis=0) & ~lost[0].any(axis=0))
-    return np.asarray(np.where(born, np.inf, beyond))
+    is_newly_finite = (nonfinite_masks[0].all(axis=0) & ~nonfinite_masks[1].any(axis=0)) | (
+        nonfinite_masks[1].all(axis=0) & ~nonfinite_masks[0].any(axis=0)
+    )
+    return np.asarray(np.where(is_newly_finite, np.inf, excess))
 
 
-def bounds_of(model: LintModel, nodes: Sequence[Node]) -> Iterator[float]:
+def clamp_bounds(model: LintModel, nodes: Sequence[Node]) -> Iterator[float]:
     """Yield the real values at which nodes clamp or leave the code range."""
-    for node in (part for whole in nodes for part in parts_of(whole)):
+    for node in (part for fused_node in nodes for part in parts_of(fused_node)):
         row = operators.of(node.op)
-        stated = model.stated(node, -1) if row.quantizes or row.real is not None else None
-        stated = stated or (model.quant(node.outputs[0]) if not row.moves else None)
-        for span in (model.bounds(node), None if stated is None or not coded(stated) else span_of(stated)):
+        declared = model.declared_quant(node, -1) if row.quantizes or row.real is not None else None
+        declared = declared or (model.quant(node.outputs[0]) if not row.moves else None)
+        for span in (model.bounds(node), None if declared is None or not is_coded(declared) else span_of(declared)):
             yield from (end for end in span or () if math.isfinite(end))

@@ -22,9 +22,9 @@ from qdebug.compare.align.pairs import Pair
 from qdebug.compare.measure.recordings import with_understood_graph
 from qdebug.errors import AlignmentError, KernelError, UsageError
 from qdebug.lint.finding import KINDS, LintFinding
-from qdebug.lint.replay import LintModel, Span, between, coded, covers
-from qdebug.lint.rules import own_findings
-from qdebug.lint.search import LintPart, wide_step, witness
+from qdebug.lint.replay import LintModel, Span, covers, is_coded, nodes_between
+from qdebug.lint.rules import find_own_faults
+from qdebug.lint.search import LintPart, find_witness, largest_step
 from qdebug.model import Node, QuantParams, Recording, RunInfo, operators
 from qdebug.model.json_object import JsonObject
 from qdebug.model.recording import MemoryRecording
@@ -46,7 +46,7 @@ _PARAMETERS = frozenset(
     }
 )
 """Kinds that only change where values are rounded, and with which scale."""
-_MOST_NODES = 60
+_MAX_NODES = 60
 """Maximum number of nodes in a part. A larger part is not decided."""
 _INPUT_SEED = 0
 _FOLDING_ERROR = 1e-4
@@ -84,7 +84,7 @@ class LintReport(JsonObject):
     @property
     def undecided_parts(self) -> list[UndecidedPart]:
         """The parts that could not be decided, as the JSON lists them."""
-        return [{"tensor": name, "reason": why} for name, why in self.undecided.items()]
+        return [{"tensor": name, "reason": reason} for name, reason in self.undecided.items()]
 
     @property
     def bad(self) -> tuple[LintFinding, ...]:
@@ -112,10 +112,10 @@ def open_model(path: Path, recording: Recording | None = None) -> LintModel:
         source = load_reader(path)
         arrays = {(name, 0, 0): source.constant(name) for name in source.constants if name in source.graph.tensors}
         recording = MemoryRecording(source.graph, arrays, RunInfo(backend="", model=source.name))
-        raw, copies = path.suffix.lower() == ".onnx", path.suffix.lower() == ".tflite"
+        raw, copies_codes = path.suffix.lower() == ".onnx", path.suffix.lower() == ".tflite"
     else:
         raw = recording.info.backend == "onnxruntime"
-        copies = recording.info.backend in ("litert", "tflm")
+        copies_codes = recording.info.backend in ("litert", "tflm")
     if all(map(says_nothing, recording.graph.nodes)):
         raise UsageError(
             f"{str(path)!r} has no graph.", hint="Record it with nodes and their inputs: qdebug help recording."
@@ -123,8 +123,14 @@ def open_model(path: Path, recording: Recording | None = None) -> LintModel:
     constants = [name for name in recording.graph.tensors if recording.graph.is_constant(name)]
     if constants and not any(map(recording.has, constants)):
         raise UsageError(f"{str(path)!r} has no weights.", hint="Record it again without --no-weights.")
-    understood = with_understood_graph(recording)
-    return LintModel(title=str(path), graph=understood.graph, recording=understood, raw=raw, copies=copies)
+    understood_recording = with_understood_graph(recording)
+    return LintModel(
+        title=str(path),
+        graph=understood_recording.graph,
+        recording=understood_recording,
+        raw=raw,
+        copies_codes=copies_codes,
+    )
 
 
 def lint(
@@ -153,34 +159,37 @@ def lint(
     undecided: dict[str, str] = {}
     feed = first_input(before, inputs)
     if after is None:
-        findings, parts = own_findings(before, before.run(feed), needs, undecided)
+        findings, parts = find_own_faults(before, before.run(feed), needs, undecided)
         return LintReport(before=before.title, after=None, findings=tuple(findings), parts=parts, undecided=undecided)
     if _is_quantized(before) != _is_quantized(after):
-        which, float_form = (before, after) if _is_quantized(after) else (after, before)
+        quantized_form, float_form = (before, after) if _is_quantized(after) else (after, before)
         raise UsageError(
-            f"{which.title!r} is float and {float_form.title!r} is quantized; quantizing a network is not a rewrite.",
+            f"{quantized_form.title!r} is float and {float_form.title!r} is quantized; "
+            "quantizing a network is not a rewrite.",
             hint="Compare the two with qdebug diff, or lint forms that are both quantized.",
         )
     values_before, values_after = before.run(feed), after.run(first_input(after, feed))
-    pairs = _pairs(before, after, values_before, values_after)
-    own_faults, _ = own_findings(after, values_after, needs, undecided)
-    earlier_faults = {(fault.kind, fault.tensor) for fault in own_findings(before, values_before, needs, {})[0]}
+    pairs = _align_forms(before, after, values_before, values_after)
+    own_faults, _ = find_own_faults(after, values_after, needs, undecided)
+    earlier_faults = {(fault.kind, fault.tensor) for fault in find_own_faults(before, values_before, needs, {})[0]}
     own_faults = [fault for fault in own_faults if (fault.kind, fault.tensor) not in earlier_faults]
     rewrites = _Rewrites(pairs, undecided)
     for number, (tensor, partner) in enumerate(pairs.outputs):
         if progress is not None:
             progress(number, len(pairs.outputs))
         checkpoint()
-        rewrites.look(tensor, partner)
-    collected = []
-    for finding in rewrites.found():  # a rule may have found the fault in the form after the rewrite
-        same = [fault for fault in own_faults if not {*fault.after}.isdisjoint(finding.after)]
-        own_faults = [fault for fault in own_faults if fault not in same]
-        collected.append(replace(finding, kind=same[0].kind, detail=same[0].detail) if same else finding)
+        rewrites.compare_tensor(tensor, partner)
+    findings_so_far = []
+    for finding in rewrites.sorted_findings():  # a rule may have found the fault in the form after the rewrite
+        same_faults = [fault for fault in own_faults if not {*fault.after}.isdisjoint(finding.after)]
+        own_faults = [fault for fault in own_faults if fault not in same_faults]
+        findings_so_far.append(
+            replace(finding, kind=same_faults[0].kind, detail=same_faults[0].detail) if same_faults else finding
+        )
     return LintReport(
         before=before.title,
         after=after.title,
-        findings=tuple(_allowed(fault) if allow else fault for fault in (*collected, *own_faults)),
+        findings=tuple(_mark_allowed(fault) if allow else fault for fault in (*findings_so_far, *own_faults)),
         parts=rewrites.parts,
         undecided=undecided,
     )
@@ -205,10 +214,10 @@ class _Rewrites:
         self._pairs, self._undecided = pairs, undecided
         self._partner = dict(pairs.partner)
         self._pending: dict[str, LintFinding] = {}
-        self._found: list[LintFinding] = []
+        self._findings: list[LintFinding] = []
         self.parts = 0
 
-    def look(self, tensor: str, partner: str) -> None:
+    def compare_tensor(self, tensor: str, partner: str) -> None:
         """Compare the parts that compute a tensor and its partner."""
         try:
             finding, nodes = self._compare_parts(tensor, partner)
@@ -217,40 +226,42 @@ class _Rewrites:
             return
         self.parts += 1
         graph = self._pairs.after.graph
-        inside = [name for name in self._pending if (maker := graph.producer(name)) is not None and maker.name in nodes]
+        pending_inside = [
+            name for name in self._pending if (producer := graph.producer(name)) is not None and producer.name in nodes
+        ]
         if finding is None:
-            for name in inside:
+            for name in pending_inside:
                 del self._pending[name]
             return
-        if inside and self._explains_difference(inside, tensor, partner):
+        if pending_inside and self._explains_difference(pending_inside, tensor, partner):
             return
-        for name in inside:
+        for name in pending_inside:
             del self._pending[name]
         if tensor in graph.outputs:
-            self._found.append(finding)
+            self._findings.append(finding)
         else:
             self._pending[tensor] = finding
             del self._partner[tensor]
 
-    def _explains_difference(self, inside: Sequence[str], tensor: str, partner: str) -> bool:
+    def _explains_difference(self, pending_inside: Sequence[str], tensor: str, partner: str) -> bool:
         """Return whether differing tensors explain a difference downstream. If so, keep them."""
-        restored = {name: self._pairs.partner[name] for name in inside}
-        self._partner |= restored
+        restored_partners = {name: self._pairs.partner[name] for name in pending_inside}
+        self._partner |= restored_partners
         try:
-            alone = self._compare_parts(tensor, partner)[0] is None
+            is_explained = self._compare_parts(tensor, partner)[0] is None
         except KernelError:
-            alone = False
-        if alone:
-            self._found += [self._pending.pop(name) for name in inside]
+            is_explained = False
+        if is_explained:
+            self._findings += [self._pending.pop(name) for name in pending_inside]
             return True
-        for name in inside:
+        for name in pending_inside:
             del self._partner[name]
         return False
 
-    def found(self) -> list[LintFinding]:
+    def sorted_findings(self) -> list[LintFinding]:
         """Return the findings in topological order."""
-        order = {name: at for at, (name, _) in enumerate(self._pairs.outputs)}
-        return sorted([*self._found, *self._pending.values()], key=lambda each: order[each.tensor])
+        order = {name: index for index, (name, _) in enumerate(self._pairs.outputs)}
+        return sorted([*self._findings, *self._pending.values()], key=lambda finding: order[finding.tensor])
 
     def _compare_parts(self, tensor: str, partner: str) -> tuple[LintFinding | None, frozenset[str]]:
         """Return the difference between the parts that compute a tensor, and the nodes in them.
@@ -264,8 +275,11 @@ class _Rewrites:
         if _are_equal_parts(before, after):
             return None, nodes
         spans = [pairs.before.span(name, pairs.spans) for name in before.leaves]
-        computed = [pairs.before.real(name, pairs.ours[name]) if name in pairs.ours else None for name in before.leaves]
-        found_witness = witness(before, after, spans, computed, checkpoint)
+        leaf_values = [
+            pairs.before.real(name, pairs.values_before[name]) if name in pairs.values_before else None
+            for name in before.leaves
+        ]
+        found_witness = find_witness(before, after, spans, leaf_values, checkpoint)
         if found_witness is None:
             return None, nodes
         kind = _kind_of_rewrite(before, after)
@@ -277,42 +291,46 @@ class _Rewrites:
             tensor=tensor,
             span_before=before.span(spans),
             span_after=after.span(spans),
-            step=max(wide_step(before), wide_step(after)),
+            step=max(largest_step(before), largest_step(after)),
             witness=found_witness,
             detail=_wrong_fold_text(before, after) if kind == "batch_norm" else "",
         )
         return finding, nodes
 
 
-def _allowed(finding: LintFinding) -> LintFinding:
+def _mark_allowed(finding: LintFinding) -> LintFinding:
     """Mark a finding as allowed if values are only rounded differently, and not clipped more or less."""
-    same = covers(finding.span_before, finding.span_after, finding.step) and covers(
+    covers_same_range = covers(finding.span_before, finding.span_after, finding.step) and covers(
         finding.span_after, finding.span_before, finding.step
     )
-    rounding = finding.witness.largest <= finding.step * (1 + 1e-6)
-    return replace(finding, allowed=finding.kind in _PARAMETERS and same and rounding)
+    is_rounding_only = finding.witness.largest <= finding.step * (1 + 1e-6)
+    return replace(finding, allowed=finding.kind in _PARAMETERS and covers_same_range and is_rounding_only)
 
 
 def _is_quantized(model: LintModel) -> bool:
-    return any(coded(info.quant) for info in model.graph.tensors.values())
+    return any(is_coded(info.quant) for info in model.graph.tensors.values())
 
 
-def first_input(model: LintModel, given: Mapping[str, np.ndarray] | None) -> dict[str, np.ndarray]:
+def first_input(model: LintModel, other_inputs: Mapping[str, np.ndarray] | None) -> dict[str, np.ndarray]:
     """Return inputs for a run: recorded ones, those of another form, or random ones.
 
     Args:
         model: The model to run.
-        given: Inputs of another form, or None.
+        other_inputs: Inputs of another form, or None.
 
     Raises:
         InputError: The shape or the type of an input is unknown.
     """
     graph, run = model.graph, model.recording
-    if given is None and graph.inputs and all(run.has(name) and not graph.is_constant(name) for name in graph.inputs):
+    if (
+        other_inputs is None
+        and graph.inputs
+        and all(run.has(name) and not graph.is_constant(name) for name in graph.inputs)
+    ):
         return {name: run.load(name) for name in graph.inputs}
     infos = [graph.tensors[name] for name in graph.inputs]
     given_inputs = GivenInputs(
-        arrays=None if given is None else dict(given),
+        arrays=None if other_inputs is None else dict(other_inputs),
         samples=None,
         origin_text="",
         seed=_INPUT_SEED,
@@ -328,8 +346,8 @@ class _Pairs:
     Args:
         before: The form before the rewrite.
         after: The form after it.
-        ours: Values of the form before.
-        theirs: Values of the form after.
+        values_before: Values of the form before.
+        values_after: Values of the form after.
         partner: For each tensor of the form after, its tensor in the form before, if both hold the same kind of values.
         outputs: Tensors of the form after to compare, with their partners, in topological order.
         spans: Interval of values of each tensor of the form before.
@@ -337,43 +355,53 @@ class _Pairs:
 
     before: LintModel
     after: LintModel
-    ours: Mapping[str, np.ndarray]
-    theirs: Mapping[str, np.ndarray]
+    values_before: Mapping[str, np.ndarray]
+    values_after: Mapping[str, np.ndarray]
     partner: Mapping[str, str]
     outputs: Sequence[tuple[str, str]]
     spans: Mapping[str, Span]
 
 
-def _pairs(
-    before: LintModel, after: LintModel, ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray]
+def _align_forms(
+    before: LintModel, after: LintModel, values_before: Mapping[str, np.ndarray], values_after: Mapping[str, np.ndarray]
 ) -> _Pairs:
     """Align two forms."""
     inputs = {name: name for name in after.graph.inputs if name in before.graph.inputs}
     if len(before.graph.inputs) == len(after.graph.inputs):
         inputs = inputs or dict(zip(after.graph.inputs, before.graph.inputs, strict=True))
-    aligned: Sequence[Pair] = ()
+    aligned_pairs: Sequence[Pair] = ()
     try:
-        aligned = align(_recorded(before, ours), _recorded(after, theirs)).pairs
+        aligned_pairs = align(_as_recording(before, values_before), _as_recording(after, values_after)).pairs
     except AlignmentError:
         if not any(name in before.graph.outputs for name in after.graph.outputs):
             raise
-    partner = inputs | _outputs(before, after)
-    inside = set(partner.values())
-    for pair in aligned:
+    partner = inputs | _pair_outputs(before, after)
+    paired_before = set(partner.values())
+    for pair in aligned_pairs:
         views = [view for view in (pair.reference_view, pair.backend_view) if view is not None]
-        if pair.backend in partner or pair.reference in inside:
+        if pair.backend in partner or pair.reference in paired_before:
             continue
-        turned = any(view.transpose or view.channel_block for view in views)
-        if not turned and _have_same_grid(before, pair.reference, after, pair.backend):
+        is_transposed = any(view.transpose or view.channel_block for view in views)
+        if not is_transposed and _have_same_grid(before, pair.reference, after, pair.backend):
             partner[pair.backend] = pair.reference
-    computed = {name for node in after.graph.nodes for name in node.outputs}
-    outputs = sorted(((name, other) for name, other in partner.items() if name in computed and name not in inputs),
-                     key=lambda each: after.graph.position(each[0]) or 0)  # fmt: skip
+    computed_names = {name for node in after.graph.nodes for name in node.outputs}
+    outputs = sorted(
+        ((name, other) for name, other in partner.items() if name in computed_names and name not in inputs),
+        key=lambda names: after.graph.position(names[0]) or 0,
+    )
     spans = before.spans(before.graph.nodes, {name: before.span(name, {}) for name in before.graph.inputs})
-    return _Pairs(before=before, after=after, ours=ours, theirs=theirs, partner=partner, outputs=outputs, spans=spans)
+    return _Pairs(
+        before=before,
+        after=after,
+        values_before=values_before,
+        values_after=values_after,
+        partner=partner,
+        outputs=outputs,
+        spans=spans,
+    )
 
 
-def _outputs(before: LintModel, after: LintModel) -> dict[str, str]:
+def _pair_outputs(before: LintModel, after: LintModel) -> dict[str, str]:
     """Return the outputs of one form by those of the other, paired by name or else in order."""
     outputs_before, outputs_after = before.graph.outputs, after.graph.outputs
     if {*outputs_after} <= {*outputs_before}:
@@ -381,15 +409,15 @@ def _outputs(before: LintModel, after: LintModel) -> dict[str, str]:
     return dict(zip(outputs_after, outputs_before, strict=True)) if len(outputs_before) == len(outputs_after) else {}
 
 
-def _recorded(model: LintModel, values: Mapping[str, np.ndarray]) -> MemoryRecording:
+def _as_recording(model: LintModel, values: Mapping[str, np.ndarray]) -> MemoryRecording:
     arrays = {(name, 0, 0): array for name, array in values.items() if not model.graph.is_constant(name)}
     arrays |= {(name, 0, 0): array for name in model.graph.tensors if (array := model.constant(name)) is not None}
     return MemoryRecording(model.graph, arrays, RunInfo(backend="lint", model=model.title))
 
 
-def _have_same_grid(before: LintModel, first: str, after: LintModel, second: str) -> bool:
+def _have_same_grid(before: LintModel, tensor_before: str, after: LintModel, tensor_after: str) -> bool:
     """Return whether two tensors hold values on the same grid: codes with one scale, or real numbers on it."""
-    grids = [_grid(model, name) for model, name in ((before, first), (after, second))]
+    grids = [_grid(model, name) for model, name in ((before, tensor_before), (after, tensor_after))]
     return grids[0] == grids[1]
 
 
@@ -401,39 +429,39 @@ def _grid(model: LintModel, name: str) -> tuple[Any, ...] | None:
     return quant.dtype, quant.scale.tobytes(), quant.zero_point.tobytes(), quant.qmin, quant.qmax
 
 
-def _parts(pairs: _Pairs, known: Mapping[str, str], tensor: str, partner: str) -> tuple[LintPart, LintPart]:
+def _parts(pairs: _Pairs, partners: Mapping[str, str], tensor: str, partner: str) -> tuple[LintPart, LintPart]:
     """Return the parts of both forms between the shared tensors and a tensor.
 
     Args:
         pairs: The two forms.
-        known: The partner of each tensor that is taken as given.
+        partners: The partner of each tensor that is taken as given.
         tensor: The tensor of the form after the rewrite.
         partner: Its partner.
 
     Raises:
         KernelError: The parts are too large to be decided.
     """
-    stops = {name for name, other in known.items() if name != tensor and other != partner}
+    stops = {name for name, partner_name in partners.items() if name != tensor and partner_name != partner}
     while True:
-        ours = between(pairs.after.graph, tensor, stops, _MOST_NODES)
-        if ours is None:
-            raise KernelError(f"The two forms differ in more than {_MOST_NODES} nodes here.")
-        nodes, leaves = ours
+        part_after = nodes_between(pairs.after.graph, tensor, stops, _MAX_NODES)
+        if part_after is None:
+            raise KernelError(f"The two forms differ in more than {_MAX_NODES} nodes here.")
+        nodes, leaves = part_after
         names = sorted(leaves)
-        if not all(name in known for name in names):
+        if not all(name in partners for name in names):
             raise KernelError("It depends on an input that the other form does not have.")
-        others = {known[name] for name in names}
-        theirs = between(pairs.before.graph, partner, others, _MOST_NODES)
-        if theirs is None:
-            raise KernelError(f"The two forms differ in more than {_MOST_NODES} nodes here.")
-        if theirs[1] <= others:
+        partner_leaves = {partners[name] for name in names}
+        part_before = nodes_between(pairs.before.graph, partner, partner_leaves, _MAX_NODES)
+        if part_before is None:
+            raise KernelError(f"The two forms differ in more than {_MAX_NODES} nodes here.")
+        if part_before[1] <= partner_leaves:
             after = LintPart(model=pairs.after, nodes=nodes, output=tensor, leaves=names)
-            leaf = [known[name] for name in names]
-            return after, LintPart(model=pairs.before, nodes=theirs[0], output=partner, leaves=leaf)
-        wider = leaves & stops  # some leaf's partner does not lead to the other tensor: search beyond it
-        if not wider:
+            leaves_before = [partners[name] for name in names]
+            return after, LintPart(model=pairs.before, nodes=part_before[0], output=partner, leaves=leaves_before)
+        passable_leaves = leaves & stops  # some leaf's partner does not lead to the other tensor: search beyond it
+        if not passable_leaves:
             raise KernelError("What it depends on has no partner in the other form.")
-        stops -= wider
+        stops -= passable_leaves
 
 
 def _are_equal_parts(before: LintPart, after: LintPart) -> bool:
@@ -441,32 +469,34 @@ def _are_equal_parts(before: LintPart, after: LintPart) -> bool:
     if len(before.nodes) != len(after.nodes):
         return False
     names = dict(zip(before.leaves, after.leaves, strict=True))
-    for first, second in zip(before.nodes, after.nodes, strict=True):
-        bare = [replace(node, name="", inputs=(), outputs=(), origin=(), placement="") for node in (first, second)]
-        if bare[0] != bare[1] or len(first.inputs) != len(second.inputs):
+    for node_before, node_after in zip(before.nodes, after.nodes, strict=True):
+        bare_nodes = [
+            replace(node, name="", inputs=(), outputs=(), origin=(), placement="") for node in (node_before, node_after)
+        ]
+        if bare_nodes[0] != bare_nodes[1] or len(node_before.inputs) != len(node_after.inputs):
             return False
-        for input_before, input_after in zip(first.inputs, second.inputs, strict=True):
+        for input_before, input_after in zip(node_before.inputs, node_after.inputs, strict=True):
             partner = names.get(input_before)
             if (
                 partner != input_after
                 if partner is not None
-                else not _same_constant(before, input_before, after, input_after)
+                else not _is_same_constant(before, input_before, after, input_after)
             ):
                 return False
-        for input_before, input_after in zip(first.outputs, second.outputs, strict=False):
+        for input_before, input_after in zip(node_before.outputs, node_after.outputs, strict=False):
             if before.model.quant(input_before) != after.model.quant(input_after):
                 return False
             names[input_before] = input_after
     return True
 
 
-def _same_constant(before: LintPart, one: str, after: LintPart, other: str) -> bool:
+def _is_same_constant(before: LintPart, name_before: str, after: LintPart, name_after: str) -> bool:
     """Return whether two names refer to equal constants. Two omitted inputs count as equal."""
-    first, second = before.model.constant(one), after.model.constant(other)
-    if first is None or second is None:
-        return not one and not other
-    same = first.dtype == second.dtype and np.array_equal(first, second)
-    return same and before.model.quant(one) == after.model.quant(other)
+    array_before, array_after = before.model.constant(name_before), after.model.constant(name_after)
+    if array_before is None or array_after is None:
+        return not name_before and not name_after
+    is_equal = array_before.dtype == array_after.dtype and np.array_equal(array_before, array_after)
+    return is_equal and before.model.quant(name_before) == after.model.quant(name_after)
 
 
 def _kind_of_rewrite(before: LintPart, after: LintPart) -> str:
@@ -482,8 +512,8 @@ def _kind_of_rewrite(before: LintPart, after: LintPart) -> str:
             or traits_after.quants[-1:] == traits_before.quants[-1:]
         ):
             return "rescale_merged"
-        follows = traits_before.order[len(traits_before.order) - traits_before.order[::-1].index("quantize") :][:1]
-        return "rescale_in_dequantize" if follows == ["dequantize"] else "dequantize_quantize_removed"
+        next_traits = traits_before.order[len(traits_before.order) - traits_before.order[::-1].index("quantize") :][:1]
+        return "rescale_in_dequantize" if next_traits == ["dequantize"] else "dequantize_quantize_removed"
     if traits_before.count["clamp"] > traits_after.count["clamp"] and traits_after.count["quantize"]:
         return "clamp_folded"
     if any(traits_before.count[trait] > traits_after.count[trait] for trait in ("clamp", "activation")):
@@ -498,8 +528,10 @@ def _kind_of_rewrite(before: LintPart, after: LintPart) -> str:
 def _quantizes_twice(part: LintPart) -> bool:
     """Return whether a part quantizes a tensor that is quantized elsewhere too."""
     graph = part.model.graph
-    quantized = [node.inputs[0] for node in part.nodes if operators.of(node.op).quantizes]
-    return any(sum(operators.of(consumer.op).quantizes for consumer in graph.consumers(name)) > 1 for name in quantized)
+    quantized_names = [node.inputs[0] for node in part.nodes if operators.of(node.op).quantizes]
+    return any(
+        sum(operators.of(consumer.op).quantizes for consumer in graph.consumers(name)) > 1 for name in quantized_names
+    )
 
 
 class _Traits:
@@ -511,10 +543,10 @@ class _Traits:
 
     def __init__(self, part: LintPart) -> None:
         self.quants: list[QuantParams | None] = []
-        self.order = [trait for node in part.nodes for trait in self._named(part, node)]
+        self.order = [trait for node in part.nodes for trait in self._traits_of(part, node)]
         self.count = Counter(self.order)
 
-    def _named(self, part: LintPart, node: Node) -> Iterator[str]:
+    def _traits_of(self, part: LintPart, node: Node) -> Iterator[str]:
         for member in parts_of(node):
             row = operators.of(member.op)
             if row.quantizes or row.dequantizes:
@@ -522,9 +554,9 @@ class _Traits:
                 if data is not None or (row.quantizes and self._is_on_grid(part, member)):
                     continue  # runtimes convert constants when they load the model
                 yield "quantize" if row.quantizes else "dequantize"
-                self.quants += [part.model.stated(member, -1)] if row.quantizes else []
+                self.quants += [part.model.declared_quant(member, -1)] if row.quantizes else []
                 continue
-            plain, model = operators.plain(member), part.model
+            plain_row, model = operators.plain(member), part.model
             rescale = model.quant(member.outputs[0]) if row.passes_codes and not model.raw else None
             if rescale is not None and not row.clamps and rescale != model.quant(member.inputs[0]):
                 yield "quantize"
@@ -533,20 +565,20 @@ class _Traits:
                 yield "clamp"
             elif row.activation:
                 yield "activation"
-            elif plain.scales_channels:
+            elif plain_row.scales_channels:
                 yield "norm"
-            elif plain.product:
+            elif plain_row.product:
                 yield "product"
             else:
-                yield plain.family
-            if row.real is not None and (quant := part.model.stated(member, -1)) is not None:
+                yield plain_row.family
+            if row.real is not None and (quant := part.model.declared_quant(member, -1)) is not None:
                 yield "quantize"
                 self.quants.append(quant)
 
     @staticmethod
     def _is_on_grid(part: LintPart, node: Node) -> bool:
         """Return whether the values that a node rounds to codes are already on the grid of these codes."""
-        quant, grid = part.model.stated(node, -1), part.model.grid(node.inputs[0])
+        quant, grid = part.model.declared_quant(node, -1), part.model.grid(node.inputs[0])
         return quant is not None and grid == quant
 
 
@@ -563,20 +595,31 @@ def _wrong_fold_text(before: LintPart, after: LintPart) -> str:
     """Return a clause on whether a BatchNormalization was folded wrongly into the weight or the bias, or ""."""
     products = [[node for node in part.nodes if operators.plain(node).product] for part in (before, after)]
     norms = [node for node in before.nodes if operators.plain(node).scales_channels]
-    if len(norms) != 1 or any(len(each) != 1 or len(each[0].inputs) < 2 for each in products):
+    if len(norms) != 1 or any(
+        len(part_products) != 1 or len(part_products[0].inputs) < 2 for part_products in products
+    ):
         return ""
-    weight, folded = (
-        part.model.constant(each[0].inputs[1]) for part, each in zip((before, after), products, strict=True)
+    weight_before, weight_after = (
+        part.model.constant(part_products[0].inputs[1])
+        for part, part_products in zip((before, after), products, strict=True)
     )
     gain = _gain(before, norms[0])
-    if weight is None or folded is None or gain is None or weight.shape != folded.shape or folded.dtype.kind != "f":
+    if (
+        weight_before is None
+        or weight_after is None
+        or gain is None
+        or weight_before.shape != weight_after.shape
+        or weight_after.dtype.kind != "f"
+    ):
         return ""
-    fitting = [axis for axis, extent in enumerate(weight.shape) if extent == gain.size]
-    for axis in fitting:
-        exact = weight * gain.reshape([-1 if at == axis else 1 for at in range(weight.ndim)])
-        if np.allclose(folded, exact, rtol=_FOLDING_ERROR, atol=_FOLDING_ERROR * np.abs(exact).max(initial=0)):
+    fitting_axes = [axis for axis, extent in enumerate(weight_before.shape) if extent == gain.size]
+    for axis in fitting_axes:
+        exact = weight_before * gain.reshape(
+            [-1 if other_axis == axis else 1 for other_axis in range(weight_before.ndim)]
+        )
+        if np.allclose(weight_after, exact, rtol=_FOLDING_ERROR, atol=_FOLDING_ERROR * np.abs(exact).max(initial=0)):
             return "the weight is scaled correctly, but the bias is not"
-    return "the weight is not scaled correctly" if fitting else ""
+    return "the weight is not scaled correctly" if fitting_axes else ""
 
 
 def _gain(part: LintPart, node: Node) -> np.ndarray | None:
@@ -595,12 +638,12 @@ def _products(part: LintPart, *, bias: bool) -> tuple[bytes, ...]:
     """Return the stored constants of a part's products: only the biases, or all others."""
     constants = []
     for node in part.nodes:
-        row, plain = operators.of(node.op), operators.plain(node)
-        place = row.bias if row.bias is not None else plain.bias
-        for at, name in enumerate(node.inputs if plain.product else ()):
-            maker = part.model.graph.producer(name)
-            source = maker.inputs[0] if maker is not None and operators.of(maker.op).dequantizes else name
+        row, plain_row = operators.of(node.op), operators.plain(node)
+        place = row.bias if row.bias is not None else plain_row.bias
+        for position, name in enumerate(node.inputs if plain_row.product else ()):
+            producer = part.model.graph.producer(name)
+            source = producer.inputs[0] if producer is not None and operators.of(producer.op).dequantizes else name
             array = part.model.constant(source)
-            if array is not None and array.ndim and (at == place) == bias:
+            if array is not None and array.ndim and (position == place) == bias:
                 constants.append(array.tobytes())
     return tuple(sorted(constants))

@@ -18,8 +18,8 @@ import numpy as np
 
 from qdebug.errors import KernelError
 from qdebug.lint.finding import LintFinding
-from qdebug.lint.replay import LintModel, Span, between, coded, span_of
-from qdebug.lint.search import LintPart, Witness, wide_step, witness
+from qdebug.lint.replay import LintModel, Span, is_coded, nodes_between, span_of
+from qdebug.lint.search import LintPart, Witness, find_witness, largest_step
 from qdebug.model import Graph, Node, QuantParams, TensorInfo, operators
 from qdebug.model.dtypes import code_limits, logical_dtype
 from qdebug.model.tensor import Role
@@ -27,7 +27,7 @@ from qdebug.model.thresholds.explanation import BIAS_SCALE_MAX_REL_DIFFERENCE
 from qdebug.numerics.affine import dequantize, quantize
 from qdebug.numerics.checkpoint import checkpoint
 
-__all__ = ["SYMMETRIC", "own_findings"]
+__all__ = ["SYMMETRIC", "find_own_faults"]
 
 SYMMETRIC: Mapping[str, frozenset[str]] = MappingProxyType(
     {
@@ -41,7 +41,7 @@ SYMMETRIC: Mapping[str, frozenset[str]] = MappingProxyType(
 Sources: LiteRT 8-bit quantization specification; NVIDIA TensorRT developer guide, "Working with quantized types".
 """
 
-_MOST_NODES = 60
+_MAX_NODES = 60
 _QUANTIZE, _DEQUANTIZE = (operators.named(word).name for word in ("quantize", "dequantize"))
 
 
@@ -62,7 +62,7 @@ class _TensorFacts:
     spans: Mapping[str, Span]
 
 
-def own_findings(
+def find_own_faults(
     model: LintModel, values: Mapping[str, np.ndarray], needs: str | None, undecided: dict[str, str]
 ) -> tuple[list[LintFinding], int]:
     """Search for faults that a model reveals by itself.
@@ -78,13 +78,13 @@ def own_findings(
     """
     inputs = {name: model.span(name, {}) for name in model.graph.inputs}
     facts = _TensorFacts(values=values, spans=model.spans(model.graph.nodes, inputs))
-    backend = needs or ("litert" if model.copies else None)
+    backend = needs or ("litert" if model.copies_codes else None)
     rules: list[Iterator[_TensorCheck]] = [
         _check_scales(model, facts), _check_zero_points(model), _check_duplicates(model, facts),
         _check_biases(model, facts),
         _check_symmetry(model, facts, SYMMETRIC[backend] if backend else frozenset()),
     ]  # fmt: skip
-    findings, count = [], sum(coded(info.quant) for info in model.graph.tensors.values())
+    findings, count = [], sum(is_coded(info.quant) for info in model.graph.tensors.values())
     for rule in rules:
         for tensor, check in rule:
             checkpoint()
@@ -97,12 +97,14 @@ def own_findings(
     return findings, count
 
 
-def _finding(kind: str, before: LintPart, after: LintPart, facts: _TensorFacts, detail: str) -> LintFinding | None:
+def _find_difference(
+    kind: str, before: LintPart, after: LintPart, facts: _TensorFacts, detail: str
+) -> LintFinding | None:
     """Return a finding if an input reveals that two parts differ."""
     model = after.model
     spans = [model.span(name, facts.spans) for name in after.leaves]
     values = [model.real(name, facts.values[name]) if name in facts.values else None for name in after.leaves]
-    found_witness = witness(before, after, spans, values, checkpoint)
+    found_witness = find_witness(before, after, spans, values, checkpoint)
     if found_witness is None:
         return None
     return LintFinding(
@@ -113,7 +115,7 @@ def _finding(kind: str, before: LintPart, after: LintPart, facts: _TensorFacts, 
         tensor=after.output,
         span_before=before.span(spans),
         span_after=after.span(spans),
-        step=max(wide_step(before), wide_step(after)),
+        step=max(largest_step(before), largest_step(after)),
         witness=found_witness,
         detail=detail,
     )
@@ -124,7 +126,7 @@ def _quant_text(quant: QuantParams) -> str:
     return f"scale {scale:.6g} / zero point {zero}"
 
 
-def _same(first: QuantParams, second: QuantParams) -> bool:
+def _have_same_codes(first: QuantParams, second: QuantParams) -> bool:
     """Return whether equal codes represent equal values, whatever their range."""
     return first.has_same_codes(second)
 
@@ -138,20 +140,20 @@ def _check_scales(model: LintModel, facts: _TensorFacts) -> Iterator[_TensorChec
     for node in model.graph.nodes:
         if not any(node.inputs) or not any(node.outputs[:1]):
             continue  # the node only stores a state, or has no data input
-        row, out = operators.of(node.op), node.outputs[0]
+        row, output = operators.of(node.op), node.outputs[0]
         places = () if row.quantizes else (0,) if row.dequantizes else operators.coded_inputs(node.op, len(node.inputs))
         for place in places:
-            read_quant = model.stated(node, place)
+            read_quant = model.declared_quant(node, place)
             for origin, quant in scales.get(node.inputs[place], {}).items():
-                if read_quant is not None and _differ(read_quant, quant):
-                    yield out, partial(_misread_finding, model, facts, node, origin, (quant, read_quant))
-        passed_on, declared = _scales_passed_on(model, node, scales), model.quant(out)
-        if model.copies and declared is not None:
+                if read_quant is not None and _scales_differ(read_quant, quant):
+                    yield output, partial(_misread_finding, model, facts, node, origin, (quant, read_quant))
+        passed_on, declared = _scales_passed_on(model, node, scales), model.quant(output)
+        if model.copies_codes and declared is not None:
             for quant in passed_on.values():
-                if _differ(quant, declared):
-                    yield out, partial(_copied_finding, model, facts, node, quant, declared)
-        own_quant = _scale_made(model, node)
-        scales[out] = passed_on if passed_on and model.raw else {} if own_quant is None else {out: own_quant}
+                if _scales_differ(quant, declared):
+                    yield output, partial(_copied_finding, model, facts, node, quant, declared)
+        made_quant = _scale_made(model, node)
+        scales[output] = passed_on if passed_on and model.raw else {} if made_quant is None else {output: made_quant}
 
 
 def _scales_passed_on(
@@ -160,7 +162,7 @@ def _scales_passed_on(
     """Return the scales of codes that a node passes on unchanged, by the tensor that was produced with each."""
     row = operators.of(node.op)
     passes_on = row.passes_codes and not (row.picks_index or row.clamps or row.quantizes) and row.real is None
-    if not passes_on or not (model.raw or model.copies):
+    if not passes_on or not (model.raw or model.copies_codes):
         return {}
     names = [name for name in operators.operands(node) if name][: None if row.joins else 1]
     return {origin: quant for name in names for origin, quant in scales.get(name, {}).items()}
@@ -170,13 +172,13 @@ def _scale_made(model: LintModel, node: Node) -> QuantParams | None:
     """Return the scale of the codes that a node computes, or None if it computes none or does not declare it."""
     row = operators.of(node.op)
     states_own = row.quantizes or row.real is not None
-    quant = model.stated(node, -1) if states_own else None if model.raw else model.quant(node.outputs[0])
-    return quant if coded(quant) else None
+    quant = model.declared_quant(node, -1) if states_own else None if model.raw else model.quant(node.outputs[0])
+    return quant if is_coded(quant) else None
 
 
-def _differ(first: QuantParams, second: QuantParams) -> bool:
+def _scales_differ(first: QuantParams, second: QuantParams) -> bool:
     """Return whether two per-tensor scales give equal codes different values."""
-    return not (first.per_channel or second.per_channel or _same(first, second))
+    return not (first.per_channel or second.per_channel or _have_same_codes(first, second))
 
 
 def _misread_finding(
@@ -186,31 +188,31 @@ def _misread_finding(
     stops = {origin, *(name for name in model.graph.tensors if model.quant(name) is not None)} - set(
         _tensors_between(model, node, origin)
     )
-    part = between(model.graph, node.outputs[0], stops, _MOST_NODES)
+    part = nodes_between(model.graph, node.outputs[0], stops, _MAX_NODES)
     if part is None:
-        raise KernelError(f"There are more than {_MOST_NODES} nodes between {origin!r} and {node.name!r}.")
+        raise KernelError(f"There are more than {_MAX_NODES} nodes between {origin!r} and {node.name!r}.")
     nodes, leaves = part
     after = LintPart(model=model, nodes=nodes, output=node.outputs[0], leaves=sorted(leaves))
-    inserted, infos, constants = _requantizing_nodes(origin, *quants)
-    right = f"{origin}, rescaled"
-    renamed = [
-        replace(part_node, inputs=tuple(right if name == origin else name for name in part_node.inputs))
+    inserted_nodes, infos, constants = _requantizing_nodes(origin, *quants)
+    rescaled_tensor = f"{origin}, rescaled"
+    renamed_nodes = [
+        replace(part_node, inputs=tuple(rescaled_tensor if name == origin else name for name in part_node.inputs))
         for part_node in nodes
     ]
     infos += [replace(model.graph.tensors[name], quant=quants[1]) for name in _tensors_between(model, node, origin)]
-    meant = model.with_graph(
+    correct_model = model.with_graph(
         Graph(
-            [*inserted, *renamed], tensors=[*model.graph.tensors.values(), *infos], inputs=after.leaves,
+            [*inserted_nodes, *renamed_nodes], tensors=[*model.graph.tensors.values(), *infos], inputs=after.leaves,
             outputs=node.outputs[:1], opset=model.graph.opset,
         ),
         constants,
     )  # fmt: skip
-    before = LintPart(model=meant, nodes=meant.graph.nodes, output=after.output, leaves=after.leaves)
-    moved = len(nodes) > 1 or operators.plain(node).adds
-    direct = "rescale_in_dequantize" if operators.of(node.op).dequantizes else "dequantize_quantize_removed"
-    kind = "moved" if moved else direct
+    before = LintPart(model=correct_model, nodes=correct_model.graph.nodes, output=after.output, leaves=after.leaves)
+    is_moved = len(nodes) > 1 or operators.plain(node).adds
+    direct_kind = "rescale_in_dequantize" if operators.of(node.op).dequantizes else "dequantize_quantize_removed"
+    kind = "moved" if is_moved else direct_kind
     made_text, read_text = map(_quant_text, quants)
-    return _finding(kind, before, after, facts, f"{origin!r} has {made_text}, but is read with {read_text}")
+    return _find_difference(kind, before, after, facts, f"{origin!r} has {made_text}, but is read with {read_text}")
 
 
 def _tensors_between(model: LintModel, node: Node, origin: str) -> Iterator[str]:
@@ -237,13 +239,18 @@ def _requantizing_nodes(
             quant.zero_point.astype(logical_dtype(quant.dtype)).reshape(()),
         )
     ]
-    real, right = f"{origin}, real", f"{origin}, rescaled"
+    real_tensor, rescaled_tensor = f"{origin}, real", f"{origin}, rescaled"
     nodes = [
-        Node(name=f"{origin}, dequantized", op=_DEQUANTIZE, inputs=(origin, *names[:2]), outputs=(real,)),
-        Node(name=f"{origin}, quantized again", op=_QUANTIZE, inputs=(real, *names[2:]), outputs=(right,)),
+        Node(name=f"{origin}, dequantized", op=_DEQUANTIZE, inputs=(origin, *names[:2]), outputs=(real_tensor,)),
+        Node(
+            name=f"{origin}, quantized again",
+            op=_QUANTIZE,
+            inputs=(real_tensor, *names[2:]),
+            outputs=(rescaled_tensor,),
+        ),
     ]
     infos = [TensorInfo(name=name, role=Role.CONSTANT) for name in names]
-    infos.append(TensorInfo(name=right, dtype=new_quant.dtype, quant=new_quant))
+    infos.append(TensorInfo(name=rescaled_tensor, dtype=new_quant.dtype, quant=new_quant))
     return nodes, infos, dict(zip(names, arrays, strict=True))
 
 
@@ -253,8 +260,8 @@ def _copied_finding(
     """Compare codes that are passed on unchanged with codes converted to the declared scale."""
     leaves = sorted({name for name in node.inputs if name and not model.graph.is_constant(name)})
     after = LintPart(model=model, nodes=[node], output=node.outputs[0], leaves=leaves)
-    before = replace(after, model=replace(model, copies=False))
-    return _finding(
+    before = replace(after, model=replace(model, copies_codes=False))
+    return _find_difference(
         "moved", before, after, facts, f"it reads {_quant_text(quant)}, but returns {_quant_text(declared)}"
     )
 
@@ -263,7 +270,7 @@ def _check_zero_points(model: LintModel) -> Iterator[_TensorCheck]:
     """Find codes that cannot represent 0."""
     for name, info in model.graph.tensors.items():
         quant = info.quant
-        if quant is None or not coded(quant) or quant.per_channel or logical_dtype(quant.dtype).itemsize > 2:
+        if quant is None or not is_coded(quant) or quant.per_channel or logical_dtype(quant.dtype).itemsize > 2:
             continue
         low, high = code_limits(quant.dtype)
         if low is not None and high is not None and not low <= int(quant.zero_point[0]) <= high:
@@ -298,28 +305,28 @@ def _check_duplicates(model: LintModel, facts: _TensorFacts) -> Iterator[_Tensor
     graph = model.graph
     for name in graph.tensors:
         readers = [node for node in graph.consumers(name) if operators.of(node.op).quantizes and node.inputs[0] == name]
-        quants = [model.stated(node, -1) for node in readers]
-        for at, (node, quant) in enumerate(zip(readers, quants, strict=True)):
-            first, first_quant = readers[0], quants[0]
-            if not at or first_quant is None or quant is None or quant.per_channel or first_quant.per_channel:
+        quants = [model.declared_quant(node, -1) for node in readers]
+        for index, (node, quant) in enumerate(zip(readers, quants, strict=True)):
+            first_reader, first_quant = readers[0], quants[0]
+            if not index or first_quant is None or quant is None or quant.per_channel or first_quant.per_channel:
                 continue
-            if not _same(first_quant, quant) and _meet_in_sum(graph, first, node):
-                yield name, partial(_duplicate_finding, model, facts, name, (first, node), (first_quant, quant))
+            if not _have_same_codes(first_quant, quant) and _meet_in_sum(graph, first_reader, node):
+                yield name, partial(_duplicate_finding, model, facts, name, (first_reader, node), (first_quant, quant))
 
 
 def _meet_in_sum(graph: Graph, first: Node, second: Node) -> bool:
     """Return whether the results of two nodes meet in a sum."""
-    below = []
+    nodes_below = []
     for node in (first, second):
-        visited, pending = set[str](), [node]
+        visited_nodes, pending = set[str](), [node]
         while pending:
             for reader in (consumer for name in pending.pop().outputs for consumer in graph.consumers(name)):
-                if reader.name not in visited:
-                    visited.add(reader.name)
+                if reader.name not in visited_nodes:
+                    visited_nodes.add(reader.name)
                     pending.append(reader)
-        below.append(visited)
-    common = below[0] & below[1]
-    return any(operators.plain(node).adds for node in graph.nodes if node.name in common)
+        nodes_below.append(visited_nodes)
+    common_nodes = nodes_below[0] & nodes_below[1]
+    return any(operators.plain(node).adds for node in graph.nodes if node.name in common_nodes)
 
 
 def _duplicate_finding(
@@ -327,22 +334,22 @@ def _duplicate_finding(
 ) -> LintFinding | None:
     parts = []
     for node in pair:
-        real = f"{name}, real"
+        real_tensor = f"{name}, real"
         dequantize_node = Node(
             name=f"{node.name}, dequantized",
             op=_DEQUANTIZE,
             inputs=(node.outputs[0], *node.inputs[1:3]),
-            outputs=(real,),
+            outputs=(real_tensor,),
         )
         graph = Graph(
             [node, dequantize_node],
             tensors=model.graph.tensors.values(),
             inputs=(name,),
-            outputs=(real,),
+            outputs=(real_tensor,),
             opset=model.graph.opset,
         )
-        parts.append(LintPart(model=model.with_graph(graph, {}), nodes=graph.nodes, output=real, leaves=[name]))
-    finding = _finding("duplicated", parts[0], parts[1], facts, " and ".join(map(_quant_text, quants)))
+        parts.append(LintPart(model=model.with_graph(graph, {}), nodes=graph.nodes, output=real_tensor, leaves=[name]))
+    finding = _find_difference("duplicated", parts[0], parts[1], facts, " and ".join(map(_quant_text, quants)))
     if finding is None:
         return None
     return replace(finding, tensor=name, before=(pair[0].name,), after=(pair[1].name,))
@@ -355,15 +362,22 @@ def _check_biases(model: LintModel, facts: _TensorFacts) -> Iterator[_TensorChec
         place = row.bias
         if row.real is not None or not row.product or place is None or place >= len(node.inputs):
             continue
-        quants = [_codes_behind(model, node.inputs[at]) for at in (0, 1, place)]
-        (x, sx), (_, sw), (name, sb) = quants
-        if sx is None or sw is None or sb is None or sx.per_channel or not name or model.constant(name) is None:
+        quants = [_codes_behind(model, node.inputs[position]) for position in (0, 1, place)]
+        (input_name, input_quant), (_, weight_quant), (name, bias_quant) = quants
+        if (
+            input_quant is None
+            or weight_quant is None
+            or bias_quant is None
+            or input_quant.per_channel
+            or not name
+            or model.constant(name) is None
+        ):
             continue
-        sum_scale = sx.scale.astype(np.float64) * sw.scale
-        if sum_scale.size not in (1, sb.scale.size) and sb.scale.size != 1:
+        sum_scale = input_quant.scale.astype(np.float64) * weight_quant.scale
+        if sum_scale.size not in (1, bias_quant.scale.size) and bias_quant.scale.size != 1:
             continue
-        ratio = np.max(np.abs(sb.scale.astype(np.float64) / np.where(sum_scale == 0, np.nan, sum_scale) - 1))
-        if ratio > BIAS_SCALE_MAX_REL_DIFFERENCE and x:
+        ratio = np.max(np.abs(bias_quant.scale.astype(np.float64) / np.where(sum_scale == 0, np.nan, sum_scale) - 1))
+        if ratio > BIAS_SCALE_MAX_REL_DIFFERENCE and input_name:
             yield node.outputs[0], partial(_bias_finding, model, facts, node, name, sum_scale)
 
 
@@ -371,7 +385,7 @@ def _codes_behind(model: LintModel, name: str) -> tuple[str, QuantParams | None]
     """Return the codes of a tensor, or those that it was dequantized from, and their quantization."""
     producer = model.graph.producer(name)
     if producer is not None and operators.of(producer.op).dequantizes:
-        return producer.inputs[0], model.stated(producer, 0)
+        return producer.inputs[0], model.declared_quant(producer, 0)
     return (name, model.quant(name)) if not model.raw else ("", None)
 
 
@@ -397,7 +411,7 @@ def _changed_constant_finding(
     model: LintModel,
     facts: _TensorFacts,
     node: Node,
-    changed: tuple[Mapping[str, TensorInfo], Mapping[str, np.ndarray]],
+    changed_facts: tuple[Mapping[str, TensorInfo], Mapping[str, np.ndarray]],
     kind_and_detail: tuple[str, str],
 ) -> LintFinding | None:
     """Compare a node with the same node with different constants."""
@@ -405,16 +419,20 @@ def _changed_constant_finding(
         name for name in model.graph.tensors if model.quant(name) is not None and not model.graph.is_constant(name)
     }
     stops |= {name for name in node.inputs if name and not _is_computed_from_constants(model, name)}
-    part = between(model.graph, node.outputs[0], stops, _MOST_NODES)
+    part = nodes_between(model.graph, node.outputs[0], stops, _MAX_NODES)
     if part is None:
-        raise KernelError(f"More than {_MOST_NODES} nodes are needed to compute the inputs of {node.name!r}.")
+        raise KernelError(f"More than {_MAX_NODES} nodes are needed to compute the inputs of {node.name!r}.")
     nodes, leaves = part
     graph = Graph(
-        nodes, tensors=changed[0].values(), inputs=sorted(leaves), outputs=node.outputs[:1], opset=model.graph.opset
+        nodes,
+        tensors=changed_facts[0].values(),
+        inputs=sorted(leaves),
+        outputs=node.outputs[:1],
+        opset=model.graph.opset,
     )
     before = LintPart(model=model, nodes=nodes, output=node.outputs[0], leaves=sorted(leaves))
-    after = replace(before, model=model.with_graph(graph, changed[1]))
-    return _finding(kind_and_detail[0], before, after, facts, kind_and_detail[1])
+    after = replace(before, model=model.with_graph(graph, changed_facts[1]))
+    return _find_difference(kind_and_detail[0], before, after, facts, kind_and_detail[1])
 
 
 def _is_computed_from_constants(model: LintModel, name: str) -> bool:
@@ -430,7 +448,7 @@ def _check_symmetry(model: LintModel, facts: _TensorFacts, needs: frozenset[str]
         if operators.plain(node).product and len(node.inputs) > 1:
             yield node.outputs[0], partial(_asymmetric_weight_finding, model, facts, node)
     for node in model.graph.nodes if "activations" in needs else ():
-        quant = model.stated(node, -1) if operators.of(node.op).quantizes else None
+        quant = model.declared_quant(node, -1) if operators.of(node.op).quantizes else None
         if quant is not None and quant.zero_point.any():
             yield node.outputs[0], partial(_asymmetric_activation_finding, model, facts, node, quant)
 
@@ -439,16 +457,22 @@ def _asymmetric_weight_finding(model: LintModel, facts: _TensorFacts, node: Node
     places = operators.coded_inputs(node.op, len(node.inputs))
     place = places[1] if len(places) > 1 else 1
     producer = model.graph.producer(node.inputs[place])
-    reader, at = (producer, 0) if producer is not None and operators.of(producer.op).dequantizes else (node, place)
-    name = reader.inputs[at]
-    quant = model.stated(reader, at) or model.quant(name)
+    reader, position = (
+        (producer, 0) if producer is not None and operators.of(producer.op).dequantizes else (node, place)
+    )
+    name = reader.inputs[position]
+    quant = model.declared_quant(reader, position) or model.quant(name)
     if model.constant(name) is None or quant is None or not quant.zero_point.any() or quant.dtype != "int8":
         return None
-    flat = replace(quant, zero_point=np.zeros_like(quant.zero_point))
-    infos = {**model.graph.tensors, name: replace(model.graph.tensors[name], quant=flat)}
-    zero = reader.inputs[at + 2] if len(reader.inputs) > at + 2 and model.stated(reader, at) is not None else ""
-    zero_values = model.constant(zero)
-    constants = {} if zero_values is None else {zero: np.zeros_like(zero_values)}
+    symmetric_quant = replace(quant, zero_point=np.zeros_like(quant.zero_point))
+    infos = {**model.graph.tensors, name: replace(model.graph.tensors[name], quant=symmetric_quant)}
+    zero_point_name = (
+        reader.inputs[position + 2]
+        if len(reader.inputs) > position + 2 and model.declared_quant(reader, position) is not None
+        else ""
+    )
+    zero_values = model.constant(zero_point_name)
+    constants = {} if zero_values is None else {zero_point_name: np.zeros_like(zero_values)}
     return _changed_constant_finding(
         model, facts, node, (infos, constants), ("asymmetric", f"weight {name!r} has {_quant_text(quant)}")
     )
@@ -457,9 +481,9 @@ def _asymmetric_weight_finding(model: LintModel, facts: _TensorFacts, node: Node
 def _asymmetric_activation_finding(
     model: LintModel, facts: _TensorFacts, node: Node, quant: QuantParams
 ) -> LintFinding | None:
-    flat = replace(quant, zero_point=np.zeros_like(quant.zero_point))
+    symmetric_quant = replace(quant, zero_point=np.zeros_like(quant.zero_point))
     parts = []
-    for used_quant in (quant, flat):
+    for used_quant in (quant, symmetric_quant):
         graph = Graph(
             [Node(name=node.name, op=_QUANTIZE, inputs=node.inputs[:1], outputs=node.outputs)],
             tensors=[
@@ -473,4 +497,4 @@ def _asymmetric_activation_finding(
                 model=model.with_graph(graph, {}), nodes=graph.nodes, output=node.outputs[0], leaves=node.inputs[:1]
             )
         )
-    return _finding("asymmetric", parts[0], parts[1], facts, _quant_text(quant))
+    return _find_difference("asymmetric", parts[0], parts[1], facts, _quant_text(quant))

@@ -14,22 +14,22 @@ from dataclasses import dataclass
 import numpy as np
 
 from qdebug.errors import KernelError, QdebugError
-from qdebug.lint.replay import LintModel, Span, bounds_of, coded, differing
+from qdebug.lint.replay import LintModel, Span, clamp_bounds, difference_beyond_rounding, is_coded
 from qdebug.model import Node
 from qdebug.model.json_object import JsonObject
 from qdebug.model.thresholds.rewrites import REWRITE_FLOAT_MAX_REL
 from qdebug.numerics.affine import dequantize, quantize
 
-__all__ = ["LintPart", "Witness", "witness"]
+__all__ = ["LintPart", "Witness", "find_witness"]
 
 _SEED = 20261126
-_ELEMENTS = 1 << 19
+_MAX_ELEMENTS = 1 << 19
 """Approximate number of elements tried for one part."""
-_MOST, _LEAST = 24, 3
+_MAX_CANDIDATES, _MIN_CANDIDATES = 24, 3
 """Maximum and minimum number of arrays tried, besides those computed from the network's inputs."""
-_TIMES = (4.0, 16.0)
+_FACTORS = (4.0, 16.0)
 """Factors by which the computed values are enlarged."""
-_USUAL = 6.0
+_USUAL_EXTENT = 6.0
 """End of the interval assumed for unknown values."""
 
 
@@ -49,7 +49,7 @@ class LintPart:
     output: str
     leaves: Sequence[str]
 
-    def stored(self, values: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+    def to_stored(self, values: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
         """Return the stored elements of the leaves for real values."""
         elements = {}
         for name, array in zip(self.leaves, values, strict=True):
@@ -57,15 +57,15 @@ class LintPart:
             elements[name] = array if quant is None or array.dtype.kind in "iub" else quantize(array, quant)
         return elements
 
-    def exact(self, values: Sequence[np.ndarray]) -> list[np.ndarray]:
+    def exact_results(self, values: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Return the output in exact arithmetic: unchanged, and nudged down and up before each rounding."""
-        feed = self.stored(values)
+        feed = self.to_stored(values)
         nudges = (0.0, -REWRITE_FLOAT_MAX_REL, REWRITE_FLOAT_MAX_REL)
-        return [self.model.exact(self.nodes, feed, self.output, nudge) for nudge in nudges]
+        return [self.model.compute_exact(self.nodes, feed, self.output, nudge) for nudge in nudges]
 
-    def replayed(self, values: Sequence[np.ndarray]) -> np.ndarray:
+    def replay(self, values: Sequence[np.ndarray]) -> np.ndarray:
         """Return the output as the interpreter replays it."""
-        feed = self.stored(values)
+        feed = self.to_stored(values)
         for name, array in feed.items():
             feed[name] = array.astype(np.float32) if array.dtype == np.float64 else array
         return self.model.replay(self.nodes, feed, self.output)
@@ -120,21 +120,21 @@ class Witness(JsonObject):
                 WitnessTensor(
                     tensor=name,
                     shape=array.shape,
-                    values=array if array.size <= _SHOWN else None,
+                    values=array if array.size <= _MAX_LISTED_VALUES else None,
                     value=float(array[self.index]) if same_place else None,
                 )
             )
         return tuple(entries)
 
 
-_SHOWN = 64
+_MAX_LISTED_VALUES = 64
 
 
-def witness(
+def find_witness(
     before: LintPart,
     after: LintPart,
     spans: Sequence[Span],
-    seen: Sequence[np.ndarray | None],
+    computed_values: Sequence[np.ndarray | None],
     check: Callable[[], object] = lambda: None,
 ) -> Witness | None:
     """Find an input on which two parts differ beyond rounding.
@@ -143,7 +143,7 @@ def witness(
         before: The part without the rewrite.
         after: The part with it. Its leaves represent the same values.
         spans: Interval of each leaf.
-        seen: Real values of each leaf computed from the network's inputs, or None if there are none.
+        computed_values: Real values of each leaf computed from the network's inputs, or None if there are none.
         check: Called now and then.
 
     Returns:
@@ -152,102 +152,128 @@ def witness(
     Raises:
         KernelError: A node cannot be computed, or the results have different shapes.
     """
-    if any(array is None for array in seen):
+    if any(array is None for array in computed_values):
         raise KernelError("The inputs of a part were not computed, so their shapes are not known.")
-    arrays = [np.asarray(array) for array in seen]
+    arrays = [np.asarray(array) for array in computed_values]
     best: tuple[float, list[np.ndarray], tuple[int, ...]] | None = None
-    reached = False
+    is_reached = False
     for number, candidate in enumerate(_candidate_inputs(before, after, spans, arrays)):
         check()
-        values = _rounded_leaves(before, after, candidate)
-        difference = differing(before.exact(values), after.exact(values))
+        values = _round_leaves(before, after, candidate)
+        difference = difference_beyond_rounding(before.exact_results(values), after.exact_results(values))
         if difference is None:
             raise KernelError("The two forms have results of different shapes.")
-        most = float(difference.max()) if difference.size else 0.0
-        reached = reached or (number == 0 and most > 0)
-        if most > 0 and (best is None or most > best[0]):
-            best = most, values, tuple(map(int, np.unravel_index(int(difference.argmax()), difference.shape)))
+        largest_difference = float(difference.max()) if difference.size else 0.0
+        is_reached = is_reached or (number == 0 and largest_difference > 0)
+        if largest_difference > 0 and (best is None or largest_difference > best[0]):
+            best = (
+                largest_difference,
+                values,
+                tuple(map(int, np.unravel_index(int(difference.argmax()), difference.shape))),
+            )
     if best is None:
         return None
-    most, values, index = best
+    largest_difference, values, index = best
     try:
-        result_before, result_after = before.replayed(values), after.replayed(values)
+        result_before, result_after = before.replay(values), after.replay(values)
     except (QdebugError, ValueError) as error:
         raise KernelError(f"The interpreter cannot replay it: {error}") from error
     value_before, value_after = (
         float(result_before.reshape(result_before.shape)[index]),
         float(result_after.reshape(result_before.shape)[index]),
     )
-    finite = math.isfinite(value_before), math.isfinite(value_after)
-    if finite[0] == finite[1] if math.isinf(most) else not abs(value_before - value_after) > most / 2:
+    is_finite = math.isfinite(value_before), math.isfinite(value_after)
+    if (
+        is_finite[0] == is_finite[1]
+        if math.isinf(largest_difference)
+        else not abs(value_before - value_after) > largest_difference / 2
+    ):
         return None
+    if not math.isinf(largest_difference):
+        largest_difference = max(largest_difference, abs(value_before - value_after))
     return Witness(
-        leaves=tuple(after.leaves), values=tuple(values), index=index, before=value_before, after=value_after,
-        largest=most if math.isinf(most) else max(most, abs(value_before - value_after)), reached=reached,
-    )  # fmt: skip
+        leaves=tuple(after.leaves),
+        values=tuple(values),
+        index=index,
+        before=value_before,
+        after=value_after,
+        largest=largest_difference,
+        reached=is_reached,
+    )
 
 
-def _rounded_leaves(before: LintPart, after: LintPart, values: Sequence[np.ndarray]) -> list[np.ndarray]:
+def _round_leaves(before: LintPart, after: LintPart, values: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Return real values of leaves rounded to the codes of both forms, so that both read the same values."""
-    rounded = []
+    rounded_values = []
     for array, leaf_before, leaf_after in zip(values, before.leaves, after.leaves, strict=True):
         quant = before.model.grid(leaf_before) or after.model.grid(leaf_after)
-        real = quant is not None and array.dtype.kind == "f"
-        rounded.append(dequantize(quantize(array, quant), quant, double=True) if quant is not None and real else array)
-    return rounded
+        is_real = quant is not None and array.dtype.kind == "f"
+        rounded_values.append(
+            dequantize(quantize(array, quant), quant, double=True) if quant is not None and is_real else array
+        )
+    return rounded_values
 
 
 def _candidate_inputs(
-    before: LintPart, after: LintPart, spans: Sequence[Span], seen: Sequence[np.ndarray]
+    before: LintPart, after: LintPart, spans: Sequence[Span], computed_values: Sequence[np.ndarray]
 ) -> Iterator[list[np.ndarray]]:
     """Yield real values of the leaves that may reveal a difference."""
-    yield list(seen)
+    yield list(computed_values)
     rng = np.random.default_rng(_SEED)
-    ends = sorted({*bounds_of(before.model, before.nodes), *bounds_of(after.model, after.nodes)})
-    size = max(sum(array.size for array in seen), 1)
-    count = min(max(_ELEMENTS // (size * max(len(before.nodes) + len(after.nodes), 1)), _LEAST), _MOST)
+    ends = sorted({*clamp_bounds(before.model, before.nodes), *clamp_bounds(after.model, after.nodes)})
+    size = max(sum(array.size for array in computed_values), 1)
+    count = min(
+        max(_MAX_ELEMENTS // (size * max(len(before.nodes) + len(after.nodes), 1)), _MIN_CANDIDATES), _MAX_CANDIDATES
+    )
     for number in range(count):
-        yield [_leaf_values(array, span, ends, rng, number) for array, span in zip(seen, spans, strict=True)]
-    for times in _TIMES:
+        yield [_leaf_values(array, span, ends, rng, number) for array, span in zip(computed_values, spans, strict=True)]
+    for factor in _FACTORS:
         yield [
-            array if array.dtype.kind in "iub" else np.clip(times * array, *span)
-            for array, span in zip(seen, spans, strict=True)
+            array if array.dtype.kind in "iub" else np.clip(factor * array, *span)
+            for array, span in zip(computed_values, spans, strict=True)
         ]
 
 
 def _leaf_values(
-    like: np.ndarray, span: Span, ends: Sequence[float], rng: np.random.Generator, number: int
+    computed_values: np.ndarray, span: Span, ends: Sequence[float], rng: np.random.Generator, number: int
 ) -> np.ndarray:
     """Return values for one leaf: near the ends of ranges, on a ramp over them, or at random in between."""
-    if like.dtype.kind in "iub" or not like.size:
-        return like  # indices, extents
-    inner = [end for end in ends if span[0] <= end <= span[1]]
-    low = max(span[0], min([*inner, -_USUAL]) if not math.isfinite(span[0]) else span[0])
-    high = min(span[1], max([*inner, _USUAL]) if not math.isfinite(span[1]) else span[1])
-    room = (high - low) / 4
-    low, high = max(span[0], low - room), min(span[1], high + room)
+    if computed_values.dtype.kind in "iub" or not computed_values.size:
+        return computed_values  # indices, extents
+    inner_ends = [end for end in ends if span[0] <= end <= span[1]]
+    low = max(span[0], min([*inner_ends, -_USUAL_EXTENT]) if not math.isfinite(span[0]) else span[0])
+    high = min(span[1], max([*inner_ends, _USUAL_EXTENT]) if not math.isfinite(span[1]) else span[1])
+    margin = (high - low) / 4
+    low, high = max(span[0], low - margin), min(span[1], high + margin)
     if number % 3 == 0:
         # Values on both sides of each end first, then evenly spaced ones.
-        near = [end + off * room for end in inner for off in (0.0, -1e-3, 1e-3, -0.1, 0.1)]
-        spread = np.concatenate([near, np.linspace(low, high, max(like.size - len(near), 2) * _TURNS)])
-        start = (number // 3) * like.size
-        picked = np.take(spread, np.arange(start, start + like.size), mode="wrap")
+        values_near_ends = [end + offset * margin for end in inner_ends for offset in (0.0, -1e-3, 1e-3, -0.1, 0.1)]
+        spread = np.concatenate(
+            [
+                values_near_ends,
+                np.linspace(low, high, max(computed_values.size - len(values_near_ends), 2) * _RAMP_CANDIDATES),
+            ]
+        )
+        start = (number // 3) * computed_values.size
+        flat_values = np.take(spread, np.arange(start, start + computed_values.size), mode="wrap")
     elif number % 3 == 1:
-        picked = rng.uniform(low, high, like.size)
+        flat_values = rng.uniform(low, high, computed_values.size)
     else:
-        picked = np.full(like.size, inner[number // 3 % len(inner)] if inner else rng.uniform(low, high))
-    return np.asarray(np.clip(picked, *span).reshape(like.shape))
+        flat_values = np.full(
+            computed_values.size, inner_ends[number // 3 % len(inner_ends)] if inner_ends else rng.uniform(low, high)
+        )
+    return np.asarray(np.clip(flat_values, *span).reshape(computed_values.shape))
 
 
-_TURNS = 4
+_RAMP_CANDIDATES = 4
 """Number of arrays that a ramp is spread over."""
 
 
-def wide_step(part: LintPart) -> float:
+def largest_step(part: LintPart) -> float:
     """Return the largest step of the codes that a part rounds to, or 0 if it does not round."""
-    largest = 0.0
+    largest_scale = 0.0
     for node in part.nodes:
-        quant = part.model.stated(node, -1) or part.model.quant(node.outputs[0])
-        if quant is not None and coded(quant):
-            largest = max(largest, float(np.max(quant.scale)))
-    return largest
+        quant = part.model.declared_quant(node, -1) or part.model.quant(node.outputs[0])
+        if quant is not None and is_coded(quant):
+            largest_scale = max(largest_scale, float(np.max(quant.scale)))
+    return largest_scale

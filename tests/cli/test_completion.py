@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from qdebug.backends import BACKENDS
-from qdebug.cli.completion import completables, script
+from qdebug.cli.completion import list_completables, script
 from qdebug.cli.main import build_parser
 
 SHELLS = ("bash", "zsh", "fish")
@@ -16,7 +16,7 @@ SHELLS = ("bash", "zsh", "fish")
 def test_every_verb_option_and_choice_is_in_the_script(shell, run):
     done = run("completion", shell)
     assert done.code == 0
-    for level in completables(build_parser()):
+    for level in list_completables(build_parser()):
         words = [*level.actions, *level.arguments, *(value for values in level.choices.values() for value in values)]
         options = [option.lstrip("-") for option in level.options]
         assert not [word for word in (*words, *options) if word not in done.out], level.words

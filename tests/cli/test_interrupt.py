@@ -179,7 +179,7 @@ def test_the_first_is_a_wish_and_the_second_an_order():
         with pytest.raises(KeyboardInterrupt):
             interrupts.check()
         with pytest.raises(KeyboardInterrupt):
-            interrupts.checked(lambda done, total, label="": None)(1, 2)
+            interrupts.wrap_progress(lambda done, total, label="": None)(1, 2)
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -188,7 +188,7 @@ def test_the_first_is_a_wish_and_the_second_an_order():
 def test_progress_is_handed_on_while_nobody_presses():
     seen = []
     with Interrupts() as interrupts:
-        interrupts.checked(lambda *given: seen.append(given))(1, 2, "x")
+        interrupts.wrap_progress(lambda *given: seen.append(given))(1, 2, "x")
     assert seen == [(1, 2, "x")]
 
 

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from qdebug import data
-from qdebug.cli.output import check_target, emit, natural_width, progress, rendered, stages, write_result
+from qdebug.cli.output import check_target, emit, natural_width, progress, render, show_stages, write_result
 from qdebug.errors import OutputExistsError, RecordingError, UsageError
 from qdebug.running.save import save_recording
 from qdebug.session import open_recording
@@ -126,10 +126,10 @@ def test_colours_go_to_a_terminal_alone(monkeypatch):
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
     text = Text("bad", style="red")
-    assert "\x1b[31m" in rendered(text, width=40)
-    assert rendered(text, width=40, plain=True).strip() == "bad"
+    assert "\x1b[31m" in render(text, width=40)
+    assert render(text, width=40, is_plain=True).strip() == "bad"
     monkeypatch.setenv("NO_COLOR", "1")
-    assert "\x1b[31m" not in rendered(text, width=40)
+    assert "\x1b[31m" not in render(text, width=40)
 
 
 def test_without_a_terminal_nothing_wraps_and_no_line_ends_in_blanks():
@@ -138,7 +138,7 @@ def test_without_a_terminal_nothing_wraps_and_no_line_ends_in_blanks():
     table.add_row(Text("word " * 40))
     table.add_row(Text("short"))
     width = natural_width(table)
-    lines = rendered(table, width=width, plain=True).splitlines()
+    lines = render(table, width=width, is_plain=True).splitlines()
     assert len(lines) == 3
     assert all(line == line.rstrip() for line in lines)
     assert natural_width(Text("x")) == 80
@@ -188,7 +188,7 @@ def test_stages_are_told_to_a_terminal_once_they_take_long(monkeypatch):
     shown, times = Terminal(), iter([0.0, 0.1, 1.0])
     monkeypatch.setattr(sys, "stderr", shown)
     monkeypatch.setattr("qdebug.cli.output.monotonic", lambda: next(times))
-    with stages("aligning") as told:
+    with show_stages("aligning") as told:
         told("reading both graphs")
         assert shown.getvalue() == ""
         told("comparing layouts")
@@ -197,6 +197,6 @@ def test_stages_are_told_to_a_terminal_once_they_take_long(monkeypatch):
 
 
 def test_stages_are_told_to_nobody_else(capsys):
-    with stages("aligning") as told:
+    with show_stages("aligning") as told:
         told("reading both graphs")
     assert capsys.readouterr() == ("", "")

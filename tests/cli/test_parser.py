@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from qdebug.cli.parser import Parser, decibels, limit, natural, positive, suffix_format, typed
+from qdebug.cli.parser import Parser, decibels, limit, natural, options_from, positive, suffix_format
 from qdebug.cli.record import BackendChoice, backend_choice
 from qdebug.cli.sources import command
 from qdebug.errors import UsageError
@@ -78,9 +78,9 @@ def test_a_verb_gets_its_own_options_and_no_namespace():
     class Options:
         a: int
 
-    assert typed(Options, argparse.Namespace(a=1, run=None, debug=False)) == Options(a=1)
+    assert options_from(Options, argparse.Namespace(a=1, run=None, debug=False)) == Options(a=1)
     with pytest.raises(AttributeError):
-        typed(Options, argparse.Namespace(run=None))
+        options_from(Options, argparse.Namespace(run=None))
 
 
 def test_an_error_is_one_safe_line_with_a_hint(capsys):

@@ -22,7 +22,9 @@ def verbs():
         return actions[0].choices if actions else {}
 
     def options(parser):
-        return set(parser.filled()._option_string_actions).union(*(options(each) for each in below(parser).values()))
+        return set(parser.with_arguments()._option_string_actions).union(
+            *(options(each) for each in below(parser).values())
+        )
 
     return {name: options(each) for name, each in below(build_parser()).items()}
 

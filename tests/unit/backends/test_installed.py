@@ -11,7 +11,7 @@ import pytest
 
 import qdebug
 from qdebug.backends import installed_backends, load_backend
-from qdebug.cli.completion import completables
+from qdebug.cli.completion import list_completables
 from qdebug.cli.main import build_parser
 from qdebug.errors import BackendError, UsageError
 from qdebug.running.record import record_run
@@ -72,7 +72,7 @@ def test_it_is_listed_named_in_errors_and_completed(install, capsys):
     assert "toy           of the package toy-package" in capsys.readouterr().out
     with pytest.raises(UsageError, match="toy"):
         load_backend("tay")
-    (record,) = [each for each in completables(build_parser()) if each.words == ("record",)]
+    (record,) = [each for each in list_completables(build_parser()) if each.words == ("record",)]
     assert "toy" in record.choices["--backend"]
 
 

@@ -65,9 +65,11 @@ def test_inputs_of_a_recording_are_real_values_with_an_axis_of_samples():
     found = load_recorded_inputs(recording({"x": codes}, x=info("x", (1, 2), "int8", QUANT)), title="ref.h5")
     assert found.samples == 3
     assert found.arrays["x"].tolist() == [[[0, 0]], [[1, 1]], [[2, 2]]]
-    assert found.origin == "those of ref.h5"
+    assert found.origin_text == "those of ref.h5"
     random = MemoryRecording(Graph([], tensors=[info()], inputs=["x"]), {("x", 0, 0): np.zeros(2, np.float32)}, RANDOM)
-    assert load_recorded_inputs(random, title="ref.h5").origin == "random, seed 0"  # of whoever is fed with them too
+    assert (
+        load_recorded_inputs(random, title="ref.h5").origin_text == "random, seed 0"
+    )  # of whoever is fed with them too
 
 
 def test_a_run_of_steps_gives_no_inputs():
@@ -116,12 +118,12 @@ def test_inputs_that_a_person_gives_to_the_reference_are_left_as_they_are(tmp_pa
     np.savez(tmp_path / "x.npz", x=np.zeros((1, 4), np.float64))
     found = make_given_inputs(tmp_path / "x.npz", samples=None, seed=0)
     made, said = fit_inputs(found, [info("x", (1, 4))], may_adapt=False)
-    assert (made["x"].dtype.name, said, found.origin) == ("float64", [], "of x.npz")
+    assert (made["x"].dtype.name, said, found.origin_text) == ("float64", [], "of x.npz")
 
 
 def test_random_inputs_are_known_from_the_run():
     assert random_inputs_note(RunInfo(backend="b")) is None
-    said = make_given_inputs(None, samples=None, seed=7).origin
+    said = make_given_inputs(None, samples=None, seed=7).origin_text
     known = random_inputs_note(RunInfo(backend="b", options={"inputs": said, "inputs_random": True}))
     assert known == "random, seed 7: random inputs hide errors that real inputs show"
     assert random_inputs_note(RunInfo(backend="b", options={"inputs": "random_noise.npz"})) is None
@@ -141,7 +143,7 @@ def test_random_values_stay_within_what_the_codes_of_the_input_stand_for():
     assert (made.min() < -60, made.max() > 57, made.min() >= -65.5, made.max() <= 62) == (True,) * 4
     only = {"image": (0.0, 1.0)}
     assert random_inputs([info("x", (100,))], samples=None, seed=0, ranges=only)["x"].min() >= 0
-    said = make_given_inputs(None, samples=None, seed=0, ranges=only).origin
+    said = make_given_inputs(None, samples=None, seed=0, ranges=only).origin_text
     assert said == "random, seed 0, 0..1 over the range of the codes"
     wider = Node(name="c", op="Conv", inputs=("x",), outputs=("y",))
     assert input_ranges(Graph([wider], tensors=[info("x"), info("y", (9,), "int8", QUANT)], inputs=["x"])) == {}
