@@ -237,28 +237,32 @@ def accuracy(
         UsageError: The labels do not fit the scores, runs have different samples, or an output has to be named.
         RecordingError: Outputs were not recorded.
     """
-    scored = []
-    for done, (name, recording) in enumerate(recordings.items(), 1):
-        scored.append(_ScoredRun(name, recording, options, labels))
+    scored_runs = []
+    for done_count, (name, recording) in enumerate(recordings.items(), 1):
+        scored_runs.append(_ScoredRun(name, recording, options, labels))
         if progress is not None:
-            progress(done, len(recordings))
-    first = scored[0]
-    for other in scored[1:]:
-        if other.rows != first.rows:
+            progress(done_count, len(recordings))
+    first_run = scored_runs[0]
+    for other_run in scored_runs[1:]:
+        if other_run.rows != first_run.rows:
             raise UsageError(
-                f"{other.name!r} has {other.rows} {first.unit}, but {first.name!r} has {first.rows}.",
+                f"{other_run.name!r} has {other_run.rows} {first_run.unit}, but {first_run.name!r} has "
+                f"{first_run.rows}.",
                 hint="Record the same samples for all: qdebug record --inputs FILE.npz --samples N.",
             )
-    pairs = tuple(_pair_accuracy(scored[reference], scored[backend]) for reference, backend in _pair_indices(scored))
-    for run in scored:
-        if run.metric is not None and not run.found.measures:
-            run.found = run.measured_by(run.metric, run)
+    pairs = tuple(
+        _pair_accuracy(scored_runs[reference], scored_runs[backend])
+        for reference, backend in _pair_indices(scored_runs)
+    )
+    for run in scored_runs:
+        if run.metric is not None and not run.accuracy.measures:
+            run.accuracy = run.measure_metric(run.metric, run)
     return AccuracyReport(
-        runs=tuple(run.found for run in scored),
+        runs=tuple(run.accuracy for run in scored_runs),
         pairs=pairs,
         labels=digest,
-        notes=tuple(_notes(scored, pairs)),
-        shortcomings=tuple(_shortcomings(scored, options)),
+        notes=tuple(_notes(scored_runs, pairs)),
+        shortcomings=tuple(_shortcomings(scored_runs, options)),
     )
 
 
@@ -278,7 +282,7 @@ class _ScoredRun:
         self.outputs: list[Outputs] = []
         self.scores = np.zeros((0, 0), np.float32)
         self.places = recording.places()
-        self.found = self._ranked() if self.metric is None else self._collected()
+        self.accuracy = self._rank_labels() if self.metric is None else self._collect_outputs()
 
     @property
     def unit(self) -> str:
@@ -288,54 +292,61 @@ class _ScoredRun:
     @property
     def rows(self) -> int:
         """Number of rows of scores, or of samples."""
-        return self.found.rows
+        return self.accuracy.rows
 
     def _run(self, rows: int, measures: tuple[Measure, ...], **facts: Any) -> RunAccuracy:
-        quantized = _is_quantized(self.recording.graph)
+        is_quantized = _is_quantized(self.recording.graph)
         score_facts: dict[str, Any] = {"output": "", "classes": 0, "broken": 0, **facts}
         return RunAccuracy(
-            file=self.name, info=self.recording.info, quantized=quantized, rows=rows, measures=measures, **score_facts
+            file=self.name,
+            info=self.recording.info,
+            quantized=is_quantized,
+            rows=rows,
+            measures=measures,
+            **score_facts,
         )
 
-    def _real(self, tensor: str, place: tuple[int, int]) -> np.ndarray:
+    def _load_real(self, tensor: str, place: tuple[int, int]) -> np.ndarray:
         return dequantize(self.recording.load(tensor, *place), quant_of(self.recording, tensor, *place))
 
-    def _ranked(self) -> RunAccuracy:
+    def _rank_labels(self) -> RunAccuracy:
         output = _scores_output(self.name, self.recording, self.options.scores)
-        rows = [_rows(self._real(output, place), output, self.name) for place in self.places]
+        rows = [_rows(self._load_real(output, place), output, self.name) for place in self.places]
         if not rows:
             raise RecordingError(f"{self.name!r} holds no samples.", hint="Record the network's outputs.")
         if len({scores.shape[-1] for scores in rows}) > 1:
             raise UsageError(f"The number of classes of output {output!r} of {self.name!r} changes between samples.")
         self.scores = np.concatenate(rows)
-        labels = _checked_labels(self.labels, self.scores, self.name)
-        broken = np.isnan(self.scores).any(axis=-1)
+        labels = _check_labels(self.labels, self.scores, self.name)
+        has_nan = np.isnan(self.scores).any(axis=-1)
         label_scores = self.scores[np.arange(len(labels)), labels][:, np.newaxis]
         with np.errstate(invalid="ignore"):
-            higher = np.count_nonzero(self.scores > label_scores, axis=-1)
-            tied = self.scores == label_scores
-        tied_before = np.count_nonzero(tied & (np.arange(self.scores.shape[1]) < labels[:, np.newaxis]), axis=-1)
-        ties, measures = np.count_nonzero(tied, axis=-1) - 1, []
+            higher_counts = np.count_nonzero(self.scores > label_scores, axis=-1)
+            is_tied = self.scores == label_scores
+        tied_before_counts = np.count_nonzero(
+            is_tied & (np.arange(self.scores.shape[1]) < labels[:, np.newaxis]), axis=-1
+        )
+        tie_counts, measures = np.count_nonzero(is_tied, axis=-1) - 1, []
         for k in _TOP_K:
             if k >= self.scores.shape[1]:
                 continue  # top-k of all classes is always right
-            right = (higher + tied_before < k) & ~broken
-            ends = [float(np.mean((rank < k) & ~broken)) for rank in (higher + ties, higher)]
+            is_right = (higher_counts + tied_before_counts < k) & ~has_nan
+            tie_bounds = [float(np.mean((rank < k) & ~has_nan)) for rank in (higher_counts + tie_counts, higher_counts)]
             measures.append(
                 Measure(
                     name=f"top-{k}",
-                    value=float(right.mean()),
-                    interval=proportion(int(right.sum()), right.size),
-                    right=right,
-                    ties=None if ends[0] == ends[1] else (ends[0], ends[1]),
+                    value=float(is_right.mean()),
+                    interval=proportion(int(is_right.sum()), is_right.size),
+                    right=is_right,
+                    ties=None if tie_bounds[0] == tie_bounds[1] else (tie_bounds[0], tie_bounds[1]),
                 )
             )
         row_count, classes = self.scores.shape
-        return self._run(row_count, tuple(measures), output=output, classes=classes, broken=int(broken.sum()))
+        return self._run(row_count, tuple(measures), output=output, classes=classes, broken=int(has_nan.sum()))
 
-    def _collected(self) -> RunAccuracy:
+    def _collect_outputs(self) -> RunAccuracy:
         names = self.recording.graph.outputs
-        self.outputs = [{name: self._real(name, place) for name in names} for place in self.places]
+        self.outputs = [{name: self._load_real(name, place) for name in names} for place in self.places]
         if not self.outputs or not names:
             raise RecordingError(f"{self.name!r} holds no outputs.", hint="Record the network's outputs.")
         if self.labels is not None and len(np.atleast_1d(self.labels)) != len(self.places):
@@ -360,7 +371,7 @@ class _ScoredRun:
             )
         return [dict(zip(reference_names, tensors.values(), strict=True)) for tensors in self.outputs]
 
-    def measured_by(self, metric: Metric, reference: _ScoredRun) -> RunAccuracy:
+    def measure_metric(self, metric: Metric, reference: _ScoredRun) -> RunAccuracy:
         """Return the run's accuracy, with its value of a metric relative to a reference."""
         own_outputs, reference_outputs = self.outputs_named_like(reference), reference.outputs
         labels = None if self.labels is None else list(self.labels)
@@ -395,14 +406,14 @@ def _scores_output(name: str, recording: Recording, asked_name: str | None) -> s
     }
     if asked_name is None and len(outputs) == 1:
         return outputs[0]
-    listed = ", ".join(outputs) or "none"
+    outputs_text = ", ".join(outputs) or "none"
     if asked_name is None:
         raise UsageError(
-            f"{name!r} has several outputs: {listed}.", hint="Name the output with the scores: --scores NAME."
+            f"{name!r} has several outputs: {outputs_text}.", hint="Name the output with the scores: --scores NAME."
         )
     if asked_name not in outputs_by_name:
         raise UsageError(
-            f"{name!r} has no output {asked_name!r}; it has: {listed}.", hint="Give one of these: --scores NAME."
+            f"{name!r} has no output {asked_name!r}; it has: {outputs_text}.", hint="Give one of these: --scores NAME."
         )
     return outputs_by_name[asked_name]
 
@@ -424,7 +435,7 @@ def _rows(array: np.ndarray, output: str, name: str) -> np.ndarray:
     return np.asarray(array, np.float32).reshape(-1, shape[-1])
 
 
-def _checked_labels(labels: np.ndarray | None, scores: np.ndarray, name: str) -> np.ndarray:
+def _check_labels(labels: np.ndarray | None, scores: np.ndarray, name: str) -> np.ndarray:
     """Return labels as class numbers, one for each row.
 
     Raises:
@@ -432,24 +443,26 @@ def _checked_labels(labels: np.ndarray | None, scores: np.ndarray, name: str) ->
     """
     if labels is None:
         raise UsageError("Top-k accuracy needs labels.", hint="Give them: --labels FILE, or --metric FILE.py:FUNCTION.")
-    given, (rows, classes) = np.asarray(labels), scores.shape
-    if given.size != rows:
-        hint = "Shorten them: labels[:N]." if given.size > rows else "Give one label for each row of scores."
-        if given.ndim > 1 and given.shape[-1] == classes and given.size == rows * classes:
+    label_array, (rows, classes) = np.asarray(labels), scores.shape
+    if label_array.size != rows:
+        hint = "Shorten them: labels[:N]." if label_array.size > rows else "Give one label for each row of scores."
+        if label_array.ndim > 1 and label_array.shape[-1] == classes and label_array.size == rows * classes:
             hint = "The labels look one-hot; save labels.argmax(axis=-1)."
-        raise UsageError(f"There are {given.size} labels, but {name!r} has {rows} rows of scores.", hint=hint)
-    if given.dtype.kind not in "iufb":
-        raise UsageError(f"Labels of type {given.dtype} are not class numbers.", hint="Give integers from 0.")
-    flat = given.ravel()
-    is_integer_label = np.isfinite(flat) & (flat == np.trunc(np.where(np.isfinite(flat), flat, 0.5)))
-    wrong_rows = np.flatnonzero(~is_integer_label | (flat < 0) | (flat >= classes))
+        raise UsageError(f"There are {label_array.size} labels, but {name!r} has {rows} rows of scores.", hint=hint)
+    if label_array.dtype.kind not in "iufb":
+        raise UsageError(f"Labels of type {label_array.dtype} are not class numbers.", hint="Give integers from 0.")
+    flat_labels = label_array.ravel()
+    is_integer_label = np.isfinite(flat_labels) & (
+        flat_labels == np.trunc(np.where(np.isfinite(flat_labels), flat_labels, 0.5))
+    )
+    wrong_rows = np.flatnonzero(~is_integer_label | (flat_labels < 0) | (flat_labels >= classes))
     if wrong_rows.size:
         raise UsageError(
-            f"Label {flat[wrong_rows[0]]} of row {wrong_rows[0]} is not one of the {classes} classes of {name!r}"
+            f"Label {flat_labels[wrong_rows[0]]} of row {wrong_rows[0]} is not one of the {classes} classes of {name!r}"
             f"{f', and {wrong_rows.size - 1} more are not' if wrong_rows.size > 1 else ''}.",
             hint=f"Number the classes from 0 to {classes - 1} in the order of the scores.",
         )
-    return flat.astype(np.int64)
+    return flat_labels.astype(np.int64)
 
 
 def _pair_indices(runs: Sequence[_ScoredRun]) -> Iterator[tuple[int, int]]:
@@ -458,31 +471,33 @@ def _pair_indices(runs: Sequence[_ScoredRun]) -> Iterator[tuple[int, int]]:
     The first float run is the reference of all other runs. The first float run of the same backend is a reference of
     quantized runs.
     """
-    floats = [index for index, run in enumerate(runs) if not run.found.quantized]
-    first = floats[0] if floats else 0
+    floats = [index for index, run in enumerate(runs) if not run.accuracy.quantized]
+    first_reference = floats[0] if floats else 0
     for position, run in enumerate(runs):
         same_backend_float = next(
-            (index for index in floats if runs[index].found.info.backend == run.found.info.backend), None
+            (index for index in floats if runs[index].accuracy.info.backend == run.accuracy.info.backend), None
         )
         if position not in floats and same_backend_float is not None:
             yield same_backend_float, position
-        if position != first and (position in floats or same_backend_float != first):
-            yield first, position
+        if position != first_reference and (position in floats or same_backend_float != first_reference):
+            yield first_reference, position
 
 
 def _pair_accuracy(reference: _ScoredRun, backend: _ScoredRun) -> PairAccuracy:
-    same = reference.found.info.backend == backend.found.info.backend
+    has_same_backend = reference.accuracy.info.backend == backend.accuracy.info.backend
     if reference.metric is not None:
         loss = _metric_loss(reference.metric, reference, backend)
-        return PairAccuracy(reference=reference.found, backend=backend.found, same_backend=same, losses=(loss,))
+        return PairAccuracy(
+            reference=reference.accuracy, backend=backend.accuracy, same_backend=has_same_backend, losses=(loss,)
+        )
     if reference.scores.shape != backend.scores.shape:
         raise UsageError(
-            f"{reference.name!r} has {reference.found.classes} classes, but {backend.name!r} has "
-            f"{backend.found.classes}.",
+            f"{reference.name!r} has {reference.accuracy.classes} classes, but {backend.name!r} has "
+            f"{backend.accuracy.classes}.",
             hint="Record runs of one network.",
         )
     losses = []
-    for reference_measure, backend_measure in zip(reference.found.measures, backend.found.measures, strict=True):
+    for reference_measure, backend_measure in zip(reference.accuracy.measures, backend.accuracy.measures, strict=True):
         if reference_measure.right is not None and backend_measure.right is not None:
             losses.append(
                 row_loss(
@@ -493,13 +508,15 @@ def _pair_accuracy(reference: _ScoredRun, backend: _ScoredRun) -> PairAccuracy:
     rank_numbers = [-1 if rank is None else rank.rank for rank in ranks]
     worst_row = int(np.argmax(rank_numbers))
     with np.errstate(invalid="ignore"):
-        agree = (reference.scores.argmax(axis=-1) == backend.scores.argmax(axis=-1)) & ~np.isnan(backend.scores).any(-1)
+        agrees = (reference.scores.argmax(axis=-1) == backend.scores.argmax(axis=-1)) & ~np.isnan(backend.scores).any(
+            -1
+        )
     return PairAccuracy(
-        reference=reference.found,
-        backend=backend.found,
-        same_backend=same,
+        reference=reference.accuracy,
+        backend=backend.accuracy,
+        same_backend=has_same_backend,
         losses=tuple(losses),
-        agreement=float(agree.mean()),
+        agreement=float(agrees.mean()),
         worst_rank=None if rank_numbers[worst_row] < 0 else rank_numbers[worst_row] + 1,
         worst_row=None if rank_numbers[worst_row] < 0 else worst_row,
     )
@@ -515,11 +532,19 @@ def row_loss(name: str, reference: np.ndarray, backend: np.ndarray, within: floa
         within: The largest allowed loss, or None for the default.
     """
     margin = ACCURACY_MAX_LOSS if within is None else within
-    lost, won = int(np.count_nonzero(reference & ~backend)), int(np.count_nonzero(backend & ~reference))
-    low, high = paired_loss(lost, won, reference.size)
-    needed = samples_needed(lost, won, reference.size, margin) if low <= margin < high else None
-    value = (lost - won) / reference.size
-    return Loss(name=name, value=value, interval=(low, high), margin=margin, lost=lost, won=won, needed=needed)
+    lost_rows, won_rows = int(np.count_nonzero(reference & ~backend)), int(np.count_nonzero(backend & ~reference))
+    low, high = paired_loss(lost_rows, won_rows, reference.size)
+    samples_to_decide = samples_needed(lost_rows, won_rows, reference.size, margin) if low <= margin < high else None
+    value = (lost_rows - won_rows) / reference.size
+    return Loss(
+        name=name,
+        value=value,
+        interval=(low, high),
+        margin=margin,
+        lost=lost_rows,
+        won=won_rows,
+        needed=samples_to_decide,
+    )
 
 
 def _metric_loss(metric: Metric, reference: _ScoredRun, backend: _ScoredRun) -> Loss:
@@ -527,50 +552,62 @@ def _metric_loss(metric: Metric, reference: _ScoredRun, backend: _ScoredRun) -> 
     reference_outputs, backend_outputs = reference.outputs, backend.outputs_named_like(reference)
     labels = None if reference.labels is None else list(reference.labels)
 
-    def lost(outputs: Outputs, expected: Outputs, sample_labels: np.ndarray | None) -> float:
-        best = metric.compute(expected, expected, sample_labels)
-        actual = metric.compute(outputs, expected, sample_labels)
-        return 0.0 if best == actual else best - actual  # covers inf - inf
+    def compute_loss(outputs: Outputs, reference_values: Outputs, sample_labels: np.ndarray | None) -> float:
+        value_of_reference = metric.compute(reference_values, reference_values, sample_labels)
+        value_of_outputs = metric.compute(outputs, reference_values, sample_labels)
+        return (
+            0.0 if value_of_reference == value_of_outputs else value_of_reference - value_of_outputs
+        )  # covers inf - inf
 
     difference = Metric(
-        name=metric.name, unit=metric.unit, compute=lost, is_minimum=metric.is_minimum, default_goal=metric.default_goal
+        name=metric.name,
+        unit=metric.unit,
+        compute=compute_loss,
+        is_minimum=metric.is_minimum,
+        default_goal=metric.default_goal,
     )
-    reference_accuracy = reference.measured_by(metric, reference)
+    reference_accuracy = reference.measure_metric(metric, reference)
     if math.isinf(reference_accuracy.measures[0].value):
         raise UsageError(
             f"{metric.name} of the reference itself is infinite, so no loss can be computed.",
             hint="Give a metric that is finite for a perfect run.",
         )
     for run in (reference, backend):  # with several references, the run is measured only once
-        if not run.found.measures:
-            run.found = reference_accuracy if run is reference else run.measured_by(metric, reference)
+        if not run.accuracy.measures:
+            run.accuracy = reference_accuracy if run is reference else run.measure_metric(metric, reference)
     value = evaluate_metric(difference, backend_outputs, reference_outputs, labels)
-    given, own = reference.options.within, abs(reference_accuracy.measures[0].value)
-    margin = given if given is not None else ACCURACY_MAX_LOSS * own if math.isfinite(own) else 0.0
+    given_margin, reference_value = reference.options.within, abs(reference_accuracy.measures[0].value)
+    margin = (
+        given_margin
+        if given_margin is not None
+        else ACCURACY_MAX_LOSS * reference_value
+        if math.isfinite(reference_value)
+        else 0.0
+    )
     interval = confidence(difference, backend_outputs, reference_outputs, labels)
-    needed = None
+    samples_to_decide = None
     if interval is not None and interval[0] <= margin < interval[1] and value != margin:
         # the width of an interval shrinks with the root of the number of samples
         half_width = (interval[1] - interval[0]) / 2
-        needed = math.ceil(len(backend_outputs) * (half_width / abs(margin - value)) ** 2)
-    return Loss(name=metric.name, value=value, interval=interval, margin=margin, needed=needed)
+        samples_to_decide = math.ceil(len(backend_outputs) * (half_width / abs(margin - value)) ** 2)
+    return Loss(name=metric.name, value=value, interval=interval, margin=margin, needed=samples_to_decide)
 
 
 def _notes(runs: Sequence[_ScoredRun], pairs: Sequence[PairAccuracy]) -> Iterator[str]:
     for run in runs:
-        if run.found.broken:
-            yield f"{run.name}: {run.found.broken} of {run.rows} rows have a NaN and count as wrong"
-        for measure in run.found.measures:
+        if run.accuracy.broken:
+            yield f"{run.name}: {run.accuracy.broken} of {run.rows} rows have a NaN and count as wrong"
+        for measure in run.accuracy.measures:
             if measure.ties is not None:
                 low, high = (f"{100 * value:.2f}" for value in measure.ties)
                 yield f"{run.name}: because of equal scores, {measure.name} is between {low} % and {high} %"
-    if not any(run.found.quantized for run in runs) and len(runs) > 1:
+    if not any(run.accuracy.quantized for run in runs) and len(runs) > 1:
         yield "no recording has integer codes; the first recording is the reference"
-    if all(run.found.quantized for run in runs) and len(runs) > 1:
+    if all(run.accuracy.quantized for run in runs) and len(runs) > 1:
         yield "no recording is float; the first recording is the reference"
-    scored = {run.found: run for run in runs}
+    runs_by_accuracy = {run.accuracy: run for run in runs}
     for pair in pairs:
-        reference, backend = scored[pair.reference], scored[pair.backend]
+        reference, backend = runs_by_accuracy[pair.reference], runs_by_accuracy[pair.backend]
         if not _have_same_inputs(reference.recording, backend.recording):
             names = f"{reference.name} and {backend.name}"
             yield f"the inputs of {names} differ; check that both have the same samples in the same order"
@@ -597,13 +634,17 @@ def _have_same_inputs(reference: Recording, backend: Recording) -> bool:
                 array, quant = run.load(name, *place), quant_of(run, name, *place)
                 values.append(np.sort(dequantize(array, quant), axis=None))
                 if quant is not None and quant.qmin is not None and quant.qmax is not None and not quant.per_channel:
-                    ends = [
+                    code_ends = [
                         float(quant.scale[0]) * (end - int(quant.zero_point[0])) for end in (quant.qmin, quant.qmax)
                     ]
-                    step, low, high = max(step, float(quant.scale[0])), max(low, min(ends)), min(high, max(ends))
+                    step, low, high = (
+                        max(step, float(quant.scale[0])),
+                        max(low, min(code_ends)),
+                        min(high, max(code_ends)),
+                    )
             if values[0].size != values[1].size or values[0].dtype.kind not in "iuf":
                 continue
-            first, second = (np.clip(array.astype(np.float64), low, high) for array in values)
-            if not np.allclose(first, second, rtol=1e-6, atol=step, equal_nan=True):
+            reference_values, backend_values = (np.clip(array.astype(np.float64), low, high) for array in values)
+            if not np.allclose(reference_values, backend_values, rtol=1e-6, atol=step, equal_nan=True):
                 return False
     return True

@@ -208,7 +208,7 @@ class History(JsonObject):
         return 1 if self.worse else 0
 
 
-def _make_run(
+def _make_entry(
     info: RunInfo, verb: str, values: Sequence[TrackedValue], title: str, *, good: bool, labels: str = ""
 ) -> Tracked:
     options = ",".join(f"{name}={value}" for name, value in sorted(info.options.items()) if isinstance(value, str))
@@ -227,21 +227,21 @@ def _make_run(
 
 def tracked_accuracy(report: AccuracyReport) -> list[Tracked]:
     """Return the entries of an accuracy report for a history, one for each run."""
-    runs, worse = [], {(pair.backend, loss.name) for pair, loss in report.losses(Decision.WORSE)}
+    runs, worse_values = [], {(pair.backend, loss.name) for pair, loss in report.losses(Decision.WORSE)}
     for run in report.runs:
         values = [
             TrackedValue(
                 name="",
                 measure=measure.name,
                 value=measure.value,
-                status="worse" if (run, measure.name) in worse else "good",
-                good=(run, measure.name) not in worse,
+                status="worse" if (run, measure.name) in worse_values else "good",
+                good=(run, measure.name) not in worse_values,
                 right=measure.right,
             )
             for measure in run.measures
         ]
-        good = all(value.good for value in values)
-        runs.append(_make_run(run.info, "accuracy", values, Path(run.file).stem, good=good, labels=report.labels))
+        is_good = all(value.good for value in values)
+        runs.append(_make_entry(run.info, "accuracy", values, Path(run.file).stem, good=is_good, labels=report.labels))
     return _with_unique_networks(runs, [Path(run.file).stem for run in report.runs])
 
 
@@ -283,17 +283,17 @@ def tracked_diff(result: RunComparison, title: str) -> Tracked:
     values.insert(
         0, TrackedValue(name="", measure="verdict", value=None, status=str(result.status), good=not result.exit_code)
     )
-    return _make_run(result.backend, "diff", values, title, good=not result.exit_code)
+    return _make_entry(result.backend, "diff", values, title, good=not result.exit_code)
 
 
-def tracked_explanation(found: ExplainedRun, title: str) -> Tracked:
+def tracked_explanation(explanation: ExplainedRun, title: str) -> Tracked:
     """Return the entry of an explanation.
 
     Args:
-        found: The explanation.
+        explanation: The explanation.
         title: Name of the network if the recording has none.
     """
-    tensor_counts = Counter(node.node for node in found.nodes)
+    tensor_counts = Counter(node.node for node in explanation.nodes)
     values = [
         TrackedValue(
             name=node.node if tensor_counts[node.node] == 1 else node.tensor,
@@ -302,10 +302,10 @@ def tracked_explanation(found: ExplainedRun, title: str) -> Tracked:
             status=str(node.status),
             good=node.status is not ExplainStatus.UNEXPLAINED or node.accepted is not None,
         )
-        for node in found.nodes
+        for node in explanation.nodes
         if node.status in (ExplainStatus.EXPLAINED, ExplainStatus.UNEXPLAINED, ExplainStatus.IN_BAND)
     ]
-    return _make_run(found.run, "explain", values, title, good=not found.exit_code)
+    return _make_entry(explanation.run, "explain", values, title, good=not explanation.exit_code)
 
 
 def _commit() -> str:
@@ -314,15 +314,15 @@ def _commit() -> str:
     if program is None:
         return ""
 
-    def git(*arguments: str) -> str:
-        completed = subprocess.run(  # noqa: S603  fixed arguments
+    def run_git(*arguments: str) -> str:
+        process = subprocess.run(  # noqa: S603  fixed arguments
             (program or "", *arguments), capture_output=True, text=True, timeout=_TIMEOUT, check=False
         )
-        return completed.stdout.strip() if not completed.returncode else ""
+        return process.stdout.strip() if not process.returncode else ""
 
     try:
-        commit = git("rev-parse", "--short=12", "HEAD")
-        return f"{commit}+" if commit and git("status", "--porcelain", "--untracked-files=no") else commit
+        commit = run_git("rev-parse", "--short=12", "HEAD")
+        return f"{commit}+" if commit and run_git("status", "--porcelain", "--untracked-files=no") else commit
     except (OSError, subprocess.SubprocessError):
         return ""
 
@@ -340,7 +340,7 @@ def check_track(path: Path) -> None:
                 f"The directory {str(path.parent)!r} does not exist.", hint="Create it first, or give another path."
             )
         return
-    with _opened(path, write=False):
+    with _open_history(path, write=False):
         pass
 
 
@@ -355,7 +355,7 @@ def track(path: Path, runs: Sequence[Tracked]) -> None:
         UsageError: The file is something else.
         RecordingError: The file is damaged or cannot be written.
     """
-    with _opened(path, write=True) as database:
+    with _open_history(path, write=True) as database:
         for run in runs:
             cursor = database.execute(
                 "INSERT INTO runs (created, verb, network, backend, cpu, labels, commit_id, qdebug, good)"
@@ -368,12 +368,12 @@ def track(path: Path, runs: Sequence[Tracked]) -> None:
                 " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     (
-                        cursor.lastrowid, _utf8_text(each.name), _utf8_text(each.measure),
-                        each.value, each.status, int(each.good),
-                        None if each.right is None else each.right.size,
-                        None if each.right is None else zlib.compress(np.packbits(each.right).tobytes()),
+                        cursor.lastrowid, _utf8_text(value.name), _utf8_text(value.measure),
+                        value.value, value.status, int(value.good),
+                        None if value.right is None else value.right.size,
+                        None if value.right is None else zlib.compress(np.packbits(value.right).tobytes()),
                     )
-                    for each in run.values
+                    for value in run.values
                 ),
             )  # fmt: skip
 
@@ -384,7 +384,7 @@ def _utf8_text(text: str) -> str:
 
 
 @contextmanager
-def _opened(path: Path, *, write: bool) -> Iterator[sqlite3.Connection]:
+def _open_history(path: Path, *, write: bool) -> Iterator[sqlite3.Connection]:
     """Open a history in one transaction, and translate errors from SQLite and the system."""
     try:
         if path.exists():
@@ -457,7 +457,7 @@ def history(path: Path, *, within: float | None = None) -> History:
     """
     if not path.exists():
         raise UsageError(f"There is no history {str(path)!r}.", hint="Create one: qdebug accuracy ... --track runs.db.")
-    with _opened(path, write=False) as database:
+    with _open_history(path, write=False) as database:
         if not database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
             raise UsageError(f"The history {str(path)!r} is empty.", hint="Add runs: qdebug accuracy ... --track FILE.")
         runs = database.execute(
@@ -485,17 +485,17 @@ def _movements(
         for name, measure, value, status, good, count, bits in rows:
             if not (isinstance(value, float | int | None) and all(isinstance(text, str) for text in (name, measure))):
                 raise _damaged_error()
-            right = None if bits is None else _unpacked_bits(bits, count)
+            right = None if bits is None else _unpack_bits(bits, count)
             values.setdefault((name, measure), {})[number] = TrackedValue(
                 name=name, measure=measure, value=value, status=status, good=bool(good), right=right
             )
     verb, network, backend, cpu, _ = key
     for (name, measure), values_by_run in values.items():
         entries = [values_by_run.get(number) for number, _ in runs]
-        last = entries[-1]
-        if last is None:
+        last_value = entries[-1]
+        if last_value is None:
             continue  # a node that is gone is not worse
-        best, last_good, why = _judge_last(entries, within)
+        best, last_good, reason = _judge_last(entries, within)
         yield Movement(
             verb=verb,
             network=network,
@@ -505,21 +505,21 @@ def _movements(
             measure=measure,
             values=tuple(None if entry is None else entry.value for entry in entries),
             commits=tuple(commit for _, commit in runs),
-            status=last.status,
-            worse=bool(why),
+            status=last_value.status,
+            worse=bool(reason),
             best=best,
             last_good=last_good,
-            why=why,
+            why=reason,
         )
 
 
-def _unpacked_bits(bits: bytes, count: int) -> np.ndarray:
+def _unpack_bits(bits: bytes, count: int) -> np.ndarray:
     try:
-        packed = zlib.decompressobj().decompress(bits, -(-count // 8))
-        unpacked = np.unpackbits(np.frombuffer(packed, np.uint8))[:count].astype(bool)
-        if unpacked.size < count:
-            raise ValueError(f"{unpacked.size} of {count} rows")
-        return unpacked
+        packed_bytes = zlib.decompressobj().decompress(bits, -(-count // 8))
+        is_set = np.unpackbits(np.frombuffer(packed_bytes, np.uint8))[:count].astype(bool)
+        if is_set.size < count:
+            raise ValueError(f"{is_set.size} of {count} rows")
+        return is_set
     except (zlib.error, ValueError, TypeError) as error:
         raise _damaged_error() from error
 
@@ -530,16 +530,18 @@ def _damaged_error() -> RecordingError:
 
 def _judge_last(entries: Sequence[TrackedValue | None], within: float | None) -> tuple[float | None, int | None, str]:
     """Return the best good value before the last, the index of the last good entry, and why the last one is worse."""
-    last = entries[-1]
-    good = [(index, entry) for index, entry in enumerate(entries[:-1]) if entry is not None and entry.good]
-    if last is None or not good:
+    last_value = entries[-1]
+    good_entries = [(index, entry) for index, entry in enumerate(entries[:-1]) if entry is not None and entry.good]
+    if last_value is None or not good_entries:
         return None, None, ""
-    best = max((entry for _, entry in good), key=lambda entry: -math.inf if entry.value is None else entry.value)
-    near = [index for index, entry in good if not _drop_text(best, entry, within)]
-    why = _drop_text(best, last, within)
-    if not last.good:
-        why = f"was {best.status}, is {last.status}{f': {why}' if why else ''}"
-    return best.value, near[-1] if near else None, why
+    best_value = max(
+        (entry for _, entry in good_entries), key=lambda entry: -math.inf if entry.value is None else entry.value
+    )
+    within_margin = [index for index, entry in good_entries if not _drop_text(best_value, entry, within)]
+    reason = _drop_text(best_value, last_value, within)
+    if not last_value.good:
+        reason = f"was {best_value.status}, is {last_value.status}{f': {reason}' if reason else ''}"
+    return best_value.value, within_margin[-1] if within_margin else None, reason
 
 
 def _drop_text(best: TrackedValue, other: TrackedValue, within: float | None) -> str:
@@ -547,8 +549,12 @@ def _drop_text(best: TrackedValue, other: TrackedValue, within: float | None) ->
     if best.value is None or other.value is None or best.measure == "match":
         return ""
     if best.measure == "sqnr_db":
-        from_, to = (min(sqnr, HISTORY_SQNR_CEILING) for sqnr in (best.value, other.value))
-        return f"SQNR fell from {from_:.1f} dB to {to:.1f} dB" if from_ - to > HISTORY_MAX_SQNR_DROP else ""
+        from_sqnr, to_sqnr = (min(sqnr, HISTORY_SQNR_CEILING) for sqnr in (best.value, other.value))
+        return (
+            f"SQNR fell from {from_sqnr:.1f} dB to {to_sqnr:.1f} dB"
+            if from_sqnr - to_sqnr > HISTORY_MAX_SQNR_DROP
+            else ""
+        )
     if best.right is None or other.right is None or best.right.size != other.right.size:
         margin = within if within is not None else ACCURACY_MAX_LOSS * abs(best.value)
         return f"fell from {best.value:.4g} to {other.value:.4g}" if best.value - other.value > margin else ""
@@ -556,5 +562,5 @@ def _drop_text(best: TrackedValue, other: TrackedValue, within: float | None) ->
     if loss.decision is not Decision.WORSE or loss.interval is None:
         return ""
     low, high = (f"{100 * end:.1f}" for end in loss.interval)
-    drop = f"fell from {100 * best.value:.1f} % to {100 * other.value:.1f} %"
-    return f"{drop}: a loss of {low} % to {high} %; the margin is {100 * loss.margin:g} %"
+    drop_text = f"fell from {100 * best.value:.1f} % to {100 * other.value:.1f} %"
+    return f"{drop_text}: a loss of {low} % to {high} %; the margin is {100 * loss.margin:g} %"

@@ -294,9 +294,9 @@ def run(arguments: argparse.Namespace) -> int:
         text = _join_texts(options, results, agreement, texts, details)
         page(text) if uses_pager else write_result(text, options.output)
     if options.suggest_limits is not None:
-        from qdebug.limits.suggest import suggested_limits
+        from qdebug.limits.suggest import suggest_limits
 
-        write_result(suggested_limits(results), options.suggest_limits)
+        write_result(suggest_limits(results), options.suggest_limits)
     if options.write_map is not None:
         from qdebug.limits.map_file import map_text
 

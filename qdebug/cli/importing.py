@@ -109,7 +109,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Import a dump and print a summary."""
     options = options_from(ImportOptions, arguments)
     from qdebug.importing.import_dump import import_dump
-    from qdebug.importing.names import renaming
+    from qdebug.importing.names import make_renamer
 
     with progress("importing") as note, Interrupts() as interrupts:
         summary = import_dump(
@@ -118,7 +118,7 @@ def run(arguments: argparse.Namespace) -> int:
             graph=options.graph,
             form=options.source_format,
             layout=options.layout,
-            rename=renaming(options.rename or ()),
+            rename=make_renamer(options.rename or ()),
             force=options.force,
             on_progress=interrupts.wrap_progress(note),
         )

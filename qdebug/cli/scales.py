@@ -372,7 +372,7 @@ def _choose(arguments: argparse.Namespace) -> int:
             scheme=scheme,
             recorded_codes=options.dtype is None,
             node=options.node,
-            weights=None if options.weights is None else Granularity.named(options.weights),
+            weights=None if options.weights is None else Granularity.parse(options.weights),
             progress=note,
         )
     write_result(_choose_text(chosen_scales, options), options.output)

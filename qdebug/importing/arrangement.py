@@ -13,7 +13,7 @@ from qdebug.model import Graph, operators
 from qdebug.model.layouts import is_channels_last
 from qdebug.model.operators.dialects import translated
 
-__all__ = ["Arrangement", "arrangement", "has_channels_second", "rank_of"]
+__all__ = ["Arrangement", "find_arrangement", "has_channels_second", "rank_of"]
 
 _BLOCKS = re.compile(r"NC1HWC[02]|NCHW(?P<lanes>\d+)C|NC(?P<each>\d+)HW(?P=each)", re.IGNORECASE)
 
@@ -26,22 +26,22 @@ class Arrangement:
         layout: Its name in the dump.
         shape: Extents in the dump, in terms of the model's shape; None for an open extent.
         axes: The dump's dimension for each of the model's; None if channels are in blocks.
-        restored: Converts an array with these extents to the model's order.
+        restore_order: Converts an array with these extents to the model's order.
     """
 
     layout: str
     shape: tuple[int | None, ...]
     axes: tuple[int, ...] | None
-    restored: Callable[[np.ndarray], np.ndarray]
+    restore_order: Callable[[np.ndarray], np.ndarray]
 
 
-def arrangement(layout: str, shape: Sequence[int | None], found: Sequence[int] | None) -> Arrangement | None:
+def find_arrangement(layout: str, shape: Sequence[int | None], dump_shape: Sequence[int] | None) -> Arrangement | None:
     """Return the arrangement of a tensor whose channels are in the second dimension in the model.
 
     Args:
         layout: Name of the layout: "NHWC", "NC1HWC2", "NCHW16c", "NC4HW4" ...
         shape: Extents in the model; None for an open extent.
-        found: Extents in the dump; None if not stated.
+        dump_shape: Extents in the dump; None if not stated.
 
     Returns:
         The arrangement; None if the layout is unknown, has a different number of dimensions, or its block size is
@@ -55,7 +55,7 @@ def arrangement(layout: str, shape: Sequence[int | None], found: Sequence[int] |
             layout=layout,
             shape=tuple(shape[axis] for axis in order),
             axes=axes,
-            restored=lambda array: array.transpose(axes),
+            restore_order=lambda array: array.transpose(axes),
         )
     blocks = _BLOCKS.fullmatch(layout)
     if blocks is None or rank != 4 or shape[1] is None:
@@ -63,19 +63,19 @@ def arrangement(layout: str, shape: Sequence[int | None], found: Sequence[int] |
     channels = shape[1]
     block_size = blocks["lanes"] or blocks["each"]
     lanes = int(block_size) if block_size else None
-    if found is not None:
-        if len(found) != 5 or (lanes is not None and found[4] != lanes):
+    if dump_shape is not None:
+        if len(dump_shape) != 5 or (lanes is not None and dump_shape[4] != lanes):
             return None
-        lanes = found[4]
-    if not lanes or (found is not None and found[1] != -(-channels // lanes)):
+        lanes = dump_shape[4]
+    if not lanes or (dump_shape is not None and dump_shape[1] != -(-channels // lanes)):
         return None
 
-    def restored(array: np.ndarray) -> np.ndarray:
-        batch, outer, height, width, inner = array.shape
-        return array.transpose(0, 1, 4, 2, 3).reshape(batch, outer * inner, height, width)[:, :channels]
+    def restore_order(array: np.ndarray) -> np.ndarray:
+        batch, outer, height, width, block = array.shape
+        return array.transpose(0, 1, 4, 2, 3).reshape(batch, outer * block, height, width)[:, :channels]
 
     extents = (shape[0], -(-channels // lanes), shape[2], shape[3], lanes)
-    return Arrangement(layout=layout, shape=extents, axes=None, restored=restored)
+    return Arrangement(layout=layout, shape=extents, axes=None, restore_order=restore_order)
 
 
 def rank_of(layout: str) -> int:
@@ -102,10 +102,10 @@ def has_channels_second(graph: Graph) -> bool:
     """
     for node in graph.nodes:
         node_in_onnx = translated(node, graph, _no_constant)
-        plain = operators.in_words_of_onnx(node) if node_in_onnx is None else node_in_onnx.node
-        if operators.has_channels_second(plain.op):
+        onnx_node = operators.in_words_of_onnx(node) if node_in_onnx is None else node_in_onnx.node
+        if operators.has_channels_second(onnx_node.op):
             layouts = (graph.tensors[name].layout for name in (*node.outputs[:1], *node.inputs[:1]) if name)
-            return not plain.attrs.get("channels_last") and not any(map(is_channels_last, layouts))
+            return not onnx_node.attrs.get("channels_last") and not any(map(is_channels_last, layouts))
     return False
 
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from qdebug.errors import UsageError
-from qdebug.importing.files import MOST_FILES, Files, damaged, read_elements, read_header
+from qdebug.importing.files import MAX_FILES, Files, damaged, read_elements, read_header
 from qdebug.importing.names import Rename
 from qdebug.model import Graph, Node, Role, TensorInfo
 from qdebug.model.dtypes import logical_dtype
@@ -34,8 +34,8 @@ __all__ = ["SOURCES", "TENSOR_NAMES", "Dump", "DumpFormat", "DumpedTensor", "rea
 TENSOR_NAMES = "tensor_names"
 """Name of an array in an .npz file that maps arrays to tensors: rows of two texts."""
 
-_MOST_DESCRIPTION = 64 << 20
-_LAST_PLACE = 1 << 32
+_MAX_DESCRIPTION_BYTES = 64 << 20
+_MAX_PLACE = 1 << 32
 _NUMBERED = re.compile(r"(.*?)(\d{1,9})")
 _NUMBER = re.compile(r"(\d+)")
 
@@ -46,27 +46,27 @@ class DumpedTensor:
 
     Args:
         name: The tensor's name in the dump.
-        where: The file, and the array inside it.
+        location: The file, and the array inside it.
         dtype: Dtype of the elements; untyped bytes if the file cannot name it.
         shape: Its extents.
         load: Reads the values.
         place: Sample and step.
         facts: Facts from the dump, as arguments of `Recorder.put`.
-        constant: Whether it is a constant.
-        flat: Whether the shape is not stated, so that only the number of elements is known.
-        raw: Whether the type is not stated either, so that only the bytes are known.
+        is_constant: Whether it is a constant.
+        is_flat: Whether the shape is not stated, so that only the number of elements is known.
+        is_raw: Whether the type is not stated either, so that only the bytes are known.
     """
 
     name: str
-    where: str
+    location: str
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     load: Callable[[], np.ndarray]
     place: At = (0, 0)
     facts: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
-    constant: bool = False
-    flat: bool = False
-    raw: bool = False
+    is_constant: bool = False
+    is_flat: bool = False
+    is_raw: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,12 +95,12 @@ class DumpFormat:
     Args:
         read: Lists the tensors, given the files, the source and the model's graph, if any.
         summary: One line for `--help`.
-        fits: Returns whether a source has this format. Formats that cannot be recognized must be named.
+        recognizes: Returns whether a source has this format. Formats that cannot be recognized must be named.
     """
 
     read: Callable[[Files, Path, Graph | None], Dump]
     summary: str
-    fits: Callable[[Path], bool] = lambda path: False  # noqa: ARG005
+    recognizes: Callable[[Path], bool] = lambda path: False  # noqa: ARG005
 
 
 @contextmanager
@@ -123,7 +123,7 @@ def read_dump(
     """
     if not source.exists():
         raise UsageError(f"There is no file or folder {str(source)!r}.", hint="Give the path of the dump.")
-    form = form or next((name for name, row in SOURCES.items() if row.fits(source)), "")
+    form = form or next((name for name, row in SOURCES.items() if row.recognizes(source)), "")
     if form not in SOURCES:
         raise UsageError(
             f"{str(source)!r} is not a known kind of dump; expected a folder, an .npz or .npy file, or a .json file "
@@ -133,32 +133,35 @@ def read_dump(
     with closing(Files(source if source.is_dir() else source.parent)) as files:
         dump = SOURCES[form].read(files, source, graph)
         dump = replace(dump, tensors=[replace(entry, name=rename(entry.name)) for entry in dump.tensors])
-        _check(source, dump)
+        _check_tensors(source, dump)
         yield form, dump
 
 
-def _check(source: Path, dump: Dump) -> None:
+def _check_tensors(source: Path, dump: Dump) -> None:
     """Reject a dump without tensors, or with duplicate tensors.
 
     Raises:
         UsageError: There are no tensors, or a tensor occurs twice.
     """
     if not dump.tensors:
-        there = f"; not read: {', '.join(repr(name[-60:]) for name in [*dump.ignored][:3])}" if dump.ignored else ""
-        raw = any(name.endswith((".raw", ".bin")) for name in dump.ignored)
+        not_read_text = (
+            f"; not read: {', '.join(repr(name[-60:]) for name in [*dump.ignored][:3])}" if dump.ignored else ""
+        )
+        has_raw = any(name.endswith((".raw", ".bin")) for name in dump.ignored)
         raise UsageError(
-            f"{str(source)!r} holds no readable tensor{there}.",
+            f"{str(source)!r} holds no readable tensor{not_read_text}.",
             hint="Raw files need --graph MODEL or a description (see `qdebug help import`). Dumps of the LiteRT "
             "accuracy debugger need --source-format litert-debugger."
-            if raw
+            if has_raw
             else "Give a folder of .npy or .npz files, an .npz file, or a JSON description.",
         )
     tensor_at: dict[tuple[str, At], str] = {}
     for entry in dump.tensors:
-        first = tensor_at.setdefault((entry.name, entry.place), entry.where)
-        if first is not entry.where:
+        first_location = tensor_at.setdefault((entry.name, entry.place), entry.location)
+        if first_location is not entry.location:
             raise UsageError(
-                f"Both {first!r} and {entry.where!r} hold tensor {entry.name!r} for sample {entry.place[0]}, step "
+                f"Both {first_location!r} and {entry.location!r} hold tensor {entry.name!r} for sample "
+                f"{entry.place[0]}, step "
                 f"{entry.place[1]}.",
                 hint="Keep one of them, or put samples into folders that end in a number: sample0, sample1.",
             )
@@ -176,116 +179,124 @@ def _read_arrays(files: Files, source: Path, graph: Graph | None) -> Dump:
         return Dump(tensors=tensors, ignored=ignored)
     remarks: list[str] = []
     for place, path in _samples_and_steps(source, remarks):
-        paths = sorted(files.below(path) if path.is_dir() else [path], key=lambda file_path: _natural(str(file_path)))
+        paths = sorted(
+            files.files_below(path) if path.is_dir() else [path], key=lambda file_path: _natural_key(str(file_path))
+        )
         for file_path in paths:
-            raw = file_path.suffix.lower() in _RAW and graph is not None
-            if file_path.suffix.lower() not in (".npy", ".npz") and not raw:
-                ignored[os.path.relpath(file_path, source)] = _UNREAD.get(
+            is_raw = file_path.suffix.lower() in _RAW_SUFFIXES and graph is not None
+            if file_path.suffix.lower() not in (".npy", ".npz") and not is_raw:
+                ignored[os.path.relpath(file_path, source)] = _REASONS_NOT_READ.get(
                     file_path.suffix.lower(), "neither .npy nor .npz"
                 )
-            elif not files.inside(file_path):
+            elif not files.is_inside(file_path):
                 ignored[os.path.relpath(file_path, source)] = "it points outside the folder"
             else:
                 prefix = "" if file_path == path else str(file_path.relative_to(path).parent)
                 prefix = f"{prefix}/" if prefix not in ("", ".") else ""
                 tensors += (
                     [_untyped_file(files, file_path, place, prefix)]
-                    if raw
+                    if is_raw
                     else _arrays_of(files, file_path, place, prefix, ignored)
                 )
     return Dump(tensors=tensors, ignored=ignored, said=remarks)
 
 
-_RAW = (".raw", ".bin")
+_RAW_SUFFIXES = (".raw", ".bin")
 """Suffixes of files that contain elements without a header."""
 
-_UNREAD = dict.fromkeys(_RAW, "a raw file, and no --graph states its type and shape")
+_REASONS_NOT_READ = dict.fromkeys(_RAW_SUFFIXES, "a raw file, and no --graph states its type and shape")
 
 
 def _untyped_file(files: Files, path: Path, place: At, prefix: str) -> DumpedTensor:
     """Describe a file of elements of which only the total size is known."""
-    with files.opened(path) as (_, size):
+    with files.open_member(path) as (_, size):
         extents = (size,)
 
     def load() -> np.ndarray:
-        with files.opened(path) as (file, current_size):
+        with files.open_member(path) as (file, current_size):
             if current_size != size:
                 raise UsageError(f"The file {str(path)!r} changed while it was read.", hint="Import again.")
             return read_elements(file, np.dtype(np.uint8), extents, path, None)
 
     return DumpedTensor(
         name=prefix + path.stem,
-        where=os.path.relpath(path, files.folder),
+        location=os.path.relpath(path, files.folder),
         dtype=np.dtype(np.uint8),
         shape=extents,
         load=load,
         place=place,
-        flat=True,
-        raw=True,
+        is_flat=True,
+        is_raw=True,
     )
 
 
-def _samples_and_steps(source: Path, said: list[str]) -> Iterator[tuple[At, Path]]:
+def _samples_and_steps(source: Path, remarks: list[str]) -> Iterator[tuple[At, Path]]:
     """Yield the folder or archive of each sample and step: numbered ones if there are only those, else the source."""
-    numbered = _numbered(source)
-    if numbered is None:
+    entries_by_number = _numbered_entries(source)
+    if entries_by_number is None:
         yield (0, 0), source
         return
-    first = min(numbered)
-    steps = numbered[first].stem.lower().rstrip("_-.0123456789").endswith("step")
-    kind = "step" if steps else "sample"
-    said.append(
-        f"{len(numbered)} {kind}s by the numbers of {numbered[first].name!r} to {numbered[max(numbered)].name!r}"
+    first_number = min(entries_by_number)
+    are_steps = entries_by_number[first_number].stem.lower().rstrip("_-.0123456789").endswith("step")
+    kind = "step" if are_steps else "sample"
+    remarks.append(
+        f"{len(entries_by_number)} {kind}s by the numbers of {entries_by_number[first_number].name!r} to "
+        f"{entries_by_number[max(entries_by_number)].name!r}"
     )
-    for number, path in sorted(numbered.items()):
-        inner = None if steps or not path.is_dir() else _numbered(path)
-        if inner is None or not next(iter(inner.values())).stem.lower().rstrip("_-.0123456789").endswith("step"):
-            yield ((0, number - first) if steps else (number - first, 0)), path
+    for number, path in sorted(entries_by_number.items()):
+        inner_entries = None if are_steps or not path.is_dir() else _numbered_entries(path)
+        if inner_entries is None or not next(iter(inner_entries.values())).stem.lower().rstrip(
+            "_-.0123456789"
+        ).endswith("step"):
+            yield ((0, number - first_number) if are_steps else (number - first_number, 0)), path
         else:
             yield from (
-                ((number - first, inner_number - min(inner)), below) for inner_number, below in sorted(inner.items())
+                ((number - first_number, inner_number - min(inner_entries)), inner_path)
+                for inner_number, inner_path in sorted(inner_entries.items())
             )
 
 
-def _numbered(folder: Path) -> dict[int, Path] | None:
+def _numbered_entries(folder: Path) -> dict[int, Path] | None:
     """Return folders or archives by the last number in their names; None if the names differ elsewhere."""
     with os.scandir(folder) as entries_of_folder:
-        entries = [Path(entry.path) for _, entry in zip(range(MOST_FILES), entries_of_folder, strict=False)]
-    folders = all(entry.is_dir() and not entry.is_symlink() for entry in entries)
-    if not entries or not (folders or (len(entries) > 1 and all(e.suffix.lower() == ".npz" for e in entries))):
+        entries = [Path(entry.path) for _, entry in zip(range(MAX_FILES), entries_of_folder, strict=False)]
+    are_folders = all(entry.is_dir() and not entry.is_symlink() for entry in entries)
+    if not entries or not (
+        are_folders or (len(entries) > 1 and all(entry_path.suffix.lower() == ".npz" for entry_path in entries))
+    ):
         return None
-    parts = [_NUMBERED.fullmatch(entry.name if folders else entry.stem) for entry in entries]
+    parts = [_NUMBERED.fullmatch(entry.name if are_folders else entry.stem) for entry in entries]
     numbers = {int(part[2]): entry for part, entry in zip(parts, entries, strict=True) if part is not None}
     name_stems = {part[1] if part is not None else None for part in parts}
     return numbers if len(numbers) == len(entries) and len(name_stems) == 1 else None
 
 
-def _natural(name: str) -> list[Any]:
+def _natural_key(name: str) -> list[Any]:
     """Return a sort key that orders numbers in names by value."""
     return [int(part) if part.isdecimal() and len(part) < 19 else part for part in _NUMBER.split(name)]
 
 
 def _arrays_of(files: Files, path: Path, place: At, prefix: str, ignored: dict[str, str]) -> Iterator[DumpedTensor]:
     """Yield the arrays of an .npy or .npz file. Arrays without a name are added to `ignored`."""
-    where = os.path.relpath(path, files.folder)
+    location = os.path.relpath(path, files.folder)
     if path.suffix.lower() == ".npy":
-        yield _array(files, path, None, name=prefix + path.stem, where=where, place=place)
+        yield _array(files, path, None, name=prefix + path.stem, location=location, place=place)
         return
     members = files.members(path)
-    names = _stated_names(files, path) if TENSOR_NAMES in members else {}
+    names = _tensor_names(files, path) if TENSOR_NAMES in members else {}
     for member in members:
         name = names.get(member, member)
         if member == TENSOR_NAMES and names:
             continue
         if name:
-            yield _array(files, path, member, name=prefix + name, where=f"{where}:{member}", place=place)
+            yield _array(files, path, member, name=prefix + name, location=f"{location}:{member}", place=place)
         else:
-            ignored[f"{where}:{member}.npy"] = "the array has no name"
+            ignored[f"{location}:{member}.npy"] = "the array has no name"
 
 
-def _stated_names(files: Files, path: Path) -> dict[str, str]:
+def _tensor_names(files: Files, path: Path) -> dict[str, str]:
     """Return the tensor of each array if an archive states it, as archives from `qdebug export npz` do."""
-    with files.opened(path, TENSOR_NAMES) as (file, size):
+    with files.open_member(path, TENSOR_NAMES) as (file, size):
         dtype, shape, _ = read_header(file, size, path, TENSOR_NAMES)
         if dtype.kind != "U" or len(shape) != 2 or shape[1] != 2:
             return {}
@@ -293,18 +304,18 @@ def _stated_names(files: Files, path: Path) -> dict[str, str]:
     return {str(member): str(name) for member, name in rows}
 
 
-def _array(files: Files, path: Path, member: str | None, *, name: str, where: str, place: At) -> DumpedTensor:
-    with files.opened(path, member) as (file, size):
+def _array(files: Files, path: Path, member: str | None, *, name: str, location: str, place: At) -> DumpedTensor:
+    with files.open_member(path, member) as (file, size):
         header = read_header(file, size, path, member)
 
     def load() -> np.ndarray:
-        with files.opened(path, member) as (file, size):
+        with files.open_member(path, member) as (file, size):
             if read_header(file, size, path, member) != header:
                 raise damaged(path, member, "it changed while it was read")
-            dtype, shape, fortran = header
-            return read_elements(file, dtype, shape, path, member, order="F" if fortran else "C")
+            dtype, shape, is_fortran = header
+            return read_elements(file, dtype, shape, path, member, order="F" if is_fortran else "C")
 
-    return DumpedTensor(name=name, where=where, dtype=header[0], shape=header[1], load=load, place=place)
+    return DumpedTensor(name=name, location=location, dtype=header[0], shape=header[1], load=load, place=place)
 
 
 # -- raw files and a description ------------------------------------------------------------------------------------
@@ -313,67 +324,87 @@ _PUT_FACTS = (
     *("node", "op", "inputs", "attrs", "domain", "origin", "placement", "scale", "zero_point", "axis", "block_size"),
     *("qmin", "qmax", "multiplier", "shift", "layout", "stands_for"),
 )
-_OF_FILE = ("file", "array", "tensor", "dtype", "shape", "sample", "step", "order", "offset", "byte_order", "constant")
-_OF_RUN = ("format", "version", "backend", "model", "outputs", "op_map", "defaults", "tensors")
+_TENSOR_KEYS = (
+    "file",
+    "array",
+    "tensor",
+    "dtype",
+    "shape",
+    "sample",
+    "step",
+    "order",
+    "offset",
+    "byte_order",
+    "constant",
+)
+_RUN_KEYS = ("format", "version", "backend", "model", "outputs", "op_map", "defaults", "tensors")
 
 
 def _read_description(files: Files, source: Path, graph: Graph | None) -> Dump:
     """List the tensors that a JSON file describes."""
-    plain = _parsed(source)
-    defaults = plain.get("defaults", {})
-    entries = plain.get("tensors")
-    outputs = plain.get("outputs", [])
-    run_facts: dict[str, Any] = {name: plain[name] for name in ("backend", "model") if name in plain}
+    description = _parse_description(source)
+    defaults = description.get("defaults", {})
+    entries = description.get("tensors")
+    outputs = description.get("outputs", [])
+    run_facts: dict[str, Any] = {name: description[name] for name in ("backend", "model") if name in description}
     if (
         not isinstance(defaults, dict)
         or not isinstance(entries, list)
-        or not all(isinstance(item, dict) for item in entries)
+        or not all(isinstance(value, dict) for value in entries)
         or not isinstance(outputs, list)
-        or not all(isinstance(item, str) and item for item in (*outputs, *run_facts.values()))
+        or not all(isinstance(value, str) and value for value in (*outputs, *run_facts.values()))
     ):
         raise _invalid(
             source,
             "backend and model must be strings, outputs and tensors must be lists, and each tensor must be an object",
         )
-    op_map = plain.get("op_map", {})
-    if not isinstance(op_map, dict) or not all(isinstance(item, str) and item for item in op_map.values()):
+    op_map = description.get("op_map", {})
+    if not isinstance(op_map, dict) or not all(isinstance(value, str) and value for value in op_map.values()):
         raise _invalid(source, "op_map must map each operator name of the dump to another name")
     tensors = [
         (
             _integer(source, number, entry, "order", number),
             _described_tensor(files, source, number, entry, graph=graph is not None),
         )
-        for number, entry in enumerate({**defaults, **item} for item in entries)
+        for number, entry in enumerate({**defaults, **value} for value in entries)
     ]
     tensors.sort(key=lambda pair: pair[0])
     names_known = {tensor.name for _, tensor in tensors} | (set() if graph is None else graph.tensors.keys())
-    unknown = next((name for name in outputs if name not in names_known), None)
-    if unknown is not None:
-        raise _invalid(source, f"the output {unknown!r} is not a tensor of the dump")
+    unknown_output = next((name for name in outputs if name not in names_known), None)
+    if unknown_output is not None:
+        raise _invalid(source, f"the output {unknown_output!r} is not a tensor of the dump")
     facts = {**run_facts, "outputs": tuple(outputs), **({"op_map": op_map} if op_map else {})}
     return Dump(tensors=[tensor for _, tensor in tensors], facts=facts)
 
 
-def _parsed(source: Path) -> dict[str, Any]:
+def _parse_description(source: Path) -> dict[str, Any]:
     """Return the parsed content of a description.
 
     Raises:
         UsageError: It is invalid, or has unknown keys.
     """
     try:
-        plain = json.loads(read_regular(source, _MOST_DESCRIPTION), parse_constant=_reject_constant)
-        json.dumps(plain, ensure_ascii=False).encode()  # a lone surrogate cannot be in a file name, recording or report
+        description = json.loads(read_regular(source, _MAX_DESCRIPTION_BYTES), parse_constant=_reject_constant)
+        json.dumps(
+            description, ensure_ascii=False
+        ).encode()  # a lone surrogate cannot be in a file name, recording or report
     except OSError as error:
         raise UsageError(f"{str(source)!r} cannot be read: {describe_cause(error)}.", hint="Check the path.") from None
     except UnicodeEncodeError as error:
-        around = error.object[max(error.start - 20, 0) : error.end + 20].encode("ascii", "backslashreplace").decode()
-        raise _invalid(source, f"it has text that is not valid Unicode, near '{around}'") from None
+        nearby_text = (
+            error.object[max(error.start - 20, 0) : error.end + 20].encode("ascii", "backslashreplace").decode()
+        )
+        raise _invalid(source, f"it has text that is not valid Unicode, near '{nearby_text}'") from None
     except (ValueError, RecursionError) as error:
         raise _invalid(source, f"it is not JSON ({str(error)[:100]})") from None
-    if not isinstance(plain, dict) or plain.get("format") != "qdebug.dump" or plain.get("version") != 1:
+    if (
+        not isinstance(description, dict)
+        or description.get("format") != "qdebug.dump"
+        or description.get("version") != 1
+    ):
         raise _invalid(source, 'it does not say "format": "qdebug.dump", "version": 1')
-    _check_keys(source, "", plain, _OF_RUN)
-    return plain
+    _check_keys(source, "", description, _RUN_KEYS)
+    return description
 
 
 def _reject_constant(word: str) -> float:
@@ -382,7 +413,7 @@ def _reject_constant(word: str) -> float:
 
 def _described_tensor(files: Files, source: Path, number: int, entry: dict[str, Any], *, graph: bool) -> DumpedTensor:
     title = f"tensors[{number}]"
-    _check_keys(source, title, entry, (*_OF_FILE, *_PUT_FACTS))
+    _check_keys(source, title, entry, (*_TENSOR_KEYS, *_PUT_FACTS))
     name = entry.get("file")
     if not isinstance(name, str) or not name or "\0" in name:
         raise _invalid(source, f"{title} names no file")
@@ -397,17 +428,17 @@ def _described_tensor(files: Files, source: Path, number: int, entry: dict[str, 
     path = files.folder / name
     if path.suffix.lower() in (".npy", ".npz"):
         member = str(entry.get("array", tensor)) if path.suffix.lower() == ".npz" else None
-        tensor_found = _array(files, path, member, name=tensor, where=name, place=place)
+        tensor_found = _array(files, path, member, name=tensor, location=name, place=place)
         facts |= {"dtype": entry["dtype"]} if "dtype" in entry else {}
         _check_shape(source, title, entry, tensor_found)
     else:
         tensor_found = _raw_file(files, source, title, path, entry, graph=graph)
-    return replace(tensor_found, name=tensor, where=name, place=place, facts=facts, constant=constant)
+    return replace(tensor_found, name=tensor, location=name, place=place, facts=facts, is_constant=constant)
 
 
-def _check_shape(source: Path, title: str, entry: Mapping[str, Any], found: DumpedTensor) -> None:
-    if entry.get("shape") is not None and entry["shape"] != list(found.shape):
-        raise _invalid(source, f"{title} has shape {entry['shape']}, but the file has {list(found.shape)}")
+def _check_shape(source: Path, title: str, entry: Mapping[str, Any], tensor: DumpedTensor) -> None:
+    if entry.get("shape") is not None and entry["shape"] != list(tensor.shape):
+        raise _invalid(source, f"{title} has shape {entry['shape']}, but the file has {list(tensor.shape)}")
 
 
 def _raw_file(
@@ -428,52 +459,55 @@ def _raw_file(
         dtype = dtype.newbyteorder("<" if order == "little" else ">")
     if type(offset) is not int or offset < 0:
         raise _invalid(source, f"offset of {title} is {offset!r}, not a number of bytes")
-    flat = shape is None
-    if flat and not graph:
+    is_flat = shape is None
+    if is_flat and not graph:
         raise _invalid(source, f"{title} has no shape, and no --graph states it")
-    if not flat and not (isinstance(shape, list) and all(type(extent) is int and extent >= 0 for extent in shape)):
+    if not is_flat and not (isinstance(shape, list) and all(type(extent) is int and extent >= 0 for extent in shape)):
         raise _invalid(source, f"shape of {title} is {shape!r}, not a list of extents")
-    with files.opened(path) as (_, size):
-        there = size - offset
-    extents = (max(there, 0) // dtype.itemsize,) if shape is None else tuple(shape)
-    needed = math.prod(extents) * dtype.itemsize
-    if there != needed and not (entry.get("offset") is not None and there > needed and not flat):
+    with files.open_member(path) as (_, size):
+        available_bytes = size - offset
+    extents = (max(available_bytes, 0) // dtype.itemsize,) if shape is None else tuple(shape)
+    needed_bytes = math.prod(extents) * dtype.itemsize
+    if available_bytes != needed_bytes and not (
+        entry.get("offset") is not None and available_bytes > needed_bytes and not is_flat
+    ):
         raise UsageError(
-            f"The file {str(path)!r} has {size} bytes, but {title} needs {needed}: {dtype.name} of "
+            f"The file {str(path)!r} has {size} bytes, but {title} needs {needed_bytes}: {dtype.name} of "
             f"shape {list(extents)}"
             f"{f' after {offset} bytes' if offset else ''}.",
             hint="Correct dtype or shape in the description; with an offset the file may be longer.",
         )
 
     def load() -> np.ndarray:
-        with files.opened(path) as (file, size):
-            if size < offset + needed:
+        with files.open_member(path) as (file, size):
+            if size < offset + needed_bytes:
                 raise UsageError(f"The file {str(path)!r} changed while it was read.", hint="Import again.")
             file.seek(offset)
             return read_elements(file, dtype, extents, path, None)
 
-    return DumpedTensor(name="", where="", dtype=dtype, shape=extents, load=load, flat=flat)
+    return DumpedTensor(name="", location="", dtype=dtype, shape=extents, load=load, is_flat=is_flat)
 
 
 def _integer(source: Path, number: int, entry: Mapping[str, Any], key: str, default: int) -> int:
     value = entry.get(key, default)
-    if type(value) is not int or not 0 <= value < _LAST_PLACE:
+    if type(value) is not int or not 0 <= value < _MAX_PLACE:
         raise _invalid(source, f"{key} of tensors[{number}] is {value!r}, not an integer from 0")
     return value
 
 
-def _check_keys(source: Path, title: str, plain: Mapping[str, Any], known: Sequence[str]) -> None:
-    unknown = [key for key in plain if key not in known]
-    if unknown:
+def _check_keys(source: Path, title: str, table: Mapping[str, Any], known_keys: Sequence[str]) -> None:
+    unknown_keys = [key for key in table if key not in known_keys]
+    if unknown_keys:
         raise _invalid(
             source,
-            f"{title + ' has' if title else 'it has'} an unknown key {unknown[0]!r}; known keys are {', '.join(known)}",
+            f"{title + ' has' if title else 'it has'} an unknown key {unknown_keys[0]!r}; known keys are "
+            f"{', '.join(known_keys)}",
         )
 
 
-def _invalid(source: Path, why: str) -> UsageError:
+def _invalid(source: Path, reason: str) -> UsageError:
     return UsageError(
-        f"The description {str(source)!r} cannot be understood: {why}.",
+        f"The description {str(source)!r} cannot be understood: {reason}.",
         hint="See `qdebug help import` for the format of a description.",
     )
 
@@ -498,7 +532,7 @@ def _read_litert_debugger(files: Files, source: Path, graph: Graph | None) -> Du
     outputs: dict[str, DumpedTensor] = {}
     inputs: dict[tuple[int, str], DumpedTensor] = {}
     ignored: dict[str, str] = {}
-    for path in sorted(files.below(source)):
+    for path in sorted(files.files_below(source)):
         operand = _operand_of_file(graph, path)
         if operand is None:
             ignored[os.path.relpath(path, source)] = "not an operand of the model's operators"
@@ -515,13 +549,16 @@ def _read_litert_debugger(files: Files, source: Path, graph: Graph | None) -> Du
             outputs[tensor] = entry
         elif tensor not in outputs or outputs[tensor].load().tobytes() != entry.load().tobytes():
             own_inputs[index, tensor] = f"{tensor} into {graph.nodes[index].name}"
-    fed = [replace(inputs[key], name=name) for key, name in own_inputs.items()]
+    input_tensors = [replace(inputs[key], name=name) for key, name in own_inputs.items()]
     count = "1 operand is" if len(own_inputs) == 1 else f"{len(own_inputs)} operands are"
     remarks = (
         [f"{count} not equal to the previous operator's output; operators ran by themselves"] if own_inputs else []
     )
     return Dump(
-        tensors=[*outputs.values(), *fed], ignored=ignored, graph=_with_own_inputs(graph, own_inputs), said=remarks
+        tensors=[*outputs.values(), *input_tensors],
+        ignored=ignored,
+        graph=_with_own_inputs(graph, own_inputs),
+        said=remarks,
     )
 
 
@@ -534,31 +571,33 @@ def _operand_of_file(graph: Graph, path: Path) -> tuple[int, str, str] | None:
     node = graph.nodes[index]
     for direction, names in (("out", node.outputs), ("in", node.inputs)):
         for name in filter(None, names):
-            written = re.escape(re.sub(r"[()\[\]/: ]", "_", name))
-            if re.fullmatch(rf"op_\d+_.+_{direction}_\d+_{written}\.raw", path.name, re.DOTALL):
+            name_pattern = re.escape(re.sub(r"[()\[\]/: ]", "_", name))
+            if re.fullmatch(rf"op_\d+_.+_{direction}_\d+_{name_pattern}\.raw", path.name, re.DOTALL):
                 return index, direction, name
     return None
 
 
 def _raw_file_of_graph(files: Files, path: Path, info: TensorInfo) -> DumpedTensor:
     """Describe a raw file by the model's facts about its tensor."""
-    open_ = info.shape is None or None in info.shape
-    entry = {"dtype": info.dtype, "shape": None if open_ else list(info.shape or ())}
-    dumped = _raw_file(files, path, f"the model's {info.name!r}", path, entry, graph=True)
-    return replace(dumped, name=info.name, where=os.path.relpath(path, files.folder))
+    is_open = info.shape is None or None in info.shape
+    entry = {"dtype": info.dtype, "shape": None if is_open else list(info.shape or ())}
+    tensor = _raw_file(files, path, f"the model's {info.name!r}", path, entry, graph=True)
+    return replace(tensor, name=info.name, location=os.path.relpath(path, files.folder))
 
 
-def _with_own_inputs(graph: Graph, own: Mapping[tuple[int, str], str]) -> Graph:
+def _with_own_inputs(graph: Graph, input_names: Mapping[tuple[int, str], str]) -> Graph:
     """Return the graph in which operators read separate input tensors."""
     nodes: list[Node] = [
-        replace(node, inputs=tuple(own.get((index, name), name) for name in node.inputs))
+        replace(node, inputs=tuple(input_names.get((index, name), name) for name in node.inputs))
         for index, node in enumerate(graph.nodes)
     ]
-    fed = [replace(graph.tensors[tensor], name=name, role=Role.INPUT) for (_, tensor), name in own.items()]
+    input_infos = [
+        replace(graph.tensors[tensor], name=name, role=Role.INPUT) for (_, tensor), name in input_names.items()
+    ]
     return Graph(
         nodes,
-        tensors=[*graph.tensors.values(), *fed],
-        inputs=(*graph.inputs, *own.values()),
+        tensors=[*graph.tensors.values(), *input_infos],
+        inputs=(*graph.inputs, *input_names.values()),
         outputs=graph.outputs,
         name=graph.name,
         opset=graph.opset,
@@ -570,12 +609,12 @@ SOURCES: Mapping[str, DumpFormat] = MappingProxyType(
         "arrays": DumpFormat(
             read=_read_arrays,
             summary="a folder of .npy and .npz files, or a single file",
-            fits=lambda path: path.is_dir() or path.suffix.lower() in (".npy", ".npz"),
+            recognizes=lambda path: path.is_dir() or path.suffix.lower() in (".npy", ".npz"),
         ),
         "description": DumpFormat(
             read=_read_description,
             summary="a JSON file that describes raw or numpy files",
-            fits=lambda path: path.suffix.lower() == ".json",
+            recognizes=lambda path: path.suffix.lower() == ".json",
         ),
         "litert-debugger": DumpFormat(
             read=_read_litert_debugger,

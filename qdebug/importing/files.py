@@ -17,9 +17,9 @@ from qdebug.recording.target import describe_cause
 from qdebug.regular_file import open_descriptor
 from qdebug.running.feeds import UNREADABLE, check_expansion
 
-__all__ = ["MOST_FILES", "Files", "damaged", "read_elements", "read_header"]
+__all__ = ["MAX_FILES", "Files", "damaged", "read_elements", "read_header"]
 
-MOST_FILES = 100_000
+MAX_FILES = 100_000
 """Maximum number of files listed in a folder."""
 
 
@@ -33,21 +33,26 @@ def read_header(
     """
     try:
         version = np.lib.format.read_magic(file)
-        read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(version)
-        if read is None:
+        read_array_header = {
+            (1, 0): np.lib.format.read_array_header_1_0,
+            (2, 0): np.lib.format.read_array_header_2_0,
+        }.get(version)
+        if read_array_header is None:
             raise ValueError(f"version {version} of numpy's format is for structured arrays")
-        shape, fortran, dtype = read(file)
+        shape, is_fortran, dtype = read_array_header(file)
     except UNREADABLE as error:
         raise damaged(path, member, str(error).splitlines()[0].rstrip(".") if str(error) else "no header") from None
     if dtype.hasobject:
         raise UsageError(
-            f"{_titled(path, member)} holds Python objects, which are never read.",
+            f"{_title_of(path, member)} holds Python objects, which are never read.",
             hint="Save plain arrays: numpy.save(path, numpy.asarray(values)).",
         )
-    bytes_said = math.prod(shape) * dtype.itemsize
-    if bytes_said != size - file.tell():
-        raise damaged(path, member, f"its header says {bytes_said} bytes of elements, but {size - file.tell()} follow")
-    return dtype, tuple(int(extent) for extent in shape), bool(fortran)
+    stated_bytes = math.prod(shape) * dtype.itemsize
+    if stated_bytes != size - file.tell():
+        raise damaged(
+            path, member, f"its header says {stated_bytes} bytes of elements, but {size - file.tell()} follow"
+        )
+    return dtype, tuple(int(extent) for extent in shape), bool(is_fortran)
 
 
 def read_elements(
@@ -73,11 +78,11 @@ class Files:
         self._root = os.path.realpath(folder)
         self._archive: tuple[Path, zipfile.ZipFile, BinaryIO] | None = None
 
-    def inside(self, path: Path) -> bool:
+    def is_inside(self, path: Path) -> bool:
         """Return whether a path stays inside the folder after links are resolved."""
         return os.path.commonpath([self._root, os.path.realpath(path)]) == self._root
 
-    def below(self, path: Path) -> list[Path]:
+    def files_below(self, path: Path) -> list[Path]:
         """Return the files below a folder. Links to folders are not followed.
 
         Raises:
@@ -86,9 +91,9 @@ class Files:
         paths: list[Path] = []
         for folder, _, names in os.walk(path):
             paths += [Path(folder, name) for name in names]
-            if len(paths) > MOST_FILES:
+            if len(paths) > MAX_FILES:
                 raise UsageError(
-                    f"The folder {str(path)!r} holds more than {MOST_FILES} files.", hint="Import only some of them."
+                    f"The folder {str(path)!r} holds more than {MAX_FILES} files.", hint="Import only some of them."
                 )
         return paths
 
@@ -98,32 +103,32 @@ class Files:
         Raises:
             UsageError: It is damaged, or its arrays are far larger than the file can hold.
         """
-        archive = self._opened_archive(path)
+        archive = self._open_archive(path)
         entries = [entry for entry in archive.infolist() if entry.filename.endswith(".npy")]
         check_expansion(path, entries)
         return [entry.filename.removesuffix(".npy") for entry in entries]
 
     @contextmanager
-    def opened(self, path: Path, member: str | None = None) -> Iterator[tuple[BinaryIO, int]]:
+    def open_member(self, path: Path, member: str | None = None) -> Iterator[tuple[BinaryIO, int]]:
         """Open a file, or an array of an archive, and yield it with its size.
 
         Raises:
             UsageError: It is missing, cannot be read, or is not a regular file.
         """
         if member is not None:
-            archive = self._opened_archive(path)
+            archive = self._open_archive(path)
             try:
                 entry = archive.getinfo(f"{member}.npy")
-                with archive.open(entry) as part:
-                    yield _Counted(part), entry.file_size  # type: ignore[misc]  # reads, and tells where it is
+                with archive.open(entry) as member_file:
+                    yield _CountingStream(member_file), entry.file_size  # type: ignore[misc]  # reads, and tells where it is
             except UNREADABLE as error:
                 raise damaged(path, member, str(error) or type(error).__name__) from None
             return
-        with self._opened_file(path) as file:
+        with self._open_file(path) as file:
             yield file, os.fstat(file.fileno()).st_size
 
-    def _opened_file(self, path: Path) -> BinaryIO:
-        if not self.inside(path):
+    def _open_file(self, path: Path) -> BinaryIO:
+        if not self.is_inside(path):
             raise UsageError(
                 f"{str(path)!r} points outside the folder {str(self.folder)!r}.", hint="Copy the file into that folder."
             )
@@ -142,11 +147,11 @@ class Files:
             file.close()
             self._archive = None
 
-    def _opened_archive(self, path: Path) -> zipfile.ZipFile:
+    def _open_archive(self, path: Path) -> zipfile.ZipFile:
         if self._archive is not None and self._archive[0] == path:
             return self._archive[1]
         self.close()
-        file = self._opened_file(path)
+        file = self._open_file(path)
         try:
             self._archive = path, zipfile.ZipFile(file), file
         except UNREADABLE as error:
@@ -155,7 +160,7 @@ class Files:
         return self._archive[1]
 
 
-class _Counted:
+class _CountingStream:
     """A forward-only stream that tracks its position."""
 
     def __init__(self, file: Any) -> None:
@@ -170,13 +175,13 @@ class _Counted:
         return self._at
 
 
-def _titled(path: Path, member: str | None) -> str:
+def _title_of(path: Path, member: str | None) -> str:
     return f"The file {str(path)!r}" if member is None else f"Array {member!r} of {str(path)!r}"
 
 
-def damaged(path: Path, member: str | None, why: str) -> UsageError:
+def damaged(path: Path, member: str | None, reason: str) -> UsageError:
     """Return the error for a file or archive member that NumPy did not write."""
     return UsageError(
-        f"{_titled(path, member)} is not a numpy array file, or is damaged: {why[:200]}.",
+        f"{_title_of(path, member)} is not a numpy array file, or is damaged: {reason[:200]}.",
         hint="Write it again with numpy.save or numpy.savez, or leave it out of the folder.",
     )

@@ -18,7 +18,7 @@ import numpy as np
 from qdebug.backends import load_reader
 from qdebug.backends.protocol import OnProgress
 from qdebug.errors import QdebugError, RecordingError, UsageError
-from qdebug.importing.arrangement import Arrangement, arrangement, has_channels_second, rank_of
+from qdebug.importing.arrangement import Arrangement, find_arrangement, has_channels_second, rank_of
 from qdebug.importing.dumps import Dump, DumpedTensor, read_dump
 from qdebug.importing.names import NameMatch, Rename, few, match_names
 from qdebug.model import Graph, QuantParams, Role, RunInfo, TensorInfo
@@ -36,9 +36,9 @@ from qdebug.regular_file import open_binary
 __all__ = ["ImportSummary", "import_dump"]
 
 _HDF5 = b"\x89HDF\r\n\x1a\n"
-_ROUNDINGS = 2
+_MAX_ROUNDINGS = 2
 """Maximum error of scale * (code - zero_point) in units in the last place, for any tool's rounding."""
-_EXACT_CODES = 1 << 24
+_MAX_EXACT_CODE = 1 << 24
 """Maximum distance from the zero point at which float32 distinguishes codes."""
 _ABSENT = "the dump has no values for it"
 
@@ -136,7 +136,7 @@ def import_dump(
         graph: A model file or recording whose graph, constants and quantization apply to tensors with the same names.
         form: The format of the dump; None to recognize it.
         layout: Order of dimensions, if the dump does not state it, for tensors with that many dimensions: "NHWC".
-        rename: Changes the names of the dump, see `qdebug.importing.names.renaming`.
+        rename: Changes the names of the dump, see `qdebug.importing.names.make_renamer`.
         force: Whether `out` may be replaced.
         on_progress: Called with (done, total, label).
 
@@ -154,12 +154,12 @@ def import_dump(
     _check_paths_differ(source, graph, out)
     with (
         _model(graph) as model,
-        read_dump(source, form, None if model is None else model.graph, rename=rename) as (found_form, dump),
+        read_dump(source, form, None if model is None else model.graph, rename=rename) as (source_form, dump),
     ):
-        return _imported(source, out, found_form, dump, model, layout=layout, force=force, on_progress=on_progress)
+        return _import(source, out, source_form, dump, model, layout=layout, force=force, on_progress=on_progress)
 
 
-def _imported(
+def _import(
     source: Path,
     out: Path,
     form: str,
@@ -173,28 +173,34 @@ def _imported(
     """Write the recording of an open dump."""
     known_graph = Graph() if model is None else dump.graph or model.graph
     names = list(dict.fromkeys(entry.name for entry in dump.tensors))
-    matched, unmatched = match_names(names, known_graph) if model is not None else ([], {})
-    ignored = dict(dump.ignored)
+    matches, unmatched_reasons = match_names(names, known_graph) if model is not None else ([], {})
+    ignored_reasons = dict(dump.ignored)
     for entry in dump.tensors:
-        if entry.raw and entry.name in unmatched:
-            ignored[entry.where] = f"a raw file of unknown type: {unmatched[entry.name]}"
-    unmatched = {name: why for name, why in unmatched.items() if not all(e.raw for e in dump.tensors if e.name == name)}
-    if model is not None and not matched:
+        if entry.is_raw and entry.name in unmatched_reasons:
+            ignored_reasons[entry.location] = f"a raw file of unknown type: {unmatched_reasons[entry.name]}"
+    unmatched_reasons = {
+        name: reason
+        for name, reason in unmatched_reasons.items()
+        if not all(entry_of_name.is_raw for entry_of_name in dump.tensors if entry_of_name.name == name)
+    }
+    if model is not None and not matches:
         raise UsageError(
             f"None of the {len(names)} names of {str(source)!r} is a tensor of {model.name!r}; the dump has "
             f"{few(names)}, the model {few(list(known_graph.tensors))}.",
             hint="Name the files after the model's tensors (`qdebug info FILE --tensors`), or leave --graph out.",
         )
-    tensors = {match.name: match.tensor for match in matched}
+    tensors = {match.name: match.tensor for match in matches}
     entries = [
-        _with_layout(_typed(replace(entry, name=tensors.get(entry.name, entry.name)), known_graph), known_graph, layout)
+        _with_layout(
+            _with_type(replace(entry, name=tensors.get(entry.name, entry.name)), known_graph), known_graph, layout
+        )
         for entry in dump.tensors
-        if entry.where not in ignored
+        if entry.location not in ignored_reasons
     ]
     fits = _fits(entries, known_graph)
-    work = _ImportJob(entries, fits, known=known_graph, model=model, dump=dump)
-    facts = _facts(source, form, dump, model, partly=bool(unmatched))
-    work.write(Recorder(out, graph=work.graph, force=force, **facts), on_progress)
+    job = _ImportJob(entries, fits, known_graph=known_graph, model=model, dump=dump)
+    facts = _facts(source, form, dump, model, has_unmatched=bool(unmatched_reasons))
+    job.write(Recorder(out, graph=job.graph, force=force, **facts), on_progress)
     with opened_recording(out) as recording:
         tensors_made, samples, steps = len(recording.names), recording.samples, recording.steps
     return ImportSummary(
@@ -204,11 +210,11 @@ def _imported(
         files=len(entries),
         samples=samples,
         steps=steps,
-        matched=matched,
-        unmatched=unmatched,
-        absent=work.absent,
-        constants=len(work.from_model),
-        ignored=ignored,
+        matched=matches,
+        unmatched=unmatched_reasons,
+        absent=job.absent,
+        constants=len(job.from_model),
+        ignored=ignored_reasons,
         notes=_notes(entries, fits),
         said=dump.said,
     )
@@ -220,13 +226,13 @@ def _notes(entries: Sequence[DumpedTensor], fits: Mapping[str, _Fit]) -> dict[st
     for entry in entries:
         if fits[entry.name].info.role is not Role.CONSTANT:
             places.setdefault(entry.name, set()).add(entry.place)
-    every = set().union(*places.values())
+    all_places = set().union(*places.values())
     notes = {name: fit.note for name, fit in fits.items() if fit.note}
     for name, known_places in places.items():
-        if known_places != every:
-            sample, step = min(every - known_places)
+        if known_places != all_places:
+            sample, step = min(all_places - known_places)
             note = (
-                f"it has values for {len(known_places)} of {len(every)} samples and steps; none for "
+                f"it has values for {len(known_places)} of {len(all_places)} samples and steps; none for "
                 f"sample {sample}, step {step}"
             )
             notes[name] = "; ".join(filter(None, (notes.get(name), note)))
@@ -266,12 +272,12 @@ def _model(graph: str | Path | None) -> Iterator[_Model | None]:
         yield _Model(info.model or path.name, info.model_sha256, recording.graph, names, recording.load, info)
 
 
-def _facts(source: Path, form: str, dump: Dump, model: _Model | None, *, partly: bool) -> dict[str, Any]:
+def _facts(source: Path, form: str, dump: Dump, model: _Model | None, *, has_unmatched: bool) -> dict[str, Any]:
     """Return the facts of the run. The machine that ran it is unknown."""
     options = {"source": source.name, "source_format": form}
     if model is not None:
         options["graph"] = model.name
-    if partly:
+    if has_unmatched:
         options["note"] = "some tensors of the dump are not in the graph and have no node"
     return {
         "backend": str(dump.facts.get("backend", "import")),
@@ -290,33 +296,37 @@ def _facts(source: Path, form: str, dump: Dump, model: _Model | None, *, partly:
 
 def _fits(entries: Sequence[DumpedTensor], graph: Graph) -> dict[str, _Fit]:
     """Check each tensor of the dump against the graph."""
-    grouped: dict[str, list[DumpedTensor]] = {}
+    entries_by_name: dict[str, list[DumpedTensor]] = {}
     for entry in entries:
-        grouped.setdefault(entry.name, []).append(entry)
-    turns = any("layout" in entry.facts for entry in entries) and has_channels_second(graph)
-    return {name: _fit(same_name, graph.tensors.get(name), turns=turns) for name, same_name in grouped.items()}
+        entries_by_name.setdefault(entry.name, []).append(entry)
+    converts_layout = any("layout" in entry.facts for entry in entries) and has_channels_second(graph)
+    return {
+        name: _fit(same_name, graph.tensors.get(name), converts_layout=converts_layout)
+        for name, same_name in entries_by_name.items()
+    }
 
 
-def _typed(entry: DumpedTensor, graph: Graph) -> DumpedTensor:
+def _with_type(entry: DumpedTensor, graph: Graph) -> DumpedTensor:
     """Give untyped bytes the type of the model's tensor, or float32 if their number matches.
 
     Raises:
         UsageError: The number of bytes matches neither.
     """
-    if not entry.raw:
+    if not entry.is_raw:
         return entry
     info = graph.tensors[entry.name]
-    model = None if info.dtype is None else logical_dtype(info.dtype)
-    count = None if info.shape is None or None in info.shape else math.prod(e or 0 for e in info.shape)
-    element_count = math.prod(e or 1 for e in info.shape or ())
+    model_dtype = None if info.dtype is None else logical_dtype(info.dtype)
+    count = None if info.shape is None or None in info.shape else math.prod(extent or 0 for extent in info.shape)
+    element_count = math.prod(extent or 1 for extent in info.shape or ())
     (size,) = entry.shape
-    for dtype in dict.fromkeys(filter(None, (model, np.dtype(np.float32)))):
+    for dtype in dict.fromkeys(filter(None, (model_dtype, np.dtype(np.float32)))):
         extents, remainder = divmod(size, dtype.itemsize)
         if not remainder and (extents == count or (count is None and not extents % (element_count or 1))):
             return _of_type(entry, dtype.newbyteorder("<") if dtype.isbuiltin == 1 else dtype)
-    stated = f"{info.dtype or 'no known type'} of shape {'?' if info.shape is None else _extents(info.shape)}"
+    stated_type = f"{info.dtype or 'no known type'} of shape {'?' if info.shape is None else _extents(info.shape)}"
     raise UsageError(
-        f"The file {entry.where!r} has {size} bytes; the model's tensor {entry.name!r} is {stated}, and float32 "
+        f"The file {entry.location!r} has {size} bytes; the model's tensor {entry.name!r} is {stated_type}, and "
+        "float32 "
         "does not fit either.",
         hint="Give its dtype and shape in a description (see `qdebug help import`).",
     )
@@ -326,51 +336,56 @@ def _of_type(entry: DumpedTensor, dtype: np.dtype[Any]) -> DumpedTensor:
     """Return bytes as elements of a type."""
     load = entry.load
     extents = (entry.shape[0] // dtype.itemsize,)
-    return replace(entry, dtype=dtype, shape=extents, load=lambda: load().view(dtype), raw=False)
+    return replace(entry, dtype=dtype, shape=extents, load=lambda: load().view(dtype), is_raw=False)
 
 
 def _with_layout(entry: DumpedTensor, graph: Graph, layout: str | None) -> DumpedTensor:
     """Apply the user's layout to tensors with that many dimensions."""
-    if layout is None or "layout" in entry.facts or entry.constant:
+    if layout is None or "layout" in entry.facts or entry.is_constant:
         return entry
     info = graph.tensors.get(entry.name)
     if info is not None and info.role is Role.CONSTANT:
         return entry
-    dimensions = None if info is None or info.shape is None else len(info.shape)
-    rank = dimensions if dimensions is not None else None if entry.flat else len(entry.shape)
+    dimension_count = None if info is None or info.shape is None else len(info.shape)
+    rank = dimension_count if dimension_count is not None else None if entry.is_flat else len(entry.shape)
     return replace(entry, facts={**entry.facts, "layout": layout}) if rank == rank_of(layout) else entry
 
 
-def _fit(entries: Sequence[DumpedTensor], known: TensorInfo | None, *, turns: bool) -> _Fit:
+def _fit(entries: Sequence[DumpedTensor], graph_info: TensorInfo | None, *, converts_layout: bool) -> _Fit:
     """Check a tensor, at all its samples and steps, against the graph.
 
     Args:
         entries: Its values at each sample and step.
-        known: The graph's facts; None without any.
-        turns: Whether values with a different stated order are transposed to the graph's order.
+        graph_info: The graph's facts; None without any.
+        converts_layout: Whether values with a different stated order are transposed to the graph's order.
 
     Raises:
         UsageError: Its files have several types, or no known type.
     """
-    first = entries[0]
-    differing = next((entry for entry in entries if entry.dtype != first.dtype or entry.facts != first.facts), None)
-    if differing is not None:
+    first_entry = entries[0]
+    differing_entry = next(
+        (entry for entry in entries if entry.dtype != first_entry.dtype or entry.facts != first_entry.facts), None
+    )
+    if differing_entry is not None:
         raise UsageError(
-            f"{first.where!r} and {differing.where!r} both hold tensor {first.name!r}, but as {first.dtype} and "
-            f"{differing.dtype}, or are described differently.",
+            f"{first_entry.location!r} and {differing_entry.location!r} both hold tensor {first_entry.name!r}, but as "
+            f"{first_entry.dtype} and "
+            f"{differing_entry.dtype}, or are described differently.",
             hint="Give all samples of a tensor with the same type and description.",
         )
-    info = known or TensorInfo(name=first.name, role=Role.CONSTANT if first.constant else Role.ACTIVATION)
-    facts = dict(first.facts)
-    turned = _layout_conversion(entries, info) if turns and "layout" in facts else None
-    if turned is None:
-        info, shaped, notes = _shaped(entries, info, known)
+    info = graph_info or TensorInfo(
+        name=first_entry.name, role=Role.CONSTANT if first_entry.is_constant else Role.ACTIVATION
+    )
+    facts = dict(first_entry.facts)
+    conversion = _layout_conversion(entries, info) if converts_layout and "layout" in facts else None
+    if conversion is None:
+        info, prepare_shape, notes = _fit_shape(entries, info, graph_info)
     else:
-        shaped, notes = turned
-        facts = _facts_in_model_order(facts, _arrangement_of(first, info))
+        prepare_shape, notes = conversion
+        facts = _facts_in_model_order(facts, _arrangement_of(first_entry, info))
         info = replace(info, shape=None if info.shape is None or None in info.shape else info.shape)
     stated_dtype = str(facts["dtype"]) if "dtype" in facts else None
-    dtype = stated_dtype or _dtype_name(first, info)
+    dtype = stated_dtype or _dtype_name(first_entry, info)
     if "scale" in facts and info.quant is not None:
         notes.append("its quantization comes from the description, not from the model")
         info = replace(info, quant=None)
@@ -379,46 +394,48 @@ def _fit(entries: Sequence[DumpedTensor], known: TensorInfo | None, *, turns: bo
         layout=None if "layout" in facts else info.layout,
         stands_for=None if "stands_for" in facts else info.stands_for,
     )
-    fit = _Fit(info, shaped, "; ".join(notes), facts)
-    if stated_dtype is not None or known is None or known.dtype is None:
-        return fit._replace(info=replace(info, dtype=dtype), prepare=_cast(first.name, shaped, stated_dtype))
-    if dtype == known.dtype:
-        return fit._replace(prepare=_cast(first.name, shaped, dtype))
-    return _retyped(entries, fit, dtype)
+    fit = _Fit(info, prepare_shape, "; ".join(notes), facts)
+    if stated_dtype is not None or graph_info is None or graph_info.dtype is None:
+        return fit._replace(
+            info=replace(info, dtype=dtype), prepare=_casting(first_entry.name, prepare_shape, stated_dtype)
+        )
+    if dtype == graph_info.dtype:
+        return fit._replace(prepare=_casting(first_entry.name, prepare_shape, dtype))
+    return _resolve_type(entries, fit, dtype)
 
 
 def _arrangement_of(entry: DumpedTensor, info: TensorInfo) -> Arrangement | None:
     """Return the arrangement of dumped values according to their stated layout; None if they do not match it."""
     if info.shape is None:
         return None
-    arranged = arrangement(str(entry.facts["layout"]), info.shape, None if entry.flat else entry.shape)
-    return None if arranged is None or _resolved(entry, arranged.shape) is None else arranged
+    arrangement = find_arrangement(str(entry.facts["layout"]), info.shape, None if entry.is_flat else entry.shape)
+    return None if arrangement is None or _resolve_shape(entry, arrangement.shape) is None else arrangement
 
 
 def _layout_conversion(entries: Sequence[DumpedTensor], info: TensorInfo) -> tuple[Prepare, list[str]] | None:
     """Return the conversion from a stated layout to the model's order; None if a file does not match the layout."""
     extents: dict[tuple[int, ...], tuple[int, ...]] = {}
     arrangements = [_arrangement_of(entry, info) for entry in entries]
-    for entry, arranged in zip(entries, arrangements, strict=True):
-        resolved = None if arranged is None else _resolved(entry, arranged.shape)
-        if resolved is None:
+    for entry, arrangement in zip(entries, arrangements, strict=True):
+        resolved_shape = None if arrangement is None else _resolve_shape(entry, arrangement.shape)
+        if resolved_shape is None:
             return None
-        extents[entry.shape] = resolved
-    first = arrangements[0]
-    if first is None:
+        extents[entry.shape] = resolved_shape
+    first_arrangement = arrangements[0]
+    if first_arrangement is None:
         return None
-    restored = first.restored
-    note = f"{first.layout}, transposed to the model's order"
-    return lambda array: np.ascontiguousarray(restored(array.reshape(extents[array.shape]))), [note]
+    restore_order = first_arrangement.restore_order
+    note = f"{first_arrangement.layout}, transposed to the model's order"
+    return lambda array: np.ascontiguousarray(restore_order(array.reshape(extents[array.shape]))), [note]
 
 
-def _facts_in_model_order(facts: Mapping[str, Any], kept: Arrangement | None) -> dict[str, Any]:
+def _facts_in_model_order(facts: Mapping[str, Any], arrangement: Arrangement | None) -> dict[str, Any]:
     """Return the facts of a tensor, converted to the model's order of dimensions."""
-    ordered = {key: value for key, value in facts.items() if key != "layout"}
-    if kept is not None and kept.axes is not None and isinstance(ordered.get("axis"), int):
-        axis = ordered["axis"] % len(kept.axes)
-        ordered["axis"] = kept.axes.index(axis)
-    return ordered
+    converted_facts = {key: value for key, value in facts.items() if key != "layout"}
+    if arrangement is not None and arrangement.axes is not None and isinstance(converted_facts.get("axis"), int):
+        axis = converted_facts["axis"] % len(arrangement.axes)
+        converted_facts["axis"] = arrangement.axes.index(axis)
+    return converted_facts
 
 
 def _dtype_name(entry: DumpedTensor, info: TensorInfo) -> str:
@@ -428,22 +445,22 @@ def _dtype_name(entry: DumpedTensor, info: TensorInfo) -> str:
         UsageError: Their type is unknown.
     """
     if entry.dtype.kind == "V" and info.dtype is not None:
-        expected = logical_dtype(info.dtype)
-        if expected.isbuiltin != 1 and expected.itemsize == entry.dtype.itemsize:
+        model_dtype = logical_dtype(info.dtype)
+        if model_dtype.isbuiltin != 1 and model_dtype.itemsize == entry.dtype.itemsize:
             return info.dtype
     try:
         return logical_name(entry.dtype)
     except ValueError:
         raise UsageError(
-            f"{entry.where!r} holds elements of {entry.dtype.itemsize} bytes of type {entry.dtype}, which a tensor "
+            f"{entry.location!r} holds elements of {entry.dtype.itemsize} bytes of type {entry.dtype}, which a tensor "
             "cannot have.",
             hint="Give the dtype in a JSON description (see `qdebug help import`).",
         ) from None
 
 
-def _cast(name: str, shaped: Prepare, dtype: str | None) -> Prepare:
+def _casting(name: str, prepare_shape: Prepare, dtype: str | None) -> Prepare:
     def prepare(array: np.ndarray) -> np.ndarray:
-        return _as_dtype(name, shaped(array), dtype)
+        return _as_dtype(name, prepare_shape(array), dtype)
 
     return prepare
 
@@ -461,32 +478,34 @@ def _as_dtype(name: str, array: np.ndarray, dtype: str | None) -> np.ndarray:
     return as_array(name, array, dtype)
 
 
-def _retyped(entries: Sequence[DumpedTensor], fit: _Fit, dtype: str) -> _Fit:
+def _resolve_type(entries: Sequence[DumpedTensor], fit: _Fit, dtype: str) -> _Fit:
     """Choose the type of a tensor whose dumped type differs from the graph's.
 
     A type that NumPy files cannot name is taken from the graph. Codes that were dumped as real values also get the
     graph's type, if all values agree with it. Otherwise, the dump's type and values are kept.
     """
-    info, shaped = fit.info, fit.prepare
+    info, prepare_shape = fit.info, fit.prepare
     name, graph_dtype, quant = info.name, str(info.dtype), info.quant
 
-    def noted(note: str) -> str:
+    def with_note(note: str) -> str:
         return "; ".join(filter(None, (fit.note, note)))
 
     if logical_dtype(graph_dtype).isbuiltin != 1 and all(_can_hold(name, entry, graph_dtype) for entry in entries):
         note = f"{dtype} values are all {graph_dtype} values"
-        return fit._replace(prepare=_cast(name, shaped, graph_dtype), note=noted(note))
+        return fit._replace(prepare=_casting(name, prepare_shape, graph_dtype), note=with_note(note))
     if quant is not None and is_integer(graph_dtype) and is_float(dtype):
-        if all(_codes(shaped(entry.load()), quant) is not None for entry in entries):
+        if all(_codes(prepare_shape(entry.load()), quant) is not None for entry in entries):
             note = f"real values that all lie on the grid of the codes; recorded as {graph_dtype} codes"
-            return fit._replace(prepare=lambda array: _certain(_codes(shaped(array), quant)), note=noted(note))
+            return fit._replace(
+                prepare=lambda array: _require_codes(_codes(prepare_shape(array), quant)), note=with_note(note)
+            )
         note = (
             f"the model says {graph_dtype} codes, but the dump holds {dtype} values off their grid; "
             "recorded as real values"
         )
-        return fit._replace(info=replace(info, dtype=dtype, quant=None), note=noted(note))
+        return fit._replace(info=replace(info, dtype=dtype, quant=None), note=with_note(note))
     note = f"the model says {graph_dtype}, but the dump holds {dtype}" + ("; its scale does not apply" if quant else "")
-    return fit._replace(info=replace(info, dtype=dtype, quant=None), note=noted(note))
+    return fit._replace(info=replace(info, dtype=dtype, quant=None), note=with_note(note))
 
 
 def _can_hold(name: str, entry: DumpedTensor, dtype: str) -> bool:
@@ -501,13 +520,13 @@ def _codes(values: np.ndarray, quant: QuantParams) -> np.ndarray | None:
     """Return the codes of real values; None if a value does not correspond to a code."""
     try:
         codes = quantize(values, quant)
-        real = dequantize(codes, quant, double=True)
+        real_values = dequantize(codes, quant, double=True)
     except QdebugError:
         return None
-    wide = values.astype(np.float64)
+    float64_values = values.astype(np.float64)
     steps = np.abs(codes.astype(np.int64) - _along_axis(quant, values.ndim))
-    near = np.abs(real - wide) <= _ROUNDINGS * np.spacing(np.abs(values.astype(np.float32)))
-    return codes if bool(np.all(near & (steps < _EXACT_CODES))) else None
+    is_near = np.abs(real_values - float64_values) <= _MAX_ROUNDINGS * np.spacing(np.abs(values.astype(np.float32)))
+    return codes if bool(np.all(is_near & (steps < _MAX_EXACT_CODE))) else None
 
 
 def _along_axis(quant: QuantParams, rank: int) -> np.ndarray:
@@ -518,44 +537,52 @@ def _along_axis(quant: QuantParams, rank: int) -> np.ndarray:
     return zero.reshape([-1 if axis == quant.axis % rank else 1 for axis in range(rank)])
 
 
-def _certain(codes: np.ndarray | None) -> np.ndarray:
+def _require_codes(codes: np.ndarray | None) -> np.ndarray:
     if codes is None:
         raise UsageError("A file of the dump changed while it was read.", hint="Import again.")
     return codes
 
 
-def _shaped(
-    entries: Sequence[DumpedTensor], info: TensorInfo, known: TensorInfo | None
+def _fit_shape(
+    entries: Sequence[DumpedTensor], info: TensorInfo, graph_info: TensorInfo | None
 ) -> tuple[TensorInfo, Prepare, list[str]]:
     """Check the shape of dumped values against the graph's. Only extents of 1 may differ."""
-    first, shape = entries[0], None if known is None else known.shape
+    first_entry, shape = entries[0], None if graph_info is None else graph_info.shape
     if shape is None:
-        if first.flat:
+        if first_entry.is_flat:
             raise UsageError(
-                f"{first.where!r} has no shape, and the model does not state the shape of {first.name!r}.",
+                f"{first_entry.location!r} has no shape, and the model does not state the shape of "
+                f"{first_entry.name!r}.",
                 hint="Give the shape in the description.",
             )
         return info, _as_is, []
-    shapes = [_resolved(entry, shape) for entry in entries]
-    if all(resolved is not None for resolved in shapes):
+    shapes = [_resolve_shape(entry, shape) for entry in entries]
+    if all(resolved_shape is not None for resolved_shape in shapes):
         info = replace(info, shape=None if None in shape else shape)  # the values determine the unknown extents
-        if all(entry.shape == resolved for entry, resolved in zip(entries, shapes, strict=True)):
+        if all(entry.shape == resolved_shape for entry, resolved_shape in zip(entries, shapes, strict=True)):
             return info, _as_is, []
-        added = [] if first.flat else ["axes of one element as in the model"]
-        by_size = {entry.shape: resolved for entry, resolved in zip(entries, shapes, strict=True)}
-        return info, lambda array: array.reshape(by_size[array.shape]), added
-    misfit = next(entry for entry, resolved in zip(entries, shapes, strict=True) if resolved is None)
-    if first.flat:
+        change_notes = [] if first_entry.is_flat else ["axes of one element as in the model"]
+        by_size = {entry.shape: resolved_shape for entry, resolved_shape in zip(entries, shapes, strict=True)}
+        return info, lambda array: array.reshape(by_size[array.shape]), change_notes
+    misfit_entry = next(entry for entry, resolved_shape in zip(entries, shapes, strict=True) if resolved_shape is None)
+    if first_entry.is_flat:
         raise UsageError(
-            f"{misfit.where!r} has {misfit.shape[0]} elements; the model's tensor {misfit.name!r} has shape "
+            f"{misfit_entry.location!r} has {misfit_entry.shape[0]} elements; the model's tensor "
+            f"{misfit_entry.name!r} has shape "
             f"{_extents(shape)}.",
             hint="Give the shape in the description.",
         )
-    is_permuted = None not in shape and sorted(misfit.shape) == sorted(extent or 0 for extent in shape)
-    count = [math.prod(extent or 0 for extent in extents) for extents in (misfit.shape, shape)]
-    same = None not in shape and count[0] == count[1]
-    why = "the axes may be transposed" if is_permuted else "the same number of elements" if same else "another size"
-    note = f"the model says shape {_extents(shape)}, but the dump holds {_extents(misfit.shape)} ({why})"
+    is_permuted = None not in shape and sorted(misfit_entry.shape) == sorted(extent or 0 for extent in shape)
+    count = [math.prod(extent or 0 for extent in extents) for extents in (misfit_entry.shape, shape)]
+    has_same_count = None not in shape and count[0] == count[1]
+    reason = (
+        "the axes may be transposed"
+        if is_permuted
+        else "the same number of elements"
+        if has_same_count
+        else "another size"
+    )
+    note = f"the model says shape {_extents(shape)}, but the dump holds {_extents(misfit_entry.shape)} ({reason})"
     note += "; recorded as dumped"
     quant = info.quant if info.quant is not None and not info.quant.per_channel else None
     if info.quant is not None and quant is None:
@@ -567,16 +594,20 @@ def _as_is(array: np.ndarray) -> np.ndarray:
     return array
 
 
-def _resolved(entry: DumpedTensor, shape: tuple[int | None, ...]) -> tuple[int, ...] | None:
+def _resolve_shape(entry: DumpedTensor, shape: tuple[int | None, ...]) -> tuple[int, ...] | None:
     """Return the graph's shape with its open extents filled in; None if the values do not match it."""
-    if not entry.flat:
+    if not entry.is_flat:
         if len(shape) == len(entry.shape) and all(e in (None, s) for s, e in zip(entry.shape, shape, strict=True)):
             return entry.shape
-        closed = tuple(1 if extent is None else extent for extent in shape)
-        return closed if [e for e in closed if e != 1] == [e for e in entry.shape if e != 1] else None
+        closed_shape = tuple(1 if extent is None else extent for extent in shape)
+        return closed_shape if [e for e in closed_shape if e != 1] == [e for e in entry.shape if e != 1] else None
     (count,), known_count = entry.shape, int(np.prod([e for e in shape if e is not None], dtype=np.int64))
-    open_ = shape.count(None)
-    if open_ > 1 or (not open_ and known_count != count) or (open_ and (not known_count or count % known_count)):
+    open_count = shape.count(None)
+    if (
+        open_count > 1
+        or (not open_count and known_count != count)
+        or (open_count and (not known_count or count % known_count))
+    ):
         return None
     return tuple(count // known_count if extent is None else extent for extent in shape)
 
@@ -596,27 +627,27 @@ class _ImportJob:
         entries: Sequence[DumpedTensor],
         fits: Mapping[str, _Fit],
         *,
-        known: Graph,
+        known_graph: Graph,
         model: _Model | None,
         dump: Dump,
     ) -> None:
         self._entries, self._fits, self._model, self._dump = entries, fits, model, dump
-        tensors = [fits[name].info if name in fits else info for name, info in known.tensors.items()]
+        tensors = [fits[name].info if name in fits else info for name, info in known_graph.tensors.items()]
         self.graph = (
             None
             if model is None
             else Graph(
-                known.nodes,
+                known_graph.nodes,
                 tensors=tensors,
-                inputs=known.inputs,
-                outputs=known.outputs,
-                name=known.name,
-                opset=known.opset,
+                inputs=known_graph.inputs,
+                outputs=known_graph.outputs,
+                name=known_graph.name,
+                opset=known_graph.opset,
             )
         )
         constants = [] if model is None else model.constants
-        self.from_model = [name for name in constants if name not in fits and known.is_constant(name)]
-        self.absent = [name for name in known.tensors if name not in fits and not known.is_constant(name)]
+        self.from_model = [name for name in constants if name not in fits and known_graph.is_constant(name)]
+        self.absent = [name for name in known_graph.tensors if name not in fits and not known_graph.is_constant(name)]
 
     def write(self, recorder: Recorder, on_progress: OnProgress | None) -> None:
         """Write everything. After an error, nothing is left behind."""
@@ -625,10 +656,10 @@ class _ImportJob:
                 for name in self.from_model:
                     recorder.constant(name, self._model.constant(name))
             info = None if self._model is None else self._model.info
-            never = {} if info is None else info.never_made()
+            never_made = {} if info is None else info.never_made()
             for name in self.absent:
-                cause = info.skip_causes[name] if info is not None and name in never else SkipCause.NOT_DUMPED
-                recorder.skip(name, never.get(name, _ABSENT), because=cause)
+                cause = info.skip_causes[name] if info is not None and name in never_made else SkipCause.NOT_DUMPED
+                recorder.skip(name, never_made.get(name, _ABSENT), because=cause)
             self._put_all(recorder, on_progress)
             recorder.outputs(*self._dump.facts.get("outputs", ()))
             recorder.close()
@@ -640,9 +671,9 @@ class _ImportJob:
 
     def _put_all(self, recorder: Recorder, on_progress: OnProgress | None) -> None:
         constants: dict[str, tuple[str, bytes]] = {}
-        for done, entry in enumerate(self._entries):
+        for done_count, entry in enumerate(self._entries):
             if on_progress is not None:
-                on_progress(done, len(self._entries), entry.name)
+                on_progress(done_count, len(self._entries), entry.name)
             fit = self._fits[entry.name]
             array = fit.prepare(entry.load())
             facts = {key: value for key, value in fit.facts.items() if key != "dtype"}
@@ -651,11 +682,11 @@ class _ImportJob:
                 recorder.put(entry.name, array, **facts)
                 continue
             content = payload_hash(array.tobytes())
-            where, first = constants.setdefault(entry.name, (entry.where, content))
-            if where is entry.where:
+            location, first_hash = constants.setdefault(entry.name, (entry.location, content))
+            if location is entry.location:
                 recorder.constant(entry.name, array, **facts)
-            elif first != content:
+            elif first_hash != content:
                 raise UsageError(
-                    f"{where!r} and {entry.where!r} both hold the constant {entry.name!r}, but differ.",
+                    f"{location!r} and {entry.location!r} both hold the constant {entry.name!r}, but differ.",
                     hint="Give the constant once, or leave out --graph if it is not a constant.",
                 )

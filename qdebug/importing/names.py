@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from qdebug.errors import UsageError
 from qdebug.model import Graph
 
-__all__ = ["NameMatch", "Rename", "cleaned", "few", "match_names", "renaming"]
+__all__ = ["NameMatch", "Rename", "clean_name", "few", "make_renamer", "match_names"]
 
 Rename = Callable[[str], str]
 """Returns the new name of a dumped tensor."""
 
-_ELSEWHERE = re.compile(r"[^A-Za-z0-9]")
+_SPECIAL_CHARACTER = re.compile(r"[^A-Za-z0-9]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +33,12 @@ class NameMatch:
     how: str
 
 
-def cleaned(name: str) -> str:
+def clean_name(name: str) -> str:
     """Return a name as tools write it in file names, with `_` for every character except letters and digits."""
-    return _ELSEWHERE.sub("_", name).strip("_")
+    return _SPECIAL_CHARACTER.sub("_", name).strip("_")
 
 
-def renaming(rules: Sequence[str]) -> Rename:
+def make_renamer(rules: Sequence[str]) -> Rename:
     """Return a function that applies rename rules in order.
 
     Args:
@@ -47,22 +47,22 @@ def renaming(rules: Sequence[str]) -> Rename:
     Raises:
         UsageError: A rule lacks "=", or its expression or text is invalid.
     """
-    compiled: list[tuple[re.Pattern[str], str]] = []
+    compiled_rules: list[tuple[re.Pattern[str], str]] = []
     for rule in rules:
         expression, separator, text = rule.rpartition("=")
         try:
             if not separator or not expression:
                 raise re.error("it is not REGEX=TEXT")
-            compiled.append((re.compile(expression), text))
-            compiled[-1][0].sub(text, "")
+            compiled_rules.append((re.compile(expression), text))
+            compiled_rules[-1][0].sub(text, "")
         except (re.error, IndexError) as error:
             raise UsageError(
                 f"The rename {rule!r} cannot be understood: {error}.",
                 hint=r"For example --rename '^output/=' or --rename 'layer_(\d+)=\1'.",
             ) from None
 
-    def renamed(name: str) -> str:
-        for expression, text in compiled:
+    def rename(name: str) -> str:
+        for expression, text in compiled_rules:
             try:
                 name = expression.sub(text, name)
             except (re.error, IndexError) as error:  # the replacement names a group that does not exist
@@ -71,7 +71,7 @@ def renaming(rules: Sequence[str]) -> Rename:
                 ) from None
         return name
 
-    return renamed
+    return rename
 
 
 def match_names(names: Sequence[str], graph: Graph) -> tuple[list[NameMatch], dict[str, str]]:
@@ -84,40 +84,50 @@ def match_names(names: Sequence[str], graph: Graph) -> tuple[list[NameMatch], di
     Returns:
         The matches, and the unmatched names with the reason. A name that matches several tensors counts as unmatched.
     """
-    single = {
+    single_outputs = {
         node.name: outputs[0] for node in graph.nodes if len(outputs := [name for name in node.outputs if name]) == 1
     }
     lookups = (
         ("exact", str, {name: [name] for name in graph.tensors}),
-        ("node", str, {name: [tensor] for name, tensor in single.items()}),
-        ("cleaned", cleaned, _grouped((cleaned(name), name) for name in graph.tensors)),
-        ("cleaned node", cleaned, _grouped((cleaned(name), tensor) for name, tensor in single.items())),
+        ("node", str, {name: [tensor] for name, tensor in single_outputs.items()}),
+        ("cleaned", clean_name, _group_pairs((clean_name(name), name) for name in graph.tensors)),
+        (
+            "cleaned node",
+            clean_name,
+            _group_pairs((clean_name(name), tensor) for name, tensor in single_outputs.items()),
+        ),
     )
     matches: dict[str, NameMatch] = {}
     name_of_tensor: dict[str, str] = {}
     reasons: dict[str, str] = {}
-    for how, written, tensors in lookups:
-        asking = _grouped((written(name), name) for name in names if name not in matches)
-        for key, same_target in asking.items():
-            fitting = [tensor for tensor in tensors.get(key, ()) if key]
-            free = [tensor for tensor in fitting if tensor not in name_of_tensor]
-            if len(same_target) == 1 and len(free) == 1:
-                matches[same_target[0]], name_of_tensor[free[0]] = (
-                    NameMatch(same_target[0], free[0], how),
-                    same_target[0],
+    for match_kind, key_of, tensors in lookups:
+        names_by_key = _group_pairs((key_of(name), name) for name in names if name not in matches)
+        for key, names_of_key in names_by_key.items():
+            fitting_tensors = [tensor for tensor in tensors.get(key, ()) if key]
+            free_tensors = [tensor for tensor in fitting_tensors if tensor not in name_of_tensor]
+            if len(names_of_key) == 1 and len(free_tensors) == 1:
+                matches[names_of_key[0]], name_of_tensor[free_tensors[0]] = (
+                    NameMatch(names_of_key[0], free_tensors[0], match_kind),
+                    names_of_key[0],
                 )
-            elif free:
-                why = f"its name fits {few(free)}" if len(free) > 1 else f"{few(same_target)} fit {free[0]!r}"
-                reasons |= dict.fromkeys(same_target, why)
-            elif fitting:
-                reasons |= dict.fromkeys(same_target, f"{name_of_tensor[fitting[0]]!r} is {fitting[0]!r} already")
-    unmatched = [name for name in names if name not in matches]
+            elif free_tensors:
+                reason = (
+                    f"its name fits {few(free_tensors)}"
+                    if len(free_tensors) > 1
+                    else f"{few(names_of_key)} fit {free_tensors[0]!r}"
+                )
+                reasons |= dict.fromkeys(names_of_key, reason)
+            elif fitting_tensors:
+                reasons |= dict.fromkeys(
+                    names_of_key, f"{name_of_tensor[fitting_tensors[0]]!r} is {fitting_tensors[0]!r} already"
+                )
+    unmatched_names = [name for name in names if name not in matches]
     return [matches[name] for name in names if name in matches], {
-        name: reasons.get(name, "the model has no tensor of this name") for name in unmatched
+        name: reasons.get(name, "the model has no tensor of this name") for name in unmatched_names
     }
 
 
-def _grouped(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+def _group_pairs(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     grouped: dict[str, list[str]] = {}
     for key, value in pairs:
         grouped.setdefault(key, []).append(value)

@@ -49,7 +49,7 @@ __all__ = [
     "find_limits",
     "load_limits",
     "load_notes",
-    "quoted",
+    "toml_string",
     "withdraw",
     "without_entries",
     "write_note",
@@ -89,8 +89,10 @@ class LimitsText:
         self._check_keys(tables, _TABLES, "")
         default = self._table(tables, "default")
         self._check_keys(default, ALL_BOUNDS, "default")
-        rules = tuple(self._rule(entry, at) for entry, at in self._entries(tables, "limit"))
-        acknowledged = [self._acknowledgement(entry, at, today) for entry, at in self._entries(tables, "acknowledged")]
+        rules = tuple(self._rule(entry, position) for entry, position in self._entries(tables, "limit"))
+        acknowledged = [
+            self._acknowledgement(entry, position, today) for entry, position in self._entries(tables, "acknowledged")
+        ]
         self.notes(tables)
         allow = self._table(tables, "allow")
         self._check_keys(allow, _ALLOW_KEYS, "allow")
@@ -112,9 +114,9 @@ class LimitsText:
             LimitsError: A key or a value is invalid.
         """
         pairs = []
-        for entry, at in self._entries(tables, "note"):
-            self._check_keys(entry, _NOTE_KEYS, at)
-            pairs.append((self._text(entry, "node", at), self._text(entry, "text", at)))
+        for entry, position in self._entries(tables, "note"):
+            self._check_keys(entry, _NOTE_KEYS, position)
+            pairs.append((self._text(entry, "node", position), self._text(entry, "text", position)))
         return tuple(pairs)
 
     def _table(self, tables: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -130,25 +132,27 @@ class LimitsText:
             raise self._entry_error(name, "", "is not an array of tables", f"Write [[{self._prefix}{name}]].")
         return [(entry, f"{name}[{position}]") for position, entry in enumerate(entries, 1)]
 
-    def _rule(self, entry: dict[str, Any], at: str) -> LimitRule:
-        self._check_keys(entry, _RULE_KEYS, at)
-        bounds = self._bounds(entry, at)
+    def _rule(self, entry: dict[str, Any], position: str) -> LimitRule:
+        self._check_keys(entry, _RULE_KEYS, position)
+        bounds = self._bounds(entry, position)
         if not bounds:
-            raise self._entry_error(at, "", "sets no limit", f"Give one of: {', '.join(BOUNDS)}.")
-        patterns = {name: self._text(entry, name, at) for name in _PATTERNS if name in entry}
+            raise self._entry_error(position, "", "sets no limit", f"Give one of: {', '.join(BOUNDS)}.")
+        patterns = {name: self._text(entry, name, position) for name in _PATTERNS if name in entry}
         if not patterns:
             hint = f"Give tensor, node or op, or write [{self._prefix}default]."
-            raise self._entry_error(at, "", "does not say to which tensors it applies", hint)
+            raise self._entry_error(position, "", "does not say to which tensors it applies", hint)
         return LimitRule(**patterns, **bounds)  # type: ignore[arg-type]  # keys are checked above
 
-    def _acknowledgement(self, entry: dict[str, Any], at: str, today: dt.date) -> Acknowledgement:
-        self._check_keys(entry, _ACKNOWLEDGED_KEYS, at)
-        node, reason = self._text(entry, "node", at), self._text(entry, "reason", at).strip()
+    def _acknowledgement(self, entry: dict[str, Any], position: str, today: dt.date) -> Acknowledgement:
+        self._check_keys(entry, _ACKNOWLEDGED_KEYS, position)
+        node, reason = self._text(entry, "node", position), self._text(entry, "reason", position).strip()
         if not reason:
-            raise self._entry_error(at, "reason", "is empty", "Give the reason why the difference is acceptable.")
+            raise self._entry_error(position, "reason", "is empty", "Give the reason why the difference is acceptable.")
         expires = entry.get("expires")
         if expires is not None and type(expires) is not dt.date:
-            raise self._entry_error(at, "expires", "is not a date", "Write it without quotes: expires = 2027-01-31.")
+            raise self._entry_error(
+                position, "expires", "is not a date", "Write it without quotes: expires = 2027-01-31."
+            )
         return Acknowledgement(
             node=node,
             reason=reason,
@@ -156,28 +160,28 @@ class LimitsText:
             expired=expires is not None and expires < today,
         )
 
-    def _bounds(self, entry: Mapping[str, Any], at: str, names: Sequence[str] = BOUNDS) -> dict[str, Any]:
+    def _bounds(self, entry: Mapping[str, Any], position: str, names: Sequence[str] = BOUNDS) -> dict[str, Any]:
         bounds: dict[str, Any] = {}
         for name in names:
             if name not in entry:
                 continue
             value = entry[name]
             if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
-                raise self._entry_error(at, name, f"must be a number, but is {value!r}", f"Write {name} = 1.")
+                raise self._entry_error(position, name, f"must be a number, but is {value!r}", f"Write {name} = 1.")
             if name not in DECIBELS and value < 0:
-                raise self._entry_error(at, name, f"must be at least 0, but is {value!r}", f"Write {name} = 1.")
+                raise self._entry_error(position, name, f"must be at least 0, but is {value!r}", f"Write {name} = 1.")
             if name == "max_saturation" and value > 1:
                 raise self._entry_error(
-                    at, name, f"must be a share from 0 to 1, but is {value!r}", "Write 0.01 for 1 %."
+                    position, name, f"must be a share from 0 to 1, but is {value!r}", "Write 0.01 for 1 %."
                 )
             bounds[name] = float(value)
         return bounds
 
-    def _text(self, entry: Mapping[str, Any], name: str, at: str) -> str:
+    def _text(self, entry: Mapping[str, Any], name: str, position: str) -> str:
         value = entry.get(name)
         if not isinstance(value, str) or not value:
             problem = "is missing" if value is None else f"must be a string, but is {value!r}"
-            raise self._entry_error(at, name, problem, f'Write {name} = "...".')
+            raise self._entry_error(position, name, problem, f'Write {name} = "...".')
         return value
 
     def _flag(self, allow: Mapping[str, Any], name: str) -> bool:
@@ -194,34 +198,34 @@ class LimitsText:
         hint = 'Write uncompared = 3, or uncompared = ["aux/*"].'
         raise self._entry_error("allow", "uncompared", "must be a number or a list of name patterns", hint)
 
-    def _check_keys(self, entry: Mapping[str, Any], names: Iterable[str], at: str) -> None:
+    def _check_keys(self, entry: Mapping[str, Any], names: Iterable[str], position: str) -> None:
         names = tuple(names)
         for key in entry:
             if key not in names:
-                similar = get_close_matches(key, names, n=1)
-                suggestion = f"Did you mean {similar[0]}? " if similar else ""
-                raise self._entry_error(at, key, "means nothing", f"{suggestion}Give one of: {', '.join(names)}.")
+                similar_names = get_close_matches(key, names, n=1)
+                suggestion = f"Did you mean {similar_names[0]}? " if similar_names else ""
+                raise self._entry_error(position, key, "means nothing", f"{suggestion}Give one of: {', '.join(names)}.")
 
-    def _entry_error(self, at: str, key: str, problem: str, hint: str) -> LimitsError:
-        line = self._line(at, key)
-        place = f"{self._file!r}" if line is None else f"{self._file!r}, line {line}"
-        path = ".".join(part for part in (at, key) if part)
-        return LimitsError(f"{place}: {self._prefix}{path} {problem}.", hint=hint)
+    def _entry_error(self, position: str, key: str, problem: str, hint: str) -> LimitsError:
+        line = self._line(position, key)
+        location = f"{self._file!r}" if line is None else f"{self._file!r}, line {line}"
+        path = ".".join(part for part in (position, key) if part)
+        return LimitsError(f"{location}: {self._prefix}{path} {problem}.", hint=hint)
 
-    def _line(self, at: str, key: str) -> int | None:
+    def _line(self, table_position: str, key: str) -> int | None:
         """Return the line of a key, counted from 1; None if the text has an unusual layout."""
-        table, _, number = at.rstrip("]").partition("[")
+        table, _, number = table_position.rstrip("]").partition("[")
         name = re.escape(f"{self._prefix}{table or key}")
         header = re.compile(rf"\s*\[\[?\s*{name}\s*\]\]?\s*(#.*)?$")
-        headers = [line for line, text in enumerate(self._lines) if header.match(text)]
-        position = int(number or 1) - 1
-        if position >= len(headers):
+        header_lines = [line for line, text in enumerate(self._lines) if header.match(text)]
+        index = int(number or 1) - 1
+        if index >= len(header_lines):
             return (
                 next((line + 1 for line, text in enumerate(self._lines) if _sets_key(text, key)), None)
-                if not at
+                if not table_position
                 else None
             )
-        start = headers[position]
+        start = header_lines[index]
         if not (key and table):
             return start + 1
         for line in range(start + 1, len(self._lines)):
@@ -236,28 +240,35 @@ def _sets_key(line: str, key: str) -> bool:
     return bool(key) and re.match(rf"\s*[\"']?{re.escape(key)}[\"']?\s*[=.]", line) is not None
 
 
-def without_entries(text: str, name: str, gone: Sequence[bool]) -> str:
+def without_entries(text: str, name: str, is_removed: Sequence[bool]) -> str:
     """Return a file's text without some tables of an array. Comments before the next table are kept.
 
     Args:
         text: The content of the file, one table after another.
         name: Full name of the array, such as "tool.qdebug.acknowledged".
-        gone: For each table of the array in order, whether to remove it.
+        is_removed: For each table of the array in order, whether to remove it.
     """
     lines = text.splitlines(keepends=True)
     header = re.compile(rf"\s*\[\[\s*{re.escape(name)}\s*\]\]")
-    starts = [at for at, line in enumerate(lines) if header.match(line)]
-    for start, is_gone in reversed(list(zip(starts, gone, strict=False))):
-        if not is_gone:
+    starts = [line_number for line_number, line in enumerate(lines) if header.match(line)]
+    for start, is_entry_removed in reversed(list(zip(starts, is_removed, strict=False))):
+        if not is_entry_removed:
             continue
-        stop = next((at for at in range(start + 1, len(lines)) if lines[at].lstrip().startswith("[")), len(lines))
-        while stop > start + 1 and lines[stop - 1].lstrip().startswith("#"):
-            stop -= 1  # comments belong to the next table
-        del lines[start:stop]
+        end = next(
+            (
+                line_number
+                for line_number in range(start + 1, len(lines))
+                if lines[line_number].lstrip().startswith("[")
+            ),
+            len(lines),
+        )
+        while end > start + 1 and lines[end - 1].lstrip().startswith("#"):
+            end -= 1  # comments belong to the next table
+        del lines[start:end]
     return "".join(lines)
 
 
-_NEW_FILE_HEAD = "# Limits for qdebug; see qdebug help tolerance for the format.\n"
+_NEW_FILE_HEADER = "# Limits for qdebug; see qdebug help tolerance for the format.\n"
 
 
 def load_limits(path: str | Path, *, today: dt.date | None = None) -> Limits:
@@ -316,14 +327,14 @@ def acknowledge(
         raise LimitsError(
             f"{node!r} cannot be accepted until {expires}, because that day is past.", hint="Give a later date."
         )
-    text = read_text(path) if path.exists() else _NEW_FILE_HEAD
+    text = read_text(path) if path.exists() else _NEW_FILE_HEADER
     _, limits_file = tables_of(path, text)
     if limits_file is not None:
         return acknowledge(limits_file, node, reason=reason, expires=expires, today=today)
-    changed = _with_block(text, _block(entry, prefix_of(path)))
+    new_text = _with_block(text, _block(entry, prefix_of(path)))
     # Parsed before it is written: a file that allows no entry at its end must not be damaged.
-    limits = LimitsText(str(path), changed, prefix=prefix_of(path)).limits(tables_of(path, changed)[0], day)
-    _replace_file(path, changed)
+    limits = LimitsText(str(path), new_text, prefix=prefix_of(path)).limits(tables_of(path, new_text)[0], day)
+    _replace_file(path, new_text)
     return limits
 
 
@@ -346,28 +357,28 @@ def withdraw(path: str | Path, node: str, *, today: dt.date | None = None) -> Li
     tables, limits_file = tables_of(path, text)
     if limits_file is not None:
         return withdraw(limits_file, node, today=today)
-    before = LimitsText(str(path), text, prefix=prefix_of(path)).limits(tables, today or dt.date.today())
-    remaining = tuple(entry for entry in before.acknowledged if entry.node != node)
-    if remaining == before.acknowledged:
+    limits_before = LimitsText(str(path), text, prefix=prefix_of(path)).limits(tables, today or dt.date.today())
+    remaining_entries = tuple(entry for entry in limits_before.acknowledged if entry.node != node)
+    if remaining_entries == limits_before.acknowledged:
         raise LimitsError(
             f"{str(path)!r} does not acknowledge node {node!r}.", hint="Give the exact name of an acknowledged node."
         )
-    changed = without_entries(
-        text, f"{prefix_of(path)}acknowledged", [entry.node == node for entry in before.acknowledged]
+    new_text = without_entries(
+        text, f"{prefix_of(path)}acknowledged", [entry.node == node for entry in limits_before.acknowledged]
     )
     # Parsed before it is written: all other content must be the same.
     try:
-        limits = LimitsText(str(path), changed, prefix=prefix_of(path)).limits(
-            tables_of(path, changed)[0], today or dt.date.today()
+        limits = LimitsText(str(path), new_text, prefix=prefix_of(path)).limits(
+            tables_of(path, new_text)[0], today or dt.date.today()
         )
     except LimitsError:
         limits = None
-    if limits != replace(before, acknowledged=remaining):
+    if limits != replace(limits_before, acknowledged=remaining_entries):
         raise LimitsError(
             f"The entry for {node!r} in {str(path)!r} cannot be separated from the text around it.",
             hint="Remove it by hand.",
         )
-    _replace_file(path, changed)
+    _replace_file(path, new_text)
     return limits
 
 
@@ -403,7 +414,7 @@ def write_note(path: str | Path, node: str, text: str) -> None:
             read or written.
     """
     path = Path(path)
-    text_before = read_text(path) if path.exists() else _NEW_FILE_HEAD
+    text_before = read_text(path) if path.exists() else _NEW_FILE_HEADER
     tables, limits_file = tables_of(path, text_before)
     if limits_file is not None:
         write_note(limits_file, node, text)
@@ -412,21 +423,21 @@ def write_note(path: str | Path, node: str, text: str) -> None:
     if not text.strip() and all(noted_node != node for noted_node, _ in notes_before):
         raise LimitsError(f"{str(path)!r} has no note on {node!r}.", hint="Write one with the key a in qdebug tui.")
     expected_notes = [pair for pair in notes_before if pair[0] != node]
-    changed = without_entries(
+    new_text = without_entries(
         text_before, f"{prefix_of(path)}note", [noted_node == node for noted_node, _ in notes_before]
     )
     if text.strip():
         expected_notes.append((node, text.strip()))
-        head = f"[[{prefix_of(path)}note]]"
-        changed = _with_block(changed, f"{head}\nnode = {quoted(node)}\ntext = {quoted(text.strip())}\n")
+        header = f"[[{prefix_of(path)}note]]"
+        new_text = _with_block(new_text, f"{header}\nnode = {toml_string(node)}\ntext = {toml_string(text.strip())}\n")
     # Parsed before it is written: all other content must be the same.
-    notes_after = LimitsText(str(path), changed, prefix=prefix_of(path)).notes(tables_of(path, changed)[0])
-    if list(notes_after) != expected_notes or _without_notes(path, changed) != _without_notes(path, text_before):
+    notes_after = LimitsText(str(path), new_text, prefix=prefix_of(path)).notes(tables_of(path, new_text)[0])
+    if list(notes_after) != expected_notes or _without_notes(path, new_text) != _without_notes(path, text_before):
         hint = "Remove it by hand."
         raise LimitsError(
             f"The note on {node!r} in {str(path)!r} cannot be separated from the text around it.", hint=hint
         )
-    _replace_file(path, changed)
+    _replace_file(path, new_text)
 
 
 def _without_notes(path: Path, text: str) -> dict[str, Any]:
@@ -440,13 +451,13 @@ def _with_block(text: str, block: str) -> str:
 
 
 def _block(entry: Acknowledgement, prefix: str) -> str:
-    lines = [f"[[{prefix}acknowledged]]", f"node = {quoted(entry.node)}", f"reason = {quoted(entry.reason)}"]
+    lines = [f"[[{prefix}acknowledged]]", f"node = {toml_string(entry.node)}", f"reason = {toml_string(entry.reason)}"]
     if entry.expires is not None:
         lines.append(f"expires = {entry.expires}")
     return "\n".join(lines) + "\n"
 
 
-def quoted(text: str) -> str:
+def toml_string(text: str) -> str:
     """Return a TOML basic string. Characters that could hide or reorder text are escaped.
 
     Raises:
@@ -456,10 +467,10 @@ def quoted(text: str) -> str:
         raise LimitsError(
             f"The name {text!r} cannot be written as TOML.", hint="Rename the tensor when it is recorded."
         )
-    return '"' + "".join(map(_escaped, text)) + '"'
+    return '"' + "".join(map(_escape_character, text)) + '"'
 
 
-def _escaped(character: str) -> str:
+def _escape_character(character: str) -> str:
     if character in '"\\':
         return "\\" + character
     if character.isprintable():
@@ -475,7 +486,7 @@ def _replace_file(path: Path, text: str) -> None:
         LimitsError: The file cannot be written.
     """
     try:
-        with replacing_file(path) as partial:
-            partial.write_text(text, encoding="utf-8", newline="")
+        with replacing_file(path) as temporary_file:
+            temporary_file.write_text(text, encoding="utf-8", newline="")
     except OSError as error:
         raise LimitsError(f"{str(path)!r} cannot be written: {error.strerror}.") from error

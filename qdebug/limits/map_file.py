@@ -21,7 +21,7 @@ from typing import Any
 from qdebug.compare.align.pairs import Match, Pair, PairList, Side, Transform, Unmatched, UnmatchedKind
 from qdebug.compare.result.result import NodeResult, RunComparison
 from qdebug.errors import UsageError
-from qdebug.limits.limits_file import quoted, without_entries
+from qdebug.limits.limits_file import toml_string, without_entries
 from qdebug.model.thresholds.alignment import PAIR_SURE_MIN_CONFIDENCE
 from qdebug.recording.target import describe_cause, replacing_file
 from qdebug.regular_file import read_regular
@@ -30,7 +30,7 @@ from qdebug.toml_text import parse_toml
 __all__ = ["load_map", "map_text", "write_pair"]
 
 _MAX_BYTES = 16 << 20
-_HEAD = "# Pairs of tensors, for qdebug diff --map and qdebug tui --map.\n"
+_HEADER = "# Pairs of tensors, for qdebug diff --map and qdebug tui --map.\n"
 _PAIR_KEYS = ("backend", "reference", "backend_order", "reference_order")
 
 
@@ -45,16 +45,18 @@ def load_map(path: str | Path) -> PairList:
         tables = parse_toml(_read_file(path))
     except (ValueError, RecursionError) as error:  # raised by tomllib, also for a number with thousands of digits
         raise UsageError(f"The map {str(path)!r} is not valid TOML: {error}.", hint="Correct that line.") from error
-    unknown = sorted(tables.keys() - {"pair", "alone"})
-    if unknown:
-        raise _map_error(path, f"a table {unknown[0]!r}", "[[pair]] or [[alone]]")
+    unknown_tables = sorted(tables.keys() - {"pair", "alone"})
+    if unknown_tables:
+        raise _map_error(path, f"a table {unknown_tables[0]!r}", "[[pair]] or [[alone]]")
     pairs = [_read_pair(path, table) for table in _tables(path, tables, "pair")]
-    alone = [_required_text(path, table, "backend") for table in _tables(path, tables, "alone", allowed=("backend",))]
-    backend_names = [*(pair.backend for pair in pairs), *alone]
-    repeated = sorted({name for name in backend_names if backend_names.count(name) > 1})
-    if repeated:
-        raise _map_error(path, f"the backend's {repeated[0]!r} twice", "each tensor once")
-    return PairList(pairs=tuple(pairs), alone=tuple(alone))
+    unpaired_names = [
+        _required_text(path, table, "backend") for table in _tables(path, tables, "alone", allowed_keys=("backend",))
+    ]
+    backend_names = [*(pair.backend for pair in pairs), *unpaired_names]
+    repeated_names = sorted({name for name in backend_names if backend_names.count(name) > 1})
+    if repeated_names:
+        raise _map_error(path, f"the backend's {repeated_names[0]!r} twice", "each tensor once")
+    return PairList(pairs=tuple(pairs), alone=tuple(unpaired_names))
 
 
 def _read_file(path: Path) -> str:
@@ -71,15 +73,15 @@ def _read_file(path: Path) -> str:
 
 
 def _tables(
-    path: Path, tables: Mapping[str, Any], key: str, allowed: Sequence[str] = _PAIR_KEYS
+    path: Path, tables: Mapping[str, Any], key: str, allowed_keys: Sequence[str] = _PAIR_KEYS
 ) -> list[dict[str, Any]]:
     entries = tables.get(key, [])
     if not isinstance(entries, list) or not all(isinstance(table, dict) for table in entries):
         raise _map_error(path, f"a {key!r} that is not a list of tables", f"[[{key}]]")
     for table in entries:
-        unknown = sorted(table.keys() - set(allowed))
-        if unknown:
-            raise _map_error(path, f"{unknown[0]!r} in [[{key}]]", ", ".join(allowed))
+        unknown_keys = sorted(table.keys() - set(allowed_keys))
+        if unknown_keys:
+            raise _map_error(path, f"{unknown_keys[0]!r} in [[{key}]]", ", ".join(allowed_keys))
     return entries
 
 
@@ -112,9 +114,9 @@ def _read_order(path: Path, table: Mapping[str, Any], side: Side) -> Transform |
     return Transform(transpose=tuple(order))
 
 
-def _map_error(path: Path, found: str, expected: str) -> UsageError:
+def _map_error(path: Path, found_text: str, expected_text: str) -> UsageError:
     return UsageError(
-        f"The map {str(path)!r} has {found}; expected {expected}.", hint="qdebug help alignment shows how."
+        f"The map {str(path)!r} has {found_text}; expected {expected_text}.", hint="qdebug help alignment shows how."
     )
 
 
@@ -134,15 +136,15 @@ def write_pair(path: str | Path, backend: str, reference: str) -> PairList:
         LimitsError: A name cannot be written as TOML.
     """
     path = Path(path)
-    text_before = _read_file(path) if path.exists() else _HEAD
+    text_before = _read_file(path) if path.exists() else _HEADER
     map_before = load_map(path) if path.exists() else PairList()
     for key, names in (("pair", [pair.backend for pair in map_before.pairs]), ("alone", map_before.alone)):
         text_before = without_entries(text_before, key, [name == backend for name in names])
-    block = _entry(backend, reference) if reference else ["[[alone]]", f"backend = {quoted(backend)}"]
+    block = _entry(backend, reference) if reference else ["[[alone]]", f"backend = {toml_string(backend)}"]
     text = "\n".join([text_before.rstrip("\n"), "", *block]) + "\n"
     try:
-        with replacing_file(path) as partial:
-            partial.write_text(text, encoding="utf-8", newline="")
+        with replacing_file(path) as temporary_file:
+            temporary_file.write_text(text, encoding="utf-8", newline="")
     except OSError as error:
         raise UsageError(f"The map {str(path)!r} cannot be written: {error.strerror}.") from error
     return load_map(path)
@@ -158,17 +160,17 @@ def map_text(result: RunComparison) -> str:
         LimitsError: A name cannot be written as TOML.
     """
     found_by_graph = [node for node in result.nodes if node.match not in (Match.DATA, Match.MANUAL)]
-    to_keep = [node for node in result.nodes if node.match in (Match.DATA, Match.MANUAL)]
-    lost = [entry for entry in result.coverage.unmatched if entry.kind is UnmatchedKind.LOST]
+    listed_pairs = [node for node in result.nodes if node.match in (Match.DATA, Match.MANUAL)]
+    lost_tensors = [entry for entry in result.coverage.unmatched if entry.kind is UnmatchedKind.LOST]
     lines = [
         "# Pairs of tensors, for qdebug diff --map and qdebug tui --map. Remove '# ' to activate an entry.",
-        f"# {len(result.nodes)} pairs, {len(lost)} tensors lost.",
+        f"# {len(result.nodes)} pairs, {len(lost_tensors)} tensors lost.",
     ]
-    for entry in lost:
+    for entry in lost_tensors:
         lines += ["", *_lost_lines(entry)]
-    for node in to_keep:
-        unsure = "" if node.confidence >= PAIR_SURE_MIN_CONFIDENCE else "UNSURE: "
-        lines += ["", f"# {unsure}{_match_comment(node)}", *_entry(node.tensor, node.reference_tensor)]
+    for node in listed_pairs:
+        unsure_text = "" if node.confidence >= PAIR_SURE_MIN_CONFIDENCE else "UNSURE: "
+        lines += ["", f"# {unsure_text}{_match_comment(node)}", *_entry(node.tensor, node.reference_tensor)]
     if found_by_graph:
         lines += ["", "# Found by names and graphs; these pairs need no entry:"]
     for node in found_by_graph:
@@ -186,11 +188,11 @@ def _match_comment(node: NodeResult) -> str:
 
 def _comment(text: str) -> str:
     """Return a text escaped for a comment, on one line."""
-    return quoted(text.encode("utf-8", "replace").decode("utf-8"))[1:-1]
+    return toml_string(text.encode("utf-8", "replace").decode("utf-8"))[1:-1]
 
 
 def _entry(backend: str, reference: str) -> list[str]:
-    return ["[[pair]]", f"backend = {quoted(backend)}", f"reference = {quoted(reference)}"]
+    return ["[[pair]]", f"backend = {toml_string(backend)}", f"reference = {toml_string(reference)}"]
 
 
 def _lost_lines(entry: Unmatched) -> list[str]:

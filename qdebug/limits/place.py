@@ -31,8 +31,8 @@ def find_limits(folder: str | Path = ".") -> Path | None:
     for directory in (start, *start.parents):
         path = directory / _PROJECT_FILE
         text = _read_project(path)
-        if "qdebug" in text and (found := tables_of(path, text)) != ({}, None):
-            return found[1] or path
+        if "qdebug" in text and (tables_and_file := tables_of(path, text)) != ({}, None):
+            return tables_and_file[1] or path
     return None
 
 

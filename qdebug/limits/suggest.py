@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 
 from qdebug.compare.result.result import NodeResult, RunComparison, Status
 from qdebug.errors import LimitsError
-from qdebug.limits.limits_file import quoted
+from qdebug.limits.limits_file import toml_string
 from qdebug.model.thresholds.verdict import SUGGESTED_ERROR_RATIO, SUGGESTED_LSB_MARGIN, SUGGESTED_SQNR_MARGIN
 from qdebug.numerics.stats import ErrorStats
 
-__all__ = ["suggested_limits"]
+__all__ = ["suggest_limits"]
 
 
 _WILDCARD = re.compile(r"([*?\[])")
@@ -25,7 +25,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 """Lone surrogates, which names may contain but TOML may not."""
 
 
-def suggested_limits(results: Mapping[str, RunComparison]) -> str:
+def suggest_limits(results: Mapping[str, RunComparison]) -> str:
     """Return the text of a limits file that all of the comparisons meet.
 
     Args:
@@ -41,21 +41,21 @@ def suggested_limits(results: Mapping[str, RunComparison]) -> str:
     if not nodes_by_tensor:
         raise LimitsError("No tensor was compared, so no limits can be suggested.", hint="Compare runs of one network.")
     blocks: list[str] = []
-    identical, unusable = 0, []
+    identical_count, unusable_tensors = 0, []
     for tensor, nodes in nodes_by_tensor.items():
         metrics = [node.metrics for node in nodes if node.metrics is not None and node.status is not Status.NONFINITE]
         if len(metrics) < len(nodes):
-            unusable.append(tensor)
+            unusable_tensors.append(tensor)
         elif all(not stats.mismatches for stats in metrics):
-            identical += 1
+            identical_count += 1
         else:
             blocks.append(_block(tensor, metrics))
-    return "\n".join([_head(results, identical, unusable), *blocks])
+    return "\n".join([_header(results, identical_count, unusable_tensors), *blocks])
 
 
-def _head(results: Mapping[str, RunComparison], identical: int, unusable: Sequence[str]) -> str:
+def _header(results: Mapping[str, RunComparison], identical_count: int, unusable_tensors: Sequence[str]) -> str:
     samples = sum(max((len(node.samples) for node in result.nodes), default=0) for result in results.values())
-    failed = [(name, result.first_divergence) for name, result in results.items() if result.exit_code]
+    failed_runs = [(name, result.first_divergence) for name, result in results.items() if result.exit_code]
     lines = [
         f"# Suggested by qdebug diff --suggest-limits from {len(results)} run(s), {samples} sample(s) in all:",
         *(f"#   {_comment_name(name)}" for name in results),
@@ -65,29 +65,30 @@ def _head(results: Mapping[str, RunComparison], identical: int, unusable: Sequen
         ),
         f"# worst run, and at least {SUGGESTED_LSB_MARGIN:g} LSB more.",
         "# The runs were assumed to be good; this was not checked.",
-        f"# {identical} tensor(s) were identical in every run and have no limit of their own.",
+        f"# {identical_count} tensor(s) were identical in every run and have no limit of their own.",
     ]
     lines += [
         f"# Check {_comment_name(name)}: it exceeds the limits in force"
-        + (f", first at {_comment_name(first)}." if first is not None else ", or is incomplete.")
-        for name, first in failed
+        + (f", first at {_comment_name(first_divergence)}." if first_divergence is not None else ", or is incomplete.")
+        for name, first_divergence in failed_runs
     ]
     if len(results) == 1:
         lines.append("# One run says little about the next run; give several runs.")
     lines += [
-        f"# No limit, because it was not finite or not comparable: {_comment_name(tensor)}" for tensor in unusable
+        f"# No limit, because it was not finite or not comparable: {_comment_name(tensor)}"
+        for tensor in unusable_tensors
     ]
     return "\n".join(lines) + "\n"
 
 
 def _block(tensor: str, metrics: Sequence[ErrorStats]) -> str:
     pattern = _SURROGATE.sub("?", _WILDCARD.sub(r"[\1]", tensor))
-    lines = ["[[limit]]", f"tensor = {quoted(pattern)}"]
+    lines = ["[[limit]]", f"tensor = {toml_string(pattern)}"]
     steps = [stats.max_lsb for stats in metrics if stats.max_lsb is not None]
     if len(steps) == len(metrics) and all(map(math.isfinite, steps)):
-        worst = max(steps)
+        worst_lsb = max(steps)
         lines.append(
-            f"max_lsb = {math.ceil(max(worst * SUGGESTED_ERROR_RATIO, worst + SUGGESTED_LSB_MARGIN) * 2) / 2:g}"
+            f"max_lsb = {math.ceil(max(worst_lsb * SUGGESTED_ERROR_RATIO, worst_lsb + SUGGESTED_LSB_MARGIN) * 2) / 2:g}"
         )
     decibels = [stats.sqnr_db for stats in metrics if stats.sqnr_db is not None]
     if len(decibels) == len(metrics) and math.isfinite(min(decibels)):
@@ -99,4 +100,4 @@ def _block(tensor: str, metrics: Sequence[ErrorStats]) -> str:
 
 def _comment_name(name: str) -> str:
     """Return a name quoted for a comment."""
-    return quoted(_SURROGATE.sub("?", name))
+    return toml_string(_SURROGATE.sub("?", name))

@@ -22,7 +22,7 @@ from qdebug.model import Node, QuantParams, Recording, operators
 from qdebug.model.dtypes import is_integer
 from qdebug.model.recording import shape_of
 from qdebug.replay.real_form import real_form
-from qdebug.scales.rescaled import handed_on, hands_on
+from qdebug.scales.rescaled import passes_codes_on, tensors_with_same_codes
 
 __all__ = ["ChangeableNode", "ChangeableNodes", "Constants"]
 
@@ -76,7 +76,7 @@ class ChangeableNodes:
         for node in self.run.graph.nodes:
             row = operators.of(node.op)
             result = next(iter(node.outputs), "")
-            if row.dequantizes or hands_on(node) or not result or self._be.folds(result):
+            if row.dequantizes or passes_codes_on(node) or not result or self._be.folds(result):
                 continue
             unit = self._make_unit(node)
             quantizes_result = row.quantizes and self._quantized_node(node) is not None
@@ -96,8 +96,8 @@ class ChangeableNodes:
         It does if its input was moved before, unless it had the same codes before the move.
         """
         graph, producer = self.run.graph, self.run.graph.producer(quantizer.inputs[0])
-        mover = producer if producer is not None and hands_on(producer) else None
-        while producer is not None and hands_on(producer):
+        mover = producer if producer is not None and passes_codes_on(producer) else None
+        while producer is not None and passes_codes_on(producer):
             producer = graph.producer(producer.inputs[0])
         if producer is not None and operators.of(producer.op).dequantizes:
             same = graph.tensors[producer.inputs[0]].quant == graph.tensors[quantizer.outputs[0]].quant
@@ -110,7 +110,7 @@ class ChangeableNodes:
         for _ in range(3):  # the node, an activation, and a quantizer
             quant = graph.tensors[tensor].quant
             if quant is not None and is_integer(quant.dtype):
-                tensors = handed_on(graph, tensor)
+                tensors = tensors_with_same_codes(graph, tensor)
                 return ChangeableNode(
                     node=node,
                     tensor=tensor,
@@ -134,7 +134,7 @@ class ChangeableNodes:
         for codes in tensors:
             for node in graph.consumers(codes):
                 readers = graph.consumers(node.outputs[0]) if operators.of(node.op).dequantizes else (node,)
-                names.update(reader.name for reader in readers if not hands_on(reader))
+                names.update(reader.name for reader in readers if not passes_codes_on(reader))
         return frozenset(names)
 
     def weight(self, node: Node) -> str:

@@ -22,14 +22,14 @@ from qdebug.numerics.scheme import BITS, QuantScheme
 from qdebug.recording.scale_profile import ScaleProfile
 from qdebug.replay.run import one_thread
 from qdebug.scales.flags import ScaleFlag, coded_quant, joined_branches, node_flags, quant_flags
-from qdebug.scales.values import TensorValues, paired
+from qdebug.scales.values import TensorValues, align_tensors
 from qdebug.scales.weights import (
     Granularity,
     WeightValues,
     channel_flags,
-    chosen_for_weight,
+    choose_weight_scales,
+    find_recorded_weight,
     granularity_of,
-    recorded_for,
     recorded_weights,
     scheme_for,
     weights_of,
@@ -37,7 +37,7 @@ from qdebug.scales.weights import (
 
 __all__ = [
     "DEFAULT_CALIBRATORS",
-    "WRONG",
+    "WRONG_KINDS",
     "ChosenScales",
     "ScaleChoice",
     "ScaleRow",
@@ -49,7 +49,7 @@ __all__ = [
 DEFAULT_CALIBRATORS = ("minmax", "percentile:99.99", "mse", "entropy")
 """Default calibrators by name."""
 
-WRONG = frozenset(("degenerate", "zero_point", "mismatched", "bias_scale", "accumulator"))
+WRONG_KINDS = frozenset(("degenerate", "zero_point", "mismatched", "bias_scale", "accumulator"))
 """Kinds of flags that are mistakes. The others are the price of a choice, or depend on the processor."""
 
 OnTensor = Callable[[int, int, str], None]
@@ -151,7 +151,7 @@ class ChosenScales(JsonObject):
     @property
     def exit_code(self) -> int:
         """Exit code: 1 if a flag is in `WRONG`, which no choice of range can fix, or 0."""
-        return 1 if any(flag.kind in WRONG for flag in self.flags) else 0
+        return 1 if any(flag.kind in WRONG_KINDS for flag in self.flags) else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,7 +201,7 @@ def choose_scales(
     entries, notes = _entries(reference, backend, bins)
     weight_rows: list[ScaleRow] = []
     if not isinstance(reference, ScaleProfile):
-        weight_rows = [*_weights(reference, backend, calibrator_objects, scheme, granularity=weights, node=node)]
+        weight_rows = [*_weight_rows(reference, backend, calibrator_objects, scheme, granularity=weights, node=node)]
     if node is not None:
         entries = [each for each in entries if node in (each.node, each.values.name, each.backend_tensor)]
         if not entries and not weight_rows:
@@ -209,20 +209,22 @@ def choose_scales(
                 f"There is no node or tensor {node!r} with values to choose a scale for.",
                 hint="List them: qdebug scales choose REF.",
             )
-    quantized = backend if backend is not None else reference if isinstance(reference, Recording) else None
+    quantized_run = backend if backend is not None else reference if isinstance(reference, Recording) else None
     rows: list[ScaleRow] = []
     flags: list[ScaleFlag] = []
     left_out: dict[str, str] = {}
-    for finished, entry in enumerate(entries):
+    for finished_count, entry in enumerate(entries):
         if progress is not None:
-            progress(finished, len(entries), entry.values.name)
-        why = entry.values.missing_reason()
-        if why is not None:
-            left_out[entry.values.name] = why
+            progress(finished_count, len(entries), entry.values.name)
+        reason = entry.values.missing_reason()
+        if reason is not None:
+            left_out[entry.values.name] = reason
             continue
-        rows.append(_row(entry, calibrator_objects, with_codes_of(entry.quant, scheme) if recorded_codes else scheme))
+        rows.append(
+            _make_row(entry, calibrator_objects, with_codes_of(entry.quant, scheme) if recorded_codes else scheme)
+        )
         flags += rows[-1].flags
-    notes += _of_ranges([entry.values.histogram for entry in entries if entry.values.name not in left_out])
+    notes += _range_remarks([entry.values.histogram for entry in entries if entry.values.name not in left_out])
     rows += weight_rows
     flags += [flag for row in weight_rows for flag in row.flags]
     if not rows:
@@ -230,9 +232,9 @@ def choose_scales(
             "No tensor has recorded values to choose a scale for.",
             hint="Record all values: qdebug record MODEL --backend NAME --inputs X.npz -o OUT.h5 --keep full.",
         )
-    if quantized is not None and node is None:
+    if quantized_run is not None and node is None:
         with one_thread():
-            flags += [*_shared_flags(quantized, entries), *node_flags(quantized)]
+            flags += [*_shared_flags(quantized_run, entries), *node_flags(quantized_run)]
     return ChosenScales(
         rows=tuple(rows),
         flags=tuple(flags),
@@ -247,22 +249,22 @@ def _entries(
 ) -> tuple[list[_Entry], list[str]]:
     """Return the tensors for which scales are chosen."""
     if isinstance(reference, ScaleProfile):
-        return _of_profile(reference, backend), [
+        return _entries_of_profile(reference, backend), [
             "errors are estimated from histograms, because a profile holds no values"
         ]
     if backend is not None:
-        return _of_pairs(reference, backend, bins)
+        return _entries_of_pairs(reference, backend, bins)
     graph = reference.graph
     entries = []
     for name in reference.names:
         if graph.is_constant(name):
             continue
-        maker = graph.producer(name)
+        producer = graph.producer(name)
         entries.append(
             _Entry(
                 values=TensorValues(name, reference, bins=bins),
-                node=maker.name if maker else "",
-                op=maker.op if maker else "",
+                node=producer.name if producer else "",
+                op=producer.op if producer else "",
                 quant=coded_quant(graph, name),
             )
         )
@@ -274,48 +276,48 @@ def _entries(
     return entries, notes
 
 
-def _of_ranges(histograms: Sequence[RangeHistogram]) -> Iterator[str]:
+def _range_remarks(histograms: Sequence[RangeHistogram]) -> Iterator[str]:
     """Yield a remark on tensors for which only the range is known."""
-    coarse = sum(histogram.coarse for histogram in histograms)
-    if coarse:
-        yield f"{coarse} of {len(histograms)} tensors have statistics only; {RANGE_ALONE}"
+    coarse_count = sum(histogram.coarse for histogram in histograms)
+    if coarse_count:
+        yield f"{coarse_count} of {len(histograms)} tensors have statistics only; {RANGE_ALONE}"
 
 
-def _of_profile(profile: ScaleProfile, backend: Recording | None) -> list[_Entry]:
+def _entries_of_profile(profile: ScaleProfile, backend: Recording | None) -> list[_Entry]:
     """Return the tensors of a profile, with the backend's codes found by name."""
-    coded: dict[str, tuple[str, QuantParams]] = {}
+    codes_by_tensor: dict[str, tuple[str, QuantParams]] = {}
     if backend is not None:
         for name, info in backend.graph.tensors.items():
             quant = coded_quant(backend.graph, name)
             if quant is not None and not backend.graph.is_constant(name):
-                coded.setdefault(info.stands_for or name, (name, quant))
+                codes_by_tensor.setdefault(info.stands_for or name, (name, quant))
     return [
         _Entry(
             values=TensorValues(name, histogram=tensor.histogram),
-            backend_tensor=coded.get(name, ("",))[0],
+            backend_tensor=codes_by_tensor.get(name, ("",))[0],
             node=tensor.node,
             op=tensor.op,
-            quant=coded[name][1] if name in coded else None,
+            quant=codes_by_tensor[name][1] if name in codes_by_tensor else None,
         )
         for name, tensor in profile.tensors.items()
     ]
 
 
-def _of_pairs(reference: Recording, backend: Recording, bins: int) -> tuple[list[_Entry], list[str]]:
+def _entries_of_pairs(reference: Recording, backend: Recording, bins: int) -> tuple[list[_Entry], list[str]]:
     """Return the backend's quantized tensors with the reference's values that they represent."""
     reference = as_compared(reference)
     entries = []
-    for pair in paired(reference, backend):
+    for pair in align_tensors(reference, backend):
         quant = coded_quant(backend.graph, pair.backend)
         if quant is None or backend.graph.is_constant(pair.backend):
             continue
-        maker = backend.graph.producer(pair.backend)
+        producer = backend.graph.producer(pair.backend)
         entries.append(
             _Entry(
                 values=TensorValues.of_pair(pair, reference, bins=bins),
                 backend_tensor=pair.backend,
-                node=maker.name if maker else "",
-                op=maker.op if maker else "",
+                node=producer.name if producer else "",
+                op=producer.op if producer else "",
                 quant=quant if quant.scale.size == 1 or pair.backend_view is None else None,
             )
         )
@@ -339,19 +341,19 @@ def with_codes_of(quant: QuantParams | None, scheme: QuantScheme) -> QuantScheme
     bits = int(quant.dtype.removeprefix("u").removeprefix("int"))
     if bits not in BITS:
         return scheme
-    whole = replace(scheme, bits=bits, signed=not quant.dtype.startswith("u"), narrow=False)
-    return replace(whole, narrow=quant.qmin > whole.qmin)
+    full_scheme = replace(scheme, bits=bits, signed=not quant.dtype.startswith("u"), narrow=False)
+    return replace(full_scheme, narrow=quant.qmin > full_scheme.qmin)
 
 
-def _row(entry: _Entry, calibrators: Sequence[Calibrator], scheme: QuantScheme) -> ScaleRow:
+def _make_row(entry: _Entry, calibrators: Sequence[Calibrator], scheme: QuantScheme) -> ScaleRow:
     values, histogram = entry.values, entry.values.histogram
-    recorded, choices, best = _rated(
+    recorded_choice, choices, best = _rate_choices(
         values, entry.quant, [choose_range(each, histogram, scheme) for each in calibrators]
     )
     flags: Iterable[ScaleFlag] = ()
-    if recorded is not None and recorded.quant is not None:
+    if recorded_choice is not None and recorded_choice.quant is not None:
         title = entry.backend_tensor or values.name
-        flags = quant_flags(title, entry.node, recorded.quant, histogram, recorded.error)
+        flags = quant_flags(title, entry.node, recorded_choice.quant, histogram, recorded_choice.error)
     return ScaleRow(
         tensor=values.name,
         backend_tensor=entry.backend_tensor,
@@ -361,29 +363,29 @@ def _row(entry: _Entry, calibrators: Sequence[Calibrator], scheme: QuantScheme) 
         low=histogram.low,
         high=histogram.high,
         dtype=scheme.dtype,
-        recorded=recorded,
+        recorded=recorded_choice,
         choices=choices,
         best=best,
         flags=tuple(flags),
     )
 
 
-def _rated(
+def _rate_choices(
     values: TensorValues, quant: QuantParams | None, choices: Sequence[ScaleChoice]
 ) -> tuple[ScaleChoice | None, tuple[ScaleChoice, ...], str | None]:
     """Return the parameters in use and the choices, all with their losses, and the choice with the smallest loss."""
     recorded_error, *errors = values.errors([quant, *(choice.quant for choice in choices)])
-    recorded = None
+    recorded_choice = None
     if quant is not None:
-        recorded = ScaleChoice(calibrator="recorded", quant=quant, error=recorded_error, reason="as recorded")
-    rated = tuple(replace(choice, error=error) for choice, error in zip(choices, errors, strict=True))
+        recorded_choice = ScaleChoice(calibrator="recorded", quant=quant, error=recorded_error, reason="as recorded")
+    rated_choices = tuple(replace(choice, error=error) for choice, error in zip(choices, errors, strict=True))
     known_errors = [
-        (choice.error.square_error, place) for place, choice in enumerate(rated) if choice.error is not None
+        (choice.error.square_error, place) for place, choice in enumerate(rated_choices) if choice.error is not None
     ]
-    return recorded, rated, rated[min(known_errors)[1]].calibrator if known_errors else None
+    return recorded_choice, rated_choices, rated_choices[min(known_errors)[1]].calibrator if known_errors else None
 
 
-def _weights(
+def _weight_rows(
     reference: Recording,
     backend: Recording | None,
     calibrators: Sequence[Calibrator],
@@ -395,17 +397,17 @@ def _weights(
     """Yield a row for each float weight of the reference, or of one node."""
     backend_weights = {} if backend is None else recorded_weights(backend)
     for weight in weights_of(reference):
-        name, quant = recorded_for(weight, backend_weights) or ("", None)
+        name, quant = find_recorded_weight(weight, backend_weights) or ("", None)
         if node not in (None, weight.node.name, weight.name, name):
             continue
-        weight_scheme, shared = scheme_for(quant, scheme), granularity_of(quant, granularity)
+        weight_scheme, weight_granularity = scheme_for(quant, scheme), granularity_of(quant, granularity)
         values = TensorValues(weight.name, reference)
-        chosen = [_weight_choice(weight, each, weight_scheme, shared) for each in calibrators]
-        recorded, choices, best = _rated(values, quant, chosen)
-        one = shared.kind == "tensor"
-        flags = [*channel_flags(weight, name or weight.name, quant, weight_scheme)] if one else []
+        unrated_choices = [_weight_choice(weight, each, weight_scheme, weight_granularity) for each in calibrators]
+        recorded_choice, choices, best = _rate_choices(values, quant, unrated_choices)
+        has_one_scale = weight_granularity.kind == "tensor"
+        flags = [*channel_flags(weight, name or weight.name, quant, weight_scheme)] if has_one_scale else []
         flags += [] if quant is None else quant_flags(name, weight.node.name, quant)
-        size = f":{shared.block_size}" if shared.block_size else ""
+        size = f":{weight_granularity.block_size}" if weight_granularity.block_size else ""
         yield ScaleRow(
             tensor=weight.name,
             backend_tensor=name,
@@ -415,11 +417,11 @@ def _weights(
             low=float(weight.values.min()),
             high=float(weight.values.max()),
             dtype=weight_scheme.dtype,
-            recorded=recorded,
+            recorded=recorded_choice,
             choices=choices,
             best=best,
             flags=tuple(flags),
-            granularity=f"{shared.kind}{size}",
+            granularity=f"{weight_granularity.kind}{size}",
             weight=True,
         )
 
@@ -428,7 +430,7 @@ def _weight_choice(
     weight: WeightValues, calibrator: Calibrator, scheme: QuantScheme, granularity: Granularity
 ) -> ScaleChoice:
     try:
-        quant = chosen_for_weight(weight, calibrator, scheme, granularity)
+        quant = choose_weight_scales(weight, calibrator, scheme, granularity)
     except UsageError as error:
         return ScaleChoice(calibrator=calibrator.name, reason=error.message)
     return ScaleChoice(calibrator=calibrator.name, quant=quant, reason=f"one scale for each {granularity.kind}")
@@ -443,26 +445,26 @@ def choose_range(calibrator: Calibrator, histogram: RangeHistogram, scheme: Quan
         scheme: Computes scale and zero point from the range.
     """
     try:
-        quant, chosen = calibrate(calibrator, histogram, scheme)
+        quant, chosen_range = calibrate(calibrator, histogram, scheme)
     except UsageError as error:
         return ScaleChoice(calibrator=calibrator.name, reason=error.message)
     return ScaleChoice(
         calibrator=calibrator.name,
         quant=quant,
-        low=chosen.low,
-        high=chosen.high,
-        score=chosen.score,
-        unit=chosen.unit,
-        reason=chosen.reason,
+        low=chosen_range.low,
+        high=chosen_range.high,
+        score=chosen_range.score,
+        unit=chosen_range.unit,
+        reason=chosen_range.reason,
     )
 
 
-def _shared_flags(quantized: Recording, entries: Sequence[_Entry]) -> Iterator[ScaleFlag]:
+def _shared_flags(quantized_run: Recording, entries: Sequence[_Entry]) -> Iterator[ScaleFlag]:
     """Yield nodes whose branches share a scale despite dissimilar ranges, with the effect of separate scales."""
     values = {entry.backend_tensor or entry.values.name: entry.values for entry in entries}
     known_values = {name: each for name, each in values.items() if each.missing_reason() is None}
-    for node, tensor, branches in joined_branches(quantized.graph):
-        quant = coded_quant(quantized.graph, tensor)
+    for node, tensor, branches in joined_branches(quantized_run.graph):
+        quant = coded_quant(quantized_run.graph, tensor)
         if quant is None or quant.scale.size > 1:
             continue
         ranges = [
@@ -473,23 +475,28 @@ def _shared_flags(quantized: Recording, entries: Sequence[_Entry]) -> Iterator[S
         ranges = [entry for entry in ranges if entry[0] > 0]
         if len(ranges) < 2:
             continue
-        (wide, widest), (narrow, narrowest) = max(ranges), min(ranges)
-        if wide / narrow < BRANCH_MIN_RANGE_RATIO:
+        (wide_extent, wide_tensor), (narrow_extent, narrow_tensor) = max(ranges), min(ranges)
+        if wide_extent / narrow_extent < BRANCH_MIN_RANGE_RATIO:
             continue
-        alone = choose_range(MinMax(), known_values[narrowest].histogram, with_codes_of(quant, QuantScheme())).quant
-        shared_error, separate_error = known_values[narrowest].errors([quant, alone])
+        separate_quant = choose_range(
+            MinMax(), known_values[narrow_tensor].histogram, with_codes_of(quant, QuantScheme())
+        ).quant
+        shared_error, separate_error = known_values[narrow_tensor].errors([quant, separate_quant])
         effect = ""
         if shared_error is not None and separate_error is not None:
             effect = (
-                f"; {narrowest!r} has an SQNR of {shared_error.sqnr_db:.1f} dB in the shared scale, and "
+                f"; {narrow_tensor!r} has an SQNR of {shared_error.sqnr_db:.1f} dB in the shared scale, and "
                 f"{separate_error.sqnr_db:.1f} dB in its own scale"
             )
         yield ScaleFlag(
             kind="shared_range",
             tensor=tensor,
             node=node.name,
-            sentence=f"{node.op} joins ranges of {wide:.4g} ({widest!r}) and {narrow:.4g} in one scale{effect}",
-            amount=wide / narrow,
+            sentence=(
+                f"{node.op} joins ranges of {wide_extent:.4g} ({wide_tensor!r}) and {narrow_extent:.4g} in one "
+                f"scale{effect}"
+            ),
+            amount=wide_extent / narrow_extent,
             limit=BRANCH_MIN_RANGE_RATIO,
             unit="times",
         )

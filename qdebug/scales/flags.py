@@ -76,40 +76,41 @@ def quant_flags(
         histogram: Its real values, or None if unknown.
         error: The loss of quantizing them, or None if unknown.
     """
-    bad = quant.scale[~(np.isfinite(quant.scale) & (quant.scale > 0))]
-    if bad.size:
-        sentence = f"its scale is {bad.reshape(-1)[0]:g}, which cannot represent values"
+    invalid_scales = quant.scale[~(np.isfinite(quant.scale) & (quant.scale > 0))]
+    if invalid_scales.size:
+        sentence = f"its scale is {invalid_scales.reshape(-1)[0]:g}, which cannot represent values"
         yield ScaleFlag(kind="degenerate", tensor=tensor, node=node, sentence=sentence)
         return
     if quant.qmin is None or quant.qmax is None:
         return
-    outside = quant.zero_point[(quant.zero_point < quant.qmin) | (quant.zero_point > quant.qmax)]
-    if outside.size:
+    invalid_zero_points = quant.zero_point[(quant.zero_point < quant.qmin) | (quant.zero_point > quant.qmax)]
+    if invalid_zero_points.size:
         sentence = (
-            f"its zero point {outside.reshape(-1)[0]} is outside {quant.qmin}..{quant.qmax}, so no code represents 0"
+            f"its zero point {invalid_zero_points.reshape(-1)[0]} is outside {quant.qmin}..{quant.qmax}, so no code "
+            "represents 0"
         )
         yield ScaleFlag(kind="zero_point", tensor=tensor, node=node, sentence=sentence)
     if quant.scale.size > 1 or histogram is None or not histogram.total:
         return
     levels = quant.qmax - quant.qmin + 1
     low, high = min(histogram.low, 0.0), max(histogram.high, 0.0)
-    used = (high - low) / float(quant.scale.reshape(-1)[0]) / levels
-    if used < USED_CODES_MIN_SHARE:
+    used_share = (high - low) / float(quant.scale.reshape(-1)[0]) / levels
+    if used_share < USED_CODES_MIN_SHARE:
         sentence = (
             "all values are 0"
-            if not used
+            if not used_share
             else (
-                f"the values span {used:.2%} of its codes, less than {USED_CODES_MIN_SHARE:.2%}; the "
+                f"the values span {used_share:.2%} of its codes, less than {USED_CODES_MIN_SHARE:.2%}; the "
                 "scale is too coarse"
             )
         )
-        kind = "too_coarse" if used else "degenerate"
+        kind = "too_coarse" if used_share else "degenerate"
         yield ScaleFlag(
             kind=kind,
             tensor=tensor,
             node=node,
             sentence=sentence,
-            amount=used,
+            amount=used_share,
             limit=USED_CODES_MIN_SHARE,
             unit="of codes",
         )
@@ -128,12 +129,12 @@ def quant_flags(
         )
 
 
-def scale_difference(first: QuantParams, second: QuantParams) -> float | None:
+def scale_difference(quant: QuantParams, reference_quant: QuantParams) -> float | None:
     """Return the largest relative difference between two scales, or None if their shapes differ."""
-    if first.scale.shape != second.scale.shape:
+    if quant.scale.shape != reference_quant.scale.shape:
         return None
     with np.errstate(all="ignore"):
-        difference = np.abs(first.scale.astype(np.float64) - second.scale) / np.abs(second.scale)
+        difference = np.abs(quant.scale.astype(np.float64) - reference_quant.scale) / np.abs(reference_quant.scale)
     return float(np.nan_to_num(difference, nan=np.inf).max(initial=0.0))
 
 
@@ -169,9 +170,9 @@ def _unit(units: Units, node: Node, tensor: str) -> Unit | str | None:
     """Return the unit of a node, or why there is none, or None for other nodes."""
     if not units.quantized(node, tensor):
         return None
-    missing = units.missing(node, tensor)
-    if missing is not None:
-        return missing
+    missing_reason = units.missing(node, tensor)
+    if missing_reason is not None:
+        return missing_reason
     try:
         source = units.find(node, tensor)
         return source.unit(source.places[0]) if isinstance(source, UnitSource) else source
@@ -239,10 +240,10 @@ def _bias_flags(unit: Unit, tensor: str, node: str) -> Iterator[ScaleFlag]:
     if unit.bias.dtype.kind not in "iu":
         return
     with np.errstate(all="ignore"):
-        worth = float((step / unit.out.scale.astype(np.float64).reshape(-1)[0]).max())
-    if worth > BIAS_STEP_MAX_OUTPUT_STEPS and unit.out.dtype.kind in "iuV":
+        output_steps = float((step / unit.out.scale.astype(np.float64).reshape(-1)[0]).max())
+    if output_steps > BIAS_STEP_MAX_OUTPUT_STEPS and unit.out.dtype.kind in "iuV":
         sentence = (
-            f"one code of its bias is worth {worth:.3g} LSB of the output; rounding it moves the output "
+            f"one code of its bias is worth {output_steps:.3g} LSB of the output; rounding it moves the output "
             "by up to half of that"
         )
         yield ScaleFlag(
@@ -250,7 +251,7 @@ def _bias_flags(unit: Unit, tensor: str, node: str) -> Iterator[ScaleFlag]:
             tensor=tensor,
             node=node,
             sentence=sentence,
-            amount=worth,
+            amount=output_steps,
             limit=BIAS_STEP_MAX_OUTPUT_STEPS,
             unit="steps",
         )
@@ -274,25 +275,34 @@ def _ends(unit: Unit) -> tuple[int, int]:
 def _sum_flags(unit: Unit, tensor: str, node: str) -> Iterator[ScaleFlag]:
     """Find sums that can overflow int32 for some input, and sums of two products that do not fit 16 bits."""
     x, weight = unit.operands
-    rows, (low, high) = _rows(unit), _ends(unit)
+    rows, (lowest_code, highest_code) = _rows(unit), _ends(unit)
     zero_x = int(x.zero_point.reshape(-1)[0])
     zeros = weight.zero_point.astype(np.int64).reshape(-1)
-    centred = rows - (zeros[:, np.newaxis] if zeros.size == len(rows) else zeros[0])
-    top = np.maximum(centred * (low - zero_x), centred * (high - zero_x)).sum(axis=1)
-    bottom = np.minimum(centred * (low - zero_x), centred * (high - zero_x)).sum(axis=1)
+    centred_codes = rows - (zeros[:, np.newaxis] if zeros.size == len(rows) else zeros[0])
+    highest_sums = np.maximum(centred_codes * (lowest_code - zero_x), centred_codes * (highest_code - zero_x)).sum(
+        axis=1
+    )
+    lowest_sums = np.minimum(centred_codes * (lowest_code - zero_x), centred_codes * (highest_code - zero_x)).sum(
+        axis=1
+    )
     bias = np.zeros(1, np.int64)
     if unit.bias is not None and unit.bias.dtype.kind in "iu" and unit.bias_scale is None:
         bias = unit.bias.astype(np.int64).reshape(-1)
     bias = bias if bias.size in (1, len(rows)) else np.array([np.abs(bias).max()])
-    largest = int(np.maximum(np.abs(top + bias), np.abs(bottom + bias)).max(initial=0))
-    if largest >= _INT32_END:
+    largest_sum = int(np.maximum(np.abs(highest_sums + bias), np.abs(lowest_sums + bias)).max(initial=0))
+    if largest_sum >= _INT32_END:
         sentence = (
-            f"its sums can reach {largest:.4g} with its bias, beyond int32 ({_INT32_END:.4g}), and then wrap around"
+            f"its sums can reach {largest_sum:.4g} with its bias, beyond int32 ({_INT32_END:.4g}), and then wrap around"
         )
         yield ScaleFlag(
-            kind="accumulator", tensor=tensor, node=node, sentence=sentence, amount=float(largest), limit=_INT32_END,
+            kind="accumulator",
+            tensor=tensor,
+            node=node,
+            sentence=sentence,
+            amount=float(largest_sum),
+            limit=_INT32_END,
             unit="codes",
-        )  # fmt: skip
+        )
     yield from _pair_flags(unit, rows, tensor, node)
 
 
@@ -300,14 +310,15 @@ def _pair_flags(unit: Unit, rows: np.ndarray, tensor: str, node: str) -> Iterato
     """Find pair sums of unsigned times signed 8-bit codes beyond int16, which saturate on AVX2 without VNNI."""
     if [logical_name(operand.codes.dtype) for operand in unit.operands] != ["uint8", "int8"]:
         return
-    padded = np.pad(rows, ((0, 0), (0, rows.shape[1] % 2)))
-    sides = [np.where(sign * padded > 0, sign * padded, 0) for sign in (1, -1)]
+    padded_rows = np.pad(rows, ((0, 0), (0, rows.shape[1] % 2)))
+    sides = [np.where(sign * padded_rows > 0, sign * padded_rows, 0) for sign in (1, -1)]
     sums = [255 * (side[:, ::2] + side[:, 1::2]) for side in sides]
-    beyond = (sums[0] >= _INT16_END) | (sums[1] > _INT16_END)
-    count = int(np.count_nonzero(beyond))
+    exceeds_int16 = (sums[0] >= _INT16_END) | (sums[1] > _INT16_END)
+    count = int(np.count_nonzero(exceeds_int16))
     if count:
         sentence = (
-            f"{count} of {beyond.size} sums of two products can exceed 16 bits; they saturate on processors with AVX2 "
+            f"{count} of {exceeds_int16.size} sums of two products can exceed 16 bits; they saturate on processors "
+            "with AVX2 "
             "but without VNNI; weights of 7 bits avoid this"
         )
         yield ScaleFlag(
@@ -330,7 +341,9 @@ def joined_branches(graph: Graph) -> Iterator[tuple[Node, str, Sequence[str]]]:
             continue
         positions = operators.coded_inputs(node.op, len(node.inputs)) or range(len(node.inputs))
         branches = [
-            _codes_read(graph, node.inputs[at]) for at in positions if at < len(node.inputs) and node.inputs[at]
+            _codes_read(graph, node.inputs[position])
+            for position in positions
+            if position < len(node.inputs) and node.inputs[position]
         ]
         branches = [name for name in branches if not graph.is_constant(name)]
         if len(set(branches)) < 2:
@@ -344,9 +357,11 @@ def joined_branches(graph: Graph) -> Iterator[tuple[Node, str, Sequence[str]]]:
 
 def _codes_read(graph: Graph, tensor: str) -> str:
     """Return the codes that a tensor is dequantized from, or the tensor itself if it is not."""
-    maker = graph.producer(tensor)
-    dequantized = maker is not None and operators.of(maker.op).dequantizes and coded_quant(graph, tensor) is None
-    return maker.inputs[0] if maker is not None and dequantized else tensor
+    producer = graph.producer(tensor)
+    is_dequantized = (
+        producer is not None and operators.of(producer.op).dequantizes and coded_quant(graph, tensor) is None
+    )
+    return producer.inputs[0] if producer is not None and is_dequantized else tensor
 
 
 def _codes_made(graph: Graph, tensor: str) -> str:

@@ -57,13 +57,13 @@ def profile_files(
             continue
         with opened_recording(path) as recording:
             parts.append(profile_recording(recording, bins=bins, per_channel=per_channel, progress=progress))
-    whole = reduce(ScaleProfile.merge, parts)
-    if not whole.tensors:
+    merged_profile = reduce(ScaleProfile.merge, parts)
+    if not merged_profile.tensors:
         raise UsageError(
             "No tensor could be profiled: no tensor has values, or all values are integers.",
             hint="Record all values: qdebug record MODEL --backend NAME --inputs X.npz -o OUT.h5 --keep full.",
         )
-    return whole
+    return merged_profile
 
 
 def profile_recording(
@@ -81,17 +81,17 @@ def profile_recording(
     names = [name for name in recording.names if not recording.graph.is_constant(name)]
     counters: dict[str, TensorCounter] = {}
     left_out: dict[str, str] = {}
-    for finished, name in enumerate(names):
+    for finished_count, name in enumerate(names):
         if progress is not None:
-            progress(finished, len(names), name)
+            progress(finished_count, len(names), name)
         values = TensorValues(name, recording)
-        why = values.missing_reason()
-        if why is not None:
-            left_out[name] = why
+        reason = values.missing_reason()
+        if reason is not None:
+            left_out[name] = reason
             continue
         counters[name] = TensorCounter(bins, per_channel=per_channel)
-        for part, quant in values.parts():
-            counters[name].add(part, quant)
+        for values_part, quant in values.parts():
+            counters[name].add(values_part, quant)
     return profile_of_run(
         counters, recording.graph, recording.info, bins=bins, samples=recording.samples, left_out=left_out
     )
@@ -129,9 +129,9 @@ def profile_model(
         BackendError: The backend failed.
     """
     check_model_file(model)
-    chosen = load_backend(backend)
+    loaded_backend = load_backend(backend)
     arrays = read_inputs(inputs)
-    with closing(chosen.open(model, options=options or {}, taps=taps, weights=False)) as run:
+    with closing(loaded_backend.open(model, options=options or {}, taps=taps, weights=False)) as run:
         feeds = ArrayFeeds(arrays, run.inputs, samples=samples)
         facts: dict[str, Any] = {**recorded_facts(run.facts)}
         facts["cpu_flags"] = facts["cpu_flags"] or None

@@ -11,7 +11,7 @@ from qdebug.model import Graph, Node, QuantParams, Recording, Role, TensorInfo, 
 from qdebug.model.view import View
 from qdebug.scales.flags import coded_quant
 
-__all__ = ["RescaledRecording", "handed_on", "hands_on"]
+__all__ = ["RescaledRecording", "passes_codes_on", "tensors_with_same_codes"]
 
 
 class RescaledRecording(View):
@@ -26,7 +26,7 @@ class RescaledRecording(View):
 
     def __init__(self, recording: Recording, tensor: str, quant: QuantParams) -> None:
         new_constants: dict[str, np.ndarray] = {}
-        graph = _rescaled(recording, handed_on(recording.graph, tensor), quant, new_constants)
+        graph = _rescale_graph(recording, tensors_with_same_codes(recording.graph, tensor), quant, new_constants)
         super().__init__(recording, graph=graph, constants=new_constants)
 
     @property
@@ -35,60 +35,64 @@ class RescaledRecording(View):
         return [*super().names, *self._constants]
 
 
-def handed_on(graph: Graph, tensor: str) -> frozenset[str]:
+def tensors_with_same_codes(graph: Graph, tensor: str) -> frozenset[str]:
     """Return a tensor and all tensors that share its codes and scale through nodes that only pass them on."""
     quant, tensors = coded_quant(graph, tensor), {tensor}
-    waiting = [tensor]
-    while waiting:
-        name = waiting.pop()
-        for other in (*_after(graph, name), *_before(graph, name)):
-            if other not in tensors and coded_quant(graph, other) == quant:
-                tensors.add(other)
-                waiting.append(other)
+    pending = [tensor]
+    while pending:
+        name = pending.pop()
+        for neighbour in (*_codes_passed_to(graph, name), *_codes_passed_from(graph, name)):
+            if neighbour not in tensors and coded_quant(graph, neighbour) == quant:
+                tensors.add(neighbour)
+                pending.append(neighbour)
     return frozenset(tensors)
 
 
-def _after(graph: Graph, codes: str) -> Iterator[str]:
+def _codes_passed_to(graph: Graph, codes: str) -> Iterator[str]:
     """Yield the codes that a node passes on, possibly between a DequantizeLinear and a QuantizeLinear."""
     for node in graph.consumers(codes):
-        if hands_on(node) and node.inputs[0] == codes:
+        if passes_codes_on(node) and node.inputs[0] == codes:
             yield from node.outputs[:1]
         if not operators.of(node.op).dequantizes:
             continue
-        for middle in graph.consumers(node.outputs[0]):
-            if hands_on(middle):
-                last = graph.consumers(middle.outputs[0])
-                yield from (each.outputs[0] for each in last if operators.of(each.op).quantizes)
+        for moving_node in graph.consumers(node.outputs[0]):
+            if passes_codes_on(moving_node):
+                next_nodes = graph.consumers(moving_node.outputs[0])
+                yield from (
+                    quantize_node.outputs[0] for quantize_node in next_nodes if operators.of(quantize_node.op).quantizes
+                )
 
 
-def _before(graph: Graph, codes: str) -> Iterator[str]:
+def _codes_passed_from(graph: Graph, codes: str) -> Iterator[str]:
     """Yield the codes from which the given codes were passed on."""
     node = graph.producer(codes)
     if node is None:
         return
-    if hands_on(node):
+    if passes_codes_on(node):
         yield from node.inputs[:1]
     if not operators.of(node.op).quantizes:
         return
-    middle = graph.producer(node.inputs[0])
-    first = graph.producer(middle.inputs[0]) if middle is not None and hands_on(middle) else None
-    if first is not None and operators.of(first.op).dequantizes:
-        yield first.inputs[0]
+    moving_node = graph.producer(node.inputs[0])
+    dequantize_node = (
+        graph.producer(moving_node.inputs[0]) if moving_node is not None and passes_codes_on(moving_node) else None
+    )
+    if dequantize_node is not None and operators.of(dequantize_node.op).dequantizes:
+        yield dequantize_node.inputs[0]
 
 
-def hands_on(node: Node) -> bool:
+def passes_codes_on(node: Node) -> bool:
     """Return whether a node only moves or selects codes, like Reshape or MaxPool."""
     row = operators.of(node.op)
     return (row.moves or row.selects) and row.real is None and not row.converts_codes and not row.joins
 
 
-def _rescaled(
+def _rescale_graph(
     recording: Recording, tensors: frozenset[str], quant: QuantParams, new_constants: dict[str, np.ndarray]
 ) -> Graph:
     """Return the graph with a different scale, adding the new constants to `new_constants`."""
     graph = recording.graph
-    first = min(tensors)
-    names = f"{first} trial scale", f"{first} trial zero point"
+    first_tensor = min(tensors)
+    names = f"{first_tensor} trial scale", f"{first_tensor} trial zero point"
     infos = dict(graph.tensors)
     nodes = []
     for node in graph.nodes:
@@ -96,14 +100,14 @@ def _rescaled(
         for place in dict.fromkeys(_scale_places(node, tensors)):
             zero_point = inputs[place + 1] if place + 1 < len(inputs) else ""
             dtype = recording.load(zero_point).dtype if zero_point else np.dtype(quant.dtype)
-            before = recording.load(inputs[place])
-            new_constants.setdefault(names[0], np.full(before.shape, quant.scale.reshape(-1)[0], before.dtype))
-            new_constants.setdefault(names[1], np.full(before.shape, quant.zero_point.reshape(-1)[0]).astype(dtype))
+            old_scale = recording.load(inputs[place])
+            new_constants.setdefault(names[0], np.full(old_scale.shape, quant.scale.reshape(-1)[0], old_scale.dtype))
+            new_constants.setdefault(names[1], np.full(old_scale.shape, quant.zero_point.reshape(-1)[0]).astype(dtype))
             if place + 1 == len(inputs):
                 inputs.append("")
             inputs[place], inputs[place + 1] = names
             if node.inputs[0] in tensors and place == 1:
-                _requantized_bias(recording, node, inputs, quant, new_constants)
+                _requantize_bias(recording, node, inputs, quant, new_constants)
         nodes.append(node if tuple(inputs) == node.inputs else replace(node, inputs=tuple(inputs)))
     for name in tensors:
         infos[name] = replace(infos[name], quant=quant)
@@ -129,14 +133,14 @@ def _scale_places(node: Node, tensors: frozenset[str]) -> Iterator[int]:
         yield 1
     if row.real is None:
         return
-    for at in operators.coded_inputs(node.op, count):
-        if at != row.bias and node.inputs[at] in tensors:
-            yield at + 1
+    for position in operators.coded_inputs(node.op, count):
+        if position != row.bias and node.inputs[position] in tensors:
+            yield position + 1
     if row.real.out is not None and node.outputs[0] in tensors and row.real.out < count:
         yield row.real.out
 
 
-def _requantized_bias(
+def _requantize_bias(
     recording: Recording, node: Node, inputs: list[str], quant: QuantParams, new_constants: dict[str, np.ndarray]
 ) -> None:
     """Requantize the bias of a node to the new scale of the sums, input scale x weight scale."""
@@ -146,8 +150,8 @@ def _requantized_bias(
     codes = recording.load(node.inputs[row.bias])
     if codes.dtype.kind not in "iu":
         return
-    before = recording.load(node.inputs[1]).astype(np.float64).reshape(-1)[0]
-    ratio = before / float(quant.scale.reshape(-1)[0])
+    old_scale = recording.load(node.inputs[1]).astype(np.float64).reshape(-1)[0]
+    ratio = old_scale / float(quant.scale.reshape(-1)[0])
     info = np.iinfo(codes.dtype)
     name = f"{node.inputs[row.bias]} of {node.name} trial"
     new_constants[name] = np.clip(np.rint(codes.astype(np.float64) * ratio), info.min, info.max).astype(codes.dtype)

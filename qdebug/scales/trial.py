@@ -27,7 +27,7 @@ from qdebug.numerics.stats import ErrorStats
 from qdebug.replay import Fault
 from qdebug.scales.flags import coded_quant
 from qdebug.scales.rescaled import RescaledRecording
-from qdebug.scales.values import TensorValues, paired
+from qdebug.scales.values import TensorValues, align_tensors
 
 __all__ = ["OnSample", "OutputEffect", "Replay", "ScaleTrial", "TrialBench", "try_scale"]
 
@@ -72,15 +72,15 @@ class OutputEffect(JsonObject):
     @property
     def errors_now(self) -> OutputErrors:
         """The error with the recorded scales, in short."""
-        return _short(self.now)
+        return _short_errors(self.now)
 
     @property
     def errors_trial(self) -> OutputErrors:
         """The error with the tried scale, in short."""
-        return _short(self.trial)
+        return _short_errors(self.trial)
 
 
-def _short(stats: ErrorStats) -> OutputErrors:
+def _short_errors(stats: ErrorStats) -> OutputErrors:
     return {
         "rel_l2": stats.rel_l2,
         "sqnr_db": stats.sqnr_db,
@@ -199,7 +199,7 @@ class TrialBench:
             find_arithmetic(arithmetic)  # raises for an unknown name, instead of a trial without replay
         self._options = {} if arithmetic is None else {"arithmetic": arithmetic}
         self._reference, self._pairs = reference, pairs
-        self._before: _ReplayPass | None = None
+        self._pass_now: _ReplayPass | None = None
 
     @classmethod
     def of_tensor(cls, run: Recording, tensor: str, *, reference: Recording, pairs: Sequence[Pair]) -> TrialBench:
@@ -215,15 +215,15 @@ class TrialBench:
             UsageError: As for the class.
         """
         reference_tensors = {pair.reference for pair in pairs if pair.backend == tensor}
-        same = [tensor, *(pair.backend for pair in pairs if pair.reference in reference_tensors)]
-        coded = [name for name in same if coded_quant(run.graph, name) is not None]
-        return cls(run, (coded or same)[0], reference=reference, pairs=pairs)
+        names_of_values = [tensor, *(pair.backend for pair in pairs if pair.reference in reference_tensors)]
+        coded_names = [name for name in names_of_values if coded_quant(run.graph, name) is not None]
+        return cls(run, (coded_names or names_of_values)[0], reference=reference, pairs=pairs)
 
     @property
     def node(self) -> str:
         """The node that computes the tensor, or the tensor itself for an input."""
-        maker = self._run.graph.producer(self.tensor)
-        return self.tensor if maker is None else maker.name
+        producer = self._run.graph.producer(self.tensor)
+        return self.tensor if producer is None else producer.name
 
     def parameters(
         self,
@@ -246,8 +246,8 @@ class TrialBench:
         Raises:
             UsageError: The scale or the dtype is not valid, or the zero point is not a code.
         """
-        single = float(np.float32(scale)) if abs(scale) <= float(np.finfo(np.float32).max) else math.inf
-        if not (math.isfinite(single) and single > 0):
+        float32_scale = float(np.float32(scale)) if abs(scale) <= float(np.finfo(np.float32).max) else math.inf
+        if not (math.isfinite(float32_scale) and float32_scale > 0):
             raise UsageError(f"A scale of {scale:g} cannot represent values.", hint="Give a scale above 0: --scale S.")
         now = self.now
         kind = dtype or (now.dtype if now is not None else "int8")
@@ -260,7 +260,7 @@ class TrialBench:
             )
         quant = QuantParams(
             dtype=kind,
-            scale=np.array(single, np.float32),
+            scale=np.array(float32_scale, np.float32),
             zero_point=np.array(zero_point),
             qmin=now.qmin if qmin is None and now is not None else qmin,
             qmax=now.qmax if qmax is None and now is not None else qmax,
@@ -303,39 +303,39 @@ class TrialBench:
             quant: The parameters.
             progress: Called before each sample. It may raise to cancel the replay.
         """
-        run, coded = self._run, self.now is not None
+        run, is_coded = self._run, self.now is not None
         if run.steps > 1:
-            return _unreplayed("a stateful network is not replayed")
+            return _replay_without_outputs("a stateful network is not replayed")
         places = [place for place in run.places() if all(run.has(name, *place) for name in run.graph.inputs)]
         if not places:
-            return _unreplayed("the inputs of the network were not recorded")
-        done, total = 0, len(places) * (1 if self._before is not None else 2)
+            return _replay_without_outputs("the inputs of the network were not recorded")
+        done_count, total = 0, len(places) * (1 if self._pass_now is not None else 2)
 
         def on_sample(sample: int) -> None:
-            nonlocal done
+            nonlocal done_count
             if progress is not None:
-                progress(done, total, f"sample {sample}")
-            done += 1
+                progress(done_count, total, f"sample {sample}")
+            done_count += 1
 
         try:
-            if self._before is None:
-                self._before = self._replay_all(run, places, on_sample)
-            changed = RescaledRecording(run, self.tensor, quant) if coded else run
-            after = self._replay_all(changed, places, on_sample, float_quant=None if coded else quant)
+            if self._pass_now is None:
+                self._pass_now = self._replay_all(run, places, on_sample)
+            changed_run = RescaledRecording(run, self.tensor, quant) if is_coded else run
+            pass_trial = self._replay_all(changed_run, places, on_sample, float_quant=None if is_coded else quant)
         except (UsageError, KernelError) as error:
-            return _unreplayed(error.message.rstrip("."))
-        before = self._before
+            return _replay_without_outputs(error.message.rstrip("."))
+        pass_now = self._pass_now
         against = "reference" if self._reference is not None else "recorded"
         return Replay(
             outputs=tuple(
-                OutputEffect(output=name, now=before.errors[name], trial=errors, against=against)
-                for name, errors in after.errors.items()
+                OutputEffect(output=name, now=pass_now.errors[name], trial=errors, against=against)
+                for name, errors in pass_trial.errors.items()
             ),
             samples=len(places),
-            same=before.same,
-            arithmetic=before.arithmetic,
-            notes=tuple(_notes(before, quant, coded=coded)),
-            hint=_OTHER_ARITHMETIC if before.same is False and coded else "",
+            same=pass_now.is_same,
+            arithmetic=pass_now.arithmetic,
+            notes=tuple(_notes(pass_now, quant, is_coded=is_coded)),
+            hint=_OTHER_ARITHMETIC if pass_now.is_same is False and is_coded else "",
         )
 
     def _replay_all(
@@ -355,25 +355,25 @@ class TrialBench:
         """
         run, outputs = self._run, _Outputs(self._run, self._reference, self._pairs)
         faults = None if float_quant is None else _quantizing_faults(run.graph, self.tensor, float_quant)
-        with closing(interpreter.open(model, options=self._options, faults=faults)) as replayed:
+        with closing(interpreter.open(model, options=self._options, faults=faults)) as interpreter_run:
             for place in places:
                 on_sample(place[0])
                 feed = {name: run.load(name, *place) for name in run.graph.inputs}
                 if float_quant is not None and self.tensor in feed:
-                    feed[self.tensor] = _rounded(feed[self.tensor], float_quant)
-                outputs.add(place, replayed.plain(feed))
-            arithmetic = str(replayed.facts.options.get("arithmetic", ""))
-        return _ReplayPass(errors=outputs.errors(), same=outputs.same, arithmetic=arithmetic)
+                    feed[self.tensor] = _round_to_codes(feed[self.tensor], float_quant)
+                outputs.add(place, interpreter_run.plain(feed))
+            arithmetic = str(interpreter_run.facts.options.get("arithmetic", ""))
+        return _ReplayPass(errors=outputs.errors(), is_same=outputs.is_same, arithmetic=arithmetic)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ReplayPass:
     errors: Mapping[str, ErrorStats]
-    same: bool | None
+    is_same: bool | None
     arithmetic: str
 
 
-def _unreplayed(reason: str) -> Replay:
+def _replay_without_outputs(reason: str) -> Replay:
     return Replay(notes=(f"no replay: {reason}",))
 
 
@@ -382,34 +382,34 @@ _OTHER_ARITHMETIC = (
 )
 
 
-def _notes(before: _ReplayPass, quant: QuantParams, *, coded: bool) -> Iterator[str]:
+def _notes(pass_now: _ReplayPass, quant: QuantParams, *, is_coded: bool) -> Iterator[str]:
     """Yield remarks on the validity of the figures. The last bits of floats may differ even in the same arithmetic."""
-    if before.same is False and coded:
+    if pass_now.is_same is False and is_coded:
         yield (
             "with the recorded scales the replay does not reproduce the recorded outputs bit for bit; the backend uses "
             "another arithmetic"
         )
-    if not before.errors:
+    if not pass_now.errors:
         yield "no output has recorded values to compare with"
-    if coded and (quant.qmin, quant.qmax) != code_limits(quant.dtype):
+    if is_coded and (quant.qmin, quant.qmax) != code_limits(quant.dtype):
         yield f"the replay saturates at the ends of {quant.dtype}, not at {quant.qmin}..{quant.qmax}"
 
 
-def _rounded(values: np.ndarray, quant: QuantParams) -> np.ndarray:
+def _round_to_codes(values: np.ndarray, quant: QuantParams) -> np.ndarray:
     return dequantize(quantize(values, quant), quant).astype(values.dtype)
 
 
 def _quantizing_faults(graph: Graph, tensor: str, quant: QuantParams) -> dict[str, Fault] | None:
     """Return faults that quantize a float tensor at the node that produces it, or None for a graph input."""
-    maker = graph.producer(tensor)
-    if maker is None:
+    producer = graph.producer(tensor)
+    if producer is None:
         return None
-    at = [name for name in maker.outputs if name].index(tensor)
+    position = [name for name in producer.outputs if name].index(tensor)
 
-    def hold(outputs: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
-        return (*outputs[:at], _rounded(outputs[at], quant), *outputs[at + 1 :])
+    def quantize_output(outputs: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
+        return (*outputs[:position], _round_to_codes(outputs[position], quant), *outputs[position + 1 :])
 
-    return {maker.name: hold}
+    return {producer.name: quantize_output}
 
 
 class _ReplayedOutputs(View):
@@ -433,29 +433,33 @@ class _Outputs:
     """
 
     def __init__(self, run: Recording, reference: Recording | None, pairs: Sequence[Pair]) -> None:
-        self._run, self._target, self._made = run, reference or run, _ReplayedOutputs(run)
+        self._run, self._target, self._replayed_outputs = run, reference or run, _ReplayedOutputs(run)
         if reference is None:
             pairs = [Pair(reference=name, backend=name, match=Match.EXACT, reason="") for name in run.graph.outputs]
-        chosen = [pair for pair in pairs if pair.backend in run.graph.outputs]
-        readers = [PairReader(self._target, self._made, pair) for pair in chosen]
-        self._known = [(pair, reader, reader.accumulator()) for pair, reader in zip(chosen, readers, strict=True)]
-        self._added: set[str] = set()
-        self.same: bool | None = None
+        output_pairs = [pair for pair in pairs if pair.backend in run.graph.outputs]
+        readers = [PairReader(self._target, self._replayed_outputs, pair) for pair in output_pairs]
+        self._readers = [
+            (pair, reader, reader.accumulator()) for pair, reader in zip(output_pairs, readers, strict=True)
+        ]
+        self._names_with_values: set[str] = set()
+        self.is_same: bool | None = None
 
     def add(self, place: tuple[int, int], outputs: Mapping[str, np.ndarray]) -> None:
         """Add the outputs of one sample."""
-        self._made.outputs = outputs
+        self._replayed_outputs.outputs = outputs
         for name, array in outputs.items():
             if self._run.has(name, *place):
-                self.same = self.same is not False and np.array_equal(self._run.load(name, *place), array)
-        for pair, reader, accumulator in self._known:
+                self.is_same = self.is_same is not False and np.array_equal(self._run.load(name, *place), array)
+        for pair, reader, accumulator in self._readers:
             if self._target.has(pair.reference, *place):
                 accumulator.update(*reader.stored(*place), sample=place[0])
-                self._added.add(pair.backend)
+                self._names_with_values.add(pair.backend)
 
     def errors(self) -> dict[str, ErrorStats]:
         """Return the error of each output that has values to compare with."""
-        return {pair.backend: sums.stats() for pair, _, sums in self._known if pair.backend in self._added}
+        return {
+            pair.backend: sums.stats() for pair, _, sums in self._readers if pair.backend in self._names_with_values
+        }
 
 
 def try_scale(
@@ -498,7 +502,7 @@ def try_scale(
         bench = TrialBench(run, _find_tensor(node, run), arithmetic=arithmetic)
     else:
         run, reference_run = as_compared(backend), as_compared(reference)
-        pairs = paired(reference_run, run)
+        pairs = align_tensors(reference_run, run)
         tensor = _find_tensor(node, run, reference_run, pairs)
         bench = TrialBench(run, tensor, reference=reference_run, pairs=pairs, arithmetic=arithmetic)
     return bench.trial(bench.parameters(scale, zero_point, qmin=qmin, qmax=qmax, dtype=dtype), progress)
@@ -510,9 +514,11 @@ def _find_tensor(name: str, run: Recording, reference: Recording | None = None, 
     candidates = [tensor for node in graph.nodes if node.name == name for tensor in node.outputs if tensor]
     candidates += [name] if name in graph.tensors else []
     if reference is not None:
-        makers = {pair.reference: reference.graph.producer(pair.reference) for pair in pairs}
+        producers = {pair.reference: reference.graph.producer(pair.reference) for pair in pairs}
         candidates += [pair.backend for pair in pairs if pair.reference == name]
-        candidates += [pair.backend for pair in pairs if (maker := makers[pair.reference]) and maker.name == name]
+        candidates += [
+            pair.backend for pair in pairs if (producer := producers[pair.reference]) and producer.name == name
+        ]
         paired_tensors = {pair.backend for pair in pairs}
         candidates = sorted(
             (tensor for tensor in candidates if tensor in paired_tensors),

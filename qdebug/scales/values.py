@@ -20,10 +20,10 @@ from qdebug.numerics.range_histogram import BINS, RangeCounter, RangeHistogram
 from qdebug.recording.profile_recorder import unprofiled_reason
 from qdebug.replay.run import one_thread
 
-__all__ = ["TensorValues", "paired"]
+__all__ = ["TensorValues", "align_tensors"]
 
 
-def paired(reference: Recording, backend: Recording) -> tuple[Pair, ...]:
+def align_tensors(reference: Recording, backend: Recording) -> tuple[Pair, ...]:
     """Return pairs of tensors of both runs with the same meaning.
 
     Args:
@@ -132,7 +132,7 @@ class TensorValues:
                 give None.
         """
         if self.recording is None:
-            return [None if quant is None else _estimated(self.histogram, quant) for quant in quants]
+            return [None if quant is None else _estimate_error(self.histogram, quant) for quant in quants]
         counters = [None if quant is None else _counter(quant) for quant in quants]
         for values, value_quant in self.parts():
             if isinstance(values, Statistics):
@@ -150,7 +150,7 @@ def _counter(quant: QuantParams) -> QuantErrorCounter | None:
         return None
 
 
-def _estimated(histogram: RangeHistogram, quant: QuantParams) -> QuantError | None:
+def _estimate_error(histogram: RangeHistogram, quant: QuantParams) -> QuantError | None:
     try:
         return estimated_error(histogram, quant)
     except UsageError:

@@ -23,10 +23,10 @@ __all__ = [
     "Granularity",
     "WeightValues",
     "channel_flags",
-    "chosen_for_weight",
+    "choose_weight_scales",
+    "find_recorded_weight",
     "granularity_of",
     "histogram_of",
-    "recorded_for",
     "recorded_weights",
     "scheme_for",
     "weights_of",
@@ -46,7 +46,7 @@ class Granularity:
     block_size: int | None = None
 
     @classmethod
-    def named(cls, text: str) -> Granularity:
+    def parse(cls, text: str) -> Granularity:
         """Parse a text such as "channel" or "block:32".
 
         Raises:
@@ -68,37 +68,37 @@ class WeightValues:
         name: The constant.
         node: The node that reads it.
         values: Its values.
-        channels: The axis of the output's channels.
-        summed: The axis along which blocks lie: the first that is summed over.
+        channel_axis: The axis of the output's channels.
+        sum_axis: The axis along which blocks lie: the first that is summed over.
     """
 
     name: str
     node: Node
     values: np.ndarray
-    channels: int
-    summed: int
+    channel_axis: int
+    sum_axis: int
 
 
 def weights_of(reference: Recording) -> Iterator[WeightValues]:
     """Yield each float weight that a product of a recording reads, once."""
-    graph, yielded = reference.graph, set()
+    graph, yielded_names = reference.graph, set()
     for node in graph.nodes:
         row = operators.plain(node)
         if not row.product or operators.of(node.op).real is not None:
             continue
         name = operators.titled_input(node, 1)
-        if not name or name in yielded or not graph.is_constant(name) or not reference.has(name):
+        if not name or name in yielded_names or not graph.is_constant(name) or not reference.has(name):
             continue
-        yielded.add(name)
+        yielded_names.add(name)
         values = np.asarray(reference.load(name))
         if values.dtype.kind != "f" or values.ndim < 2 or coded_quant(graph, name) is not None:
             continue
-        matrix, scatter = row.sums is Sums.MATRIX, row.sums is Sums.SCATTER
-        turned = matrix and bool(node.attrs.get("transB"))
-        last = values.ndim - 1
-        channels = (last - turned if matrix else 1 if scatter else 0) % values.ndim
-        summed = (last - (not turned) if matrix else 0 if scatter else 1) % values.ndim
-        yield WeightValues(name=name, node=node, values=values, channels=channels, summed=summed)
+        is_matrix, is_scatter = row.sums is Sums.MATRIX, row.sums is Sums.SCATTER
+        is_transposed = is_matrix and bool(node.attrs.get("transB"))
+        last_axis = values.ndim - 1
+        channel_axis = (last_axis - is_transposed if is_matrix else 1 if is_scatter else 0) % values.ndim
+        sum_axis = (last_axis - (not is_transposed) if is_matrix else 0 if is_scatter else 1) % values.ndim
+        yield WeightValues(name=name, node=node, values=values, channel_axis=channel_axis, sum_axis=sum_axis)
 
 
 def recorded_weights(backend: Recording) -> Mapping[tuple[int, ...], list[tuple[str, QuantParams, np.ndarray]]]:
@@ -118,13 +118,13 @@ def recorded_weights(backend: Recording) -> Mapping[tuple[int, ...], list[tuple[
     return by_shape
 
 
-def recorded_for(
-    weight: WeightValues, recorded: Mapping[tuple[int, ...], list[tuple[str, QuantParams, np.ndarray]]]
+def find_recorded_weight(
+    weight: WeightValues, recorded_weights_by_shape: Mapping[tuple[int, ...], list[tuple[str, QuantParams, np.ndarray]]]
 ) -> tuple[str, QuantParams] | None:
     """Return the backend's codes of a weight: codes in the same shape that equal its values within a step."""
-    for name, quant, real in recorded.get(weight.values.shape, ()):
+    for name, quant, real_values in recorded_weights_by_shape.get(weight.values.shape, ()):
         step = float(np.nanmax(np.abs(quant.scale), initial=0.0))
-        if math.isfinite(step) and np.abs(real - weight.values).max(initial=0.0) <= step:
+        if math.isfinite(step) and np.abs(real_values - weight.values).max(initial=0.0) <= step:
             return name, quant
     return None
 
@@ -144,7 +144,7 @@ def histogram_of(values: np.ndarray) -> RangeHistogram:
     return counter.histogram()
 
 
-def chosen_for_weight(
+def choose_weight_scales(
     weight: WeightValues, calibrator: Calibrator, scheme: QuantScheme, granularity: Granularity
 ) -> QuantParams:
     """Return the scales that a calibrator chooses for a weight.
@@ -156,9 +156,9 @@ def chosen_for_weight(
     if granularity.kind == "tensor":
         return calibrate(calibrator, histogram_of(values), scheme)[0]
     if granularity.block_size is None:
-        histograms = channel_histograms(values, weight.channels)
-        return scheme.stacked(calibrate_each(calibrator, histograms, scheme), weight.channels)
-    size, axis = granularity.block_size, weight.summed
+        histograms = channel_histograms(values, weight.channel_axis)
+        return scheme.stacked(calibrate_each(calibrator, histograms, scheme), weight.channel_axis)
+    size, axis = granularity.block_size, weight.sum_axis
     histograms = channel_histograms(values, axis, block_size=size)
     shape = (*values.shape[:axis], -(-values.shape[axis] // size), *values.shape[axis + 1 :])
     return scheme.stacked(calibrate_each(calibrator, histograms, scheme), axis, (size, shape))
@@ -179,19 +179,19 @@ def channel_flags(
         return
     if not np.isfinite(weight.values).all():
         return
-    quant = quant or chosen_for_weight(weight, MinMax(), scheme, Granularity(kind="tensor"))
-    rows = np.moveaxis(weight.values, weight.channels, 0)
+    quant = quant or choose_weight_scales(weight, MinMax(), scheme, Granularity(kind="tensor"))
+    rows = np.moveaxis(weight.values, weight.channel_axis, 0)
     rows = rows.reshape(rows.shape[0], -1)
-    worst = _worst_channel(rows, quant)
-    if worst is None or not worst[1] < CODES_MIN_SQNR:
+    worst_channel = _worst_channel(rows, quant)
+    if worst_channel is None or not worst_channel[1] < CODES_MIN_SQNR:
         return
-    place, shared_sqnr, below = worst
+    place, shared_sqnr, bad_count = worst_channel
     own_quant, _ = calibrate(MinMax(), histogram_of(rows[place]), scheme)
     own_sqnr = _sqnr(rows[place], own_quant)
     if not own_sqnr > shared_sqnr:
         return
     sentence = (
-        f"with one scale for all channels, {below} of {len(rows)} are below {CODES_MIN_SQNR:g} dB SQNR; channel "
+        f"with one scale for all channels, {bad_count} of {len(rows)} are below {CODES_MIN_SQNR:g} dB SQNR; channel "
         f"{place} has {shared_sqnr:.1f} dB, and {own_sqnr:.1f} dB in its own scale"
     )
     yield ScaleFlag(
@@ -208,10 +208,10 @@ def channel_flags(
 def _worst_channel(rows: np.ndarray, quant: QuantParams) -> tuple[int, float, int] | None:
     """Return the channel with the lowest SQNR, its SQNR, and the number of bad channels, or None if all are 0."""
     levels = [_sqnr(row, quant) if row.any() else math.inf for row in rows]
-    lowest = min(levels, default=math.inf)
-    if math.isinf(lowest) and lowest > 0:
+    lowest_level = min(levels, default=math.inf)
+    if math.isinf(lowest_level) and lowest_level > 0:
         return None
-    return levels.index(lowest), lowest, sum(each < CODES_MIN_SQNR for each in levels)
+    return levels.index(lowest_level), lowest_level, sum(each < CODES_MIN_SQNR for each in levels)
 
 
 def _sqnr(values: np.ndarray, quant: QuantParams) -> float:
@@ -223,10 +223,10 @@ def _sqnr(values: np.ndarray, quant: QuantParams) -> float:
     return counter.error().sqnr_db
 
 
-def granularity_of(quant: QuantParams | None, asked: Granularity | None) -> Granularity:
+def granularity_of(quant: QuantParams | None, requested: Granularity | None) -> Granularity:
     """Return the requested granularity, or else the recorded one, or else one scale per channel."""
-    if asked is not None:
-        return asked
+    if requested is not None:
+        return requested
     if quant is None:
         return Granularity(kind="channel")
     if quant.block_size:

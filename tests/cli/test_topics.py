@@ -31,7 +31,7 @@ def test_code_is_not_broken_into_lines(topic, run):
 def test_every_option_in_a_page_exists(topic):
     parsers, known = [build_parser()], {"--junitxml", "--quick", "--index-url"}  # of pytest, of our scripts, of pip
     while parsers:
-        parser = parsers.pop().filled()
+        parser = parsers.pop().with_arguments()
         known |= set(parser._option_string_actions)
         parsers += [
             each for action in parser._actions if hasattr(action.choices, "items") for each in action.choices.values()

@@ -13,7 +13,7 @@ from qdebug.present import numbers
 from qdebug.present.reports.document import Block, Document, FactList, Grid, Item, Items, Title
 from qdebug.present.text import safe_text
 from qdebug.recording.scale_profile import ScaleProfile
-from qdebug.scales.choose import WRONG, ChosenScales, ScaleChoice, ScaleRow
+from qdebug.scales.choose import WRONG_KINDS, ChosenScales, ScaleChoice, ScaleRow
 from qdebug.scales.flags import ScaleFlag
 from qdebug.scales.trial import OutputEffect, ScaleTrial
 
@@ -130,7 +130,7 @@ def _choice_cells(scales: ChosenScales) -> list[tuple[str, ...]]:
 
 def _headline(scales: ChosenScales) -> tuple[str, str, str]:
     """Return a word, its style and a sentence."""
-    wrong_flags = [flag for flag in scales.flags if flag.kind in WRONG]
+    wrong_flags = [flag for flag in scales.flags if flag.kind in WRONG_KINDS]
     word, style = ("WRONG SCALES", "bold red") if wrong_flags else ("SCALES", "bold green")
     kinds = Counter(flag.kind for flag in scales.flags)
     flags_text = ", ".join(f"{count} {kind}" for kind, count in kinds.items()) or "nothing odd"
@@ -144,9 +144,9 @@ def _flag_line(flag: ScaleFlag) -> str:
 
 def _flags(flags: Sequence[ScaleFlag], *, everything: bool) -> Items:
     """List flags with mistakes first, and only the first few unless all are requested."""
-    ordered = sorted(flags, key=lambda flag: flag.kind not in WRONG)
+    ordered = sorted(flags, key=lambda flag: flag.kind not in WRONG_KINDS)
     shown_flags = ordered if everything else ordered[:_FLAGS_SHOWN]
-    items = [Item(_flag_line(flag), style="red" if flag.kind in WRONG else "") for flag in shown_flags]
+    items = [Item(_flag_line(flag), style="red" if flag.kind in WRONG_KINDS else "") for flag in shown_flags]
     if len(shown_flags) < len(ordered):
         items.append(Item(f"... and {len(ordered) - len(shown_flags)} more: --all", style="dim"))
     return Items(items)

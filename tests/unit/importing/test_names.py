@@ -3,25 +3,25 @@
 import pytest
 
 from qdebug.errors import UsageError
-from qdebug.importing.names import cleaned, match_names, renaming
+from qdebug.importing.names import clean_name, make_renamer, match_names
 from qdebug.model import Graph, Node, TensorInfo
 
 
 def test_names_are_cleaned_as_tools_clean_them():
-    assert cleaned("/layer.1/Conv (1):0") == cleaned("layer_1/Conv__1_:0") == "layer_1_Conv__1__0"
+    assert clean_name("/layer.1/Conv (1):0") == clean_name("layer_1/Conv__1_:0") == "layer_1_Conv__1__0"
 
 
 def test_rules_change_names_one_after_the_other():
-    rename = renaming(["^out/=", r"layer_(\d+)=conv\1", "a=b=c"])
+    rename = make_renamer(["^out/=", r"layer_(\d+)=conv\1", "a=b=c"])
     assert rename("out/layer_12") == "conv12"
     assert rename("a=b") == "c"
-    assert renaming([])("x") == "x"
+    assert make_renamer([])("x") == "x"
 
 
 @pytest.mark.parametrize("rule", ["x", "=x", "(=x", r"x=\2", r"(x)=\2"])
 def test_a_rule_that_is_none_is_refused(rule):
     with pytest.raises(UsageError, match="cannot be understood"):
-        renaming([rule])("x")
+        make_renamer([rule])("x")
 
 
 def graph_of(*nodes, tensors=()):

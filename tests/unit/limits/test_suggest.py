@@ -10,13 +10,13 @@ from qdebug.compare.result.limits import RuleFinder
 from qdebug.compare.result.result import Status
 from qdebug.errors import LimitsError
 from qdebug.limits.limits_file import load_limits
-from qdebug.limits.suggest import suggested_limits
+from qdebug.limits.suggest import suggest_limits
 
 
 @pytest.fixture
 def suggest(made, tmp_path):
     def suggest(*runs):
-        text = suggested_limits({f"run{number}.h5": made.result(nodes) for number, nodes in enumerate(runs)})
+        text = suggest_limits({f"run{number}.h5": made.result(nodes) for number, nodes in enumerate(runs)})
         path = tmp_path / "limits.toml"
         path.write_text(text, encoding="utf-8")
         return text, load_limits(path)
@@ -78,14 +78,14 @@ def test_nothing_compared_is_refused(suggest):
 
 def test_a_run_that_breaks_the_limits_in_force_is_named(made):
     bad = made.result([made.node(0, Status.DIVERGED, metrics=made.stats())])
-    text = suggested_limits({"good.h5": made.result([made.node(0)]), "bad.h5": bad})
+    text = suggest_limits({"good.h5": made.result([made.node(0)]), "bad.h5": bad})
     assert '# Check "bad.h5": it exceeds the limits in force, first at "conv0".' in text
     assert 'Check "good.h5":' not in text
 
 
 def test_half_a_character_in_a_name_costs_no_limit(made, tmp_path):
     nodes = [made.node(0, tensor="half \ud800[*]"), made.node(1, Status.INCOMPARABLE, tensor="\udfff")]
-    text = suggested_limits({"file\udcff.h5": made.result(nodes)})
+    text = suggest_limits({"file\udcff.h5": made.result(nodes)})
     (tmp_path / "limits.toml").write_text(text, encoding="utf-8")
     (rule,) = load_limits(tmp_path / "limits.toml").rules
     assert RuleFinder([rule]).find(nodes[0]) is rule

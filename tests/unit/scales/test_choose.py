@@ -276,14 +276,14 @@ def test_a_weight_has_a_scale_for_each_channel_or_block():
     channel = weight_row(reference).choices[0]
     assert channel.quant.axis == 1
     assert np.array_equal(channel.quant.scale, np.abs(weight).max(axis=0) / np.float32(127))
-    block = weight_row(reference, weights=Granularity.named("block:16")).choices[0]
+    block = weight_row(reference, weights=Granularity.parse("block:16")).choices[0]
     assert (block.quant.axis, block.quant.block_size) == (0, 16)
     assert np.array_equal(block.quant.scale, np.abs(weight).reshape(4, 16, 4).max(axis=1) / np.float32(127))
     assert (
         block.error.sqnr_db
         > channel.error.sqnr_db
-        > weight_row(reference, weights=Granularity.named("tensor")).choices[0].error.sqnr_db
+        > weight_row(reference, weights=Granularity.parse("tensor")).choices[0].error.sqnr_db
     )
     for wrong in ("row", "block", "block:0", "channel:2"):
         with pytest.raises(UsageError, match="Unknown granularity"):
-            Granularity.named(wrong)
+            Granularity.parse(wrong)
