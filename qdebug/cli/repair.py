@@ -212,7 +212,7 @@ def _cost(options: RepairArguments) -> EditCost:
             is_valid = False
         if not is_valid:
             raise UsageError(f"{pair!r} is not a cost.", hint="Write --cost macs=1,bytes=0.01.")
-    return EditCost(macs=weights["macs"], size=weights["bytes"], kinds=kinds, most=options.max_edits)
+    return EditCost(macs=weights["macs"], size=weights["bytes"], kinds=kinds, max_edits=options.max_edits)
 
 
 def _earlier_edits(path: Path) -> list[str]:

@@ -15,7 +15,7 @@ from qdebug.repair.edited_replay import Change
 from qdebug.repair.units import ChangeableNodes
 from qdebug.replay.real_form import real_form
 
-__all__ = ["ChangedBias", "changed_biases", "least_weight_scale"]
+__all__ = ["ChangedBias", "changed_biases", "min_weight_scale"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -25,12 +25,12 @@ class ChangedBias:
     Args:
         values: Real values, float32, in the recorded shape.
         codes: Its codes, or None for a float bias.
-        changed: Whether the values differ from before.
+        is_changed: Whether the values differ from before.
     """
 
     values: np.ndarray
     codes: QuantParams | None
-    changed: bool
+    is_changed: bool
 
 
 def changed_biases(
@@ -43,45 +43,47 @@ def changed_biases(
         change: The change.
         weight_codes: The codes of changed weights, by node and name. None for a float weight.
     """
-    carriers = {tensor: unit.tensor for unit in nodes.units.values() for tensor in unit.tensors}
+    unit_tensors = {tensor: unit.tensor for unit in nodes.units.values() for tensor in unit.tensors}
     biases = {}
     for name, unit in nodes.units.items():
-        form, _ = real_form(unit.node, nodes.run.graph.opset)
+        real_node, _ = real_form(unit.node, nodes.run.graph.opset)
         bias, weight = nodes.bias(unit.node), (name, nodes.weight(unit.node))
         if not bias:
             continue
-        source = nodes.codes_of(form.inputs[0])
-        held_in = carriers.get(source, source)
-        given = name in change.shifts or held_in in change.quants
-        if not given and change.constants.keys().isdisjoint({(name, bias), weight}):
+        source = nodes.codes_of(real_node.inputs[0])
+        carrier = unit_tensors.get(source, source)
+        has_new_scale = name in change.shifts or carrier in change.quants
+        if not has_new_scale and change.constants.keys().isdisjoint({(name, bias), weight}):
             continue
-        before = np.asarray(real_values(nodes.run, bias), np.float32)
-        real = np.asarray(change.constants.get((name, bias), before), np.float32).reshape(before.shape)
+        recorded_values = np.asarray(real_values(nodes.run, bias), np.float32)
+        new_values = np.asarray(change.constants.get((name, bias), recorded_values), np.float32).reshape(
+            recorded_values.shape
+        )
         if name in change.shifts:  # the summand of the result; a Gemm multiplies its bias
-            beta = np.asarray(form.attrs.get("beta", 1.0), np.float32)
-            real = np.asarray(real + change.shifts[name].reshape(before.shape) / beta)
-        of_input = None if source in change.floats else change.quants.get(held_in) or nodes.quant_of(source)
-        of_weight = weight_codes.get(weight) if weight in change.constants else nodes.quant_of(weight[1])
-        codes = _codes_of_sums(of_input, of_weight, real) if _is_coded(nodes, bias) else None
-        values = real if codes is None else np.asarray(dequantize(quantize(real, codes), codes))
+            beta = np.asarray(real_node.attrs.get("beta", 1.0), np.float32)
+            new_values = np.asarray(new_values + change.shifts[name].reshape(recorded_values.shape) / beta)
+        input_quant = None if source in change.floats else change.quants.get(carrier) or nodes.quant_of(source)
+        weight_quant = weight_codes.get(weight) if weight in change.constants else nodes.quant_of(weight[1])
+        codes = _bias_codes(input_quant, weight_quant, new_values) if _is_coded(nodes, bias) else None
+        values = new_values if codes is None else np.asarray(dequantize(quantize(new_values, codes), codes))
         values = values.astype(np.float32)
-        changed = not np.array_equal(values, before, equal_nan=True)
-        biases[name, bias] = ChangedBias(values=values, codes=codes, changed=changed)
+        is_changed = not np.array_equal(values, recorded_values, equal_nan=True)
+        biases[name, bias] = ChangedBias(values=values, codes=codes, is_changed=is_changed)
     return biases
 
 
-def least_weight_scale(nodes: ChangeableNodes, node: Node) -> np.ndarray | float:
+def min_weight_scale(nodes: ChangeableNodes, node: Node) -> np.ndarray | float:
     """Return the smallest weight scale, for each channel, with which the bias fits 32 bits, or 0 if any scale does.
 
     Without this minimum, a channel of nearly zero weights would have no codes for its bias. ONNX Runtime's quantizer
     does the same: `_adjust_weight_scale_for_int32_bias` in onnxruntime/python/tools/quantization/onnx_quantizer.py.
     """
     bias = nodes.bias(node)
-    of_input = nodes.quant_of(nodes.codes_of(real_form(node, nodes.run.graph.opset)[0].inputs[0]))
-    if not bias or of_input is None or not _is_coded(nodes, bias) or not of_input.scale.all():
+    input_quant = nodes.quant_of(nodes.codes_of(real_form(node, nodes.run.graph.opset)[0].inputs[0]))
+    if not bias or input_quant is None or not _is_coded(nodes, bias) or not input_quant.scale.all():
         return 0.0
-    largest = np.abs(real_values(nodes.run, bias).ravel().astype(np.float64))
-    return np.nan_to_num(largest) / (np.iinfo(np.int32).max * float(of_input.scale.min()))
+    bias_magnitudes = np.abs(real_values(nodes.run, bias).ravel().astype(np.float64))
+    return np.nan_to_num(bias_magnitudes) / (np.iinfo(np.int32).max * float(input_quant.scale.min()))
 
 
 def _is_coded(nodes: ChangeableNodes, bias: str) -> bool:
@@ -89,19 +91,21 @@ def _is_coded(nodes: ChangeableNodes, bias: str) -> bool:
     return is_integer(quant.dtype) if quant is not None else nodes.run.load(bias).dtype.kind == "i"
 
 
-def _codes_of_sums(of_input: QuantParams | None, of_weight: QuantParams | None, bias: np.ndarray) -> QuantParams | None:
+def _bias_codes(
+    input_quant: QuantParams | None, weight_quant: QuantParams | None, bias: np.ndarray
+) -> QuantParams | None:
     """Return the codes of a bias: input scale x weight scale, zero point 0.
 
     Return None if a factor is in float, or if these codes cannot represent the bias.
 
     The formula: https://onnx.ai/onnx/operators/onnx__QLinearConv.html, input "B".
     """
-    factors = [each for each in (of_input, of_weight) if each is not None and is_integer(each.dtype)]
+    factors = [quant for quant in (input_quant, weight_quant) if quant is not None and is_integer(quant.dtype)]
     if len(factors) < 2 or factors[0].scale.size > 1 or factors[1].scale.size not in (1, bias.size):
         return None
     scale = (factors[0].scale.astype(np.float32) * factors[1].scale.astype(np.float32)).reshape(-1)
-    room = np.iinfo(np.int32).max * scale.astype(np.float64)
-    if not scale.all() or not (np.abs(bias.ravel()) <= room).all():
+    max_bias = np.iinfo(np.int32).max * scale.astype(np.float64)
+    if not scale.all() or not (np.abs(bias.ravel()) <= max_bias).all():
         return None
     axis = None if scale.size == 1 else int(np.argmax(bias.shape))
     return QuantParams(dtype="int32", scale=scale, zero_point=np.zeros(scale.shape, np.int32), axis=axis)

@@ -11,7 +11,7 @@ from qdebug.errors import KernelError, NotRecordedError
 from qdebug.model import operators
 from qdebug.numerics.accumulate import ErrorAccumulator
 from qdebug.repair.edits import Edit
-from qdebug.repair.find import RepairOptions, faithful, prepare_search
+from qdebug.repair.find import RepairOptions, measure_fidelity, prepare_search
 from qdebug.repair.replays import ReplayTask, replays_of
 from qdebug.repair.units import ChangeableNode
 from qdebug.scales.trial import OutputEffect
@@ -50,7 +50,7 @@ class EditBench:
         self._session, self._on_progress = session, on_progress
         self._search = prepare_search(session, RepairOptions())
         self._replays = replays_of(session, self._search.catalog, self._search.arithmetic, on_progress)
-        self._faithful: float | None = None
+        self._fidelity_db: float | None = None
 
     def unit_of(self, tensor: str) -> ChangeableNode | None:
         """Return the node whose edits change a tensor of the backend."""
@@ -74,16 +74,16 @@ class EditBench:
         for name in self._search.catalog.units:
             yield from self._search.catalog.edits_of(name, (kind,))
 
-    def named(self, names: Sequence[str]) -> tuple[Edit, ...]:
+    def edits_named(self, names: Sequence[str]) -> tuple[Edit, ...]:
         """Return edits by name.
 
         Raises:
             UsageError: There is no such edit.
         """
-        return tuple(map(self._search.catalog.named, names))
+        return tuple(map(self._search.catalog.edit_named, names))
 
     def effects(
-        self, edits: Sequence[str], places: Sequence[tuple[int, int]], *, whole: bool = False
+        self, edits: Sequence[str], places: Sequence[tuple[int, int]], *, whole_run: bool = False
     ) -> Iterator[EditEffect]:
         """Yield the effect of edits on the outputs, after each sample, over all samples so far.
 
@@ -91,7 +91,7 @@ class EditBench:
             edits: Names of edits. Each tensor and each node in float may occur in only one of them. Without any, the
                 whole network is replayed, which shows the effect of the replay itself.
             places: Samples and steps.
-            whole: Also replay nodes that no edit reaches.
+            whole_run: Also replay nodes that no edit reaches.
 
         Raises:
             UsageError: There is no such edit.
@@ -100,25 +100,30 @@ class EditBench:
         """
         trials, accumulators = self._search.trials, dict[str, tuple[ErrorAccumulator, ErrorAccumulator]]()
         start = time.monotonic()
-        whole = whole or not edits
-        replays = self._replays([ReplayTask(edits=tuple(edits), places=tuple(places), everything=whole)])
+        whole_run = whole_run or not edits
+        replays = self._replays([ReplayTask(edits=tuple(edits), places=tuple(places), everything=whole_run)])
         for count, place in enumerate(places, 1):
-            recorded_outputs, trial = trials.recorded(place), trials.named(next(replays), place)
-            for name, values in trials.reference(place).items():
+            recorded_outputs, trial = trials.recorded_outputs(place), trials.under_reference_names(next(replays), place)
+            for name, values in trials.reference_outputs(place).items():
                 pair = accumulators.setdefault(name, (ErrorAccumulator(), ErrorAccumulator()))
                 for accumulator, run_outputs in zip(pair, (recorded_outputs, trial), strict=True):
                     accumulator.update(values, run_outputs[name], sample=place[0])
             yield EditEffect(
                 outputs=tuple(
-                    OutputEffect(output=trials.outputs[name], now=a.stats(), trial=b.stats(), against="reference")
-                    for name, (a, b) in accumulators.items()
+                    OutputEffect(
+                        output=trials.outputs[name],
+                        now=recorded_accumulator.stats(),
+                        trial=trial_accumulator.stats(),
+                        against="reference",
+                    )
+                    for name, (recorded_accumulator, trial_accumulator) in accumulators.items()
                 ),
                 samples=count,
                 seconds=(time.monotonic() - start) / count,
             )
 
     def gains(
-        self, edits: Sequence[str], offered: Sequence[Edit], places: Sequence[tuple[int, int]]
+        self, edits: Sequence[str], candidates: Sequence[Edit], places: Sequence[tuple[int, int]]
     ) -> Iterator[tuple[str, float]]:
         """Yield by how many dB each edit raises the SQNR of the worst output, in addition to the chosen edits.
 
@@ -126,37 +131,48 @@ class EditBench:
 
         Args:
             edits: Names of the chosen edits.
-            offered: The edits to try. Each replaces the chosen ones that it undoes.
+            candidates: The edits to try. Each replaces the chosen ones that it undoes.
             places: Samples and steps to measure over.
 
         Yields:
             The edit's name, and the gain in dB, or NaN if unknown, for example because the replay fails.
         """
-        chosen, whole = self.named(edits), abs(self.faithful()) < math.inf
-        before = _worst(self._last(edits, places, whole=whole), edited=True) if whole or edits else None
-        for edit in offered:
-            kept_edits = [other.name for other in chosen if not (edit.replaces(other) or other.replaces(edit))]
+        chosen_edits, whole_run = self.edits_named(edits), abs(self.fidelity_db()) < math.inf
+        base_sqnr = (
+            _worst_sqnr(self._last_effect(edits, places, whole_run=whole_run), of_edited=True)
+            if whole_run or edits
+            else None
+        )
+        for edit in candidates:
+            kept_edits = [
+                chosen_edit.name
+                for chosen_edit in chosen_edits
+                if not (edit.replaces(chosen_edit) or chosen_edit.replaces(edit))
+            ]
             try:
-                after = self._last([*kept_edits, edit.name], places, whole=whole)
+                effect = self._last_effect([*kept_edits, edit.name], places, whole_run=whole_run)
             except (KernelError, NotRecordedError):
                 yield edit.name, math.nan
                 continue
-            base, edited_sqnr = _worst(after, edited=False) if before is None else before, _worst(after, edited=True)
-            yield edit.name, math.nan if base == edited_sqnr == math.inf else edited_sqnr - base
+            sqnr_before, sqnr_after = (
+                _worst_sqnr(effect, of_edited=False) if base_sqnr is None else base_sqnr,
+                _worst_sqnr(effect, of_edited=True),
+            )
+            yield edit.name, math.nan if sqnr_before == sqnr_after == math.inf else sqnr_after - sqnr_before
 
-    def _last(self, edits: Sequence[str], places: Sequence[tuple[int, int]], *, whole: bool) -> EditEffect:
-        *_, effect = self.effects(edits, places, whole=whole)
+    def _last_effect(self, edits: Sequence[str], places: Sequence[tuple[int, int]], *, whole_run: bool) -> EditEffect:
+        *_, effect = self.effects(edits, places, whole_run=whole_run)
         return effect
 
-    def faithful(self) -> float:
+    def fidelity_db(self) -> float:
         """Return how close a replay without edits is to the recorded outputs, see `qdebug.repair.find`."""
-        if self._faithful is None:
-            first = next(iter(self._session.backend.places()))
-            self._faithful = faithful(self._session, self._search.arithmetic, first, self._on_progress)
-        return self._faithful
+        if self._fidelity_db is None:
+            first_place = next(iter(self._session.backend.places()))
+            self._fidelity_db = measure_fidelity(self._session, self._search.arithmetic, first_place, self._on_progress)
+        return self._fidelity_db
 
 
-def _worst(effect: EditEffect, *, edited: bool) -> float:
+def _worst_sqnr(effect: EditEffect, *, of_edited: bool) -> float:
     """Return the smallest known SQNR of the outputs, or NaN if none is known."""
-    levels = [(each.trial if edited else each.now).sqnr_db for each in effect.outputs]
-    return min((each for each in levels if each is not None and not math.isnan(each)), default=math.nan)
+    levels = [(output.trial if of_edited else output.now).sqnr_db for output in effect.outputs]
+    return min((output for output in levels if output is not None and not math.isnan(output)), default=math.nan)

@@ -29,9 +29,9 @@ from qdebug.replay.run import one_thread, run_as_recorded
 from qdebug.replay.segment import run_real
 from qdebug.replay.stacked import LATEST, STACKED_ELEMENTS, STACKED_MOST, can_stack
 
-__all__ = ["Change", "EditedReplay", "merged"]
+__all__ = ["Change", "EditedReplay", "merge_changes"]
 
-_FEW = 64
+_MAX_COMPARED = 64
 """Number of elements up to which a tensor is compared between runs before stacking."""
 _RunOutputs = tuple[int, Mapping[str, np.ndarray]]
 """A run and the outputs of a node in it, by name."""
@@ -56,14 +56,14 @@ class Change:
     shifts: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
-def merged(*changes: Change) -> Change:
+def merge_changes(*changes: Change) -> Change:
     """Return the union of several changes. If they conflict, the last one wins."""
     return Change(
-        nodes=frozenset().union(*(each.nodes for each in changes)),
-        constants={name: array for each in changes for name, array in each.constants.items()},
-        floats={name: span for each in changes for name, span in each.floats.items()},
-        quants={name: quant for each in changes for name, quant in each.quants.items()},
-        shifts={name: array for each in changes for name, array in each.shifts.items()},
+        nodes=frozenset().union(*(change.nodes for change in changes)),
+        constants={name: array for change in changes for name, array in change.constants.items()},
+        floats={name: span for change in changes for name, span in change.floats.items()},
+        quants={name: quant for change in changes for name, quant in change.quants.items()},
+        shifts={name: array for change in changes for name, array in change.shifts.items()},
     )
 
 
@@ -80,13 +80,13 @@ class EditedReplay:
         self, backend: Recording, arithmetic: Arithmetic, on_progress: Callable[[int, int], object] | None = None
     ) -> None:
         self._run, self._arithmetic, self._on_progress = backend, arithmetic, on_progress
-        self._stacks: dict[tuple[str, tuple[bool, ...]], bool] = {}
+        self._is_stackable: dict[tuple[str, tuple[bool, ...]], bool] = {}
         self._states = ReplayStates[_ReplayedValues]()
         self._marks: set[int] = set()
         """Positions of nodes that some change touched, before which states are stored."""
         graph = backend.graph
-        readers = {name: at for at, node in enumerate(graph.nodes) for name in node.inputs}
-        self._last_readers = {name: at for name, at in readers.items() if name not in graph.outputs}
+        readers = {name: position for position, node in enumerate(graph.nodes) for name in node.inputs}
+        self._last_readers = {name: position for name, position in readers.items() if name not in graph.outputs}
 
     def outputs(
         self, change: Change, places: Sequence[tuple[int, int]], *, everything: bool = False
@@ -106,46 +106,46 @@ class EditedReplay:
             RecordingError: An input or a constant was not recorded.
         """
         graph = self._run.graph
-        touched = _touched(change, graph.nodes)
+        digests = _digests_of_changes(change, graph.nodes)
         runs = tuple(places), everything
-        self._marks |= touched.keys()
-        state = self._states.latest(runs, touched, self._marks)
+        self._marks |= digests.keys()
+        state = self._states.latest(runs, digests, self._marks)
         start, values = (0, _ReplayedValues(self._run, places)) if state is None else (state[0], state[1].copy())
         with one_thread(), np.errstate(all="ignore"):
             for position, node in enumerate(graph.nodes[start:], start=start):
                 if self._on_progress is not None:
                     self._on_progress(position, len(graph.nodes))
                 if position in self._marks and position > start:
-                    self._states.keep(runs, touched, position, values)
+                    self._states.keep(runs, digests, position, values)
                 self._compute(node, change, values, everything=everything)
                 for name in dict.fromkeys(node.inputs):
                     if self._last_readers.get(name) == position:
                         values.drop(name)
         return [{name: values.real(name, run) for name in graph.outputs} for run in range(len(places))]
 
-    def _compute(self, node: Node, change: Change, replayed: _ReplayedValues, *, everything: bool) -> None:
+    def _compute(self, node: Node, change: Change, values_so_far: _ReplayedValues, *, everything: bool) -> None:
         """Compute a node in the runs in which the node or one of its inputs is changed."""
-        edited = node.name in change.nodes or not change.floats.keys().isdisjoint(node.outputs)
-        edited = edited or not change.quants.keys().isdisjoint(node.outputs)
-        is_real = edited or replayed.reads_real(node)
-        runs = tuple(range(len(replayed.places))) if is_real or everything else replayed.reached_runs(node)
+        is_edited = node.name in change.nodes or not change.floats.keys().isdisjoint(node.outputs)
+        is_edited = is_edited or not change.quants.keys().isdisjoint(node.outputs)
+        is_real = is_edited or values_so_far.reads_real(node)
+        runs = tuple(range(len(values_so_far.places))) if is_real or everything else values_so_far.reached_runs(node)
         if not runs or all(self._run.graph.is_constant(name) for name in node.outputs if name):
             return
-        if replayed.keeps(node) and not edited:
+        if values_so_far.is_fixed_by_shapes(node) and not is_edited:
             return
         if is_real:
-            self._compute_real(node, change, replayed, runs)
+            self._compute_real(node, change, values_so_far, runs)
         else:
-            for run, values in self._computed_as_recorded(node, replayed, runs):
-                replayed.keep(run, values)
+            for run, outputs in self._compute_as_recorded(node, values_so_far, runs):
+                values_so_far.store(run, outputs)
 
-    def grouped(self, places: Sequence[tuple[int, int]]) -> Iterator[Sequence[tuple[int, int]]]:
+    def group_places(self, places: Sequence[tuple[int, int]]) -> Iterator[Sequence[tuple[int, int]]]:
         """Group places that are replayed together: as many as fit into a core's cache."""
-        most = max(1, min(STACKED_MOST, STACKED_ELEMENTS // self._largest(places[0]))) if places else 1
-        for at in range(0, len(places), most):
-            yield places[at : at + most]
+        group_size = max(1, min(STACKED_MOST, STACKED_ELEMENTS // self._max_elements(places[0]))) if places else 1
+        for start in range(0, len(places), group_size):
+            yield places[start : start + group_size]
 
-    def _largest(self, place: tuple[int, int]) -> int:
+    def _max_elements(self, place: tuple[int, int]) -> int:
         """Return the number of elements of the largest non-constant tensor of a place."""
         names = {name for node in self._run.graph.nodes for name in node.outputs if name}
         return max((math.prod(self._shape(name, place)) for name in names), default=1)
@@ -159,102 +159,126 @@ class EditedReplay:
 
     def reproduces(self, node: Node, place: tuple[int, int]) -> bool:
         """Return whether a node reproduces its recorded outputs from its recorded inputs; True if it cannot be run."""
-        recorded = _ReplayedValues(self._run, [place])
+        recorded_values = _ReplayedValues(self._run, [place])
         try:
             with one_thread(), np.errstate(all="ignore"):
-                ((_, computed),) = self._computed_as_recorded(node, recorded, (0,))
-            pairs = [(recorded.kept(name, 0), computed[name]) for name in node.outputs if name in computed]
-            return all(np.array_equal(kept, made, equal_nan=made.dtype.kind == "f") for kept, made in pairs)
+                ((_, computed),) = self._compute_as_recorded(node, recorded_values, (0,))
+            pairs = [
+                (recorded_values.stored_form(name, 0), computed[name]) for name in node.outputs if name in computed
+            ]
+            return all(
+                np.array_equal(recorded_array, computed_array, equal_nan=computed_array.dtype.kind == "f")
+                for recorded_array, computed_array in pairs
+            )
         except (KernelError, NotRecordedError):
             return True
 
-    def _computed_as_recorded(self, node: Node, made: _ReplayedValues, runs: tuple[int, ...]) -> Iterator[_RunOutputs]:
+    def _compute_as_recorded(
+        self, node: Node, values_so_far: _ReplayedValues, runs: tuple[int, ...]
+    ) -> Iterator[_RunOutputs]:
         """Compute a node on recorded values, and on codes if they are codes."""
 
         def compute(values: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
             return run_as_recorded(self._run.graph, node, values, self._arithmetic)
 
-        return self._computed(_NodeRuns(node=node, runs=runs, load=made.kept, compute=compute), node.inputs, made)
+        return self._compute_runs(
+            _NodeRuns(node=node, runs=runs, load=values_so_far.stored_form, compute=compute), node.inputs, values_so_far
+        )
 
-    def _compute_real(self, node: Node, change: Change, replayed: _ReplayedValues, runs: tuple[int, ...]) -> None:
+    def _compute_real(self, node: Node, change: Change, values_so_far: _ReplayedValues, runs: tuple[int, ...]) -> None:
         """Compute a node on real numbers, and store its results as the change requires."""
-        form, opset = real_form(node, self._run.graph.opset)
+        real_node, opset = real_form(node, self._run.graph.opset)
 
         def load(name: str, run: int) -> np.ndarray:
-            values = replayed.input_of(form, name, run)
-            changed = change.constants.get((node.name, name))
-            return values if changed is None else changed.astype(values.dtype)
+            values = values_so_far.input_of(real_node, name, run)
+            new_constant = change.constants.get((node.name, name))
+            return values if new_constant is None else new_constant.astype(values.dtype)
 
         def compute(values: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-            return run_real(node, form, opset, values)
+            return run_real(node, real_node, opset, values)
 
         job = _NodeRuns(node=node, runs=runs, load=load, compute=compute)
-        for run, arrays in self._computed(job, form.inputs, replayed):
+        for run, arrays in self._compute_runs(job, real_node.inputs, values_so_far):
             for name, array in arrays.items():
-                shifted = node.name in change.shifts and name == node.outputs[0]
-                result = (array + change.shifts[node.name]).astype(array.dtype) if shifted else array
-                self._keep_real(name, result, change, replayed, run=run)
+                is_shifted = node.name in change.shifts and name == node.outputs[0]
+                result = (array + change.shifts[node.name]).astype(array.dtype) if is_shifted else array
+                self._store_real(name, result, change, values_so_far, run=run)
 
-    def _keep_real(self, name: str, result: np.ndarray, change: Change, made: _ReplayedValues, *, run: int) -> None:
+    def _store_real(
+        self, name: str, result: np.ndarray, change: Change, values_so_far: _ReplayedValues, *, run: int
+    ) -> None:
         quant = self._run.graph.tensors[name].quant
         if name in change.floats:
-            made.keep_real(run, name, held(result, change.floats[name]))
+            values_so_far.store_real(run, name, held(result, change.floats[name]))
         elif name in change.quants:
-            made.keep_real(run, name, dequantize(quantize(result, change.quants[name]), change.quants[name]))
+            values_so_far.store_real(run, name, dequantize(quantize(result, change.quants[name]), change.quants[name]))
         elif quant is not None and is_integer(quant.dtype) and result.dtype.kind == "f":
-            made.keep(run, {name: quantize(result, quant)})
+            values_so_far.store(run, {name: quantize(result, quant)})
         else:
-            made.keep(run, {name: result})
+            values_so_far.store(run, {name: result})
 
-    def _computed(self, job: _NodeRuns, inputs: Sequence[str], made: _ReplayedValues) -> Iterator[_RunOutputs]:
+    def _compute_runs(
+        self, job: _NodeRuns, inputs: Sequence[str], values_so_far: _ReplayedValues
+    ) -> Iterator[_RunOutputs]:
         """Yield the results of a node in each of several runs, computed together if its samples are independent."""
         runs, names = job.runs, dict.fromkeys(filter(None, inputs))
-        values = {name: [job.load(name, run) for run in (runs if made.varies(name) else runs[:1])] for name in names}
-        together = self._compute_stacked(job, values, made) if len(runs) > 1 else None
-        if together is not None:
-            parts = {name: np.split(array, len(runs)) for name, array in together.items()}
-            for at, run in enumerate(runs):
-                yield run, {name: arrays[at] for name, arrays in parts.items()}
+        values = {
+            name: [job.load(name, run) for run in (runs if values_so_far.varies(name) else runs[:1])] for name in names
+        }
+        stacked_results = self._compute_stacked(job, values, values_so_far) if len(runs) > 1 else None
+        if stacked_results is not None:
+            parts = {name: np.split(array, len(runs)) for name, array in stacked_results.items()}
+            for index, run in enumerate(runs):
+                yield run, {name: arrays[index] for name, arrays in parts.items()}
             return
-        for at, run in enumerate(runs):
-            with recorded_limits(self._run, made.places[run]):
-                yield run, job.compute({name: arrays[at if len(arrays) > 1 else 0] for name, arrays in values.items()})
+        for index, run in enumerate(runs):
+            with recorded_limits(self._run, values_so_far.places[run]):
+                yield (
+                    run,
+                    job.compute({name: arrays[index if len(arrays) > 1 else 0] for name, arrays in values.items()}),
+                )
 
     def _compute_stacked(
-        self, job: _NodeRuns, values: Mapping[str, Sequence[np.ndarray]], replayed: _ReplayedValues
+        self, job: _NodeRuns, values: Mapping[str, Sequence[np.ndarray]], values_so_far: _ReplayedValues
     ) -> Mapping[str, np.ndarray] | None:
         """Compute a node in several runs together, or return None if their data would mix or differ in shape."""
         node, runs = job.node, job.runs
         varying_names = {name for name, arrays in values.items() if len(arrays) > 1 and not _are_same(arrays)}
-        if any(len({(each.shape, each.dtype) for each in values[name]}) > 1 for name in varying_names):
+        if any(len({(array.shape, array.dtype) for array in values[name]}) > 1 for name in varying_names):
             return None
-        out = self._shape(node.outputs[0], replayed.places[runs[0]])
-        if not out or not self._can_stack(node, values, varying_names, out):
+        output_shape = self._shape(node.outputs[0], values_so_far.places[runs[0]])
+        if not output_shape or not self._can_stack(node, values, varying_names, output_shape):
             return None
-        stacked = {
+        stacked_inputs = {
             name: np.concatenate(arrays) if name in varying_names else arrays[0] for name, arrays in values.items()
         }
-        shape = (len(runs) * out[0], *out[1:])
+        shape = (len(runs) * output_shape[0], *output_shape[1:])
         if operators.of(node.op).reshapes:  # to a shape that is stated for one run
-            return {node.outputs[0]: stacked[node.inputs[0]].reshape(shape)}
-        with recorded_limits(self._run, replayed.places[runs[0]], times=len(runs)):
-            results = job.compute(stacked)
+            return {node.outputs[0]: stacked_inputs[node.inputs[0]].reshape(shape)}
+        with recorded_limits(self._run, values_so_far.places[runs[0]], times=len(runs)):
+            results = job.compute(stacked_inputs)
         return results if all(array.shape == shape for array in results.values()) else None
 
     def _can_stack(
-        self, node: Node, values: Mapping[str, Sequence[np.ndarray]], varying_names: set[str], out: tuple[int, ...]
+        self,
+        node: Node,
+        values: Mapping[str, Sequence[np.ndarray]],
+        varying_names: set[str],
+        output_shape: tuple[int, ...],
     ) -> bool:
-        form, opset = real_form(node, self._run.graph.opset)
-        varying = tuple(name in varying_names for name in form.inputs)
-        if not varying_names.issubset(form.inputs):  # scales or zero points of the run
+        real_node, opset = real_form(node, self._run.graph.opset)
+        is_varying = tuple(name in varying_names for name in real_node.inputs)
+        if not varying_names.issubset(real_node.inputs):  # scales or zero points of the run
             return False
-        if (node.name, varying) not in self._stacks:
-            inputs = [values[name][0] if name in values else None for name in form.inputs]
+        if (node.name, is_varying) not in self._is_stackable:
+            inputs = [values[name][0] if name in values else None for name in real_node.inputs]
             quants = [self._run.graph.tensors[name].quant for name in (*varying_names, node.outputs[0])]
-            plain = not any(quant is not None and quant.per_channel for quant in quants)
+            has_single_scales = not any(quant is not None and quant.per_channel for quant in quants)
             version = opset.get("", LATEST)
-            self._stacks[node.name, varying] = plain and can_stack(form, version, inputs, varying, out)
-        return self._stacks[node.name, varying]
+            self._is_stackable[node.name, is_varying] = has_single_scales and can_stack(
+                real_node, version, inputs, is_varying, output_shape
+            )
+        return self._is_stackable[node.name, is_varying]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -284,35 +308,40 @@ class _ReplayedValues:
 
     def __init__(self, run: Recording, places: Sequence[tuple[int, int]]) -> None:
         self._run, self.places = run, places
-        self._kept: dict[str, dict[int, np.ndarray]] = {}
-        self._real: dict[str, dict[int, np.ndarray]] = {}
+        self._stored: dict[str, dict[int, np.ndarray]] = {}
+        self._real_values: dict[str, dict[int, np.ndarray]] = {}
         self._extents: set[str] = set()
 
     def copy(self) -> _ReplayedValues:
         """Return the same state, sharing its arrays, which are never modified."""
-        other = _ReplayedValues(self._run, self.places)
-        other._kept = {name: dict(runs) for name, runs in self._kept.items()}
-        other._real = {name: dict(runs) for name, runs in self._real.items()}
-        other._extents = set(self._extents)
-        return other
+        copied_values = _ReplayedValues(self._run, self.places)
+        copied_values._stored = {name: dict(runs) for name, runs in self._stored.items()}
+        copied_values._real_values = {name: dict(runs) for name, runs in self._real_values.items()}
+        copied_values._extents = set(self._extents)
+        return copied_values
 
     @property
     def nbytes(self) -> int:
         """Size of its arrays in bytes."""
         return sum(
-            array.nbytes for held in (self._kept, self._real) for runs in held.values() for array in runs.values()
+            array.nbytes
+            for arrays_by_tensor in (self._stored, self._real_values)
+            for runs in arrays_by_tensor.values()
+            for array in runs.values()
         )
 
     def reached_runs(self, node: Node) -> tuple[int, ...]:
         """Return the runs in which an input of a node differs from the recording."""
-        runs_of_inputs = [runs for name in node.inputs for runs in (self._kept.get(name), self._real.get(name)) if runs]
+        runs_of_inputs = [
+            runs for name in node.inputs for runs in (self._stored.get(name), self._real_values.get(name)) if runs
+        ]
         return tuple(sorted(set().union(*runs_of_inputs)))
 
-    def keeps(self, node: Node) -> bool:
+    def is_fixed_by_shapes(self, node: Node) -> bool:
         """Return whether a node's result never changes because it depends only on shapes."""
-        given = [name for name in node.inputs if name and self.varies(name)]
+        varying_inputs = [name for name in node.inputs if name and self.varies(name)]
         if operators.named(node.op).counts is not operators.Count.EXTENTS and not (
-            given and self._extents.issuperset(given)
+            varying_inputs and self._extents.issuperset(varying_inputs)
         ):
             return False
         self._extents.update(node.outputs)
@@ -320,37 +349,37 @@ class _ReplayedValues:
 
     def reads_real(self, node: Node) -> bool:
         """Return whether a node reads real numbers in place of recorded codes."""
-        return any(name in self._real for name in node.inputs)
+        return any(name in self._real_values for name in node.inputs)
 
     def varies(self, name: str) -> bool:
         """Return whether a tensor may differ between runs."""
         return not self._run.graph.is_constant(name)
 
-    def keep(self, run: int, values: Mapping[str, np.ndarray]) -> None:
+    def store(self, run: int, values: Mapping[str, np.ndarray]) -> None:
         """Store computed values, except codes equal to the recorded ones, which have no effect downstream."""
         for name, array in values.items():
             if name and (array.dtype.kind == "f" or not self._is_recorded(name, run, array)):
-                self._kept.setdefault(name, {})[run] = array
+                self._stored.setdefault(name, {})[run] = array
 
     def _is_recorded(self, name: str, run: int, array: np.ndarray) -> bool:
         if not self._run.has(name, *self.places[run]):
             return False
-        recorded = self._run.load(name, *self.places[run])
-        return recorded.dtype == array.dtype and np.array_equal(recorded, array)
+        recorded_array = self._run.load(name, *self.places[run])
+        return recorded_array.dtype == array.dtype and np.array_equal(recorded_array, array)
 
     def drop(self, name: str) -> None:
         """Free a tensor that no later node reads."""
-        self._kept.pop(name, None)
-        self._real.pop(name, None)
+        self._stored.pop(name, None)
+        self._real_values.pop(name, None)
 
-    def keep_real(self, run: int, name: str, array: np.ndarray) -> None:
+    def store_real(self, run: int, name: str, array: np.ndarray) -> None:
         """Store real numbers in place of codes."""
-        self._real.setdefault(name, {})[run] = array
+        self._real_values.setdefault(name, {})[run] = array
 
-    def kept(self, name: str, run: int) -> np.ndarray:
+    def stored_form(self, name: str, run: int) -> np.ndarray:
         """Return the current values of a tensor in the form in which it was recorded."""
-        if run in self._kept.get(name, ()):
-            return self._kept[name][run]
+        if run in self._stored.get(name, ()):
+            return self._stored[name][run]
         place = self.places[run] if self.varies(name) else (0, 0)
         if not self._run.has(name, *place):
             raise KernelError(f"{name!r} was not recorded.")
@@ -358,32 +387,32 @@ class _ReplayedValues:
 
     def real(self, name: str, run: int) -> np.ndarray:
         """Return the current values of a tensor as real values."""
-        if run in self._real.get(name, ()):
-            return self._real[name][run]
-        return dequantize(self.kept(name, run), self._run.graph.tensors[name].quant)
+        if run in self._real_values.get(name, ()):
+            return self._real_values[name][run]
+        return dequantize(self.stored_form(name, run), self._run.graph.tensors[name].quant)
 
-    def input_of(self, form: Node, name: str, run: int) -> np.ndarray:
+    def input_of(self, real_node: Node, name: str, run: int) -> np.ndarray:
         """Return an input of a node's real-valued form."""
-        changed = run in self._kept.get(name, ()) or run in self._real.get(name, ())
-        return self.real(name, run) if changed else read(self._run, self.places[run], form, name)
+        is_changed = run in self._stored.get(name, ()) or run in self._real_values.get(name, ())
+        return self.real(name, run) if is_changed else read(self._run, self.places[run], real_node, name)
 
 
-def _touched(change: Change, nodes: Sequence[Node]) -> dict[int, bytes]:
+def _digests_of_changes(change: Change, nodes: Sequence[Node]) -> dict[int, bytes]:
     """Return a digest of the change to each node that it affects, by position."""
     constants: dict[str, list[tuple[str, bytes]]] = {}
     for (owner, name), array in change.constants.items():
         constants.setdefault(owner, []).append((name, _digest(array)))
     result = {}
-    for at, node in enumerate(nodes):
-        own = (
+    for position, node in enumerate(nodes):
+        node_change = (
             node.name in change.nodes,
             sorted(constants.get(node.name, ())),
             _digest(change.shifts[node.name]) if node.name in change.shifts else None,
             [(name, change.floats[name]) for name in node.outputs if name in change.floats],
             [(name, _digest_of_quant(change.quants[name])) for name in node.outputs if name in change.quants],
         )
-        if own != (False, [], None, [], []):
-            result[at] = xxhash.xxh3_128_digest(repr(own).encode())
+        if node_change != (False, [], None, [], []):
+            result[position] = xxhash.xxh3_128_digest(repr(node_change).encode())
     return result
 
 
@@ -407,5 +436,5 @@ def _digest(array: np.ndarray) -> bytes:
 
 def _are_same(arrays: Sequence[np.ndarray]) -> bool:
     """Return whether a few numbers, such as a shape, are the same in all runs."""
-    first = arrays[0]
-    return first.size <= _FEW and all(np.array_equal(first, array) for array in arrays[1:])
+    first_array = arrays[0]
+    return first_array.size <= _MAX_COMPARED and all(np.array_equal(first_array, array) for array in arrays[1:])

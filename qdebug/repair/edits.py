@@ -19,9 +19,9 @@ from qdebug.model import Node, QuantParams, operators
 from qdebug.model.json_object import JsonObject, SchemaPart
 from qdebug.model.thresholds.patterns import OTHER_ROUNDING_LEAST
 from qdebug.numerics.affine import quantize
-from qdebug.repair.biases import ChangedBias, changed_biases, least_weight_scale
-from qdebug.repair.edited_replay import Change, merged
-from qdebug.repair.scales import equalized, fitted, in_codes, separate_scale, weight_codes, widened
+from qdebug.repair.biases import ChangedBias, changed_biases, min_weight_scale
+from qdebug.repair.edited_replay import Change, merge_changes
+from qdebug.repair.scales import equalize_channels, fit_codes, round_to_codes, separate_scale, weight_codes, widen_codes
 from qdebug.repair.units import ChangeableNode, ChangeableNodes, Constants
 from qdebug.replay.real_form import real_form
 
@@ -110,8 +110,8 @@ class EditCatalog:
 
     def __init__(self, graphs: GraphCheck, plan: Sequence[PlannedNode], places: Sequence[tuple[int, int]]) -> None:
         self.nodes = ChangeableNodes(graphs, plan, places)
-        self._known: dict[tuple[str, str], Edit | None] = {}
-        self._plain: dict[str, tuple[Edit, Constants]] = {}
+        self._edits: dict[tuple[str, str], Edit | None] = {}
+        self._empty_edits: dict[str, tuple[Edit, Constants]] = {}
         self._inexactness: dict[str, str] = {}
 
     @property
@@ -121,12 +121,12 @@ class EditCatalog:
 
     def edits_of(self, name: str, kinds: Sequence[str] = tuple(KINDS)) -> list[Edit]:
         """Return the edits of a node, cheapest first."""
-        return [edit for edit in (self._edit(kind, name) for kind in KINDS if kind in kinds) if edit is not None]
+        return [edit for edit in (self._find_edit(kind, name) for kind in KINDS if kind in kinds) if edit is not None]
 
-    def named(self, name: str) -> Edit:
+    def edit_named(self, name: str) -> Edit:
         """Return an edit by its name."""
         kind, _, node = name.partition(" ")
-        edit = self._edit(kind, node) if kind in KINDS and node in self.units else None
+        edit = self._find_edit(kind, node) if kind in KINDS and node in self.units else None
         if edit is None:
             raise UsageError(f"Node {node!r} has no edit {kind!r}.", hint="Use edits from a repair of this run.")
         return edit
@@ -138,7 +138,7 @@ class EditCatalog:
         bias_nodes = {node for node, _ in biases}
         return replace(
             merged_change,
-            nodes=merged_change.nodes | {node for (node, _), bias in biases.items() if bias.changed},
+            nodes=merged_change.nodes | {node for (node, _), bias in biases.items() if bias.is_changed},
             constants={**merged_change.constants, **{key: bias.values for key, bias in biases.items()}},
             shifts={name: shift for name, shift in merged_change.shifts.items() if name not in bias_nodes},
         )
@@ -147,11 +147,11 @@ class EditCatalog:
         """Return the biases whose values or codes the given edits change, by node and name."""
         return self._biases(self._merged_change(edits), edits)
 
-    def _biases(self, whole: Change, edits: Sequence[Edit]) -> Mapping[tuple[str, str], ChangedBias]:
+    def _biases(self, merged_change: Change, edits: Sequence[Edit]) -> Mapping[tuple[str, str], ChangedBias]:
         codes: dict[tuple[str, str], QuantParams | None] = {}
         for edit in edits:
             codes |= {key: edit.codes.get(key) for key in edit.change.constants}
-        return changed_biases(self.nodes, whole, codes)
+        return changed_biases(self.nodes, merged_change, codes)
 
     def _merged_change(self, edits: Sequence[Edit]) -> Change:
         """Return the combined change of edits, with each edit's own biases."""
@@ -159,99 +159,109 @@ class EditCatalog:
         floats |= {name for edit in edits for name in edit.unit.readers if self.nodes.is_float(name)}
         float_spans: dict[str, tuple[float | None, float | None]] = {}
         for edit in edits:
-            given = edit.unit.tensors.isdisjoint(self.nodes.run.graph.outputs)  # else whoever runs the net reads them
-            if edit.kind == "float" and edit.unit.tensor and given and edit.unit.readers <= floats:
+            has_inner_result = edit.unit.tensors.isdisjoint(
+                self.nodes.run.graph.outputs
+            )  # else whoever runs the net reads them
+            if edit.kind == "float" and edit.unit.tensor and has_inner_result and edit.unit.readers <= floats:
                 float_spans |= dict.fromkeys(edit.unit.tensors, self.nodes.float_span(edit.unit))
         rounders = {edit.unit.rounder for edit in edits if edit.unit.tensor in float_spans}
-        whole = merged(*(edit.change for edit in edits))
-        return replace(whole, floats=float_spans, nodes=whole.nodes | rounders)
+        merged_change = merge_changes(*(edit.change for edit in edits))
+        return replace(merged_change, floats=float_spans, nodes=merged_change.nodes | rounders)
 
-    def _edit(self, kind: str, name: str) -> Edit | None:
+    def _find_edit(self, kind: str, name: str) -> Edit | None:
         """Return an edit of a node, fitted on demand and cached, or None if there is none."""
-        if (kind, name) not in self._known:
-            if name not in self._plain:
-                self._plain[name] = self._of_node(self.units[name])
-            unchanged, weights = self._plain[name]
+        if (kind, name) not in self._edits:
+            if name not in self._empty_edits:
+                self._empty_edits[name] = self._make_empty_edit(self.units[name])
+            empty_edit, weights = self._empty_edits[name]
             is_applicable = (
                 kind in ("bias-unit", "float") or self._inexactness[name] != "bias-unit"
             )  # no other edit repairs that
             edit = (
-                (self._weight_edit(kind, unchanged, weights) or self._result_edit(kind, unchanged))
+                (self._weight_edit(kind, empty_edit, weights) or self._result_edit(kind, empty_edit))
                 if is_applicable
                 else None
             )
-            self._known[kind, name] = edit
-        return self._known[kind, name]
+            self._edits[kind, name] = edit
+        return self._edits[kind, name]
 
-    def _of_node(self, unit: ChangeableNode) -> tuple[Edit, Constants]:
+    def _make_empty_edit(self, unit: ChangeableNode) -> tuple[Edit, Constants]:
         """Return an empty edit for a node, and the reference's constants for the node."""
         nodes, entry, name = self.nodes, self.nodes.entry(unit), unit.node.name
-        self._inexactness[name] = self._inexact(unit)
-        main = None if entry is None else nodes.reference_node(entry)
-        coded = nodes.planned(unit.tensor) or entry  # codes may absorb a clamp: use the codes after it
-        unchanged = Edit(
+        self._inexactness[name] = self._find_inexactness(unit)
+        reference_node = None if entry is None else nodes.reference_node(entry)
+        result_entry = nodes.planned(unit.tensor) or entry  # codes may absorb a clamp: use the codes after it
+        empty_edit = Edit(
             kind="",
             unit=unit,
             change=Change(nodes=frozenset({name})),
             macs=0.0,
             size=0,
-            reference_node=main,
-            reference_tensor="" if coded is None else coded.reference_tensor,
-            reference_weight="" if main is None or not nodes.weight(unit.node) else operators.titled_input(main, 1),
+            reference_node=reference_node,
+            reference_tensor="" if result_entry is None else result_entry.reference_tensor,
+            reference_weight=""
+            if reference_node is None or not nodes.weight(unit.node)
+            else operators.titled_input(reference_node, 1),
             exact=self._inexactness[name] if unit.rounder == name else "",
         )
-        return unchanged, nodes.reference_constants(unit.node)
+        return empty_edit, nodes.reference_constants(unit.node)
 
-    def _weight_edit(self, kind: str, unchanged: Edit, weights: Constants) -> Edit | None:
+    def _weight_edit(self, kind: str, empty_edit: Edit, weights: Constants) -> Edit | None:
         """Return an edit of a weight or bias, or one that leaves the node in float."""
-        nodes, node, edit_with = self.nodes, unchanged.unit.node, partial(replace, unchanged, kind=kind)
+        nodes, node, edit_with = self.nodes, empty_edit.unit.node, partial(replace, empty_edit, kind=kind)
         key = node.name, nodes.weight(node)
         if kind == self._inexactness[node.name] == "bias-unit" and (bias := nodes.bias(node)):
             return edit_with(
-                change=replace(unchanged.change, constants={(node.name, bias): real_values(nodes.run, bias)})
+                change=replace(empty_edit.change, constants={(node.name, bias): real_values(nodes.run, bias)})
             )
         if kind == "bias" and key[1] and (shift := self._shift(node)) is not None:
-            return edit_with(change=replace(unchanged.change, shifts={node.name: shift}))
-        if kind == "per-channel" and weights and (fine := self._by_channel(node, weights[key])):
-            change = replace(unchanged.change, constants={key: in_codes(weights[key], fine)})
-            return edit_with(change=change, size=4 * fine.scale.size, codes={key: fine})
-        if kind == "equalize" and weights and (equal := equalized(nodes, unchanged.unit, weights)):
-            return edit_with(change=equal[0], codes=equal[1])
+            return edit_with(change=replace(empty_edit.change, shifts={node.name: shift}))
+        if kind == "per-channel" and weights and (channel_quant := self._channel_codes(node, weights[key])):
+            change = replace(empty_edit.change, constants={key: round_to_codes(weights[key], channel_quant)})
+            return edit_with(change=change, size=4 * channel_quant.scale.size, codes={key: channel_quant})
+        if kind == "equalize" and weights and (equalized_change := equalize_channels(nodes, empty_edit.unit, weights)):
+            return edit_with(change=equalized_change[0], codes=equalized_change[1])
         if kind == "float" and (weights or not key[1]):
             size = 3 * sum(array.size for array in weights.values())
             macs = nodes.macs(node) / nodes.all_macs if nodes.all_macs else 0.0
-            return edit_with(change=replace(unchanged.change, constants=weights), macs=macs, size=size, exact="")
+            return edit_with(change=replace(empty_edit.change, constants=weights), macs=macs, size=size, exact="")
         return None
 
-    def _result_edit(self, kind: str, unchanged: Edit) -> Edit | None:
+    def _result_edit(self, kind: str, empty_edit: Edit) -> Edit | None:
         """Return an edit of the codes of a result."""
-        unit, nodes, inexactness = unchanged.unit, self.nodes, self._inexactness[unchanged.unit.node.name]
+        unit, nodes, inexactness = empty_edit.unit, self.nodes, self._inexactness[empty_edit.unit.node.name]
         edit_with = partial(
-            replace, unchanged, kind=kind, exact=inexactness
+            replace, empty_edit, kind=kind, exact=inexactness
         )  # other codes are rounded anew, to the nearest
         quant, elements, rounder = nodes.result_quant(unit), nodes.elements(unit.node), frozenset({unit.rounder})
         if quant is None:
             return None
-        if kind == "16-bit" and (wide := widened(nodes.values(unit), quant)) is not None:
-            return edit_with(change=Change(nodes=rounder, quants=dict.fromkeys(unit.tensors, wide)), size=elements)
-        if kind == "range" and (better := fitted(nodes.values(unit), quant)) is not None:
-            return edit_with(change=Change(nodes=rounder, quants=dict.fromkeys(unit.tensors, better)))
-        if kind == "split" and (split := separate_scale(nodes, unit)) is not None:
-            joined = sum(nodes.elements(each.node) for each in nodes.units.values() if each.tensor in split.quants)
-            return edit_with(change=split, size=joined - elements)
+        if kind == "16-bit" and (wide_quant := widen_codes(nodes.values(unit), quant)) is not None:
+            return edit_with(
+                change=Change(nodes=rounder, quants=dict.fromkeys(unit.tensors, wide_quant)), size=elements
+            )
+        if kind == "range" and (fitted_quant := fit_codes(nodes.values(unit), quant)) is not None:
+            return edit_with(change=Change(nodes=rounder, quants=dict.fromkeys(unit.tensors, fitted_quant)))
+        if kind == "split" and (split_change := separate_scale(nodes, unit)) is not None:
+            joined_elements = sum(
+                nodes.elements(other_unit.node)
+                for other_unit in nodes.units.values()
+                if other_unit.tensor in split_change.quants
+            )
+            return edit_with(change=split_change, size=joined_elements - elements)
         return edit_with(change=Change(nodes=rounder)) if inexactness and kind == inexactness else None
 
     # -- parts of edits --------------------------------------------------------------------------------------
 
-    def _by_channel(self, node: Node, values: np.ndarray) -> QuantParams | None:
+    def _channel_codes(self, node: Node, values: np.ndarray) -> QuantParams | None:
         """Return int8 codes of the reference's weight with a scale for each output channel, or None if it has these."""
         axis = operators.output_axis(real_form(node, self.nodes.run.graph.opset)[0])
         if axis is None or not self.nodes.has_one_scale(self.nodes.weight(node)):
             return None
-        least = least_weight_scale(self.nodes, node)
-        return weight_codes(values, axis % values.ndim, least)
+        min_scale = min_weight_scale(self.nodes, node)
+        return weight_codes(values, axis % values.ndim, min_scale)
 
-    def _inexact(self, unit: ChangeableNode) -> str:
+    def _find_inexactness(self, unit: ChangeableNode) -> str:
         """Return the kind of edit that changes the backend's codes to exact sums, rounded to nearest.
 
         "wide-sum" if some differ by more than rounding, or "bias-unit" if the bias scale differs from that of the sums;
@@ -267,37 +277,44 @@ class EditCatalog:
         for place in self.nodes.places:
             try:
                 exact_codes = quantize(replay(run, rounder, unit.tensor, place), quant).astype(np.int64)
-                recorded = run.load(unit.tensor, *place).astype(np.int64)
+                recorded_codes = run.load(unit.tensor, *place).astype(np.int64)
             except (KernelError, NotRecordedError):
                 return ""
-            distance = np.abs(exact_codes.ravel() - recorded.ravel())
+            distance = np.abs(exact_codes.ravel() - recorded_codes.ravel())
             if distance.max(initial=0) > 1:
                 if bias_in_other_units(run, unit.node) is not None:
                     return "bias-unit"
                 return "wide-sum" if rounder is unit.node and self.nodes.weight(rounder) else ""
             off_by_one += int(distance.sum())
-            count += int(((recorded > quant.qmin) & (recorded < quant.qmax)).sum())
+            count += int(((recorded_codes > quant.qmin) & (recorded_codes < quant.qmax)).sum())
         return "rounding" if off_by_one > OTHER_ROUNDING_LEAST * count > 0 else ""
 
     def _shift(self, node: Node) -> np.ndarray | None:
         """Return the term that compensates for the mean own error of each channel of a product, or None if unknown."""
-        form, _ = real_form(node, self.nodes.run.graph.opset)
+        real_node, _ = real_form(node, self.nodes.run.graph.opset)
         entry, bias = self.nodes.planned(node.outputs[0]), self.nodes.bias(node)
-        if operators.of(form.op).bias is None or entry is None or bias is None or not form.attrs.get("beta", 1.0):
+        if (
+            operators.of(real_node.op).bias is None
+            or entry is None
+            or bias is None
+            or not real_node.attrs.get("beta", 1.0)
+        ):
             return None
         if entry.pair.backend_view is not None or entry.pair.reference_view is not None:
             return None
         total, count = None, 0
-        matrix = operators.output_axis(form) in (-1, -2)
+        is_matrix = operators.output_axis(real_node) in (-1, -2)
         for place in self.nodes.places:
             try:
                 error = own_error(self.nodes.graphs, entry, place)
             except (KernelError, NotRecordedError):
                 return None
-            axis = error.ndim - 1 if matrix else 1
+            axis = error.ndim - 1 if is_matrix else 1
             if error.ndim <= axis or not np.isfinite(error).all():
                 return None
-            mean = error.mean(axis=tuple(at for at in range(error.ndim) if at != axis), keepdims=True)
+            mean = error.mean(
+                axis=tuple(other_axis for other_axis in range(error.ndim) if other_axis != axis), keepdims=True
+            )
             total, count = mean if total is None else total + mean, count + 1
         if total is None or (bias and total.size != self.nodes.run.load(bias).size):
             return None

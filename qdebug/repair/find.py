@@ -27,19 +27,19 @@ from qdebug.model import RunInfo
 from qdebug.model.json_object import JsonObject
 from qdebug.repair.edited_replay import Change, EditedReplay
 from qdebug.repair.edits import Edit, EditCatalog
-from qdebug.repair.forms import nameless, quantizer_forms
-from qdebug.repair.model import run_score, write_repaired
+from qdebug.repair.forms import find_nameless_results, quantizer_forms
+from qdebug.repair.model import run_score, write_repaired_model
 from qdebug.repair.replays import replays_of
-from qdebug.repair.search import Clock, EditCost, EditTrials, Score, Search, half_of
+from qdebug.repair.search import Clock, EditCost, EditTrials, Score, Search, choose_half
 from qdebug.replay import Arithmetic
 from qdebug.replay.variant import parse_variant
 from qdebug.running.output_metric import Metric, find_metric
 from qdebug.session import DiffSession
 
-__all__ = ["Repair", "RepairOptions", "faithful", "find_repair", "prepare_search"]
+__all__ = ["Repair", "RepairOptions", "find_repair", "measure_fidelity", "prepare_search"]
 
 
-_NAMED = 5
+_MAX_NAMED = 5
 """Number of nodes that are named if no edit helps."""
 
 
@@ -140,12 +140,12 @@ class Repair(JsonObject):
         "held out" and "model run" mean that these scores miss it. "replay" means that the replay is farther from the
         backend's outputs than the goal allows, and no changed model was run.
         """
-        missed = {name for name, score in self.proofs.items() if not score.after >= self.goal_of(score)}
+        missed_names = {name for name, score in self.proofs.items() if not score.after >= self.goal_of(score)}
         if self.failed:
-            missed.add("model run")
+            missed_names.add("model run")
         if self.edits and self.proof is None and self.metric.unit == "dB" and self.faithful < self.goal:
-            missed.add("replay")
-        return tuple(sorted(missed)) if self.reached else ()
+            missed_names.add("replay")
+        return tuple(sorted(missed_names)) if self.reached else ()
 
     @property
     def proofs(self) -> Mapping[str, Score]:
@@ -194,110 +194,119 @@ def find_repair(
     search = prepare_search(session, options, labels=labels, progress=progress)
     trials, places = search.trials, list(session.backend.places())
     held_out = [place for place in places if place not in search.places]
-    minimal = False
+    is_minimal = False
     if not options.minutes:  # edits without time are only measured
         search.clock.stopped = "it had no time"
     try:
         search.run()
-        minimal = search.reached() and search.prune()
+        is_minimal = search.is_reached() and search.prune()
     except KeyboardInterrupt:
         search.clock.stopped = "interrupted"
-    proof, failed, notes = None, "", list[str]()
-    if model is not None and out is not None and search.found:
-        doing = "was not written"
+    model_score, failure_text, notes = None, "", list[str]()
+    if model is not None and out is not None and search.edits:
+        outcome_text = "was not written"
         try:
-            write_repaired(model, search.catalog, search.found, out)
-            doing = "was written, but did not run"
-            changed = search.catalog.change(search.found).quants
-            proof = run_score(session, trials, out, places, changed)
+            write_repaired_model(model, search.catalog, search.edits, out)
+            outcome_text = "was written, but did not run"
+            changed_quants = search.catalog.change(search.edits).quants
+            model_score = run_score(session, trials, out, places, changed_quants)
         except QdebugError as error:  # the found edits remain
-            failed = f"the model with these edits {doing}: {error.message} {error.hint or ''}".rstrip()
-            notes.append(failed)
-    notes += _notes(search, options, alone=not held_out)
-    notes += _of_all_weights(search, places)
-    near = faithful(session, search.arithmetic, places[0])
+            failure_text = f"the model with these edits {outcome_text}: {error.message} {error.hint or ''}".rstrip()
+            notes.append(failure_text)
+    notes += _notes(search, options, has_one_sample=not held_out)
+    notes += _whole_network_note(search, places)
+    fidelity_db = measure_fidelity(session, search.arithmetic, places[0])
     return Repair(
         reference=session.reference.info,
         backend=session.backend.info,
         metric=trials.metric,
         goal=search.goal,
-        edits=tuple(search.found),
-        search=trials.scored(search.found, search.places),
-        held_out=trials.scored(search.found, held_out) if held_out else None,
-        reached=search.reached(),
-        minimal=minimal,
+        edits=tuple(search.edits),
+        search=trials.score_edits(search.edits, search.places),
+        held_out=trials.score_edits(search.edits, held_out) if held_out else None,
+        reached=search.is_reached(),
+        minimal=is_minimal,
         replays=trials.count,
-        faithful=near,
+        faithful=fidelity_db,
         arithmetic=search.arithmetic.name,
-        replayed=None if math.isnan(near) or near == math.inf else _replayed(search),
-        proof=proof,
-        failed=failed,
+        replayed=None if math.isnan(fidelity_db) or fidelity_db == math.inf else _replayed_metric(search),
+        proof=model_score,
+        failed=failure_text,
         stopped=search.clock.stopped,
         notes=tuple(notes),
     )
 
 
-def _arithmetic(session: DiffSession, name: str | None, place: tuple[int, int]) -> Arithmetic:
+def _choose_arithmetic(session: DiffSession, name: str | None, place: tuple[int, int]) -> Arithmetic:
     """Return the arithmetic of replays: the requested one, or the default if the backend uses it.
 
     If neither applies, the backend is explained, and the arithmetic with the closer replay is returned.
     """
-    usual, run = find_arithmetic(name or DEFAULT_PRESET), session.backend
+    usual_preset, run = find_arithmetic(name or DEFAULT_PRESET), session.backend
     table = run.graph.tensors
-    on_codes = [node for node in run.graph.nodes if any(table[each].quant for each in node.outputs if each in table)]
-    alone = EditedReplay(run, usual.arithmetic)
-    others = [node for node in on_codes if name is None and not alone.reproduces(node, place)]
-    if not others:
-        return usual.arithmetic
-    near = faithful(session, usual.arithmetic, place)
-    outputs = {output for node in others for output in node.outputs}
-    explained = {} if near == math.inf else find_backend_variants(run, tensors=outputs)
-    if not explained:
-        return usual.arithmetic
-    variants = over(usual, {key: parse_variant(text) for key, text in explained.items()})
+    nodes_on_codes = [
+        node for node in run.graph.nodes if any(table[name_].quant for name_ in node.outputs if name_ in table)
+    ]
+    usual_replay = EditedReplay(run, usual_preset.arithmetic)
+    other_nodes = [node for node in nodes_on_codes if name is None and not usual_replay.reproduces(node, place)]
+    if not other_nodes:
+        return usual_preset.arithmetic
+    usual_fidelity = measure_fidelity(session, usual_preset.arithmetic, place)
+    outputs = {output for node in other_nodes for output in node.outputs}
+    explained_variants = {} if usual_fidelity == math.inf else find_backend_variants(run, tensors=outputs)
+    if not explained_variants:
+        return usual_preset.arithmetic
+    variants = over(usual_preset, {key: parse_variant(text) for key, text in explained_variants.items()})
     explained_arithmetic = Arithmetic(variants=variants, name="as explained")
     return (
         explained_arithmetic
-        if math.isnan(near) or faithful(session, explained_arithmetic, place) > near
-        else usual.arithmetic
+        if math.isnan(usual_fidelity) or measure_fidelity(session, explained_arithmetic, place) > usual_fidelity
+        else usual_preset.arithmetic
     )
 
 
-def _of_all_weights(search: Search, places: Sequence[tuple[int, int]]) -> Iterator[str]:
+def _whole_network_note(search: Search, places: Sequence[tuple[int, int]]) -> Iterator[str]:
     """Yield the effect of per-channel weights in the whole network, which most quantizers offer as a single option."""
     edits_of_nodes = (search.catalog.edits_of(name, ("per-channel",)) for name in search.catalog.units)
-    edits = [edit for found in edits_of_nodes for edit in found if search.cost.allows(edit)]
-    if len(edits) > 1 and search.found and not search.clock.stopped:
+    edits = [edit for node_edits in edits_of_nodes for edit in node_edits if search.cost.allows(edit)]
+    if len(edits) > 1 and search.edits and not search.clock.stopped:
         metric, value = search.trials.metric, search.trials.score(edits, places)
         size = sum(edit.size for edit in edits)
-        given = f"{metric.name} {value:.2f} {metric.unit}".rstrip()
-        yield f"per-channel weights in all {len(edits)} nodes instead give {given} over all samples, for {size} bytes"
+        value_text = f"{metric.name} {value:.2f} {metric.unit}".rstrip()
+        effect_text = f"{value_text} over all samples, for {size} bytes"
+        yield f"per-channel weights in all {len(edits)} nodes instead give {effect_text}"
 
 
-def _notes(search: Search, options: RepairOptions, *, alone: bool) -> Iterator[str]:
-    """Yield remarks on a finished search. `alone` means that it used the only sample."""
-    unchangeable = sorted(search.beyond, key=lambda name: -search.beyond[name])[:_NAMED]
-    if unchangeable and not search.reached():
-        nodes_text = ", ".join(f"{name!r} ({search.beyond[name]:.1%} of an output's error)" for name in unchangeable)
+def _notes(search: Search, options: RepairOptions, *, has_one_sample: bool) -> Iterator[str]:
+    """Yield remarks on a finished search. `has_one_sample` means that it used the only sample."""
+    unchangeable_nodes = sorted(search.unchangeable_shares, key=lambda name: -search.unchangeable_shares[name])[
+        :_MAX_NAMED
+    ]
+    if unchangeable_nodes and not search.is_reached():
+        nodes_text = ", ".join(
+            f"{name!r} ({search.unchangeable_shares[name]:.1%} of an output's error)" for name in unchangeable_nodes
+        )
         yield f"no allowed edit changes {nodes_text}"
-    dropped = [name for name in options.start if name not in {edit.name for edit in search.found}]
-    if dropped:
-        yield f"initial edits that the search dropped: {', '.join(map(repr, dropped))}"
-    without = nameless(search.found) if (search.session.reference.info.model or "").endswith(".onnx") else []
-    if without:
-        nodes = "1 node in float has" if len(without) == 1 else f"{len(without)} nodes in float have"
+    dropped_edits = [name for name in options.start if name not in {edit.name for edit in search.edits}]
+    if dropped_edits:
+        yield f"initial edits that the search dropped: {', '.join(map(repr, dropped_edits))}"
+    nameless_results = (
+        find_nameless_results(search.edits) if (search.session.reference.info.model or "").endswith(".onnx") else []
+    )
+    if nameless_results:
+        nodes = "1 node in float has" if len(nameless_results) == 1 else f"{len(nameless_results)} nodes in float have"
         yield (
             f"{nodes} no name in the reference's model, so ONNX Runtime's quantizer and NNCF cannot "
             "exclude it by name: "
-            f"{', '.join(map(repr, without[:_NAMED]))}"
+            f"{', '.join(map(repr, nameless_results[:_MAX_NAMED]))}"
         )
-    if alone:
+    if has_one_sample:
         yield "there is only one sample, so no sample is left to prove the edits"
 
 
-def _replayed(search: Search) -> float | None:
+def _replayed_metric(search: Search) -> float | None:
     try:
-        return search.trials.replayed(search.places)
+        return search.trials.replayed_metric(search.places)
     except (KernelError, NotRecordedError):  # of a sample that was not recorded as the first was
         return None
 
@@ -329,37 +338,40 @@ def prepare_search(
         )
     label_of = None if labels is None else dict(zip(places, labels, strict=True))
     metric, clock = find_metric(options.metric), Clock(time.monotonic() + 60 * options.minutes)
-    search = half_of(session, places)
+    search_places = choose_half(session, places)
     graphs = GraphCheck(session.reference, session.backend, session.alignment.pairs)
-    catalog = EditCatalog(graphs, session.entries(), search)
-    arithmetic = _arithmetic(session, options.arithmetic, places[0])
+    catalog = EditCatalog(graphs, session.entries(), search_places)
+    arithmetic = _choose_arithmetic(session, options.arithmetic, places[0])
     trials = EditTrials(session, replays_of(session, catalog, arithmetic), metric, label_of)
-    if not trials.reference(places[0]):
+    if not trials.reference_outputs(places[0]):
         raise UsageError("No output of the network was compared.", hint="Find out why: qdebug diff REF BACKEND.")
-    within = metric.default_goal if options.within is None else options.within
-    goal = within if metric.is_minimum else trials.own(search) - within
+    goal_distance = metric.default_goal if options.within is None else options.within
+    goal = goal_distance if metric.is_minimum else trials.reference_metric(search_places) - goal_distance
 
     def show_trial(title: str, value: float) -> None:
         if progress is not None:
             total = int(60 * options.minutes)
-            progress(min(total - int(clock.ends - time.monotonic()), total), total, f"{value:.4g} {title}")
+            progress(min(total - int(clock.end_time - time.monotonic()), total), total, f"{value:.4g} {title}")
 
-    initial_edits = [catalog.named(name) for name in options.start]
-    refused = [edit.name for edit in initial_edits if not options.cost.allows(edit)]
-    if refused or len(initial_edits) > (options.cost.most or len(initial_edits)):
+    initial_edits = [catalog.edit_named(name) for name in options.start]
+    refused_edits = [edit.name for edit in initial_edits if not options.cost.allows(edit)]
+    if refused_edits or len(initial_edits) > (options.cost.max_edits or len(initial_edits)):
         raise UsageError(
-            f"The search would begin with {refused[0]!r}, which is not allowed."
-            if refused
-            else f"The search would begin with {len(initial_edits)} edits, but only {options.cost.most} are allowed.",
+            f"The search would begin with {refused_edits[0]!r}, which is not allowed."
+            if refused_edits
+            else (
+                f"The search would begin with {len(initial_edits)} edits, "
+                f"but only {options.cost.max_edits} are allowed."
+            ),
             hint="Allow more edits, or begin without them.",
         )
     return Search(
-        found=initial_edits,
+        edits=initial_edits,
         session=session,
         catalog=catalog,
         trials=trials,
         cost=options.cost,
-        places=search,
+        places=search_places,
         goal=goal,
         clock=clock,
         on_trial=show_trial,
@@ -367,7 +379,7 @@ def prepare_search(
     )
 
 
-def faithful(
+def measure_fidelity(
     session: DiffSession,
     arithmetic: Arithmetic,
     place: tuple[int, int],
@@ -388,18 +400,27 @@ def faithful(
     run = session.backend
     names = [name for name in run.graph.outputs if run.has(name, *place)]
     try:
-        (replayed,) = EditedReplay(run, arithmetic, on_progress).outputs(Change(), [place], everything=True)
+        (replayed_outputs,) = EditedReplay(run, arithmetic, on_progress).outputs(Change(), [place], everything=True)
     except (KernelError, NotRecordedError):  # of a node that no edit reached
         return math.nan
     if not names:
         return math.nan
     pairs = [
-        tuple(np.asarray(values, np.float64) for values in (real_values(run, name, place), replayed[name]))
+        tuple(np.asarray(values, np.float64) for values in (real_values(run, name, place), replayed_outputs[name]))
         for name in names
     ]
-    if all(np.array_equal(recorded, ours, equal_nan=True) for recorded, ours in pairs):
+    if all(
+        np.array_equal(recorded_values, replayed_values, equal_nan=True) for recorded_values, replayed_values in pairs
+    ):
         return math.inf
     with np.errstate(all="ignore"):
-        signal = sum(float(np.sum(recorded**2)) for recorded, _ in pairs)
-        noise = sum(float(np.sum((ours.reshape(recorded.shape) - recorded) ** 2)) for recorded, ours in pairs)
-    return 10 * math.log10(signal / noise) if 0 < signal < math.inf and 0 < noise < math.inf else -math.inf
+        signal_energy = sum(float(np.sum(recorded_values**2)) for recorded_values, _ in pairs)
+        noise_energy = sum(
+            float(np.sum((replayed_values.reshape(recorded_values.shape) - recorded_values) ** 2))
+            for recorded_values, replayed_values in pairs
+        )
+    return (
+        10 * math.log10(signal_energy / noise_energy)
+        if 0 < signal_energy < math.inf and 0 < noise_energy < math.inf
+        else -math.inf
+    )

@@ -15,7 +15,7 @@ import numpy as np
 from qdebug.model import Node, QuantParams
 from qdebug.repair.edits import Edit
 
-__all__ = ["nameless", "quantizer_forms"]
+__all__ = ["find_nameless_results", "quantizer_forms"]
 
 
 def quantizer_forms(edits: Sequence[Edit]) -> dict[str, Any]:
@@ -28,7 +28,7 @@ def quantizer_forms(edits: Sequence[Edit]) -> dict[str, Any]:
         Entries by quantizer, with known names from the reference, to be merged into existing ones. Edits that a
             quantizer cannot express are left out.
     """
-    names = [node.name for node in _in_float(edits) if _has_name(node)]
+    names = [node.name for node in _float_nodes(edits) if _has_name(node)]
     return {
         "onnxruntime": {"nodes_to_exclude": names, "TensorQuantOverrides": _overrides(edits)},
         "nncf": {"ignored_scope": {"names": names}},
@@ -37,12 +37,12 @@ def quantizer_forms(edits: Sequence[Edit]) -> dict[str, Any]:
     }
 
 
-def nameless(edits: Sequence[Edit]) -> list[str]:
+def find_nameless_results(edits: Sequence[Edit]) -> list[str]:
     """Return the results of excluded nodes that have no name in their model, which no quantizer finds by name."""
-    return [node.outputs[0] for node in _in_float(edits) if not _has_name(node)]
+    return [node.outputs[0] for node in _float_nodes(edits) if not _has_name(node)]
 
 
-def _in_float(edits: Sequence[Edit]) -> list[Node]:
+def _float_nodes(edits: Sequence[Edit]) -> list[Node]:
     return [edit.reference_node for edit in edits if edit.kind == "float" and edit.reference_node is not None]
 
 
@@ -78,25 +78,25 @@ def _encodings(edits: Sequence[Edit]) -> dict[str, Any]:
         if edit.kind == "per-channel" and edit.reference_weight:
             parameters[edit.reference_weight] = _encoding(next(iter(edit.codes.values())))
         if edit.kind == "float":
-            floating = [{"bitwidth": 16, "dtype": "float"}]
-            activations |= {edit.reference_tensor: floating} if edit.reference_tensor else {}
-            parameters |= {edit.reference_weight: floating} if edit.reference_weight else {}
+            float_encoding = [{"bitwidth": 16, "dtype": "float"}]
+            activations |= {edit.reference_tensor: float_encoding} if edit.reference_tensor else {}
+            parameters |= {edit.reference_weight: float_encoding} if edit.reference_weight else {}
     return {"version": "0.6.1", "activation_encodings": activations, "param_encodings": parameters}
 
 
 def _encoding(quant: QuantParams) -> list[dict[str, Any]]:
     """Return one encoding per channel. AIMET's offset is lowest code minus zero point: the lowest real / scale."""
     bits = 8 * np.dtype(quant.dtype).itemsize
-    least = 0 if quant.dtype.startswith("u") else -(1 << (bits - 1))
+    lowest_code = 0 if quant.dtype.startswith("u") else -(1 << (bits - 1))
     return [
         {
             "bitwidth": bits,
             "dtype": "int",
             "is_symmetric": str(quant.axis is not None),
             "scale": float(scale),
-            "offset": least - int(zero),
-            "min": float(scale) * (least - int(zero)),
-            "max": float(scale) * (least + (1 << bits) - 1 - int(zero)),
+            "offset": lowest_code - int(zero),
+            "min": float(scale) * (lowest_code - int(zero)),
+            "max": float(scale) * (lowest_code + (1 << bits) - 1 - int(zero)),
         }
         for scale, zero in zip(quant.scale.ravel(), quant.zero_point.ravel(), strict=True)
     ]
@@ -106,14 +106,14 @@ def _recipe(edits: Sequence[Edit]) -> list[dict[str, Any]]:
     """Return entries for the end of a recipe, in which the last matching entry wins."""
     algorithms = {"per-channel": _static(8), "16-bit": _static(16), "float": ("no_quantize", dict[str, Any]())}
     entries = []
-    for kind, (algorithm, config) in algorithms.items():
+    for kind, (algorithm, op_config) in algorithms.items():
         for edit in edits:
             node = edit.reference_node
             name = edit.reference_tensor if kind == "16-bit" else node.outputs[0] if node is not None else ""
             if edit.kind == kind and name:
                 # an operator is found by the names of its results, each followed by a semicolon
                 entry = {"regex": f"(^|;){re.escape(name)};", "operation": "*"}
-                entries.append({**entry, "algorithm_key": algorithm, "op_config": config})
+                entries.append({**entry, "algorithm_key": algorithm, "op_config": op_config})
     return entries
 
 

@@ -14,10 +14,10 @@ from qdebug.repair.edits import Edit, EditCatalog
 from qdebug.repair.search import EditTrials, Score
 from qdebug.session import DiffSession
 
-__all__ = ["run_score", "write_repaired"]
+__all__ = ["run_score", "write_repaired_model"]
 
 
-def write_repaired(model: Path, catalog: EditCatalog, edits: Sequence[Edit], out: Path) -> None:
+def write_repaired_model(model: Path, catalog: EditCatalog, edits: Sequence[Edit], out: Path) -> None:
     """Write a copy of a quantized model with edits.
 
     Args:
@@ -53,14 +53,14 @@ def _node_edits(catalog: EditCatalog, edits: Sequence[Edit]) -> Iterator[NodeEdi
                 clamp=change.floats.get(tensor, (None, None)),
             )
         handed_on = {name: None for name in sorted(edit.unit.tensors - {main}) if stays_float}
-        for tensor, quant in (handed_on | _requantized(catalog, edit, main)).items():
+        for tensor, quant in (handed_on | _requantized_tensors(catalog, edit, main)).items():
             yield NodeEdit(tensor=tensor, quant=quant, keep_float=tensor in handed_on)
     for (name, _), bias in catalog.biases(edits).items():  # last: their scales depend on all other changes
         unit = catalog.units[name]
         yield NodeEdit(tensor=unit.tensor or unit.node.outputs[0], bias=bias.values, bias_codes=bias.codes)
 
 
-def _requantized(catalog: EditCatalog, edit: Edit, main: str) -> dict[str, QuantParams | None]:
+def _requantized_tensors(catalog: EditCatalog, edit: Edit, main: str) -> dict[str, QuantParams | None]:
     """Return the codes of further tensors that change with an edit's result because nodes pass them on."""
     codes: dict[str, QuantParams | None] = {}
     for tensor, quant in edit.change.quants.items():
@@ -76,7 +76,7 @@ def run_score(
     trials: EditTrials,
     model: Path,
     places: Sequence[tuple[int, int]],
-    changed: Mapping[str, QuantParams],
+    changed_quants: Mapping[str, QuantParams],
 ) -> Score:
     """Run a changed model on the recorded inputs with the recorded backend, and measure its outputs.
 
@@ -85,7 +85,7 @@ def run_score(
         trials: The measurement.
         model: The changed model.
         places: Samples and steps.
-        changed: Changed codes of outputs.
+        changed_quants: Changed codes of outputs.
 
     Raises:
         BackendError: The model does not run.
@@ -94,10 +94,13 @@ def run_score(
     backend = load_backend(info.backend)
     option_names = {option.name for option in backend.options}
     options = {name: str(value) for name, value in info.options.items() if name in option_names}
-    run_outputs, quants = [], {name: changed.get(name, run.graph.tensors[name].quant) for name in run.graph.outputs}
-    with closing(backend.open(model, options=options)) as opened:
+    run_outputs, quants = (
+        [],
+        {name: changed_quants.get(name, run.graph.tensors[name].quant) for name in run.graph.outputs},
+    )
+    with closing(backend.open(model, options=options)) as model_run:
         for place in places:
-            outputs = opened.plain({name: run.load(name, *place) for name in run.graph.inputs})
-            real = {name: dequantize(outputs[name], quants[name]) for name in run.graph.outputs}
-            run_outputs.append(trials.named(real, place))
-    return trials.of_outputs(run_outputs, places)
+            outputs = model_run.plain({name: run.load(name, *place) for name in run.graph.inputs})
+            real_outputs = {name: dequantize(outputs[name], quants[name]) for name in run.graph.outputs}
+            run_outputs.append(trials.under_reference_names(real_outputs, place))
+    return trials.score_outputs(run_outputs, places)

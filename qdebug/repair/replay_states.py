@@ -12,7 +12,7 @@ __all__ = ["STATES_BYTES", "ReplayStates"]
 
 STATES_BYTES = 256 << 20
 """Maximum memory for states."""
-_LEAST_BYTES = 4 << 10
+_MIN_BYTES = 4 << 10
 """Minimum memory that a state takes in addition to its arrays."""
 
 
@@ -45,7 +45,7 @@ class ReplayStates(Generic[V]):
 
     def keep(self, runs: Runs, changes: Changes, position: int, values: V) -> None:
         """Store the values of a replay before the node at a position, unless already stored or too large."""
-        key = runs, position, _before(changes, position)
+        key = runs, position, _changes_before(changes, position)
         if key in self._states or (size := _size(values)) > STATES_BYTES:
             return
         self._states[key] = values.copy()
@@ -56,16 +56,16 @@ class ReplayStates(Generic[V]):
     def latest(self, runs: Runs, changes: Changes, positions: Collection[int]) -> tuple[int, V] | None:
         """Return the last of the given positions with a stored state for the same changes, and its values."""
         for position in sorted(positions, reverse=True):
-            key = runs, position, _before(changes, position)
+            key = runs, position, _changes_before(changes, position)
             if key in self._states:
                 values = self._states[key] = self._states.pop(key)
                 return position, values
         return None
 
 
-def _before(changes: Changes, position: int) -> frozenset[tuple[int, bytes]]:
+def _changes_before(changes: Changes, position: int) -> frozenset[tuple[int, bytes]]:
     return frozenset(item for item in changes.items() if item[0] < position)
 
 
 def _size(values: _Values) -> int:
-    return _LEAST_BYTES + values.nbytes
+    return _MIN_BYTES + values.nbytes

@@ -61,50 +61,54 @@ def replays_of(
     """
     replay = EditedReplay(session.backend, arithmetic, on_progress)
     if session.workers is None:
-        return lambda tasks: chain.from_iterable(_replayed(catalog, replay, task) for task in _grouped(replay, tasks))
+        return lambda tasks: chain.from_iterable(
+            _replay_task(catalog, replay, task) for task in _group_tasks(replay, tasks)
+        )
     executor, *paths, sample = session.workers
-    given = pickle.dumps((paths, sample, session.alignment.pairs, session.entries(), catalog.nodes.places, arithmetic))
-    in_worker = partial(_replay_in_worker, uuid4().hex, __version__, given)
-    return lambda tasks: chain.from_iterable(in_workers(executor, in_worker, list(_grouped(replay, tasks))))
+    pickled_search = pickle.dumps(
+        (paths, sample, session.alignment.pairs, session.entries(), catalog.nodes.places, arithmetic)
+    )
+    in_worker = partial(_replay_in_worker, uuid4().hex, __version__, pickled_search)
+    return lambda tasks: chain.from_iterable(in_workers(executor, in_worker, list(_group_tasks(replay, tasks))))
 
 
-def _grouped(replay: EditedReplay, tasks: Sequence[ReplayTask]) -> Iterator[ReplayTask]:
+def _group_tasks(replay: EditedReplay, tasks: Sequence[ReplayTask]) -> Iterator[ReplayTask]:
     """Split tasks into groups of samples that are replayed together."""
     for task in tasks:
-        for places in replay.grouped(task.places):
+        for places in replay.group_places(task.places):
             yield replace(task, places=tuple(places))
 
 
-def _replayed(catalog: EditCatalog, replay: EditedReplay, task: ReplayTask) -> Sequence[RealOutputs]:
-    edits = list(map(catalog.named, task.edits))
+def _replay_task(catalog: EditCatalog, replay: EditedReplay, task: ReplayTask) -> Sequence[RealOutputs]:
+    edits = list(map(catalog.edit_named, task.edits))
     return replay.outputs(catalog.change(edits) if edits else Change(), task.places, everything=task.everything)
 
 
 class _Worker(threading.local):
     """State that a worker keeps between replays of one search."""
 
-    search: str = ""
-    known: tuple[EditCatalog, EditedReplay] | None = None
+    search_id: str = ""
+    catalog_and_replay: tuple[EditCatalog, EditedReplay] | None = None
 
 
 _worker = _Worker()
 
 
-def _replay_in_worker(search: str, version: str, given: bytes, task: ReplayTask) -> Sequence[RealOutputs]:
+def _replay_in_worker(search: str, version: str, pickled_search: bytes, task: ReplayTask) -> Sequence[RealOutputs]:
     """Run replays in a worker.
 
     Args:
         search: Identity of the search.
         version: Version of the requesting qdebug.
-        given: The pickled paths, only sample, pairs, compared tensors, fitting samples, and arithmetic.
+        pickled_search: The pickled paths, only sample, pairs, compared tensors, fitting samples, and arithmetic.
         task: The task.
     """
     check_version(version)
-    if _worker.known is None or _worker.search != search:
-        _worker.known = None  # free the previous search first
-        arguments = pickle.loads(given)  # noqa: S301  above, by this program
+    if _worker.catalog_and_replay is None or _worker.search_id != search:
+        _worker.catalog_and_replay = None  # free the previous search first
+        arguments = pickle.loads(pickled_search)  # noqa: S301  above, by this program
         paths, sample, pairs, entries, places, arithmetic = arguments
         reference, backend = (as_compared(open_sample(path, sample)) for path in paths)
         catalog = EditCatalog(GraphCheck(reference, backend, pairs), entries, places)
-        _worker.search, _worker.known = search, (catalog, EditedReplay(backend, arithmetic))
-    return _replayed(*_worker.known, task)
+        _worker.search_id, _worker.catalog_and_replay = search, (catalog, EditedReplay(backend, arithmetic))
+    return _replay_task(*_worker.catalog_and_replay, task)

@@ -28,14 +28,22 @@ from qdebug.replay.segment import run_segment
 from qdebug.scales.choose import with_codes_of
 from qdebug.scales.flags import coded_quant, joined_branches
 
-__all__ = ["equalized", "equalizing", "fitted", "in_codes", "separate_scale", "weight_codes", "widened"]
+__all__ = [
+    "equalize_channels",
+    "equalizing_factors",
+    "fit_codes",
+    "round_to_codes",
+    "separate_scale",
+    "weight_codes",
+    "widen_codes",
+]
 
-_WIDE = 16
-_TRIED = (2.0**-16, 2.0**16)
+_WIDE_BITS = 16
+_TRIED_FACTORS = (2.0**-16, 2.0**16)
 """Factors used in trials on a node: powers of two, which do not change rounding, large enough to reach any bound."""
 
 
-def fitted(values: Iterable[np.ndarray], quant: QuantParams) -> QuantParams | None:
+def fit_codes(values: Iterable[np.ndarray], quant: QuantParams) -> QuantParams | None:
     """Return the codes of a dtype whose range gives the least squared error on given values.
 
     Args:
@@ -45,13 +53,13 @@ def fitted(values: Iterable[np.ndarray], quant: QuantParams) -> QuantParams | No
     Returns:
         Better codes, or None if these are the best already or no range fits the values.
     """
-    codes = _chosen(LeastSquares(), values, quant)
+    codes = _choose_codes(LeastSquares(), values, quant)
     if codes is None or codes.has_same_codes(quant):
         return None
     return codes
 
 
-def _chosen(calibrator: Calibrator, values: Iterable[np.ndarray], quant: QuantParams) -> QuantParams | None:
+def _choose_codes(calibrator: Calibrator, values: Iterable[np.ndarray], quant: QuantParams) -> QuantParams | None:
     counter = RangeCounter()
     for sample_values in values:
         counter.add(sample_values)
@@ -66,55 +74,57 @@ def _chosen(calibrator: Calibrator, values: Iterable[np.ndarray], quant: QuantPa
         return None
 
 
-def weight_codes(values: np.ndarray, axis: int | None, least: np.ndarray | float = 0.0) -> QuantParams:
+def weight_codes(values: np.ndarray, axis: int | None, min_scale: np.ndarray | float = 0.0) -> QuantParams:
     """Return int8 codes of a weight, from -127 to 127 with zero point 0.
 
     Args:
         values: The weight.
         axis: The dimension with a scale for each index, or None for a single scale.
-        least: Minimum scale for each index.
+        min_scale: Minimum scale for each index.
     """
-    other_axes = tuple(at for at in range(values.ndim) if at != axis)
-    scale = np.maximum(np.abs(values).max(axis=other_axes) / 127, least).astype(np.float32)
+    other_axes = tuple(other_axis for other_axis in range(values.ndim) if other_axis != axis)
+    scale = np.maximum(np.abs(values).max(axis=other_axes) / 127, min_scale).astype(np.float32)
     scale = np.where(scale == 0, np.float32(1), scale)
     zero = np.zeros(scale.shape, np.int8)
     return QuantParams(dtype="int8", scale=scale, zero_point=zero, axis=axis, qmin=-127)
 
 
-def in_codes(values: np.ndarray, quant: QuantParams) -> np.ndarray:
+def round_to_codes(values: np.ndarray, quant: QuantParams) -> np.ndarray:
     """Return values after quantizing and dequantizing, in float32."""
     return np.asarray(dequantize(quantize(values.astype(np.float32), quant), quant), np.float32)
 
 
-def equalizing(first: np.ndarray, channels: int, second: np.ndarray, summed: int) -> np.ndarray | None:
+def equalizing_factors(
+    output_weight: np.ndarray, channel_axis: int, input_weight: np.ndarray, sum_axis: int
+) -> np.ndarray | None:
     """Return the divisors for the channels between two weights that equalize their ranges.
 
     The formula is that of M. Nagel et al., "Data-Free Quantization through Weight Equalization and Bias Correction"
     (ICCV 2019), equation 11: s = sqrt(r1 * r2) / r2 with the largest magnitudes r1 and r2 of a channel.
 
     Args:
-        first: The weight that outputs the channels.
-        channels: Its channel dimension.
-        second: The weight that reads them.
-        summed: Its channel dimension.
+        output_weight: The weight that outputs the channels.
+        channel_axis: Its channel dimension.
+        input_weight: The weight that reads them.
+        sum_axis: Its channel dimension.
 
     Returns:
         float32, one positive factor per channel, or None if the two have different numbers of channels.
     """
-    if first.shape[channels] != second.shape[summed]:
+    if output_weight.shape[channel_axis] != input_weight.shape[sum_axis]:
         return None
     ranges = []
-    for values, axis in ((first, channels), (second, summed)):
-        other_axes = tuple(at for at in range(values.ndim) if at != axis % values.ndim)
+    for values, axis in ((output_weight, channel_axis), (input_weight, sum_axis)):
+        other_axes = tuple(other_axis for other_axis in range(values.ndim) if other_axis != axis % values.ndim)
         ranges.append(np.abs(values).max(axis=other_axes).astype(np.float64))
     output_range, input_range = ranges
-    usable = (output_range > 0) & (input_range > 0)  # all-zero channels allow any factor
-    return np.where(usable, np.sqrt(output_range * input_range) / np.where(usable, input_range, 1), 1).astype(
+    is_usable = (output_range > 0) & (input_range > 0)  # all-zero channels allow any factor
+    return np.where(is_usable, np.sqrt(output_range * input_range) / np.where(is_usable, input_range, 1), 1).astype(
         np.float32
     )
 
 
-def widened(values: Iterable[np.ndarray], quant: QuantParams) -> QuantParams | None:
+def widen_codes(values: Iterable[np.ndarray], quant: QuantParams) -> QuantParams | None:
     """Return 16-bit codes with the range of narrower ones and of given values, with a margin.
 
     Args:
@@ -127,17 +137,17 @@ def widened(values: Iterable[np.ndarray], quant: QuantParams) -> QuantParams | N
     low, high = uniform_span(quant)
     if low is None or high is None or quant.qmin is None or quant.qmax is None:
         return None
-    if not is_integer(quant.dtype) or quant.qmax - quant.qmin >= 2**_WIDE - 1:
+    if not is_integer(quant.dtype) or quant.qmax - quant.qmin >= 2**_WIDE_BITS - 1:
         return None
     for sample_values in values:
-        finite = sample_values[np.isfinite(sample_values)]
-        if finite.size:
-            low, high = min(low, float(finite.min())), max(high, float(finite.max()))
+        finite_values = sample_values[np.isfinite(sample_values)]
+        if finite_values.size:
+            low, high = min(low, float(finite_values.min())), max(high, float(finite_values.max()))
     low, high = low * WIDE_CODES_HEADROOM, high * WIDE_CODES_HEADROOM
-    signed = not quant.dtype.startswith("u")
-    centred = signed and not np.any(quant.zero_point)
-    kind = "symmetric" if centred else "asymmetric"
-    scheme = QuantScheme(kind=kind, bits=_WIDE, signed=signed, rule="onnxruntime")
+    is_signed = not quant.dtype.startswith("u")
+    is_centred = is_signed and not np.any(quant.zero_point)
+    kind = "symmetric" if is_centred else "asymmetric"
+    scheme = QuantScheme(kind=kind, bits=_WIDE_BITS, signed=is_signed, rule="onnxruntime")
     codes = scheme.parameters(low, high)
     return replace(codes, zero_point=codes.zero_point.astype(scheme.dtype))
 
@@ -153,20 +163,23 @@ def separate_scale(nodes: ChangeableNodes, unit: ChangeableNode) -> Change | Non
         The change, or None if the branch does not share a scale with the join, or has the best one already.
     """
     quant = nodes.result_quant(unit)
-    for node, shared, branches in joined_branches(nodes.run.graph) if quant is not None else ():
-        join, common = nodes.units.get(node.name), coded_quant(nodes.run.graph, shared)
-        if join is None or quant is None or common is None or shared not in join.tensors:
+    for node, shared_tensor, branches in joined_branches(nodes.run.graph) if quant is not None else ():
+        join_unit, shared_quant = nodes.units.get(node.name), coded_quant(nodes.run.graph, shared_tensor)
+        if join_unit is None or quant is None or shared_quant is None or shared_tensor not in join_unit.tensors:
             continue
-        wide, better = widened(nodes.values(join), common), fitted(nodes.values(unit), quant)
-        if unit.tensors.isdisjoint(branches) or not is_same_scale(quant.scale, common.scale):
+        wide_quant, fitted_quant = (
+            widen_codes(nodes.values(join_unit), shared_quant),
+            fit_codes(nodes.values(unit), quant),
+        )
+        if unit.tensors.isdisjoint(branches) or not is_same_scale(quant.scale, shared_quant.scale):
             continue
-        if wide is not None and better is not None:
-            rounders = frozenset({unit.rounder, join.node.name, join.rounder})
-            return Change(nodes=rounders, quants={unit.tensor: better, join.tensor: wide})
+        if wide_quant is not None and fitted_quant is not None:
+            rounders = frozenset({unit.rounder, join_unit.node.name, join_unit.rounder})
+            return Change(nodes=rounders, quants={unit.tensor: fitted_quant, join_unit.tensor: wide_quant})
     return None
 
 
-def equalized(
+def equalize_channels(
     nodes: ChangeableNodes, unit: ChangeableNode, weights: Constants
 ) -> tuple[Change, Mapping[tuple[str, str], QuantParams]] | None:
     """Return a change that rescales the channels between a product and the only product that reads it.
@@ -180,50 +193,66 @@ def equalized(
         The change and the codes of both weights, or None if the node is not such a product, a weight has several
             scales, or a node in between does not commute with factors.
     """
-    graph, after = nodes.run.graph, nodes.units.get(next(iter(unit.readers), ""))
+    graph, next_unit = nodes.run.graph, nodes.units.get(next(iter(unit.readers), ""))
     reader_constants = (
-        nodes.reference_constants(after.node) if after is not None and after.node.name != unit.node.name else {}
+        nodes.reference_constants(next_unit.node)
+        if next_unit is not None and next_unit.node.name != unit.node.name
+        else {}
     )
     quant, entry = nodes.result_quant(unit), nodes.entry(unit)
-    if after is None or not reader_constants or len(unit.readers) > 1 or quant is None or entry is None:
+    if next_unit is None or not reader_constants or len(unit.readers) > 1 or quant is None or entry is None:
         return None
-    ends = [(each, real_form(each, graph.opset)[0]) for each in (unit.node, after.node)]
-    keys = [(each.name, nodes.weight(each)) for each, _ in ends]
-    output_axis, input_axis = operators.output_axis(ends[0][1]), _summed_axis(ends[1][1], reader_constants[keys[1]])
-    plain = unit.tensors == {unit.tensor} and entry.pair.reference_view is None
-    plain = plain and len(weights) == 1 + bool(operators.titled_input(ends[0][1], 2))
-    if output_axis is None or input_axis is None or not plain or not all(nodes.has_one_scale(name) for _, name in keys):
+    product_nodes = [(node, real_form(node, graph.opset)[0]) for node in (unit.node, next_unit.node)]
+    keys = [(node.name, nodes.weight(node)) for node, _ in product_nodes]
+    output_axis, input_axis = (
+        operators.output_axis(product_nodes[0][1]),
+        _input_channel_axis(product_nodes[1][1], reader_constants[keys[1]]),
+    )
+    is_plain = unit.tensors == {unit.tensor} and entry.pair.reference_view is None
+    is_plain = is_plain and len(weights) == 1 + bool(operators.titled_input(product_nodes[0][1], 2))
+    if (
+        output_axis is None
+        or input_axis is None
+        or not is_plain
+        or not all(nodes.has_one_scale(name) for _, name in keys)
+    ):
         return None
-    first, second = weights[keys[0]], reader_constants[keys[1]]
-    factors = equalizing(first, output_axis % first.ndim, second, input_axis % second.ndim)
+    first_weight, second_weight = weights[keys[0]], reader_constants[keys[1]]
+    factors = equalizing_factors(
+        first_weight, output_axis % first_weight.ndim, second_weight, input_axis % second_weight.ndim
+    )
     if factors is None or not _lets_factors_through(nodes, unit, weights):
         return None
     channel = 1 if output_axis >= 0 else -1
-    between = _chosen(MinMax(), (each / _along(factors, each.ndim, channel) for each in nodes.values(unit)), quant)
-    if between is None:
+    scaled_quant = _choose_codes(
+        MinMax(), (node / _reshape_along(factors, node.ndim, channel) for node in nodes.values(unit)), quant
+    )
+    if scaled_quant is None:
         return None
-    scaled = {key: array / factors.reshape(array.shape) for key, array in weights.items() if key != keys[0]}
-    scaled.update(reader_constants)
-    scaled[keys[0]] = first / _along(factors, first.ndim, output_axis)
-    scaled[keys[1]] = second * _along(factors, second.ndim, input_axis)
-    codes = {key: weight_codes(scaled[key], None) for key in keys}
-    constants = {key: in_codes(array, codes[key]) if key in codes else array for key, array in scaled.items()}
-    rounders = frozenset({unit.node.name, unit.rounder, after.node.name})
-    return Change(nodes=rounders, constants=constants, quants={unit.tensor: between}), codes
+    scaled_constants = {key: array / factors.reshape(array.shape) for key, array in weights.items() if key != keys[0]}
+    scaled_constants.update(reader_constants)
+    scaled_constants[keys[0]] = first_weight / _reshape_along(factors, first_weight.ndim, output_axis)
+    scaled_constants[keys[1]] = second_weight * _reshape_along(factors, second_weight.ndim, input_axis)
+    codes = {key: weight_codes(scaled_constants[key], None) for key in keys}
+    constants = {
+        key: round_to_codes(array, codes[key]) if key in codes else array for key, array in scaled_constants.items()
+    }
+    rounders = frozenset({unit.node.name, unit.rounder, next_unit.node.name})
+    return Change(nodes=rounders, constants=constants, quants={unit.tensor: scaled_quant}), codes
 
 
-def _along(factors: np.ndarray, dimensions: int, axis: int) -> np.ndarray:
+def _reshape_along(factors: np.ndarray, dimensions: int, axis: int) -> np.ndarray:
     """Reshape factors to broadcast along one dimension."""
     shape = [1] * dimensions
     shape[axis] = -1
     return factors.reshape(shape)
 
 
-def _summed_axis(form: Node, weight: np.ndarray) -> int | None:
+def _input_channel_axis(real_node: Node, weight: np.ndarray) -> int | None:
     """Return the input channel dimension of a product's weight, or None if there is no single one."""
-    sums, groups = operators.plain(form).sums, form.attrs.get("group", 1)
+    sums, groups = operators.plain(real_node).sums, real_node.attrs.get("group", 1)
     if sums is Sums.MATRIX:
-        return (-1 if form.attrs.get("transB") else -2) if weight.ndim == 2 else None
+        return (-1 if real_node.attrs.get("transB") else -2) if weight.ndim == 2 else None
     if sums is Sums.SCATTER:
         return 0 if groups == 1 else None
     if sums is not Sums.FILTER:
@@ -243,19 +272,19 @@ def _lets_factors_through(nodes: ChangeableNodes, unit: ChangeableNode, weights:
     if operators.of(path[-1].op).quantizes:
         path.pop()
 
-    def made(factor: float) -> np.ndarray | None:
-        def load(form: Node, name: str) -> np.ndarray:
-            given = weights.get((unit.node.name, name))
-            return read(run, nodes.places[0], form, name) if given is None else given * np.float32(factor)
+    def run_scaled(factor: float) -> np.ndarray | None:
+        def load(node: Node, name: str) -> np.ndarray:
+            own_weight = weights.get((unit.node.name, name))
+            return read(run, nodes.places[0], node, name) if own_weight is None else own_weight * np.float32(factor)
 
         return run_segment(path, path[-1].outputs[0], graph.opset, load)
 
     try:
         with recorded_limits(run, nodes.places[0]), np.errstate(all="ignore"):
-            plain, *scaled_outputs = map(made, (1.0, *_TRIED))
+            plain_output, *scaled_outputs = map(run_scaled, (1.0, *_TRIED_FACTORS))
     except (KernelError, NotRecordedError):
         return False
-    return plain is not None and all(
-        each is not None and np.array_equal(each, plain * np.float32(factor))
-        for factor, each in zip(_TRIED, scaled_outputs, strict=True)
+    return plain_output is not None and all(
+        scaled_output is not None and np.array_equal(scaled_output, plain_output * np.float32(factor))
+        for factor, scaled_output in zip(_TRIED_FACTORS, scaled_outputs, strict=True)
     )

@@ -20,11 +20,11 @@ from qdebug.replay import Arithmetic
 from qdebug.running.output_metric import Metric, Outputs, confidence, evaluate_metric, find_metric
 from qdebug.session import DiffSession
 
-__all__ = ["Clock", "EditCost", "EditSetScore", "EditTrials", "Score", "Search", "half_of"]
+__all__ = ["Clock", "EditCost", "EditSetScore", "EditTrials", "Score", "Search", "choose_half"]
 
 _MIN_SHARES = (1e-3, 1e-7, 0.0)
 """Minimum shares of an output's error, by round: smaller ones follow once the larger ones are repaired."""
-_NODES_A_STEP = 6
+_NODES_PER_STEP = 6
 """Number of nodes with the largest shares whose edits are tried before one is taken."""
 
 
@@ -64,16 +64,16 @@ class Clock:
     """The time limit of a search, and its interruption.
 
     Args:
-        ends: When it ends, by the monotonic clock.
+        end_time: When it ends, by the monotonic clock.
         stopped: Why the search ended early, or "" if it was completed.
     """
 
-    ends: float
+    end_time: float
     stopped: str = ""
 
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """Return whether the search must end."""
-        if not self.stopped and time.monotonic() > self.ends:
+        if not self.stopped and time.monotonic() > self.end_time:
             self.stopped = "the time limit was reached"
         return bool(self.stopped)
 
@@ -99,15 +99,15 @@ class EditTrials:
         self.metric, self._labels = metric, labels
         names = session.backend.graph.outputs
         pairs = {name: session.entry(name) for name in names if _is_compared(session, name)}
-        partners = Counter(entry.reference_tensor for entry in pairs.values())
-        titled = {
-            name if partners[entry.reference_tensor] > 1 else entry.reference_tensor: entry
+        partner_counts = Counter(entry.reference_tensor for entry in pairs.values())
+        pairs_by_partner = {
+            name if partner_counts[entry.reference_tensor] > 1 else entry.reference_tensor: entry
             for name, entry in pairs.items()
         }
         self._pairs = (
-            titled if len(titled) == len(pairs) else pairs
+            pairs_by_partner if len(pairs_by_partner) == len(pairs) else pairs
         )  # an output may have the name of another one's partner
-        self._known: dict[tuple[frozenset[str], tuple[tuple[int, int], ...]], EditSetScore] = {}
+        self._scores: dict[tuple[frozenset[str], tuple[tuple[int, int], ...]], EditSetScore] = {}
         self.count = 0
 
     @property
@@ -115,15 +115,17 @@ class EditTrials:
         """The backend's outputs by the name used here: that of the reference's partner, if unique."""
         return {title: entry.tensor for title, entry in self._pairs.items()}
 
-    def reference(self, place: tuple[int, int]) -> Outputs:
+    def reference_outputs(self, place: tuple[int, int]) -> Outputs:
         """Return the reference's outputs of one sample."""
         run = self._session.reference
         return {title: real_values(run, entry.reference_tensor, place) for title, entry in self._pairs.items()}
 
-    def recorded(self, place: tuple[int, int]) -> Outputs:
+    def recorded_outputs(self, place: tuple[int, int]) -> Outputs:
         """Return the backend's outputs of one sample, as recorded."""
         run = self._session.backend
-        return self.named({name: real_values(run, name, place) for name in self.outputs.values()}, place)
+        return self.under_reference_names(
+            {name: real_values(run, name, place) for name in self.outputs.values()}, place
+        )
 
     def score(self, edits: Sequence[Edit], places: Sequence[tuple[int, int]]) -> float:
         """Return the metric with the given edits."""
@@ -132,19 +134,19 @@ class EditTrials:
     def scores(self, sets: Sequence[Sequence[Edit]], places: Sequence[tuple[int, int]]) -> Iterator[EditSetScore]:
         """Yield the score of each edit set lazily: a caller that stops early saves the other replays."""
         keys = [(frozenset(edit.name for edit in edits), tuple(places)) for edits in sets]
-        new = {key: edits for key, edits in zip(keys, sets, strict=True) if key not in self._known}
-        replayed = self._outputs(list(new.values()), places)
+        new_sets = {key: edits for key, edits in zip(keys, sets, strict=True) if key not in self._scores}
+        replayed_outputs = self._outputs(list(new_sets.values()), places)
         for key in keys:
-            while key not in self._known:
+            while key not in self._scores:
                 self.count += 1
-                outputs = [next(replayed) for _ in places]
-                finished_set = next(each for each in new if each not in self._known)
-                reference_outputs = list(map(self.reference, places))
+                outputs = [next(replayed_outputs) for _ in places]
+                finished_key = next(key_of_set for key_of_set in new_sets if key_of_set not in self._scores)
+                reference_outputs = list(map(self.reference_outputs, places))
                 value = evaluate_metric(self.metric, outputs, reference_outputs, self._labels_of(places))
-                self._known[finished_set] = EditSetScore(
+                self._scores[finished_key] = EditSetScore(
                     value, evaluate_metric(find_metric("output-sqnr"), outputs, reference_outputs, None)
                 )
-            yield self._known[key]
+            yield self._scores[key]
 
     def _outputs(self, sets: Sequence[Sequence[Edit]], places: Sequence[tuple[int, int]]) -> Iterator[Outputs]:
         """Yield the outputs with each set in each sample."""
@@ -153,34 +155,34 @@ class EditTrials:
         replays = self._replays(tasks)
         for edits in sets:
             for place in places:
-                yield self.named(next(replays), place) if edits else self.recorded(place)
+                yield self.under_reference_names(next(replays), place) if edits else self.recorded_outputs(place)
 
-    def own(self, places: Sequence[tuple[int, int]]) -> float:
+    def reference_metric(self, places: Sequence[tuple[int, int]]) -> float:
         """Return the metric of the reference itself."""
-        reference_outputs = list(map(self.reference, places))
+        reference_outputs = list(map(self.reference_outputs, places))
         return evaluate_metric(self.metric, reference_outputs, reference_outputs, self._labels_of(places))
 
-    def named(self, outputs: Mapping[str, np.ndarray], place: tuple[int, int]) -> Outputs:
+    def under_reference_names(self, outputs: Mapping[str, np.ndarray], place: tuple[int, int]) -> Outputs:
         """Return outputs of the backend under the names, and in the shapes, of the reference's."""
-        reference = self.reference(place)
+        reference = self.reference_outputs(place)
         return {title: outputs[name].reshape(reference[title].shape) for title, name in self.outputs.items()}
 
-    def of_outputs(self, made: Sequence[Outputs], places: Sequence[tuple[int, int]]) -> Score:
+    def score_outputs(self, run_outputs: Sequence[Outputs], places: Sequence[tuple[int, int]]) -> Score:
         """Return the metric of given outputs."""
-        reference_outputs = list(map(self.reference, places))
+        reference_outputs = list(map(self.reference_outputs, places))
         return Score(
             samples=len(places),
             before=self.score([], places),
-            after=evaluate_metric(self.metric, made, reference_outputs, self._labels_of(places)),
-            reference=self.own(places),
-            interval=confidence(self.metric, made, reference_outputs, self._labels_of(places)),
+            after=evaluate_metric(self.metric, run_outputs, reference_outputs, self._labels_of(places)),
+            reference=self.reference_metric(places),
+            interval=confidence(self.metric, run_outputs, reference_outputs, self._labels_of(places)),
         )
 
-    def scored(self, edits: Sequence[Edit], places: Sequence[tuple[int, int]]) -> Score:
+    def score_edits(self, edits: Sequence[Edit], places: Sequence[tuple[int, int]]) -> Score:
         """Return the metric before and after the given edits, and the reference's."""
-        return self.of_outputs(list(self._outputs([edits], places)), places)
+        return self.score_outputs(list(self._outputs([edits], places)), places)
 
-    def replayed(self, places: Sequence[tuple[int, int]]) -> float:
+    def replayed_metric(self, places: Sequence[tuple[int, int]]) -> float:
         """Return the metric of a whole replay without edits. Its gain over the recording is not due to any edit.
 
         Raises:
@@ -188,40 +190,45 @@ class EditTrials:
             RecordingError: An input or a constant was not recorded.
         """
         outputs = self._replays([ReplayTask(edits=(), places=tuple(places), everything=True)])
-        reference_outputs = list(map(self.reference, places))
+        reference_outputs = list(map(self.reference_outputs, places))
         return evaluate_metric(
-            self.metric, list(map(self.named, outputs, places)), reference_outputs, self._labels_of(places)
+            self.metric,
+            list(map(self.under_reference_names, outputs, places)),
+            reference_outputs,
+            self._labels_of(places),
         )
 
     def _labels_of(self, places: Sequence[tuple[int, int]]) -> list[Any] | None:
         return None if self._labels is None else [self._labels[place] for place in places]
 
 
-def half_of(session: DiffSession, places: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+def choose_half(session: DiffSession, places: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return half of the given samples, rounded up, so that the other half is not harder to repair.
 
     Samples are sorted by the error of their outputs, worst first, and every second pair of neighbours goes to the other
     half. If the halves have equal size, the one with the larger error is returned.
     """
     trials = EditTrials(session, lambda _: iter(()), find_metric("output-sqnr"), None)
-    if not trials.reference(places[0]):
+    if not trials.reference_outputs(places[0]):
         return list(places)
-    quality = {place: trials.score([], [place]) for place in places}
-    order = sorted(places, key=lambda place: (not math.isnan(quality[place]), quality[place]))
+    score_by_place = {place: trials.score([], [place]) for place in places}
+    order = sorted(places, key=lambda place: (not math.isnan(score_by_place[place]), score_by_place[place]))
     is_odd = len(order) % 2
-    half = sorted(place for at, place in enumerate(order) if at % 4 in (0, 3) or (is_odd and at == len(order) - 1))
+    half = sorted(
+        place for index, place in enumerate(order) if index % 4 in (0, 3) or (is_odd and index == len(order) - 1)
+    )
     other_half = sorted(set(places) - set(half))
     return half if is_odd or not trials.score([], other_half) < trials.score([], half) else other_half
 
 
 def _is_compared(session: DiffSession, name: str) -> bool:
     """Return whether an output has a partner of the same size."""
-    entry = next((each for each in session.entries() if each.tensor == name), None)
+    entry = next((entry_ for entry_ in session.entries() if entry_.tensor == name), None)
     if entry is None:
         return False
     sides = (session.backend, name), (session.reference, entry.reference_tensor)
-    places = [place for place in session.backend.places() if all(run.has(each, *place) for run, each in sides)]
-    return all(len({math.prod(shape_of(run, each, *place)) for run, each in sides}) == 1 for place in places)
+    places = [place for place in session.backend.places() if all(run.has(entry_, *place) for run, entry_ in sides)]
+    return all(len({math.prod(shape_of(run, entry_, *place)) for run, entry_ in sides}) == 1 for place in places)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,13 +239,13 @@ class EditCost:
         macs: Cost of performing all multiply-adds of the network in higher precision.
         size: Cost of a megabyte.
         kinds: Allowed kinds of edits, or None for all.
-        most: Maximum number of edits, or None for no limit.
+        max_edits: Maximum number of edits, or None for no limit.
     """
 
     macs: float = 1.0
     size: float = 0.01
     kinds: Sequence[str] | None = None
-    most: int | None = None
+    max_edits: int | None = None
 
     def allows(self, edit: Edit) -> bool:
         """Return whether an edit's kind is allowed, along with the edit for exact sums that it implies."""
@@ -263,8 +270,8 @@ class Search:
         clock: The time limit.
         on_trial: Progress callback with the current trial and the metric so far.
         arithmetic: The arithmetic of nodes on codes.
-        found: The edits so far.
-        beyond: Nodes without an allowed edit, and their shares of an output's error.
+        edits: The edits so far.
+        unchangeable_shares: Nodes without an allowed edit, and their shares of an output's error.
     """
 
     session: DiffSession
@@ -276,12 +283,12 @@ class Search:
     clock: Clock
     on_trial: Callable[[str, float], None]
     arithmetic: Arithmetic
-    found: list[Edit] = field(default_factory=list)
-    beyond: dict[str, float] = field(default_factory=dict)
+    edits: list[Edit] = field(default_factory=list)
+    unchangeable_shares: dict[str, float] = field(default_factory=dict)
 
-    def reached(self) -> bool:
+    def is_reached(self) -> bool:
         """Return whether the edits so far reach the goal."""
-        return self._score(self.found).value >= self.goal
+        return self._score(self.edits).value >= self.goal
 
     def _score(self, edits: Sequence[Edit]) -> EditSetScore:
         return next(self._scores([edits]))
@@ -291,62 +298,66 @@ class Search:
 
     def run(self) -> None:
         """Add edits until the goal is reached or none is left, then restore the best set."""
-        best, best_edits = self._score(self.found), list(self.found)
+        best_score, best_edits = self._score(self.edits), list(self.edits)
         try:
-            for score in self._add_edits(best):
-                if score > best or score.value >= self.goal:  # the last set that reaches the goal has the fewest edits
-                    best, best_edits = score, list(self.found)
+            for score in self._add_edits(best_score):
+                if (
+                    score > best_score or score.value >= self.goal
+                ):  # the last set that reaches the goal has the fewest edits
+                    best_score, best_edits = score, list(self.edits)
         finally:
-            self.found[:] = best_edits
+            self.edits[:] = best_edits
 
-    def _add_edits(self, best: EditSetScore) -> Iterator[EditSetScore]:
+    def _add_edits(self, best_score: EditSetScore) -> Iterator[EditSetScore]:
         """Add edits, one at a time if few suffice, and yield the scores.
 
         If all of them together miss the goal, those with a gain of their own are added to the best set.
         """
-        done, waiting, shares, many_tried = set[str](), dict[str, float](), list(_MIN_SHARES), False
-        max_edits = math.inf if self.cost.most is None else self.cost.most
-        while best.value < self.goal and len(self.found) < max_edits and not self.clock.over():
-            untried = [name for name in waiting if name not in done]
-            if not untried:
-                if not shares:
+        done_names, shares_by_node, min_shares, many_tried = set[str](), dict[str, float](), list(_MIN_SHARES), False
+        max_edits = math.inf if self.cost.max_edits is None else self.cost.max_edits
+        while best_score.value < self.goal and len(self.edits) < max_edits and not self.clock.is_over():
+            untried_names = [name for name in shares_by_node if name not in done_names]
+            if not untried_names:
+                if not min_shares:
                     return
-                waiting = self._shares_by_node(shares.pop(0))
+                shares_by_node = self._shares_by_node(min_shares.pop(0))
                 continue
-            front = untried[:_NODES_A_STEP]
-            if not many_tried and len(untried) > len(front) and not self._few_suffice(front):
-                many_tried, best_edits = True, list(self.found)
-                for score in self._add_many(untried):
-                    if score > best or score.value >= self.goal:
-                        best, best_edits = score, list(self.found)
+            front_names = untried_names[:_NODES_PER_STEP]
+            if not many_tried and len(untried_names) > len(front_names) and not self._few_suffice(front_names):
+                many_tried, best_edits = True, list(self.edits)
+                for score in self._add_many(untried_names):
+                    if score > best_score or score.value >= self.goal:
+                        best_score, best_edits = score, list(self.edits)
                     yield score
-                self.found[:] = best_edits
-                done.update(edit.unit.node.name for edit in best_edits if edit.kind == "float")
+                self.edits[:] = best_edits
+                done_names.update(edit.unit.node.name for edit in best_edits if edit.kind == "float")
                 continue
-            scored = self._score_edits(front, best)
-            if not scored:
-                done.update(front)
+            scored_edits = self._score_edits(front_names, best_score)
+            if not scored_edits:
+                done_names.update(front_names)
                 continue
-            score, _, edit = max(scored, key=lambda entry: entry[:2])
-            if many_tried and not score > best:
-                done.update(front)
+            score, _, edit = max(scored_edits, key=lambda entry: entry[:2])
+            if many_tried and not score > best_score:
+                done_names.update(front_names)
                 continue
-            if not score > best:  # none helps alone: keep the strongest one of the worst node for now
-                candidates = [entry for entry in scored if entry[2].unit.node.name == front[0]] or scored
+            if not score > best_score:  # none helps alone: keep the strongest one of the worst node for now
+                candidates = [
+                    entry for entry in scored_edits if entry[2].unit.node.name == front_names[0]
+                ] or scored_edits
                 score, _, edit = max(candidates, key=lambda entry: list(KINDS).index(entry[2].kind))
-            self.found[:] = _with_edit(self.found, edit)
+            self.edits[:] = _add_edit(self.edits, edit)
             name = edit.unit.node.name
             if edit.kind == "float" or not self._allowed_edits(name):
-                done.add(name)
-            best = score
-            yield best
+                done_names.add(name)
+            best_score = score
+            yield best_score
 
     def _few_suffice(self, names: Sequence[str]) -> bool:
         """Return whether all edits of the given nodes together reach the goal, so that few edits suffice."""
-        edits = list(self.found)
+        edits = list(self.edits)
         for name in names:
             for edit in self._strongest_edits(name):
-                edits = _with_edit(edits, edit)
+                edits = _add_edit(edits, edit)
         return self._score(edits).value >= self.goal
 
     def _add_many(self, names: Sequence[str]) -> Iterator[EditSetScore]:
@@ -355,91 +366,96 @@ class Search:
         The number is doubled until the goal is reached, and then bisected. Edits without extra multiply-adds are
         applied to all nodes, including those with small shares, before any node is put in float.
         """
-        floating = {edit.unit.node.name for edit in self.found if edit.kind == "float"}
-        other_names, cheap = [name for name in self.catalog.units if name not in {*names, *floating}], list[Edit]()
+        float_names = {edit.unit.node.name for edit in self.edits if edit.kind == "float"}
+        other_names, cheap_edits = (
+            [name for name in self.catalog.units if name not in {*names, *float_names}],
+            list[Edit](),
+        )
         for name in (*names, *other_names):
-            if self.clock.over():
+            if self.clock.is_over():
                 return
-            self.on_trial(f"edits of {name}", self._score(self.found).value)
-            cheap += self._strongest_edits(name, in_float=False)
-        floats = [edit for name in names for edit in self._allowed_edits(name, ("float",))]
-        start, ordered_edits = list(self.found), [*cheap, *floats]
-        most = None if self.cost.most is None else self.cost.most - len(start)
-        if most is not None and len(ordered_edits) > most:  # then so many in float do more
-            float_nodes = {edit.unit.node.name for edit in floats}
-            ordered_edits = [*floats, *(edit for edit in cheap if edit.unit.node.name not in float_nodes)][:most]
-        low, high = 0, min(_NODES_A_STEP, len(ordered_edits))
-        while high > low and not self.clock.over():
-            score = self._score_with(start, ordered_edits[:high])
+            self.on_trial(f"edits of {name}", self._score(self.edits).value)
+            cheap_edits += self._strongest_edits(name, in_float=False)
+        float_edits = [edit for name in names for edit in self._allowed_edits(name, ("float",))]
+        start_edits, ordered_edits = list(self.edits), [*cheap_edits, *float_edits]
+        max_added = None if self.cost.max_edits is None else self.cost.max_edits - len(start_edits)
+        if max_added is not None and len(ordered_edits) > max_added:  # then so many in float do more
+            float_nodes = {edit.unit.node.name for edit in float_edits}
+            ordered_edits = [*float_edits, *(edit for edit in cheap_edits if edit.unit.node.name not in float_nodes)][
+                :max_added
+            ]
+        too_few, enough = 0, min(_NODES_PER_STEP, len(ordered_edits))
+        while enough > too_few and not self.clock.is_over():
+            score = self._score_with(start_edits, ordered_edits[:enough])
             yield score
             if score.value >= self.goal:
                 break
-            low, high = high, min(2 * high, len(ordered_edits))
+            too_few, enough = enough, min(2 * enough, len(ordered_edits))
         else:
             return
-        while high - low > 1 and not self.clock.over():
-            middle = (low + high) // 2
-            if self._score_with(start, ordered_edits[:middle]).value >= self.goal:
-                high = middle
+        while enough - too_few > 1 and not self.clock.is_over():
+            middle = (too_few + enough) // 2
+            if self._score_with(start_edits, ordered_edits[:middle]).value >= self.goal:
+                enough = middle
             else:
-                low = middle
-        yield self._score_with(start, ordered_edits[:high])
+                too_few = middle
+        yield self._score_with(start_edits, ordered_edits[:enough])
 
-    def _score_with(self, start: Sequence[Edit], more: Sequence[Edit]) -> EditSetScore:
-        self.found[:] = start
-        for edit in more:
-            self.found[:] = _with_edit(self.found, edit)
-        score = self._score(self.found)
-        self.on_trial(f"{len(self.found)} edits", score.value)
+    def _score_with(self, start_edits: Sequence[Edit], added_edits: Sequence[Edit]) -> EditSetScore:
+        self.edits[:] = start_edits
+        for edit in added_edits:
+            self.edits[:] = _add_edit(self.edits, edit)
+        score = self._score(self.edits)
+        self.on_trial(f"{len(self.edits)} edits", score.value)
         return score
 
-    def _score_edits(self, names: Sequence[str], best: EditSetScore) -> list[tuple[EditSetScore, float, Edit]]:
+    def _score_edits(self, names: Sequence[str], best_score: EditSetScore) -> list[tuple[EditSetScore, float, Edit]]:
         """Return, for each edit of the given nodes, its score, its negative cost, and the edit."""
         edits = list[Edit]()
         for name in names:
-            if self.clock.over():
+            if self.clock.is_over():
                 return []
-            self.on_trial(f"edits of {name}", best.value)
+            self.on_trial(f"edits of {name}", best_score.value)
             edits += self._allowed_edits(name)
-        scored = list[tuple[EditSetScore, float, Edit]]()
-        for edit, score in zip(edits, self._scores([_with_edit(self.found, edit) for edit in edits]), strict=False):
-            scored.append((score, -self.cost.of(edit), edit))
-            if self.clock.over():
+        scored_edits = list[tuple[EditSetScore, float, Edit]]()
+        for edit, score in zip(edits, self._scores([_add_edit(self.edits, edit) for edit in edits]), strict=False):
+            scored_edits.append((score, -self.cost.of(edit), edit))
+            if self.clock.is_over():
                 break
-            self.on_trial(edit.name, best.value)
-        return scored
+            self.on_trial(edit.name, best_score.value)
+        return scored_edits
 
     def _allowed_edits(self, name: str, kinds: Sequence[str] = tuple(KINDS)) -> list[Edit]:
         """Return the allowed edits of a node that have not been taken."""
-        taken_names = {edit.name for edit in self.found}
-        allowed = [kind for kind in kinds if self.cost.kinds is None or kind in self.cost.kinds]
-        edits = self.catalog.edits_of(name, allowed)
+        taken_names = {edit.name for edit in self.edits}
+        allowed_kinds = [kind for kind in kinds if self.cost.kinds is None or kind in self.cost.kinds]
+        edits = self.catalog.edits_of(name, allowed_kinds)
         return [edit for edit in edits if self.cost.allows(edit) and edit.name not in taken_names]
 
     def _strongest_edits(self, name: str, *, in_float: bool = True) -> list[Edit]:
         """Return the strongest edits of a node: float, or the best for its weight and for its result."""
-        if in_float and (best := self._allowed_edits(name, ("float",))):
-            return best
+        if in_float and (float_edits := self._allowed_edits(name, ("float",))):
+            return float_edits
         codes = self._allowed_edits(name, ("16-bit",)) or self._allowed_edits(name, ("range",))
         edits = [*codes, *self._allowed_edits(name, ("bias-unit", "wide-sum", "rounding", "per-channel"))]
         return edits or self._allowed_edits(name, ("bias", "equalize", "split"))[-1:]
 
-    def _shares_by_node(self, least: float) -> dict[str, float]:
+    def _shares_by_node(self, min_share: float) -> dict[str, float]:
         """Return the changeable nodes' shares of an output's error, largest first."""
         shares = dict.fromkeys(self.catalog.units, 0.0)
-        for output in self.session.budget(least=least, places=self.places[:2], parts=False).outputs:
+        for output in self.session.budget(least=min_share, places=self.places[:2], parts=False).outputs:
             for node in output.nodes:
                 unit = self.catalog.nodes.unit_of(node.node)
                 if unit is not None and self._is_changeable(unit.node.name):
                     shares[unit.node.name] += node.share
                 else:
-                    self.beyond[node.node] = max(self.beyond.get(node.node, 0.0), node.share)
+                    self.unchangeable_shares[node.node] = max(self.unchangeable_shares.get(node.node, 0.0), node.share)
         return {name: shares[name] for name in sorted(shares, key=lambda name: -shares[name]) if shares[name]}
 
     def _is_changeable(self, name: str) -> bool:
         """Return whether a node has an allowed edit, trying the kind that is slowest to fit last."""
-        changed = any(edit.unit.node.name == name for edit in self.found)
-        return changed or any(self._allowed_edits(name, (kind,)) for kind in reversed(list(KINDS)))
+        has_edit = any(edit.unit.node.name == name for edit in self.edits)
+        return has_edit or any(self._allowed_edits(name, (kind,)) for kind in reversed(list(KINDS)))
 
     def prune(self) -> bool:
         """Remove edits, and replace them by cheaper ones, while the goal is reached. Return whether this was completed.
@@ -447,36 +463,42 @@ class Search:
         Half of them are removed at once first, then a quarter, and so on, so that few trials remove all superfluous
         edits.
         """
-        size = len(self.found) // 2
+        size = len(self.edits) // 2
         while size > 1:
-            order = sorted(self.found, key=lambda edit: -self.cost.of(edit))
+            order = sorted(self.edits, key=lambda edit: -self.cost.of(edit))
             for start in range(0, len(order), size):
-                if self.clock.over():
+                if self.clock.is_over():
                     return False
-                part = order[start : start + size]
-                self.on_trial(f"without {len(part)} of {len(self.found)} edits", self._score(self.found).value)
-                without = [edit for edit in self.found if edit not in part]
-                if self._score(without).value >= self.goal:
-                    self.found[:] = without
+                edits_to_remove = order[start : start + size]
+                self.on_trial(
+                    f"without {len(edits_to_remove)} of {len(self.edits)} edits", self._score(self.edits).value
+                )
+                remaining_edits = [edit for edit in self.edits if edit not in edits_to_remove]
+                if self._score(remaining_edits).value >= self.goal:
+                    self.edits[:] = remaining_edits
             size //= 2
-        changed = True
-        while changed:
-            changed = False
-            for edit in sorted(self.found, key=lambda candidate: -self.cost.of(candidate)):
-                if self.clock.over():
+        has_changed = True
+        while has_changed:
+            has_changed = False
+            for edit in sorted(self.edits, key=lambda candidate: -self.cost.of(candidate)):
+                if self.clock.is_over():
                     return False
-                self.on_trial(f"without {edit.name}", self._score(self.found).value)
-                without = [other for other in self.found if other is not edit]
+                self.on_trial(f"without {edit.name}", self._score(self.edits).value)
+                remaining_edits = [other_edit for other_edit in self.edits if other_edit is not edit]
                 cost = self.cost.of(edit)
-                cheaper = [other for other in self._allowed_edits(edit.unit.node.name) if self.cost.of(other) < cost]
-                sets = [without, *(_with_edit(without, other) for other in cheaper)]
+                cheaper_edits = [
+                    other_edit
+                    for other_edit in self._allowed_edits(edit.unit.node.name)
+                    if self.cost.of(other_edit) < cost
+                ]
+                sets = [remaining_edits, *(_add_edit(remaining_edits, other_edit) for other_edit in cheaper_edits)]
                 pairs = zip(sets, self._scores(sets), strict=True)
-                better = next((edits for edits, score in pairs if score.value >= self.goal), None)
-                if better is not None:
-                    self.found[:], changed = better, True
+                cheaper_set = next((edits for edits, score in pairs if score.value >= self.goal), None)
+                if cheaper_set is not None:
+                    self.edits[:], has_changed = cheaper_set, True
         return True
 
 
-def _with_edit(edits: Sequence[Edit], added: Edit) -> list[Edit]:
+def _add_edit(edits: Sequence[Edit], new_edit: Edit) -> list[Edit]:
     """Return edits plus a new one, without those that it replaces."""
-    return [*(edit for edit in edits if not added.replaces(edit)), added]
+    return [*(edit for edit in edits if not new_edit.replaces(edit)), new_edit]

@@ -61,28 +61,28 @@ class ChangeableNodes:
 
     def __init__(self, graphs: GraphCheck, plan: Sequence[PlannedNode], places: Sequence[tuple[int, int]]) -> None:
         self.graphs, self.places = graphs, places
-        self._ref, self._be = graphs.replays.ref, graphs.replays.be
+        self._reference_replay, self._backend_replay = graphs.replays.ref, graphs.replays.be
         self._by_tensor = {entry.tensor: entry for entry in plan}
 
     @property
     def run(self) -> Recording:
         """The backend run."""
-        return self._be.recording
+        return self._backend_replay.recording
 
     @cached_property
     def units(self) -> Mapping[str, ChangeableNode]:
         """The changeable nodes, by name."""
-        changeable = {}
+        changeable_nodes = {}
         for node in self.run.graph.nodes:
             row = operators.of(node.op)
             result = next(iter(node.outputs), "")
-            if row.dequantizes or passes_codes_on(node) or not result or self._be.folds(result):
+            if row.dequantizes or passes_codes_on(node) or not result or self._backend_replay.folds(result):
                 continue
             unit = self._make_unit(node)
             quantizes_result = row.quantizes and self._quantized_node(node) is not None
             if unit is not None and not quantizes_result:
-                changeable[node.name] = unit
-        return changeable
+                changeable_nodes[node.name] = unit
+        return changeable_nodes
 
     def unit_of(self, name: str) -> ChangeableNode | None:
         """Return the changeable node of a given name, which may be that of its quantizer, or None."""
@@ -96,13 +96,13 @@ class ChangeableNodes:
         It does if its input was moved before, unless it had the same codes before the move.
         """
         graph, producer = self.run.graph, self.run.graph.producer(quantizer.inputs[0])
-        mover = producer if producer is not None and passes_codes_on(producer) else None
+        moving_node = producer if producer is not None and passes_codes_on(producer) else None
         while producer is not None and passes_codes_on(producer):
             producer = graph.producer(producer.inputs[0])
         if producer is not None and operators.of(producer.op).dequantizes:
-            same = graph.tensors[producer.inputs[0]].quant == graph.tensors[quantizer.outputs[0]].quant
-            return mover if same else None
-        return producer if mover is None else None
+            has_same_codes = graph.tensors[producer.inputs[0]].quant == graph.tensors[quantizer.outputs[0]].quant
+            return moving_node if has_same_codes else None
+        return producer if moving_node is None else None
 
     def _make_unit(self, node: Node) -> ChangeableNode | None:
         graph, tensor = self.run.graph, node.outputs[0]
@@ -139,27 +139,27 @@ class ChangeableNodes:
 
     def weight(self, node: Node) -> str:
         """Return the constant factor of a product, or "" if the node is not a product or its weight is not constant."""
-        form, _ = real_form(node, self.run.graph.opset)
-        if not operators.plain(form).product:
+        real_node, _ = real_form(node, self.run.graph.opset)
+        if not operators.plain(real_node).product:
             return ""
-        name = operators.titled_input(form, 1)
-        return name if name and self._be.folds(name) and self.run.has(name) else ""
+        name = operators.titled_input(real_node, 1)
+        return name if name and self._backend_replay.folds(name) and self.run.has(name) else ""
 
     def bias(self, node: Node) -> str | None:
         """Return the constant that a product adds to each channel, or "" if it adds nothing.
 
         Return None if it adds something that is not a constant with one value per channel.
         """
-        form, _ = real_form(node, self.run.graph.opset)
-        name = operators.titled_input(form, 2) if operators.of(form.op).bias is not None else ""
+        real_node, _ = real_form(node, self.run.graph.opset)
+        name = operators.titled_input(real_node, 2) if operators.of(real_node.op).bias is not None else ""
         if not name:
             return ""
-        if not self._be.folds(name) or not self.run.has(name) or not self.weight(node):
+        if not self._backend_replay.folds(name) or not self.run.has(name) or not self.weight(node):
             return None
         shape, weight = shape_of(self.run, name), shape_of(self.run, self.weight(node))
-        axis, size = operators.output_axis(form), math.prod(shape)
-        fits = size == max(shape, default=0) and (axis is None or size == weight[axis])
-        return name if fits else None
+        axis, size = operators.output_axis(real_node), math.prod(shape)
+        has_value_per_channel = size == max(shape, default=0) and (axis is None or size == weight[axis])
+        return name if has_value_per_channel else None
 
     def is_float(self, name: str) -> bool:
         """Return whether a node computes on real numbers, with neither weight nor result in codes."""
@@ -167,7 +167,7 @@ class ChangeableNodes:
         unit = self.units.get(name)
         if node is None or operators.of(node.op).real is not None or (unit is not None and unit.tensor):
             return False
-        return not any(name and self.quant_of(name) for name in node.inputs if self._be.folds(name))
+        return not any(name and self.quant_of(name) for name in node.inputs if self._backend_replay.folds(name))
 
     def entry(self, unit: ChangeableNode) -> PlannedNode | None:
         """Return the compared node for a changeable one, by its result or its codes, or None if neither is compared."""
@@ -187,19 +187,24 @@ class ChangeableNodes:
         check = None if entry is None or not weight else self.graphs.of(entry)
         if check is None:
             return {}
-        form, _ = real_form(node, self.run.graph.opset)
-        main = next((other for other in check.segment.nodes if operators.same_family(other, node)), None)
-        if main is None or sum(operators.plain(other).product for other in check.segment.nodes) != 1:
+        real_node, _ = real_form(node, self.run.graph.opset)
+        product_node = next(
+            (segment_node for segment_node in check.segment.nodes if operators.same_family(segment_node, node)), None
+        )
+        if (
+            product_node is None
+            or sum(operators.plain(segment_node).product for segment_node in check.segment.nodes) != 1
+        ):
             return {}
-        reference_form, _ = real_form(main, self._ref.recording.graph.opset)
+        reference_form, _ = real_form(product_node, self._reference_replay.recording.graph.opset)
         try:
-            values_and_bias = self._folded_constants(reference_form, check.segment.beside(main))
+            values_and_bias = self._folded_constants(reference_form, check.segment.beside(product_node))
         except NotRecordedError:
             return {}
         if values_and_bias is None:
             return {}
         values, bias = values_and_bias
-        if bool(form.attrs.get("transB")) != bool(reference_form.attrs.get("transB")):
+        if bool(real_node.attrs.get("transB")) != bool(reference_form.attrs.get("transB")):
             values = np.swapaxes(values, -1, -2)
         own_values = real_values(self.run, weight)
         if own_values.shape != values.shape:
@@ -213,15 +218,19 @@ class ChangeableNodes:
     def _folded_constants(
         self, reference_form: Node, other_nodes: Sequence[Node]
     ) -> tuple[np.ndarray, np.ndarray | None] | None:
-        if scales_by_constants(self._ref, other_nodes):
-            folded = fold(self._ref, reference_form, other_nodes)
-            return None if folded is None else (folded.weight, folded.bias)
+        if scales_by_constants(self._reference_replay, other_nodes):
+            folded_product = fold(self._reference_replay, reference_form, other_nodes)
+            return None if folded_product is None else (folded_product.weight, folded_product.bias)
         name = operators.titled_input(reference_form, 1)
-        if not name or not self._ref.folds(name):
+        if not name or not self._reference_replay.folds(name):
             return None
         bias = operators.titled_input(reference_form, 2)
-        bias_values = real_values(self._ref.recording, bias) if bias and self._ref.recording.has(bias) else None
-        return real_values(self._ref.recording, name), bias_values
+        bias_values = (
+            real_values(self._reference_replay.recording, bias)
+            if bias and self._reference_replay.recording.has(bias)
+            else None
+        )
+        return real_values(self._reference_replay.recording, name), bias_values
 
     def _result_tensors(self, node: Node) -> Iterator[str]:
         yield node.outputs[0]
@@ -231,8 +240,8 @@ class ChangeableNodes:
 
     def codes_of(self, name: str) -> str:
         """Return the codes that a tensor was dequantized from, or the tensor itself."""
-        maker = self.run.graph.producer(name)
-        return maker.inputs[0] if maker is not None and operators.of(maker.op).dequantizes else name
+        producer = self.run.graph.producer(name)
+        return producer.inputs[0] if producer is not None and operators.of(producer.op).dequantizes else name
 
     def quant_of(self, name: str) -> QuantParams | None:
         """Return the quantization of a tensor, or of the codes it was dequantized from, or None."""
@@ -262,7 +271,7 @@ class ChangeableNodes:
         entry = self._by_tensor.get(unit.tensor)
         if entry is None:
             return
-        reference = self._ref.recording
+        reference = self._reference_replay.recording
         span = folded_clamp(reference, self.run, entry)
         for place in self.places:
             if reference.has(entry.reference_tensor, *place):
@@ -271,7 +280,7 @@ class ChangeableNodes:
     def float_span(self, unit: ChangeableNode) -> tuple[float | None, float | None]:
         """Return the bounds of a result without its codes: those of a clamp that was folded into the code range."""
         entry = self._by_tensor.get(unit.tensor)
-        span = None if entry is None else folded_clamp(self._ref.recording, self.run, entry)
+        span = None if entry is None else folded_clamp(self._reference_replay.recording, self.run, entry)
         return span or (None, None)
 
     @cached_property
@@ -281,15 +290,15 @@ class ChangeableNodes:
 
     def macs(self, node: Node) -> float:
         """Return the multiply-adds of a node for one sample, or the number of its elements if it is not a product."""
-        form, _ = real_form(node, self.run.graph.opset)
-        if not operators.plain(form).product or not any(form.outputs[:1]):
+        real_node, _ = real_form(node, self.run.graph.opset)
+        if not operators.plain(real_node).product or not any(real_node.outputs[:1]):
             return float(self.elements(node))
         try:
-            shapes = {name: shape_of(self.run, name, *self._first_place(name)) for name in form.inputs if name}
-            output_shape = shape_of(self.run, form.outputs[0], *self._first_place(form.outputs[0]))
+            shapes = {name: shape_of(self.run, name, *self._first_place(name)) for name in real_node.inputs if name}
+            output_shape = shape_of(self.run, real_node.outputs[0], *self._first_place(real_node.outputs[0]))
         except NotRecordedError:
             return float(self.elements(node))
-        return math.prod(output_shape) * max(sum_terms(form, shapes, output_shape) - 1, 1)
+        return math.prod(output_shape) * max(sum_terms(real_node, shapes, output_shape) - 1, 1)
 
     def elements(self, node: Node) -> int:
         """Return the number of elements of a node's result for one sample, or 0 if unknown."""
@@ -301,4 +310,4 @@ class ChangeableNodes:
             return 0
 
     def _first_place(self, name: str) -> tuple[int, int]:
-        return (0, 0) if self._be.folds(name) or not self.places else self.places[0]
+        return (0, 0) if self._backend_replay.folds(name) or not self.places else self.places[0]

@@ -124,7 +124,7 @@ class Trials:
             self._unedited_effects = {}
         bench, tensor = self._bench[1], ready.request.tensor
         unit = bench.unit_of(tensor) if tensor else None
-        facts = EditFacts(marked_edits=bench.named(wish.edits))
+        facts = EditFacts(marked_edits=bench.edits_named(wish.edits))
         if unit is not None:
             facts = replace(facts, node=unit.node.name, edits=bench.edits_of(unit))
         places = [place for place in source.backend.places() if wish.sample in {None, place[0]}]
@@ -133,8 +133,8 @@ class Trials:
         untried_edits = [edit for edit in facts.edits if edit.name not in {*wish.edits, *gains}] if places else []
         gains_text = "each edit, for its gain" if untried_edits else ""
         ready = self._report(replace(ready, edits=facts, activity="the whole net without edits"))
-        facts = replace(facts, fidelity_db=bench.faithful())
-        if places and abs(bench.faithful()) < math.inf and wish.sample not in self._unedited_effects:
+        facts = replace(facts, fidelity_db=bench.fidelity_db())
+        if places and abs(bench.fidelity_db()) < math.inf and wish.sample not in self._unedited_effects:
             for unedited_effect in bench.effects(
                 (), places
             ):  # before any gain: that of the replay itself is none of an edit's

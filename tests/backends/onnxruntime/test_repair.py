@@ -15,7 +15,7 @@ from qdebug.recording.reading.opening import open_recording
 from qdebug.repair.edited_replay import EditedReplay
 from qdebug.repair.edits import EditCatalog
 from qdebug.repair.find import RepairOptions, find_repair
-from qdebug.repair.model import write_repaired
+from qdebug.repair.model import write_repaired_model
 from qdebug.repair.search import EditCost
 from qdebug.running.record import record_run
 from qdebug.session import DiffSession
@@ -116,8 +116,8 @@ def test_what_is_written_is_what_was_replayed_bit_for_bit(nets, tmp_path, names,
     session = DiffSession(open_recording(nets / "float.h5"), open_recording(nets / "int8.h5"))
     graphs = GraphCheck(session.reference, session.backend, session.alignment.pairs)
     catalog = EditCatalog(graphs, session.entries(), [(0, 0), (1, 0)])
-    edits = [catalog.named(name) for name in names]
-    write_repaired(nets / "int8.onnx", catalog, edits, tmp_path / "out.onnx")
+    edits = [catalog.edit_named(name) for name in names]
+    write_repaired_model(nets / "int8.onnx", catalog, edits, tmp_path / "out.onnx")
     feeds = {"x": np.stack([session.backend.load("x", sample) for sample in range(8)])}
     record_run(
         tmp_path / "out.onnx", backend="interpreter", inputs=feeds, samples=8, taps="all", out=tmp_path / "out.h5"
@@ -138,7 +138,7 @@ def test_what_is_written_is_what_was_replayed_bit_for_bit(nets, tmp_path, names,
 
 @pytest.mark.parametrize("kind", sweep(["bias", "range", "equalize", "per-channel", "16-bit", "float"], 3))
 def test_each_kind_of_edit_comes_out_as_promised(nets, tmp_path, kind):
-    found = repaired(nets, tmp_path / "out.onnx", within=60, cost=EditCost(kinds=[kind], most=2))
+    found = repaired(nets, tmp_path / "out.onnx", within=60, cost=EditCost(kinds=[kind], max_edits=2))
     assert {edit.kind for edit in found.edits} == {kind}
     assert found.search.after > found.search.before + 0.1
     noise = sum(10 ** (-each.after / 10) for each in (found.search, found.held_out)) / 2
@@ -171,7 +171,7 @@ def test_a_model_of_an_older_operator_set_gets_scales_for_each_channel_too(nets,
     older.opset_import.extend([onnx.helper.make_opsetid("", 11), onnx.helper.make_opsetid("com.microsoft", 1)])
     onnx.save(older, tmp_path / "older.onnx")
     session = DiffSession(open_recording(nets / "float.h5"), open_recording(nets / "int8.h5"))
-    options = RepairOptions(within=60, cost=EditCost(kinds=["per-channel"], most=2))
+    options = RepairOptions(within=60, cost=EditCost(kinds=["per-channel"], max_edits=2))
     found = find_repair(session, options, model=tmp_path / "older.onnx", out=tmp_path / "out.onnx")
     assert found.proof.after > found.proof.before + 1
 
@@ -191,7 +191,7 @@ def test_a_channel_of_all_but_zero_weights_keeps_its_bias(tmp_path):
 
 def test_another_model_than_the_recorded_one_is_told(nets, tmp_path):
     session = DiffSession(open_recording(nets / "float.h5"), open_recording(nets / "int8.h5"))
-    options = RepairOptions(within=60, cost=EditCost(most=1))
+    options = RepairOptions(within=60, cost=EditCost(max_edits=1))
     found = find_repair(session, options, model=nets / "float.onnx", out=tmp_path / "out.onnx")
     assert found.edits, "what was found is not lost by it"
     assert found.proof is None

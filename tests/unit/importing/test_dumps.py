@@ -41,7 +41,7 @@ def test_a_folder_gives_each_file_and_each_array_of_an_archive_in_natural_order(
         found = {entry.name: entry for entry in dump.tensors}
         assert np.array_equal(found["layer9"].load(), arrays(3, 2).T)
         assert found["block/conv"].load().shape == ()
-        assert found["b/c"].where == "more.npz:b/c"
+        assert found["b/c"].location == "more.npz:b/c"
 
 
 def test_numbered_folders_are_samples_and_steps_and_numbered_archives_samples(tmp_path):
@@ -111,7 +111,7 @@ def test_a_description_reads_raw_files_of_any_type_and_byte_order(tmp_path):
         assert a.facts == {"scale": 0.5}
         assert b.place == (3, 1)
         assert b.load().astype(np.float32).tolist() == [1, -2]
-    assert (c.name, c.constant) == ("c", True)
+    assert (c.name, c.is_constant) == ("c", True)
     assert dump.facts == {"backend": "npu", "outputs": ("a",)}
 
 

@@ -46,7 +46,7 @@ def test_edits_of_several_nodes_give_what_a_repair_measures_with_them(session, b
     assert searched.outputs[0].now.sqnr_db == pytest.approx(found.search.before)
     assert (effect.samples, len(effect.outputs)) == (len(places), 1)
     assert effect.outputs[0].output == session.backend.graph.outputs[0]
-    assert bench.faithful() == found.faithful
+    assert bench.fidelity_db() == found.faithful
 
 
 def test_a_replay_tells_how_far_it_is_and_can_be_given_up(session):
@@ -91,7 +91,7 @@ def test_what_a_replay_gains_without_edits_is_no_gain_of_an_edit(session, louder
     places, bench = run.places(), EditBench(DiffSession(session.reference, louder(run)))
     edit = bench.edits_of(next(iter(bench._search.catalog.nodes.units.values())))[-1]
     plain, edited = (
-        [*bench.effects(edits, places, whole=True)][-1].outputs[0].trial.sqnr_db for edits in ([], [edit.name])
+        [*bench.effects(edits, places, whole_run=True)][-1].outputs[0].trial.sqnr_db for edits in ([], [edit.name])
     )
     ((_, gain),) = bench.gains([], [edit], places)
     assert gain == pytest.approx(edited - plain)
@@ -102,7 +102,7 @@ def test_gains_of_a_net_that_cannot_be_replayed_whole_are_against_the_recorded_o
     bench, places = EditBench(session), session.backend.places()
     edit = bench.edits_of(next(iter(bench._search.catalog.nodes.units.values())))[-1]
     (expected,) = bench.gains([], [edit], places)
-    bench._faithful = math.nan
+    bench._fidelity_db = math.nan
     whole, replays = [], bench._replays
 
     def noted(tasks):

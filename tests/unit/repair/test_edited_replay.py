@@ -127,7 +127,7 @@ def test_what_a_change_does_not_reach_is_as_recorded():
 def test_samples_go_together_as_far_as_they_fit_into_a_cache():
     places = [(at, 0) for at in range(40)]
     small = EditedReplay(recorded(MIXING["mean of all"], (3,)), Arithmetic())
-    assert [len(group) for group in small.grouped(places)] == [16, 16, 8]
+    assert [len(group) for group in small.group_places(places)] == [16, 16, 8]
     large = EditedReplay(recorded(MIXING["mean of all"], (100_000,)), Arithmetic())
-    assert {len(group) for group in large.grouped(places)} == {1}
-    assert list(small.grouped([])) == []
+    assert {len(group) for group in large.group_places(places)} == {1}
+    assert list(small.group_places([])) == []

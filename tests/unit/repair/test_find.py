@@ -14,8 +14,8 @@ from qdebug.errors import UsageError
 from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
 from qdebug.present.reports.repair import repair_document
 from qdebug.present.reports.schema import load_schema
-from qdebug.repair.find import RepairOptions, faithful, find_repair, prepare_search
-from qdebug.repair.search import EditCost, half_of
+from qdebug.repair.find import RepairOptions, find_repair, measure_fidelity, prepare_search
+from qdebug.repair.search import EditCost, choose_half
 from qdebug.session import DiffSession, open_recording
 
 RNG = np.random.default_rng(5)
@@ -72,7 +72,7 @@ def nodes_of(found):
 
 def test_two_nodes_of_which_neither_helps_alone_are_found_and_no_third():
     backend = net(**ruined("a", "b"), d=WEIGHTS["d"] + np.float32(0.01))
-    assert not repaired(backend, within=25, cost=_floats(most=1)).reached
+    assert not repaired(backend, within=25, cost=_floats(max_edits=1)).reached
     found = repaired(backend, within=25, cost=_floats())
     assert (found.reached, found.minimal) == (True, True)
     assert nodes_of(found) == {"one", "other"}
@@ -87,8 +87,8 @@ def test_what_is_small_beside_the_worst_is_found_once_that_is_repaired():
     assert (found.reached, nodes_of(found)) == (True, {"one", "other", "beside"})
 
 
-def _floats(most=32):
-    return EditCost(kinds=["float"], most=most)
+def _floats(max_edits=32):
+    return EditCost(kinds=["float"], max_edits=max_edits)
 
 
 def test_a_goal_that_is_reached_already_takes_no_edit():
@@ -154,7 +154,7 @@ def test_how_near_a_replay_is_is_not_known_without_outputs():
 
 
 def nearness(backend):
-    return faithful(DiffSession(net(), backend), find_arithmetic(DEFAULT_PRESET).arithmetic, (0, 0))
+    return measure_fidelity(DiffSession(net(), backend), find_arithmetic(DEFAULT_PRESET).arithmetic, (0, 0))
 
 
 def test_a_metric_that_is_infinite_of_equal_outputs_has_a_goal(tmp_path):
@@ -169,11 +169,11 @@ def test_both_halves_have_like_errors_and_the_worst_sample_is_searched():
         values["y", sample, 0] = reference.load("y", sample) * np.float32(1 + error)
     backend = MemoryRecording(reference.graph, {**held_values(reference), **values})
     places = [(sample, 0) for sample in range(5)]
-    assert half_of(DiffSession(reference, backend), places) == [(0, 0), (1, 0), (2, 0)]
+    assert choose_half(DiffSession(reference, backend), places) == [(0, 0), (1, 0), (2, 0)]
     values["y", 3, 0] = np.full_like(reference.load("y", 3), np.nan)
     backend = MemoryRecording(reference.graph, {**held_values(reference), **values})
-    assert half_of(DiffSession(reference, backend), places) == [(0, 0), (2, 0), (3, 0)]
-    assert half_of(DiffSession(reference, backend), places[:3]) == [(0, 0), (1, 0)]
+    assert choose_half(DiffSession(reference, backend), places) == [(0, 0), (2, 0), (3, 0)]
+    assert choose_half(DiffSession(reference, backend), places[:3]) == [(0, 0), (1, 0)]
 
 
 def test_a_goal_below_the_reference_is_that_of_the_samples_it_is_measured_on(tmp_path):
@@ -273,7 +273,7 @@ def test_edits_that_led_nowhere_are_not_kept():
         return MemoryRecording(graph, values)
 
     session = DiffSession(run(0, 0), run(5, -4.9))
-    found = find_repair(session, RepairOptions(within=40, cost=_floats(most=1)))
+    found = find_repair(session, RepairOptions(within=40, cost=_floats(max_edits=1)))
     assert (found.reached, found.edits) == (False, ())
     assert found.search.after == found.search.before
     assert find_repair(session, RepairOptions(within=40, cost=_floats())).reached
@@ -316,7 +316,7 @@ def test_what_helps_alone_is_found_where_all_at_once_miss_the_goal():
     found = find_repair(session, RepairOptions(within=80, cost=EditCost(kinds=["bias"])))
     assert (found.reached, [edit.name for edit in found.edits]) == (False, ["bias n0"])
     assert found.search.after > found.search.before + 30
-    search = prepare_search(session, RepairOptions(within=80, cost=EditCost(kinds=["bias", "float"], most=10)))
+    search = prepare_search(session, RepairOptions(within=80, cost=EditCost(kinds=["bias", "float"], max_edits=10)))
     tried = watched(search)
     search.run()
     largest = max(tried, key=len)
@@ -376,9 +376,9 @@ def test_many_small_errors_are_repaired_at_once_and_what_is_not_needed_goes():
     assert 6 < len(found.edits) < 12
     search = prepare_search(session, RepairOptions(within=20, cost=_floats()))
     search.run()
-    assert search.reached()
-    assert search.trials.score(search.found[:-1], search.places) < 20, "so many are needed, the worst first"
-    few = find_repair(session, RepairOptions(within=20, cost=_floats(most=3)))
+    assert search.is_reached()
+    assert search.trials.score(search.edits[:-1], search.places) < 20, "so many are needed, the worst first"
+    few = find_repair(session, RepairOptions(within=20, cost=_floats(max_edits=3)))
     assert (few.reached, len(few.edits)) == (False, 3)
     assert few.search.after > few.search.before
 
@@ -408,8 +408,8 @@ def test_no_node_is_put_in_float_as_long_as_cheaper_edits_of_all_nodes_do():
     search = prepare_search(DiffSession(run(0, 0), run(1, 0.05)), RepairOptions(within=40))
     tried = watched(search)
     search.run()
-    assert search.reached()
-    assert len(search.found) > 8
+    assert search.is_reached()
+    assert len(search.edits) > 8
     assert {edit.kind for edits in tried if len(edits) > 6 for edit in edits} == {"bias"}
 
 
@@ -439,7 +439,7 @@ def test_an_output_in_codes_stays_in_codes(digits):
     last = [unit for unit in catalog.units.values() if not unit.tensors.isdisjoint(outputs)]
     for unit in last:
         assert not catalog.change(catalog.edits_of(unit.node.name, ("float",))).floats
-    kept = [catalog.named(f"float {name}") for name in catalog.units]
+    kept = [catalog.edit_named(f"float {name}") for name in catalog.units]
     assert outputs.isdisjoint(catalog.change(kept).floats)
 
 
@@ -447,7 +447,7 @@ def test_edits_that_are_not_allowed_are_no_beginning():
     backend = net(**ruined("a", "b"))
     names = ["float one", "float other"]
     with pytest.raises(UsageError, match="2 edits, but only 1 are allowed"):
-        repaired(backend, start=names, cost=_floats(most=1))
+        repaired(backend, start=names, cost=_floats(max_edits=1))
     with pytest.raises(UsageError, match="'float one', which is not allowed"):
         repaired(backend, start=names, cost=EditCost(kinds=["bias"]))
 
@@ -467,10 +467,10 @@ def test_a_bias_is_written_once_after_all_that_changes_its_scale(digits, monkeyp
     session = DiffSession(*digits)
     catalog = EditCatalog(GraphCheck(*digits, session.alignment.pairs), session.entries(), [(0, 0)])
     name = next(name for name in catalog.units if catalog.edits_of(name, ("bias",)))
-    edits = [catalog.named(f"bias {name}"), catalog.named(f"float {name}")]
+    edits = [catalog.edit_named(f"bias {name}"), catalog.edit_named(f"float {name}")]
     written = []
     monkeypatch.setattr(repair_model, "edit_model", lambda model, given, out: written.extend(given))
-    repair_model.write_repaired(tmp_path / "in.onnx", catalog, edits, tmp_path / "out.onnx")
+    repair_model.write_repaired_model(tmp_path / "in.onnx", catalog, edits, tmp_path / "out.onnx")
     assert [each.bias is None for each in written] == [True, True, False]
 
 

@@ -8,7 +8,7 @@ from qdebug.arithmetic.arithmetic_file import find_arithmetic
 from qdebug.arithmetic.presets import DEFAULT_PRESET
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
 from qdebug.numerics.affine import dequantize, quantize
-from qdebug.repair.find import RepairOptions, faithful, find_repair
+from qdebug.repair.find import RepairOptions, find_repair, measure_fidelity
 from qdebug.repair.search import EditCost
 from qdebug.session import DiffSession
 
@@ -198,8 +198,8 @@ def test_sums_of_codes_are_replayed_though_they_are_whole_numbers():
         return MemoryRecording(graph, {**held, **wrong})
 
     usual = find_arithmetic(DEFAULT_PRESET).arithmetic
-    assert faithful(DiffSession(run(0), run(0)), usual, (0, 0)) == np.inf
-    assert faithful(DiffSession(run(0), run(1000)), usual, (0, 0)) < 40
+    assert measure_fidelity(DiffSession(run(0), run(0)), usual, (0, 0)) == np.inf
+    assert measure_fidelity(DiffSession(run(0), run(1000)), usual, (0, 0)) < 40
 
 
 def test_a_bias_before_a_quantizer_that_cuts_off_is_repaired_without_rounding():

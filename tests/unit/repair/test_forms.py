@@ -6,7 +6,7 @@ import pytest
 
 from qdebug.model import Node
 from qdebug.repair.edits import Edit
-from qdebug.repair.forms import nameless, quantizer_forms
+from qdebug.repair.forms import find_nameless_results, quantizer_forms
 
 
 def in_float(node):
@@ -23,7 +23,7 @@ def test_a_name_that_was_made_when_a_model_was_read_is_given_to_nobody():
     forms = quantizer_forms([in_float(NAMED), in_float(NAMELESS)])
     assert forms["onnxruntime"]["nodes_to_exclude"] == ["first"]
     assert forms["nncf"]["ignored_scope"]["names"] == ["first"]
-    assert nameless([in_float(NAMED), in_float(NAMELESS)]) == ["a"]
+    assert find_nameless_results([in_float(NAMED), in_float(NAMELESS)]) == ["a"]
 
 
 @pytest.mark.parametrize("name", ["a+b (1).c", "a/b;a/c"])

@@ -9,7 +9,7 @@ from qdebug import data
 from qdebug.compare.result.limits import Limits
 from qdebug.model.thresholds.verdict import REMEDY_MIN_GAIN
 from qdebug.repair.edit_bench import EditBench
-from qdebug.repair.remedies import _greedy, with_remedies
+from qdebug.repair.remedies import _choose_greedily, with_remedies
 from qdebug.running.demo import run_demo
 from qdebug.session import DiffSession, open_recording
 
@@ -105,5 +105,5 @@ def test_nothing_is_tried_where_all_is_well():
 
 def test_a_node_that_gains_little_beside_the_others_is_not_left_in_float():
     gains = {("a", "b"): 3.0, ("a", "c"): 9.0, ("a", "d"): 5.0, ("a", "c", "d"): 9.2}
-    assert _greedy("abcd", lambda names: gains[tuple(names)], 3) == ["a", "c"]
-    assert _greedy("abcd", lambda names: (gains | {("a", "c", "d"): 9.8})[tuple(names)], 3) == ["a", "c", "d"]
+    assert _choose_greedily("abcd", lambda names: gains[tuple(names)], 3) == ["a", "c"]
+    assert _choose_greedily("abcd", lambda names: (gains | {("a", "c", "d"): 9.8})[tuple(names)], 3) == ["a", "c", "d"]

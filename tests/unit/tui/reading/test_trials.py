@@ -220,10 +220,10 @@ class Edits:
     def named_one(self, name):
         return SimpleNamespace(name=name)
 
-    def named(self, names):
+    def edits_named(self, names):
         return tuple(map(self.named_one, names))
 
-    def faithful(self):
+    def fidelity_db(self):
         return 60.0
 
     def effects(self, edits, places):
