@@ -31,7 +31,9 @@ def frozen_mapping(values: Mapping[str, V]) -> Mapping[str, V]:
         return _EMPTY
     if isinstance(values, MappingProxyType):
         return values
-    return MappingProxyType({k: frozen_array(v) if isinstance(v, np.ndarray) else v for k, v in values.items()})  # type: ignore[misc]
+    return MappingProxyType(
+        {name: frozen_array(value) if isinstance(value, np.ndarray) else value for name, value in values.items()}  # type: ignore[misc]
+    )
 
 
 def same_value(first: Any, second: Any) -> bool:
@@ -46,6 +48,6 @@ def same_value(first: Any, second: Any) -> bool:
     return type(first) is type(second) and bool(first == second)
 
 
-def rebuild(kind: type[T], given: Mapping[str, Any]) -> T:
+def rebuild(kind: type[T], values_by_field: Mapping[str, Any]) -> T:
     """Create an object from its fields. Unpickling calls this to freeze the fields again."""
-    return kind(**given)
+    return kind(**values_by_field)

@@ -69,8 +69,8 @@ class Node:
         return hash(self._key())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        plain = {entry.name: getattr(self, entry.name) for entry in fields(self)}
-        return rebuild, (Node, plain | {"attrs": dict(self.attrs)})
+        values_by_field = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        return rebuild, (Node, values_by_field | {"attrs": dict(self.attrs)})
 
     def _key(self) -> tuple[Any, ...]:
         return self.name, self.op, self.inputs, self.outputs, self.domain, self.origin, self.placement
@@ -117,13 +117,13 @@ class Graph:
         name: str = "",
         opset: Mapping[str, int] | None = None,
     ) -> None:
-        given = tuple(nodes)
+        given_nodes = tuple(nodes)
         self.name = name
         self.opset: Mapping[str, int] = MappingProxyType(dict(opset or {}))
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
-        producers, in_order = _producers(given)
-        self.nodes = given if in_order else _topological(given)
+        producers, is_in_order = _producers(given_nodes)
+        self.nodes = given_nodes if is_in_order else _sort_topologically(given_nodes)
         self.producer = producers.get
         self._positions: dict[str, int] | None = None
         self._consumers: Mapping[str, list[Node]] | None = None
@@ -139,8 +139,8 @@ class Graph:
         return infos
 
     def __reduce__(self) -> tuple[Any, ...]:
-        plain = {name: getattr(self, name) for name in ("nodes", "inputs", "outputs", "name")}
-        return rebuild, (Graph, plain | {"tensors": tuple(self.tensors.values()), "opset": dict(self.opset)})
+        values_by_field = {name: getattr(self, name) for name in ("nodes", "inputs", "outputs", "name")}
+        return rebuild, (Graph, values_by_field | {"tensors": tuple(self.tensors.values()), "opset": dict(self.opset)})
 
     def position(self, tensor: str) -> int | None:
         """Return the topological position of the node that produces a tensor; None without one."""
@@ -166,22 +166,22 @@ def _producers(nodes: Sequence[Node]) -> tuple[dict[str, Node], bool]:
     """Return the producer of each tensor, and whether all producers come before their consumers."""
     producers: dict[str, Node] = {}
     names: set[str] = set()
-    early: set[str] = set()
+    read_before_produced: set[str] = set()
     for node in nodes:
         if node.name in names:
             raise GraphError(f"Two nodes have the name {node.name!r}.", hint="Give each node a unique name.")
         names.add(node.name)
         for tensor in node.inputs:
             if tensor not in producers:
-                early.add(tensor)
+                read_before_produced.add(tensor)
         for tensor in node.outputs:
             if not tensor:
                 continue
             if tensor in producers:
-                first = producers[tensor].name
-                raise GraphError(f"Tensor {tensor!r} is produced twice, by {first!r} and by {node.name!r}.")
+                first_producer = producers[tensor].name
+                raise GraphError(f"Tensor {tensor!r} is produced twice, by {first_producer!r} and by {node.name!r}.")
             producers[tensor] = node
-    return producers, producers.keys().isdisjoint(early)
+    return producers, producers.keys().isdisjoint(read_before_produced)
 
 
 def _positions(nodes: Sequence[Node]) -> dict[str, int]:
@@ -198,26 +198,26 @@ def _consumers(nodes: Sequence[Node]) -> dict[str, list[Node]]:
     return consumers
 
 
-def _topological(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+def _sort_topologically(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
     """Sort nodes topologically and otherwise stably (Kahn 1962, with a heap)."""
     producer = _positions(nodes)
-    before = [{producer[t] for t in node.inputs if t in producer} for node in nodes]
-    after: dict[int, list[int]] = {}
-    for position, needs in enumerate(before):
-        for need in needs:
-            after.setdefault(need, []).append(position)
-    waiting = [len(needs) for needs in before]
-    ready = [position for position, count in enumerate(waiting) if count == 0]
-    heapify(ready)
+    predecessors = [{producer[tensor] for tensor in node.inputs if tensor in producer} for node in nodes]
+    followers_of: dict[int, list[int]] = {}
+    for position, node_predecessors in enumerate(predecessors):
+        for predecessor in node_predecessors:
+            followers_of.setdefault(predecessor, []).append(position)
+    missing_counts = [len(node_predecessors) for node_predecessors in predecessors]
+    ready_positions = [position for position, count in enumerate(missing_counts) if count == 0]
+    heapify(ready_positions)
     order: list[Node] = []
-    while ready:
-        position = heappop(ready)
+    while ready_positions:
+        position = heappop(ready_positions)
         order.append(nodes[position])
-        for follower in after.get(position, ()):
-            waiting[follower] -= 1
-            if waiting[follower] == 0:
-                heappush(ready, follower)
+        for follower in followers_of.get(position, ()):
+            missing_counts[follower] -= 1
+            if missing_counts[follower] == 0:
+                heappush(ready_positions, follower)
     if len(order) < len(nodes):
-        stuck = next(nodes[position].name for position, count in enumerate(waiting) if count > 0)
-        raise GraphError(f"The graph has a cycle through node {stuck!r}.")
+        node_in_cycle = next(nodes[position].name for position, count in enumerate(missing_counts) if count > 0)
+        raise GraphError(f"The graph has a cycle through node {node_in_cycle!r}.")
     return tuple(order)

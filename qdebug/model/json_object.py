@@ -51,8 +51,8 @@ class JsonObject:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the object as JSON data. Non-finite numbers are the strings "NaN", "Infinity" and "-Infinity"."""
-        head = {"format": f"qdebug.{self.json_format}", "version": 1} if self.json_format else {}
-        return head | _object(self)
+        header = {"format": f"qdebug.{self.json_format}", "version": 1} if self.json_format else {}
+        return header | _object(self)
 
     def to_json(self, *, indent: int | None = 2) -> str:
         """Return the object as JSON text.
@@ -91,15 +91,15 @@ def json_keys_of(cls: type) -> tuple[JsonKey, ...]:
     return tuple(keys)
 
 
-def _object(of: Any) -> dict[str, Any]:
-    plain = {}
-    for key, path, optional, nullable in json_keys_of(of.__class__):
-        value: Any = of
+def _object(instance: Any) -> dict[str, Any]:
+    json_object = {}
+    for key, path, optional, nullable in json_keys_of(instance.__class__):
+        value: Any = instance
         for name in path:
             value = None if value is None else getattr(value, name)
         if value is not None or not optional:
-            plain[key] = None if nullable and not value else json_safe(value)
-    return plain
+            json_object[key] = None if nullable and not value else json_safe(value)
+    return json_object
 
 
 def json_safe(value: Any) -> Any:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from qdebug.model import operators
 from qdebug.model.graph import Graph, Node
 
-__all__ = ["is_channels_last", "normalized"]
+__all__ = ["is_channels_last", "normalize_layouts"]
 
 
 def is_channels_last(layout: str | None) -> bool:
@@ -20,7 +20,7 @@ def is_channels_last(layout: str | None) -> bool:
     return layout in ("NHWC", "NDHWC", "NWC", "NLC", "NTC")
 
 
-def normalized(graph: Graph) -> Graph:
+def normalize_layouts(graph: Graph) -> Graph:
     """Return a graph whose nodes state layouts and quantizers as kernels expect; the same graph if they already do.
 
     A node gets `channels_last=1` if only the layout of a tensor states it; an attribute of 0 or 1 is kept. A conversion
@@ -29,11 +29,11 @@ def normalized(graph: Graph) -> Graph:
     Args:
         graph: The graph of a recording.
     """
-    laid_out = any(is_channels_last(info.layout) for info in graph.tensors.values())
-    if not laid_out and not any(_converts_in_other_words(node) for node in operators.kinds_of(graph.nodes)):
+    has_layouts = any(is_channels_last(info.layout) for info in graph.tensors.values())
+    if not has_layouts and not any(_converts_in_other_words(node) for node in operators.kinds_of(graph.nodes)):
         return graph
-    nodes = [_with_layout(graph, _in_onnx(node)) if laid_out else _in_onnx(node) for node in graph.nodes]
-    if all(new is old for new, old in zip(nodes, graph.nodes, strict=True)):
+    nodes = [_with_layout(graph, _in_onnx(node)) if has_layouts else _in_onnx(node) for node in graph.nodes]
+    if all(new_node is old_node for new_node, old_node in zip(nodes, graph.nodes, strict=True)):
         return graph
     return Graph(
         nodes,

@@ -15,28 +15,28 @@ from qdebug.model.json_object import JsonObject, SchemaPart
 __all__ = ["QuantParams", "is_same_scale"]
 
 
-_LEAST_NORMAL = np.finfo(np.float32).tiny
+_MIN_NORMAL = np.finfo(np.float32).tiny
 
 
-def _whole(values: npt.ArrayLike, title: str) -> np.ndarray:
-    given = np.array(values, ndmin=1)
-    if given.dtype.kind not in "iub" and not np.array_equal(given, np.trunc(given)):
-        raise ValueError(f"{title} must be integers, found {given.ravel()[:4].tolist()}")
-    return frozen_array(given, np.int64)
+def _integer_array(values: npt.ArrayLike, title: str) -> np.ndarray:
+    array = np.array(values, ndmin=1)
+    if array.dtype.kind not in "iub" and not np.array_equal(array, np.trunc(array)):
+        raise ValueError(f"{title} must be integers, found {array.ravel()[:4].tolist()}")
+    return frozen_array(array, np.int64)
 
 
-def _in_single(scale: np.ndarray) -> np.ndarray:
+def _round_to_float32(scale: np.ndarray) -> np.ndarray:
     """Round scales to float32, returned as float64. A scale that is not a normal float32 is left unchanged."""
     exact = np.asarray(scale, np.float64)
     if scale.dtype == np.float32:
         return exact
     with np.errstate(all="ignore"):
-        single = exact.astype(np.float32)
-        normal = np.isfinite(single) & (np.abs(single) >= _LEAST_NORMAL)
-    return np.where(normal, single, exact)
+        float32_scale = exact.astype(np.float32)
+        is_normal = np.isfinite(float32_scale) & (np.abs(float32_scale) >= _MIN_NORMAL)
+    return np.where(is_normal, float32_scale, exact)
 
 
-def is_same_scale(first: np.ndarray, second: np.ndarray) -> bool:
+def is_same_scale(scale: np.ndarray, other_scale: np.ndarray) -> bool:
     """Return whether two arrays of scales have equal shapes, and equal numbers after rounding to float32.
 
     Runtimes store scales as float32. Decimals printed from such a scale, or the float64 from which it was computed,
@@ -46,7 +46,7 @@ def is_same_scale(first: np.ndarray, second: np.ndarray) -> bool:
         >>> is_same_scale(np.array([0.1]), np.float32([0.1]))
         True
     """
-    return np.array_equal(_in_single(first), _in_single(second), equal_nan=True)
+    return np.array_equal(_round_to_float32(scale), _round_to_float32(other_scale), equal_nan=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -95,9 +95,9 @@ class QuantParams(JsonObject):
     shift: np.ndarray | None = None
 
     def __post_init__(self) -> None:
-        given = np.asarray(self.scale)
-        scale = frozen_array(given, np.float32 if given.dtype == np.float32 else np.float64, ndmin=1)
-        zero_point = _whole(self.zero_point, "zero_point")
+        given_scale = np.asarray(self.scale)
+        scale = frozen_array(given_scale, np.float32 if given_scale.dtype == np.float32 else np.float64, ndmin=1)
+        zero_point = _integer_array(self.zero_point, "zero_point")
         if zero_point.size == 1:
             zero_point = frozen_array(np.broadcast_to(zero_point.reshape(()), scale.shape))
         elif scale.size == 1 and zero_point.ndim == 1 and self.axis is not None:
@@ -117,7 +117,7 @@ class QuantParams(JsonObject):
         set_(self, "qmax", high if self.qmax is None else int(self.qmax))
         for name in ("multiplier", "shift"):
             value = getattr(self, name)
-            set_(self, name, None if value is None else _whole(value, name))
+            set_(self, name, None if value is None else _integer_array(value, name))
 
     def check_zero_point(self) -> None:
         """Check that all zero points are valid codes. Not called for the contents of files.
@@ -128,14 +128,16 @@ class QuantParams(JsonObject):
         low, high = code_limits(self.dtype)
         if low is None or high is None:
             return
-        beyond = self.zero_point[(self.zero_point < low) | (self.zero_point > high)]
-        if beyond.size:
-            raise ValueError(f"zero_point {beyond.flat[0]} is outside the range of {self.dtype}, {low} to {high}")
+        outside_range = self.zero_point[(self.zero_point < low) | (self.zero_point > high)]
+        if outside_range.size:
+            raise ValueError(
+                f"zero_point {outside_range.flat[0]} is outside the range of {self.dtype}, {low} to {high}"
+            )
 
     @property
     def real_scale(self) -> np.ndarray:
         """The scale with which real values are computed, as float64: rounded to float32, see `is_same_scale`."""
-        return _in_single(self.scale)
+        return _round_to_float32(self.scale)
 
     @property
     def span(self) -> tuple[float, float] | None:
@@ -167,7 +169,7 @@ class QuantParams(JsonObject):
         return (
             self.dtype,
             self.scale.shape,
-            _in_single(self.scale).tobytes(),
+            _round_to_float32(self.scale).tobytes(),
             self.zero_point.tobytes(),
             self.axis,
             self.block_size,

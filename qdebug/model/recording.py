@@ -125,10 +125,10 @@ class RunInfo(JsonObject):
             object.__setattr__(self, name, frozen_mapping(getattr(self, name)))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        plain = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        values_by_field = {entry.name: getattr(self, entry.name) for entry in fields(self)}
         return rebuild, (
             RunInfo,
-            plain | {name: dict(plain[name]) for name in _MAPPINGS},
+            values_by_field | {name: dict(values_by_field[name]) for name in _MAPPINGS},
         )
 
     def not_dumped(self, tensor: str) -> bool:
@@ -137,8 +137,8 @@ class RunInfo(JsonObject):
 
     def never_made(self) -> dict[str, str]:
         """Return the tensors for which there is nothing to record, with the reason."""
-        benign = (name for name, cause in self.skip_causes.items() if cause.is_benign)
-        return {name: self.skipped[name] for name in benign if name in self.skipped}
+        benign_names = (name for name, cause in self.skip_causes.items() if cause.is_benign)
+        return {name: self.skipped[name] for name in benign_names if name in self.skipped}
 
 
 class Outline(NamedTuple):
@@ -315,13 +315,13 @@ class MemoryRecording(Recording):
         self.graph = graph
         self.event_quants = MappingProxyType(dict(quants or {}))
         self._arrays = {key: _readonly(array) for key, array in arrays.items()}
-        self._partly = dict(partly or {})
-        places = [*self._arrays, *self._partly]
+        self._partial_records = dict(partly or {})
+        places = [*self._arrays, *self._partial_records]
         self.names = tuple(dict.fromkeys(name for name, _, _ in places))
         self._by_tensor: Mapping[str | None, Sequence[tuple[int, int]]] | None = None
-        self._varying = varying = [key for key in places if not graph.is_constant(key[0])]
-        self.samples = max((sample for _, sample, _ in varying), default=0) + 1
-        self.steps = max((step for _, _, step in varying), default=0) + 1
+        self._varying = varying_places = [key for key in places if not graph.is_constant(key[0])]
+        self.samples = max((sample for _, sample, _ in varying_places), default=0) + 1
+        self.steps = max((step for _, _, step in varying_places), default=0) + 1
 
     @classmethod
     def single(cls, graph: Graph, arrays: Mapping[str, np.ndarray], info: RunInfo | None = None) -> MemoryRecording:
@@ -335,7 +335,7 @@ class MemoryRecording(Recording):
             for name, *place in self._varying:
                 for key in (name, None):
                     places_of.setdefault(key, set()).add((place[0], place[1]))
-            self._by_tensor = {name: tuple(sorted(held)) for name, held in places_of.items()}
+            self._by_tensor = {name: tuple(sorted(places_of_tensor)) for name, places_of_tensor in places_of.items()}
         if tensor is not None and tensor in self.names and self.graph.is_constant(tensor):
             return ((0, 0),)
         return self._by_tensor.get(tensor, ())
@@ -359,10 +359,10 @@ class MemoryRecording(Recording):
 
     def kept(self, tensor: str, sample: int = 0, step: int = 0) -> Kept | None:
         """Return the partial record of values; None if they were recorded in full, or not at all."""
-        return self._partly.get(self._key(tensor, sample, step))
+        return self._partial_records.get(self._key(tensor, sample, step))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (self.graph, self._arrays, self.info, dict(self.event_quants), self._partly)
+        return _rebuild, (self.graph, self._arrays, self.info, dict(self.event_quants), self._partial_records)
 
     def _key(self, tensor: str, sample: int, step: int) -> tuple[str, int, int]:
         return (tensor, 0, 0) if self.graph.is_constant(tensor) else (tensor, sample, step)

@@ -150,7 +150,7 @@ class ChosenScales(JsonObject):
 
     @property
     def exit_code(self) -> int:
-        """Exit code: 1 if a flag is in `WRONG`, which no choice of range can fix, or 0."""
+        """Exit code: 1 if a flag is in `WRONG_KINDS`, which no choice of range can fix, or 0."""
         return 1 if any(flag.kind in WRONG_KINDS for flag in self.flags) else 0
 
 

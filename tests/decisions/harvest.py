@@ -82,7 +82,7 @@ def kept(path: Path, digest: str) -> str:
 
 def content(recording) -> str:
     """Return a hash of all that a recording in memory holds."""
-    if getattr(recording, "_partly", None):
+    if getattr(recording, "_partial_records", None):
         raise NotKeptError("kept in part")
     hashed = hashlib.sha256(pickle.dumps((recording.graph, str(recording.info.fidelity), recording.info.complete)))
     size = 0

@@ -14,7 +14,7 @@ from qdebug.errors import RecordingError, UsageError
 from qdebug.model import Graph, Node, QuantParams, Recording, Role, TensorInfo, operators
 from qdebug.model.dtypes import is_integer, logical_dtype, logical_name
 from qdebug.model.kept import Kept
-from qdebug.model.layouts import normalized
+from qdebug.model.layouts import normalize_layouts
 from qdebug.model.operators import in_words_of_onnx
 from qdebug.model.operators.dialects import Translated, translated
 from qdebug.model.operators.known_scales import Facts, quant_facts
@@ -139,7 +139,7 @@ def with_understood_graph(recording: Recording) -> Recording:
         recording: The recording.
     """
     recording = _with_recorded_outputs(_in_words_of_onnx(_with_known_scales(recording)))
-    graph = normalized(recording.graph)
+    graph = normalize_layouts(recording.graph)
     return recording if graph is recording.graph else View(recording, graph=graph)
 
 

@@ -27,11 +27,11 @@ from qdebug.model.operators.foreign_node import (
     binary,
     flag,
     no_constants,
-    padded,
-    reduced_by_input,
+    pad_dimensions,
+    reduce_by_input,
     reshape,
-    sliced,
-    turned_by_input,
+    slice_axes,
+    transpose_by_input,
     unary,
 )
 from qdebug.model.operators.openvino_rules import OPENVINO, is_openvino
@@ -76,21 +76,23 @@ def _activation(foreign: ForeignNode) -> dict[str, AttrValue]:
     name = foreign.stated("fused_activation_function", "fused_activation")
     if name in _NO_ACTIVATION:
         return {}
-    plain = foreign.plain.attrs
-    if "activation" not in plain:
+    onnx_attrs = foreign.plain.attrs
+    if "activation" not in onnx_attrs:
         raise UntranslatableError
-    return {name: plain[name] for name in _ACTIVATION}
+    return {name: onnx_attrs[name] for name in _ACTIVATION}
 
 
 def _with_activation(foreign: ForeignNode, translation: Translated) -> Translated:
     """Return a PyTorch node with its fused activation, from a delegate or from the node's name."""
     is_stated = any(name in foreign.node.attrs for name in ("fused_activation_function", "fused_activation"))
-    plain = foreign.plain.attrs
-    fused = _activation(foreign) if is_stated else {name: plain[name] for name in _ACTIVATION if name in plain}
+    onnx_attrs = foreign.plain.attrs
+    fused_attrs = (
+        _activation(foreign) if is_stated else {name: onnx_attrs[name] for name in _ACTIVATION if name in onnx_attrs}
+    )
     op = {"Conv": "FusedConv", "Gemm": "FusedGemm"}.get(translation.node.op, "")
-    if not fused:
+    if not fused_attrs:
         return translation
-    attrs = {**translation.node.attrs, **fused}
+    attrs = {**translation.node.attrs, **fused_attrs}
     if op:
         return replace(translation, node=replace(translation.node, op=op, domain=CONTRIBUTED, attrs=attrs))
     if not of(translation.node.op).takes_clamp:
@@ -120,21 +122,25 @@ def _is_hybrid(foreign: ForeignNode) -> bool:
 def _lite_conv(foreign: ForeignNode) -> Translated:
     weight = foreign.node.inputs[1]
     extents = foreign.extents(weight)
-    depthwise = "DEPTHWISE" in foreign.node.op
+    is_depthwise = "DEPTHWISE" in foreign.node.op
     dilations = (int(foreign.optional(1, "dilation_h_factor")), int(foreign.optional(1, "dilation_w_factor")))
     attrs = {**_lite_window(foreign), "dilations": dilations, "kernel_shape": tuple(extents[1:3])}
     channels = foreign.extents(foreign.node.inputs[0])[-1]
-    attrs["group"] = channels if depthwise else channels // extents[3]
-    fused = _activation(foreign)
+    attrs["group"] = channels if is_depthwise else channels // extents[3]
+    fused_attrs = _activation(foreign)
     # weights are (out, height, width, in), or (1, height, width, out) where each channel has its own
-    turns = {weight: (3, 0, 1, 2) if depthwise else (0, 3, 1, 2)}
+    turns = {weight: (3, 0, 1, 2) if is_depthwise else (0, 3, 1, 2)}
     if _is_hybrid(foreign):  # with one scale for all filters, data are rounded symmetrically as for a matrix
-        unary = _hybrid_weight(foreign, 3 if depthwise else 0).scale.size == 1
+        has_one_scale = _hybrid_weight(foreign, 3 if is_depthwise else 0).scale.size == 1
         return _lite_hybrid(
-            foreign, "DynamicQuantizeConv", {**attrs, **fused}, turns, symmetric=unary and not depthwise
+            foreign,
+            "DynamicQuantizeConv",
+            {**attrs, **fused_attrs},
+            turns,
+            symmetric=has_one_scale and not is_depthwise,
         )
-    domain = CONTRIBUTED if fused else ""
-    return foreign.as_onnx("FusedConv" if fused else "Conv", {**attrs, **fused}, domain=domain, turns=turns)
+    domain = CONTRIBUTED if fused_attrs else ""
+    return foreign.as_onnx("FusedConv" if fused_attrs else "Conv", {**attrs, **fused_attrs}, domain=domain, turns=turns)
 
 
 def _lite_fully_connected(foreign: ForeignNode) -> Translated:
@@ -148,14 +154,14 @@ def _lite_fully_connected(foreign: ForeignNode) -> Translated:
     keeps_dimensions = data_extents[-1:] == weight[1:] and output_extents == (*data_extents[:-1], weight[0])
     if not keeps_dimensions and (output_extents != (rows, weight[0]) or rows * weight[1] != math.prod(data_extents)):
         raise UntranslatableError
-    attrs, fused = {} if keeps_dimensions else {"flatten": 1}, _activation(foreign)
+    attrs, fused_attrs = {} if keeps_dimensions else {"flatten": 1}, _activation(foreign)
     if _is_hybrid(foreign):
         _hybrid_weight(foreign, 0)
-        symmetric = not flag(foreign.optional(0, "asymmetric_quantize_inputs"))
+        is_symmetric = not flag(foreign.optional(0, "asymmetric_quantize_inputs"))
         turns = {foreign.node.inputs[1]: (1, 0)}
-        return _lite_hybrid(foreign, "DynamicQuantizeMatMul", {**attrs, **fused}, turns, symmetric=symmetric)
-    attrs, domain = {"transB": 1, **attrs}, CONTRIBUTED if fused else ""
-    return foreign.as_onnx("FusedGemm" if fused else "Gemm", {**attrs, **fused}, domain=domain)
+        return _lite_hybrid(foreign, "DynamicQuantizeMatMul", {**attrs, **fused_attrs}, turns, symmetric=is_symmetric)
+    attrs, domain = {"transB": 1, **attrs}, CONTRIBUTED if fused_attrs else ""
+    return foreign.as_onnx("FusedGemm" if fused_attrs else "Gemm", {**attrs, **fused_attrs}, domain=domain)
 
 
 def _hybrid_weight(foreign: ForeignNode, axis: int | None) -> QuantParams:
@@ -186,11 +192,11 @@ def _lite_hybrid(
 
 
 def _lite_pool(foreign: ForeignNode) -> Translated:
-    fused, info = _activation(foreign), foreign.graph.tensors.get(foreign.node.outputs[0])
-    if fused and of(foreign.plain.op).selects and (info is None or info.quant is None):
+    fused_attrs, info = _activation(foreign), foreign.graph.tensors.get(foreign.node.outputs[0])
+    if fused_attrs and of(foreign.plain.op).selects and (info is None or info.quant is None):
         raise UntranslatableError  # on codes it moves the ends of the range; ONNX has no such pool of real numbers
     kernel = (int(foreign.stated("filter_height")), int(foreign.stated("filter_width")))
-    return foreign.as_onnx(attrs={**_lite_window(foreign), "kernel_shape": kernel, **fused})
+    return foreign.as_onnx(attrs={**_lite_window(foreign), "kernel_shape": kernel, **fused_attrs})
 
 
 def _lite_transposed_conv(foreign: ForeignNode) -> Translated:
@@ -204,41 +210,48 @@ def _lite_transposed_conv(foreign: ForeignNode) -> Translated:
     )
     strides = tuple(int(foreign.stated(name)) for name in ("stride_h", "stride_w"))
     remainders = [
-        (n - 1) * s + k - out for n, s, k, out in zip(data_extents, strides, extents, output_extents, strict=True)
+        (data_extent - 1) * stride + kernel_extent - output_extent
+        for data_extent, stride, kernel_extent, output_extent in zip(
+            data_extents, strides, extents, output_extents, strict=True
+        )
     ]
     if _activation(foreign) or min(remainders) < 0:
         raise UntranslatableError
-    pads = (*(total // 2 for total in remainders), *(total - total // 2 for total in remainders))
+    pads = (*(remainder // 2 for remainder in remainders), *(remainder - remainder // 2 for remainder in remainders))
     attrs: dict[str, AttrValue] = {"strides": strides, "pads": pads, "kernel_shape": extents, "channels_last": 1}
     return foreign.as_onnx(attrs=attrs, inputs=(data, weight, *bias), turns={weight: (3, 0, 1, 2)})
 
 
 def _lite_matmul(foreign: ForeignNode) -> Translated:
-    turned = [flag(foreign.optional(0, name)) for name in ("adj_x", "adj_y")]
+    is_transposed = [flag(foreign.optional(0, name)) for name in ("adj_x", "adj_y")]
     if _is_hybrid(foreign):
-        if turned[0] or not foreign.graph.is_constant(foreign.node.inputs[1]):
+        if is_transposed[0] or not foreign.graph.is_constant(foreign.node.inputs[1]):
             raise UntranslatableError
         _hybrid_weight(foreign, None)
         axes = len(foreign.extents(foreign.node.inputs[1]))
-        order = (*range(axes - 2), axes - 1, axes - 2) if turned[1] else tuple(range(axes))
-        symmetric = not flag(foreign.optional(0, "asymmetric_quantize_inputs"))
+        order = (*range(axes - 2), axes - 1, axes - 2) if is_transposed[1] else tuple(range(axes))
+        is_symmetric = not flag(foreign.optional(0, "asymmetric_quantize_inputs"))
         turns = {foreign.node.inputs[1]: order}
-        return _lite_hybrid(foreign, "DynamicQuantizeMatMul", {}, turns, symmetric=symmetric)
-    if not any(turned):
+        return _lite_hybrid(foreign, "DynamicQuantizeMatMul", {}, turns, symmetric=is_symmetric)
+    if not any(is_transposed):
         return foreign.as_onnx()
-    return foreign.as_onnx("FusedMatMul", {"transA": turned[0], "transB": turned[1]}, domain=CONTRIBUTED)
+    return foreign.as_onnx("FusedMatMul", {"transA": is_transposed[0], "transB": is_transposed[1]}, domain=CONTRIBUTED)
 
 
 def _lite_resize(foreign: ForeignNode) -> Translated:
     """Translate a resize of two of four dimensions. At pixel centers, the nearest element is rounded down."""
-    aligned, centred = (flag(foreign.optional(0, name)) for name in ("align_corners", "half_pixel_centers"))
-    placing = "align_corners" if aligned else "half_pixel" if centred else "asymmetric"
+    aligns_corners, has_half_pixels = (
+        flag(foreign.optional(0, name)) for name in ("align_corners", "half_pixel_centers")
+    )
+    coordinate_mode = "align_corners" if aligns_corners else "half_pixel" if has_half_pixels else "asymmetric"
     attrs: dict[str, AttrValue] = {"mode": "linear", "axes": (1, 2)}
     if "NEAREST" in foreign.node.op:
-        placing = "tf_half_pixel_for_nn" if placing == "half_pixel" else placing
-        attrs |= {"mode": "nearest", "nearest_mode": "round_prefer_ceil" if aligned else "floor"}
+        coordinate_mode = "tf_half_pixel_for_nn" if coordinate_mode == "half_pixel" else coordinate_mode
+        attrs |= {"mode": "nearest", "nearest_mode": "round_prefer_ceil" if aligns_corners else "floor"}
     data, sizes = foreign.node.inputs
-    return foreign.as_onnx(attrs={**attrs, "coordinate_transformation_mode": placing}, inputs=(data, "", "", sizes))
+    return foreign.as_onnx(
+        attrs={**attrs, "coordinate_transformation_mode": coordinate_mode}, inputs=(data, "", "", sizes)
+    )
 
 
 def _lite_pair(foreign: ForeignNode) -> Translated:
@@ -262,7 +275,7 @@ def _lite_pad(foreign: ForeignNode) -> Translated:
     pairs = foreign.numbers(1)
     mode = foreign.stated("mode") if "MIRROR" in foreign.node.op else "constant"
     value = foreign.node.inputs[2] if len(foreign.node.inputs) > 2 else ""
-    return padded(foreign, (*pairs[::2], *pairs[1::2]), mode, value=value)
+    return pad_dimensions(foreign, (*pairs[::2], *pairs[1::2]), mode, value=value)
 
 
 def _lite_slice(foreign: ForeignNode) -> Translated:
@@ -275,18 +288,20 @@ def _lite_slice(foreign: ForeignNode) -> Translated:
         if foreign.optional(0, "offset"):
             raise UntranslatableError
         masks = [int(foreign.stated(name)) for name in ("begin_mask", "end_mask")]
-        free = [tuple(mask >> axis & 1 for axis in range(len(begins))) for mask in masks]
-        return sliced(foreign, begins, ends_or_sizes, foreign.numbers(3), free=(free[0], free[1]))
-    sized = zip(begins, ends_or_sizes, extents, strict=True)
-    ends = tuple(extent if size < 0 else begin + size for begin, size, extent in sized)
-    return sliced(foreign, begins, ends, (1,) * len(begins))
+        ignored_entries = [tuple(mask >> axis & 1 for axis in range(len(begins))) for mask in masks]
+        return slice_axes(
+            foreign, begins, ends_or_sizes, foreign.numbers(3), free=(ignored_entries[0], ignored_entries[1])
+        )
+    begins_and_sizes = zip(begins, ends_or_sizes, extents, strict=True)
+    ends = tuple(extent if size < 0 else begin + size for begin, size, extent in begins_and_sizes)
+    return slice_axes(foreign, begins, ends, (1,) * len(begins))
 
 
 def _lite_split(foreign: ForeignNode) -> Translated:
     """Translate SPLIT, whose axis comes before the data, and SPLIT_V, whose sizes and axis come after."""
-    sized = len(foreign.node.inputs) == 3
-    (axis,) = foreign.numbers(2 if sized else 0)
-    data = foreign.node.inputs[0 if sized else 1]
+    has_sizes = len(foreign.node.inputs) == 3
+    (axis,) = foreign.numbers(2 if has_sizes else 0)
+    data = foreign.node.inputs[0 if has_sizes else 1]
     axis %= len(foreign.extents(data))
     parts = tuple(foreign.extents(name)[axis] for name in foreign.node.outputs)
     return foreign.as_onnx("Split", {"axis": axis, "split": parts}, inputs=(data,))
@@ -327,13 +342,13 @@ _TFLITE: Mapping[str, Rule] = MappingProxyType(
         "Squeeze": reshape,
         "Unsqueeze": reshape,
         "Pad": _lite_pad,
-        "Transpose": turned_by_input,
+        "Transpose": transpose_by_input,
         "Slice": _lite_slice,
         "Split": _lite_split,
         "QuantizeLinear": _lite_quantize,
         "LeakyRelu": _lite_leaky,
         "Where": _lite_select,
-        **dict.fromkeys(REDUCTIONS, reduced_by_input),
+        **dict.fromkeys(REDUCTIONS, reduce_by_input),
         **dict.fromkeys(("Add", "Sub", "Mul", "Div"), _lite_pair),
         **dict.fromkeys(("Max", "Min", "Pow", "PRelu", "SquaredDifference"), binary),
         **dict.fromkeys(("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "And", "Or"), binary),

@@ -23,15 +23,15 @@ __all__ = [
     "Translated",
     "UntranslatableError",
     "binary",
-    "by_channel",
     "flag",
     "no_constants",
-    "padded",
-    "reduced",
-    "reduced_by_input",
+    "pad_dimensions",
+    "prelu_by_channel",
+    "reduce_axes",
+    "reduce_by_input",
     "reshape",
-    "sliced",
-    "turned_by_input",
+    "slice_axes",
+    "transpose_by_input",
     "unary",
 ]
 
@@ -91,7 +91,7 @@ class ForeignNode:
     def sizes(self, count: int, *names: str, default: Any = None) -> tuple[int, ...]:
         """Return an attribute that holds a single number or one per dimension, as one per dimension."""
         value = self.stated(*names) if default is None else self.optional(default, *names)
-        numbers = tuple(int(each) for each in value) if isinstance(value, tuple | list) else (int(value),)
+        numbers = tuple(int(number) for number in value) if isinstance(value, tuple | list) else (int(value),)
         if len(numbers) not in (1, count):
             raise UntranslatableError
         return numbers * count if len(numbers) == 1 else numbers
@@ -107,7 +107,7 @@ class ForeignNode:
     def known(self, position: int) -> tuple[int, ...] | None:
         """Return the integers of a constant input as a flat tuple; None if unknown."""
         values = self.constants(self.node.inputs[position])
-        return None if values is None else tuple(int(each) for each in values.reshape(-1))
+        return None if values is None else tuple(int(number) for number in values.reshape(-1))
 
     def numbers(self, position: int) -> tuple[int, ...]:
         """Return the integers of a constant input as a flat tuple."""
@@ -171,7 +171,7 @@ def reshape(foreign: ForeignNode) -> Translated:
     return foreign.as_onnx("Reshape", {"shape": shape, "allowzero": 1}, inputs=foreign.node.inputs[:1])
 
 
-def reduced(foreign: ForeignNode, axes: tuple[int, ...] | None) -> Translated:
+def reduce_axes(foreign: ForeignNode, axes: tuple[int, ...] | None) -> Translated:
     """Translate a reduction. The output extents determine whether dimensions are kept, and must match the axes.
 
     Args:
@@ -186,7 +186,9 @@ def reduced(foreign: ForeignNode, axes: tuple[int, ...] | None) -> Translated:
         return foreign.as_onnx(attrs={"keepdims": keepdims})
     reduced_axes = {axis % len(input_extents) for axis in axes} if axes else set(range(len(input_extents)))
     remaining_extents = tuple(
-        1 if axis in reduced_axes else n for axis, n in enumerate(input_extents) if keepdims or axis not in reduced_axes
+        1 if axis in reduced_axes else extent
+        for axis, extent in enumerate(input_extents)
+        if keepdims or axis not in reduced_axes
     )
     if remaining_extents != output_extents:
         raise UntranslatableError
@@ -195,7 +197,7 @@ def reduced(foreign: ForeignNode, axes: tuple[int, ...] | None) -> Translated:
     )
 
 
-def by_channel(foreign: ForeignNode) -> Translated:
+def prelu_by_channel(foreign: ForeignNode) -> Translated:
     """Translate a PRelu. A one-dimensional slope is per channel, which is (channels, 1, ...) in ONNX."""
     data, slope = foreign.node.inputs
     rank, extents = len(foreign.extents(data)), foreign.extents(slope)
@@ -209,19 +211,19 @@ def by_channel(foreign: ForeignNode) -> Translated:
     )
 
 
-def reduced_by_input(foreign: ForeignNode) -> Translated:
+def reduce_by_input(foreign: ForeignNode) -> Translated:
     """Translate a reduction whose axes are its second input."""
-    return reduced(foreign, foreign.known(1))
+    return reduce_axes(foreign, foreign.known(1))
 
 
-def turned_by_input(foreign: ForeignNode) -> Translated:
+def transpose_by_input(foreign: ForeignNode) -> Translated:
     """Translate a transposition whose order is its second input. An empty order reverses all dimensions."""
     rank = len(foreign.extents(foreign.node.inputs[0]))
     order = foreign.numbers(1) or tuple(reversed(range(rank)))
     return foreign.as_onnx("Transpose", {"perm": order}, inputs=foreign.node.inputs[:1])
 
 
-def sliced(
+def slice_axes(
     foreign: ForeignNode,
     starts: Sequence[int],
     ends: Sequence[int],
@@ -240,19 +242,21 @@ def sliced(
         axes: The axes; the first dimensions if None.
         free: For starts and for ends, 1 for each axis on which the index is ignored and the array's own end is used.
     """
-    firsts, lasts = list(starts), list(ends)
-    for at, step in enumerate(steps):
-        if any(free[0][at : at + 1]):
-            firsts[at] = 0 if step > 0 else _FAR
-        if any(free[1][at : at + 1]):
-            lasts[at] = _FAR if step > 0 else -_FAR
-    sliced_axes = range(len(firsts)) if axes is None else axes
-    bounds = {"starts": tuple(firsts), "ends": tuple(lasts), "axes": tuple(sliced_axes)}
+    start_indices, end_indices = list(starts), list(ends)
+    for position, step in enumerate(steps):
+        if any(free[0][position : position + 1]):
+            start_indices[position] = 0 if step > 0 else _FAR
+        if any(free[1][position : position + 1]):
+            end_indices[position] = _FAR if step > 0 else -_FAR
+    sliced_axes = range(len(start_indices)) if axes is None else axes
+    bounds = {"starts": tuple(start_indices), "ends": tuple(end_indices), "axes": tuple(sliced_axes)}
     if set(steps) <= {1}:
         return foreign.as_onnx("Slice", bounds, inputs=foreign.node.inputs[:1])
     bounds["steps"] = tuple(steps)
     inputs = (foreign.node.inputs[0], *map(foreign.new, bounds))
-    return foreign.as_onnx("Slice", inputs=inputs, constants={what: np.array(each) for what, each in bounds.items()})
+    return foreign.as_onnx(
+        "Slice", inputs=inputs, constants={title: np.array(bound_values) for title, bound_values in bounds.items()}
+    )
 
 
 _FAR = int(np.iinfo(np.int64).max)
@@ -273,7 +277,7 @@ BORDERS: Mapping[object, str] = MappingProxyType(
 """Padding modes by the words of each framework. ONNX lacks modes that also repeat the border."""
 
 
-def padded(foreign: ForeignNode, pads: tuple[int, ...], mode: object, *, value: str = "") -> Translated:
+def pad_dimensions(foreign: ForeignNode, pads: tuple[int, ...], mode: object, *, value: str = "") -> Translated:
     """Translate a padding, given the widths before all dimensions and then after all dimensions.
 
     Args:

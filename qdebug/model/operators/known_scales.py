@@ -89,15 +89,15 @@ def _factors(
     data = _runtime_scale(node.inputs[0], producers)
     if data is None:
         return
-    for cast in readers.get(node.outputs[0], ()):
-        for product in readers.get(cast.outputs[0], ()) if operators.of(cast.op).casts else ():
+    for cast_node in readers.get(node.outputs[0], ()):
+        for product in readers.get(cast_node.outputs[0], ()) if operators.of(cast_node.op).casts else ():
             if product.op != "Mul":
                 continue
             for name in product.inputs:
                 scales = producers.get(name)
-                if name == cast.outputs[0] or scales is None or scales.op != "Mul" or data not in scales.inputs:
+                if name == cast_node.outputs[0] or scales is None or scales.op != "Mul" or data not in scales.inputs:
                     continue
-                factors = [other for other in scales.inputs if other != data]
+                factors = [factor for factor in scales.inputs if factor != data]
                 if len(factors) == 1:
                     yield scales, factors[0]
 
@@ -171,14 +171,14 @@ def _slots(node: Node) -> tuple[_Slot, ...]:
     if row.real.out is None:
         axis = node.attrs.get("axis", 1)
         return (_Slot(0, 1, 2, axis=axis if isinstance(axis, int) else 1, output=row.quantizes),)
-    form, data = operators.of(row.real.op), operators.coded_inputs(node.op, len(node.inputs))
+    real_row, data = operators.of(row.real.op), operators.coded_inputs(node.op, len(node.inputs))
     axes: tuple[int | None, ...] = (None,) * len(data)
-    if form.sums is Sums.FILTER:
+    if real_row.sums is Sums.FILTER:
         axes = (None, 0)
-    elif form.sums is Sums.MATRIX:
+    elif real_row.sums is Sums.MATRIX:
         matrix = (None, 0 if node.attrs.get("transB", 0) else 1)  # an operator with a bias has a 2-D weight
         axes = (-2, -1) if row.bias is None else matrix
-    slots = (_Slot(at, at + 1, at + 2, axis=axis) for at, axis in zip(data, axes, strict=True))
+    slots = (_Slot(position, position + 1, position + 2, axis=axis) for position, axis in zip(data, axes, strict=True))
     return (_Slot(0, row.real.out, row.real.out + 1, output=True), *slots)
 
 
@@ -192,7 +192,7 @@ def states_scale(node: Node) -> bool:
 
 
 def quant_facts(
-    nodes: Sequence[Node], facts: Facts, stated: Mapping[str, QuantParams] | None = None
+    nodes: Sequence[Node], facts: Facts, known_parameters: Mapping[str, QuantParams] | None = None
 ) -> dict[str, QuantParams]:
     """Return the quantization parameters of every tensor that holds codes.
 
@@ -202,31 +202,31 @@ def quant_facts(
     Args:
         nodes: In topological order.
         facts: Access to the constants and types of the graph.
-        stated: Known parameters, by tensor.
+        known_parameters: Known parameters, by tensor.
     """
-    parameters: dict[str, QuantParams] = dict(stated or {})
+    parameters: dict[str, QuantParams] = dict(known_parameters or {})
     for output in (True, False):
         for node in nodes:
             for slot in _slots(node):
                 tensor = _name(node.outputs if slot.output else node.inputs, slot.tensor)
                 if slot.output == output and tensor and tensor not in parameters:
-                    params = _params(node, slot, tensor, facts)
+                    params = _slot_parameters(node, slot, tensor, facts)
                     if params is not None:
                         parameters[tensor] = params
         for node in nodes:
             _propagate(node, parameters, node.inputs[:1], node.outputs)
     for weight in weight_scales(nodes, facts.constant):
-        params = _weight(weight, facts)
+        params = _weight_parameters(weight, facts)
         if params is not None:
             parameters.setdefault(weight.tensor, params)
     for node in nodes:
-        _bias(node, facts, parameters)
+        _add_bias_parameters(node, facts, parameters)
     for node in reversed(nodes):
         _propagate(node, parameters, node.outputs, operators.operands(node))
     return parameters
 
 
-def _params(node: Node, slot: _Slot, tensor: str, facts: Facts) -> QuantParams | None:
+def _slot_parameters(node: Node, slot: _Slot, tensor: str, facts: Facts) -> QuantParams | None:
     scale = facts.constant(_name(node.inputs, slot.scale))
     point_name = _name(node.inputs, slot.zero_point)
     zero_point = facts.constant(point_name) if point_name else None
@@ -239,7 +239,7 @@ def _params(node: Node, slot: _Slot, tensor: str, facts: Facts) -> QuantParams |
         return None
     block = node.attrs.get("block_size", 0)
     blocks = int(block) if isinstance(block, int) and block > 0 and scale.ndim > 1 else None
-    axis = _axis(slot.axis, facts.rank(tensor)) if scale.size > 1 else None
+    axis = _positive_axis(slot.axis, facts.rank(tensor)) if scale.size > 1 else None
     if scale.size > 1 and (axis is None or (scale.ndim > 1 and blocks is None)):
         return None
     scale = scale if scale.dtype in (np.float32, np.float64) else scale.astype(np.float32)
@@ -251,11 +251,11 @@ def _params(node: Node, slot: _Slot, tensor: str, facts: Facts) -> QuantParams |
     return QuantParams(dtype=dtype, scale=scale, zero_point=points, axis=axis, block_size=blocks)
 
 
-def _weight(weight: WeightScale, facts: Facts) -> QuantParams | None:
+def _weight_parameters(weight: WeightScale, facts: Facts) -> QuantParams | None:
     """Return the parameters of a weight that is combined with data whose scale is chosen at run time."""
     zero = facts.constant(weight.zero_point) if weight.zero_point else np.zeros(1, np.int64)
     dtype = facts.dtype(weight.zero_point or weight.tensor)
-    axis = _axis(weight.axis, facts.rank(weight.tensor)) if weight.scale.size > 1 else None
+    axis = _positive_axis(weight.axis, facts.rank(weight.tensor)) if weight.scale.size > 1 else None
     if zero is None or dtype is None or not is_integer(dtype) or zero.size not in (1, weight.scale.size):
         return None
     if weight.scale.size > 1 and axis is None:
@@ -263,13 +263,13 @@ def _weight(weight: WeightScale, facts: Facts) -> QuantParams | None:
     return QuantParams(dtype=dtype, scale=weight.scale, zero_point=zero.astype(np.int64).ravel(), axis=axis)
 
 
-def _axis(axis: int | None, rank: int | None) -> int | None:
+def _positive_axis(axis: int | None, rank: int | None) -> int | None:
     if axis is None or axis >= 0:
         return axis
     return None if rank is None or rank + axis < 0 else rank + axis
 
 
-def _bias(node: Node, facts: Facts, parameters: dict[str, QuantParams]) -> None:
+def _add_bias_parameters(node: Node, facts: Facts, parameters: dict[str, QuantParams]) -> None:
     row = operators.of(node.op)
     bias = "" if row.bias is None else _name(node.inputs, row.bias)
     if not bias or bias in parameters or (row.real is None and facts.dtype(bias) != "int32"):
@@ -279,7 +279,7 @@ def _bias(node: Node, facts: Facts, parameters: dict[str, QuantParams]) -> None:
         factors = [parameters.get(name) for name in node.inputs[:2]]
         scales = [None if factor is None else factor.scale for factor in factors]
     else:
-        scales = [facts.constant(_name(node.inputs, at + 1)) for at in row.real.data[:2]]
+        scales = [facts.constant(_name(node.inputs, position + 1)) for position in row.real.data[:2]]
     if scales[0] is None or scales[1] is None:
         return
     product = scales[0].astype(np.float32).ravel() * scales[1].astype(np.float32).ravel()

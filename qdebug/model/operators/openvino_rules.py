@@ -19,13 +19,13 @@ from qdebug.model.operators.foreign_node import (
     Translated,
     UntranslatableError,
     binary,
-    by_channel,
     flag,
-    padded,
-    reduced_by_input,
+    pad_dimensions,
+    prelu_by_channel,
+    reduce_by_input,
     reshape,
-    sliced,
-    turned_by_input,
+    slice_axes,
+    transpose_by_input,
     unary,
 )
 from qdebug.model.operators.operator import Move, Sums
@@ -41,34 +41,38 @@ def _window(foreign: ForeignNode) -> dict[str, AttrValue]:
     mode = str(foreign.optional("explicit", "auto_pad")).lower()
     if mode in _AUTO_PAD:
         return {"auto_pad": _AUTO_PAD[mode]}
-    begin, end = (tuple(int(each) for each in foreign.stated(name)) for name in ("pads_begin", "pads_end"))
-    return {"pads": (*begin, *end)}
+    pads_begin, pads_end = (
+        tuple(int(number) for number in foreign.stated(name)) for name in ("pads_begin", "pads_end")
+    )
+    return {"pads": (*pads_begin, *pads_end)}
 
 
 def _conv(foreign: ForeignNode) -> Translated:
-    grouped = "Group" in foreign.node.op
+    is_grouped = "Group" in foreign.node.op
     extents = foreign.extents(foreign.node.inputs[1])
     attrs: dict[str, AttrValue] = {
         **_window(foreign),
-        "strides": tuple(int(each) for each in foreign.stated("strides")),
-        "dilations": tuple(int(each) for each in foreign.stated("dilations")),
-        "kernel_shape": extents[3 if grouped else 2 :],
-        "group": extents[0] if grouped else 1,
+        "strides": tuple(int(number) for number in foreign.stated("strides")),
+        "dilations": tuple(int(number) for number in foreign.stated("dilations")),
+        "kernel_shape": extents[3 if is_grouped else 2 :],
+        "group": extents[0] if is_grouped else 1,
     }
     if of(foreign.plain.op).sums is Sums.SCATTER:
         if len(foreign.node.inputs) > 2:
             raise UntranslatableError  # the extents of its result decide the padding
         attrs["output_padding"] = tuple(
-            int(each) for each in foreign.optional((0,) * len(extents[2:]), "output_padding")
+            int(number) for number in foreign.optional((0,) * len(extents[2:]), "output_padding")
         )
-    fused = _activation(foreign)
-    op, domain = ("FusedConv", CONTRIBUTED) if fused else ("", "")
-    attrs |= fused
-    if not grouped:
+    fused_attrs = _activation(foreign)
+    op, domain = ("FusedConv", CONTRIBUTED) if fused_attrs else ("", "")
+    attrs |= fused_attrs
+    if not is_grouped:
         return foreign.as_onnx(op, attrs, domain=domain)
-    weight, split = _without_groups(foreign, foreign.node.inputs[1])
+    weight, has_group_dimension = _without_groups(foreign, foreign.node.inputs[1])
     inputs = (foreign.node.inputs[0], weight, *foreign.node.inputs[2:])
-    return foreign.as_onnx(op, attrs, domain=domain, inputs=inputs, merged=frozenset((weight,) if split else ()))
+    return foreign.as_onnx(
+        op, attrs, domain=domain, inputs=inputs, merged=frozenset((weight,) if has_group_dimension else ())
+    )
 
 
 def _activation(foreign: ForeignNode) -> dict[str, AttrValue]:
@@ -88,14 +92,14 @@ def _without_groups(foreign: ForeignNode, weight: str) -> tuple[str, bool]:
     constant with merged first dimensions, that constant is ONNX's weight.
     """
     extents = foreign.extents(weight)
-    maker = foreign.graph.producer(weight)
-    if maker is not None and of(in_words_of_onnx(maker).op).moves is Move.RESHAPE:
-        source = maker.inputs[0]
+    producer = foreign.graph.producer(weight)
+    if producer is not None and of(in_words_of_onnx(producer).op).moves is Move.RESHAPE:
+        source = producer.inputs[0]
         if foreign.graph.is_constant(source) and foreign.extents(source) == (extents[0] * extents[1], *extents[2:]):
             return source, False
     quant = foreign.graph.tensors[weight].quant
-    by_part = quant is not None and quant.axis is not None and quant.axis % len(extents) < 2
-    if by_part and 1 not in extents[:2]:
+    has_part_scales = quant is not None and quant.axis is not None and quant.axis % len(extents) < 2
+    if has_part_scales and 1 not in extents[:2]:
         raise UntranslatableError  # scales along one of two merged dimensions do not fit the merged one
     return weight, True
 
@@ -103,12 +107,12 @@ def _without_groups(foreign: ForeignNode, weight: str) -> tuple[str, bool]:
 def _pool(foreign: ForeignNode) -> Translated:
     attrs: dict[str, AttrValue] = {
         **_window(foreign),
-        "kernel_shape": tuple(int(each) for each in foreign.stated("kernel")),
-        "strides": tuple(int(each) for each in foreign.stated("strides")),
+        "kernel_shape": tuple(int(number) for number in foreign.stated("kernel")),
+        "strides": tuple(int(number) for number in foreign.stated("strides")),
         "ceil_mode": int(str(foreign.optional("floor", "rounding_type")).lower().startswith("ceil")),
     }
     if of(foreign.plain.op).selects:
-        attrs["dilations"] = tuple(int(each) for each in foreign.optional((), "dilations")) or (1,) * len(
+        attrs["dilations"] = tuple(int(number) for number in foreign.optional((), "dilations")) or (1,) * len(
             tuple(foreign.stated("kernel"))
         )
     else:
@@ -117,16 +121,16 @@ def _pool(foreign: ForeignNode) -> Translated:
 
 
 def _matmul(foreign: ForeignNode) -> Translated:
-    turned = [flag(foreign.optional(0, name)) for name in ("transpose_a", "transpose_b")]
-    fused = _activation(foreign)
-    if fused or len(foreign.node.inputs) > 2:
+    is_transposed = [flag(foreign.optional(0, name)) for name in ("transpose_a", "transpose_b")]
+    fused_attrs = _activation(foreign)
+    if fused_attrs or len(foreign.node.inputs) > 2:
         if len(foreign.extents(foreign.node.inputs[0])) != 2 or len(foreign.node.inputs) < 3:
             raise UntranslatableError
-        attrs = {"transA": turned[0], "transB": turned[1], **fused}
-        return foreign.as_onnx("FusedGemm" if fused else "Gemm", attrs, domain=CONTRIBUTED if fused else "")
-    if not any(turned):
+        attrs = {"transA": is_transposed[0], "transB": is_transposed[1], **fused_attrs}
+        return foreign.as_onnx("FusedGemm" if fused_attrs else "Gemm", attrs, domain=CONTRIBUTED if fused_attrs else "")
+    if not any(is_transposed):
         return foreign.as_onnx("MatMul")
-    return foreign.as_onnx("FusedMatMul", {"transA": turned[0], "transB": turned[1]}, domain=CONTRIBUTED)
+    return foreign.as_onnx("FusedMatMul", {"transA": is_transposed[0], "transB": is_transposed[1]}, domain=CONTRIBUTED)
 
 
 def _axis(foreign: ForeignNode) -> Translated:
@@ -135,7 +139,7 @@ def _axis(foreign: ForeignNode) -> Translated:
 
 def _pad(foreign: ForeignNode) -> Translated:
     value = foreign.node.inputs[3] if len(foreign.node.inputs) > 3 else ""
-    return padded(foreign, (*foreign.numbers(1), *foreign.numbers(2)), foreign.stated("pad_mode"), value=value)
+    return pad_dimensions(foreign, (*foreign.numbers(1), *foreign.numbers(2)), foreign.stated("pad_mode"), value=value)
 
 
 def _bounded_slope(foreign: ForeignNode) -> Translated:
@@ -192,12 +196,12 @@ def _slice(foreign: ForeignNode) -> Translated:
         data, start, stop, step, *axes = foreign.node.inputs
         return foreign.as_onnx(inputs=(data, start, stop, *(axes or ("",)), step))
     mask_names = ("new_axis_mask", "shrink_axis_mask", "ellipsis_mask")
-    if any(flag(each) for name in mask_names for each in foreign.optional((), name)):
+    if any(flag(mask) for name in mask_names for mask in foreign.optional((), name)):
         raise UntranslatableError
     starts, ends = foreign.numbers(1), foreign.numbers(2)
     steps = foreign.numbers(3) if len(foreign.node.inputs) > 3 else (1,) * len(starts)
-    begin, end = (tuple(flag(each) for each in foreign.stated(name)) for name in ("begin_mask", "end_mask"))
-    return sliced(foreign, starts, ends, steps, free=(begin, end))
+    begin_flags, end_flags = (tuple(flag(mask) for mask in foreign.stated(name)) for name in ("begin_mask", "end_mask"))
+    return slice_axes(foreign, starts, ends, steps, free=(begin_flags, end_flags))
 
 
 def _gather(foreign: ForeignNode) -> Translated:
@@ -239,32 +243,37 @@ def _top(foreign: ForeignNode) -> Translated:
     return foreign.as_onnx(attrs=attrs)
 
 
-_PLACINGS = ("half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners", "tf_half_pixel_for_nn")
-_NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+_COORDINATE_MODES = ("half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners", "tf_half_pixel_for_nn")
+_NEAREST_MODES = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 _MODES = MappingProxyType({"nearest": "nearest", "linear": "linear", "linear_onnx": "linear", "cubic": "cubic"})
 
 
 def _interpolate(foreign: ForeignNode) -> Translated:
     """Translate extents or scales for some axes. The older operation has both as inputs, the newer only one."""
-    mode, placing = (str(foreign.stated(name)).lower() for name in ("mode", "coordinate_transformation_mode"))
-    padded_first = any(int(each) for name in ("pads_begin", "pads_end") for each in foreign.optional((), name))
-    if mode not in _MODES or placing not in _PLACINGS or padded_first or flag(foreign.optional(0, "antialias")):
+    mode, coordinate_mode = (str(foreign.stated(name)).lower() for name in ("mode", "coordinate_transformation_mode"))
+    is_padded_first = any(int(width) for name in ("pads_begin", "pads_end") for width in foreign.optional((), name))
+    if (
+        mode not in _MODES
+        or coordinate_mode not in _COORDINATE_MODES
+        or is_padded_first
+        or flag(foreign.optional(0, "antialias"))
+    ):
         raise UntranslatableError
-    attrs: dict[str, AttrValue] = {"mode": _MODES[mode], "coordinate_transformation_mode": placing}
+    attrs: dict[str, AttrValue] = {"mode": _MODES[mode], "coordinate_transformation_mode": coordinate_mode}
     if attrs["mode"] == "nearest":
-        chosen = str(foreign.optional(_NEAREST[0], "nearest_mode")).lower()
-        if chosen not in _NEAREST:
+        nearest_mode = str(foreign.optional(_NEAREST_MODES[0], "nearest_mode")).lower()
+        if nearest_mode not in _NEAREST_MODES:
             raise UntranslatableError
-        attrs["nearest_mode"] = chosen
+        attrs["nearest_mode"] = nearest_mode
     elif attrs["mode"] == "cubic":
         attrs["cubic_coeff_a"] = float(foreign.optional(-0.75, "cube_coeff"))
-    data, *given = foreign.node.inputs
-    if len(given) == 3 or (len(given) == 2 and foreign.values(given[1]).dtype.kind in "iu"):
-        attrs["axes"] = foreign.numbers(len(given))
-        del given[-1]
+    data, *sizes_inputs = foreign.node.inputs
+    if len(sizes_inputs) == 3 or (len(sizes_inputs) == 2 and foreign.values(sizes_inputs[1]).dtype.kind in "iu"):
+        attrs["axes"] = foreign.numbers(len(sizes_inputs))
+        del sizes_inputs[-1]
     if str(foreign.stated("shape_calculation_mode")).lower() == "sizes":
-        return foreign.as_onnx(attrs=attrs, inputs=(data, "", "", given[0]))
-    return foreign.as_onnx(attrs=attrs, inputs=(data, "", given[-1]))
+        return foreign.as_onnx(attrs=attrs, inputs=(data, "", "", sizes_inputs[0]))
+    return foreign.as_onnx(attrs=attrs, inputs=(data, "", sizes_inputs[-1]))
 
 
 _NAMES = frozenset(
@@ -331,7 +340,7 @@ OPENVINO: Mapping[str, Rule] = MappingProxyType(
         "LogSoftmax": _axis,
         "Concat": _axis,
         "Pad": _pad,
-        "PRelu": by_channel,
+        "PRelu": prelu_by_channel,
         "Cast": _cast,
         "HardSigmoid": _bounded_slope,
         "Swish": _swish,
@@ -347,8 +356,8 @@ OPENVINO: Mapping[str, Rule] = MappingProxyType(
         "BatchNormalization": _norm,
         "TopK": _top,
         "Resize": _interpolate,
-        "Transpose": turned_by_input,
-        **dict.fromkeys(REDUCTIONS, reduced_by_input),
+        "Transpose": transpose_by_input,
+        **dict.fromkeys(REDUCTIONS, reduce_by_input),
         **dict.fromkeys(("Reshape", "Squeeze", "Unsqueeze"), reshape),
         **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "SquaredDifference"), binary),
         **dict.fromkeys(SIMPLE, unary),

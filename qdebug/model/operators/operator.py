@@ -317,8 +317,8 @@ class Operator:
     @property
     def gives_codes(self) -> bool:
         """Whether integers in its output may be codes, or sums of codes."""
-        scaled = self.real is not None and not self.dequantizes
-        return scaled or self.takes_codes or self.fake_quantizes
+        has_output_scale = self.real is not None and not self.dequantizes
+        return has_output_scale or self.takes_codes or self.fake_quantizes
 
     @property
     def rescales(self) -> bool:
@@ -328,8 +328,8 @@ class Operator:
     @property
     def passes_codes(self) -> bool:
         """Whether its output has the scale of its first input, if that input is quantized."""
-        selected = self.selects and self.data == (0,) and not self.picks_index
-        return self.moves is not None or self.resizes or selected
+        selects_data = self.selects and self.data == (0,) and not self.picks_index
+        return self.moves is not None or self.resizes or selects_data
 
     @property
     def takes_clamp(self) -> bool:

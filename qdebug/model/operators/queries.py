@@ -47,15 +47,15 @@ _LAST = (
 """Name parts of operators that have features last."""
 
 
-def _completed(row: Operator) -> Operator:
+def _complete_row(row: Operator) -> Operator:
     """Return a row with its plain name and family filled in."""
-    bare = row.plain or _PREFIX.sub("", row.name)
-    family = row.family or (bare if bare == row.name else _row(bare).family)
-    return replace(row, plain=bare, family=family)
+    plain_name = row.plain or _PREFIX.sub("", row.name)
+    family = row.family or (plain_name if plain_name == row.name else _row(plain_name).family)
+    return replace(row, plain=plain_name, family=family)
 
 
 def _row(op: str) -> Operator:
-    return _completed(_LISTED.get(op) or Operator(name=op))
+    return _complete_row(_LISTED.get(op) or Operator(name=op))
 
 
 _LISTED = {row.name: row for row in ROWS}
@@ -84,11 +84,11 @@ def plain(node: Node) -> Operator:
         node: The node; a Transpose if it arranges channels in blocks and also permutes dimensions.
     """
     if turns_channels(node):
-        return _TURNING
+        return _TRANSPOSE_ROW
     return _PLAIN.get(node.op) or of(_unknown(node.op).plain)
 
 
-_TURNING = next(row for row in _ROWS.values() if row.transposes)
+_TRANSPOSE_ROW = next(row for row in _ROWS.values() if row.transposes)
 
 
 def same_family(first: Node, second: Node) -> bool:
@@ -141,10 +141,10 @@ def coded_inputs(op: str, count: int) -> tuple[int, ...]:
         op: The operator.
         count: The number of inputs of a node.
     """
-    real = of(op).real
-    if real is None:
+    real_form = of(op).real
+    if real_form is None:
         return ()
-    positions, data = real.positions(count), of(real.op).data
+    positions, data = real_form.positions(count), of(real_form.op).data
     return tuple(positions[place] for place in data) if data else positions
 
 
@@ -155,9 +155,9 @@ def titled_input(node: Node, title: int) -> str:
         node: The node.
         title: Index in `Operator.titles`; the input position for an operator without titles.
     """
-    places = of(node.op).places
-    place = places[title] if title < len(places) else title
-    return node.inputs[place] if place < len(node.inputs) else ""
+    positions = of(node.op).places
+    position = positions[title] if title < len(positions) else title
+    return node.inputs[position] if position < len(node.inputs) else ""
 
 
 def output_axis(product: Node) -> int | None:
@@ -201,10 +201,10 @@ def clamp_bounds(node: Node, constants: Mapping[str, Any] | None = None) -> tupl
             value = (constants or {}).get(node.inputs[slot])
             if value is None:
                 return None
-        flat = np.ravel(value)  # some frameworks store a bound as an array of one element
-        if flat.size != 1:
+        bound = np.ravel(value)  # some frameworks store a bound as an array of one element
+        if bound.size != 1:
             return None
-        bounds.append(float(flat[0]))
+        bounds.append(float(bound[0]))
     return bounds[0], bounds[1]
 
 

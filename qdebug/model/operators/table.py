@@ -75,18 +75,18 @@ def _products() -> Iterator[Operator]:
     yield replace(packed, name="MatMulBnb4", packed=PackedWeight(layout="levels", inputs=(1, 2)), places=(0, 1, 3))
 
 
-def _quantized() -> Iterator[Operator]:
+def _quantized_rows() -> Iterator[Operator]:
     """Operators with scales and zero points among their inputs."""
-    quantize = Operator(
+    quantize_row = Operator(
         name="QuantizeLinear", words="quantize quantizepertensor quantizeperchannel quantizepertoken quantizeaffine",
         real=RealForm(op="Identity", data=_FIRST), keeps_values=True, quantizes=True, data=_FIRST,
     )  # fmt: skip
-    dequantize = Operator(
+    dequantize_row = Operator(
         name="DequantizeLinear",
         words="dequantize dequantizepertensor dequantizeperchannel dequantizepertoken dequantizeaffine",
         real=RealForm(op="Identity", data=_FIRST), keeps_values=True, dequantizes=True, data=_FIRST,
     )  # fmt: skip
-    for row in (quantize, dequantize):
+    for row in (quantize_row, dequantize_row):
         yield row
         yield from _like(replace(row, plain=row.name, words=""), f"Extended{row.name} Vitis{row.name}")  # AMD Quark's
     yield Operator(name="FakeQuantize", fake_quantizes=True, unit="quantize", data=_FIRST)
@@ -171,21 +171,21 @@ def _movements() -> Iterator[Operator]:
     yield Operator(name="Min", words="minimum", selects=True, commutes=True, in_codes=(1,))
 
 
-def _whole() -> Iterator[Operator]:
+def _index_and_truth_rows() -> Iterator[Operator]:
     """Operators that return indices, extents and truth values, and operators without inputs."""
-    truth = Operator(name="", counts=Count.OTHER)
-    compared = replace(truth, counts=Count.COMPARISON)
-    yield replace(compared, name="Equal", words="eq equal")
-    yield replace(compared, name="Greater", words="gt greater")
-    yield replace(compared, name="GreaterOrEqual", words="ge greaterequal")
-    yield replace(compared, name="Less", words="lt less")
-    yield replace(compared, name="LessOrEqual", words="le lessequal")
+    truth_row = Operator(name="", counts=Count.OTHER)
+    comparison = replace(truth_row, counts=Count.COMPARISON)
+    yield replace(comparison, name="Equal", words="eq equal")
+    yield replace(comparison, name="Greater", words="gt greater")
+    yield replace(comparison, name="GreaterOrEqual", words="ge greaterequal")
+    yield replace(comparison, name="Less", words="lt less")
+    yield replace(comparison, name="LessOrEqual", words="le lessequal")
     for name in ("And", "Or", "Xor"):
         word = name.lower()
-        yield replace(truth, name=name, words=f"{word} logical{word} bitwise{word}")
-    yield replace(truth, name="Not", words="logicalnot")
-    yield replace(truth, name="Range", words="arange arangestart arangestartstep")
-    yield from _like(truth, "IsNaN IsInf NonMaxSuppression NonZero SequenceLength Size")
+        yield replace(truth_row, name=name, words=f"{word} logical{word} bitwise{word}")
+    yield replace(truth_row, name="Not", words="logicalnot")
+    yield replace(truth_row, name="Range", words="arange arangestart arangestartstep")
+    yield from _like(truth_row, "IsNaN IsInf NonMaxSuppression NonZero SequenceLength Size")
     yield from _like(
         Operator(name="", counts=Count.OTHER, picks_index=True, reduces=True, data=_FIRST), "ArgMax ArgMin"
     )
@@ -259,9 +259,9 @@ def _activations() -> Iterator[Operator]:
         parameters=("min", "max"), in_codes=(1, 2),
     )  # fmt: skip
     function = Operator(name="", unit="lookup", folds=True, data=_FIRST, elementwise=True)
-    fused = replace(function, activation=True)
+    fusable = replace(function, activation=True)
     yield replace(
-        fused, name="LeakyRelu", words="leakyrelu", family="LeakyRelu", contracts=True, parameters=("alpha",),
+        fusable, name="LeakyRelu", words="leakyrelu", family="LeakyRelu", contracts=True, parameters=("alpha",),
         forms=("leaky",),
     )  # fmt: skip
     yield Operator(
@@ -275,24 +275,24 @@ def _activations() -> Iterator[Operator]:
         elementwise=True,
     )
     yield replace(
-        fused,
+        fusable,
         name="Sigmoid",
         words="sigmoid logistic",
         gives_scores=True,
         rounds_like_one=True,
         forms=("mlas", "fixed"),
     )
-    yield replace(fused, name="Tanh", words="tanh", forms=("fixed",))
-    yield replace(fused, name="HardSigmoid", words="hardsigmoid hsigmoid", parameters=("alpha", "beta"))
+    yield replace(fusable, name="Tanh", words="tanh", forms=("fixed",))
+    yield replace(fusable, name="HardSigmoid", words="hardsigmoid hsigmoid", parameters=("alpha", "beta"))
     halves = MappingProxyType({"alpha": 1 / 6, "beta": 0.5})
     yield replace(
-        fused,
+        fusable,
         name="HardSwish",
         words="hardswish hswish",
         gate=Gate(op="HardSigmoid", attrs=halves),
         forms=("hswish16",),
     )
-    yield replace(fused, name="Elu", words="elu", parameters=("alpha",))
+    yield replace(fusable, name="Elu", words="elu", parameters=("alpha",))
     for name in ("Erf", "Gelu", "Softplus", "Softsign", "Mish"):
         yield replace(function, name=name, words=name.lower(), through_exp=name in ("Softplus", "Mish"))
     yield from _like(function, "Celu Selu")
@@ -368,12 +368,12 @@ def _normalizations() -> Iterator[Operator]:
     yield replace(squares, words="rmsnorm", along_axis=True)
     yield replace(squares, name="SimplifiedLayerNormalization")
     yield replace(squares, name="SkipSimplifiedLayerNormalization", places=(0, 2))
-    recurrent = Operator(
+    recurrent_row = Operator(
         name="RNN", recurrent=True, ordered=True, titles=("input", "weight", "recurrent weight", "bias")
     )
-    yield recurrent
-    yield replace(recurrent, name="GRU", words="gru")
-    yield replace(recurrent, name="LSTM", words="lstm")
+    yield recurrent_row
+    yield replace(recurrent_row, name="GRU", words="gru")
+    yield replace(recurrent_row, name="LSTM", words="lstm")
     yield from _like(Operator(name=""), "LpNormalization MeanVarianceNormalization")
     yield Operator(name="Attention", words="scaleddotproductattention")
     yield from _like(Operator(name=""), "GroupQueryAttention MultiHeadAttention RotaryEmbedding")
@@ -381,9 +381,9 @@ def _normalizations() -> Iterator[Operator]:
 
 ROWS: tuple[Operator, ...] = (
     *_products(),
-    *_quantized(),
+    *_quantized_rows(),
     *_movements(),
-    *_whole(),
+    *_index_and_truth_rows(),
     *_elementwise(),
     *_activations(),
     *_reductions(),

@@ -19,12 +19,12 @@ from qdebug.model.operators.foreign_node import (
     Translated,
     UntranslatableError,
     binary,
-    by_channel,
     flag,
-    padded,
-    reduced,
+    pad_dimensions,
+    prelu_by_channel,
+    reduce_axes,
     reshape,
-    sliced,
+    slice_axes,
     unary,
 )
 from qdebug.model.operators.operator import Sums
@@ -109,28 +109,32 @@ def _permute(foreign: ForeignNode) -> Translated:
     if foreign.node.op in _TURNING:
         order.reverse()
     elif "dims" in foreign.node.attrs:
-        order = [int(each) % rank for each in foreign.stated("dims")]
+        order = [int(dimension) % rank for dimension in foreign.stated("dims")]
     else:
-        first_axis, second_axis = (int(foreign.stated(f"dim{at}", f"axis{at}")) for at in (0, 1))
+        first_axis, second_axis = (int(foreign.stated(f"dim{number}", f"axis{number}")) for number in (0, 1))
         order[first_axis], order[second_axis] = order[second_axis], order[first_axis]
     return foreign.as_onnx("Transpose", {"perm": tuple(order)})
 
 
-def _reduced(foreign: ForeignNode) -> Translated:
+def _reduce(foreign: ForeignNode) -> Translated:
     """Translate a reduction, over all dimensions by default. ONNX lacks a dtype for the sum."""
     if len(foreign.node.inputs) != 1 or foreign.optional(None, "dtype") is not None:
         raise UntranslatableError
     axes = foreign.optional((), "dim", "axis")
-    return reduced(foreign, tuple(int(each) for each in axes) if isinstance(axes, tuple | list) else (int(axes),))
+    return reduce_axes(
+        foreign, tuple(int(dimension) for dimension in axes) if isinstance(axes, tuple | list) else (int(axes),)
+    )
 
 
 def _pad(foreign: ForeignNode) -> Translated:
     """Translate a padding. The widths are pairs, last dimension first; dimensions without a pair are not padded."""
-    widths = [int(each) for each in foreign.stated("pad")]
+    widths = [int(width) for width in foreign.stated("pad")]
     rank = len(foreign.extents(foreign.node.inputs[0]))
     widths += [0] * (2 * rank - len(widths))
-    filling = foreign.node.inputs[1] if len(foreign.node.inputs) > 1 else ""
-    translation = padded(foreign, (*widths[-2::-2], *widths[::-2]), foreign.optional("constant", "mode"), value=filling)
+    fill_input = foreign.node.inputs[1] if len(foreign.node.inputs) > 1 else ""
+    translation = pad_dimensions(
+        foreign, (*widths[-2::-2], *widths[::-2]), foreign.optional("constant", "mode"), value=fill_input
+    )
     value = float(foreign.optional(0.0, "value") or 0.0)
     return (
         translation
@@ -200,7 +204,7 @@ def _clip(foreign: ForeignNode) -> Translated:
         raise UntranslatableError
     if "hardtanh" in foreign.node.op:
         return foreign.as_onnx(
-            attrs={end: float(foreign.optional(at, f"{end}_val")) for end, at in (("min", -1), ("max", 1))}
+            attrs={end: float(foreign.optional(default, f"{end}_val")) for end, default in (("min", -1), ("max", 1))}
         )
     bounds = {end: float(foreign.plain.attrs[end]) for end in ("min", "max") if end in foreign.plain.attrs}  # type: ignore[arg-type]
     return foreign.as_onnx(attrs=dict(bounds))
@@ -212,26 +216,26 @@ def _gather(foreign: ForeignNode) -> Translated:
     if "embedding" in word:
         return foreign.as_onnx("Gather", {"axis": 0}, inputs=foreign.node.inputs[:2])
     if word == "index":
-        return _indexed(foreign)
+        return _index_dimension(foreign)
     if len(foreign.node.inputs) != 2:
         raise UntranslatableError
     operator = "GatherElements" if word.endswith("gather") else "Gather"
     return foreign.as_onnx(operator, {"axis": int(foreign.stated("dim", "axis"))})
 
 
-def _indexed(foreign: ForeignNode) -> Translated:
+def _index_dimension(foreign: ForeignNode) -> Translated:
     """Translate indexing along one dimension, given by the position of the indices. ONNX lacks more than one."""
     data, *indices = foreign.node.inputs
-    given = [axis for axis, name in enumerate(indices) if name]
-    if len(given) != 1:
+    indexed_axes = [axis for axis, name in enumerate(indices) if name]
+    if len(indexed_axes) != 1:
         raise UntranslatableError
-    index = indices[given[0]]
+    index = indices[indexed_axes[0]]
     if not is_integer(foreign.graph.tensors[index].dtype or ""):
         raise UntranslatableError  # a boolean mask selects a number of elements known only at run time
-    return foreign.as_onnx("Gather", {"axis": given[0]}, inputs=(data, index))
+    return foreign.as_onnx("Gather", {"axis": indexed_axes[0]}, inputs=(data, index))
 
 
-def _largest(foreign: ForeignNode) -> Translated:
+def _top_k(foreign: ForeignNode) -> Translated:
     attrs: dict[str, AttrValue] = {name: flag(foreign.optional(1, name)) for name in ("largest", "sorted")}
     attrs["axis"] = int(foreign.optional(-1, "dim"))
     count = np.array([int(foreign.stated("k"))])
@@ -245,7 +249,7 @@ def _triangle(foreign: ForeignNode) -> Translated:
     )
 
 
-def _summed(foreign: ForeignNode) -> Translated:
+def _einsum(foreign: ForeignNode) -> Translated:
     return foreign.as_onnx(attrs={"equation": str(foreign.stated("equation"))})
 
 
@@ -269,7 +273,7 @@ def _dtype(foreign: ForeignNode) -> np.dtype:
     return logical_dtype(dtype)
 
 
-def _filled(foreign: ForeignNode) -> Translated:
+def _fill(foreign: ForeignNode) -> Translated:
     """Translate a filled tensor.
 
     Extents and element type come from the output, the number from the name or an argument.
@@ -282,7 +286,7 @@ def _filled(foreign: ForeignNode) -> Translated:
 
 def _range(foreign: ForeignNode) -> Translated:
     dtype = _dtype(foreign)
-    numbers = {name: foreign.optional(usual, name) for name, usual in (("start", 0), ("end", None), ("step", 1))}
+    numbers = {name: foreign.optional(default, name) for name, default in (("start", 0), ("end", None), ("step", 1))}
     if numbers["end"] is None:
         raise UntranslatableError
     constants = {name: np.array(number, dtype) for name, number in numbers.items()}
@@ -293,8 +297,8 @@ def _slice(foreign: ForeignNode) -> Translated:
     """Translate a slice of one dimension from `start` to `end`, both optional."""
     extents = foreign.extents(foreign.node.inputs[0])
     axis = int(foreign.optional(0, "dim")) % len(extents)
-    start, end = (int(foreign.optional(usual, name)) for name, usual in (("start", 0), ("end", extents[axis])))
-    return sliced(foreign, (start,), (end,), (int(foreign.optional(1, "step")),), axes=(axis,))
+    start, end = (int(foreign.optional(default, name)) for name, default in (("start", 0), ("end", extents[axis])))
+    return slice_axes(foreign, (start,), (end,), (int(foreign.optional(1, "step")),), axes=(axis,))
 
 
 def _split(foreign: ForeignNode) -> Translated:
@@ -311,19 +315,24 @@ def _unbind(foreign: ForeignNode) -> Translated:
 
 def _where(foreign: ForeignNode) -> Translated:
     """Translate a selection. masked_fill takes the data first, then the mask, then the replacement."""
-    first, second, third = foreign.node.inputs
-    filled = "masked" in foreign.node.op
-    return foreign.as_onnx("Where", inputs=(second, third, first) if filled else (first, second, third))
+    first_input, second_input, third_input = foreign.node.inputs
+    is_masked_fill = "masked" in foreign.node.op
+    return foreign.as_onnx(
+        "Where",
+        inputs=(second_input, third_input, first_input) if is_masked_fill else (first_input, second_input, third_input),
+    )
 
 
 def _adaptive_pool(foreign: ForeignNode) -> Translated:
     """Translate an adaptive pool. The output extents determine the windows, if all have the same size."""
-    before, after = (foreign.extents(name)[2:] for name in (foreign.node.inputs[0], foreign.node.outputs[0]))
-    if set(after) == {1}:
+    input_extents, output_extents = (
+        foreign.extents(name)[2:] for name in (foreign.node.inputs[0], foreign.node.outputs[0])
+    )
+    if set(output_extents) == {1}:
         return foreign.as_onnx("GlobalAveragePool")
-    if any(n % parts for n, parts in zip(before, after, strict=True)):
+    if any(extent % parts for extent, parts in zip(input_extents, output_extents, strict=True)):
         raise UntranslatableError
-    window = tuple(n // parts for n, parts in zip(before, after, strict=True))
+    window = tuple(extent // parts for extent, parts in zip(input_extents, output_extents, strict=True))
     return foreign.as_onnx("AveragePool", {"kernel_shape": window, "strides": window})
 
 
@@ -342,17 +351,20 @@ def _resize(foreign: ForeignNode) -> Translated:
     stated_factors = [foreign.optional(None, name) for name in ("scales_h", "scales_w")]
     factors = foreign.optional(None, "scale_factors") or (None if None in stated_factors else stated_factors)
     if factors is None or attrs["coordinate_transformation_mode"] == "align_corners":
-        return _resized(foreign, attrs, ("", foreign.new("sizes")), {"sizes": np.array(extents)})
-    return _resized(foreign, attrs, (foreign.new("factors"),), {"factors": np.array(factors, np.float32)})
+        return _make_resize(foreign, attrs, ("", foreign.new("sizes")), {"sizes": np.array(extents)})
+    return _make_resize(foreign, attrs, (foreign.new("factors"),), {"factors": np.array(factors, np.float32)})
 
 
-def _resized(
-    foreign: ForeignNode, attrs: Mapping[str, AttrValue], given: tuple[str, ...], constants: Mapping[str, np.ndarray]
+def _make_resize(
+    foreign: ForeignNode,
+    attrs: Mapping[str, AttrValue],
+    size_inputs: tuple[str, ...],
+    constants: Mapping[str, np.ndarray],
 ) -> Translated:
-    return foreign.as_onnx(attrs=attrs, inputs=(foreign.node.inputs[0], "", *given), constants=constants)
+    return foreign.as_onnx(attrs=attrs, inputs=(foreign.node.inputs[0], "", *size_inputs), constants=constants)
 
 
-def _gate(foreign: ForeignNode) -> Translated:
+def _hard_gate(foreign: ForeignNode) -> Translated:
     return foreign.as_onnx(attrs={"alpha": 1 / 6, "beta": 0.5})
 
 
@@ -377,7 +389,7 @@ def _expand(foreign: ForeignNode) -> Translated:
     return foreign.as_onnx(inputs=(foreign.node.inputs[0], foreign.new("extents")), constants={"extents": extents})
 
 
-def _same(foreign: ForeignNode) -> Translated:
+def _identity(foreign: ForeignNode) -> Translated:
     if flag(foreign.optional(0, "train", "training")):
         raise UntranslatableError
     return foreign.as_onnx("Identity", inputs=foreign.node.inputs[:1])
@@ -432,7 +444,7 @@ TORCH: Mapping[str, Rule] = MappingProxyType(
         "Concat": _axis,
         "Transpose": _permute,
         "Pad": _pad,
-        **dict.fromkeys(REDUCTIONS, _reduced),
+        **dict.fromkeys(REDUCTIONS, _reduce),
         "LeakyRelu": _leaky,
         "BatchNormalization": _norm,
         "LayerNormalization": _layer_norm,
@@ -446,7 +458,7 @@ TORCH: Mapping[str, Rule] = MappingProxyType(
         "Unbind": _unbind,
         "Where": _where,
         "GlobalAveragePool": _adaptive_pool,
-        "Identity": _same,
+        "Identity": _identity,
         "Cast": _cast,
         **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze"), reshape),
         **dict.fromkeys(("Add", "Sub"), _sum),
@@ -454,16 +466,16 @@ TORCH: Mapping[str, Rule] = MappingProxyType(
         **dict.fromkeys((*SIMPLE, "Not"), unary),
         **dict.fromkeys(("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"), binary),
         **dict.fromkeys(("And", "Or", "Xor"), _logical),
-        "TopK": _largest,
+        "TopK": _top_k,
         "Trilu": _triangle,
-        "Einsum": _summed,
-        "ConstantOfShape": _filled,
+        "Einsum": _einsum,
+        "ConstantOfShape": _fill,
         "Range": _range,
         "Clip": _clip,
         "Softplus": _softplus,
-        "HardSigmoid": _gate,
+        "HardSigmoid": _hard_gate,
         "Elu": _elu,
-        "PRelu": by_channel,
+        "PRelu": prelu_by_channel,
         "Resize": _resize,
         "DepthToSpace": _shuffle,
         "Expand": _expand,

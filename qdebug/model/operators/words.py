@@ -68,8 +68,8 @@ def is_unknown(node: Node) -> bool:
 def in_words_of_onnx(node: Node) -> Node:
     """Return a node with its ONNX operator and fused activation; the node itself if it already is an ONNX node."""
     op, attrs = _operator_of_word(node.op)
-    fused = next((str(node.attrs[name]) for name in _FUSED if name in node.attrs), "")
-    activation = _FUSED_WORDS.get(_word(fused))
+    fused_word = next((str(node.attrs[name]) for name in _FUSED if name in node.attrs), "")
+    activation = _FUSED_WORDS.get(_word(fused_word))
     if op == node.op and not activation:
         return node
     all_attrs: dict[str, AttrValue] = {**attrs, **node.attrs}
@@ -89,9 +89,9 @@ def _operator_of_word(op: str) -> tuple[str, Mapping[str, AttrValue]]:
     if word in _WITH_ATTRS:
         return _WITH_ATTRS[word]
     if word not in _WORDS and word.endswith(_RELU):  # PyTorch names fused activations: quantized::conv2d_relu
-        first = _WORDS.get(word.removesuffix(_RELU), "")
-        if first and of(first).takes_clamp:
-            return first, {"activation": _FUSED_WORDS[_RELU][0], "activation_params": _FUSED_WORDS[_RELU][1]}
+        unfused_operator = _WORDS.get(word.removesuffix(_RELU), "")
+        if unfused_operator and of(unfused_operator).takes_clamp:
+            return unfused_operator, {"activation": _FUSED_WORDS[_RELU][0], "activation_params": _FUSED_WORDS[_RELU][1]}
     return _WORDS.get(word, op), _NOTHING
 
 
@@ -101,8 +101,8 @@ def _word(op: str) -> str:
     for framework in _FRAMEWORKS:
         name = name.removeprefix(framework)
     word = _letters(name)
-    while word not in _WORDS and (shorter := _OVERLOAD.sub("", name)) != name:
-        name, word = shorter, _letters(shorter)
+    while word not in _WORDS and (shorter_name := _OVERLOAD.sub("", name)) != name:
+        name, word = shorter_name, _letters(shorter_name)
     return word
 
 

@@ -555,7 +555,7 @@ class Datasets:
 
 
 _DESCRIBING_MESSAGES = 3
-"""Number of messages in `described`."""
+"""Number of messages in `dataset_description`."""
 _HEADERS_PER_BATCH = 1000
 _NODE_CHILDREN = (2, 4, 8, 16, 32, 64)
 """Candidate numbers of children per chunk node, besides the numbers that fit the recording exactly."""

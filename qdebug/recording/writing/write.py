@@ -190,7 +190,7 @@ class RecordingWriter:
         self._force, self._source = force, source
         self._index = IndexRows()
         self._stored_arrays: dict[tuple[str, int, int], tuple[Any, ...]] = {}
-        """Fields of `Stored` by tensor, sample and step, in plain tuples that the garbage collector need not visit."""
+        """Fields of `StoredArray` by tensor, sample and step, in tuples that the garbage collector need not visit."""
         self._is_durable = sync_every is not None
         self._ticker: Ticker | None = None
         self.failure: str | None = None

@@ -3,7 +3,7 @@
 import pytest
 
 from qdebug.model import Graph, Node, Role, TensorInfo
-from qdebug.model.layouts import is_channels_last, normalized
+from qdebug.model.layouts import is_channels_last, normalize_layouts
 
 
 def graph_of(op, *, given=None, read=None, attrs=None):
@@ -15,7 +15,7 @@ def graph_of(op, *, given=None, read=None, attrs=None):
 @pytest.mark.parametrize("op", ["Conv", "QLinearConv", "conv2d", "MaxPool", "QLinearGlobalAveragePool", "LRN"])
 @pytest.mark.parametrize(("given", "read"), [("NHWC", None), (None, "NHWC"), ("NHWC", "NHWC"), ("NLC", None)])
 def test_a_node_that_tells_channels_apart_states_its_layout(op, given, read):
-    graph = normalized(graph_of(op, given=given, read=read))
+    graph = normalize_layouts(graph_of(op, given=given, read=read))
     assert graph.nodes[0].attrs["channels_last"] == 1
     assert (graph.inputs, graph.outputs, dict(graph.opset)) == (("x",), ("y",), {"": 18})
 
@@ -36,7 +36,7 @@ def test_a_node_that_tells_channels_apart_states_its_layout(op, given, read):
 )
 def test_what_is_stated_already_or_says_nothing_is_left_as_it_is(op, given, read, attrs):
     graph = graph_of(op, given=given, read=read, attrs=attrs)
-    assert normalized(graph) is graph
+    assert normalize_layouts(graph) is graph
 
 
 def test_channels_last_are_those_at_the_end():
