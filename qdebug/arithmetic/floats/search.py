@@ -29,7 +29,7 @@ from qdebug.numerics.short_formats import ShortFormat
 _BLOCK = 1 << 19
 """Elements examined at once: 4 MB for each end of an interval."""
 
-__all__ = ["Observation", "Placement", "PlacementFinding", "describe_placement", "search_placements"]
+__all__ = ["Observation", "Placement", "PlacementFinding", "placement_clauses", "search_placements"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,8 +63,8 @@ _TO_NEAREST = {"even", "away"}
 _NEAREST = "rounded to nearest"
 
 
-def describe_placement(placement: Placement, short: str, *, ties: bool = True) -> str:
-    """Return a placement in words.
+def placement_clauses(placement: Placement, short: str, *, ties: bool = True) -> tuple[str, ...]:
+    """Return a placement in words, a clause for the result and for each unusual edge.
 
     Args:
         placement: The placement.
@@ -83,7 +83,7 @@ def describe_placement(placement: Placement, short: str, *, ties: bool = True) -
         clauses.append("subnormal results become 0")
     if placement.overflow != "inf":
         clauses.append(OVERFLOWS[placement.overflow])
-    return ", ".join(clauses)
+    return tuple(clauses)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -157,11 +157,14 @@ class PlacementFinding:
         return len(self._roundings) == 1
 
     @property
-    def words(self) -> str:
+    def clauses(self) -> tuple[str, ...]:
         """The named placement in words; empty without one."""
-        if self.named is None:
-            return ""
-        return describe_placement(self.named, self.short, ties=self._is_unanimous)
+        return () if self.named is None else placement_clauses(self.named, self.short, ties=self._is_unanimous)
+
+    @property
+    def words(self) -> str:
+        """These clauses as one text."""
+        return ", ".join(self.clauses)
 
 
 def search_placements(observations: Sequence[Observation], short: ShortFormat) -> PlacementFinding:

@@ -204,7 +204,9 @@ def answer(result: RunComparison, *, terse: bool = False) -> FactList:
 
 
 def _remarks(result: RunComparison, rest: str, limit: int = 3) -> list[Fact]:
-    texts = [safe_text(remark, limit=_REASON) for remark in result.verdict.remarks]
+    rounding = sentences.rounding_sentence(result.nodes)
+    remarks = [*result.verdict.remarks, *([] if rounding is None else [rounding])]
+    texts = [safe_text(remark, limit=_REASON) for remark in remarks]
     facts = [Fact("" if at else "also", text) for at, text in enumerate(texts[:limit])]
     hidden_count = len(texts) - len(facts)
     return (
