@@ -188,9 +188,9 @@ def _write_arithmetic(explanation: ExplainedRun, target: Path) -> None:
     Raises:
         UsageError: Nothing was explained.
     """
-    if not explanation.arithmetic:
+    if not explanation.arithmetic and not explanation.roundings:
         raise UsageError(
-            "No quantized node is explained, so there is no arithmetic to write.",
+            "No node is explained bit for bit, so there is no arithmetic to write.",
             hint="Run it without --write-arithmetic to see why.",
         )
     from qdebug.running.explain_file import arithmetic_text
