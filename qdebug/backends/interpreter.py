@@ -240,7 +240,11 @@ class InterpreterBackend:
             taps=taps,
             versions=package_versions(),
             cpu_flags=cpu_flags(),
-            options={**chosen, **_stated_arithmetic(arithmetic), **({"faults": ",".join(faults)} if faults else {})},
+            options={
+                **{key: text for key, text in chosen.items() if text},
+                **_stated_arithmetic(arithmetic),
+                **({"faults": ",".join(faults)} if faults else {}),
+            },
             extent_names=extent_names,
         )
         return InterpreterRun(
