@@ -79,7 +79,7 @@ def groups(explanation: ExplainedRun) -> tuple[ExplainedGroup, ...]:
         key = node.op, node.dtypes or ""
         totals[key] = totals.get(key, 0) + 1
         if node.status is ExplainStatus.EXPLAINED:
-            nodes_by_class.setdefault((*key, node.variants), []).append(node)
+            nodes_by_class.setdefault((*key, node.variants or (node.words or "",)), []).append(node)
     return tuple(
         ExplainedGroup(op=op, dtypes=dtypes, nodes=tuple(nodes), of=totals[op, dtypes])
         for (op, dtypes, _), nodes in nodes_by_class.items()
@@ -150,12 +150,12 @@ def group_rows(explanation: ExplainedRun) -> list[tuple[str, ...]]:
     for group in groups(explanation):
         first = group.nodes[0]
         runner = max((node.runner_up.match for node in group.nodes if node.runner_up), default=None)
-        searched = bool(first.variants)
+        class_size = len(first.variants or first.placements)
         rows.append(
             (
                 f"{len(group.nodes)} of {group.of}",
-                str(len(first.variants)) if searched else numbers.MISSING,
-                numbers.grouped(sum(node.witnesses for node in group.nodes)) if searched else numbers.MISSING,
+                str(class_size) if class_size else numbers.MISSING,
+                numbers.grouped(sum(node.witnesses for node in group.nodes)) if class_size else numbers.MISSING,
                 numbers.MISSING if runner is None else share(runner),
                 f"{safe_text(group.op)} {safe_text(group.dtypes)}".strip(),
                 safe_text("; ".join(filter(None, (first.words or ", ".join(first.variants[:1]), first.reason)))),
