@@ -79,7 +79,7 @@ def groups(explanation: ExplainedRun) -> tuple[ExplainedGroup, ...]:
         key = node.op, node.dtypes or ""
         totals[key] = totals.get(key, 0) + 1
         if node.status is ExplainStatus.EXPLAINED:
-            nodes_by_class.setdefault((*key, node.variants or (node.words or "",)), []).append(node)
+            nodes_by_class.setdefault((*key, node.variants or (QUOTED.sub("''", node.words or ""),)), []).append(node)
     return tuple(
         ExplainedGroup(op=op, dtypes=dtypes, nodes=tuple(nodes), of=totals[op, dtypes])
         for (op, dtypes, _), nodes in nodes_by_class.items()
@@ -290,7 +290,7 @@ def _class_facts(node: NodeExplanation) -> list[tuple[str, str]]:
     if node.words:
         facts.append(("arithmetic" if node.status is ExplainStatus.EXPLAINED else "compared with", node.words))
     label = "reproduced by" if node.status is ExplainStatus.EXPLAINED else ""
-    for at, variant in enumerate(_shortened(node.variants)):
+    for at, variant in enumerate(_shortened(node.variants or node.placements)):
         facts.append((label if not at else "", variant))
     for at, preset in enumerate(node.presets):
         detail = f": {preset.detail}" if preset.detail else ""
@@ -302,10 +302,12 @@ def _class_facts(node: NodeExplanation) -> list[tuple[str, str]]:
         witnesses_text = f"{numbers.grouped(node.witnesses)} {different} that the runner-up gets wrong, in {count_text}"
         if node.witnesses:
             facts.append(("witnesses", witnesses_text))
+    if node.placements:
+        facts.append(("witnesses", f"{numbers.counted(node.witnesses, 'element')} that the runner-up gets wrong"))
     if node.runner_up is not None:
         facts.append(("runner-up", f"{share(node.runner_up.match)} of the elements by {node.runner_up.variant}"))
     if node.tried:
-        facts.append(("tried", f"{numbers.grouped(node.tried)} {'arithmetic' if node.tried == 1 else 'arithmetics'}"))
+        facts.append(("tried", numbers.counted(node.tried, "placement" if node.placements else "arithmetic")))
     return facts
 
 
