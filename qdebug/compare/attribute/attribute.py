@@ -48,7 +48,12 @@ from qdebug.compare.attribute.grid_rounding import (
     grid_of_codes,
     weight_noise,
 )
-from qdebug.compare.attribute.integer_tensors import holds_few_bits, picks_of_equals, rounds_to_integers
+from qdebug.compare.attribute.integer_tensors import (
+    holds_few_bits,
+    picks_of_equals,
+    rounds_to_integers,
+    with_ties_as_recorded,
+)
 from qdebug.compare.attribute.masked import softmax_axes, which_count
 from qdebug.compare.attribute.plan import PlannedNode, recorded_places
 from qdebug.errors import (
@@ -346,6 +351,12 @@ class _Split:
         recorded_values = self._backend.load(entry.tensor, *place)
         if is_free_scale(self._form, entry.tensor, values, recorded_values):
             replayed = recorded_values
+        reference_values = self._reference.load(entry.reference_tensor, *place)
+        if entry.whole:
+            replayed, reference_values = (
+                with_ties_as_recorded(self._form, values, indices, recorded_values)
+                for indices in (replayed, reference_values)
+            )
         if self._folded is not None and replayed.size == recorded_values.size:
             replayed = held_as_recorded(replayed, dequantize(recorded_values, entry.quant), self._folded)
         replayed = held(replayed, clamp_of(self._view))
@@ -354,7 +365,6 @@ class _Split:
                 f"the replay has shape {replayed.shape}, but the recorded tensor has {recorded_values.shape}"
             )
         sums = self._parts.setdefault(sample, self._empty_sums())
-        reference_values = self._reference.load(entry.reference_tensor, *place)
         _, backend_values = in_one_order(reference_values, entry.pair.reference_view, recorded_values, self._view)
         reference_values, turned_replay = in_one_order(
             reference_values, entry.pair.reference_view, replayed, self._view
