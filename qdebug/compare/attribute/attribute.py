@@ -373,6 +373,8 @@ class _Split:
         grid = self._grid_of(recorded_values, values)
         if grid is not None:
             self._add_on_grid(sums, grid, values, (replayed, recorded_values), place)
+            fitted = held(self._reference_values(reference_values), self._reference_span_after)
+            sums.saturation_error.add(fitted, np.clip(fitted, grid.low - grid.step / 2, grid.high + grid.step / 2))
             return
         self._undecided = self._undecided or (entry.quant is None and are_few(recorded_values, self._telling))
         self._add_judged(
@@ -685,7 +687,7 @@ class _Split:
             arithmetic=arithmetic,
             clipping=None if self._span == (None, None) else sums.clipping.stats(),
             arithmetic_unsaturated=sums.arithmetic_unsaturated.stats() if self._judged_apart else arithmetic,
-            saturation_error=None if self._span == (None, None) else sums.saturation_error,
+            saturation_error=None if self._span == (None, None) and self._grid is None else sums.saturation_error,
             quantization_error=None if self._span == (None, None) else sums.quantization_error,
             arriving=None if sums.arriving is None else sums.arriving.stats(),
             hidden=sums.hidden,
