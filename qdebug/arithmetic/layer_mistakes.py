@@ -610,7 +610,7 @@ def _rescaled(result: np.ndarray, *, size: int, up: bool) -> np.ndarray:
 
 
 def _wrong_casts(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield casts to short float formats that truncate, lose a carry, or flush small numbers to 0."""
+    """Yield casts to short float formats that lose a carry. Other roundings are placements, see `floats`."""
     data = values.get(node.inputs[0]) if node.inputs else None
     target = node.attrs.get("to")
     if not operators.of(node.op).casts or data is None or data.dtype.kind != "f" or not isinstance(target, int):
@@ -621,21 +621,10 @@ def _wrong_casts(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mista
         return
     values_in_float32 = data.astype(np.float32)
     rounded = short_format.rounded(values_in_float32)
-    step = np.spacing(np.abs(values_in_float32)).astype(np.float64) * 2.0 ** (24 - short_format.bits)
-    truncated = np.trunc(values_in_float32 / step) * step
     has_carry = (np.frexp(rounded)[0] == np.copysign(0.5, rounded)) & (np.abs(rounded) > np.abs(values_in_float32))
-    for likely, result in (
-        (f"values are truncated to {short_format.name}, not rounded", truncated),
-        (
-            f"values that round up to a power of 2 in {short_format.name} become half of it",
-            np.where(has_carry, rounded / 2, rounded),
-        ),
-        (
-            f"subnormal {short_format.name} values become 0",
-            np.where(np.abs(rounded) < short_format.normal, 0, rounded),
-        ),
-    ):
-        yield Mistake(likely=likely, node=node, values={}, after=partial(_replaced, result=result.astype(dtype)))
+    result = np.where(has_carry, rounded / 2, rounded).astype(dtype)
+    likely = f"values that round up to a power of 2 in {short_format.name} become half of it"
+    yield Mistake(likely=likely, node=node, values={}, after=partial(_replaced, result=result))
 
 
 def _replaced(_: np.ndarray, *, result: np.ndarray) -> np.ndarray:

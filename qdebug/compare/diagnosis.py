@@ -210,13 +210,13 @@ class _DiagnosisMaker:
     def grouped(self, faults: Sequence[tuple[NodeResult, Finding]]) -> list[Diagnosis]:
         """Return the diagnosis entries of the given faults.
 
-        Nodes share an entry if their findings are equal except for names and numbers, or blame the same constant. Each
-        node with an unexplained error gets its own entry.
+        Nodes share an entry if their findings are equal except for names and numbers, blame the same constant, or name
+        the same rounding. Each node with an unexplained error gets its own entry.
         """
         groups: dict[tuple[str, ...], list[tuple[NodeResult, Finding]]] = {}
         for node, finding in faults:
             key = [str(finding.kind), str(finding.role), _NAME_OR_NUMBER.sub("", finding.sentence)]
-            if finding.role is FindingRole.DIFFERENCE:
+            if finding.role is FindingRole.DIFFERENCE or finding.kind is FindingKind.ONE_SIDED:
                 key.append(finding.evidence or node.tensor)
             elif finding.role is FindingRole.BREACH and finding.kind is not FindingKind.REFERENCE:
                 key.append(node.tensor)

@@ -282,11 +282,19 @@ class _Trials:
 
 
 def _greedy(names: Sequence[str], gain: Callable[[Sequence[str]], float], most: int) -> list[str]:
-    """Choose a few names greedily: the first one, then by gain on top of those chosen already."""
-    chosen = [names[0]]
-    while len(chosen) < min(most, len(names)):
-        gains = {name: gain([*chosen, name]) for name in names if name not in chosen}
-        chosen.append(max(gains, key=gains.__getitem__))
+    """Choose a few names greedily: the first one, then by gain on top of those chosen already.
+
+    Each round tries the better half of the previous one, and the last name is left out if it gains little.
+    """
+    chosen, candidates, best = [names[0]], [*names[1:]], -math.inf
+    while candidates and len(chosen) < most:
+        gains = {name: gain([*chosen, name]) for name in candidates}
+        ranked = sorted(candidates, key=gains.__getitem__, reverse=True)
+        if len(chosen) > 1 and gains[ranked[0]] < best + REMEDY_MIN_GAIN:
+            break
+        chosen.append(ranked[0])
+        best = gains[ranked[0]]
+        candidates = ranked[1 : (len(ranked) + 1) // 2]
     return chosen
 
 

@@ -9,6 +9,7 @@ from qdebug.compare.checks import graph, inputs, outputs, statistics
 from qdebug.compare.checks.context import NodeContext
 from qdebug.compare.checks.dead_zone import dead_channels, dead_zone
 from qdebug.compare.checks.error_checks import ERROR_CHECKS
+from qdebug.compare.checks.one_sided import one_sided
 from qdebug.compare.checks.selection import selection
 from qdebug.compare.checks.stale import with_bytes_of_another
 from qdebug.compare.checks.two_runs import apart_on_equal_inputs, other_scale, wrong_reference
@@ -50,6 +51,7 @@ CHECKS: tuple[Check, ...] = (
     statistics.bare_codes,
     selection,
     graph.float_weights,
+    one_sided,
     graph.precision,
     graph.disturbed,
     graph.placement,

@@ -120,12 +120,14 @@ class NodeExplanation(JsonObject):
         accepted: Why an unexplained node does not count as a failure. None if it does.
         on_codes: Whether its output holds codes or is computed from codes.
         assumed: What the answer assumes beyond the recorded types, as a clause. None if nothing.
+        placements: Texts of the placements of roundings that reproduce a float node, simplest first. The first one is
+            in `words`.
     """
 
     json_keys = (
         "node op tensor reason kind dtypes elements words alone siblings match witnesses witness_elements "
         "tried accepted on_codes status variants presets=preset_names provenance runner_up residual recorded "
-        "band assumed"
+        "band assumed placements"
     )
 
     node: str
@@ -153,6 +155,7 @@ class NodeExplanation(JsonObject):
     accepted: str | None = None
     on_codes: bool = False
     assumed: str | None = None
+    placements: tuple[str, ...] = ()
 
     @property
     def preset_names(self) -> tuple[str, ...]:

@@ -55,7 +55,16 @@ from qdebug.replay.extents import recorded_limits
 from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import keeps_channels_last, run_node
 
-__all__ = ["FloatFinding", "FloatReplay", "assumption", "judge_float", "replay_float", "rounded_inputs", "wrong_place"]
+__all__ = [
+    "FloatFinding",
+    "FloatReplay",
+    "assumption",
+    "judge_float",
+    "output_format",
+    "replay_float",
+    "rounded_inputs",
+    "wrong_place",
+]
 
 _SEED = 20250218
 
@@ -313,7 +322,7 @@ class _Case:
     def __init__(self, recording: Recording, node: Node, tensor: str, at: Sequence[Place]) -> None:
         self._recording, self._node, self._tensor = recording, node, tensor
         self._form, self._opset = real_form(node, recording.graph.opset)
-        self._short = _format_of(recording, self._form, tensor, at)
+        self._short = output_format(recording, self._form, tensor, at)
         self._outside: dict[Place, OutOfRange] = {}  # results that overflow or underflow their format
         # True if a reduced input precision explains nearly all elements, so no other cause is needed
         self._lone = False
@@ -582,8 +591,15 @@ def _by_sign(is_outlier: np.ndarray, replayed: np.ndarray) -> str:
     return ""
 
 
-def _format_of(recording: Recording, form: Node, tensor: str, at: Sequence[Place]) -> ShortFormat | None:
-    """Return the short format of values, or the one they were rounded to before being stored as float32, or None."""
+def output_format(recording: Recording, form: Node, tensor: str, at: Sequence[Place]) -> ShortFormat | None:
+    """Return the short format of an output, or the one it was rounded to before being stored as float32, or None.
+
+    Args:
+        recording: The run.
+        form: The real form of its node.
+        tensor: The output.
+        at: Samples and steps to examine.
+    """
     short_format = None
     for place in at:
         input_arrays = (recording.load(name, *place) for name in form.inputs if name and recording.has(name, *place))

@@ -33,6 +33,7 @@ class FaultClass(StrEnum):
 
 _CLASSES = {
     FindingKind.ARITHMETIC: FaultClass.KERNEL,
+    FindingKind.ONE_SIDED: FaultClass.KERNEL,
     FindingKind.ERROR: FaultClass.UNKNOWN,
     FindingKind.STALE: FaultClass.KERNEL,
     FindingKind.OPERAND: FaultClass.KERNEL,

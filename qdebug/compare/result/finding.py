@@ -55,6 +55,8 @@ class FindingKind(StrEnum):
     SELECTION = "selection"
     PLACEMENT = "placement"
     ARITHMETIC = "arithmetic"
+    ONE_SIDED = "one_sided"
+    """Rounding errors of a float result have one sign, so that they add up along the network."""
     ERROR = "error"
     INPUT = "input"
     """The two runs were given different inputs."""

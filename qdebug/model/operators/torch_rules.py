@@ -163,7 +163,12 @@ def _layer_norm(foreign: ForeignNode) -> Translated:
 def _rms_norm(foreign: ForeignNode) -> Translated:
     if len(foreign.node.inputs) < 2:
         raise UntranslatableError
-    return foreign.as_onnx(attrs={"axis": _axes_at_the_end(foreign), "epsilon": float(foreign.stated("eps"))})
+    epsilon = foreign.optional(None, "eps")
+    if (
+        epsilon is None
+    ):  # the smallest step above 1 of the type that it computes in (aten/src/ATen/native/layer_norm.cpp)
+        epsilon = 2.0**-52 if foreign.graph.tensors[foreign.node.inputs[0]].dtype == "float64" else 2.0**-23
+    return foreign.as_onnx(attrs={"axis": _axes_at_the_end(foreign), "epsilon": float(epsilon)})
 
 
 def _attention(foreign: ForeignNode) -> Translated:

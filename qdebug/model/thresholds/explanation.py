@@ -224,3 +224,56 @@ FUSED_ROUNDING_MAX_SHARE = threshold(
     "summation order may cross a tie. Sums of a few hundred products with a relative error of 1e-7 change "
     "1 code in 1000.",
 )
+PLACEMENTS_TRIED = threshold(
+    "PLACEMENTS_TRIED",
+    500,
+    unit="placements",
+    why="Maximum number of placements of roundings inside a float node that are tried.",
+)
+PLACEMENT_MIN_VALUES = threshold(
+    "PLACEMENT_MIN_VALUES",
+    40,
+    unit="values",
+    decides="cause",
+    why="A rounding inside a float node is named only if it rounded at least this many values. Each of 500 placements "
+    "fits so many by chance with a probability of 2**-40, if it moves every other one.",
+    source="derived: 500 * 2**-40 is below 1 in 10**9",
+)
+PLACEMENT_MAX_PRODUCTS = threshold(
+    "PLACEMENT_MAX_PRODUCTS",
+    1 << 30,
+    unit="products",
+    decides="cause",
+    why="A node that sums more products is not examined for where it rounds: computing it in float64 takes seconds.",
+)
+PLACEMENT_ROWS_ELEMENTS = threshold(
+    "PLACEMENT_ROWS_ELEMENTS",
+    1 << 13,
+    unit="elements",
+    why="Number of elements on which all placements are tried; those that fit are tried on all elements.",
+)
+ROUNDED_ELSEWHERE_MIN_SHARE = threshold(
+    "ROUNDED_ELSEWHERE_MIN_SHARE",
+    0.02,
+    unit="share of the elements",
+    decides="cause",
+    why="From this share of results that are not the replay's rounded to nearest, a search tells where a float node "
+    "rounds. Sums of another order move fewer results across a boundary of bfloat16.",
+)
+ONE_SIDED_MIN_DEVIATIONS = threshold(
+    "ONE_SIDED_MIN_DEVIATIONS",
+    6.0,
+    unit="standard deviations",
+    decides="status",
+    why="The mean error of a rounded result is one-sided from this many of its own standard deviations. By chance, one "
+    "node in 500 million reaches that.",
+    source="derived: two-sided tail of the normal distribution beyond 6",
+)
+ONE_SIDED_MIN_MEAN = threshold(
+    "ONE_SIDED_MIN_MEAN",
+    0.1,
+    unit="units in the last place",
+    decides="status",
+    why="A smaller mean error of a rounded result is not called one-sided, however certain. Truncation has 0.5; ties "
+    "that go away from zero have up to 0.06 in sums of bfloat16.",
+)

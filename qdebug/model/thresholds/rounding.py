@@ -171,3 +171,19 @@ UNSTEADY_MAX_RATIO = threshold(
     "however little plain runs differ.",
     source="chosen: the largest of a few differences is seldom ten times that of another few",
 )
+INTERVAL_SUM_FACTOR = threshold(
+    "INTERVAL_SUM_FACTOR",
+    2.0,
+    unit="times sqrt(terms) unit roundoffs",
+    decides="cause",
+    why="Maximum error of a float32 sum of unknown order, relative to the magnitudes of its terms. The error of adding "
+    "one after another has a standard deviation of a sixth of sqrt(terms).",
+    source="derived: independent errors of half a unit in the last place of each partial sum",
+)
+FUNCTION_MAX_UNITS = threshold(
+    "FUNCTION_MAX_UNITS",
+    8.0,
+    unit="units in the last place",
+    decides="cause",
+    why="Maximum error of a float32 library function. Vectorized ones have up to 4.",
+)

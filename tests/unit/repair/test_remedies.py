@@ -7,8 +7,9 @@ import pytest
 
 from qdebug import data
 from qdebug.compare.result.limits import Limits
+from qdebug.model.thresholds.verdict import REMEDY_MIN_GAIN
 from qdebug.repair.edit_bench import EditBench
-from qdebug.repair.remedies import with_remedies
+from qdebug.repair.remedies import _greedy, with_remedies
 from qdebug.running.demo import run_demo
 from qdebug.session import DiffSession, open_recording
 
@@ -59,6 +60,8 @@ def test_the_first_nodes_are_those_that_gain_most_in_float_one_after_the_other(s
         tried = {name: gain([*chosen[:at], name]) for name in others}
         assert max(tried, key=tried.__getitem__) == chosen[at]
         others.remove(chosen[at])
+        if at > 1:
+            assert tried[chosen[at]] >= gain(chosen[:at]) + REMEDY_MIN_GAIN, "the last one is worth it"
 
 
 def test_thorough_tries_edits_on_every_node_beside_the_few_in_float(session, result):
@@ -98,3 +101,9 @@ def test_nothing_is_tried_where_all_is_well():
     session = DiffSession(*runs)
     result = session.result()
     assert with_remedies(session, result) is result
+
+
+def test_a_node_that_gains_little_beside_the_others_is_not_left_in_float():
+    gains = {("a", "b"): 3.0, ("a", "c"): 9.0, ("a", "d"): 5.0, ("a", "c", "d"): 9.2}
+    assert _greedy("abcd", lambda names: gains[tuple(names)], 3) == ["a", "c"]
+    assert _greedy("abcd", lambda names: (gains | {("a", "c", "d"): 9.8})[tuple(names)], 3) == ["a", "c", "d"]

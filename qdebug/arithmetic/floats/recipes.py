@@ -1,0 +1,317 @@
+"""The steps of each float operator, as kernels compute it: one recipe a row of `RECIPES`.
+
+A recipe takes the node and its inputs as steps, and returns its outputs as steps. The names of edges are the places at
+which some kernel is known to round to the format of its result.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import reduce
+from operator import add, mul, sub, truediv
+from types import MappingProxyType
+
+import numpy as np
+
+from qdebug.arithmetic.floats.steps import Step, source
+from qdebug.errors import KernelError
+from qdebug.model import Node
+from qdebug.model.thresholds.explanation import PLACEMENT_MAX_PRODUCTS
+from qdebug.numerics.intervals import Interval, sum_of
+from qdebug.replay.kernels.activation import erf
+from qdebug.replay.registry import run_node
+
+__all__ = ["RECIPES", "Along", "Recipe"]
+
+Inputs = Sequence[Step]
+Shapes = Sequence[tuple[int, ...]]
+Steps = Callable[[Node, Inputs, Shapes], Sequence[Step]]
+"""Returns the outputs of a node, of which the first are known; called with its inputs and their shapes."""
+
+
+_BEFORE_BIAS = "the sum before the bias"
+
+
+class Along(Enum):
+    """The elements that a result depends on."""
+
+    NOTHING = "nothing"
+    """Those at its own position."""
+    LAST = "last"
+    """Those of its row along the last axis."""
+    AXIS = "axis"
+    """Those from the attribute `axis` on, or along it; by default the last."""
+    OTHERS = "others"
+    """Those along several axes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How kernels compute an operator."""
+
+    steps: Steps
+    along: Along = Along.NOTHING
+
+    def is_by_rows(self, node: Node, rank: int) -> bool:
+        """Return whether each row along the last axis of data of a rank is computed by itself."""
+        axis = int(_real(node, "axis", -1))
+        return self.along in (Along.NOTHING, Along.LAST) or (self.along is Along.AXIS and axis in (-1, rank - 1))
+
+
+def _pairwise(combine: Callable[[Step, Step], Step]) -> Steps:
+    def recipe(_node: Node, inputs: Inputs, _shapes: Shapes) -> Sequence[Step]:
+        return (combine(*inputs),)
+
+    return recipe
+
+
+def _through(function: Callable[[np.ndarray], np.ndarray], *, units: float | None = None) -> Steps:
+    """Return the recipe of a monotone function."""
+
+    def recipe(_node: Node, inputs: Inputs, _shapes: Shapes) -> Sequence[Step]:
+        return (inputs[0].through(function, units=units),)
+
+    return recipe
+
+
+def _exact(function: Callable[[np.ndarray], np.ndarray]) -> Steps:
+    """Return the recipe of an increasing function without a rounding of its own."""
+
+    def recipe(_node: Node, inputs: Inputs, _shapes: Shapes) -> Sequence[Step]:
+        return (inputs[0].mapped(function),)
+
+    return recipe
+
+
+def _sum(_node: Node, inputs: Inputs, _shapes: Shapes) -> Sequence[Step]:
+    """Add operands from the first to the last."""
+    total = inputs[0]
+    for at, each in enumerate(inputs[1:], 1):
+        total = total + each
+        if at < len(inputs) - 1:
+            total = total.named(f"the sum of the first {at + 1} operands")
+    return (total,)
+
+
+def _selected(combine: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Steps:
+    """Return the recipe of a maximum or minimum."""
+
+    def recipe(_node: Node, inputs: Inputs, _shapes: Shapes) -> Sequence[Step]:
+        def both(a: Interval, b: Interval) -> Interval:
+            return Interval(combine(a.low, b.low), combine(a.high, b.high))
+
+        return (reduce(lambda a, b: Step(both, (a, b)), inputs),)
+
+    return recipe
+
+
+def _negative(_node: Node, inputs: Inputs, _shapes: Shapes) -> Sequence[Step]:
+    return (Step(Interval.negative, (inputs[0],)),)
+
+
+def _sigmoid_of(x: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        return np.asarray(1 / (1 + np.exp(-x)))
+
+
+def _gated(usual: float) -> Steps:
+    """Return the recipe of x times the sigmoid of a multiple of x, by default of the usual one."""
+
+    def steps(node: Node, inputs: Inputs, _shapes: Shapes) -> Sequence[Step]:
+        x = inputs[0]
+        scaled = x * source(_real(node, "alpha", usual))
+        return (x * scaled.through(_sigmoid_of).named("the sigmoid"),)
+
+    return steps
+
+
+def _product(node: Node, a: Step, b: Step, terms: int) -> Step:
+    """Sum products of recorded numbers in any order, by the kernel of an operator without a bias.
+
+    Args:
+        node: The operator.
+        a: Its first input.
+        b: Its second input.
+        terms: Number of products in a sum.
+    """
+    form = replace(node, inputs=("a", "b"), outputs=("sum",))
+
+    def run(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        return run_node(form, {"a": first, "b": second}, {})["sum"]
+
+    def summed(first: Interval, second: Interval) -> Interval:
+        if not (first.is_exact and second.is_exact):
+            raise KernelError("the factors of a product of tensors were not recorded")
+        result = run(first.low, second.low)
+        if terms * result.size > PLACEMENT_MAX_PRODUCTS:
+            raise KernelError("the product is too large to be computed again for each placement")
+        return sum_of(result, run(np.abs(first.low), np.abs(second.low)), terms)
+
+    return Step(summed, (a, b))
+
+
+def _matmul(node: Node, inputs: Inputs, shapes: Shapes) -> Sequence[Step]:
+    return (_product(node, inputs[0], inputs[1], shapes[0][-1]),)
+
+
+def _gemm(node: Node, inputs: Inputs, shapes: Shapes) -> Sequence[Step]:
+    """Multiply matrices and add a bias; other factors than 1 have no usual order."""
+    if _real(node, "alpha", 1.0) != 1 or _real(node, "beta", 1.0) != 1:
+        raise ValueError(f"{node.op} has factors")
+    product = _product(node, inputs[0], inputs[1], shapes[0][0 if node.attrs.get("transA") else -1])
+    return (product if len(inputs) == 2 else product.named(_BEFORE_BIAS) + inputs[2],)
+
+
+def _conv(node: Node, inputs: Inputs, shapes: Shapes) -> Sequence[Step]:
+    product = _product(node, inputs[0], inputs[1], math.prod(shapes[1][1:]))
+    if len(inputs) == 2:
+        return (product,)
+    spatial = (-1, *(1,) * (len(shapes[1]) - 2))
+    by_filter = spatial if node.attrs.get("channels_last") is None else (-1,)
+    return (product.named(_BEFORE_BIAS) + inputs[2].mapped(lambda values: values.reshape(by_filter)),)
+
+
+def _gelu(node: Node, inputs: Inputs, _shapes: Shapes) -> Sequence[Step]:
+    """Multiply x by the normal distribution function, or by its approximation by tanh."""
+    x = inputs[0]
+    if str(node.attrs.get("approximate", "none")) == "tanh":
+        cube = x * x * x
+        inner = (x + cube * source(0.044715)) * source(math.sqrt(2 / math.pi))
+        share = inner.named("the argument of tanh").through(np.tanh).named("the tanh")
+    else:
+        share = (x * source(math.sqrt(0.5))).named("the argument of erf").through(erf, units=32).named("the erf")
+    return (x * source(0.5) * (share + source(1.0)),)
+
+
+def _axes(node: Node, shape: tuple[int, ...], default: int = -1) -> tuple[int, ...]:
+    axis = int(_real(node, "axis", default))
+    return tuple(range(axis % len(shape), len(shape)))
+
+
+def _real(node: Node, name: str, default: float) -> float:
+    value = node.attrs.get(name, default)
+    return float(value) if isinstance(value, (int, float, np.integer, np.floating)) else default
+
+
+def _inverse_root(mean_square: Step, epsilon: float) -> Step:
+    shifted = mean_square.named("the mean of squares") + source(epsilon)
+    return shifted.through(lambda values: 1 / np.sqrt(np.maximum(values, 0))).named("the inverse root")
+
+
+def _mean(step: Step, axes: tuple[int, ...], shape: tuple[int, ...]) -> Step:
+    return step.total(axes) * source(1.0 / max(math.prod(shape[axis] for axis in axes), 1))
+
+
+def _by_root_mean_square(x: Step, scale: Step, axes: tuple[int, ...], shape: tuple[int, ...], epsilon: float) -> Step:
+    inverse = _inverse_root(_mean((x * x).named("the squares"), axes, shape), epsilon)
+    return (x * inverse).named("the normalized values") * scale
+
+
+def _rms_normalization(node: Node, inputs: Inputs, shapes: Shapes) -> Sequence[Step]:
+    axes = _axes(node, shapes[0])
+    return (_by_root_mean_square(inputs[0], inputs[1], axes, shapes[0], _real(node, "epsilon", 1e-5)),)
+
+
+def _apart(first: Interval, second: Interval) -> Interval:
+    """Subtract, or scale both first and subtract then."""
+    return first.minus(second).rearranged(first, second)
+
+
+def _standardized(x: Step, inputs: Inputs, axes: tuple[int, ...], shape: tuple[int, ...], epsilon: float) -> Step:
+    """Subtract the mean, divide by the deviation, scale and shift; `inputs` are the scale and perhaps the shift."""
+    centred = Step(_apart, (x, _mean(x, axes, shape).named("the mean"))).named("the centered values")
+    inverse = _inverse_root(_mean(centred * centred, axes, shape), epsilon)
+    scaled = (centred * inverse).named("the normalized values") * inputs[0]
+    return scaled if len(inputs) == 1 else scaled.named("the scaled values") + inputs[1]
+
+
+def _layer_normalization(node: Node, inputs: Inputs, shapes: Shapes) -> Sequence[Step]:
+    axes = _axes(node, shapes[0])
+    return (_standardized(inputs[0], inputs[1:3], axes, shapes[0], _real(node, "epsilon", 1e-5)),)
+
+
+_SUM = "the sum"
+
+
+def _skip_rms_normalization(node: Node, inputs: Inputs, shapes: Shapes) -> Sequence[Step]:
+    """Add the skip connection, then normalize; the sum is an output too."""
+    axes, total = (len(shapes[0]) - 1,), (inputs[0] + inputs[1])
+    read = total.named(_SUM)
+    normalized = _by_root_mean_square(read, inputs[2], axes, shapes[0], _real(node, "epsilon", 1e-12))
+    return normalized, normalized, normalized, total
+
+
+def _skip_layer_normalization(node: Node, inputs: Inputs, shapes: Shapes) -> Sequence[Step]:
+    """Add the skip connection, then standardize; the sum is an output too."""
+    axes, total = (len(shapes[0]) - 1,), (inputs[0] + inputs[1])
+    normalized = _standardized(total.named(_SUM), inputs[2:4], axes, shapes[0], _real(node, "epsilon", 1e-12))
+    return normalized, normalized, normalized, total
+
+
+def _softmax(node: Node, inputs: Inputs, shapes: Shapes) -> Sequence[Step]:
+    """Divide exponentials of the distances from the maximum by their sum."""
+    axis = (int(_real(node, "axis", -1)) % len(shapes[0]),)
+    x = inputs[0]
+    least = x.mapped(lambda values: values.max(axis=axis, keepdims=True))
+    powers = (x - least).named("the distances from the maximum").through(np.exp).named("the exponentials")
+    return (powers / powers.total(axis).named("the sum of exponentials"),)
+
+
+def _reduced(node: Node, inputs: Inputs, shapes: Shapes) -> Sequence[Step]:
+    axes = tuple(int(axis) % len(shapes[0]) for axis in np.asarray(node.attrs.get("axes", ())).reshape(-1))
+    axes = axes or tuple(range(len(shapes[0])))
+    total = _mean(inputs[0], axes, shapes[0]) if node.op == "ReduceMean" else inputs[0].total(axes)
+    if node.attrs.get("keepdims", 1):
+        return (total,)
+    return (total.mapped(lambda values: np.squeeze(values, axis=axes)),)
+
+
+def _power(node: Node, inputs: Inputs, shapes: Shapes) -> Sequence[Step]:
+    """Square; other powers are not monotone, or have no definition that kernels agree on."""
+    del shapes
+    exponent = inputs[1].apply() if not inputs[1].reads else None
+    if exponent is None or exponent.low.size != 1 or float(exponent.low.reshape(())) != 2:
+        raise ValueError(f"{node.op} is known for squares alone")
+    return (inputs[0] * inputs[0],)
+
+
+RECIPES: Mapping[str, Recipe] = MappingProxyType(
+    {
+        "Add": Recipe(_pairwise(add)),
+        "Sub": Recipe(_pairwise(sub)),
+        "Mul": Recipe(_pairwise(mul)),
+        "Div": Recipe(_pairwise(truediv)),
+        "Sum": Recipe(_sum),
+        "Max": Recipe(_selected(np.maximum)),
+        "Min": Recipe(_selected(np.minimum)),
+        "Neg": Recipe(_negative),
+        "Cast": Recipe(_exact(lambda values: values)),
+        "Relu": Recipe(_exact(lambda values: np.maximum(values, 0))),
+        "Exp": Recipe(_through(np.exp)),
+        "Log": Recipe(_through(np.log)),
+        "Sqrt": Recipe(_through(np.sqrt, units=1)),
+        "Reciprocal": Recipe(_through(np.reciprocal, units=2)),
+        "Tanh": Recipe(_through(np.tanh)),
+        "Sigmoid": Recipe(_through(_sigmoid_of)),
+        "Erf": Recipe(_through(erf, units=32)),
+        "Swish": Recipe(_gated(1.0)),
+        "QuickGelu": Recipe(_gated(1.702)),
+        "Gelu": Recipe(_gelu),
+        "Pow": Recipe(_power),
+        "Conv": Recipe(_conv, Along.OTHERS),
+        "MatMul": Recipe(_matmul, Along.OTHERS),
+        "Gemm": Recipe(_gemm, Along.OTHERS),
+        "ReduceMean": Recipe(_reduced, Along.OTHERS),
+        "ReduceSum": Recipe(_reduced, Along.OTHERS),
+        "Softmax": Recipe(_softmax, Along.AXIS),
+        "LayerNormalization": Recipe(_layer_normalization, Along.AXIS),
+        "RMSNormalization": Recipe(_rms_normalization, Along.AXIS),
+        "SimplifiedLayerNormalization": Recipe(_rms_normalization, Along.AXIS),
+        "SkipLayerNormalization": Recipe(_skip_layer_normalization, Along.LAST),
+        "SkipSimplifiedLayerNormalization": Recipe(_skip_rms_normalization, Along.LAST),
+    }
+)
+"""Recipes by operator."""

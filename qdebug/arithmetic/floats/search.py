@@ -1,0 +1,293 @@
+"""Search for the placement of roundings that reproduces a float node, bit for bit.
+
+All placements are tried on a few rows, and those that fit are tried on all elements. An element decides between
+placements only where the interval of its unrounded value rounds to a single number; the recorded value must be among
+those that the interval rounds to everywhere. Begin at `search_placements`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice, product
+from typing import Any
+
+import numpy as np
+
+from qdebug.arithmetic.floats.steps import UNROUNDED, Evaluation, Step, edges_of
+from qdebug.errors import KernelError
+from qdebug.model.thresholds.explanation import (
+    PLACEMENT_MIN_VALUES,
+    PLACEMENT_ROWS_ELEMENTS,
+    PLACEMENTS_TRIED,
+)
+from qdebug.numerics.checkpoint import checkpoint
+from qdebug.numerics.float_rounding import FLOAT_ROUNDINGS, OVERFLOWS, round_float
+from qdebug.numerics.intervals import Interval
+from qdebug.numerics.short_formats import ShortFormat
+
+_BLOCK = 1 << 19
+"""Elements examined at once: 4 MB for each end of an interval."""
+
+__all__ = ["Observation", "Placement", "PlacementFinding", "describe_placement", "search_placements"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """Where and how a node rounds.
+
+    Args:
+        rounding: The rounding of its result, a name in `FLOAT_ROUNDINGS`.
+        edges: The word of each edge inside that is not as usual, by edge.
+        flush: Whether results below the smallest normal number become 0.
+        overflow: What becomes of results beyond the largest number, a name in `OVERFLOWS`.
+    """
+
+    rounding: str
+    edges: tuple[tuple[str, str], ...] = ()
+    flush: bool = False
+    overflow: str = "inf"
+
+    def __str__(self) -> str:
+        words = [f"{edge}={word}" for edge, word in self.edges]
+        words += [f"result={self.rounding}", *(["flush"] if self.flush else [])]
+        return ";".join([*words, *([self.overflow] if self.overflow != "inf" else [])])
+
+    @property
+    def is_usual(self) -> bool:
+        """Whether only the result is rounded, to nearest even."""
+        return self.rounding == "even" and not self.edges and not self.flush
+
+
+_TO_NEAREST = {"even", "away"}
+_NEAREST = "rounded to nearest"
+
+
+def describe_placement(placement: Placement, short: str, *, ties: bool = True) -> str:
+    """Return a placement in words.
+
+    Args:
+        placement: The placement.
+        short: Name of the node's format.
+        ties: Whether it is known which way ties go.
+    """
+    words = FLOAT_ROUNDINGS[placement.rounding].words
+    clauses = [f"results {words if ties or not words.startswith(_NEAREST) else _NEAREST} to {short}"]
+    for edge, word in placement.edges:
+        if word == UNROUNDED:
+            clauses.append(f"{edge} read before its rounding")
+        else:
+            how = FLOAT_ROUNDINGS[word].words
+            clauses.append(f"{edge} {_NEAREST if how.startswith(_NEAREST) else how} as well")
+    if placement.flush:
+        clauses.append("subnormal results become 0")
+    if placement.overflow != "inf":
+        clauses.append(OVERFLOWS[placement.overflow])
+    return ", ".join(clauses)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Observation:
+    """A node in one sample and step.
+
+    Args:
+        build: Builds the expression of the node's result for the rows of the given numbers; of all rows for None.
+        recorded: Its recorded result, (rows, length) if rows are independent, or else of any shape.
+        by_rows: Whether rows are independent.
+    """
+
+    build: Callable[[np.ndarray | None], Step]
+    recorded: np.ndarray
+    by_rows: bool = True
+
+    def blocks(self) -> Iterator[np.ndarray | None]:
+        """Yield the numbers of rows that are examined together, or None for all."""
+        if not self.by_rows or self.recorded.size <= _BLOCK:
+            yield None
+            return
+        rows, length = self.recorded.shape
+        step = max(_BLOCK // length, 1)
+        for start in range(0, rows, step):
+            yield np.arange(start, min(start + step, rows))
+
+    def of_rows(self, rows: np.ndarray | None, short: ShortFormat) -> _Held:
+        """Return the expression of some rows beside their recorded result."""
+        recorded = self.recorded if rows is None else self.recorded[rows]
+        return _Held(self.build(rows), recorded.astype(np.float64), short)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacementFinding:
+    """What the search found.
+
+    Args:
+        short: Name of the node's format.
+        fitting: The placements that reproduce all elements, simplest first.
+        tried: Number of placements that were tried.
+        elements: Number of elements.
+        witnesses: Number of elements that the runner-up gets wrong.
+        runner_up: The best placement that does not reproduce all elements, or None.
+        decided: Whether each edge of the simplest fitting placement has enough values, so that it does not fit by
+            chance. The factor of a row, say, has one value in each row.
+    """
+
+    short: str
+    fitting: tuple[Placement, ...] = ()
+    tried: int = 0
+    elements: int = 0
+    witnesses: int = 0
+    runner_up: Placement | None = None
+    decided: bool = True
+
+    @property
+    def named(self) -> Placement | None:
+        """The simplest fitting placement, if those as simple round the result alike and another one is refuted."""
+        if not self.fitting or self.runner_up is None or not self.decided:
+            return None
+        return self.fitting[0] if self._is_unanimous or self._roundings == _TO_NEAREST else None
+
+    @property
+    def _roundings(self) -> set[str]:
+        """The roundings of the result in the simplest fitting placements."""
+        fewest = min((len(placement.edges) for placement in self.fitting), default=0)
+        return {placement.rounding for placement in self.fitting if len(placement.edges) == fewest}
+
+    @property
+    def _is_unanimous(self) -> bool:
+        return len(self._roundings) == 1
+
+    @property
+    def words(self) -> str:
+        """The named placement in words; empty without one."""
+        if self.named is None:
+            return ""
+        return describe_placement(self.named, self.short, ties=self._is_unanimous)
+
+
+def search_placements(observations: Sequence[Observation], short: ShortFormat) -> PlacementFinding:
+    """Find the placements that reproduce a node in all samples.
+
+    Args:
+        observations: The node's samples and steps; at least one.
+        short: The format of its result.
+
+    Raises:
+        KernelError: Its expression cannot be computed.
+    """
+    ends = _ends_of_range(_all_parts(observations, short))
+    some = observations[0].of_rows(_few_rows(observations[0]), short)
+    counts = [(some.wrong(placement), placement) for placement in some.placements(**ends)]
+    fitting = [placement for wrong, placement in counts if not wrong]
+    refuted = min((each for each in counts if each[0]), key=lambda each: each[0], default=None)
+    watched = [] if refuted is None else [refuted[1]]
+    misses = dict.fromkeys((*fitting, *watched), 0)
+    for held in _all_parts(observations, short) if fitting else ():
+        for placement in (*fitting, *watched):
+            misses[placement] += held.wrong(placement)
+        fitting = [placement for placement in fitting if not misses[placement]]
+        if not fitting:
+            break
+    others = [placement for placement, wrong in misses.items() if wrong]
+    runner_up = min(others, key=misses.__getitem__, default=None)
+    elements = sum(each.recorded.size for each in observations)
+    shares = some.shares_of_edges() if fitting else {}
+    counts_of_edges = [shares[edge] * elements for edge, _ in fitting[0].edges] if fitting else []
+    return PlacementFinding(
+        short=short.name,
+        fitting=tuple(fitting),
+        tried=len(counts),
+        elements=elements,
+        witnesses=0 if runner_up is None else misses[runner_up],
+        runner_up=runner_up,
+        decided=min(counts_of_edges, default=elements) >= PLACEMENT_MIN_VALUES,
+    )
+
+
+def _all_parts(observations: Sequence[Observation], short: ShortFormat) -> Iterator[_Held]:
+    """Yield all observations, a block of rows at a time."""
+    for observation in observations:
+        for rows in observation.blocks():
+            checkpoint()
+            yield observation.of_rows(rows, short)
+
+
+def _ends_of_range(parts: Iterator[_Held]) -> Mapping[str, Any]:
+    """Return what a node does with results beyond either end of its format's range, as fields of `Placement`."""
+    small, large = (np.concatenate(each) for each in zip(*(part.beyond_range() for part in parts), strict=True))
+    flush = bool(small.size) and not np.any(small)
+    if not large.size or np.isinf(large).any():
+        return {"flush": flush}
+    return {"flush": flush, "overflow": "nan" if np.isnan(large).all() else "sat"}
+
+
+def _few_rows(observation: Observation) -> np.ndarray | None:
+    """Return the numbers of evenly spread rows to try all placements on, or None for all."""
+    if not observation.by_rows or observation.recorded.size <= PLACEMENT_ROWS_ELEMENTS:
+        return None
+    rows, length = observation.recorded.shape
+    count = max(PLACEMENT_ROWS_ELEMENTS // length, 1)
+    return None if count >= rows else np.unique(np.linspace(0, rows - 1, count).astype(np.int64))
+
+
+def _placements(words: Mapping[str, tuple[str, ...]], **ends: Any) -> Iterator[Placement]:
+    """Yield placements, those with the fewest unusual edges first, up to a limit; `ends` are fields of all."""
+    choices = sorted(
+        product(*(range(len(each)) for each in words.values())), key=lambda choice: (sum(map(bool, choice)), choice)
+    )
+    for choice in islice(choices, max(PLACEMENTS_TRIED // len(FLOAT_ROUNDINGS), 1)):
+        edges = tuple((edge, words[edge][at]) for edge, at in zip(words, choice, strict=True) if at)
+        for rounding in FLOAT_ROUNDINGS:
+            yield Placement(rounding=rounding, edges=edges, **ends)
+
+
+@dataclass(slots=True)
+class _Held:
+    """An expression beside the recorded result."""
+
+    step: Step
+    recorded: np.ndarray
+    short: ShortFormat
+    evaluation: Evaluation = field(init=False)
+    usual: dict[str, str] = field(init=False)
+    last: tuple[tuple[tuple[str, str], ...], Interval] | None = None
+
+    def __post_init__(self) -> None:
+        self.evaluation = Evaluation(self.step, self.short)
+        self.usual = {edge: words[0] for edge, words in edges_of(self.step).items()}
+
+    def placements(self, **ends: Any) -> Iterator[Placement]:
+        """Yield the placements to try, see `_placements`."""
+        return _placements(edges_of(self.step), **ends)
+
+    def beyond_range(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the recorded values of results below the smallest normal number, and of those beyond the largest."""
+        with np.errstate(all="ignore"):
+            size = np.broadcast_to(np.abs(self.evaluation.of(self.usual).low), self.recorded.shape)
+        is_small = (size < self.short.normal * (1 - self.short.unit)) & (size > self.short.subnormal)
+        return self.recorded[is_small], self.recorded[(size >= self.short.beyond) & np.isfinite(size)]
+
+    def shares_of_edges(self) -> Mapping[str, float]:
+        """Return the number of values of each edge per element of the result."""
+        sizes = self.evaluation.sizes(self.usual)
+        return {edge: size / max(self.recorded.size, 1) for edge, size in sizes.items()}
+
+    def wrong(self, placement: Placement) -> int:
+        """Return the number of elements that a placement does not reproduce."""
+        if self.last is None or self.last[0] != placement.edges:
+            with np.errstate(all="ignore"):
+                interval = self.evaluation.of(self.usual | dict(placement.edges))
+            if np.broadcast_shapes(interval.low.shape, self.recorded.shape) != self.recorded.shape:
+                raise KernelError(f"the replay has shape {interval.low.shape}, the result {self.recorded.shape}")
+            self.last = placement.edges, interval
+        return int(np.count_nonzero(~_contains(self.last[1], placement, self.recorded, self.short)))
+
+
+def _contains(interval: Interval, placement: Placement, recorded: np.ndarray, short: ShortFormat) -> np.ndarray:
+    """Return which recorded elements are among the numbers that an interval rounds to."""
+    low, high = interval.mapped(
+        lambda values: round_float(
+            values, short, placement.rounding, flush=placement.flush, overflow=placement.overflow
+        )
+    ).ends
+    inside = (low <= recorded) & (recorded <= high)
+    return np.asarray(inside | (np.isnan(recorded) & (np.isnan(low) | np.isnan(high))))

@@ -1,0 +1,152 @@
+"""The steps of a float kernel, as an expression over intervals in which some results may be rounded.
+
+A recipe (see `recipes`) builds the expression of an operator. `Evaluation` computes it for one placement of roundings
+after another, and keeps what they have in common.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+
+from qdebug.numerics.float_rounding import round_float
+from qdebug.numerics.intervals import Interval
+from qdebug.numerics.short_formats import ShortFormat
+
+__all__ = ["AS_RECORDED", "UNROUNDED", "Evaluation", "Step", "edges_of", "source"]
+
+UNROUNDED = "float32"
+"""The word of an edge whose numbers are not rounded."""
+AS_RECORDED = "recorded"
+"""The word of an edge whose recorded numbers are read."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """One step of a kernel.
+
+    Args:
+        apply: Computes its result from those of the steps that it reads.
+        reads: These steps.
+        edge: A name for its result if it may be rounded, in the user's words; empty if it never is.
+        recorded: The recorded numbers that a kernel may read in place of the result; None if there are none.
+        words: What may happen to the result, the usual one first.
+        edges: The edges that its result depends on, with its own.
+    """
+
+    apply: Callable[..., Interval]
+    reads: tuple[Step, ...] = ()
+    edge: str = ""
+    recorded: Interval | None = None
+    words: tuple[str, ...] = ()
+    edges: frozenset[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        own = {self.edge} if self.edge else set()
+        object.__setattr__(self, "edges", frozenset().union(own, *(each.edges for each in self.reads)))
+
+    def __add__(self, other: Step) -> Step:
+        return Step(Interval.plus, (self, other))
+
+    def __sub__(self, other: Step) -> Step:
+        return Step(Interval.minus, (self, other))
+
+    def __mul__(self, other: Step) -> Step:
+        return Step(Interval.times, (self, other))
+
+    def __truediv__(self, other: Step) -> Step:
+        return Step(Interval.over, (self, other))
+
+    def through(self, function: Callable[[np.ndarray], np.ndarray], *, units: float | None = None) -> Step:
+        """Return a monotone function of the result, see `Interval.through`."""
+        keywords = {} if units is None else {"units": units}
+        return Step(lambda each: each.through(function, **keywords), (self,))
+
+    def mapped(self, function: Callable[[np.ndarray], np.ndarray]) -> Step:
+        """Return an exact increasing function of the result."""
+        return Step(lambda each: each.mapped(function), (self,))
+
+    def total(self, axes: tuple[int, ...]) -> Step:
+        """Return the sum of the result over axes, in any order."""
+        return Step(lambda each: each.total(axes), (self,))
+
+    def named(self, edge: str) -> Step:
+        """Return the step with a result that may be rounded to the node's format, to nearest or toward zero."""
+        return Step(self.apply, self.reads, edge, None, (UNROUNDED, "even", "zero"))
+
+    def or_recorded(self, edge: str, values: np.ndarray) -> Step:
+        """Return the step with a result in place of which its recorded numbers are usually read."""
+        return Step(self.apply, self.reads, edge, Interval.exactly(values), (AS_RECORDED, UNROUNDED))
+
+
+def source(values: np.ndarray | float) -> Step:
+    """Return a step that reads numbers."""
+    numbers = Interval.exactly(np.asarray(values))
+    return Step(lambda: numbers)
+
+
+def edges_of(step: Step) -> Mapping[str, tuple[str, ...]]:
+    """Return the possible words of each edge of an expression, from its inputs to its result."""
+    words: dict[str, tuple[str, ...]] = {}
+    visited: set[int] = set()
+
+    def visit(each: Step) -> None:
+        if id(each) in visited:
+            return
+        visited.add(id(each))
+        for read in each.reads:
+            visit(read)
+        if each.edge:
+            words[each.edge] = each.words
+
+    visit(step)
+    return words
+
+
+class Evaluation:
+    """Computes an expression for several placements, each common part once.
+
+    Args:
+        step: The result of the expression.
+        short: The format to which edges are rounded.
+    """
+
+    def __init__(self, step: Step, short: ShortFormat) -> None:
+        self._step, self._short = step, short
+        self._results: dict[tuple[int, tuple[str, ...]], Interval] = {}
+
+    def of(self, placement: Mapping[str, str]) -> Interval:
+        """Return the result for a placement: a word for each edge."""
+        return self._computed(self._step, placement)
+
+    def sizes(self, placement: Mapping[str, str]) -> Mapping[str, int]:
+        """Return the number of values of each edge."""
+        sizes: dict[str, int] = {}
+
+        def visit(step: Step) -> None:
+            for each in step.reads:
+                visit(each)
+            if step.edge and step.edge not in sizes:
+                with np.errstate(all="ignore"):
+                    sizes[step.edge] = self._computed(step, placement).low.size
+
+        visit(self._step)
+        return sizes
+
+    def _computed(self, step: Step, placement: Mapping[str, str]) -> Interval:
+        key = id(step), tuple(placement[edge] for edge in sorted(step.edges))
+        if key not in self._results:
+            self._results[key] = self._rounded(step, placement)
+        return self._results[key]
+
+    def _rounded(self, step: Step, placement: Mapping[str, str]) -> Interval:
+        word = placement[step.edge] if step.edge else UNROUNDED
+        if word == AS_RECORDED and step.recorded is not None:
+            return step.recorded
+        result = step.apply(*(self._computed(each, placement) for each in step.reads))
+        if word == UNROUNDED:
+            return result
+        return result.mapped(partial(round_float, short=self._short, rounding=word))

@@ -1,0 +1,164 @@
+"""Where a node with 16-bit or 8-bit float results rounds: the placement that reproduces its recorded result.
+
+A float kernel may sum in any order, but once a result is rounded to so few digits, most elements have a single right
+value. See `qdebug.arithmetic.floats.search`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from qdebug.arithmetic.floats.recipes import RECIPES, Along
+from qdebug.arithmetic.floats.search import Observation, PlacementFinding, search_placements
+from qdebug.arithmetic.floats.steps import Step, source
+from qdebug.arithmetic.units import Place
+from qdebug.compare.attribute.backend_replay import inputs_of
+from qdebug.errors import KernelError, NotRecordedError
+from qdebug.model import Node, Recording
+from qdebug.model.thresholds.explanation import FUSED_MAX_NODES
+from qdebug.numerics.short_formats import ShortFormat
+from qdebug.replay.real_form import real_form
+
+__all__ = ["find_placement"]
+
+
+def find_placement(
+    recording: Recording, node: Node, tensor: str, at: Sequence[Place], short: ShortFormat
+) -> PlacementFinding | None:
+    """Find the placement of roundings that reproduces an output of a float node.
+
+    Args:
+        recording: The run.
+        node: The node.
+        tensor: One of its outputs.
+        at: Samples and steps to examine.
+        short: The format that the output was rounded to.
+
+    Returns:
+        What was found; None if the operator has no recipe, or its inputs were not recorded.
+    """
+    expression = _Expression(recording, node, tensor)
+    try:
+        observations = [expression.observed(place) for place in at]
+        return search_placements(observations, short) if observations else None
+    except (KernelError, NotRecordedError, ValueError, IndexError):
+        return None
+
+
+class _Expression:
+    """A node's result as an expression of recorded tensors.
+
+    Args:
+        recording: The run.
+        node: The node.
+        tensor: One of its outputs.
+    """
+
+    def __init__(self, recording: Recording, node: Node, tensor: str) -> None:
+        self._recording, self._node, self._tensor = recording, node, tensor
+        self._nodes: dict[str, Node] = {}
+
+    def observed(self, place: Place) -> Observation:
+        """Return the expression beside the recorded result in one sample and step.
+
+        Raises:
+            KernelError: A node has no recipe.
+            RecordingError: A tensor was not recorded.
+        """
+        recorded = self._recording.load(self._tensor, *place)
+        arrays: dict[str, np.ndarray] = {}
+        nodes = self._needed(self._node, place, arrays)
+        by_rows = recorded.ndim > 0 and all(RECIPES[each.op].is_by_rows(each, recorded.ndim) for each in nodes)
+        rows = {name: _in_rows(array, recorded.shape, nodes) for name, array in arrays.items()} if by_rows else {}
+        if any(array is None for array in rows.values()):
+            by_rows = False
+        if not by_rows:
+            return Observation(build=lambda _: self._built(arrays, nodes), recorded=recorded, by_rows=False)
+        in_rows = {name: array for name, array in rows.items() if array is not None}
+        in_last = [_along_last(each) for each in nodes]
+        length = recorded.shape[-1]
+        return Observation(
+            build=partial(self._of_rows, in_rows, in_last), recorded=recorded.reshape(-1, length), by_rows=True
+        )
+
+    def _needed(self, node: Node, place: Place, arrays: dict[str, np.ndarray]) -> list[Node]:
+        """Return the nodes of the expression in order, and load the tensors that they read."""
+        form, _ = real_form(node, self._recording.graph.opset)
+        if form.op not in RECIPES:
+            raise KernelError(f"{form.op} has no recipe")
+        nodes: list[Node] = []
+        for name in dict.fromkeys(filter(None, form.inputs)):
+            is_recorded = self._recording.has(name, *place)
+            if is_recorded:
+                arrays[name] = inputs_of(self._recording, replace(form, inputs=(name,)), place)[name]
+            producer = self._recording.graph.producer(name)
+            if producer is None or self._recording.graph.is_constant(name):
+                continue
+            before: dict[str, np.ndarray] = {}
+            try:
+                inner = self._needed(producer, place, before) if not is_recorded else self._one(producer, place, before)
+            except (KernelError, NotRecordedError):
+                if is_recorded:
+                    continue
+                raise
+            nodes += inner
+            arrays.update(before)
+        if len(nodes) >= FUSED_MAX_NODES:
+            raise KernelError("too many nodes lie between recorded tensors")
+        return [*dict.fromkeys((*nodes, form))]
+
+    def _one(self, producer: Node, place: Place, arrays: dict[str, np.ndarray]) -> list[Node]:
+        """Return a node whose recorded result may be read before its rounding, if it rounds one."""
+        form, _ = real_form(producer, self._recording.graph.opset)
+        if form.op not in RECIPES or RECIPES[form.op].along is not Along.NOTHING:
+            raise KernelError(f"{form.op} is not computed again")
+        arrays.update(inputs_of(self._recording, form, place))
+        return [form]
+
+    def _of_rows(self, rows_of: Mapping[str, np.ndarray], nodes: Sequence[Node], rows: np.ndarray | None) -> Step:
+        taken = {name: array if rows is None or len(array) == 1 else array[rows] for name, array in rows_of.items()}
+        return self._built(taken, nodes)
+
+    def _built(self, arrays: Mapping[str, np.ndarray], nodes: Sequence[Node]) -> Step:
+        """Build the expression of the last node's result on given arrays."""
+        steps: dict[str, Step] = {}
+        shapes = {name: array.shape for name, array in arrays.items()}
+        made: Step | None = None
+        for node in nodes:
+            inputs = [steps[name] if name in steps else source(arrays[name]) for name in node.inputs if name]
+            results = RECIPES[node.op].steps(node, inputs, [shapes[name] for name in node.inputs if name])
+            for name, result in zip(node.outputs, results, strict=False):
+                if not name:
+                    continue
+                if name == self._tensor:
+                    made = result
+                    continue
+                if name not in shapes:  # only reductions ask for a shape, and none of them reads a matrix product
+                    shapes[name] = np.broadcast_shapes(*(shapes[each] for each in node.inputs if each))
+                if name in arrays:
+                    steps[name] = result.or_recorded(f"its input {name!r}", arrays[name])
+                else:
+                    steps[name] = result.named(f"{name!r}")
+        if made is None:
+            raise KernelError(f"{nodes[-1].op} does not make {self._tensor!r}")
+        return made
+
+
+def _along_last(node: Node) -> Node:
+    """Return a node with its axis, the last one, counted from the end."""
+    return replace(node, attrs={**node.attrs, "axis": -1}) if "axis" in node.attrs else node
+
+
+def _in_rows(array: np.ndarray, shape: tuple[int, ...], nodes: Sequence[Node]) -> np.ndarray | None:
+    """Return an array as (rows, length), or with a single row if all rows share it; None if neither is possible."""
+    if array.shape == shape:
+        return array.reshape(-1, shape[-1])
+    if array.size == 1 or (array.size == array.shape[-1] and array.shape[-1] in (1, shape[-1])):
+        return array.reshape(1, -1)
+    if all(RECIPES[node.op].along is Along.NOTHING for node in nodes):
+        return np.broadcast_to(array, shape).reshape(-1, shape[-1])
+    return None
