@@ -19,6 +19,7 @@ from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF, LSB_SLACK
 from qdebug.numerics.affine import dequantize
 from qdebug.numerics.short_formats import format_of
 from qdebug.replay.extents import recorded_limits
+from qdebug.replay.kernels.movement import slice_of_split
 from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import run_node
 
@@ -172,23 +173,12 @@ def form_of_output(
     """
     form, opset = real_form(node, recording.graph.opset)
     values = read_inputs(recording, form, place)
-    if form.op != "Split" or form.domain or tensor not in form.outputs:
-        if tensor not in form.outputs[:1]:
-            raise KernelError(f"{tensor!r} is not the first output of {node.op} {node.name!r}.")
-        return form, opset, values
-    parts, data = run_node(form, values, opset), values[form.inputs[0]]
-    stated_axis = form.attrs.get("axis", 0)
-    axis = (stated_axis if isinstance(stated_axis, int) else 0) % data.ndim
-    begin = sum(parts[name].shape[axis] for name in form.outputs[: form.outputs.index(tensor)])
-    limits = {"starts": begin, "ends": begin + parts[tensor].shape[axis], "axes": axis}
-    names = {title: f"{node.name} {title}" for title in limits}
-    part = Node(name=node.name, op="Slice", inputs=(form.inputs[0], *names.values()), outputs=(tensor,))
-    values = {form.inputs[0]: data, **{names[title]: np.array([limit]) for title, limit in limits.items()}}
-    return part, {**opset, "": max(opset.get("", _SLICES_BY_INPUTS), _SLICES_BY_INPUTS)}, values
-
-
-_SLICES_BY_INPUTS = 13
-"""A version of ONNX whose Slice reads its limits as inputs."""
+    part = slice_of_split(form, tensor, values, opset)
+    if part is not None:
+        return part
+    if tensor not in form.outputs[:1]:
+        raise KernelError(f"{tensor!r} is not the first output of {node.op} {node.name!r}.")
+    return form, opset, values
 
 
 def read_inputs(recording: Recording, form: Node, place: tuple[int, int]) -> dict[str, np.ndarray]:
