@@ -134,7 +134,7 @@ def _wrong_positions(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[M
             after=partial(_in_rows, shape=data.shape),
         )
     counted = np.broadcast_to(np.arange(length, dtype=positions.dtype), (batch, length))
-    yield Mistake(likely="positions count from 0, whatever is stated", node=node, values={places: counted})
+    yield Mistake(likely="positions count from 0 instead of the given ones", node=node, values={places: counted})
     repeated = np.broadcast_to(first, (batch, length))
     yield Mistake(likely="every token has the first position", node=node, values={places: repeated})
 

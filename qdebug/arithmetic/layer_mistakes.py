@@ -425,8 +425,8 @@ def _channels_in_blocks(node: Node, values: Mapping[str, np.ndarray]) -> Iterato
     for block in KERNEL_BLOCKS:
         if begin % block and begin // block < (end - 1) // block:
             yield Mistake(
-                likely=f"its channels lie in blocks of {block}, and those beyond the first block are read on from "
-                "channel 0 of the same block",
+                likely=f"its channels are stored in blocks of {block}, and those after its first block are read past "
+                "the end of that block",
                 node=node,
                 values={},
                 after=partial(_read_on, data=data, begin=begin, block=block),

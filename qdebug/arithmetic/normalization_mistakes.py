@@ -142,8 +142,8 @@ def _statistics_with_next_row(
                 title = "group" if node.op == "GroupNormalization" else "row"
                 where = "" if last_ends is sample_ends else ", also of the next sample"
                 yield Mistake(
-                    likely=f"the sums over a {title} of {length} elements count up to {more} elements of the next "
-                    f"{title} as well{where}, and are divided by {divisor}",
+                    likely=f"the sums over a {title} of {length} elements include up to {more} elements of the next "
+                    f"{title}{where}, and are divided by {divisor}",
                     node=node,
                     values={},
                     after=partial(_replaced, result=_scaled_and_biased(node, values, result)),
