@@ -6,7 +6,7 @@ import base64
 import json
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from qdebug.recording.format.payload import from_physical, to_bytes
 from qdebug.recording.format.specification import physical_dtype
 
 __all__ = ["decode_attrs", "decode_info", "encode_attrs", "plain_facts"]
+
+T = TypeVar("T")
 
 
 def encode_attrs(attrs: Mapping[str, AttrValue], node: str) -> bytes:
@@ -136,13 +138,29 @@ _OLD_FUSED = "it is never made: "
 """How the skip reason of a tensor inside a fused node begins, in files without causes."""
 
 
+def _fact(plain: Mapping[str, Any], name: str, kind: type[T], default: T | None = None) -> T:
+    """Return a fact, or its default if it is missing.
+
+    Raises:
+        ValueError: It is missing without a default, or has another type.
+    """
+    value = plain.get(name, default)
+    if not isinstance(value, kind):
+        raise ValueError(f"the facts of the run cannot be decoded: {name!r} is {value!r}")
+    return value
+
+
+def _texts(plain: Mapping[str, Any], name: str, default: dict[str, Any] | None = None) -> dict[str, str]:
+    """Return a fact that maps names to texts, see `_fact`."""
+    return {str(key): str(text) for key, text in _fact(plain, name, dict, default).items()}
+
+
 def _skips(plain: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, SkipCause]]:
     """Return the reasons and causes of skipped tensors. In files without causes, the reasons imply them."""
-    skipped = {str(name): str(reason) for name, reason in plain["skipped"].items()}
+    skipped = _texts(plain, "skipped")
     if "skip_causes" in plain:
-        return skipped, {
-            str(name): SkipCause(cause) for name, cause in plain["skip_causes"].items() if cause in tuple(SkipCause)
-        }
+        causes = _texts(plain, "skip_causes")
+        return skipped, {name: SkipCause(cause) for name, cause in causes.items() if cause in tuple(SkipCause)}
     fused = {name: SkipCause.FUSED for name, reason in skipped.items() if reason.startswith(_OLD_FUSED)}
     return {name: reason.removeprefix(_OLD_FUSED) for name, reason in skipped.items()}, fused
 
@@ -153,25 +171,22 @@ def decode_info(run: Mapping[str, Any], *, complete: bool) -> RunInfo:
     Raises:
         ValueError: A fact has a wrong type.
     """
-    try:
-        plain = run["info"]
-        skipped, causes = _skips(plain)
-        return RunInfo(
-            backend=str(plain["backend"]),
-            model=str(plain["model"]),
-            model_sha256=str(plain["model_sha256"]),
-            taps=str(plain["taps"]),
-            created=str(plain["created"]),
-            fidelity=Fidelity(plain["fidelity"]),
-            fidelity_detail=str(plain["fidelity_detail"]),
-            complete=complete and bool(plain["complete"]),
-            versions={str(name): str(value) for name, value in plain["versions"].items()},
-            cpu_flags=tuple(str(flag) for flag in plain["cpu_flags"]),
-            options=dict(plain["options"]),
-            skipped=skipped,
-            skip_causes=causes,
-            doubts={str(name): str(doubt) for name, doubt in plain.get("doubts", {}).items()},
-            disturbed={str(name): str(reason) for name, reason in plain.get("disturbed", {}).items()},
-        )
-    except (KeyError, TypeError, AttributeError) as exc:
-        raise ValueError(f"the facts of the run cannot be decoded: {exc!r}") from None
+    plain = _fact(run, "info", dict)
+    skipped, causes = _skips(plain)
+    return RunInfo(
+        backend=_fact(plain, "backend", str),
+        model=_fact(plain, "model", str),
+        model_sha256=_fact(plain, "model_sha256", str),
+        taps=_fact(plain, "taps", str),
+        created=_fact(plain, "created", str),
+        fidelity=Fidelity(_fact(plain, "fidelity", str)),
+        fidelity_detail=_fact(plain, "fidelity_detail", str),
+        complete=complete and _fact(plain, "complete", bool),
+        versions=_texts(plain, "versions"),
+        cpu_flags=tuple(map(str, _fact(plain, "cpu_flags", list))),
+        options=dict(_fact(plain, "options", dict)),
+        skipped=skipped,
+        skip_causes=causes,
+        doubts=_texts(plain, "doubts", {}),
+        disturbed=_texts(plain, "disturbed", {}),
+    )
