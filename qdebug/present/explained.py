@@ -102,10 +102,14 @@ def headline(explanation: ExplainedRun) -> str:
         parts.append(
             f"{node_counts[ExplainStatus.UNEXPLAINED]} unexplained{f', {accepted} accepted' if accepted else ''}"
         )
-    if node_counts[ExplainStatus.IN_BAND]:
-        besides = " besides," if parts else ""
-        band = _plural_text(node_counts[ExplainStatus.IN_BAND], "float node")
-        parts.append(f"{band}{besides} within the rounding error of their sums")
+    in_band = explanation.of(ExplainStatus.IN_BAND)
+    equal_count = sum(node.band is not None and node.band.exact for node in in_band)
+    for count, text in (
+        (equal_count, "equal to their replay" if equal_count > 1 else "equal to its replay"),
+        (len(in_band) - equal_count, "within the rounding error of their sums"),
+    ):
+        if count:
+            parts.append(f"{_plural_text(count, 'float node')}{' besides,' if parts else ''} {text}")
     unexamined_count = node_counts[ExplainStatus.NO_KERNEL] + node_counts[ExplainStatus.NO_INPUT]
     if unexamined_count:
         parts.append(f"{unexamined_count} not examined")
