@@ -10,6 +10,11 @@ fused = true                # compute groups of a QDQ graph as one; what the bas
 conv = "m=q31 steps=shl,mulhi.up,shr.away,zp,sat"
 "add:uint8,uint8,uint8" = "form=fold-fma steps=even,sat"
 "lookup.HardSwish" = "form=hswish16 steps=shr.away,zp,sat"
+
+[roundings]                 # float nodes: an operator, with the format of its results, or a node
+"Add:bfloat16" = "result=zero"
+"RMSNormalization:bfloat16" = "the inverse root=even;result=even"
+"node:layers.0.add" = "result=even"
 """
 
 from __future__ import annotations
@@ -19,9 +24,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from qdebug.arithmetic.floats.recipes import RECIPES
+from qdebug.arithmetic.floats.rounded import NODE_KEY
+from qdebug.arithmetic.floats.search import Placement, parse_placement
 from qdebug.arithmetic.presets import ALIASES, DEFAULT_PRESET, Preset, known_presets, preset
 from qdebug.errors import UsageError
 from qdebug.model.dtypes import LOGICAL_DTYPES
+from qdebug.numerics.short_formats import SHORT_FORMATS
 from qdebug.regular_file import read_regular
 from qdebug.replay.unit import KINDS
 from qdebug.replay.variant import Variant, kind_of, parse_variant
@@ -31,7 +40,7 @@ __all__ = ["arithmetic_text", "find_arithmetic", "over", "read_arithmetic"]
 
 _FORMAT, _VERSION = "qdebug.arithmetic", 1
 _MOST_BYTES = 1 << 20
-_KEYS = {"format": str, "version": int, "name": str, "base": str, "fused": bool, "variants": dict}
+_KEYS = {"format": str, "version": int, "name": str, "base": str, "fused": bool, "variants": dict, "roundings": dict}
 _HINT = "Let qdebug write the file: qdebug explain BACKEND --write-arithmetic FILE."
 
 
@@ -64,6 +73,7 @@ def read_arithmetic(path: str | Path) -> Preset:
         fused=tables.get("fused", base.fused),
         provenance="file",
         about=path.name,
+        roundings={key: _rounding(path, key, text) for key, text in tables.get("roundings", {}).items()},
     )
 
 
@@ -88,6 +98,21 @@ def _variant(path: Path, key: str, text: object) -> Variant:
         return parse_variant(text)
     except UsageError as error:
         raise _format_error(path, f"the variant of {key!r}: {error.message}") from error
+
+
+def _rounding(path: Path, key: str, text: object) -> Placement:
+    op, _, short = key.partition(":")
+    if not key.startswith(NODE_KEY):
+        if op not in RECIPES:
+            raise _format_error(path, f"the roundings of {op!r} are not known; those are of {', '.join(RECIPES)}")
+        if short and short not in {each.name for each in SHORT_FORMATS}:
+            raise _format_error(path, f"{key!r} names an unknown format {short!r}")
+    if not isinstance(text, str):
+        raise _format_error(path, f"the rounding of {key!r} must be a string, but is {text!r}")
+    try:
+        return parse_placement(text)
+    except UsageError as error:
+        raise _format_error(path, f"the rounding of {key!r}: {error.message}") from error
 
 
 def _tables(path: Path) -> dict[str, Any]:
@@ -126,6 +151,7 @@ def arithmetic_text(
     base: str = DEFAULT_PRESET,
     fused: bool | None = None,
     comments: Mapping[str, str] | None = None,
+    roundings: Mapping[str, str] | None = None,
 ) -> str:
     """Return the text of an arithmetic file.
 
@@ -135,6 +161,7 @@ def arithmetic_text(
         base: The preset for whatever is left out.
         fused: Whether groups of a QDQ graph are computed as one node. None to follow the base.
         comments: Comment lines to write above variants, by key.
+        roundings: Texts of the placements of float nodes, by key.
     """
     lines = ["# Which arithmetic reproduces a backend, node by node: --backend interpreter:arithmetic=THIS FILE"]
     lines += [f"format = {json.dumps(_FORMAT)}", f"version = {_VERSION}", f"name = {_quoted(name)}"]
@@ -142,11 +169,14 @@ def arithmetic_text(
         lines.append(f"base = {_quoted(base)}")
     if fused is not None:
         lines.append(f"fused = {str(fused).lower()}")
-    lines += ["", "[variants]"]
+    if variants:
+        lines += ["", "[variants]"]
     for key, variant in variants.items():
         if comments and key in comments:
             lines.append(f"# {' '.join(comments[key].split())}")
         lines.append(f"{key if key.replace('_', '').isalnum() else _quoted(key)} = {_quoted(str(variant))}")
+    if roundings:
+        lines += ["", "[roundings]", *(f"{_quoted(key)} = {_quoted(text)}" for key, text in roundings.items())]
     return "\n".join(lines) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""Known kernel mistakes in recurrent layers, normalizations, movements, selections and casts, and inverted flags.
+"""Known kernel mistakes in recurrent layers, movements, selections and casts, and inverted flags.
 
 They are based on public bug reports, like those in `qdebug.arithmetic.mistakes`.
 """
@@ -23,7 +23,7 @@ from qdebug.numerics.short_formats import SHORT_FORMATS
 from qdebug.replay.precision import onnx_dtype
 from qdebug.replay.registry import has_kernel, run_node
 
-__all__ = ["Mistake", "layer_mistakes"]
+__all__ = ["Mistake", "empty_lanes", "layer_mistakes", "scale_and_bias_positions"]
 
 
 def _identity(values: np.ndarray) -> np.ndarray:
@@ -64,10 +64,11 @@ def layer_mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[
     yield from _wrong_choices(node, values, opset)
     yield from _ignored_inputs(node, values)
     yield from _gate_orders(node, values)
-    yield from _statistics_mistakes(node, values)
     yield from _padded_softmax(node, values)
     yield from _ranges_of_parts(node, values, opset)
     yield from _wrong_indices(node, values)
+    yield from _float32_positions(node, values)
+    yield from _channels_in_blocks(node, values)
     yield from _wrong_arrangements(node, values)
     yield from _reordered_lists(node, values)
     yield from _ignored_bounds(node, values)
@@ -258,7 +259,7 @@ _TITLES = MappingProxyType(
 
 def _kind(node: Node) -> str:
     row = operators.plain(node)
-    return "recurrent" if row.recurrent else "scaled" if _scale_and_bias_positions(node) else ""
+    return "recurrent" if row.recurrent else "scaled" if scale_and_bias_positions(node) else ""
 
 
 def _ignored_inputs(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
@@ -311,109 +312,13 @@ def _gate_shape(array: np.ndarray, gates: int) -> tuple[int, ...]:
     return (array.shape[1] // (2 * gates),) if array.ndim == 2 else (array.shape[1] // gates, *array.shape[2:])
 
 
-def _scale_and_bias_positions(node: Node) -> tuple[int, ...] | None:
+def scale_and_bias_positions(node: Node) -> tuple[int, ...] | None:
     """Return the positions of scale and bias in a node that normalizes by its data's statistics, or None."""
     ops = ("LayerNormalization", "InstanceNormalization", "GroupNormalization", "RMSNormalization")
     return (1, 2) if operators.plain(node).name in ops else None
 
 
-def _statistics_shape(node: Node, data: np.ndarray) -> tuple[np.ndarray, tuple[int, ...]] | None:
-    """Return data reshaped for its statistics, and the axes to reduce, or None for other normalizations."""
-    if node.op == "LayerNormalization":
-        axis = node.attrs.get("axis", -1)
-        return data, tuple(range(data.ndim))[axis if isinstance(axis, int) else -1 :]
-    if node.op == "InstanceNormalization":
-        return data, tuple(range(2, data.ndim))
-    groups = node.attrs.get("num_groups")
-    if node.op == "GroupNormalization" and isinstance(groups, int) and groups and data.shape[1] % groups == 0:
-        return data.reshape(len(data), groups, -1), (2,)
-    return None
-
-
-def _statistics_mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield a variance over one element less, a misplaced epsilon, and a different grouping of channels."""
-    data = values.get(node.inputs[0]) if node.inputs else None
-    if data is None or _scale_and_bias_positions(node) is None or len(node.inputs) < 2 or data.dtype.kind != "f":
-        return
-    shape_and_axes, epsilon = _statistics_shape(node, data.astype(np.float64)), node.attrs.get("epsilon", 1e-5)
-    if shape_and_axes is not None and isinstance(epsilon, int | float):
-        shaped, axes = shape_and_axes
-        count = prod(shaped.shape[axis] for axis in axes)
-        mean, variance = shaped.mean(axes, keepdims=True), shaped.var(axes, keepdims=True)
-        for likely, divisor in (
-            (
-                f"the variance is divided by {count - 1}, not by the {count} elements",
-                np.sqrt(variance * count / max(count - 1, 1) + epsilon),
-            ),
-            ("epsilon is added to the deviation, not the variance", np.sqrt(variance) + epsilon),
-            (
-                "epsilon is added to the count of elements, not the variance",
-                np.sqrt(variance * count / (count + epsilon)),
-            ),
-            ("it divides by the variance, not its root", variance + epsilon),
-            (
-                "the mean is not subtracted before squaring",
-                np.sqrt(np.square(shaped).mean(axes, keepdims=True) + epsilon),
-            ),
-            *_deviations_with_lanes(mean, variance, count, epsilon),
-        ):
-            with np.errstate(all="ignore"):
-                result = ((shaped - mean) / divisor).reshape(data.shape)
-            yield Mistake(
-                likely=likely,
-                node=node,
-                values={},
-                after=partial(_replaced, result=_scaled_and_biased(node, values, result)),
-            )
-        yield from _statistics_of_part(node, values, shaped, axes, epsilon)
-    groups = node.attrs.get("num_groups")
-    if node.op == "GroupNormalization" and isinstance(groups, int) and 1 < groups < data.shape[1]:
-        order = np.arange(data.shape[1]).reshape(-1, groups).T.reshape(-1)
-        inverse_order, reordered_values = np.argsort(order), {node.inputs[0]: data[:, order]}
-        reordered_values |= {
-            name: values[name][order] for name in node.inputs[1:3] if name and len(values[name]) == data.shape[1]
-        }
-        yield Mistake(
-            likely="channels are assigned to groups in turn, although adjacent channels form a group",
-            node=node,
-            values=reordered_values,
-            after=lambda result: np.asarray(result[:, inverse_order]),
-        )
-
-
-def _statistics_of_part(
-    node: Node, values: Mapping[str, np.ndarray], shaped: np.ndarray, axes: tuple[int, ...], epsilon: float
-) -> Iterator[Mistake]:
-    """Yield statistics of only the first elements, as many as a kernel processes or counts at once."""
-    rows = shaped.reshape(*shaped.shape[: shaped.ndim - len(axes)], -1)
-    count = rows.shape[-1]
-    for end in sorted(end for end in {count // 2, *KERNEL_BLOCKS, _UINT16_NUMBERS} if 0 < end < count):
-        first = rows[..., :end]
-        deviation = np.sqrt(first.var(-1, keepdims=True) + epsilon)
-        result = ((rows - first.mean(-1, keepdims=True)) / deviation).reshape(values[node.inputs[0]].shape)
-        yield Mistake(
-            likely=f"the statistics are those of the first {end} of {count} elements",
-            node=node,
-            values={},
-            after=partial(_replaced, result=_scaled_and_biased(node, values, result)),
-        )
-
-
-_UINT16_NUMBERS = 1 << 16
-
-
-def _deviations_with_lanes(
-    mean: np.ndarray, variance: np.ndarray, count: int, epsilon: float
-) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield deviations that count empty lanes, which hold -mean, where a kernel's block is longer than the row."""
-    for lanes in _empty_lanes(count):
-        total = variance * count + lanes * mean**2
-        for divisor in (count, count + lanes):
-            likely = f"the variance counts {lanes} empty lanes beyond the {count} elements, and is divided by {divisor}"
-            yield likely, np.sqrt(total / divisor + epsilon)
-
-
-def _empty_lanes(count: int) -> list[int]:
+def empty_lanes(count: int) -> list[int]:
     """Return how many lanes may be empty in the last block of a row, or in a block of the next power of 2."""
     return sorted({*(-count % block for block in KERNEL_BLOCKS), (1 << (count - 1).bit_length()) - count} - {0})
 
@@ -425,7 +330,7 @@ def _padded_softmax(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mi
         return
     if not -data.ndim <= axis < data.ndim or not data.size:
         return
-    for lanes in _empty_lanes(data.shape[axis]):
+    for lanes in empty_lanes(data.shape[axis]):
         with np.errstate(all="ignore"):
             largest = np.maximum(data.max(axis, keepdims=True), 0).astype(np.float64)
             shares = np.exp(data - largest)
@@ -451,24 +356,6 @@ def _ranges_of_parts(node: Node, values: Mapping[str, np.ndarray], opset: Mappin
                     node=scaled,
                     values={output: part_results[output] for output in node.outputs[1:3]},
                 )
-
-
-def _scaled_and_biased(node: Node, values: Mapping[str, np.ndarray], result: np.ndarray) -> np.ndarray:
-    """Return normalized data times the scale plus the bias, in the type of the input."""
-    total = result
-    for name, apply in zip(node.inputs[1:3], (np.multiply, np.add), strict=False):
-        if name:
-            values_of = values[name].astype(np.float64)
-            parameter = (
-                values_of.reshape(-1, *(1,) * (result.ndim - 2)) if node.op != "LayerNormalization" else values_of
-            )
-            if parameter.shape and parameter.shape[0] not in (
-                1,
-                result.shape[1 if node.op != "LayerNormalization" else -parameter.ndim],
-            ):
-                return result.astype(values[node.inputs[0]].dtype)
-            total = apply(total, parameter)
-    return np.asarray(total, values[node.inputs[0]].dtype)
 
 
 _INDEXING_OPS = ("Gather", "GatherElements", "GatherND")
@@ -523,6 +410,96 @@ def _zeroed(result: np.ndarray, *, negative: np.ndarray) -> np.ndarray:
         return np.asarray(np.where(negative, result.dtype.type(0), result))
     except ValueError:
         return result
+
+
+def _channels_in_blocks(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield channels cut out of memory that holds blocks of channels, without moving on to the next block."""
+    if node.op != "Slice" or len(node.inputs) != _SLICE_ALONG_AXES:
+        return
+    data, *limits = (values[name] for name in node.inputs)
+    if data.ndim <= _ROWS_AND_CHANNELS or any(limit.size != 1 for limit in limits):
+        return
+    begin, end, axis = (int(limit.reshape(-1)[0]) for limit in limits)
+    if axis % data.ndim != 1 or not 0 <= begin < end <= data.shape[1]:
+        return
+    for block in KERNEL_BLOCKS:
+        if begin % block and begin // block < (end - 1) // block:
+            yield Mistake(
+                likely=f"its channels are stored in blocks of {block}, and those after its first block are read past "
+                "the end of that block",
+                node=node,
+                values={},
+                after=partial(_read_on, data=data, begin=begin, block=block),
+            )
+
+
+_SLICE_ALONG_AXES = 4
+"""Inputs of a Slice without steps."""
+_ROWS_AND_CHANNELS = 2
+
+
+def _read_on(result: np.ndarray, *, data: np.ndarray, begin: int, block: int) -> np.ndarray:
+    """Return channels as read from memory in blocks of channels, all relative to the block of the first one."""
+    rows, channels = data.shape[:2]
+    padded = np.zeros((rows, -(-channels // block) * block, prod(data.shape[2:])), data.dtype)
+    padded[:, :channels] = data.reshape(rows, channels, -1)
+    spots = padded.shape[2]
+    memory = padded.reshape(rows, -1, block, spots).swapaxes(2, 3).reshape(rows, -1)
+    first = begin // block * block * spots + begin % block
+    places = first + np.arange(result.shape[1])[:, None] + np.arange(spots) * block
+    return memory[:, np.minimum(places, memory.shape[1] - 1)].reshape(result.shape)
+
+
+_NEAREST: Mapping[str, Callable[[np.ndarray], np.ndarray]] = MappingProxyType(
+    {
+        "round_prefer_floor": lambda at: np.ceil(at - np.float32(0.5)),
+        "round_prefer_ceil": lambda at: np.floor(at + np.float32(0.5)),
+        "floor": np.floor,
+        "ceil": np.ceil,
+    }
+)
+
+
+def _float32_positions(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield nearest elements by positions in float32, in which a tie or a whole number may be missed."""
+    data, attrs = values.get(node.inputs[0]) if node.inputs else None, node.attrs
+    choose = _NEAREST.get(str(attrs.get("nearest_mode", "round_prefer_floor")))
+    transform = str(attrs.get("coordinate_transformation_mode", "half_pixel"))
+    if node.op != "Resize" or data is None or attrs.get("mode", "nearest") != "nearest" or choose is None:
+        return
+    shift = {"half_pixel": np.float32(0.5), "asymmetric": np.float32(0)}.get(transform)
+    scales = values.get(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else None
+    if shift is None or "axes" in attrs or (scales is not None and scales.size not in (0, data.ndim)):
+        return
+    for likely, multiplies in (("divided by", False), ("multiplied by the reciprocal of", True)):
+        yield Mistake(
+            likely=f"its coordinates are {likely} the scale in float32, which misses a tie",
+            node=node,
+            values={},
+            after=partial(_nearest, data=data, scales=scales, shift=shift, choose=choose, multiplies=multiplies),
+            about="coordinates",
+        )
+
+
+def _nearest(
+    result: np.ndarray,
+    *,
+    data: np.ndarray,
+    scales: np.ndarray | None,
+    shift: np.float32,
+    choose: Callable[[np.ndarray], np.ndarray],
+    multiplies: bool,
+) -> np.ndarray:
+    """Return data resized to a result's shape, with the position of each element computed in float32."""
+    out = data
+    for axis, (size, count) in enumerate(zip(data.shape, result.shape, strict=True)):
+        scale = np.float32(scales[axis] if scales is not None and scales.size else count / size)
+        if size == count or not size:
+            continue
+        place = np.arange(count, dtype=np.float32) + shift
+        at = (place * (np.float32(1) / scale) if multiplies else place / scale) - shift
+        out = out.take(np.clip(choose(at), 0, size - 1).astype(np.int64), axis)
+    return out
 
 
 def _wrong_arrangements(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:

@@ -12,7 +12,9 @@ from functools import partial
 
 import numpy as np
 
+from qdebug.arithmetic.attention_mistakes import attention_mistakes
 from qdebug.arithmetic.layer_mistakes import Mistake, layer_mistakes
+from qdebug.arithmetic.normalization_mistakes import normalization_mistakes
 from qdebug.model import AttrValue, Node, operators
 from qdebug.model.operators import Sums
 from qdebug.numerics.short_formats import SHORT_FORMATS
@@ -46,6 +48,8 @@ def mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, i
     yield from _rounded_inputs(node, values)
     yield from _overflowing_casts(node, values)
     yield from _late_writes(node, values)
+    yield from attention_mistakes(node, values)
+    yield from normalization_mistakes(node, values)
     yield from layer_mistakes(node, values, opset)
 
 
@@ -410,6 +414,7 @@ def _neighbouring_block_scales(node: Node, values: Mapping[str, np.ndarray]) -> 
     names = [node.inputs[place] for place in places if place < len(node.inputs) and node.inputs[place]]
     yield from _wrong_packed_zero_points(node, values)
     yield from _misread_packed_codes(node, values)
+    yield from _packed_pitches(node, values)
     for name in names[:1]:
         for shift, side in ((1, "before"), (-1, "after")):
             moved = np.roll(values[name], shift, -1)
@@ -465,6 +470,29 @@ def _misread_packed_codes(node: Node, values: Mapping[str, np.ndarray]) -> Itera
     ):
         repacked = (order[..., ::2] | (order[..., 1::2] << 4)).astype(np.uint8)
         yield Mistake(likely=likely.format(repr(name)), node=node, values={name: repacked})
+
+
+def _packed_pitches(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield rows of a packed weight, or of its scales, read as if the last block of each row were not padded."""
+    packed = operators.of(node.op).packed
+    terms, block, bits = (node.attrs.get(name) for name in ("K", "block_size", "bits"))
+    if packed is None or packed.layout != "columns" or not isinstance(terms, int) or not isinstance(block, int):
+        return
+    blocks = -(-terms // block)
+    names = [node.inputs[place] for place in packed.inputs if place < len(node.inputs) and node.inputs[place]]
+    for name, pitch in zip(names, (terms * (bits if isinstance(bits, int) else 4) // 8, terms // block), strict=False):
+        array = values[name]
+        rows = array.size // max(blocks * (array.shape[-1] if name == names[0] else 1), 1)
+        length = array.size // max(rows, 1)
+        if not 0 < pitch < length or rows * length != array.size:
+            continue
+        memory = array.reshape(-1)
+        moved = np.stack([memory[row * pitch : row * pitch + length] for row in range(rows)]).reshape(array.shape)
+        unit = "bytes" if name == names[0] else "scales"
+        likely = (
+            f"the rows of {name!r} are read {pitch} {unit} apart, not {length}, as if the last block were not padded"
+        )
+        yield Mistake(likely=likely, node=node, values={name: moved})
 
 
 def _incomplete_sums(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:

@@ -16,6 +16,7 @@ from functools import cache
 from types import MappingProxyType
 
 from qdebug.arithmetic.fingerprints import Fingerprint, fingerprint_name, packaged
+from qdebug.arithmetic.floats.search import Placement
 from qdebug.errors import UsageError
 from qdebug.model import RunInfo
 from qdebug.replay.scaling import GIVEN
@@ -85,6 +86,7 @@ class Preset:
         apart: Provenance of single kinds that differ from the rest.
         backend: The backend that was probed, or "".
         also: Additional variants by kind, for nodes that neither types nor branch distinguish.
+        roundings: Placements of roundings of float nodes, see `qdebug.arithmetic.floats.rounded`.
     """
 
     name: str
@@ -96,6 +98,7 @@ class Preset:
     apart: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     backend: str = ""
     also: Mapping[str, Variant] = field(default_factory=lambda: MappingProxyType({}))
+    roundings: Mapping[str, Placement] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
     def arithmetic(self) -> Arithmetic:

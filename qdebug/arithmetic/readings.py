@@ -92,7 +92,7 @@ def _undo_interleaving(result: np.ndarray, *, order: np.ndarray) -> np.ndarray:
 
 
 def _orders(array: np.ndarray, axes: Sequence[int]) -> Iterator[Reading]:
-    """Yield axes that are swapped or reversed, and memory read as if the axes had a different order."""
+    """Yield axes that are swapped or reversed, and memory read in a different order of the axes than its own."""
     if not 1 <= len(axes) <= _MOST_AXES:
         return
     for first, second in combinations(axes, 2):
@@ -104,6 +104,9 @@ def _orders(array: np.ndarray, axes: Sequence[int]) -> Iterator[Reading]:
         if list(axis_order) != list(axes):
             rearranged = array.reshape([array.shape[axis] for axis in order]).transpose(np.argsort(order))
             yield f"{{}} is read as if its axes were stored in the order {', '.join(map(str, order))}", rearranged
+            unturned = array.transpose(order).reshape(array.shape)
+            text = f"{{}} is stored with its axes in the order {', '.join(map(str, order))}, which the kernel ignores"
+            yield text, unturned
     for axis in axes:
         yield f"{{}} is read in reverse along axis {axis}", np.flip(array, axis)
 

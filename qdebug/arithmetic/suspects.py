@@ -21,7 +21,7 @@ from qdebug.replay.evaluate import accumulate, finish
 from qdebug.replay.precision import limits
 from qdebug.replay.registry import Call
 from qdebug.replay.unit import Operand, Unit
-from qdebug.replay.variant import Variant
+from qdebug.replay.variant import Variant, parse_variant
 
 __all__ = ["Suspect", "flip_sign_bit", "suspects"]
 
@@ -38,6 +38,7 @@ class Suspect:
         accumulate: A different method of summing products, or "" for the right one.
         casts: Bit widths that results are cast to before and after the zero point is added, see `_CASTS`.
         resigned: Whether the recorded codes have the opposite signedness.
+        arithmetic: The arithmetic with the mistake, or None for the right one.
         late: Axis (channels first) and number of places by which each index is written late, or None. The content of
             the first or last place is then undetermined.
     """
@@ -49,6 +50,7 @@ class Suspect:
     accumulate: str = ""
     casts: tuple[str, str] = ("", "sat")
     resigned: bool = False
+    arithmetic: Variant | None = None
     late: tuple[int, int] | None = None
 
     def determined_codes(self, recorded: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -74,6 +76,7 @@ class Suspect:
             KernelError: The variant does not fit it.
             UsageError: Likewise.
         """
+        variant = self.arithmetic or variant
         variant = replace(variant, accumulate=self.accumulate) if self.accumulate else variant
         columns, out = accumulate(self.unit, variant.sums), self.unit.out
         if self.casts == ("", "sat"):
@@ -87,13 +90,18 @@ class Suspect:
         low, high = out.clamp or out.limits
         if cast_before_zero_point:
             codes = _cast_whole(codes - zero, cast_before_zero_point, out.dtype) + zero
-        if cast_after_zero_point == "wrap":
-            codes = _cast_whole(codes, "wrap", out.dtype)
+        if cast_after_zero_point != "sat":
+            codes = _cast_whole(codes, cast_after_zero_point, out.dtype)
         return np.asarray(np.clip(codes, low, high).astype(out.dtype))
 
 
 def _cast_whole(values: np.ndarray, cast: str, dtype: np.dtype) -> np.ndarray:
-    """Cast whole numbers to a type, or to 16 bits with the same signedness, by saturating or wrapping."""
+    """Cast whole numbers to a type, or to 16 bits with the same signedness, by saturating or wrapping.
+
+    "abs" drops their sign, as a conversion of the magnitude does.
+    """
+    if cast == "abs":
+        return np.asarray(np.abs(values))
     target = np.dtype(f"{dtype.kind}2") if cast.endswith("16") else dtype
     if cast.startswith("wrap"):
         return np.asarray(values.astype(target).astype(np.int64))
@@ -109,6 +117,7 @@ _CASTS = {
         ("sat", "wrap"),
         "results saturate before the output's zero point is added, and wrap around after",
     ),
+    "magnitudes": (("", "abs"), "negative codes lose their sign instead of becoming 0"),
 }
 """Casts of results before and after the zero point is added, and the mistake in words."""
 
@@ -125,6 +134,7 @@ def suspects(unit: Unit) -> Iterator[Suspect]:
     yield from _sign_mistakes(unit)
     yield from _filter_layout_mistakes(unit)
     yield from _sum_width_mistakes(unit)
+    yield from _narrow_pool_mistakes(unit)
     yield from _cast_mistakes(unit)
     yield from _late_writes(unit)
     yield from _table_mistakes(unit)
@@ -170,7 +180,8 @@ def _cast_mistakes(unit: Unit) -> Iterator[Suspect]:
         return
     has_zero_point = unit.out.zero_point.size == 1 and np.any(unit.out.zero_point)
     for name, (casts, likely) in _CASTS.items():
-        if has_zero_point or not casts[0]:
+        shows = unit.out.dtype.kind == "u" if "abs" in casts else has_zero_point or not casts[0]
+        if shows:
             yield Suspect(name=name, pattern="wrapped", likely=likely, unit=unit, casts=casts)
 
 
@@ -551,6 +562,30 @@ def _sum_width_mistakes(unit: Unit) -> Iterator[Suspect]:
         likely = f"the sums saturate at 16 bits after each product{order_text}"
         name = f"sums saturate {order}"
         yield Suspect(name=name, pattern="growing", likely=likely, unit=unit, accumulate=f"sat16:{order}")
+
+
+def _narrow_pool_mistakes(unit: Unit) -> Iterator[Suspect]:
+    """Yield averages whose sum of codes is kept in 16 bits, which a large window exceeds."""
+    if unit.kind not in _INTEGER_MEANS or unit.operands[0].codes.dtype.itemsize > 1:
+        return
+    for number, text in enumerate(_INTEGER_MEANS[unit.kind]):
+        for accumulate_text, verb in (("wrap16", "wraps around"), ("sat16", "saturates")):
+            yield Suspect(
+                name=f"sum of window {accumulate_text} {number}",
+                pattern="growing",
+                likely=f"the sum over a window {verb} in 16 bits",
+                unit=unit,
+                accumulate=accumulate_text,
+                arithmetic=parse_variant(text),
+            )
+
+
+_INTEGER_MEANS = {
+    "average_pool": ("form=raw m=q31 steps=avg.away,sat", "m=f32:x/(y*n)"),
+    "global_average_pool": ("m=f32:x/(y*n)",),
+    "reduce_mean": ("m=f32:x/(y*n)",),
+}
+"""Arithmetics of averages that sum codes."""
 
 
 def _with_operand(unit: Unit, position: int, operand: Operand) -> Unit:

@@ -8,12 +8,15 @@ remaining differences are then the backend's bugs.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from qdebug.arithmetic.arithmetic_file import find_arithmetic
+from qdebug.arithmetic.arithmetic_file import find_arithmetic, read_arithmetic
+from qdebug.arithmetic.floats.rounded import RoundedNodes
+from qdebug.arithmetic.floats.search import Placement
 from qdebug.arithmetic.presets import DEFAULT_PRESET, Preset, known_presets
 from qdebug.backends import load_reader
 from qdebug.backends.protocol import (
@@ -41,6 +44,12 @@ _OPTIONS = (
         default=DEFAULT_PRESET,
         help="arithmetic of quantized operators: a file from `qdebug explain --write-arithmetic`, or one of "
         + ", ".join(known_presets()),
+    ),
+    OptionSpec(
+        name="rounding",
+        default="",
+        help="roundings of float nodes: a file from `qdebug explain --write-arithmetic`; by default those of the file "
+        "given as arithmetic",
     ),
 )
 
@@ -77,6 +86,7 @@ class InterpreterRun:
         arithmetic: Choices of quantized arithmetic.
         weights: Whether constants are recorded.
         faults: Planted bugs, by node name.
+        roundings: Placements of the roundings of float nodes, see `RoundedNodes`.
 
     Raises:
         NoKernelError: An operator has no kernel.
@@ -92,6 +102,7 @@ class InterpreterRun:
         arithmetic: Arithmetic,
         weights: bool = True,
         faults: Mapping[str, Fault] | None = None,
+        roundings: Mapping[str, Placement] | None = None,
     ) -> None:
         self.graph = graph
         self.facts = facts
@@ -101,6 +112,7 @@ class InterpreterRun:
         self._arithmetic = arithmetic
         self._weights = weights
         self._faults = dict(faults or {})
+        self._rounded = RoundedNodes(graph, roundings) if roundings else None
         self._check()
 
     def _check(self) -> None:
@@ -133,7 +145,14 @@ class InterpreterRun:
         Raises:
             KernelError: A node cannot be computed on this feed.
         """
-        return run_graph(self.graph, feed, self._constants, arithmetic=self._arithmetic, faults=self._faults)
+        return run_graph(
+            self.graph,
+            feed,
+            self._constants,
+            arithmetic=self._arithmetic,
+            faults=self._faults,
+            instead=self._rounded,
+        )
 
     def restart(self) -> None:
         """Do nothing, since runs do not leave state behind."""
@@ -167,6 +186,7 @@ class InterpreterRun:
                     arithmetic=self._arithmetic,
                     faults=self._faults,
                     on_tensor=record_tensor,
+                    instead=self._rounded,
                 )
                 if on_progress is not None:
                     on_progress(sample * feeds.steps + step + 1, total, f"sample {sample}")
@@ -208,6 +228,8 @@ class InterpreterBackend:
         chosen_options = check_options(self.name, self.options, options)
         check_taps(taps)
         arithmetic = find_arithmetic(chosen_options["arithmetic"])
+        if chosen_options["rounding"]:
+            arithmetic = replace(arithmetic, roundings=read_arithmetic(chosen_options["rounding"]).roundings)
         graph, constants, title, sha256, extent_names = _open_source(model)
         if arithmetic.fused:
             graph, constants = _fuse_qdq(graph, constants, _unfused_tensors(model))
@@ -219,7 +241,7 @@ class InterpreterBackend:
             versions=package_versions(),
             cpu_flags=cpu_flags(),
             options={
-                **chosen_options,
+                **{key: text for key, text in chosen_options.items() if text},
                 **_describe_arithmetic(arithmetic),
                 **({"faults": ",".join(faults)} if faults else {}),
             },
@@ -232,6 +254,7 @@ class InterpreterBackend:
             arithmetic=arithmetic.arithmetic,
             weights=weights,
             faults=faults,
+            roundings=arithmetic.roundings,
         )
 
 
@@ -263,9 +286,10 @@ def _fuse_qdq(
 
 def _describe_arithmetic(preset: Preset) -> dict[str, str]:
     """Return the text of an arithmetic that was read from a file, for the recording, since the file may not be kept."""
-    if preset.provenance != "file":
-        return {}
-    return {"variants": "; ".join(f"{kind}: {variant}" for kind, variant in preset.variants.items())}
+    texts = {"roundings": ", ".join(f"{key}: {placement}" for key, placement in preset.roundings.items())}
+    if preset.provenance == "file":
+        texts["variants"] = "; ".join(f"{kind}: {variant}" for kind, variant in preset.variants.items())
+    return {name: text for name, text in texts.items() if text}
 
 
 def _open_source(

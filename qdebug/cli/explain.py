@@ -40,8 +40,9 @@ Find the arithmetic of each quantized node in a recording. qdebug computes the n
 its recorded inputs in every arithmetic that real backends use (rounding, multiplier,
 accumulator, order of steps) and names those that reproduce the recorded output bit
 for bit, in every element. A node that no arithmetic reproduces is listed with the
-pattern of its wrong elements and the likely cause; look there for a bug. Float nodes
-are compared with the rounding error of their sums.
+pattern of its wrong elements and the likely cause; look there for a bug. For float
+nodes with 16-bit or 8-bit results, it names where and how they round; other float
+nodes are compared with the rounding error of their sums.
 
 Arithmetics that compute the same function on these nodes count as one. The functions
 that remain form the class. Witnesses are the different sums or codes that the
@@ -188,9 +189,9 @@ def _write_arithmetic(explanation: ExplainedRun, target: Path) -> None:
     Raises:
         UsageError: Nothing was explained.
     """
-    if not explanation.arithmetic:
+    if not explanation.arithmetic and not explanation.roundings:
         raise UsageError(
-            "No quantized node is explained, so there is no arithmetic to write.",
+            "No node is explained bit for bit, so there is no arithmetic to write.",
             hint="Run it without --write-arithmetic to see why.",
         )
     from qdebug.running.explain_file import arithmetic_text

@@ -44,6 +44,7 @@ _KINDS: Mapping[str, str] = MappingProxyType(
         FindingKind.NONFINITE: "infinity or NaN",
         FindingKind.PRECISION: "too few digits",
         FindingKind.ONE_SIDED: "one-sided rounding",
+        FindingKind.ROUNDING: "another rounding",
         FindingKind.SELECTION: "other elements are selected",
         FindingKind.STALE: "wrong buffer",
         FindingKind.SCALE: "scale",

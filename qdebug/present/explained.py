@@ -79,7 +79,7 @@ def groups(explanation: ExplainedRun) -> tuple[ExplainedGroup, ...]:
         key = node.op, node.dtypes or ""
         totals[key] = totals.get(key, 0) + 1
         if node.status is ExplainStatus.EXPLAINED:
-            nodes_by_class.setdefault((*key, node.variants), []).append(node)
+            nodes_by_class.setdefault((*key, node.variants or (QUOTED.sub("''", node.words or ""),)), []).append(node)
     return tuple(
         ExplainedGroup(op=op, dtypes=dtypes, nodes=tuple(nodes), of=totals[op, dtypes])
         for (op, dtypes, _), nodes in nodes_by_class.items()
@@ -102,10 +102,14 @@ def headline(explanation: ExplainedRun) -> str:
         parts.append(
             f"{node_counts[ExplainStatus.UNEXPLAINED]} unexplained{f', {accepted} accepted' if accepted else ''}"
         )
-    if node_counts[ExplainStatus.IN_BAND]:
-        besides = " besides," if parts else ""
-        band = _plural_text(node_counts[ExplainStatus.IN_BAND], "float node")
-        parts.append(f"{band}{besides} within the rounding error of their sums")
+    in_band = explanation.of(ExplainStatus.IN_BAND)
+    equal_count = sum(node.band is not None and node.band.exact for node in in_band)
+    for count, text in (
+        (equal_count, "equal to their replay" if equal_count > 1 else "equal to its replay"),
+        (len(in_band) - equal_count, "within the rounding error of their sums"),
+    ):
+        if count:
+            parts.append(f"{_plural_text(count, 'float node')}{' besides,' if parts else ''} {text}")
     unexamined_count = node_counts[ExplainStatus.NO_KERNEL] + node_counts[ExplainStatus.NO_INPUT]
     if unexamined_count:
         parts.append(f"{unexamined_count} not examined")
@@ -150,12 +154,12 @@ def group_rows(explanation: ExplainedRun) -> list[tuple[str, ...]]:
     for group in groups(explanation):
         first = group.nodes[0]
         runner = max((node.runner_up.match for node in group.nodes if node.runner_up), default=None)
-        searched = bool(first.variants)
+        class_size = len(first.variants or first.placements)
         rows.append(
             (
                 f"{len(group.nodes)} of {group.of}",
-                str(len(first.variants)) if searched else numbers.MISSING,
-                numbers.grouped(sum(node.witnesses for node in group.nodes)) if searched else numbers.MISSING,
+                str(class_size) if class_size else numbers.MISSING,
+                numbers.grouped(sum(node.witnesses for node in group.nodes)) if class_size else numbers.MISSING,
                 numbers.MISSING if runner is None else share(runner),
                 f"{safe_text(group.op)} {safe_text(group.dtypes)}".strip(),
                 safe_text("; ".join(filter(None, (first.words or ", ".join(first.variants[:1]), first.reason)))),
@@ -290,7 +294,7 @@ def _class_facts(node: NodeExplanation) -> list[tuple[str, str]]:
     if node.words:
         facts.append(("arithmetic" if node.status is ExplainStatus.EXPLAINED else "compared with", node.words))
     label = "reproduced by" if node.status is ExplainStatus.EXPLAINED else ""
-    for at, variant in enumerate(_shortened(node.variants)):
+    for at, variant in enumerate(_shortened(node.variants or node.placements)):
         facts.append((label if not at else "", variant))
     for at, preset in enumerate(node.presets):
         detail = f": {preset.detail}" if preset.detail else ""
@@ -302,10 +306,12 @@ def _class_facts(node: NodeExplanation) -> list[tuple[str, str]]:
         witnesses_text = f"{numbers.grouped(node.witnesses)} {different} that the runner-up gets wrong, in {count_text}"
         if node.witnesses:
             facts.append(("witnesses", witnesses_text))
+    if node.placements:
+        facts.append(("witnesses", f"{numbers.counted(node.witnesses, 'element')} that the runner-up gets wrong"))
     if node.runner_up is not None:
         facts.append(("runner-up", f"{share(node.runner_up.match)} of the elements by {node.runner_up.variant}"))
     if node.tried:
-        facts.append(("tried", f"{numbers.grouped(node.tried)} {'arithmetic' if node.tried == 1 else 'arithmetics'}"))
+        facts.append(("tried", numbers.counted(node.tried, "placement" if node.placements else "arithmetic")))
     return facts
 
 

@@ -32,6 +32,7 @@ __all__ = [
     "ranking_clause",
     "ranking_sentence",
     "ranking_sentences",
+    "rounding_sentence",
     "run_facts",
     "samples_sentence",
     "status_counts",
@@ -212,6 +213,10 @@ def acknowledged_sentences(nodes: Sequence[NodeResult]) -> list[str]:
     return lines
 
 
+_ELSEWHERE = (FindingKind.PRECISION, FindingKind.ROUNDING)
+"""Kinds of notes that the verdict or `rounding_sentence` names."""
+
+
 def found_sentences(nodes: Sequence[NodeResult], *, most: int = 8) -> list[str]:
     """Return the findings on nodes within their limits: those overruled by the user's limits, and notes.
 
@@ -229,8 +234,8 @@ def found_sentences(nodes: Sequence[NodeResult], *, most: int = 8) -> list[str]:
             continue
         for finding in node.findings:
             is_note = finding.role not in (FindingRole.DIFFERENCE, FindingRole.BREACH)
-            if finding.role is FindingRole.OUTPUT or (is_note and finding.kind is FindingKind.PRECISION):
-                continue  # already in the verdict
+            if finding.role is FindingRole.OUTPUT or (is_note and finding.kind in _ELSEWHERE):
+                continue
             if finding.role is FindingRole.NOTE and finding.kind is FindingKind.DEAD_ZONE:
                 dead_nodes.append(node)
                 continue
@@ -249,6 +254,22 @@ def found_sentences(nodes: Sequence[NodeResult], *, most: int = 8) -> list[str]:
         place_text = f"the first #{dead_nodes[0].index} {first}; --node shows which"
         lines.append(f"note: {count_text} that round to zero entirely, {place_text}")
     return [*lines, f"{numbers.grouped(hidden_count)} more findings; -f json has them all"] if hidden_count else lines
+
+
+def rounding_sentence(nodes: Sequence[NodeResult]) -> str | None:
+    """Return where rounding first differs from the reference's, and how many more nodes round otherwise, or None."""
+    findings = [
+        (node, finding)
+        for node in nodes
+        for finding in node.findings
+        if finding.kind is FindingKind.ROUNDING and finding.role is FindingRole.NOTE
+    ]
+    if not findings:
+        return None
+    node, finding = findings[0]
+    place_text = f"#{node.index} {safe_text(node.node, limit=120)}"
+    more_text = "" if len(findings) == 1 else f"; {numbers.counted(len(findings) - 1, 'more node')} of this kind"
+    return f"rounding differs first at {place_text}: {safe_text(finding.sentence, limit=300)}{more_text}"
 
 
 def status_counts(statuses: Sequence[Status]) -> str:

@@ -56,7 +56,7 @@ def averaged(unit: Unit, sums: HeavyPart) -> Columns:
         else:
             value = np.asarray(window_sums(real, window) / count, dtype=np.float32)
     else:
-        value = window_sums(_integers(unit, sums), window)
+        value = _in_16_bits(window_sums(_integers(unit, sums), window), unit, sums)
     return Columns(sums=sums, values=(value,), shape=value.shape, count=count)
 
 
@@ -76,7 +76,7 @@ def reduced(unit: Unit, sums: HeavyPart) -> Columns:
         real = np.asarray(operand.centred.astype(np.float32) * operand.scale.astype(np.float32))
         value = np.asarray(real.sum(axis=axes, keepdims=keep, dtype=np.float32) / np.float32(number))
     else:
-        value = _integers(unit, sums).sum(axis=axes, keepdims=keep, dtype=np.int64)
+        value = _in_16_bits(_integers(unit, sums).sum(axis=axes, keepdims=keep, dtype=np.int64), unit, sums)
     return Columns(sums=sums, values=(value,), shape=value.shape, count=count)
 
 
@@ -86,6 +86,17 @@ def _integers(unit: Unit, sums: HeavyPart) -> np.ndarray:
     if sums.columns == "raw":
         return unit.operands[0].codes.astype(np.int32)
     raise ValueError(f"{unit.kind} has no columns {sums.columns!r}")
+
+
+def _in_16_bits(total: np.ndarray, unit: Unit, sums: HeavyPart) -> np.ndarray:
+    """Return sums of codes as 16 bits hold them, if they are to be held so. Sums of unsigned codes are unsigned."""
+    if sums.accumulate not in ("wrap16", "sat16"):
+        return total
+    is_unsigned = sums.columns == "raw" and unit.operands[0].codes.dtype.kind == "u"
+    dtype = np.dtype(np.uint16 if is_unsigned else np.int16)
+    if sums.accumulate == "wrap16":
+        return np.asarray(total.astype(np.int64).astype(dtype).astype(np.int64))
+    return np.asarray(np.clip(total, np.iinfo(dtype).min, np.iinfo(dtype).max))
 
 
 def paired(unit: Unit, sums: HeavyPart) -> Columns:

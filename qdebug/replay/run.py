@@ -11,7 +11,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 from threadpoolctl import LibController, ThreadpoolController
@@ -28,6 +28,7 @@ from qdebug.replay.variant import Arithmetic
 
 __all__ = [
     "Fault",
+    "Instead",
     "OnTensor",
     "computes_on_codes",
     "one_thread",
@@ -108,6 +109,9 @@ def _quant(info: TensorInfo) -> QuantParams | None:
 OnTensor = Callable[[str, np.ndarray], None]
 """Called with the name and values of each tensor as soon as it is computed."""
 
+Instead = Callable[[Node, Mapping[str, np.ndarray], Callable[[], Mapping[str, np.ndarray]]], Mapping[str, np.ndarray]]
+"""Computes a node from its inputs, or calls the given function, which computes it as usual."""
+
 Fault = Callable[[tuple[np.ndarray, ...]], tuple[np.ndarray, ...]]
 """Changes the outputs of a node to plant a bug deliberately."""
 
@@ -181,6 +185,7 @@ def run_graph(
     arithmetic: Arithmetic | None = None,
     on_tensor: OnTensor | None = None,
     faults: Mapping[str, Fault] | None = None,
+    instead: Instead | None = None,
 ) -> dict[str, np.ndarray]:
     """Compute all nodes of a graph in order.
 
@@ -191,6 +196,7 @@ def run_graph(
         arithmetic: Choices of quantized arithmetic; ONNX's own by default.
         on_tensor: Called with every computed tensor, before it may be freed. It must not change the array.
         faults: Changes to the outputs of nodes, by node name.
+        instead: Computes a node in another way, or calls the function that computes it as usual.
 
     Returns:
         The graph's outputs by name.
@@ -209,7 +215,8 @@ def run_graph(
         needed = {name: _value(name, (made, feed, constants), node) for name in names}
         most = max(most, max_elements([array.shape for name, array in needed.items() if name not in made]))
         with room(most=most):
-            outputs = run_as_recorded(graph, node, needed, choices)
+            usual = partial(run_as_recorded, graph, node, needed, choices)
+            outputs = usual() if instead is None else dict(instead(node, needed, usual))
         if faults and node.name in faults:
             outputs = _faulty(node, outputs, faults[node.name])
         if on_tensor is not None:

@@ -118,5 +118,9 @@ def arithmetic_text(explanation: ExplainedRun) -> str:
     variants = {key: parse_variant(text) for key, text in explanation.arithmetic.items()}
     has_fused_nodes = any(kind_of(key) not in ("quantize", "dequantize") for key in variants)
     return arithmetic_file.arithmetic_text(
-        variants, name=explanation.run.backend, fused=has_fused_nodes, comments=explanation.exceptions
+        variants,
+        name=explanation.run.backend,
+        fused=has_fused_nodes,
+        comments=explanation.exceptions,
+        roundings=explanation.roundings,
     )

@@ -205,8 +205,12 @@ def _mean(step: Step, axes: tuple[int, ...], shape: tuple[int, ...]) -> Step:
     return step.total(axes) * source(1.0 / max(math.prod(shape[axis] for axis in axes), 1))
 
 
-def _by_root_mean_square(x: Step, scale: Step, axes: tuple[int, ...], shape: tuple[int, ...], epsilon: float) -> Step:
-    inverse = _inverse_root(_mean((x * x).named("the squares"), axes, shape), epsilon)
+def _by_root_mean_square(
+    x: Step, scale: Step, axes: tuple[int, ...], shape: tuple[int, ...], epsilon: float, *, measured: Step | None = None
+) -> Step:
+    """Divide by the root mean square of the same numbers, or of others, and scale."""
+    measured = x if measured is None else measured
+    inverse = _inverse_root(_mean((measured * measured).named("the squares"), axes, shape), epsilon)
     return (x * inverse).named("the normalized values") * scale
 
 
@@ -233,21 +237,19 @@ def _layer_normalization(node: Node, inputs: Inputs, shapes: Shapes) -> Sequence
     return (_standardized(inputs[0], inputs[1:3], axes, shapes[0], _real(node, "epsilon", 1e-5)),)
 
 
-_SUM = "the sum"
-
-
 def _skip_rms_normalization(node: Node, inputs: Inputs, shapes: Shapes) -> Sequence[Step]:
     """Add the skip connection, then normalize; the sum is an output too."""
     axes, total = (len(shapes[0]) - 1,), (inputs[0] + inputs[1])
-    read = total.named(_SUM)
-    normalized = _by_root_mean_square(read, inputs[2], axes, shapes[0], _real(node, "epsilon", 1e-12))
+    measured, read = total.named("the sum in the mean of squares"), total.named("the sum that is normalized")
+    epsilon = _real(node, "epsilon", 1e-12)
+    normalized = _by_root_mean_square(read, inputs[2], axes, shapes[0], epsilon, measured=measured)
     return normalized, normalized, normalized, total
 
 
 def _skip_layer_normalization(node: Node, inputs: Inputs, shapes: Shapes) -> Sequence[Step]:
     """Add the skip connection, then standardize; the sum is an output too."""
     axes, total = (len(shapes[0]) - 1,), (inputs[0] + inputs[1])
-    normalized = _standardized(total.named(_SUM), inputs[2:4], axes, shapes[0], _real(node, "epsilon", 1e-12))
+    normalized = _standardized(total.named("the sum"), inputs[2:4], axes, shapes[0], _real(node, "epsilon", 1e-12))
     return normalized, normalized, normalized, total
 
 

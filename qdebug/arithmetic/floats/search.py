@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from qdebug.arithmetic.floats.steps import UNROUNDED, Evaluation, Step, edges_of
-from qdebug.errors import KernelError
+from qdebug.errors import KernelError, UsageError
 from qdebug.model.thresholds.explanation import (
     PLACEMENT_MIN_VALUES,
     PLACEMENT_ROWS_ELEMENTS,
@@ -29,7 +29,7 @@ from qdebug.numerics.short_formats import ShortFormat
 _BLOCK = 1 << 19
 """Elements examined at once: 4 MB for each end of an interval."""
 
-__all__ = ["Observation", "Placement", "PlacementFinding", "describe_placement", "search_placements"]
+__all__ = ["Observation", "Placement", "PlacementFinding", "parse_placement", "placement_clauses", "search_placements"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,12 +59,40 @@ class Placement:
         return self.rounding == "even" and not self.edges and not self.flush
 
 
+def parse_placement(text: str) -> Placement:
+    """Return the placement with a text.
+
+    Raises:
+        UsageError: The text is no placement.
+    """
+    edges: list[tuple[str, str]] = []
+    rounding, flush, overflow = "", False, "inf"
+    for part in text.split(";"):
+        name, equals, word = (each.strip() for each in part.rpartition("="))
+        if not equals and word == "flush":
+            flush = True
+        elif not equals and word in OVERFLOWS:
+            overflow = word
+        elif name == "result" and word in FLOAT_ROUNDINGS:
+            rounding = word
+        elif name and name != "result" and word in (*FLOAT_ROUNDINGS, UNROUNDED):
+            edges.append((name, word))
+        else:
+            raise UsageError(
+                f"{part.strip()!r} is no part of a placement of roundings.",
+                hint=f"Write STEP=WORD or result=WORD, with a word of {', '.join(FLOAT_ROUNDINGS)}, separated by ';'.",
+            )
+    if not rounding:
+        raise UsageError(f"{text!r} does not state how results are rounded.", hint="Add result=even, for example.")
+    return Placement(rounding=rounding, edges=tuple(edges), flush=flush, overflow=overflow)
+
+
 _TO_NEAREST = {"even", "away"}
 _NEAREST = "rounded to nearest"
 
 
-def describe_placement(placement: Placement, short: str, *, ties: bool = True) -> str:
-    """Return a placement in words.
+def placement_clauses(placement: Placement, short: str, *, ties: bool = True) -> tuple[str, ...]:
+    """Return a placement in words, a clause for the result and for each unusual edge.
 
     Args:
         placement: The placement.
@@ -83,7 +111,7 @@ def describe_placement(placement: Placement, short: str, *, ties: bool = True) -
         clauses.append("subnormal results become 0")
     if placement.overflow != "inf":
         clauses.append(OVERFLOWS[placement.overflow])
-    return ", ".join(clauses)
+    return tuple(clauses)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -157,11 +185,14 @@ class PlacementFinding:
         return len(self._roundings) == 1
 
     @property
-    def words(self) -> str:
+    def clauses(self) -> tuple[str, ...]:
         """The named placement in words; empty without one."""
-        if self.named is None:
-            return ""
-        return describe_placement(self.named, self.short, ties=self._is_unanimous)
+        return () if self.named is None else placement_clauses(self.named, self.short, ties=self._is_unanimous)
+
+    @property
+    def words(self) -> str:
+        """These clauses as one text."""
+        return ", ".join(self.clauses)
 
 
 def search_placements(observations: Sequence[Observation], short: ShortFormat) -> PlacementFinding:

@@ -77,6 +77,10 @@ class Step:
         """Return the step with a result that may be rounded to the node's format, to nearest or toward zero."""
         return Step(self.apply, self.reads, edge, None, (UNROUNDED, "even", "zero"))
 
+    def between(self, edge: str) -> Step:
+        """Return the step with a result that the graph rounds but a fused kernel may not, and was not recorded."""
+        return Step(self.apply, self.reads, edge, None, ("even", UNROUNDED, "zero"))
+
     def or_recorded(self, edge: str, values: np.ndarray) -> Step:
         """Return the step with a result in place of which its recorded numbers are usually read."""
         return Step(self.apply, self.reads, edge, Interval.exactly(values), (AS_RECORDED, UNROUNDED))

@@ -36,10 +36,15 @@ _SKETCHED_AT_ONCE = 1 << 16
 
 
 def weight_of(run: IndexedRecording, node: Node) -> np.ndarray | None:
-    """Return the largest recorded constant that a node reads, as real values, or None if it reads only scalars."""
+    """Return the largest recorded constant that a node reads, as real values, or None if it reads only scalars.
+
+    A product's bias is not its weight, even where the weight was not recorded.
+    """
     if operators.of(node.op).packed:
         return _of_blocks(run, node)
-    largest = _largest(run, node)
+    bias = operators.of(node.op).bias if operators.plain(node).product else None
+    constants = [place for place, name in enumerate(node.inputs) if name and run.folds(name)]
+    largest = None if constants == [bias] else _largest(run, node)
     return None if largest is None or largest.size <= 1 else largest
 
 

@@ -48,7 +48,12 @@ from qdebug.compare.attribute.grid_rounding import (
     grid_of_codes,
     weight_noise,
 )
-from qdebug.compare.attribute.integer_tensors import holds_few_bits, picks_of_equals, rounds_to_integers
+from qdebug.compare.attribute.integer_tensors import (
+    holds_few_bits,
+    picks_of_equals,
+    rounds_to_integers,
+    with_ties_as_recorded,
+)
 from qdebug.compare.attribute.masked import softmax_axes, which_count
 from qdebug.compare.attribute.plan import PlannedNode, recorded_places
 from qdebug.errors import (
@@ -346,6 +351,12 @@ class _Split:
         recorded_values = self._backend.load(entry.tensor, *place)
         if is_free_scale(self._form, entry.tensor, values, recorded_values):
             replayed = recorded_values
+        reference_values = self._reference.load(entry.reference_tensor, *place)
+        if entry.whole:
+            replayed, reference_values = (
+                with_ties_as_recorded(self._form, values, indices, recorded_values)
+                for indices in (replayed, reference_values)
+            )
         if self._folded is not None and replayed.size == recorded_values.size:
             replayed = held_as_recorded(replayed, dequantize(recorded_values, entry.quant), self._folded)
         replayed = held(replayed, clamp_of(self._view))
@@ -354,7 +365,6 @@ class _Split:
                 f"the replay has shape {replayed.shape}, but the recorded tensor has {recorded_values.shape}"
             )
         sums = self._parts.setdefault(sample, self._empty_sums())
-        reference_values = self._reference.load(entry.reference_tensor, *place)
         _, backend_values = in_one_order(reference_values, entry.pair.reference_view, recorded_values, self._view)
         reference_values, turned_replay = in_one_order(
             reference_values, entry.pair.reference_view, replayed, self._view
@@ -363,6 +373,8 @@ class _Split:
         grid = self._grid_of(recorded_values, values)
         if grid is not None:
             self._add_on_grid(sums, grid, values, (replayed, recorded_values), place)
+            fitted = held(self._reference_values(reference_values), self._reference_span_after)
+            sums.saturation_error.add(fitted, np.clip(fitted, grid.low - grid.step / 2, grid.high + grid.step / 2))
             return
         self._undecided = self._undecided or (entry.quant is None and are_few(recorded_values, self._telling))
         self._add_judged(
@@ -675,7 +687,7 @@ class _Split:
             arithmetic=arithmetic,
             clipping=None if self._span == (None, None) else sums.clipping.stats(),
             arithmetic_unsaturated=sums.arithmetic_unsaturated.stats() if self._judged_apart else arithmetic,
-            saturation_error=None if self._span == (None, None) else sums.saturation_error,
+            saturation_error=None if self._span == (None, None) and self._grid is None else sums.saturation_error,
             quantization_error=None if self._span == (None, None) else sums.quantization_error,
             arriving=None if sums.arriving is None else sums.arriving.stats(),
             hidden=sums.hidden,

@@ -26,7 +26,7 @@ from qdebug.model.thresholds.rounding import (
 from qdebug.model.thresholds.verdict import DERIVED_LSB
 from qdebug.numerics.blocks import stretches
 from qdebug.numerics.grid import Grid, grid_of_all
-from qdebug.numerics.short_formats import SHORT_FORMATS, fits
+from qdebug.numerics.short_formats import format_of
 from qdebug.replay.registry import run_node
 
 __all__ = [
@@ -60,9 +60,10 @@ def grid_of_codes(arrays: Callable[[], Iterator[np.ndarray]]) -> Grid | None:
     grid = grid_of_all(arrays)
     if grid is None or grid.whole:
         return None
-    # Small numbers of 16-bit floats lie on a grid of many levels too; codes of 16 bits have more digits.
+    # Small numbers of 16-bit floats lie on a grid of many levels too. Codes have more digits, or they do not use the
+    # last digit of small numbers.
     wide = grid.levels > GRID_MAX_LEVELS
-    return None if wide and all(fits(array, SHORT_FORMATS[-1]) for array in arrays()) else grid
+    return None if wide and all(format_of(array, read=()) is not None for array in arrays()) else grid
 
 
 def telling_values(recording: Recording) -> int:

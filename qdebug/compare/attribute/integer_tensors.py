@@ -28,6 +28,7 @@ __all__ = [
     "picks_of_equals",
     "rounds_nothing",
     "rounds_to_integers",
+    "with_ties_as_recorded",
 ]
 
 
@@ -151,6 +152,30 @@ def picks_of_equals(node: Node, values: Mapping[str, np.ndarray], replayed: np.n
             (values_picked[0] == values_picked[1]) & (replayed != recorded).reshape(values_picked[0].shape)
         )
     )
+
+
+def with_ties_as_recorded(
+    node: Node, values: Mapping[str, np.ndarray], indices: np.ndarray, recorded: np.ndarray
+) -> np.ndarray:
+    """Return indices in the recorded order of equal values, if the node leaves that order open.
+
+    ONNX defines the order. PyTorch and OpenVINO do not, unless an attribute asks for it. An index that occurs twice is
+    kept as it is, because no order of ties repeats one.
+
+    Args:
+        node: The node.
+        values: Its inputs.
+        indices: Indices from the node, in any order of ties.
+        recorded: The recorded indices.
+    """
+    data = values.get(node.inputs[0]) if node.attrs.get("stable", 1) == 0 else None
+    picked = None if data is None else picked_values(node, data, indices, recorded)
+    axis = node.attrs.get("axis", operators.of(node.op).default_axis)
+    if picked is None or not isinstance(axis, int) or recorded.shape != picked[0].shape:
+        return indices
+    ordered = np.sort(recorded, axis=axis)
+    repeats = np.any(np.diff(ordered, axis=axis) == 0, axis=axis, keepdims=True)
+    return np.asarray(np.where((picked[0] == picked[1]) & ~repeats, recorded, indices))
 
 
 def picked_values(

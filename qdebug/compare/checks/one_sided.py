@@ -7,6 +7,7 @@ network, where those of rounding to nearest cancel.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,9 +46,14 @@ class _Side:
     placement: PlacementFinding | None = None
 
     @property
+    def clauses(self) -> tuple[str, ...]:
+        """How it rounds, in words; empty if unknown."""
+        return () if self.placement is None else self.placement.clauses
+
+    @property
     def words(self) -> str:
-        """How it rounds, as a clause; empty if unknown."""
-        return "" if self.placement is None else self.placement.words
+        """These clauses as one text."""
+        return ", ".join(self.clauses)
 
     @property
     def one_sided(self) -> bool:
@@ -70,16 +76,22 @@ def one_sided(context: NodeContext) -> Finding | None:
     backend = _rounding_of(runs.backend, node, entry.tensor, places)
     if backend is None:
         return None
+    named = None if backend.placement is None else backend.placement.named
+    if not backend.one_sided and (named is None or named.is_usual):
+        return None
     partner = runs.reference.graph.producer(entry.reference_tensor)
-    reference = None if partner is None else _rounding_of(runs.reference, partner, entry.reference_tensor, places)
+    reference = (
+        None if partner is None else _rounding_of(runs.reference, partner, entry.reference_tensor, places, seek=True)
+    )
     if backend.one_sided and not (reference is not None and reference.one_sided):
         return _one_sided_finding(context.name, backend, reference)
-    named = None if backend.placement is None else backend.placement.named
-    if named is None or named.is_usual or (reference is not None and reference.words == backend.words):
+    if named is None or named.is_usual or (reference is not None and reference.clauses == backend.clauses):
         return None
-    sentence = f"{backend.words}{_beside(reference)}"
+    others = () if reference is None else reference.clauses
+    differing = [clause for clause in backend.clauses if clause not in others] if others else backend.clauses
+    sentence = ", ".join(differing) + (", unlike in the reference" if others else "")
     role = FindingRole.CAUSE if context.diverges else FindingRole.NOTE
-    return Finding(kind=FindingKind.PRECISION, role=role, node=context.name, sentence=sentence, evidence=str(named))
+    return Finding(kind=FindingKind.ROUNDING, role=role, node=context.name, sentence=sentence, evidence=str(named))
 
 
 def _one_sided_finding(name: str, backend: _Side, reference: _Side | None) -> Finding:
@@ -106,10 +118,18 @@ def _beside(reference: _Side | None) -> str:
     return "" if reference is None or not reference.words else f"; in the reference, {reference.words}"
 
 
-def _rounding_of(run: Recording, node: Node, tensor: str, places: list[tuple[int, int]]) -> _Side | None:
+def _rounding_of(
+    run: Recording, node: Node, tensor: str, places: list[tuple[int, int]], *, seek: bool = False
+) -> _Side | None:
     """Return how a node rounds; None if its results are in no short format or it cannot be replayed.
 
-    The placement is sought only where the results are not those of rounding to nearest once.
+    Args:
+        run: The run.
+        node: The node.
+        tensor: Its output.
+        places: Samples and steps.
+        seek: Seek the placement in any case, not only where the results are not those of rounding to nearest once, or
+            where inputs are missing.
     """
     form, _ = real_form(node, run.graph.opset)
     try:
@@ -117,11 +137,17 @@ def _rounding_of(run: Recording, node: Node, tensor: str, places: list[tuple[int
         if short is None:
             return None
         errors = RoundingErrors(short)
-        for unrounded, recorded in _results(run, node, tensor, places):
-            errors.add(unrounded, recorded)
+        with suppress(NotRecordedError):  # of a fused layer, whose placement is sought anyway
+            for unrounded, recorded in _results(run, node, tensor, places):
+                errors.add(unrounded, recorded)
     except (KernelError, NotRecordedError):
         return None
-    if not errors.one_sided and errors.unequal <= ROUNDED_ELSEWHERE_MIN_SHARE * errors.elements:
+    if (
+        not seek
+        and errors.elements
+        and not errors.one_sided
+        and errors.unequal <= ROUNDED_ELSEWHERE_MIN_SHARE * errors.elements
+    ):
         return _Side(errors=errors)
     return _Side(errors=errors, placement=find_placement(run, node, tensor, places, short))
 

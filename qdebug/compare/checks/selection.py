@@ -45,14 +45,17 @@ def selection(context: NodeContext) -> Finding | None:
     largest_margin, source = max(margins), node.inputs[0]
     verb = "differs" if stats.mismatches == 1 else "differ"
     count = f"{stats.mismatches} of {stats.count} elements {verb}"
+    most = "" if len(margins) == 1 else "up to "
+    reason = (
+        f"a difference of {most}{largest_margin:.3g} in {source!r} changes the selection"
+        if largest_margin
+        else f"they select equal values of {source!r}"
+    )
     return Finding(
         kind=FindingKind.SELECTION,
         role=FindingRole.NOTE,
         node=context.name,
-        sentence=(
-            f"{count}; a difference of {'' if len(margins) == 1 else 'up to '}{largest_margin:.3g} in {source!r} "
-            "changes the selection"
-        ),
+        sentence=f"{count}; {reason}",
         amount=largest_margin,
         evidence=source,
     )

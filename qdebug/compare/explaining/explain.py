@@ -17,6 +17,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from qdebug.arithmetic.evidence import residual_of
+from qdebug.arithmetic.floats.rounded import ExplainedPlacements, roundings_of_nodes
 from qdebug.arithmetic.patterns.residual import Residual
 from qdebug.arithmetic.pooling import Pooled, pool, standing_for
 from qdebug.arithmetic.presets import KnownRuntime, names_of, preset
@@ -347,7 +348,18 @@ def explain_recording(
         nodes.append(replace(answer, op=op, on_codes=coded, reason=answer.reason if end is None else why))
     classes = [(finding, answers[position].members) for position, finding in findings.items() if finding.matching]
     arithmetic, exceptions = standing_for(classes)
-    return ExplainedRun(run=recording.info, nodes=tuple(nodes), arithmetic=arithmetic, exceptions=exceptions)
+    placed = [
+        ExplainedPlacements(node=each.node, op=each.op, short=each.dtypes or "", placements=each.placements)
+        for each in answers
+        if each.placements
+    ]
+    return ExplainedRun(
+        run=recording.info,
+        nodes=tuple(nodes),
+        arithmetic=arithmetic,
+        exceptions=exceptions,
+        roundings=roundings_of_nodes(placed),
+    )
 
 
 def find_backend_variants(recording: Recording, *, tensors: Collection[str]) -> Mapping[str, str]:

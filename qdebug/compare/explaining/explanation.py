@@ -177,17 +177,19 @@ class ExplainedRun(JsonObject):
         nodes: One entry for each output of each node, in topological order.
         arithmetic: Text of the variant for each kind of node and types, or for a branch of the kind ("lookup.Sigmoid")
             if one variant does not cover all. This is the content of an arithmetic file.
-        exceptions: By the same keys, a clause on how many explained nodes that variant does not reproduce.
+        roundings: Text of the placement of roundings by operator and format ("Add:bfloat16"), or by node ("node:add1").
+        exceptions: By the keys of `arithmetic`, a clause on how many explained nodes that variant does not reproduce.
         limits: What may be missing from the answer.
     """
 
     json_format = "explain"
-    json_keys = "backend=run summary arithmetic nodes"
+    json_keys = "backend=run summary arithmetic roundings nodes"
 
     run: RunInfo
     nodes: Sequence[NodeExplanation]
     arithmetic: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     exceptions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    roundings: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     limits: Limits = field(default_factory=Limits)
 
     @property

@@ -22,7 +22,7 @@ from qdebug.compare.attribute.band import difference, finite_norm, norm, sum_ter
 from qdebug.compare.attribute.graph_walk import downstream
 from qdebug.compare.explaining.float_band import wrong_place
 from qdebug.compare.explaining.fused import WithFused
-from qdebug.compare.explaining.mistaken import made_by, mistake_inside, read_inputs, rounding_of
+from qdebug.compare.explaining.mistaken import form_of_output, made_by, mistake_inside, rounding_of
 from qdebug.compare.measure.recordings import with_understood_graph
 from qdebug.errors import KernelError, NotRecordedError, UsageError
 from qdebug.model import Node, Recording
@@ -37,7 +37,6 @@ from qdebug.model.thresholds.explanation import (
 from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF, LSB_SLACK
 from qdebug.numerics.affine import dequantize, on_grid
 from qdebug.replay.extents import recorded_limits
-from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import run_node
 
 __all__ = ["further_cause", "with_further_cause"]
@@ -59,8 +58,7 @@ def further_cause(recording: Recording, node: Node, tensor: str, places: Sequenc
         tensor: The output, of real numbers, whole sums or codes.
         places: Samples and steps to examine.
     """
-    form = real_form(node, recording.graph.opset)[0]
-    if tensor not in form.outputs[:1] or not places:
+    if not places:
         return None
     coded = recording.graph.tensors[tensor].quant is not None
     try:
@@ -128,7 +126,7 @@ class _Case:
 
     def __init__(self, recording: Recording, node: Node, tensor: str, places: Sequence[Place]) -> None:
         self._recording, self._node, self._tensor, self._places = recording, node, tensor, places
-        self._form, self._opset = real_form(node, recording.graph.opset)
+        self._form, self._opset, _ = form_of_output(recording, node, tensor, places[0])
         self._quant = recording.graph.tensors[tensor].quant
         self._samples: dict[Place, _Sample] = {}
         self._one_off = False
@@ -173,7 +171,7 @@ class _Case:
 
     def _sample(self, place: Place) -> _Sample:
         if place not in self._samples:
-            values = read_inputs(self._recording, self._form, place)
+            _, _, values = form_of_output(self._recording, self._node, self._tensor, place)
             recorded_values = dequantize(self._recording.load(self._tensor, *place), self._quant)
             with recorded_limits(self._recording, place), np.errstate(all="ignore"):
                 right_result = run_node(self._form, values, self._opset)[self._form.outputs[0]]

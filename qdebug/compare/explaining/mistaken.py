@@ -19,10 +19,11 @@ from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF, LSB_SLACK
 from qdebug.numerics.affine import dequantize
 from qdebug.numerics.short_formats import format_of
 from qdebug.replay.extents import recorded_limits
+from qdebug.replay.kernels.movement import slice_of_split
 from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import run_node
 
-__all__ = ["made_by", "mistake_inside", "mistake_of", "read_inputs", "rounding_of"]
+__all__ = ["form_of_output", "made_by", "mistake_inside", "mistake_of", "read_inputs", "rounding_of"]
 
 
 def mistake_of(recording: Recording, node: Node, tensor: str, places: Sequence[tuple[int, int]]) -> str | None:
@@ -34,13 +35,13 @@ def mistake_of(recording: Recording, node: Node, tensor: str, places: Sequence[t
         tensor: The output, of real numbers or of whole sums.
         places: Samples and steps to examine.
     """
-    form, opset = real_form(node, recording.graph.opset)
-    if recording.graph.tensors[tensor].quant is not None or tensor not in form.outputs[:1] or not places:
+    if recording.graph.tensors[tensor].quant is not None or not places:
         return None
     candidates: dict[str, Mistake] | None = None  # key: the text of the mistake
     try:
         for place in places:
-            values, recorded = read_inputs(recording, form, place), recording.load(tensor, *place)
+            form, opset, values = form_of_output(recording, node, tensor, place)
+            recorded = recording.load(tensor, *place)
             if candidates is None and np.unique(recorded).size < CAUSE_MIN_DISTINCT_VALUES:
                 return None
             with recorded_limits(recording, place), np.errstate(all="ignore"):
@@ -151,6 +152,33 @@ def _are_alike(errors: np.ndarray, allowed_norm: float, step: float) -> bool:
         return norm(errors) <= allowed_norm
     equal = np.count_nonzero(np.abs(errors) <= step * LSB_SLACK)
     return bool(np.all(np.abs(errors) <= step) and equal >= FURTHER_CAUSE_MIN_EQUAL_CODES * errors.size)
+
+
+def form_of_output(
+    recording: Recording, node: Node, tensor: str, place: tuple[int, int]
+) -> tuple[Node, Mapping[str, int], dict[str, np.ndarray]]:
+    """Return a node's real-valued form whose first output is a given tensor, its operator set versions and its inputs.
+
+    A part of a Split is a Slice.
+
+    Args:
+        recording: The run.
+        node: The node.
+        tensor: One of its outputs.
+        place: Sample and step.
+
+    Raises:
+        KernelError: The tensor is a later output of another operator, or an input cannot be computed.
+        NotRecordedError: An input was not recorded.
+    """
+    form, opset = real_form(node, recording.graph.opset)
+    values = read_inputs(recording, form, place)
+    part = slice_of_split(form, tensor, values, opset)
+    if part is not None:
+        return part
+    if tensor not in form.outputs[:1]:
+        raise KernelError(f"{tensor!r} is not the first output of {node.op} {node.name!r}.")
+    return form, opset, values
 
 
 def read_inputs(recording: Recording, form: Node, place: tuple[int, int]) -> dict[str, np.ndarray]:

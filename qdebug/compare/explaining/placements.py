@@ -137,12 +137,12 @@ class _Expression:
                 if name == self._tensor:
                     made = result
                     continue
-                if name not in shapes:  # only reductions ask for a shape, and none of them reads a matrix product
-                    shapes[name] = np.broadcast_shapes(*(shapes[each] for each in node.inputs if each))
+                if name not in shapes:
+                    shapes[name] = _shape_of_result(node, shapes)
                 if name in arrays:
                     steps[name] = result.or_recorded(f"its input {name!r}", arrays[name])
                 else:
-                    steps[name] = result.named(f"{name!r}")
+                    steps[name] = result.between(f"{name!r}")
         if made is None:
             raise KernelError(f"{nodes[-1].op} does not make {self._tensor!r}")
         return made
@@ -162,3 +162,10 @@ def _in_rows(array: np.ndarray, shape: tuple[int, ...], nodes: Sequence[Node]) -
     if all(RECIPES[node.op].along is Along.NOTHING for node in nodes):
         return np.broadcast_to(array, shape).reshape(-1, shape[-1])
     return None
+
+
+def _shape_of_result(node: Node, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
+    """Return the shape of an element-wise result that was not recorded; of other operators, () for unknown."""
+    if RECIPES[node.op].along is Along.OTHERS:
+        return ()
+    return np.broadcast_shapes(*(shapes[each] for each in node.inputs if each))

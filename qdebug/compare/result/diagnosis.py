@@ -49,6 +49,7 @@ _CLASSES = {
     FindingKind.SATURATION: FaultClass.QUANTIZATION,
     FindingKind.DEAD_ZONE: FaultClass.QUANTIZATION,
     FindingKind.PRECISION: FaultClass.NUMERIC,
+    FindingKind.ROUNDING: FaultClass.NUMERIC,
     FindingKind.NONFINITE: FaultClass.NUMERIC,
     FindingKind.SELECTION: FaultClass.NUMERIC,
     FindingKind.REFERENCE: FaultClass.REFERENCE,

@@ -52,6 +52,8 @@ class FindingKind(StrEnum):
     DEAD_ZONE = "dead_zone"
     PRECISION = "precision"
     NONFINITE = "nonfinite"
+    ROUNDING = "rounding"
+    """A float node rounds in another place or direction than the reference's, without errors of one sign."""
     SELECTION = "selection"
     PLACEMENT = "placement"
     ARITHMETIC = "arithmetic"

@@ -240,6 +240,7 @@ def _top(foreign: ForeignNode) -> Translated:
     mode = str(foreign.stated("mode")).lower()
     attrs: dict[str, AttrValue] = {"axis": int(foreign.stated("axis")), "largest": int(mode == "max")}
     attrs["sorted"] = int(str(foreign.stated("sort")).lower() == "value")
+    attrs["stable"] = flag(foreign.optional(0, "stable"))  # otherwise the order of equal elements is undefined
     return foreign.as_onnx(attrs=attrs)
 
 

@@ -237,7 +237,7 @@ def _index_dimension(foreign: ForeignNode) -> Translated:
 
 def _top_k(foreign: ForeignNode) -> Translated:
     attrs: dict[str, AttrValue] = {name: flag(foreign.optional(1, name)) for name in ("largest", "sorted")}
-    attrs["axis"] = int(foreign.optional(-1, "dim"))
+    attrs |= {"axis": int(foreign.optional(-1, "dim")), "stable": 0}  # the indices of tied elements are undefined
     count = np.array([int(foreign.stated("k"))])
     return foreign.as_onnx(attrs=attrs, inputs=(foreign.node.inputs[0], foreign.new("k")), constants={"k": count})
 

@@ -77,7 +77,11 @@ def _fidelity_style(info: RunInfo) -> str:
 
 def remarks(nodes: Sequence[NodeResult]) -> Items:
     """Return remarks on nodes that do not decide the verdict: acknowledged ones, and findings within limits."""
-    return Items.of([*sentences.acknowledged_sentences(nodes), *sentences.found_sentences(nodes)], style="yellow")
+    rounding = sentences.rounding_sentence(nodes)
+    notes = [] if rounding is None else [f"note: {rounding}"]
+    return Items.of(
+        [*sentences.acknowledged_sentences(nodes), *sentences.found_sentences(nodes), *notes], style="yellow"
+    )
 
 
 def coverage(result: RunComparison, *, everything: bool = False) -> FactList:

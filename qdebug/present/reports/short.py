@@ -175,6 +175,9 @@ def _remaining_share(result: RunComparison) -> tuple[float, str] | None:
         is_apart = abs(sum_of_shares - (1 - together.left)) >= _SHARES_APART
         return (1 - together.left, f"the first {len(together.nodes)} together") if is_apart else None
     later_count = len(result.verdict.contributors) - len(together.nodes)
+    named_nodes = {node for fault in result.diagnosis for node in fault.nodes}
+    if named_nodes.issuperset(entry.node for entry in result.verdict.contributors if entry.share):
+        return None  # what is left is an effect of errors that add up, not of other nodes
     if later_count:
         return together.left, f"from nodes after the first {len(together.nodes)}"
     return together.left, "not attributed"
@@ -204,7 +207,9 @@ def answer(result: RunComparison, *, terse: bool = False) -> FactList:
 
 
 def _remarks(result: RunComparison, rest: str, limit: int = 3) -> list[Fact]:
-    texts = [safe_text(remark, limit=_REASON) for remark in result.verdict.remarks]
+    rounding = sentences.rounding_sentence(result.nodes)
+    remarks = [*result.verdict.remarks, *([] if rounding is None else [rounding])]
+    texts = [safe_text(remark, limit=_REASON) for remark in remarks]
     facts = [Fact("" if at else "also", text) for at, text in enumerate(texts[:limit])]
     hidden_count = len(texts) - len(facts)
     return (

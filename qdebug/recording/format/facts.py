@@ -6,7 +6,7 @@ import base64
 import json
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from qdebug.recording.format.payload import from_physical, to_bytes
 from qdebug.recording.format.specification import physical_dtype
 
 __all__ = ["decode_attrs", "decode_info", "encode_attrs", "json_facts"]
+
+T = TypeVar("T")
 
 
 def encode_attrs(attrs: Mapping[str, AttrValue], node: str) -> bytes:
@@ -138,15 +140,29 @@ _OLD_FUSED_PREFIX = "it is never made: "
 """How the skip reason of a tensor inside a fused node begins, in files without causes."""
 
 
+def _get_fact(json_object: Mapping[str, Any], name: str, kind: type[T], default: T | None = None) -> T:
+    """Return a fact, or its default if it is missing.
+
+    Raises:
+        ValueError: It is missing without a default, or has another type.
+    """
+    value = json_object.get(name, default)
+    if not isinstance(value, kind):
+        raise ValueError(f"the facts of the run cannot be decoded: {name!r} is {value!r}")
+    return value
+
+
+def _get_texts(json_object: Mapping[str, Any], name: str, default: dict[str, Any] | None = None) -> dict[str, str]:
+    """Return a fact that maps names to texts, see `_get_fact`."""
+    return {str(key): str(text) for key, text in _get_fact(json_object, name, dict, default).items()}
+
+
 def _decode_skips(json_object: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, SkipCause]]:
     """Return the reasons and causes of skipped tensors. In files without causes, the reasons imply them."""
-    reasons = {str(name): str(reason) for name, reason in json_object["skipped"].items()}
+    reasons = _get_texts(json_object, "skipped")
     if "skip_causes" in json_object:
-        return reasons, {
-            str(name): SkipCause(cause)
-            for name, cause in json_object["skip_causes"].items()
-            if cause in tuple(SkipCause)
-        }
+        causes = _get_texts(json_object, "skip_causes")
+        return reasons, {name: SkipCause(cause) for name, cause in causes.items() if cause in tuple(SkipCause)}
     fused_causes = {name: SkipCause.FUSED for name, reason in reasons.items() if reason.startswith(_OLD_FUSED_PREFIX)}
     return {name: reason.removeprefix(_OLD_FUSED_PREFIX) for name, reason in reasons.items()}, fused_causes
 
@@ -157,25 +173,22 @@ def decode_info(run: Mapping[str, Any], *, is_complete: bool) -> RunInfo:
     Raises:
         ValueError: A fact has a wrong type.
     """
-    try:
-        json_object = run["info"]
-        skipped, causes = _decode_skips(json_object)
-        return RunInfo(
-            backend=str(json_object["backend"]),
-            model=str(json_object["model"]),
-            model_sha256=str(json_object["model_sha256"]),
-            taps=str(json_object["taps"]),
-            created=str(json_object["created"]),
-            fidelity=Fidelity(json_object["fidelity"]),
-            fidelity_detail=str(json_object["fidelity_detail"]),
-            complete=is_complete and bool(json_object["complete"]),
-            versions={str(name): str(value) for name, value in json_object["versions"].items()},
-            cpu_flags=tuple(str(flag) for flag in json_object["cpu_flags"]),
-            options=dict(json_object["options"]),
-            skipped=skipped,
-            skip_causes=causes,
-            doubts={str(name): str(doubt) for name, doubt in json_object.get("doubts", {}).items()},
-            disturbed={str(name): str(reason) for name, reason in json_object.get("disturbed", {}).items()},
-        )
-    except (KeyError, TypeError, AttributeError) as exc:
-        raise ValueError(f"the facts of the run cannot be decoded: {exc!r}") from None
+    json_object = _get_fact(run, "info", dict)
+    reasons, causes = _decode_skips(json_object)
+    return RunInfo(
+        backend=_get_fact(json_object, "backend", str),
+        model=_get_fact(json_object, "model", str),
+        model_sha256=_get_fact(json_object, "model_sha256", str),
+        taps=_get_fact(json_object, "taps", str),
+        created=_get_fact(json_object, "created", str),
+        fidelity=Fidelity(_get_fact(json_object, "fidelity", str)),
+        fidelity_detail=_get_fact(json_object, "fidelity_detail", str),
+        complete=is_complete and _get_fact(json_object, "complete", bool),
+        versions=_get_texts(json_object, "versions"),
+        cpu_flags=tuple(map(str, _get_fact(json_object, "cpu_flags", list))),
+        options=dict(_get_fact(json_object, "options", dict)),
+        skipped=reasons,
+        skip_causes=causes,
+        doubts=_get_texts(json_object, "doubts", {}),
+        disturbed=_get_texts(json_object, "disturbed", {}),
+    )

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 
 import numpy as np
 
+from qdebug.model import Node
 from qdebug.replay.extents import Cost, elementwise
 from qdebug.replay.precision import common_dtype
-from qdebug.replay.registry import Call, kernel
+from qdebug.replay.registry import Call, kernel, run_node
 from qdebug.replay.within import axis_within
 
-__all__ = ["axes_of"]
+__all__ = ["axes_of", "slice_of_split"]
 
 
 def axes_of(call: Call, position: int, *, since: int) -> tuple[int, ...] | None:
@@ -22,6 +24,40 @@ def axes_of(call: Call, position: int, *, since: int) -> tuple[int, ...] | None:
     """
     given = call.optional(position) if call.opset >= since or "axes" not in call.attrs else None
     return call.integers("axes") if given is None else tuple(int(axis) for axis in given.reshape(-1))
+
+
+def slice_of_split(
+    node: Node, tensor: str, values: Mapping[str, np.ndarray], opset: Mapping[str, int]
+) -> tuple[Node, Mapping[str, int], dict[str, np.ndarray]] | None:
+    """Return the Slice that computes one output of a Split, with its operator set versions and its inputs.
+
+    Args:
+        node: A node.
+        tensor: One of its outputs.
+        values: Its inputs.
+        opset: Version of each operator set of its graph.
+
+    Returns:
+        The Slice, or None for another operator.
+
+    Raises:
+        KernelError: The Split cannot be computed.
+    """
+    if node.op != "Split" or node.domain or tensor not in node.outputs:
+        return None
+    parts, data = run_node(node, values, opset), values[node.inputs[0]]
+    axis = Call(inputs=(data,), attrs=node.attrs).axis(data.ndim)
+    begin = sum(parts[name].shape[axis] for name in node.outputs[: node.outputs.index(tensor)])
+    limits = {"starts": begin, "ends": begin + parts[tensor].shape[axis], "axes": axis}
+    names = {title: f"{node.name} {title}" for title in limits}
+    inputs = (node.inputs[0], *names.values())
+    part = Node(name=node.name, op="Slice", inputs=inputs, outputs=(tensor,))
+    newest = {**opset, "": max(opset.get("", _LIMITS_ARE_INPUTS), _LIMITS_ARE_INPUTS)}
+    return part, newest, {inputs[0]: data} | {names[title]: np.array([limit]) for title, limit in limits.items()}
+
+
+_LIMITS_ARE_INPUTS = 10
+"""Version of ONNX since which the limits of a Slice are inputs."""
 
 
 @kernel("Identity")

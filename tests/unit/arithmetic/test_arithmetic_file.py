@@ -93,6 +93,11 @@ GOOD = 'format = "qdebug.arithmetic"\n'
         (GOOD + '[variants]\n"conv:" = ""', "an unknown type ''"),
         (GOOD + '[variants]\nconvolution = ""', "unknown kind of unit 'convolution'"),
         (GOOD + '[variants]\nconv = "steps=sideways"', "unknown step 'sideways'"),
+        (GOOD + '[roundings]\nAddition = "result=even"', "roundings of 'Addition' are not known"),
+        (GOOD + '[roundings]\n"Add:bfloat15" = "result=even"', "unknown format 'bfloat15'"),
+        (GOOD + '[roundings]\nAdd = "result=sideways"', "'result=sideways' is no part of a placement"),
+        (GOOD + '[roundings]\nAdd = "flush"', "does not state how results are rounded"),
+        (GOOD + "[roundings]\nAdd = 3", "must be a string, but is 3"),
     ],
 )
 def test_what_is_no_arithmetic_is_refused(tmp_path, text, said):

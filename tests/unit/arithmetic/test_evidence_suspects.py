@@ -111,6 +111,41 @@ def test_one_more_wrong_element_clears_the_suspects(quantized):
     assert "reproduces every element" not in found.likely
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+@pytest.mark.parametrize("op", ["AveragePool", "GlobalAveragePool"])
+def test_the_sum_of_a_large_window_that_wraps_around_in_16_bits(op, dtype):
+    rng = np.random.default_rng(6)
+    ends, signed = np.iinfo(dtype), np.dtype(dtype).kind == "i"
+    middle = np.linspace(*((95, 120) if signed else (175, 235)), 16).reshape(1, -1, 1, 1)
+    codes = (middle + rng.integers(-5, 6, (1, 16, 20, 20))).astype(dtype)
+    codes[:, 12:] = rng.integers(0, 40, (1, 4, 20, 20))
+    zero = 0 if op == "GlobalAveragePool" else 3  # its kernels sum centred codes
+    sums = codes.astype(np.int64).sum((2, 3), keepdims=True)
+    sums = sums.astype(np.int16 if signed or op == "GlobalAveragePool" else np.uint16).astype(np.int64)
+    means = np.sign(sums) * ((np.abs(sums) + 200) // 400)
+    attrs = {} if op == "GlobalAveragePool" else {"kernel_shape": (20, 20)}
+    with qdebug.Recorder(None, backend="npu") as rec:
+        rec.put("x", codes, scale=0.05, zero_point=zero)
+        wrong = np.clip(means, ends.min, ends.max).astype(dtype)
+        rec.put("y", wrong, node="pool", op=op, inputs=("x",), attrs=attrs, scale=0.05, zero_point=zero)
+    (node,) = qdebug.explain(rec.recording).nodes
+    assert node.status == "unexplained"
+    assert "the sum over a window wraps around in 16 bits (reproduces every element)" in node.residual.likely
+
+
+def test_codes_that_lose_their_sign_instead_of_saturating():
+    values = np.random.default_rng(4).normal(size=(4, 60)).astype(np.float32)
+    with qdebug.Recorder(None, backend="npu") as rec:
+        rec.constant("s", np.float32(0.02))
+        rec.constant("z", np.uint8(20))
+        rec.put("x", values)
+        wrong = np.minimum(np.abs(np.rint(values / np.float32(0.02)) + 20), 255).astype(np.uint8)
+        rec.put("y", wrong, node="q", op="QuantizeLinear", inputs=("x", "s", "z"), scale=0.02, zero_point=20)
+    (node,) = qdebug.explain(rec.recording).nodes
+    assert (node.status, node.residual.pattern) == ("unexplained", "wrapped")
+    assert "negative codes lose their sign instead of becoming 0 (reproduces every element)" in node.residual.likely
+
+
 @pytest.mark.parametrize("turn", [lambda codes: codes.view(np.uint8), flip_sign_bit], ids=["other type", "other half"])
 def test_an_output_of_the_other_signedness_is_known(quantized, turn):
     wrong = quantized.conv("", fault=lambda _, codes: turn(codes))

@@ -256,7 +256,7 @@ def test_heads_of_queries_that_are_dealt_out_to_heads_of_keys():
     order = np.arange(32).reshape(4, 8)[[0, 2, 1, 3]].reshape(-1)
     made = run_node(right, {**values, "x": values["x"][..., order]}, OPSET)["y"][..., np.argsort(order)]
     (told,) = qdebug.explain(recorded(right, values, made)).nodes
-    assert "'x' along axis 2, and the result, are treated as if they were interleaved" in told.reason
+    assert "query heads 1 to 2 read the keys and values of another group of heads, as if they were" in told.reason
 
 
 @pytest.mark.parametrize(
@@ -541,3 +541,18 @@ def test_a_part_along_an_axis_may_have_an_order_of_its_own():
     made[:, 1] = made[::-1, 1]
     for said in said_of(right, values, made):
         assert "at index 1 of axis 1, the result is in reverse along axis 0" in said
+
+
+@pytest.mark.parametrize("reads", ["memory in another order", "another order of memory"])
+def test_a_filter_in_another_order_of_its_axes(reads):
+    right, values = node("Conv", "x w"), {"x": real(1, 4, 7, 7), "w": real(6, 4, 3, 3)}
+    stored = values["w"].transpose(1, 0, 2, 3).reshape(6, 4, 3, 3)
+    if reads == "memory in another order":
+        stored = values["w"].reshape(4, 6, 3, 3).transpose(1, 0, 2, 3)
+    made = run_node(right, {**values, "w": stored}, OPSET)["y"]
+    (told,) = qdebug.explain(recorded(right, values, made)).nodes
+    words = {
+        "memory in another order": "'w' is read as if its axes were stored in the order 1, 0, 2, 3",
+        "another order of memory": "'w' is stored with its axes in the order 1, 0, 2, 3, which the kernel ignores",
+    }
+    assert words[reads] in told.reason

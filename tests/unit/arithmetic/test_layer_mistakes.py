@@ -409,6 +409,115 @@ def test_statistics_of_the_first_elements_alone():
         assert "the statistics are those of the first 64 of 96 elements" in said
 
 
+def affine(normalized, values):
+    return (normalized * values["g"].reshape(-1, 1, 1) + values["b"].reshape(-1, 1, 1)).astype(np.float32)
+
+
+@pytest.mark.parametrize("divisor", [108, 144])
+@pytest.mark.parametrize("crosses_samples", [False, True])
+def test_sums_that_count_the_next_group_in_a_block_that_is_longer_than_the_group(divisor, crosses_samples):
+    values = {"x": real(2, 12, 6, 6) + np.linspace(-2, 2, 12, dtype=np.float32)[:, None, None]}
+    values |= {"g": real(12), "b": real(12)}
+    right, memory = node("GroupNormalization", "x g b", num_groups=4), values["x"].astype(np.float64).reshape(-1)
+    made = []
+    for begin in range(0, memory.size, 108):
+        end = memory.size if crosses_samples else (begin // 432 + 1) * 432
+        block = memory[begin : min(begin + 144, end)]
+        mean = block.sum() / divisor
+        deviation = np.sqrt(np.square(block - mean).sum() / divisor + 1e-5)
+        made.append((memory[begin : begin + 108] - mean) / deviation)
+    for said in named(right, values, affine(np.reshape(made, (2, 12, 6, 6)), values)):
+        assert "a group of 108 elements include up to 36 elements of the next group" in said
+        assert f"are divided by {divisor}" in said
+        assert ("of the next sample" in said) == crosses_samples
+
+
+@pytest.mark.parametrize(("op", "groups"), [("GroupNormalization", 4), ("InstanceNormalization", 12)])
+def test_groups_cut_out_of_channels_last_memory(op, groups):
+    values = {"x": real(2, 12, 6, 6) + np.linspace(-2, 2, 12, dtype=np.float32)[:, None, None]}
+    values |= {"g": real(12), "b": real(12)}
+    last = values["x"].transpose(0, 2, 3, 1)
+    parts = last.reshape(2, groups, -1).astype(np.float64)
+    parts = (parts - parts.mean(-1, keepdims=True)) / np.sqrt(parts.var(-1, keepdims=True) + 1e-5)
+    made = affine(parts.reshape(last.shape).transpose(0, 3, 1, 2), values)
+    for said in named(node(op, "x g b", num_groups=groups), values, made):
+        assert f"the statistics are those of {groups} parts of channels-last memory" in said
+
+
+def nearest(x, at, choose):
+    index = np.clip(choose(at), 0, x.shape[-1] - 1).astype(int)
+    return x[..., index, :][..., index]
+
+
+def test_coordinates_in_float32_miss_a_tie():
+    values, half = {"x": real(1, 3, 20, 20), "s": np.array([1, 3, 6, 6])}, np.float32(0.5)
+    right = node("Resize", "x - - s", mode="nearest", nearest_mode="round_prefer_ceil")
+    at = (np.arange(6, dtype=np.float32) + half) / np.float32(0.3) - half
+    made = nearest(values["x"], at, lambda at: np.floor(at + half))
+    for said in named(right, values, made):
+        assert "its coordinates are divided by the scale in float32, which misses a tie" in said
+
+
+@pytest.mark.parametrize("part", [0, 1])
+def test_channels_of_a_split_that_run_on_in_their_block(part):
+    values = {"x": real(1, 12, 5, 5), "sizes": np.array([2, 10])}
+    begin, end = ((0, 2), (2, 12))[part]
+    right = Node(name="n", op="Split", inputs=("x", "sizes"), outputs=("a", "b"), attrs={"axis": 1})
+    memory = values["x"].reshape(3, 4, 25).transpose(0, 2, 1).reshape(-1)
+    first = begin // 4 * 100 + begin % 4
+    cut = memory[first + np.arange(end - begin)[:, None] + 4 * np.arange(25)].reshape(1, -1, 5, 5)
+    exact = run_node(right, values, OPSET)
+    assert np.array_equal(cut, exact["ab"[part]]) == (part == 0)
+    if part == 0:
+        return
+    tensors = [TensorInfo(name="x", role=Role.INPUT), TensorInfo(name="sizes", role=Role.CONSTANT)]
+    graph = Graph([right], tensors=tensors, inputs=("x",), outputs=("a", "b"), opset=OPSET)
+    told = qdebug.explain(MemoryRecording.single(graph, {**values, **exact, "b": cut})).nodes
+    assert [each.status for each in told] == ["in_band", "unexplained"]
+    assert "its channels are stored in blocks of 4, and those after its first block are read past" in told[1].reason
+
+
+@pytest.mark.parametrize("flat", [True, False])
+def test_a_rotary_embedding_that_takes_the_head_for_the_position(flat):
+    angles = RNG.uniform(0, 6, (16, 4))
+    values = {"x": real(2, 7, 24) if flat else real(2, 3, 7, 8), "p": np.tile(np.arange(2, 9), (2, 1))}
+    values |= {"c": np.cos(angles).astype(np.float32), "s": np.sin(angles).astype(np.float32)}
+    right = replace(node("RotaryEmbedding", "x p c s", num_heads=3), domain="com.microsoft")
+    data = (values["x"].reshape(2, 7, 3, 8) if flat else values["x"].swapaxes(1, 2)).astype(np.float64)
+    cos, sin = (np.tile(values[name][2:5].astype(np.float64), 1) for name in "cs")
+    low, high = data[..., :4], data[..., 4:]
+    made = np.concatenate([low * cos - high * sin, low * sin + high * cos], -1).astype(np.float32)
+    made = made.reshape(2, 7, 24) if flat else made.swapaxes(1, 2)
+    for said in named(right, values, made):
+        assert "the position is the index of the head, not of the token" in said
+
+
+@pytest.mark.parametrize(
+    ("read", "words"),
+    [
+        ([head % 3 for head in range(12)], "query heads 1 to 2, 5 to 6, 9 to 10 read"),
+        ([0] * 12, "as if there were one head"),
+        ([head // 8 * 8 // 4 for head in range(12)], "query heads 4 to 7 read"),
+        ([(head // 4 + 1) % 3 for head in range(12)], "the next group's"),
+    ],
+)
+@pytest.mark.parametrize("domain", ["", "com.microsoft"])
+def test_query_heads_that_read_another_group_of_keys(domain, read, words):
+    values = {"x": real(1, 5, 48), "k": real(1, 5, 12), "v": real(1, 5, 12)}
+    if domain:
+        values |= {"n": np.array([4], np.int32), "t": np.array(5, np.int32)}
+        right = replace(node("GroupQueryAttention", "x k v - - n t", num_heads=12, kv_num_heads=3), domain=domain)
+    else:
+        right = node("Attention", "x k v", q_num_heads=12, kv_num_heads=3)
+    each = {name: values[name].reshape(1, 5, 3, 4)[:, :, read].reshape(1, 5, 48) for name in "kv"}
+    made = run_node(with_attribute(right, kv_num_heads=12), {**values, **each}, {"": 23})["y"]
+    tensors = [TensorInfo(name=name, role=Role.INPUT) for name in values]
+    graph = Graph([right], tensors=tensors, inputs=tuple(values), outputs=("y",), opset={"": 23})
+    (told,) = qdebug.explain(MemoryRecording.single(graph, {**values, "y": made})).nodes
+    assert told.status == "unexplained"
+    assert words in told.reason
+
+
 def test_a_dynamic_scale_of_a_part_of_the_data_is_one_fault_of_one_node():
     x = (RNG.normal(size=(4, 64)) * np.where(np.arange(64) < 32, 0.5, 1.5)).astype(np.float32)
     right = Node(name="n", op="DynamicQuantizeLinear", inputs=("x",), outputs=("y", "s", "z"))

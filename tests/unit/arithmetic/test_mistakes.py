@@ -114,6 +114,18 @@ def test_the_scale_of_the_block_before_is_named():
     assert_named(packed, values, made, "the scale of the block before is used")
 
 
+@pytest.mark.parametrize("misread", ["w", "s"])
+def test_rows_of_a_packed_weight_are_read_without_the_padding_of_their_last_block(misread):
+    packed = replace(node("MatMulNBits", "x w s", K=40, N=12, bits=4, block_size=16), domain="com.microsoft")
+    values = {"x": real(6, 40), "w": RNG.integers(0, 256, (12, 3, 8)).astype(np.uint8)}
+    values["s"] = RNG.uniform(0.1, 1, 36).astype(np.float32)
+    length, pitch, unit = {"w": (24, 20, "bytes"), "s": (3, 2, "scales")}[misread]
+    memory = values[misread].reshape(-1)
+    moved = np.stack([memory[row * pitch : row * pitch + length] for row in range(12)]).reshape(values[misread].shape)
+    made = run_node(packed, {**values, misread: moved}, OPSET)["y"]
+    assert_named(packed, values, made, f"the rows of {misread!r} are read {pitch} {unit} apart, not {length}")
+
+
 def test_an_element_of_each_tile_that_is_never_written_is_located():
     values = {"x": real(40, 8), "w": real(8, 24)}
     made = run_node(node("MatMul", "x w"), values, OPSET)["y"]

@@ -54,3 +54,40 @@ def test_a_wrong_one_is_still_wrong(left_out):
     told = {each.node: each.status for each in qdebug.explain(device).nodes}
     assert told["r"] == ("no_input" if left_out else "unexplained")
     assert told["s"] == told["d"] == "in_band"
+
+
+def fixed_point(values):
+    """Round to eighths of 10 bits, as an FPGA does."""
+    return np.clip(np.rint(values * 8) / 8, -64, 63.875).astype(np.float32)
+
+
+def pooled(*, device=False, saturates=False):
+    """Return a run of a device that may keep the sum of an average in the type of its data."""
+    keep = fixed_point if device else np.float32
+    nodes = [("Mul", "x k", "m"), ("Tanh", "m", "t"), ("Mul", "m k", "n"), ("GlobalAveragePool", "n", "p")]
+    x, k = fixed_point(IMAGES), np.float32(1.3)
+    m = keep(x * k)
+    n = keep(m * k)
+    sums = n.astype(np.float64).sum((2, 3), keepdims=True)
+    p = keep((np.minimum(sums, 63.875) if saturates else sums) / 64)
+    made = [Node(name=y, op=op, inputs=tuple(read.split()), outputs=(y,)) for op, read, y in nodes]
+    tensors = [TensorInfo(name="k", role=Role.CONSTANT)]
+    graph = Graph(made, tensors=tensors, inputs=["x"], outputs=["p"], opset={"": 17})
+    return MemoryRecording.single(graph, {"x": x, "k": k, "m": m, "t": keep(np.tanh(m) * 4) / 4, "n": n, "p": p})
+
+
+IMAGES = np.random.default_rng(7).random((4, 32, 8, 8)) * np.geomspace(0.1, 20, 32).reshape(1, 32, 1, 1)
+
+
+def test_a_fixed_point_device_of_more_than_256_levels_is_right():
+    result = qdebug.diff(pooled(), pooled(device=True))
+    assert {node.node for node in result.nodes if node.status == "diverged"} == set()
+
+
+def test_a_sum_that_saturates_is_a_range_that_is_too_narrow():
+    """The largest value on the grid is no end of the codes, and clips the reference's values."""
+    result = qdebug.diff(pooled(), pooled(device=True, saturates=True))
+    assert result.exit_code == 1
+    (found,) = [each for each in result["p"].findings if each.kind == "saturation"]
+    assert "clipping the reference's values to its code range" in found.sentence
+    assert result.verdict.origin == "p"

@@ -72,7 +72,7 @@ def test_roundings_inside_a_normalization(planted):
     x, scale = numbers(ROWS, LENGTH), numbers(LENGTH)
     finding = found("RMSNormalization", [x, scale], root_mean_square(x, scale, **options), axis=-1, epsilon=1e-5)
     assert finding.named is not None
-    assert tuple(edge for edge, _ in finding.named.edges) == edges
+    assert {edge for edge, _ in finding.named.edges} == set(edges)
     assert all(edge in finding.words for edge in edges)
     assert finding.named.rounding == options.get("result", "even")
 
@@ -94,6 +94,31 @@ def test_partial_sums_of_several_operands():
     finding = found("Sum", parts, in_order)
     assert [word for _, word in finding.named.edges] == ["even", "even"]
     assert not found("Sum", parts, rounded(sum(part.astype(np.float64) for part in parts))).named.edges
+
+
+def skip_normalization(a, b, scale, measured=None, read=None):
+    total = a + b
+    x, power = rounded(total, read), rounded(total, measured)
+    inverse = 1 / np.sqrt((power * power).mean(-1, keepdims=True) + np.float32(1e-5))
+    return rounded(x * inverse * scale)
+
+
+@pytest.mark.parametrize(
+    ("planted", "edges"),
+    [
+        ({}, ()),
+        ({"measured": "even"}, ("the sum in the mean of squares",)),
+        ({"measured": "even", "read": "even"}, ("the sum in the mean of squares", "the sum that is normalized")),
+    ],
+    ids=["kept", "before the variance", "before both"],
+)
+def test_the_residual_sum_of_a_fused_normalization(planted, edges):
+    """The second is a bug of a CUDA kernel of vLLM (issue 52104)."""
+    a, b, scale = numbers(256, LENGTH), numbers(256, LENGTH), numbers(LENGTH)
+    made = skip_normalization(a, b, scale, **planted)
+    finding = found("SkipSimplifiedLayerNormalization", [a, b, scale], made, epsilon=1e-5)
+    assert finding.named is not None
+    assert {edge for edge, _ in finding.named.edges} == set(edges)
 
 
 def test_a_rounding_that_is_in_no_placement_is_not_named():

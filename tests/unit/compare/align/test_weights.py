@@ -54,6 +54,14 @@ def test_the_weight_of_a_node_is_its_largest_constant():
     assert weight_of(run, node).tolist() == [1, 2]
 
 
+def test_a_bias_is_not_the_weight_of_a_product_whose_weight_is_unknown():
+    node = Node(name="n", op="Gemm", inputs=("x", "w", "b"), outputs=("y",))
+    infos = [TensorInfo(name="x"), TensorInfo(name="b", role=Role.CONSTANT)]
+    graph = Graph([node], tensors=infos, inputs=("x",), outputs=("y",), opset={"": 17})
+    run = IndexedRecording.of(MemoryRecording.single(graph, {"b": RNG.normal(size=4)}))
+    assert weight_of(run, node) is None
+
+
 @pytest.mark.parametrize(
     ("one", "other", "same"),
     [(3.0, 3.0, True), (100.0, 100.9, True), (100.0, 101.5, False), (-3.0, 3.0, False), ([1.0, 2.0], 1.0, False)],

@@ -5,6 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+import qdebug
 from qdebug.compare.align.pairs import Match, Pair
 from qdebug.compare.attribute.integer_tensors import holds_whole_numbers, lacks_scale, picked_values
 from qdebug.compare.result.limits import Limits
@@ -193,6 +194,40 @@ def test_another_one_of_equal_scores_is_told_as_a_tie():
     entry = compared(ARGMAX, *({"x": scores, "y": y} for y in (scores.argmax(1), last)))
     assert entry.status is Status.DIVERGED
     assert entry.reason.endswith("all of these are ties, that is, the index of an equal value")
+
+
+def top_of(indices, op, **attrs):
+    """Return the three largest of tied scores, recorded with the given indices."""
+    scores = np.float32([[1, 4, 4, 2, 4], [3, 3, 0, 5, 3]])
+    with qdebug.Recorder(None, backend="b") as rec:
+        rec.put("x", scores)
+        outputs = {"v": np.take_along_axis(scores, indices, 1), "i": indices}
+        rec.constant("k", np.int64([3]))
+        inputs = ("x", "k") if op == "TopK" else ("x",)
+        rec.put("v", outputs["v"], node="top", op=op, inputs=inputs, attrs=attrs)
+        rec.put("i", outputs["i"], node="top", op=op, inputs=inputs, attrs=attrs)
+        rec.outputs("v", "i")
+    return rec.recording
+
+
+FIRST, OTHER = np.int64([[1, 2, 4], [3, 0, 1]]), np.int64([[4, 1, 2], [3, 4, 1]])
+
+
+def test_the_order_of_ties_is_only_judged_where_it_is_defined():
+    torch = {"op": "aten.topk.default", "k": 3, "dim": 1, "largest": True, "sorted": True}
+    for one, other in ((FIRST, OTHER), (OTHER, FIRST)):
+        result = qdebug.diff(top_of(one, **torch), top_of(other, **torch))
+        assert result.exit_code == 0
+        (found,) = [each for each in result["i"].findings if each.kind == "selection"]
+        assert found.sentence.endswith("they select equal values of 'x'")
+    assert qdebug.diff(top_of(FIRST, "TopK", axis=1), top_of(OTHER, "TopK", axis=1)).exit_code == 1
+
+
+@pytest.mark.parametrize("wrong", [[[1, 1, 2], [3, 0, 1]], [[1, 2, 3], [3, 0, 1]]])
+def test_an_index_that_is_repeated_or_of_a_smaller_value_is_no_tie(wrong):
+    torch = {"op": "aten.topk.default", "k": 3, "dim": 1, "largest": True, "sorted": True}
+    result = qdebug.diff(top_of(FIRST, **torch), top_of(np.int64(wrong), **torch))
+    assert (result.exit_code, result.verdict.first_divergence) == (1, "top")
 
 
 def test_indices_kept_in_another_number_of_dimensions_are_no_tie_and_no_crash():

@@ -1,0 +1,144 @@
+"""Known mistakes of attention kernels. Begin at `attention_mistakes`.
+
+They are based on public bug reports, like those in `qdebug.arithmetic.mistakes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from types import MappingProxyType
+
+import numpy as np
+
+from qdebug.arithmetic.layer_mistakes import Mistake
+from qdebug.model import Node
+from qdebug.model.thresholds.patterns import KERNEL_BLOCKS
+
+__all__ = ["attention_mistakes"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Heads:
+    """How an operator states its heads: attributes with their numbers, and positions of keys, values and caches."""
+
+    queries: str
+    keys: str
+    projected: tuple[int, ...]
+    cached: tuple[int, ...]
+
+
+_HEADS: Mapping[tuple[str, str], _Heads] = MappingProxyType(
+    {
+        ("com.microsoft", "GroupQueryAttention"): _Heads(
+            queries="num_heads", keys="kv_num_heads", projected=(1, 2), cached=(3, 4)
+        ),
+        ("", "Attention"): _Heads(queries="q_num_heads", keys="kv_num_heads", projected=(1, 2), cached=(4, 5)),
+    }
+)
+
+
+def attention_mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield the mistakes that an attention kernel could make.
+
+    Args:
+        node: The node's real-valued form.
+        values: Its inputs.
+    """
+    yield from _wrong_positions(node, values)
+    heads = _HEADS.get((node.domain, node.op))
+    projected = [node.inputs[at] for at in heads.projected if at < len(node.inputs)] if heads else []
+    if heads is None or len(projected) != len(heads.projected) or not all(projected) or not node.inputs[0]:
+        return
+    data = [values[name] for name in (node.inputs[0], *projected)]
+    if data[0].ndim == _FLAT:
+        count, groups = (node.attrs.get(name) for name in (heads.queries, heads.keys))
+    else:
+        count, groups = data[0].shape[1], data[1].shape[1]
+    if not isinstance(count, int) or not isinstance(groups, int) or not 0 < groups <= count or count % groups:
+        return
+    cached = [node.inputs[at] for at in heads.cached if at < len(node.inputs) and node.inputs[at]]
+    for likely, read in _wrong_groups(count, groups):
+        taken = {
+            name: _taken(values[name], read, groups if values[name].ndim == _FLAT else 0)
+            for name in dict.fromkeys((*projected, *cached))
+        }
+        ungrouped = replace(node, attrs={**node.attrs, heads.keys: count}) if heads.keys in node.attrs else node
+        yield Mistake(likely=likely, node=ungrouped, values=taken)
+
+
+_FLAT = 3
+"""Dimensions of data whose heads are side by side. Otherwise the heads are dimension 1 of 4."""
+
+
+def _taken(array: np.ndarray, read: Sequence[int], groups: int) -> np.ndarray:
+    """Return keys or values with the head that each query head reads, from (B, S, G h) or (B, G, S, h)."""
+    if not groups:
+        return array.take(read, 1)
+    return array.reshape(*array.shape[:2], groups, -1).take(read, 2).reshape(*array.shape[:2], -1)
+
+
+def _wrong_groups(count: int, groups: int) -> Iterator[tuple[str, list[int]]]:
+    """Yield the heads of keys and values that query heads could read by mistake, in words and by query head."""
+    size = count // groups
+    right = [head // size for head in range(count)]
+    rules = [
+        ("as if they were assigned in turn", [head % groups for head in range(count)]),
+        ("as if there were one head", [0] * count),
+        ("the next group's", [(group + 1) % groups for group in right]),
+        ("the previous group's", [(group - 1) % groups for group in right]),
+        ("as if groups had as many heads as there are groups", [head // groups for head in range(count)]),
+        *(
+            (f"those of the first head in a tile of {tile}", [head // tile * tile // size for head in range(count)])
+            for tile in KERNEL_BLOCKS
+            if tile < count
+        ),
+    ]
+    seen = [right]
+    for rule, read in rules:
+        if read in seen or max(read) >= groups:
+            continue
+        seen.append(read)
+        wrong = [head for head in range(count) if read[head] != right[head]]
+        yield f"query heads {_ranges(wrong)} read the keys and values of another group of heads, {rule}", read
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Format ascending numbers, with runs as `first to last`."""
+    starts = [at for at in range(len(numbers)) if not at or numbers[at] != numbers[at - 1] + 1]
+    runs = [numbers[start:end] for start, end in zip(starts, [*starts[1:], len(numbers)], strict=True)]
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs)
+
+
+def _wrong_positions(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield rotary embeddings that take the wrong positions. The data are (B, S, N h) or (B, N, S, h)."""
+    if (node.domain, node.op) != ("com.microsoft", "RotaryEmbedding"):
+        return
+    name, places, table = node.inputs[:3]
+    data, positions, count = values[name], values[places], node.attrs.get("num_heads")
+    flat, batch = data.ndim == _FLAT, data.shape[0]
+    if not isinstance(count, int) or not count:
+        count = data.shape[2] // (2 * values[table].shape[1])
+    length, count = (data.shape[1], count) if flat else (data.shape[2], data.shape[1])
+    if positions.size not in (1, length, batch * length) or not count or data.size % (batch * length * count):
+        return
+    first = positions.reshape(1, 1) if positions.size == 1 else positions[:, :1]
+    by_head = np.broadcast_to(first + np.arange(count, dtype=positions.dtype), (batch, count))
+    if np.all(by_head < len(values[table])):
+        by_token = data.reshape(batch, length, count, -1) if flat else data.swapaxes(1, 2)
+        yield Mistake(
+            likely="the position is the index of the head, not of the token",
+            node=node,
+            values={name: by_token, places: by_head},
+            after=partial(_in_rows, shape=data.shape),
+        )
+    counted = np.broadcast_to(np.arange(length, dtype=positions.dtype), (batch, length))
+    yield Mistake(likely="positions count from 0 instead of the given ones", node=node, values={places: counted})
+    repeated = np.broadcast_to(first, (batch, length))
+    yield Mistake(likely="every token has the first position", node=node, values={places: repeated})
+
+
+def _in_rows(result: np.ndarray, *, shape: tuple[int, ...]) -> np.ndarray:
+    """Return a result (B, S, N, h) in the dimensions of the data."""
+    return np.asarray(result.reshape(shape) if len(shape) == _FLAT else result.swapaxes(1, 2))

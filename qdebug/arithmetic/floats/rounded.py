@@ -1,0 +1,142 @@
+"""Compute float nodes with the roundings of a backend: the placements that a file states, by operator or node.
+
+A key is an operator, an operator with the format of its results (`Add:bfloat16`), or `node:` and a name; the most
+specific key applies. The texts are those of `Placement`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from qdebug.arithmetic.floats.recipes import RECIPES
+from qdebug.arithmetic.floats.search import Placement, parse_placement
+from qdebug.arithmetic.floats.steps import Evaluation, edges_of, source
+from qdebug.errors import KernelError
+from qdebug.model import Graph, Node
+from qdebug.model.dtypes import logical_dtype
+from qdebug.numerics.float_rounding import round_float
+from qdebug.numerics.short_formats import SHORT_FORMATS, ShortFormat
+
+__all__ = ["NODE_KEY", "ExplainedPlacements", "RoundedNodes", "roundings_of_nodes"]
+
+NODE_KEY = "node:"
+"""What begins the key of a single node."""
+_FORMATS: Mapping[str, ShortFormat] = {short.name: short for short in SHORT_FORMATS}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplainedPlacements:
+    """A node with the placements that reproduce it.
+
+    Args:
+        node: Its name.
+        op: Its operator in ONNX.
+        short: The format of its result.
+        placements: Their texts, simplest first.
+    """
+
+    node: str
+    op: str
+    short: str
+    placements: Sequence[str]
+
+
+def roundings_of_nodes(nodes: Sequence[ExplainedPlacements]) -> dict[str, str]:
+    """Return the placement of each operator and format that fits most of its nodes, and those of the other nodes.
+
+    Args:
+        nodes: The explained nodes.
+    """
+    by_key: dict[str, list[ExplainedPlacements]] = {}
+    for each in nodes:
+        by_key.setdefault(f"{each.op}:{each.short}", []).append(each)
+    roundings: dict[str, str] = {}
+    for key, members in by_key.items():
+        counts = Counter(text for each in members for text in each.placements if not _reads_before_rounding(text))
+        first = {text: at for each in reversed(members) for at, text in enumerate(each.placements)}
+        if not counts:
+            continue
+        usual = min(counts, key=lambda text: (-counts[text], first[text]))
+        roundings[key] = usual
+        for each in members:
+            own = [text for text in each.placements if not _reads_before_rounding(text)]
+            if usual not in own and own:
+                roundings[f"{NODE_KEY}{each.node}"] = own[0]
+    return roundings
+
+
+def _reads_before_rounding(text: str) -> bool:
+    """Return whether a placement depends on the steps of another node."""
+    return any("'" in edge for edge, _ in parse_placement(text).edges)
+
+
+class RoundedNodes:
+    """Computes the nodes for which a placement is stated.
+
+    Args:
+        graph: The graph, with the types of its tensors.
+        roundings: Placements by key.
+    """
+
+    def __init__(self, graph: Graph, roundings: Mapping[str, Placement]) -> None:
+        self._graph, self._roundings = graph, roundings
+
+    def __call__(
+        self, node: Node, values: Mapping[str, np.ndarray], otherwise: Callable[[], Mapping[str, np.ndarray]]
+    ) -> Mapping[str, np.ndarray]:
+        """Compute a node.
+
+        Args:
+            node: The node.
+            values: Its inputs by name.
+            otherwise: Computes it with the usual kernel.
+
+        Raises:
+            KernelError: A placement does not fit the operator.
+        """
+        found = self._placement_of(node)
+        if found is None:
+            return otherwise()
+        placement, short = found
+        inputs = [values[name] for name in node.inputs if name]
+        results = RECIPES[node.op].steps(node, [source(array) for array in inputs], [array.shape for array in inputs])
+        made = {}
+        for name, step in zip(node.outputs, results, strict=False):
+            if not name:
+                continue
+            usual = {edge: words[0] for edge, words in edges_of(step).items()}
+            unknown = [edge for edge, _ in placement.edges if edge not in usual]
+            if unknown:
+                raise KernelError(f"{node.op} has no step {unknown[0]!r}; it has {', '.join(usual) or 'none'}.")
+            with np.errstate(all="ignore"):
+                interval = Evaluation(step, short).of(usual | dict(placement.edges))
+                middle = interval.low if interval.is_exact else (interval.low + interval.high) / 2
+                exact = interval.low == interval.high
+                result = np.where(exact, middle, middle.astype(np.float32))
+                rounded = round_float(
+                    result, short, placement.rounding, flush=placement.flush, overflow=placement.overflow
+                )
+                made[name] = rounded.astype(self._dtype(name))
+        return made
+
+    def _dtype(self, tensor: str) -> np.dtype:
+        return logical_dtype(self._graph.tensors[tensor].dtype or "float32")
+
+    def _placement_of(self, node: Node) -> tuple[Placement, ShortFormat] | None:
+        """Return the placement stated for a node, with the format of its result, or None."""
+        if node.op not in RECIPES or not node.outputs:
+            return None
+        dtype = self._graph.tensors[node.outputs[0]].dtype or "float32"
+        keys = [f"{NODE_KEY}{node.name}", *(f"{node.op}:{name}" for name in _FORMATS), node.op]
+        for key in keys:
+            if key not in self._roundings:
+                continue
+            stated = key.rpartition(":")[2] if key.startswith(f"{node.op}:") else dtype
+            short = _FORMATS.get(stated)
+            if short is not None and dtype in (stated, "float32", "float64"):
+                return self._roundings[key], short
+        return None

@@ -1,0 +1,206 @@
+"""Known mistakes of kernels that normalize data by its own statistics. Begin at `normalization_mistakes`.
+
+They are based on public bug reports, like those in `qdebug.arithmetic.mistakes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from math import prod
+
+import numpy as np
+
+from qdebug.arithmetic.layer_mistakes import Mistake, empty_lanes, scale_and_bias_positions
+from qdebug.model import Node
+from qdebug.model.thresholds.patterns import KERNEL_BLOCKS
+
+__all__ = ["normalization_mistakes"]
+
+
+def normalization_mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield a variance over one element less, a misplaced epsilon, and a different grouping of channels.
+
+    Args:
+        node: The node's real-valued form.
+        values: Its inputs.
+    """
+    data = values.get(node.inputs[0]) if node.inputs else None
+    if data is None or scale_and_bias_positions(node) is None or len(node.inputs) < 2 or data.dtype.kind != "f":
+        return
+    shape_and_axes, epsilon = _statistics_shape(node, data.astype(np.float64)), node.attrs.get("epsilon", 1e-5)
+    if shape_and_axes is not None and isinstance(epsilon, int | float):
+        shaped, axes = shape_and_axes
+        count = prod(shaped.shape[axis] for axis in axes)
+        mean, variance = shaped.mean(axes, keepdims=True), shaped.var(axes, keepdims=True)
+        for likely, divisor in (
+            (
+                f"the variance is divided by {count - 1}, not by the {count} elements",
+                np.sqrt(variance * count / max(count - 1, 1) + epsilon),
+            ),
+            ("epsilon is added to the deviation, not the variance", np.sqrt(variance) + epsilon),
+            (
+                "epsilon is added to the count of elements, not the variance",
+                np.sqrt(variance * count / (count + epsilon)),
+            ),
+            ("it divides by the variance, not its root", variance + epsilon),
+            (
+                "the mean is not subtracted before squaring",
+                np.sqrt(np.square(shaped).mean(axes, keepdims=True) + epsilon),
+            ),
+            *_deviations_with_lanes(mean, variance, count, epsilon),
+        ):
+            with np.errstate(all="ignore"):
+                result = ((shaped - mean) / divisor).reshape(data.shape)
+            yield Mistake(
+                likely=likely,
+                node=node,
+                values={},
+                after=partial(_replaced, result=_scaled_and_biased(node, values, result)),
+            )
+        yield from _statistics_of_part(node, values, shaped, axes, epsilon)
+        yield from _statistics_with_next_row(node, values, shaped, axes, epsilon)
+        yield from _statistics_of_memory(node, values, shaped, epsilon)
+    groups = node.attrs.get("num_groups")
+    if node.op == "GroupNormalization" and isinstance(groups, int) and 1 < groups < data.shape[1]:
+        order = np.arange(data.shape[1]).reshape(-1, groups).T.reshape(-1)
+        inverse_order, reordered_values = np.argsort(order), {node.inputs[0]: data[:, order]}
+        reordered_values |= {
+            name: values[name][order] for name in node.inputs[1:3] if name and len(values[name]) == data.shape[1]
+        }
+        yield Mistake(
+            likely="channels are assigned to groups in turn, although adjacent channels form a group",
+            node=node,
+            values=reordered_values,
+            after=lambda result: np.asarray(result[:, inverse_order]),
+        )
+
+
+def _statistics_shape(node: Node, data: np.ndarray) -> tuple[np.ndarray, tuple[int, ...]] | None:
+    """Return data reshaped for its statistics, and the axes to reduce, or None for other normalizations."""
+    if node.op == "LayerNormalization":
+        axis = node.attrs.get("axis", -1)
+        return data, tuple(range(data.ndim))[axis if isinstance(axis, int) else -1 :]
+    if node.op == "InstanceNormalization":
+        return data, tuple(range(2, data.ndim))
+    groups = node.attrs.get("num_groups")
+    if node.op == "GroupNormalization" and isinstance(groups, int) and groups and data.shape[1] % groups == 0:
+        return data.reshape(len(data), groups, -1), (2,)
+    return None
+
+
+def _statistics_of_part(
+    node: Node, values: Mapping[str, np.ndarray], shaped: np.ndarray, axes: tuple[int, ...], epsilon: float
+) -> Iterator[Mistake]:
+    """Yield statistics of only the first elements, as many as a kernel processes or counts at once."""
+    rows = shaped.reshape(*shaped.shape[: shaped.ndim - len(axes)], -1)
+    count = rows.shape[-1]
+    for end in sorted(end for end in {count // 2, *KERNEL_BLOCKS, _UINT16_NUMBERS} if 0 < end < count):
+        first = rows[..., :end]
+        deviation = np.sqrt(first.var(-1, keepdims=True) + epsilon)
+        result = ((rows - first.mean(-1, keepdims=True)) / deviation).reshape(values[node.inputs[0]].shape)
+        yield Mistake(
+            likely=f"the statistics are those of the first {end} of {count} elements",
+            node=node,
+            values={},
+            after=partial(_replaced, result=_scaled_and_biased(node, values, result)),
+        )
+
+
+_UINT16_NUMBERS = 1 << 16
+
+
+def _statistics_with_next_row(
+    node: Node, values: Mapping[str, np.ndarray], shaped: np.ndarray, axes: tuple[int, ...], epsilon: float
+) -> Iterator[Mistake]:
+    """Yield statistics whose sums reach into the next row, where a kernel's block is longer than the row.
+
+    Blocks count elements, or the channels of a group. They end with the data, or with each sample of it.
+    """
+    data = values[node.inputs[0]]
+    rows = shaped.reshape(*shaped.shape[: shaped.ndim - len(axes)], -1)
+    length, memory = rows.shape[-1], rows.reshape(-1)
+    channels = data.shape[1] // rows.shape[1] if node.op == "GroupNormalization" else length
+    begins = np.arange(0, memory.size, length)
+    sample_ends = (begins // (memory.size // len(data)) + 1) * (memory.size // len(data))
+    totals = [np.concatenate([[0.0], np.cumsum(powers)]) for powers in (memory, memory**2)]
+    tried: list[np.ndarray] = []
+    for lanes in empty_lanes(channels):
+        more = lanes * length // channels
+        for last_ends in (sample_ends, np.full_like(begins, memory.size)):
+            ends = np.minimum(begins + length + more, last_ends)
+            sums, squares = (total[ends] - total[begins] for total in totals)
+            for divisor in (length, length + more):
+                mean = sums / divisor
+                spread = squares - 2 * mean * sums + (ends - begins) * mean**2
+                deviation = np.sqrt(np.maximum(spread / divisor, 0) + epsilon)
+                statistics = np.stack([mean, deviation], axis=1)
+                if any(np.array_equal(statistics, earlier) for earlier in tried):
+                    continue
+                tried.append(statistics)
+                result = ((memory.reshape(-1, length) - mean[:, None]) / deviation[:, None]).reshape(data.shape)
+                title = "group" if node.op == "GroupNormalization" else "row"
+                where = "" if last_ends is sample_ends else ", also of the next sample"
+                yield Mistake(
+                    likely=f"the sums over a {title} of {length} elements include up to {more} elements of the next "
+                    f"{title}{where}, and are divided by {divisor}",
+                    node=node,
+                    values={},
+                    after=partial(_replaced, result=_scaled_and_biased(node, values, result)),
+                )
+
+
+def _statistics_of_memory(
+    node: Node, values: Mapping[str, np.ndarray], shaped: np.ndarray, epsilon: float
+) -> Iterator[Mistake]:
+    """Yield statistics of parts of channels-last memory, cut by a reshape without the transpose."""
+    data = values[node.inputs[0]]
+    if data.ndim <= _ROWS_AND_CHANNELS or node.op == "LayerNormalization":
+        return
+    last = np.moveaxis(data.astype(np.float64), 1, -1)
+    groups = shaped.shape[1]
+    parts = np.ascontiguousarray(last).reshape(len(data), groups, -1)
+    deviation = np.sqrt(parts.var(-1, keepdims=True) + epsilon)
+    result = np.moveaxis(((parts - parts.mean(-1, keepdims=True)) / deviation).reshape(last.shape), -1, 1)
+    yield Mistake(
+        likely=f"the statistics are those of {groups} parts of channels-last memory, not of its channels",
+        node=node,
+        values={},
+        after=partial(_replaced, result=_scaled_and_biased(node, values, result)),
+    )
+
+
+_ROWS_AND_CHANNELS = 2
+
+
+def _deviations_with_lanes(
+    mean: np.ndarray, variance: np.ndarray, count: int, epsilon: float
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield deviations that count empty lanes, which hold -mean, where a kernel's block is longer than the row."""
+    for lanes in empty_lanes(count):
+        total = variance * count + lanes * mean**2
+        for divisor in (count, count + lanes):
+            likely = f"the variance counts {lanes} empty lanes beyond the {count} elements, and is divided by {divisor}"
+            yield likely, np.sqrt(total / divisor + epsilon)
+
+
+def _scaled_and_biased(node: Node, values: Mapping[str, np.ndarray], result: np.ndarray) -> np.ndarray:
+    """Return normalized data times the scale plus the bias, in the type of the input."""
+    total = result
+    for name, apply in zip(node.inputs[1:3], (np.multiply, np.add), strict=False):
+        if name:
+            values_of = values[name].astype(np.float64)
+            parameter = (
+                values_of.reshape(-1, *(1,) * (result.ndim - 2)) if node.op != "LayerNormalization" else values_of
+            )
+            if parameter.shape and parameter.shape[0] not in (
+                1,
+                result.shape[1 if node.op != "LayerNormalization" else -parameter.ndim],
+            ):
+                return result.astype(values[node.inputs[0]].dtype)
+            total = apply(total, parameter)
+    return np.asarray(total, values[node.inputs[0]].dtype)
+
+
+def _replaced(_: np.ndarray, *, result: np.ndarray) -> np.ndarray:
+    return result
