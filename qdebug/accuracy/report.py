@@ -323,6 +323,7 @@ class _ScoredRun:
         with np.errstate(invalid="ignore"):
             higher_counts = np.count_nonzero(self.scores > label_scores, axis=-1)
             is_tied = self.scores == label_scores
+        # Like argmax: among equal scores, the class with the lower number comes first.
         tied_before_counts = np.count_nonzero(
             is_tied & (np.arange(self.scores.shape[1]) < labels[:, np.newaxis]), axis=-1
         )

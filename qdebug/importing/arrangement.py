@@ -70,6 +70,7 @@ def find_arrangement(layout: str, shape: Sequence[int | None], dump_shape: Seque
     if not lanes or (dump_shape is not None and dump_shape[1] != -(-channels // lanes)):
         return None
 
+    # The last axis holds the channels of a block; the last block may be padded, so the result is cut to `channels`.
     def restore_order(array: np.ndarray) -> np.ndarray:
         batch, outer, height, width, block = array.shape
         return array.transpose(0, 1, 4, 2, 3).reshape(batch, outer * block, height, width)[:, :channels]

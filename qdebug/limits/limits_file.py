@@ -251,6 +251,7 @@ def without_entries(text: str, name: str, is_removed: Sequence[bool]) -> str:
     lines = text.splitlines(keepends=True)
     header = re.compile(rf"\s*\[\[\s*{re.escape(name)}\s*\]\]")
     starts = [line_number for line_number, line in enumerate(lines) if header.match(line)]
+    # From the end, so that the line numbers of earlier tables stay valid.
     for start, is_entry_removed in reversed(list(zip(starts, is_removed, strict=False))):
         if not is_entry_removed:
             continue

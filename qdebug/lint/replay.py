@@ -398,6 +398,7 @@ def _run_parts(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str,
 def _function_span(node: Node, span: Span, opset: Mapping[str, int]) -> Span:
     """Return the interval of an elementwise function's results, by sampling it densely."""
     sampled_ends = [max(span[0], -_MAX_SAMPLED), min(span[1], _MAX_SAMPLED)]
+    # Activations bend within -8..8, which the grid over the whole interval may step over.
     grid = np.concatenate(
         [
             np.linspace(sampled_ends[0], sampled_ends[1], _GRID_SIZE),
@@ -471,6 +472,7 @@ def difference_beyond_rounding(before: Sequence[np.ndarray], after: Sequence[np.
         bounds.append((stacked_results.min(axis=0), stacked_results.max(axis=0)))
     (low_before, high_before), (low_after, high_after) = bounds
     with np.errstate(invalid="ignore"):
+        # Positive only where the intervals of nudged results do not overlap.
         distance = np.maximum(low_after - high_before, low_before - high_after)
     finite_sizes = np.abs(before[0][np.isfinite(before[0])])
     float_slack = REWRITE_FLOAT_MAX_REL * (float(finite_sizes.max()) if finite_sizes.size else 0.0)

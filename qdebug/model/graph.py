@@ -208,6 +208,7 @@ def _sort_topologically(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
             followers_of.setdefault(predecessor, []).append(position)
     missing_counts = [len(node_predecessors) for node_predecessors in predecessors]
     ready_positions = [position for position, count in enumerate(missing_counts) if count == 0]
+    # The heap yields the lowest position, so the given order is kept wherever the edges allow it.
     heapify(ready_positions)
     order: list[Node] = []
     while ready_positions:

@@ -118,6 +118,7 @@ def equalizing_factors(
         other_axes = tuple(other_axis for other_axis in range(values.ndim) if other_axis != axis % values.ndim)
         ranges.append(np.abs(values).max(axis=other_axes).astype(np.float64))
     output_range, input_range = ranges
+    # Cross-layer equalization (Nagel et al. 2019): both ranges become sqrt(output_range * input_range).
     is_usable = (output_range > 0) & (input_range > 0)  # all-zero channels allow any factor
     return np.where(is_usable, np.sqrt(output_range * input_range) / np.where(is_usable, input_range, 1), 1).astype(
         np.float32

@@ -198,6 +198,7 @@ def _zero_state(info: TensorInfo) -> np.ndarray:
         InputError: Another dimension is free, or the dtype is unknown.
     """
     shape = info.shape
+    # States of recurrent operators are (directions, batch, hidden), so a free axis 1 is the batch there.
     batch = (0, 1) if shape is not None and len(shape) == 3 else (0,)
     if (
         shape is None

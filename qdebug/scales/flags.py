@@ -279,6 +279,7 @@ def _sum_flags(unit: Unit, tensor: str, node: str) -> Iterator[ScaleFlag]:
     zero_x = int(x.zero_point.reshape(-1)[0])
     zeros = weight.zero_point.astype(np.int64).reshape(-1)
     centred_codes = rows - (zeros[:, np.newaxis] if zeros.size == len(rows) else zeros[0])
+    # A term is extreme at one end of the input codes; which end depends on the sign of the weight.
     highest_sums = np.maximum(centred_codes * (lowest_code - zero_x), centred_codes * (highest_code - zero_x)).sum(
         axis=1
     )
