@@ -56,7 +56,7 @@ def write_pair(folder: Path, nodes: int, side: int) -> None:
             said = {"node": f"n{index}", "op": "Conv", "inputs": (before, names[0]), "attrs": attrs}
             node = qdebug.model.Node(name="n", op="Conv", inputs=("x", "w"), outputs=("y",), attrs=attrs)
             real = weight * scale
-            reference.is_constant(names[0], real)
+            reference.constant(names[0], real)
             backend.constant(names[0], weight, scale=scale, zero_point=0)
             x = run_node(node, {"x": x, "w": real})["y"]
             codes = quantize(run_node(node, {"x": dequantize(codes, quant), "w": real})["y"], quant)

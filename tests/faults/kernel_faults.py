@@ -206,12 +206,7 @@ def in_bfloat16(site: Site) -> Array | None:
 
 def sums_in_float16(site: Site) -> Array | None:
     """Add the two halves of a long sum in half precision, each rounded before."""
-    if (
-        site.op not in PRODUCTS
-        or site.right.dtype != np.float32
-        or 1 not in site.is_constant
-        or site.inputs[1].ndim < 2
-    ):
+    if site.op not in PRODUCTS or site.right.dtype != np.float32 or 1 not in site.constant or site.inputs[1].ndim < 2:
         return None
     parts = _half_sums(site)
     if parts is None:
@@ -261,12 +256,7 @@ def _activated(site: Site, values: Array) -> Array | None:
 
 def sums_saturate(site: Site) -> Array | None:
     """Saturate each half of a sum at a third of its largest value."""
-    if (
-        site.op not in PRODUCTS
-        or site.right.dtype != np.float32
-        or 1 not in site.is_constant
-        or site.inputs[1].ndim < 2
-    ):
+    if site.op not in PRODUCTS or site.right.dtype != np.float32 or 1 not in site.constant or site.inputs[1].ndim < 2:
         return None
     parts = _half_sums(site)
     if parts is None:
@@ -512,7 +502,7 @@ def state_kept(site: Site) -> Array | None:
 
 
 def _with_inputs(site: Site, inputs: Sequence[Array | None]) -> Site:
-    return Site(site.node, inputs, site.right, site.stale, site.opsets, site.seed, site.is_constant)
+    return Site(site.node, inputs, site.right, site.stale, site.opsets, site.seed, site.constant)
 
 
 def gates_exchanged(site: Site) -> Array | None:
@@ -540,9 +530,9 @@ def bound_ignored(site: Site) -> Array | None:
 
 def one_channel_wide(site: Site) -> Array | None:
     """Add or multiply with the first element of a vector, not with all of it."""
-    if site.op not in ("Add", "Mul", "Sub", "Div") or len(site.is_constant) != 1:
+    if site.op not in ("Add", "Mul", "Sub", "Div") or len(site.constant) != 1:
         return None
-    (slot,) = site.is_constant
+    (slot,) = site.constant
     vector = site.inputs[slot]
     if vector.size < 2 or vector.dtype != np.float32:
         return None

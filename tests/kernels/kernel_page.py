@@ -503,7 +503,7 @@ def _users(uses: list[Use]) -> Iterator[str]:
         stated[use.known, use.preset, use.some].append(use)
     lists: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for (known, preset, some), own in stated.items():
-        kinds = ("some nodes of " if some else "") + ", ".join(dict.fromkeys(use.location for use in own))
+        kinds = ("some nodes of " if some else "") + ", ".join(dict.fromkeys(use.where for use in own))
         lists[known]["; ".join([kinds, *_remarks(own)])].append(f"`{preset}`")
     for known in filter(lists.__contains__, PROVENANCES):
         said = "; ".join(f"{', '.join(presets)} ({where})" for where, presets in lists[known].items())

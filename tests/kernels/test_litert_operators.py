@@ -191,7 +191,7 @@ def in_words_of_tensorflow_lite(case, codes, path):
     path.write_bytes(maker.model_of(case))
     source = load_reader(path)
     given = [each for each in (*case.given, case.out) if not isinstance(each, np.ndarray) and not each.constant]
-    arrays = {name: source.is_constant(name) for name in source.constants}
+    arrays = {name: source.constant(name) for name in source.constants}
     arrays |= {f"t{each.index}": codes if each is case.out else each.values for each in given}
     return source.graph, arrays
 

@@ -33,7 +33,7 @@ def test_a_graph_is_read_back_as_it_was(tmp_path):
     assert (node.name, node.op, node.inputs, node.outputs) == ("n", "Gather", ("w", "x"), ("y",))
     assert node.attrs["axis"] == 1
     assert source.graph.opset == {"": 13}
-    np.testing.assert_array_equal(source.is_constant("w"), W)
+    np.testing.assert_array_equal(source.constant("w"), W)
     assert source.graph.tensors["x"].shape == (1,)
     assert source.graph.tensors["x"].dtype == "int64"
 

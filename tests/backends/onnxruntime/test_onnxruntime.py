@@ -105,7 +105,7 @@ def test_constants_are_those_of_the_model(tmp_path, digits):
     _, recording = record(net, tmp_path / "run.h5", digits[:1], level="none")
     source = qdebug.backends.load_reader(net)
     for name in source.constants:
-        np.testing.assert_array_equal(recording.load(name), source.is_constant(name))
+        np.testing.assert_array_equal(recording.load(name), source.constant(name))
 
 
 def test_the_facts_of_the_run_are_kept(tmp_path, digits):

@@ -136,7 +136,7 @@ def put(model, x, y, folder, version):
         folder / "old.h5", backend="onnxruntime", graph=source.graph, versions={"onnxruntime": version}
     ) as recorder:
         for name in source.constants:
-            recorder.constant(name, source.is_constant(name))
+            recorder.constant(name, source.constant(name))
         recorder.put("x", x)
         recorder.put("y", y)
     return open_recording(folder / "old.h5")

@@ -35,7 +35,7 @@ def test_constants_of_every_type_are_read(tmp_path, kind, dtype):
     constant = ops.constant(values, dtype=getattr(openvino.Type, kind))
     constant.set_friendly_name("w")
     source = read(tmp_path, [ops.add(x, ops.convert(constant, "f32"))], [x])
-    found = source.is_constant("w")
+    found = source.constant("w")
     assert found.dtype == dtype
     assert found.astype(np.float32).tolist() == values.tolist()
     assert source.graph.tensors["w"].dtype == np.dtype(dtype).name
@@ -55,4 +55,4 @@ def test_names_graph_and_attributes(tmp_path):
     assert len(source.graph.outputs) == 2
     assert len(source.sha256) == 64
     with pytest.raises(UsageError, match="no constant 'nothing'"):
-        source.is_constant("nothing")
+        source.constant("nothing")
