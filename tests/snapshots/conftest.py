@@ -112,8 +112,8 @@ class MadeUpEdits:
     def edits_of(self, unit):
         return self._real.edits_of(unit)
 
-    def named(self, names):
-        return self._real.named(names)
+    def edits_named(self, names):
+        return self._real.edits_named(names)
 
     def effects(self, edits, _):
         yield from (replace(effect, seconds=0.05) for effect in self._real.effects(edits, [(0, 0)]))
@@ -121,8 +121,8 @@ class MadeUpEdits:
     def gains(self, edits, offered, _):
         yield from self._real.gains(edits, offered, [(0, 0)])
 
-    def faithful(self):
-        return self._real.faithful()
+    def fidelity_db(self):
+        return self._real.fidelity_db()
 
 
 @pytest.fixture(autouse=True)
@@ -172,7 +172,7 @@ def shown(main):
         return True
     if ready is None or not ready.is_complete:
         return False
-    there = ready.whole is not None and main.scene.glimpse is not None
+    there = ready.statistics is not None and main.scene.glimpse is not None
     return (there or not main.view.shows_elements) and (ready.explanations or main.view != "why")
 
 
