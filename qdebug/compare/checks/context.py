@@ -18,8 +18,8 @@ from qdebug.compare.attribute.birth import Birth
 from qdebug.compare.attribute.birth_search import find_birth
 from qdebug.compare.attribute.buffers import tensors_by_bytes
 from qdebug.compare.attribute.declared_format import declared_unit
+from qdebug.compare.attribute.error_effect import ErrorEffect
 from qdebug.compare.attribute.integer_tensors import rounds_nothing
-from qdebug.compare.attribute.nonfinite_effect import NonfiniteEffect
 from qdebug.compare.attribute.plan import PlannedNode, recorded_places
 from qdebug.compare.attribute.segments import Segment
 from qdebug.compare.checks import error
@@ -83,9 +83,9 @@ class Runs:
     reference_reproducer: ReproductionCheck
 
     @cached_property
-    def nonfinite_effect(self) -> NonfiniteEffect:
+    def error_effect(self) -> ErrorEffect:
         """Follows non-finite values to the tensors that depend on them."""
-        return NonfiniteEffect(self.graphs.replays)
+        return ErrorEffect(self.graphs.replays)
 
     @cached_property
     def _by_bytes(self) -> dict[tuple[int, int], Mapping[tuple[str, bytes], list[str]]]:
@@ -213,7 +213,16 @@ class NodeContext:
         if self.stats is None or not self.stats.nonfinite or self.comparison.basis != "full":
             return False
         places = recorded_places(self.runs.reference, self.runs.backend, self.entry)
-        return all(self.runs.nonfinite_effect.is_none(self.entry.tensor, place) for place in places)
+        return all(self.runs.error_effect.is_none(self.entry.tensor, place, nonfinite=True) for place in places)
+
+    @cached_property
+    def is_without_effect(self) -> bool:
+        """Whether the finite values that are far off change no other tensor, such as rows that are dropped later."""
+        stats, runs = self.stats, self.runs
+        if stats is None or stats.nonfinite or not stats.mismatches or self.comparison.basis != "full":
+            return False
+        places = list(recorded_places(runs.reference, runs.backend, self.entry))
+        return all(runs.error_effect.is_none(self.entry.tensor, place, nonfinite=False) for place in places)
 
     @property
     def usual_rms(self) -> float | None:

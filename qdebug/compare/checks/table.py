@@ -65,12 +65,23 @@ def findings_of(context: NodeContext) -> tuple[Finding, ...]:
     if any(_is_arithmetic(each) for each in found) and context.graph is not None and context.stats is not None:
         node = context.graph.unaccounted(context.stats.worst_sample or 0)
         found = [replace(each, node=node.name) if node is not None and _is_arithmetic(each) else each for each in found]
+    if any(_is_derived(each) for each in found) and context.is_without_effect:
+        found = [_as_note(each) if _is_derived(each) else each for each in found]
     return tuple(sorted(found, key=lambda each: _ORDER.index(each.role)))
 
 
 def _is_arithmetic(found: Finding) -> bool:
     """Return whether a finding says that a node, or one fused into it, gives a result its inputs do not explain."""
     return found.role is FindingRole.BREACH and found.kind is FindingKind.ARITHMETIC
+
+
+def _is_derived(found: Finding) -> bool:
+    """Return whether a finding says so by a limit that is derived, not given by the user."""
+    return _is_arithmetic(found) and not found.given
+
+
+def _as_note(found: Finding) -> Finding:
+    return replace(found, role=FindingRole.NOTE, sentence=f"{found.sentence}; no tensor computed from it changes")
 
 
 _ORDER = tuple(FindingRole)

@@ -1,4 +1,4 @@
-"""Decides whether a NaN or an infinity in one run has any effect. An infinity in a mask has none."""
+"""Decides whether wrong values of one run have any effect. An infinity in a mask has none, nor a row that is dropped."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from qdebug.compare.attribute.reference_replay import ReferenceReplay
 from qdebug.errors import KernelError, NotRecordedError, UsageError
 from qdebug.model.thresholds.verdict import EQUAL_INPUTS_MIN_SQNR
 
-__all__ = ["NonfiniteEffect"]
+__all__ = ["ErrorEffect"]
 
 
-class NonfiniteEffect:
-    """Follows non-finite values of one run to the first finite tensors that depend on them.
+class ErrorEffect:
+    """Follows wrong values of one run to the first right tensors that depend on them.
 
-    Each such tensor is replayed twice: with the backend's values, and with the reference's values wherever one side is
-    not finite.
+    Each such tensor is replayed twice: with the backend's values, and with the reference's values in place of the wrong
+    ones.
 
     Args:
         replays: Both runs and their pairs.
@@ -32,25 +32,35 @@ class NonfiniteEffect:
         self._replays = replays
         self._readers: dict[str, list[str]] | None = None
 
-    def is_none(self, tensor: str, place: tuple[int, int]) -> bool:
-        """Return whether the non-finite values of a compared tensor change no other tensor.
+    def is_none(self, tensor: str, place: tuple[int, int], *, nonfinite: bool) -> bool:
+        """Return whether the wrong values of a compared tensor change no other tensor.
 
+        Non-finite values may change the tensors that read them by as much as rounding does, and finite ones by nothing.
         Return False for a network output, and if a reader was not recorded or cannot be replayed.
 
         Args:
             tensor: The backend tensor.
             place: Sample and step.
+            nonfinite: Whether to follow the values that are not finite on one side, or those that are far off.
         """
         graph = self._replays.be.recording.graph
         waiting, visited = [tensor], {tensor}
         try:
+            if not nonfinite and self._wrong(tensor, place, nonfinite=False).all():
+                return False  # a tensor that is wrong throughout is wrong, whatever this sample makes of it
             while waiting:
                 name = waiting.pop()
                 readers = self._read_by(name)
+                if not (nonfinite or graph.consumers(name)):  # it may be an output that the recording does not state
+                    return False
                 if name in graph.outputs or (not readers and graph.consumers(name)):
                     return False
-                spoilt = {reader for reader in readers if self._odd(reader, place).any()}
-                if any(self._changes(name, reader, place) for reader in readers if reader not in spoilt):
+                spoilt = {reader for reader in readers if self._wrong(reader, place, nonfinite=nonfinite).any()}
+                if any(
+                    self._changes(name, reader, place, nonfinite=nonfinite)
+                    for reader in readers
+                    if reader not in spoilt
+                ):
                     return False
                 waiting += spoilt - visited
                 visited |= spoilt
@@ -67,30 +77,37 @@ class NonfiniteEffect:
                     self._readers.setdefault(entry, []).append(name)
         return self._readers.get(tensor, [])
 
-    def _odd(self, tensor: str, place: tuple[int, int]) -> np.ndarray:
-        """Return which elements are not finite on one side and differ between the sides."""
+    def _wrong(self, tensor: str, place: tuple[int, int], *, nonfinite: bool) -> np.ndarray:
+        """Return which elements are not finite on one side only, or are far off."""
         backend = real_values(self._replays.be.recording, tensor, place)
         reference = partner_values(self._replays, tensor, place)
         if backend.shape != reference.shape:
             raise KernelError(f"{tensor!r} has another shape in the reference.")
         if backend.dtype.kind != "f" or reference.dtype.kind != "f":
             return np.zeros(backend.shape, bool)
-        return np.asarray(one_sided(backend, reference) | one_sided(reference, backend))
+        if nonfinite:
+            return np.asarray(one_sided(backend, reference) | one_sided(reference, backend))
+        if not np.isfinite(reference).all():
+            raise KernelError(f"{tensor!r} is not finite in the reference.")
+        off, signal = np.abs(minus(backend, reference)), norm(reference) / math.sqrt(max(reference.size, 1))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            level = 20 * np.log10(signal / off)
+        return np.asarray((off > 0) & ~(level >= EQUAL_INPUTS_MIN_SQNR))
 
-    def _changes(self, tensor: str, reader: str, place: tuple[int, int]) -> bool:
-        """Return whether those elements of a tensor change the result of a compared reader."""
+    def _changes(self, tensor: str, reader: str, place: tuple[int, int], *, nonfinite: bool) -> bool:
+        """Return whether the wrong elements of a tensor change the result of a compared reader."""
         recording = self._replays.be.recording
         nodes, _ = between(recording.graph, reader, self._replays.pairs)
         backend, reference = real_values(recording, tensor, place), partner_values(self._replays, tensor, place)
-        finite = np.where(self._odd(tensor, place), reference, backend)
+        mended = np.where(self._wrong(tensor, place, nonfinite=nonfinite), reference, backend)
         with_backend, with_reference = (
-            replayed_with(self._replays, nodes, reader, instead, place) for instead in ({}, {tensor: finite})
+            replayed_with(self._replays, nodes, reader, instead, place) for instead in ({}, {tensor: mended})
         )
         off = minus(with_backend, with_reference)[
             ~((with_backend == with_reference) | (np.isnan(with_backend) & np.isnan(with_reference)))
         ]
-        if not off.size:
-            return False
+        if not (off.size and nonfinite):
+            return bool(off.size)
         signal, error = norm(with_reference), norm(off)
         level = 20 * math.log10(signal / error) if signal and error else -math.inf
         return not level >= EQUAL_INPUTS_MIN_SQNR  # level is NaN if the reader passes the non-finite value on
