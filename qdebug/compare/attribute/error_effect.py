@@ -1,8 +1,9 @@
-"""Decides whether wrong values of one run have any effect. An infinity in a mask has none, nor a row that is dropped."""
+"""Decides whether wrong values of one run have an effect. An infinity in a mask has none, nor a row that is dropped."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -16,6 +17,9 @@ from qdebug.errors import KernelError, NotRecordedError, UsageError
 from qdebug.model.thresholds.verdict import EQUAL_INPUTS_MIN_SQNR
 
 __all__ = ["ErrorEffect"]
+
+_PROBES = 2
+"""Number of other values that are tried."""
 
 
 class ErrorEffect:
@@ -46,8 +50,10 @@ class ErrorEffect:
         graph = self._replays.be.recording.graph
         waiting, visited = [tensor], {tensor}
         try:
-            if not nonfinite and self._wrong(tensor, place, nonfinite=False).all():
-                return False  # a tensor that is wrong throughout is wrong, whatever this sample makes of it
+            if not nonfinite:
+                wrong = self._wrong(tensor, place, nonfinite=False)
+                if wrong.all() or not wrong.any():  # wrong throughout, whatever this sample makes of it; or no floats
+                    return False
             while waiting:
                 name = waiting.pop()
                 readers = self._read_by(name)
@@ -99,15 +105,36 @@ class ErrorEffect:
         recording = self._replays.be.recording
         nodes, _ = between(recording.graph, reader, self._replays.pairs)
         backend, reference = real_values(recording, tensor, place), partner_values(self._replays, tensor, place)
-        mended = np.where(self._wrong(tensor, place, nonfinite=nonfinite), reference, backend)
-        with_backend, with_reference = (
-            replayed_with(self._replays, nodes, reader, instead, place) for instead in ({}, {tensor: mended})
+        wrong = self._wrong(tensor, place, nonfinite=nonfinite)
+        with_backend = replayed_with(self._replays, nodes, reader, {}, place)
+        instead = [reference] if nonfinite else [reference, *_any_values(reference)]
+        return any(
+            _differ(
+                with_backend,
+                replayed_with(self._replays, nodes, reader, {tensor: np.where(wrong, values, backend)}, place),
+                rounding=nonfinite,
+            )
+            for values in instead
         )
-        off = minus(with_backend, with_reference)[
-            ~((with_backend == with_reference) | (np.isnan(with_backend) & np.isnan(with_reference)))
-        ]
-        if not (off.size and nonfinite):
-            return bool(off.size)
-        signal, error = norm(with_reference), norm(off)
-        level = 20 * math.log10(signal / error) if signal and error else -math.inf
-        return not level >= EQUAL_INPUTS_MIN_SQNR  # level is NaN if the reader passes the non-finite value on
+
+
+def _any_values(reference: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield other values for a tensor: a reader that drops elements drops them whatever they are.
+
+    A selection, such as that of the largest, may be the same for wrong and right values by chance.
+    """
+    rng, scale = np.random.default_rng(0), norm(reference)
+    for _ in range(_PROBES):
+        yield (rng.standard_normal(reference.shape) * scale).astype(reference.dtype)
+
+
+def _differ(with_backend: np.ndarray, with_others: np.ndarray, *, rounding: bool) -> bool:
+    """Return whether two results differ, or by more than rounding."""
+    off = minus(with_backend, with_others)[
+        ~((with_backend == with_others) | (np.isnan(with_backend) & np.isnan(with_others)))
+    ]
+    if not (off.size and rounding):
+        return bool(off.size)
+    signal, error = norm(with_others), norm(off)
+    level = 20 * math.log10(signal / error) if signal and error else -math.inf
+    return not level >= EQUAL_INPUTS_MIN_SQNR  # level is NaN if the reader passes the non-finite value on

@@ -57,3 +57,20 @@ def test_a_tensor_that_nothing_reads_may_be_an_output():
     wrong[7:] = 0
     runs = [MemoryRecording.single(graph, {"x": X[0], "w": W, "p": p}) for p in (right, wrong)]
     assert diff(*runs)["project"].status == "diverged"
+
+
+def test_a_selection_that_happens_to_be_the_same_excuses_nothing():
+    graph = Graph(
+        (NODES[0], Node(name="best", op="ArgMax", inputs=("p",), outputs=("y",), attrs={"axis": 1, "keepdims": 0})),
+        tensors=[TensorInfo(name="w", role=Role.CONSTANT)],
+        inputs=["x"],
+        outputs=["y"],
+    )
+    right = X[0] @ W
+    wrong = right.copy()
+    wrong[:, 3] = -100
+    runs = [
+        MemoryRecording.single(graph, {"x": X[0], "w": W, "p": p, "y": right.argmax(1).astype(np.int64)})
+        for p in (right, np.where(right == right.max(1, keepdims=True), right, wrong))
+    ]
+    assert diff(*runs)["project"].status == "diverged"
