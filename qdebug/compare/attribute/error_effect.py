@@ -12,6 +12,7 @@ from qdebug.compare.attribute.band import minus, norm
 from qdebug.compare.attribute.birth_search import one_sided
 from qdebug.compare.attribute.graph_walk import between
 from qdebug.compare.attribute.input_errors import partner_values, replayed_with
+from qdebug.compare.attribute.readers import ComparedReaders
 from qdebug.compare.attribute.reference_replay import ReferenceReplay
 from qdebug.errors import KernelError, NotRecordedError, UsageError
 from qdebug.model.thresholds.verdict import EQUAL_INPUTS_MIN_SQNR
@@ -30,11 +31,11 @@ class ErrorEffect:
 
     Args:
         replays: Both runs and their pairs.
+        readers: Looks up the tensors that depend on a tensor.
     """
 
-    def __init__(self, replays: ReferenceReplay) -> None:
-        self._replays = replays
-        self._readers: dict[str, list[str]] | None = None
+    def __init__(self, replays: ReferenceReplay, readers: ComparedReaders) -> None:
+        self._replays, self._readers = replays, readers
 
     def is_none(self, tensor: str, place: tuple[int, int], *, nonfinite: bool) -> bool:
         """Return whether the wrong values of a compared tensor change no other tensor.
@@ -56,7 +57,7 @@ class ErrorEffect:
                     return False
             while waiting:
                 name = waiting.pop()
-                readers = self._read_by(name)
+                readers = self._readers.of(name)
                 if not (nonfinite or graph.consumers(name)):  # it may be an output that the recording does not state
                     return False
                 if name in graph.outputs or (not readers and graph.consumers(name)):
@@ -73,15 +74,6 @@ class ErrorEffect:
         except (KernelError, NotRecordedError, UsageError):
             return False
         return True
-
-    def _read_by(self, tensor: str) -> list[str]:
-        """Return the compared tensors that directly depend on a compared tensor."""
-        if self._readers is None:
-            self._readers = {}
-            for name in self._replays.pairs:
-                for entry in between(self._replays.be.recording.graph, name, self._replays.pairs)[1]:
-                    self._readers.setdefault(entry, []).append(name)
-        return self._readers.get(tensor, [])
 
     def _wrong(self, tensor: str, place: tuple[int, int], *, nonfinite: bool) -> np.ndarray:
         """Return which elements are not finite on one side only, or are far off."""

@@ -251,3 +251,9 @@ SUGGESTED_LSB_MARGIN = threshold(
     decides="limit",
     why="A suggested limit exceeds the largest difference of the good runs by at least this much.",
 )
+EQUALIZED_MIN_VALUES = threshold(
+    "EQUALIZED_MIN_VALUES",
+    8,
+    unit="elements",
+    why="Minimum number of elements of each channel from which its factor is known. One factor fits a few by chance.",
+)
