@@ -15,15 +15,14 @@ import numpy as np
 from qdebug.compare.align.layouts import in_one_order
 from qdebug.compare.attribute.backend_replay import real_values
 from qdebug.compare.attribute.band import minus, norm
+from qdebug.compare.attribute.graph_walk import between
+from qdebug.compare.attribute.input_errors import partner_values, replayed_with
 from qdebug.compare.attribute.readers import ComparedReaders
 from qdebug.compare.attribute.reference_replay import ReferenceReplay
 from qdebug.errors import KernelError, NotRecordedError, UsageError
-from qdebug.model.thresholds.verdict import EQUAL_INPUTS_MIN_SQNR, EQUALIZED_MIN_VALUES
+from qdebug.model.thresholds.verdict import EQUAL_INPUTS_MIN_SQNR, EQUALIZED_MIN_RANGE, EQUALIZED_MIN_VALUES
 
 __all__ = ["EqualizedChannels"]
-
-_SAME_FACTOR = 1e-3
-"""Relative difference of a factor from 1 that rounding may cause."""
 
 
 class EqualizedChannels:
@@ -53,6 +52,8 @@ class EqualizedChannels:
             if name in graph.outputs or not readers or self.factors(name, places) is None:
                 return None
             scaled = {reader for reader in readers if not self._is_right(reader, places)}
+            if not all(self._undoes_factors(reader, name, places) for reader in readers if reader not in scaled):
+                return None
             waiting += scaled - visited
             visited |= scaled
         return self.factors(tensor, places)
@@ -61,10 +62,30 @@ class EqualizedChannels:
         """Return whether a tensor is right although one of the tensors that it is computed from has other factors."""
         return self._is_right(tensor, places) and any(self.undone(name, places) is not None for name in inputs)
 
+    def _undoes_factors(self, tensor: str, read: str, places: Sequence[tuple[int, int]]) -> bool:
+        """Return whether a right tensor is what its node makes of an input with other factors, and only of those.
+
+        If its node cannot be replayed, it must be taken at its word.
+        """
+        recording = self._replays.be.recording
+        nodes, _ = between(recording.graph, tensor, self._replays.pairs)
+        try:
+            for place in places:
+                right = real_values(recording, tensor, place)
+                without = {read: partner_values(self._replays, read, place)}
+                made, made_without = (
+                    replayed_with(self._replays, nodes, tensor, instead, place) for instead in ({}, without)
+                )
+                if not _is_near(made, right) or _is_near(made_without, right):
+                    return False
+        except (KernelError, NotRecordedError, UsageError):
+            return True
+        return True
+
     def factors(self, tensor: str, places: Sequence[tuple[int, int]]) -> np.ndarray | None:
         """Return the factor of each channel by which a tensor differs from the reference's, or None if there is none.
 
-        The factors are positive, not all 1, and the same in all samples; with them, the tensor is right.
+        The factors are positive, not all alike, and the same in all samples; with them, the tensor is right.
         """
         if tensor not in self._factors:
             try:
@@ -107,8 +128,9 @@ class EqualizedChannels:
             if not (np.isfinite(factors).all() and (factors > 0).all()):
                 continue
             along = factors.reshape([-1 if at == axis else 1 for at in range(len(shape))])
-            is_scaled = np.any(np.abs(factors - 1) > _SAME_FACTOR)
-            if is_scaled and all(_is_near(backend, reference * along) for backend, reference in pairs):
+            if factors.max() / factors.min() - 1 > EQUALIZED_MIN_RANGE and all(
+                _is_near(backend, reference * along) for backend, reference in pairs
+            ):
                 return np.asarray(factors)
         return None
 
@@ -116,4 +138,5 @@ class EqualizedChannels:
 def _is_near(values: np.ndarray, right: np.ndarray) -> bool:
     """Return whether values are right, but for rounding."""
     signal, error = norm(right), norm(minus(values, right))
-    return error == 0 or (signal > 0 and 20 * math.log10(signal / error) >= EQUAL_INPUTS_MIN_SQNR)
+    level = 20 * math.log10(signal / error) if signal and error else math.inf if signal or not error else -math.inf
+    return level >= EQUAL_INPUTS_MIN_SQNR
