@@ -11,10 +11,10 @@ conv = "m=q31 steps=shl,mulhi.up,shr.away,zp,sat"
 "add:uint8,uint8,uint8" = "form=fold-fma steps=even,sat"
 "lookup.HardSwish" = "form=hswish16 steps=shr.away,zp,sat"
 
-[roundings]                 # float nodes: an operator, with the format of its results, or a node
+[roundings]                 # float nodes: an operator or a node, with the format of its results
 "Add:bfloat16" = "result=zero"
 "RMSNormalization:bfloat16" = "the inverse root=even;result=even"
-"node:layers.0.add" = "result=even"
+"node:bfloat16:layers.0.add" = "result=even"
 """
 
 from __future__ import annotations
@@ -102,11 +102,14 @@ def _variant(path: Path, key: str, text: object) -> Variant:
 
 def _rounding(path: Path, key: str, text: object) -> Placement:
     op, _, short = key.partition(":")
-    if not key.startswith(NODE_KEY):
-        if op not in RECIPES:
-            raise _format_error(path, f"the roundings of {op!r} are not known; those are of {', '.join(RECIPES)}")
-        if short and short not in {each.name for each in SHORT_FORMATS}:
-            raise _format_error(path, f"{key!r} names an unknown format {short!r}")
+    if key.startswith(NODE_KEY):
+        short = short.partition(":")[0]
+    elif op not in RECIPES:
+        raise _format_error(path, f"the roundings of {op!r} are not known; those are of {', '.join(RECIPES)}")
+    if short not in (formats := [each.name for each in SHORT_FORMATS]):
+        raise _format_error(
+            path, f"the key {key!r} states no format; write {op}:FORMAT, with one of {', '.join(formats)}"
+        )
     if not isinstance(text, str):
         raise _format_error(path, f"the rounding of {key!r} must be a string, but is {text!r}")
     try:

@@ -105,12 +105,19 @@ def judge_sample(
     """
     is_replayed = context.attribution is not None and context.attribution.arithmetic_unsaturated is not None
     is_reproduced = context.reproduced is not None and context.reproduced.firm
-    error: Error = context.sample(sample, stats, excused=whole is Status.WITHIN and (is_reproduced or not is_replayed))
+    error: Error = context.sample(
+        sample, stats, excused=whole is Status.WITHIN and (is_reproduced or not is_replayed or _is_harmless(findings))
+    )
     if any(finding.kind is FindingKind.DISTURBED for finding in findings) and whole is Status.WITHIN:
         return Status.WITHIN if stats.mismatches else Status.IDENTICAL
     status = judge_error(error)[0]
     differs = any(finding.role is FindingRole.DIFFERENCE and _decides(context, finding) for finding in findings)
     return Status.DIVERGED if differs and status is Status.WITHIN else status
+
+
+def _is_harmless(findings: Sequence[Finding]) -> bool:
+    """Return whether an arithmetic error was found that changes no other tensor."""
+    return any(found.role is FindingRole.NOTE and found.kind is FindingKind.ARITHMETIC for found in findings)
 
 
 def _status_and_reason(measured: Measured, findings: Sequence[Finding]) -> tuple[Status, str | None]:

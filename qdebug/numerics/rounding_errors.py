@@ -1,38 +1,64 @@
-"""Signed errors of rounded results in units in the last place: whether they have one sign, so that they add up."""
+"""Errors of rounded results in units in the last place: whether they have one sign, so that they add up.
+
+Errors are measured against the right result rounded to nearest. Errors against the unrounded result may have one sign
+although every result is right, as for the quotients of whole numbers by 255.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from qdebug.model.thresholds.explanation import ONE_SIDED_MIN_DEVIATIONS, ONE_SIDED_MIN_MEAN
+from qdebug.numerics.checkpoint import checkpoint
 from qdebug.numerics.float_rounding import round_float, unit_in_last_place
 from qdebug.numerics.short_formats import ShortFormat
 
 __all__ = ["RoundingErrors"]
 
+_BLOCK = 1 << 20
+"""Elements examined at once."""
+_MOST = 2.0
+"""Largest error of an element that counts, in units in the last place."""
+
+
+@dataclass(slots=True)
+class _Direction:
+    """The errors in one direction, as sums over groups of elements that may be moved together."""
+
+    total: float = 0.0
+    squares: float = 0.0
+
+    def add(self, sums: np.ndarray) -> None:
+        self.total += float(sums.sum())
+        self.squares += float(sums @ sums)
+
+    @property
+    def deviations(self) -> float:
+        """Magnitude of the total in its standard deviations, if the groups are independent."""
+        return abs(self.total) / math.sqrt(self.squares) if self.squares else 0.0
+
 
 @dataclass(slots=True)
 class RoundingErrors:
-    """Sums over the errors of results in a short format, against unrounded results.
+    """Sums over the errors of results in a short format.
 
     Args:
         short: The format.
-        elements: Number of elements with a finite unrounded result of full precision.
-        unequal: Number of these whose value is not the unrounded one rounded to nearest.
-        upward: Sum of the errors, in units in the last place.
-        outward: The same, counting errors away from zero as positive.
-        squares: Sum of the squared errors.
+        by_rows: Whether an intermediate result may move all elements along the last axis together, as the factor of a
+            normalization does. They then count as one.
+        elements: Number of elements with a finite right result of full precision.
+        unequal: Number of these whose value is not the right one rounded to nearest.
     """
 
     short: ShortFormat
+    by_rows: bool = False
     elements: int = 0
     unequal: int = 0
-    upward: float = 0.0
-    outward: float = 0.0
-    squares: float = 0.0
+    upward: _Direction = field(default_factory=_Direction)
+    outward: _Direction = field(default_factory=_Direction)
 
     def add(self, unrounded: np.ndarray, recorded: np.ndarray) -> None:
         """Add results.
@@ -41,33 +67,48 @@ class RoundingErrors:
             unrounded: The results before rounding, any float dtype.
             recorded: The rounded ones, in the same shape.
         """
-        right, actual = unrounded.astype(np.float64).reshape(-1), recorded.astype(np.float64).reshape(-1)
-        counted = np.isfinite(right) & np.isfinite(actual)
-        counted &= (np.abs(right) >= self.short.normal) & (np.abs(right) < self.short.largest)
-        right, actual = right[counted], actual[counted]
-        errors = (actual - right) / unit_in_last_place(right, self.short)
-        self.elements += errors.size
-        self.unequal += int(np.count_nonzero(round_float(right, self.short, "even") != actual))
-        self.upward += float(errors.sum())
-        self.outward += float((errors * np.sign(right)).sum())
-        self.squares += float(errors @ errors)
+        length = unrounded.shape[-1] if self.by_rows and unrounded.ndim else 1
+        right, actual = (array.reshape(-1, max(length, 1)) for array in (unrounded, recorded))
+        rows = max(_BLOCK // max(length, 1), 1)
+        for start in range(0, len(right), rows):
+            checkpoint()
+            self._add_rows(*(array[start : start + rows].astype(np.float64) for array in (right, actual)))
+
+    def _add_rows(self, right: np.ndarray, actual: np.ndarray) -> None:
+        size = np.abs(right)
+        with np.errstate(invalid="ignore"):
+            is_counted = np.isfinite(right) & np.isfinite(actual) & (size >= self.short.normal)
+            is_counted &= size < self.short.largest
+        right, actual = np.where(is_counted, right, 1.0), np.where(is_counted, actual, 1.0)
+        errors = (actual - round_float(right, self.short, "even")) / unit_in_last_place(right, self.short)
+        self.elements += int(np.count_nonzero(is_counted))
+        self.unequal += int(np.count_nonzero(errors))
+        errors = np.clip(
+            errors, -_MOST, _MOST
+        )  # where terms cancel, a few errors of many units would outweigh all others
+        self.upward.add(errors.sum(axis=1))
+        self.outward.add((errors * np.sign(right)).sum(axis=1))
+
+    @property
+    def _main(self) -> _Direction:
+        return max(self.outward, self.upward, key=lambda each: abs(each.total))
 
     @property
     def mean(self) -> float:
-        """Mean error in units in the last place, in the direction in which it is larger."""
-        return max(self.upward, self.outward, key=abs) / self.elements if self.elements else 0.0
+        """Mean error in units in the last place, each at most 2, in the direction in which it is larger."""
+        return self._main.total / self.elements if self.elements else 0.0
 
     @property
     def direction(self) -> str:
         """That direction in words."""
-        if abs(self.outward) >= abs(self.upward):
-            return "away from zero" if self.outward > 0 else "toward zero"
-        return "upward" if self.upward > 0 else "downward"
+        if self._main is self.outward:
+            return "away from zero" if self.mean > 0 else "toward zero"
+        return "upward" if self.mean > 0 else "downward"
 
     @property
     def deviations(self) -> float:
-        """Magnitude of the mean error in its own standard deviations, as for independent errors."""
-        return abs(self.mean) * self.elements / math.sqrt(self.squares) if self.squares else 0.0
+        """Magnitude of the mean error in its own standard deviations."""
+        return self._main.deviations
 
     @property
     def one_sided(self) -> bool:

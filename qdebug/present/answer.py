@@ -43,7 +43,7 @@ _KINDS: Mapping[str, str] = MappingProxyType(
     {
         FindingKind.NONFINITE: "infinity or NaN",
         FindingKind.PRECISION: "too few digits",
-        FindingKind.ONE_SIDED: "one-sided rounding",
+        FindingKind.ONE_SIDED: "one-sided error",
         FindingKind.ROUNDING: "another rounding",
         FindingKind.SELECTION: "other elements are selected",
         FindingKind.STALE: "wrong buffer",

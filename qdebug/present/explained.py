@@ -106,7 +106,10 @@ def headline(explanation: ExplainedRun) -> str:
     equal_count = sum(node.band is not None and node.band.exact for node in in_band)
     for count, text in (
         (equal_count, "equal to their replay" if equal_count > 1 else "equal to its replay"),
-        (len(in_band) - equal_count, "within the rounding error of their sums"),
+        (
+            len(in_band) - equal_count,
+            f"within the rounding error of {'its' if len(in_band) - equal_count == 1 else 'their'} sums",
+        ),
     ):
         if count:
             parts.append(f"{_plural_text(count, 'float node')}{' besides,' if parts else ''} {text}")

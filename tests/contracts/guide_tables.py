@@ -17,8 +17,12 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "kernels"))
 
 import kernel_page
+import numpy as np
 
+from qdebug.arithmetic.floats.recipes import RECIPES, Along
+from qdebug.arithmetic.floats.steps import edges_of, source
 from qdebug.arithmetic.presets import known_presets
+from qdebug.model import Node
 from qdebug.model.thresholds import TABLE
 from qdebug.numerics.rounding import ROUNDINGS
 from qdebug.present.reports.definitions import definitions_json
@@ -71,6 +75,28 @@ def roundings() -> str:
     )
 
 
+def placements() -> str:
+    """Return the operators whose roundings are known, with the steps inside them that may be rounded."""
+    lines = []
+    for op, recipe in RECIPES.items():
+        image, weight = np.ones((2, 4, 6, 6), np.float32), np.ones((4, 4, 3, 3), np.float32)
+        arrays = [image, weight, np.ones(4, np.float32)] if op == "Conv" else [np.ones((4, 4), np.float32)] * 4
+        exponent = [np.ones((4, 4), np.float32), np.float32(2)] if op == "Pow" else None
+        count = (
+            1 if recipe.along is Along.NOTHING and op not in ("Add", "Sub", "Mul", "Div", "Sum", "Max", "Min") else 2
+        )
+        for inputs in [exponent] if exponent else [arrays[:each] for each in (4, 3, count)]:
+            node = Node(name="n", op=op, inputs=tuple("abcd"[: len(inputs)]), outputs=("y",))
+            try:
+                made = recipe.steps(node, [source(array) for array in inputs], [array.shape for array in inputs])
+            except TypeError:  # fewer inputs
+                continue
+            steps = [f"`{edge}`" for edge in edges_of(made[0])]
+            lines.append(f"- {op}: {', '.join(steps) or 'the result alone'}\n")
+            break
+    return "".join(lines)
+
+
 def array_path() -> str:
     """Return the modules that an array passes, found in a process of its own, in which nothing is cached."""
     path = Path(__file__).with_name("array_path.py")
@@ -88,6 +114,7 @@ TABLES = {
     "roundings": roundings,
     "kernels": kernel_page.page,
     "array_path": array_path,
+    "placements": placements,
 }
 
 

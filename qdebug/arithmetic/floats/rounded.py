@@ -1,7 +1,7 @@
 """Compute float nodes with the roundings of a backend: the placements that a file states, by operator or node.
 
-A key is an operator, an operator with the format of its results (`Add:bfloat16`), or `node:` and a name; the most
-specific key applies. The texts are those of `Placement`.
+A key is an operator with the format of its results (`Add:bfloat16`), or `node`, a format and the name of a node
+(`node:bfloat16:layers.0.add`), which goes before its operator. The texts are those of `Placement`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from qdebug.arithmetic.floats.recipes import RECIPES
 from qdebug.arithmetic.floats.search import Placement, parse_placement
 from qdebug.arithmetic.floats.steps import Evaluation, edges_of, source
-from qdebug.errors import KernelError
+from qdebug.errors import KernelError, UsageError
 from qdebug.model import Graph, Node
 from qdebug.model.dtypes import logical_dtype
 from qdebug.numerics.float_rounding import round_float
@@ -65,7 +65,7 @@ def roundings_of_nodes(nodes: Sequence[ExplainedPlacements]) -> dict[str, str]:
         for each in members:
             own = [text for text in each.placements if not _reads_before_rounding(text)]
             if usual not in own and own:
-                roundings[f"{NODE_KEY}{each.node}"] = own[0]
+                roundings[f"{NODE_KEY}{each.short}:{each.node}"] = own[0]
     return roundings
 
 
@@ -80,10 +80,20 @@ class RoundedNodes:
     Args:
         graph: The graph, with the types of its tensors.
         roundings: Placements by key.
+
+    Raises:
+        UsageError: A key names a node that the graph does not have.
     """
 
     def __init__(self, graph: Graph, roundings: Mapping[str, Placement]) -> None:
         self._graph, self._roundings = graph, roundings
+        node_names = {node.name for node in graph.nodes}
+        for key in roundings:
+            name = key.removeprefix(NODE_KEY).partition(":")[2]
+            if key.startswith(NODE_KEY) and name not in node_names:
+                raise UsageError(
+                    f"The rounding file states a rounding of node {name!r}, which the graph does not have."
+                )
 
     def __call__(
         self, node: Node, values: Mapping[str, np.ndarray], otherwise: Callable[[], Mapping[str, np.ndarray]]
@@ -131,12 +141,8 @@ class RoundedNodes:
         if node.op not in RECIPES or not node.outputs:
             return None
         dtype = self._graph.tensors[node.outputs[0]].dtype or "float32"
-        keys = [f"{NODE_KEY}{node.name}", *(f"{node.op}:{name}" for name in _FORMATS), node.op]
-        for key in keys:
-            if key not in self._roundings:
-                continue
-            stated = key.rpartition(":")[2] if key.startswith(f"{node.op}:") else dtype
-            short = _FORMATS.get(stated)
-            if short is not None and dtype in (stated, "float32", "float64"):
-                return self._roundings[key], short
+        for name, short in _FORMATS.items():
+            for key in (f"{NODE_KEY}{name}:{node.name}", f"{node.op}:{name}"):
+                if key in self._roundings and dtype in (name, "float32", "float64"):
+                    return self._roundings[key], short
         return None

@@ -73,7 +73,7 @@ def parse_placement(text: str) -> Placement:
             flush = True
         elif not equals and word in OVERFLOWS:
             overflow = word
-        elif name == "result" and word in FLOAT_ROUNDINGS:
+        elif name == "result" and word in FLOAT_ROUNDINGS and not rounding:
             rounding = word
         elif name and name != "result" and word in (*FLOAT_ROUNDINGS, UNROUNDED):
             edges.append((name, word))

@@ -69,6 +69,7 @@ from qdebug.model import Node, Recording, operators
 from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF
 from qdebug.numerics.accumulate import ErrorAccumulator, same_elements
 from qdebug.numerics.affine import dequantize, on_grid, quantize
+from qdebug.numerics.blocks import stretches
 from qdebug.numerics.code_loss import CodeLoss
 from qdebug.numerics.format_range import OutOfRange, out_of_range
 from qdebug.numerics.grid import Grid, grid_name, lies_on_no_grid
@@ -510,9 +511,12 @@ class _Split:
         )
         if not same_elements(reference_values.shape, replayed.shape) or reference_values.dtype.kind != "f":
             return 0.0
-        with np.errstate(invalid="ignore", over="ignore"):
-            errors = np.abs(np.subtract(reference_values.reshape(replayed.shape), replayed, dtype=np.float64))
-        return float(np.max(errors, where=np.isfinite(errors), initial=0.0))
+        largest = 0.0
+        for first, second in stretches(reference_values.reshape(replayed.shape), replayed):
+            with np.errstate(invalid="ignore", over="ignore"):
+                errors = np.abs(np.subtract(first, second, dtype=np.float64))
+            largest = max(largest, float(np.max(errors, where=np.isfinite(errors), initial=0.0)))
+        return largest
 
     def _add_parts(
         self, sums: _Part, values: tuple[np.ndarray, np.ndarray, np.ndarray], place: tuple[int, int]

@@ -40,6 +40,8 @@ __all__ = [
     "weight_noise",
 ]
 
+_STRETCH = 1 << 14
+"""Elements among which distinct values are counted at once."""
 _TELLING = 64
 """Number of elements that decide whether a tensor lies on a grid."""
 _LOOKED_AT = 12
@@ -99,7 +101,14 @@ def are_few(values: np.ndarray, telling: int) -> bool:
         values: The values.
         telling: How many distinct values are needed.
     """
-    return values.dtype in (np.float32, np.float64) and np.unique(values).size < telling
+    if values.dtype not in (np.float32, np.float64) or not telling:
+        return False
+    flat, distinct = values.reshape(-1), np.empty(0, values.dtype)
+    for start in range(0, flat.size, _STRETCH):  # the first stretch decides nearly always
+        distinct = np.union1d(distinct, flat[start : start + _STRETCH])
+        if distinct.size >= telling:
+            return False
+    return True
 
 
 def is_weight(values: np.ndarray) -> bool:

@@ -18,9 +18,11 @@ from qdebug.compare.attribute.birth import Birth
 from qdebug.compare.attribute.birth_search import find_birth
 from qdebug.compare.attribute.buffers import tensors_by_bytes
 from qdebug.compare.attribute.declared_format import declared_unit
+from qdebug.compare.attribute.equalized import EqualizedChannels
+from qdebug.compare.attribute.error_effect import ErrorEffect
 from qdebug.compare.attribute.integer_tensors import rounds_nothing
-from qdebug.compare.attribute.nonfinite_effect import NonfiniteEffect
 from qdebug.compare.attribute.plan import PlannedNode, recorded_places
+from qdebug.compare.attribute.readers import ComparedReaders
 from qdebug.compare.attribute.segments import Segment
 from qdebug.compare.checks import error
 from qdebug.compare.checks.error_checks import ERROR_CHECKS
@@ -83,9 +85,19 @@ class Runs:
     reference_reproducer: ReproductionCheck
 
     @cached_property
-    def nonfinite_effect(self) -> NonfiniteEffect:
-        """Follows non-finite values to the tensors that depend on them."""
-        return NonfiniteEffect(self.graphs.replays)
+    def error_effect(self) -> ErrorEffect:
+        """Follows wrong values to the tensors that depend on them."""
+        return ErrorEffect(self.graphs.replays, self.readers)
+
+    @cached_property
+    def equalized(self) -> EqualizedChannels:
+        """Follows factors of channels to the tensors in which they are undone."""
+        return EqualizedChannels(self.graphs.replays, self.readers)
+
+    @cached_property
+    def readers(self) -> ComparedReaders:
+        """Looks up the compared tensors that depend on a compared tensor."""
+        return ComparedReaders(self.graphs.replays)
 
     @cached_property
     def _by_bytes(self) -> dict[tuple[int, int], Mapping[tuple[str, bytes], list[str]]]:
@@ -213,7 +225,32 @@ class NodeContext:
         if self.stats is None or not self.stats.nonfinite or self.comparison.basis != "full":
             return False
         places = recorded_places(self.runs.reference, self.runs.backend, self.entry)
-        return all(self.runs.nonfinite_effect.is_none(self.entry.tensor, place) for place in places)
+        return all(self.runs.error_effect.is_none(self.entry.tensor, place, nonfinite=True) for place in places)
+
+    @cached_property
+    def is_without_effect(self) -> bool:
+        """Whether the finite values that are far off change no other tensor, such as rows that are dropped later."""
+        stats, runs = self.stats, self.runs
+        if stats is None or stats.nonfinite or not stats.mismatches or self.comparison.basis != "full":
+            return False
+        places = list(recorded_places(runs.reference, runs.backend, self.entry))
+        return all(runs.error_effect.is_none(self.entry.tensor, place, nonfinite=False) for place in places)
+
+    @cached_property
+    def equalized(self) -> str | None:
+        """A clause on factors of channels that explain other constants and are undone by later nodes, or None."""
+        if self.stats is None or self.stats.nonfinite or self.comparison.basis != "full" or self.segment is None:
+            return None
+        runs = self.runs
+        places = list(recorded_places(runs.reference, runs.backend, self.entry))
+        factors = runs.equalized.undone(self.entry.tensor, places)
+        if factors is not None:
+            return (
+                f"its channels have other factors ({factors.min():.3g} to {factors.max():.3g}), which are undone later"
+            )
+        if runs.equalized.undoes(self.entry.tensor, [*self.segment.feeds.values()], places):
+            return "it undoes other factors of the channels that it reads"
+        return None
 
     @property
     def usual_rms(self) -> float | None:

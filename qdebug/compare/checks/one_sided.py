@@ -17,7 +17,7 @@ from qdebug.compare.attribute.backend_replay import inputs_of
 from qdebug.compare.attribute.plan import recorded_places
 from qdebug.compare.checks.context import NodeContext
 from qdebug.compare.explaining.float_band import output_format
-from qdebug.compare.explaining.placements import find_placement
+from qdebug.compare.explaining.placements import find_placement, moves_rows
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
 from qdebug.errors import KernelError, NotRecordedError
 from qdebug.model import Node, Recording
@@ -38,12 +38,14 @@ class _Side:
     """A node of one run, and how it rounds.
 
     Args:
-        errors: The errors of its results against a replay.
-        placement: The placement of roundings that reproduces it; None if it was not sought or not found.
+        errors: The errors of its results against a replay, in all samples or in the one that is one-sided.
+        placement: The placement of roundings that reproduces it there; None if it was not sought or not found.
+        sample: The only sample in which its errors have one sign; None for all.
     """
 
     errors: RoundingErrors
     placement: PlacementFinding | None = None
+    sample: int | None = None
 
     @property
     def clauses(self) -> tuple[str, ...]:
@@ -97,11 +99,17 @@ def one_sided(context: NodeContext) -> Finding | None:
 def _one_sided_finding(name: str, backend: _Side, reference: _Side | None) -> Finding:
     errors = backend.errors
     mean_text = f"{abs(errors.mean):.2f} {_UNIT} {errors.direction} on average"
-    if backend.words and backend.placement is not None:
+    place_text = "" if backend.sample is None else f" in sample {backend.sample}"
+    if backend.clauses and backend.placement is not None:
         count = backend.placement.elements
-        sentence = f"{backend.words} in {count:,} of {count:,} elements, an error of {mean_text}{_beside(reference)}"
+        clauses = sorted(backend.clauses, key=lambda clause: clause in (() if reference is None else reference.clauses))
+        words = ", ".join(clauses)
+        sentence = (
+            f"{words} in {count:,} of {count:,} elements{place_text}, an error of {mean_text}{_beside(reference)}"
+        )
     else:
-        sentence = f"its rounding errors have one sign: {mean_text}, {errors.deviations:.3g} standard deviations"
+        certainty = f"{errors.deviations:.3g} standard deviations from 0"
+        sentence = f"its errors have one sign{place_text}: {mean_text}, {certainty}"
     return Finding(
         kind=FindingKind.ONE_SIDED,
         role=FindingRole.BREACH,
@@ -132,16 +140,22 @@ def _rounding_of(
             where inputs are missing.
     """
     form, _ = real_form(node, run.graph.opset)
+    by_sample: dict[int, RoundingErrors] = {}
     try:
         short = output_format(run, form, tensor, places)
         if short is None:
             return None
-        errors = RoundingErrors(short)
+        by_rows = moves_rows(form)
+        errors = RoundingErrors(short, by_rows)
         with suppress(NotRecordedError):  # of a fused layer, whose placement is sought anyway
-            for unrounded, recorded in _results(run, node, tensor, places):
+            for place, (unrounded, recorded) in zip(places, _results(run, node, tensor, places), strict=True):
                 errors.add(unrounded, recorded)
+                by_sample.setdefault(place[0], RoundingErrors(short, by_rows)).add(unrounded, recorded)
     except (KernelError, NotRecordedError):
         return None
+    sample = None if errors.one_sided else next((at for at, each in by_sample.items() if each.one_sided), None)
+    if sample is not None:
+        errors, places = by_sample[sample], [place for place in places if place[0] == sample]
     if (
         not seek
         and errors.elements
@@ -149,7 +163,7 @@ def _rounding_of(
         and errors.unequal <= ROUNDED_ELSEWHERE_MIN_SHARE * errors.elements
     ):
         return _Side(errors=errors)
-    return _Side(errors=errors, placement=find_placement(run, node, tensor, places, short))
+    return _Side(errors=errors, placement=find_placement(run, node, tensor, places, short), sample=sample)
 
 
 def _results(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from qdebug.compare.checks import graph, inputs, outputs, statistics
@@ -65,12 +65,41 @@ def findings_of(context: NodeContext) -> tuple[Finding, ...]:
     if any(_is_arithmetic(each) for each in found) and context.graph is not None and context.stats is not None:
         node = context.graph.unaccounted(context.stats.worst_sample or 0)
         found = [replace(each, node=node.name) if node is not None and _is_arithmetic(each) else each for each in found]
+    found = _with_excuses(context, found)
     return tuple(sorted(found, key=lambda each: _ORDER.index(each.role)))
 
 
 def _is_arithmetic(found: Finding) -> bool:
     """Return whether a finding says that a node, or one fused into it, gives a result its inputs do not explain."""
     return found.role is FindingRole.BREACH and found.kind is FindingKind.ARITHMETIC
+
+
+def _is_derived(found: Finding) -> bool:
+    """Return whether a finding says so by a limit that is derived, not given by the user."""
+    return _is_arithmetic(found) and not found.given
+
+
+_CONSTANTS = (FindingKind.WEIGHT, FindingKind.BIAS, FindingKind.CONSTANT)
+
+
+def _is_of_constants(found: Finding) -> bool:
+    """Return whether a finding says that the constants of the two runs differ."""
+    return found.role is FindingRole.DIFFERENCE and found.kind in _CONSTANTS
+
+
+def _with_excuses(context: NodeContext, found: Sequence[Finding]) -> list[Finding]:
+    """Turn findings into notes if the layers that follow undo or drop what differs."""
+    excusable = [each for each in found if _is_derived(each) or _is_of_constants(each)]
+    clause = context.equalized if excusable else None
+    if clause is None:
+        excusable = [each for each in excusable if _is_derived(each)]
+        clause = "no tensor computed from it changes" if excusable and context.is_without_effect else None
+    if clause is None:
+        return list(found)
+    return [
+        replace(each, role=FindingRole.NOTE, sentence=f"{each.sentence}; {clause}") if each in excusable else each
+        for each in found
+    ]
 
 
 _ORDER = tuple(FindingRole)

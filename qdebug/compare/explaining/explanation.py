@@ -177,7 +177,8 @@ class ExplainedRun(JsonObject):
         nodes: One entry for each output of each node, in topological order.
         arithmetic: Text of the variant for each kind of node and types, or for a branch of the kind ("lookup.Sigmoid")
             if one variant does not cover all. This is the content of an arithmetic file.
-        roundings: Text of the placement of roundings by operator and format ("Add:bfloat16"), or by node ("node:add1").
+        roundings: Text of the placement of roundings by operator and format ("Add:bfloat16"), or by node
+            ("node:bfloat16:add1").
         exceptions: By the keys of `arithmetic`, a clause on how many explained nodes that variant does not reproduce.
         limits: What may be missing from the answer.
     """

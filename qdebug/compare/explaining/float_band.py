@@ -192,6 +192,8 @@ def judge_float(recording: Recording, node: Node, tensor: str, at: Sequence[Plac
     finding, cause = replace(finding, likely=likely), _likely(likely)
     if _rounds_nothing(node) or not single.allowed:
         nothing = f"{node.op} does not round" if _rounds_nothing(node) else "its sums are exact"
+        if operators.of(node.op).casts:
+            nothing = f"{node.op} has one right result for each element"
         symptom = f"{total - equal} of {total} elements differ{case.where(at)}; {nothing}"
         return replace(finding, reason=symptom + cause)
     symptom = f"its error is {single.ratio:.3g} times the rounding bound{case.where(at)}"

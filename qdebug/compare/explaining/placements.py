@@ -18,12 +18,25 @@ from qdebug.arithmetic.floats.steps import Step, source
 from qdebug.arithmetic.units import Place
 from qdebug.compare.attribute.backend_replay import inputs_of
 from qdebug.errors import KernelError, NotRecordedError
-from qdebug.model import Node, Recording
-from qdebug.model.thresholds.explanation import FUSED_MAX_NODES
+from qdebug.model import Node, Recording, operators
+from qdebug.model.thresholds.explanation import FUSED_MAX_NODES, PLACEMENT_MAX_PRODUCTS
 from qdebug.numerics.short_formats import ShortFormat
 from qdebug.replay.real_form import real_form
 
-__all__ = ["find_placement"]
+__all__ = ["find_placement", "moves_rows"]
+
+
+def moves_rows(form: Node) -> bool:
+    """Return whether an intermediate result of a node may move all elements along its last axis together.
+
+    Args:
+        form: The real form of the node.
+    """
+    recipe = RECIPES.get(form.op)
+    if recipe is None:
+        row = operators.of(form.op)
+        return not (row.elementwise or row.product)
+    return recipe.along in (Along.LAST, Along.AXIS)
 
 
 def find_placement(
@@ -97,6 +110,8 @@ class _Expression:
                 arrays[name] = inputs_of(self._recording, replace(form, inputs=(name,)), place)[name]
             producer = self._recording.graph.producer(name)
             if producer is None or self._recording.graph.is_constant(name):
+                if not is_recorded:
+                    raise KernelError(f"{name!r} was not recorded")
                 continue
             before: dict[str, np.ndarray] = {}
             try:
@@ -114,9 +129,13 @@ class _Expression:
     def _one(self, producer: Node, place: Place, arrays: dict[str, np.ndarray]) -> list[Node]:
         """Return a node whose recorded result may be read before its rounding, if it rounds one."""
         form, _ = real_form(producer, self._recording.graph.opset)
-        if form.op not in RECIPES or RECIPES[form.op].along is not Along.NOTHING:
+        if form.op not in RECIPES or RECIPES[form.op].along not in (Along.NOTHING, Along.OTHERS):
             raise KernelError(f"{form.op} is not computed again")
-        arrays.update(inputs_of(self._recording, form, place))
+        inputs = inputs_of(self._recording, form, place)
+        operands = [inputs[name] for name in form.inputs[:2]]
+        if operators.of(form.op).product and _products(form, operands) > PLACEMENT_MAX_PRODUCTS:
+            raise KernelError(f"{form.op} is too large to be computed again")
+        arrays.update(inputs)
         return [form]
 
     def _of_rows(self, rows_of: Mapping[str, np.ndarray], nodes: Sequence[Node], rows: np.ndarray | None) -> Step:
@@ -169,3 +188,10 @@ def _shape_of_result(node: Node, shapes: Mapping[str, tuple[int, ...]]) -> tuple
     if RECIPES[node.op].along is Along.OTHERS:
         return ()
     return np.broadcast_shapes(*(shapes[each] for each in node.inputs if each))
+
+
+def _products(form: Node, inputs: Sequence[np.ndarray]) -> int:
+    """Return about how many products a matrix product or convolution sums."""
+    data, weight = inputs[:2]
+    axis = 1 if operators.of(form.op).windowed else -1
+    return int(data.size // max(data.shape[axis], 1) * weight.size)

@@ -251,3 +251,15 @@ SUGGESTED_LSB_MARGIN = threshold(
     decides="limit",
     why="A suggested limit exceeds the largest difference of the good runs by at least this much.",
 )
+EQUALIZED_MIN_RANGE = threshold(
+    "EQUALIZED_MIN_RANGE",
+    0.01,
+    unit="relative difference",
+    why="Minimum difference of the largest factor of a channel from the smallest. One factor for all is a wrong scale.",
+)
+EQUALIZED_MIN_VALUES = threshold(
+    "EQUALIZED_MIN_VALUES",
+    8,
+    unit="elements",
+    why="Minimum number of elements of each channel from which its factor is known. One factor fits a few by chance.",
+)

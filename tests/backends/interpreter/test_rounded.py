@@ -51,7 +51,7 @@ def test_explained_roundings_are_replayed(tmp_path, last):
     assert {node.status for node in explanation.nodes} == {"explained"}
     file = tmp_path / "engine.toml"
     file.write_text(arithmetic_text(explanation))
-    assert ('"node:last" = "result=even"' in file.read_text()) == (last == "even")
+    assert ('"node:bfloat16:last" = "result=even"' in file.read_text()) == (last == "even")
     twin = tmp_path / "twin.h5"
     record_run(run, backend="interpreter", options={"rounding": str(file)}, inputs={"a": A, "b": B}, out=twin)
     held, made = open_recording(run), open_recording(twin)
@@ -74,7 +74,9 @@ def test_results_in_float32_are_rounded_to_the_stated_format(tmp_path):
 
 def test_a_step_that_the_operator_has_not_is_an_error(tmp_path):
     run, file = engine(tmp_path / "engine.h5"), tmp_path / "r.toml"
-    file.write_text('format = "qdebug.arithmetic"\nversion = 1\n[roundings]\nAdd = "the mean=even;result=even"\n')
+    file.write_text(
+        'format = "qdebug.arithmetic"\nversion = 1\n[roundings]\n"Add:bfloat16" = "the mean=even;result=even"\n'
+    )
     with pytest.raises(KernelError, match="Add has no step 'the mean'"):
         record_run(
             run,

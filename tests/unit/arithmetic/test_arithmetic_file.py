@@ -93,11 +93,14 @@ GOOD = 'format = "qdebug.arithmetic"\n'
         (GOOD + '[variants]\n"conv:" = ""', "an unknown type ''"),
         (GOOD + '[variants]\nconvolution = ""', "unknown kind of unit 'convolution'"),
         (GOOD + '[variants]\nconv = "steps=sideways"', "unknown step 'sideways'"),
+        (GOOD + '[roundings]\nAdd = "result=even"', "'Add' states no format"),
+        (GOOD + '[roundings]\n"Add:bfloat16" = "result=even;result=zero"', "'result=zero' is no part"),
+        (GOOD + '[roundings]\n"node:s" = "result=even"', "'node:s' states no format"),
         (GOOD + '[roundings]\nAddition = "result=even"', "roundings of 'Addition' are not known"),
-        (GOOD + '[roundings]\n"Add:bfloat15" = "result=even"', "unknown format 'bfloat15'"),
-        (GOOD + '[roundings]\nAdd = "result=sideways"', "'result=sideways' is no part of a placement"),
-        (GOOD + '[roundings]\nAdd = "flush"', "does not state how results are rounded"),
-        (GOOD + "[roundings]\nAdd = 3", "must be a string, but is 3"),
+        (GOOD + '[roundings]\n"Add:bfloat15" = "result=even"', "states no format"),
+        (GOOD + '[roundings]\n"Add:bfloat16" = "result=sideways"', "'result=sideways' is no part of a placement"),
+        (GOOD + '[roundings]\n"Add:bfloat16" = "flush"', "does not state how results are rounded"),
+        (GOOD + '[roundings]\n"Add:bfloat16" = 3', "must be a string, but is 3"),
     ],
 )
 def test_what_is_no_arithmetic_is_refused(tmp_path, text, said):

@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from qdebug.api import diff
+from qdebug.api import diff, explain
 from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
 from qdebug.numerics.float_rounding import round_float
 from qdebug.numerics.short_formats import SHORT_FORMATS
@@ -77,3 +77,101 @@ def test_an_input_that_is_read_before_its_rounding_is_named():
     result = diff(run(), run(unrounded=True))
     (finding,) = [each for each in result["norm"].findings if each.kind == "rounding"]
     assert finding.sentence == "its input 'h' read before its rounding, unlike in the reference"
+
+
+def single(op, inputs, result, *, constants=(), dtype=ml_dtypes.bfloat16, **attrs):
+    """Record one node in a format, in as many samples as its first input has."""
+    names = [f"i{at}" for at in range(len(inputs))]
+    infos = [TensorInfo(name=names[at], role=Role.CONSTANT) for at in constants]
+    free = [name for at, name in enumerate(names) if at not in constants]
+    node = Node(name="s", op=op, inputs=tuple(names), outputs=("y",), attrs=attrs)
+    arrays = {(names[at], 0, 0): np.asarray(inputs[at]).astype(dtype) for at in constants}
+    for sample, values in enumerate(result):
+        arrays["y", sample, 0] = values.astype(dtype)
+        arrays |= {
+            (name, sample, 0): np.asarray(inputs[at][sample]).astype(dtype)
+            for at, name in enumerate(names)
+            if at not in constants
+        }
+    return MemoryRecording(Graph([node], tensors=infos, inputs=free, outputs=["y"]), arrays)
+
+
+def faults(op, inputs, right, made, **options):
+    result = diff(single(op, inputs, right, dtype=np.float32, **options), single(op, inputs, made, **options))
+    return [each for each in result["s"].findings if each.kind == "one_sided"]
+
+
+def test_results_that_nearest_moves_in_one_direction_are_right():
+    """Quotients by 255 lie between 0.5 and 1 units above a number of bfloat16, so each goes away from zero."""
+    whole = RNG.integers(0, 256, (1, 3, 32, 32)).astype(np.float32)
+    right = whole / np.float32(255)
+    assert not faults("Div", [whole, np.float32(255)], right, rounded(right), constants=(1,))
+    large, small = rounded(RNG.uniform(129, 255, (1, 4096))), rounded(RNG.uniform(0.1, 0.4, (1, 4096)))
+    assert not faults("Add", [large, small], large + small, rounded(large.astype(np.float64) + small))
+
+
+@pytest.mark.parametrize("rows", [1, 16, 64])
+def test_a_factor_of_a_row_that_is_rounded_to_nearest_moves_the_row_as_one(rows):
+    for seed in range(5):
+        x = rounded(np.random.default_rng(seed).standard_normal((1, rows, 256)))
+        powers = np.exp(x - x.max(-1, keepdims=True))
+        total = powers.sum(-1, keepdims=True)
+        assert not faults("Softmax", [x], powers / total, rounded(powers / rounded(total)), axis=-1)
+
+
+def test_an_accumulator_that_truncates_is_a_fault():
+    x, w = rounded(RNG.standard_normal((1, 32, 64))), rounded(RNG.standard_normal((64, 32)) / 8)
+    total = np.zeros((1, 32, 32), np.float32)
+    for k in range(64):
+        total = rounded(total + x[..., k : k + 1] * w[k], "zero")
+    (finding,) = faults("MatMul", [x, w], x @ w, total, constants=(1,))
+    assert "its errors have one sign" in finding.sentence
+
+
+def test_a_single_sample_that_truncates_is_a_fault():
+    a, b = (rounded(RNG.standard_normal((8, 1024))) for _ in range(2))
+    exact = a.astype(np.float64) + b
+    made = np.stack([rounded(values, "zero" if at == 5 else "even") for at, values in enumerate(exact)])
+    (finding,) = faults("Add", [a, b], exact, made)
+    assert "in 1,024 of 1,024 elements in sample 5" in finding.sentence
+
+
+def test_the_unusual_step_is_named_first():
+    x = rounded(RNG.standard_normal((1, 64, 64)))
+    powers = np.exp(x - x.max(-1, keepdims=True))
+    cut = rounded(powers, "zero")
+    made = rounded(cut / cut.sum(-1, keepdims=True))
+    result = diff(
+        single("Softmax", [x], rounded(powers / powers.sum(-1, keepdims=True)), axis=-1),
+        single("Softmax", [x], made, axis=-1),
+    )
+    (finding,) = [each for each in result["s"].findings if each.kind in ("one_sided", "rounding")]
+    assert finding.sentence.startswith("the exponentials truncated as well")
+
+
+def test_an_input_that_was_never_recorded_is_no_crash():
+    node = Node(name="s", op="Sigmoid", inputs=("a",), outputs=("y",))
+    runs = []
+    for dtype in (np.float32, ml_dtypes.bfloat16):
+        values = (1 / (1 + np.exp(-A))).astype(dtype)
+        runs.append(MemoryRecording.single(Graph([node], inputs=["a"], outputs=["y"]), {"y": values}))
+    assert diff(*runs)["s"].status in ("within", "diverged", "incomparable")
+    assert explain(runs[1]).nodes[0].status == "no_input"
+
+
+def test_a_matrix_product_that_is_read_before_its_rounding_is_named():
+    x, w, gate = (rounded(RNG.standard_normal(shape)) for shape in ((32, 32), (32, 64), (32, 64)))
+    product = x @ w
+    graph = Graph(
+        (
+            Node(name="product", op="MatMul", inputs=("x", "w"), outputs=("p",)),
+            Node(name="gated", op="Mul", inputs=("p", "g"), outputs=("y",)),
+        ),
+        tensors=[TensorInfo(name=name, role=Role.CONSTANT) for name in "wg"],
+        inputs=["x"],
+        outputs=["y"],
+    )
+    values = {"x": x, "w": w, "g": gate, "p": rounded(product), "y": rounded(product * gate)}
+    run = MemoryRecording.single(graph, {name: array.astype(ml_dtypes.bfloat16) for name, array in values.items()})
+    told = {node.node: node.words for node in explain(run).nodes}
+    assert "its input 'p' read before its rounding" in told["gated"]

@@ -1,0 +1,132 @@
+"""Decides whether wrong values of one run have an effect. An infinity in a mask has none, nor a row that is dropped."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from qdebug.compare.attribute.backend_replay import real_values
+from qdebug.compare.attribute.band import minus, norm
+from qdebug.compare.attribute.birth_search import one_sided
+from qdebug.compare.attribute.graph_walk import between
+from qdebug.compare.attribute.input_errors import partner_values, replayed_with
+from qdebug.compare.attribute.readers import ComparedReaders
+from qdebug.compare.attribute.reference_replay import ReferenceReplay
+from qdebug.errors import KernelError, NotRecordedError, UsageError
+from qdebug.model.thresholds.verdict import EQUAL_INPUTS_MIN_SQNR
+
+__all__ = ["ErrorEffect"]
+
+_PROBES = 2
+"""Number of other values that are tried."""
+
+
+class ErrorEffect:
+    """Follows wrong values of one run to the first right tensors that depend on them.
+
+    Each such tensor is replayed twice: with the backend's values, and with the reference's values in place of the wrong
+    ones.
+
+    Args:
+        replays: Both runs and their pairs.
+        readers: Looks up the tensors that depend on a tensor.
+    """
+
+    def __init__(self, replays: ReferenceReplay, readers: ComparedReaders) -> None:
+        self._replays, self._readers = replays, readers
+
+    def is_none(self, tensor: str, place: tuple[int, int], *, nonfinite: bool) -> bool:
+        """Return whether the wrong values of a compared tensor change no other tensor.
+
+        Non-finite values may change the tensors that read them by as much as rounding does, and finite ones by nothing.
+        Return False for a network output, and if a reader was not recorded or cannot be replayed.
+
+        Args:
+            tensor: The backend tensor.
+            place: Sample and step.
+            nonfinite: Whether to follow the values that are not finite on one side, or those that are far off.
+        """
+        graph = self._replays.be.recording.graph
+        waiting, visited = [tensor], {tensor}
+        try:
+            if not nonfinite:
+                wrong = self._wrong(tensor, place, nonfinite=False)
+                if wrong.all() or not wrong.any():  # wrong throughout, whatever this sample makes of it; or no floats
+                    return False
+            while waiting:
+                name = waiting.pop()
+                readers = self._readers.of(name)
+                if not (nonfinite or graph.consumers(name)):  # it may be an output that the recording does not state
+                    return False
+                if name in graph.outputs or (not readers and graph.consumers(name)):
+                    return False
+                spoilt = {reader for reader in readers if self._wrong(reader, place, nonfinite=nonfinite).any()}
+                if any(
+                    self._changes(name, reader, place, nonfinite=nonfinite)
+                    for reader in readers
+                    if reader not in spoilt
+                ):
+                    return False
+                waiting += spoilt - visited
+                visited |= spoilt
+        except (KernelError, NotRecordedError, UsageError):
+            return False
+        return True
+
+    def _wrong(self, tensor: str, place: tuple[int, int], *, nonfinite: bool) -> np.ndarray:
+        """Return which elements are not finite on one side only, or are far off."""
+        backend = real_values(self._replays.be.recording, tensor, place)
+        reference = partner_values(self._replays, tensor, place)
+        if backend.shape != reference.shape:
+            raise KernelError(f"{tensor!r} has another shape in the reference.")
+        if backend.dtype.kind != "f" or reference.dtype.kind != "f":
+            return np.zeros(backend.shape, bool)
+        if nonfinite:
+            return np.asarray(one_sided(backend, reference) | one_sided(reference, backend))
+        if not np.isfinite(reference).all():
+            raise KernelError(f"{tensor!r} is not finite in the reference.")
+        off, signal = np.abs(minus(backend, reference)), norm(reference) / math.sqrt(max(reference.size, 1))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            level = 20 * np.log10(signal / off)
+        return np.asarray((off > 0) & ~(level >= EQUAL_INPUTS_MIN_SQNR))
+
+    def _changes(self, tensor: str, reader: str, place: tuple[int, int], *, nonfinite: bool) -> bool:
+        """Return whether the wrong elements of a tensor change the result of a compared reader."""
+        recording = self._replays.be.recording
+        nodes, _ = between(recording.graph, reader, self._replays.pairs)
+        backend, reference = real_values(recording, tensor, place), partner_values(self._replays, tensor, place)
+        wrong = self._wrong(tensor, place, nonfinite=nonfinite)
+        with_backend = replayed_with(self._replays, nodes, reader, {}, place)
+        instead = [reference] if nonfinite else [reference, *_any_values(reference)]
+        return any(
+            _differ(
+                with_backend,
+                replayed_with(self._replays, nodes, reader, {tensor: np.where(wrong, values, backend)}, place),
+                rounding=nonfinite,
+            )
+            for values in instead
+        )
+
+
+def _any_values(reference: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield other values for a tensor: a reader that drops elements drops them whatever they are.
+
+    A selection, such as that of the largest, may be the same for wrong and right values by chance.
+    """
+    rng, scale = np.random.default_rng(0), norm(reference)
+    for _ in range(_PROBES):
+        yield (rng.standard_normal(reference.shape) * scale).astype(reference.dtype)
+
+
+def _differ(with_backend: np.ndarray, with_others: np.ndarray, *, rounding: bool) -> bool:
+    """Return whether two results differ, or by more than rounding."""
+    off = minus(with_backend, with_others)[
+        ~((with_backend == with_others) | (np.isnan(with_backend) & np.isnan(with_others)))
+    ]
+    if not (off.size and rounding):
+        return bool(off.size)
+    signal, error = norm(with_others), norm(off)
+    level = 20 * math.log10(signal / error) if signal and error else -math.inf
+    return not level >= EQUAL_INPUTS_MIN_SQNR  # level is NaN if the reader passes the non-finite value on
