@@ -66,7 +66,7 @@ def test_weights_stand_before_their_scales(make_scene):
     }
     wider = Graph(nodes=tuple(nodes), tensors=tensors.values(), inputs=graph.inputs, outputs=graph.outputs)
     edges = inputs_of(wider, scene.table, tensor)
-    assert [edge.tensor for edge in edges if edge.is_constant] == ["w", "b", "s", "z"]
+    assert [edge.tensor for edge in edges if edge.constant] == ["w", "b", "s", "z"]
 
 
 def test_the_backends_of_a_wide_terminal_stand_next_to_the_names(pages, make_scene, make_table):
