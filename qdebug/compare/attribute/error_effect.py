@@ -90,7 +90,7 @@ class ErrorEffect:
         off, signal = np.abs(minus(backend, reference)), norm(reference) / math.sqrt(max(reference.size, 1))
         with np.errstate(divide="ignore", invalid="ignore"):
             level = 20 * np.log10(signal / off)
-        return np.asarray((off > 0) & ~(level >= EQUAL_INPUTS_MIN_SQNR))
+        return np.asarray((off != 0) & ~(level >= EQUAL_INPUTS_MIN_SQNR))
 
     def _changes(self, tensor: str, reader: str, place: tuple[int, int], *, nonfinite: bool) -> bool:
         """Return whether the wrong elements of a tensor change the result of a compared reader."""

@@ -74,3 +74,24 @@ def test_a_selection_that_happens_to_be_the_same_excuses_nothing():
         for p in (right, np.where(right == right.max(1, keepdims=True), right, wrong))
     ]
     assert diff(*runs)["project"].status == "diverged"
+
+
+def test_values_that_are_not_finite_further_on_are_an_effect():
+    nodes = (
+        Node(name="make", op="MatMul", inputs=("x", "w"), outputs=("p",)),
+        Node(name="divide", op="Div", inputs=("one", "p"), outputs=("d",)),
+        Node(name="add", op="Add", inputs=("d", "x"), outputs=("y",)),
+    )
+    graph = Graph(
+        nodes, tensors=[TensorInfo(name=n, role=Role.CONSTANT) for n in ("w", "one")], inputs=["x"], outputs=["y"]
+    )
+    runs = []
+    for wrong in (False, True):
+        p = X[0] @ W
+        if wrong:
+            p[7:] = 0
+        with np.errstate(divide="ignore"):
+            d = (np.float32(1) / p).astype(np.float32)
+        values = {"x": X[0], "w": W, "one": np.float32([1]), "p": p, "d": d, "y": d + X[0]}
+        runs.append(MemoryRecording.single(graph, values))
+    assert diff(*runs)["make"].status == "diverged"
