@@ -27,12 +27,12 @@ async def reached(reference, backend):
         main = app.screen_stack[0]
         for _ in range(20_000):
             await pilot.pause(0.01)
-            if main.finished:
+            if main.is_finished:
                 break
-        assert main.finished
+        assert main.is_finished
         await pilot.press(*KEYS)
         await pilot.pause()
-        return main.scene.planned.node
+        return main.scene.plan_row.node
 
 
 @pytest.fixture

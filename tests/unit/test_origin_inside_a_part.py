@@ -67,9 +67,9 @@ async def test_the_terminal_goes_to_the_part(paths, begin):
         main_screen = app.screen_stack[0]
         for _ in range(2000):
             await pilot.pause(0.01)
-            if main_screen.finished:
+            if main_screen.is_finished:
                 break
         if begin.node != "leaky":
             await pilot.press("W")
             await pilot.pause()
-        assert main_screen.scene.planned.tensor == "y"
+        assert main_screen.scene.plan_row.tensor == "y"
