@@ -157,10 +157,10 @@ def test_recording_that_changes_the_outputs_is_told(tmp_path, monkeypatch):
 
     own = LoadedProgram.__init__
 
-    def shifted(self, content, method, *, traced=0):
-        own(self, content, method, traced=traced)
+    def shifted(self, content, method, *, trace_bytes=0):
+        own(self, content, method, trace_bytes=trace_bytes)
         run = self.run
-        self.run = lambda feed: [each + 1 if traced and each.dtype == np.float32 else each for each in run(feed)]
+        self.run = lambda feed: [each + 1 if trace_bytes and each.dtype == np.float32 else each for each in run(feed)]
 
     monkeypatch.setattr(LoadedProgram, "__init__", shifted)
     summary, _ = record(tmp_path, program(tmp_path, module(several)), ROWS[0])

@@ -18,6 +18,9 @@ OPEN = {
     "clip": "OpenVINO cuts the bounds to whole codes of the input",
     "resize": "its interpolation in float32 is not known",
 }
+LIKELY = {  # the clamp became Max and Min, so its bounds are not known beside the codes
+    "clip": "an activation's range, or a clamp merged with another, is not what the graph says",
+}
 FAST = ("depthwise conv", "add, relu", "concat", "hard swish", "max pool", "clip")
 
 
@@ -31,4 +34,5 @@ def test_the_adapter_explains_what_a_harness_explains(title):
     if title not in OPEN:
         assert adapter.status == harness.status == "explained"
     else:
-        assert adapter.residual.likely == harness.residual.likely
+        assert adapter.status == harness.status == "unexplained"
+        assert adapter.residual.likely == LIKELY.get(title, harness.residual.likely)
