@@ -7,6 +7,7 @@ those that the interval rounds to everywhere. Begin at `search_placements`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, product
@@ -59,6 +60,13 @@ class Placement:
         return self.rounding == "even" and not self.edges and not self.flush
 
 
+_WORDS = "|".join((*FLOAT_ROUNDINGS, UNROUNDED))
+_PART = re.compile(
+    rf"\s*(?:(?P<end>flush|{'|'.join(OVERFLOWS)})|(?P<step>.+?)\s*=\s*(?P<word>{_WORDS}))\s*(?:;|$)", re.DOTALL
+)
+"""A part of a placement's text. A step may hold the name of a tensor, with any characters."""
+
+
 def parse_placement(text: str) -> Placement:
     """Return the placement with a text.
 
@@ -66,22 +74,25 @@ def parse_placement(text: str) -> Placement:
         UsageError: The text is no placement.
     """
     edges: list[tuple[str, str]] = []
-    rounding, flush, overflow = "", False, "inf"
-    for part in text.split(";"):
-        name, equals, word = (each.strip() for each in part.rpartition("="))
-        if not equals and word == "flush":
-            flush = True
-        elif not equals and word in OVERFLOWS:
-            overflow = word
-        elif name == "result" and word in FLOAT_ROUNDINGS and not rounding:
-            rounding = word
-        elif name and name != "result" and word in (*FLOAT_ROUNDINGS, UNROUNDED):
-            edges.append((name, word))
-        else:
+    rounding, flush, overflow, at = "", False, "inf", 0
+    while at < len(text):
+        part = _PART.match(text, at)
+        groups: Mapping[str, str] = {} if part is None else {k: v for k, v in part.groupdict().items() if v is not None}
+        name, word = groups.get("step", "").strip(), groups.get("word", "")
+        if part is None or (name == "result" and (rounding or word not in FLOAT_ROUNDINGS)):
             raise UsageError(
-                f"{part.strip()!r} is no part of a placement of roundings.",
+                f"{text[at:]!r} is no part of a placement of roundings.",
                 hint=f"Write STEP=WORD or result=WORD, with a word of {', '.join(FLOAT_ROUNDINGS)}, separated by ';'.",
             )
+        if name == "result":
+            rounding = word
+        elif name:
+            edges.append((name, word))
+        elif groups["end"] == "flush":
+            flush = True
+        else:
+            overflow = groups["end"]
+        at = part.end()
     if not rounding:
         raise UsageError(f"{text!r} does not state how results are rounded.", hint="Add result=even, for example.")
     return Placement(rounding=rounding, edges=tuple(edges), flush=flush, overflow=overflow)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from qdebug.arithmetic.floats.recipes import RECIPES
-from qdebug.arithmetic.floats.search import Observation, search_placements
+from qdebug.arithmetic.floats.search import Observation, Placement, parse_placement, search_placements
 from qdebug.arithmetic.floats.steps import source
 from qdebug.model import Node
 from qdebug.numerics.float_rounding import round_float
@@ -191,3 +191,16 @@ def test_a_thousand_random_placements_are_never_misnamed():
             outside += finding.named is not None
     assert outside == 0
     assert inside >= 475
+
+
+@pytest.mark.parametrize(
+    "placement",
+    [
+        Placement(rounding="zero"),
+        Placement(rounding="even", edges=(("the inverse root", "even"), ("its input 'a;b=c'", "float32")), flush=True),
+        Placement(rounding="up", edges=(("'x=y; z\n;flush'", "zero"),), overflow="sat"),
+    ],
+    ids=["plain", "names with marks", "lines"],
+)
+def test_a_text_is_read_back(placement):
+    assert parse_placement(str(placement)) == placement
