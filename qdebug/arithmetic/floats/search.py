@@ -138,6 +138,12 @@ class Observation:
     build: Callable[[np.ndarray | None], Step]
     recorded: np.ndarray
     by_rows: bool = True
+    _whole: list[_Held] = field(default_factory=list)
+    """All rows, once they are examined together, since a product of tensors is costly."""
+
+    def forget(self) -> None:
+        """Free what is kept of all rows."""
+        self._whole.clear()
 
     def blocks(self) -> Iterator[np.ndarray | None]:
         """Yield the numbers of rows that are examined together, or None for all."""
@@ -151,8 +157,11 @@ class Observation:
 
     def of_rows(self, rows: np.ndarray | None, short: ShortFormat) -> _Held:
         """Return the expression of some rows beside their recorded result."""
-        recorded = self.recorded if rows is None else self.recorded[rows]
-        return _Held(self.build(rows), recorded.astype(np.float64), short)
+        if rows is not None:
+            return _Held(self.build(rows), self.recorded[rows].astype(np.float64), short)
+        if not self._whole:
+            self._whole.append(_Held(self.build(None), self.recorded.astype(np.float64), short))
+        return self._whole[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,10 +256,12 @@ def search_placements(observations: Sequence[Observation], short: ShortFormat) -
 
 def _all_parts(observations: Sequence[Observation], short: ShortFormat) -> Iterator[_Held]:
     """Yield all observations, a block of rows at a time."""
-    for observation in observations:
+    for number, observation in enumerate(observations):
         for rows in observation.blocks():
             checkpoint()
             yield observation.of_rows(rows, short)
+        if number:  # memory does not grow with the number of samples
+            observation.forget()
 
 
 def _ends_of_range(parts: Iterator[_Held]) -> Mapping[str, Any]:

@@ -19,7 +19,7 @@ from qdebug.arithmetic.units import Place
 from qdebug.compare.attribute.backend_replay import inputs_of
 from qdebug.errors import KernelError, NotRecordedError
 from qdebug.model import Node, Recording, operators
-from qdebug.model.thresholds.explanation import FUSED_MAX_NODES, PLACEMENT_MAX_PRODUCTS
+from qdebug.model.thresholds.explanation import FUSED_MAX_NODES, PLACEMENT_MAX_PRODUCTS_BEFORE
 from qdebug.numerics.short_formats import ShortFormat
 from qdebug.replay.real_form import real_form
 
@@ -133,7 +133,7 @@ class _Expression:
             raise KernelError(f"{form.op} is not computed again")
         inputs = inputs_of(self._recording, form, place)
         operands = [inputs[name] for name in form.inputs[:2]]
-        if operators.of(form.op).product and _products(form, operands) > PLACEMENT_MAX_PRODUCTS:
+        if operators.of(form.op).product and _products(form, operands) > PLACEMENT_MAX_PRODUCTS_BEFORE:
             raise KernelError(f"{form.op} is too large to be computed again")
         arrays.update(inputs)
         return [form]

@@ -241,10 +241,17 @@ PLACEMENT_MIN_VALUES = threshold(
 )
 PLACEMENT_MAX_PRODUCTS = threshold(
     "PLACEMENT_MAX_PRODUCTS",
-    1 << 30,
+    1 << 28,
     unit="products",
     decides="cause",
-    why="A node that sums more products is not examined for where it rounds: computing it in float64 takes seconds.",
+    why="A node that sums more products is not examined for where it rounds: computing it in float64 takes a second.",
+)
+PLACEMENT_MAX_PRODUCTS_BEFORE = threshold(
+    "PLACEMENT_MAX_PRODUCTS_BEFORE",
+    1 << 26,
+    unit="products",
+    decides="cause",
+    why="A node that sums more products is not computed again to find out whether its readers see it unrounded.",
 )
 PLACEMENT_ROWS_ELEMENTS = threshold(
     "PLACEMENT_ROWS_ELEMENTS",
