@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice, product
+from itertools import combinations, islice, product
 from typing import Any
 
 import numpy as np
@@ -284,11 +284,13 @@ def _few_rows(observation: Observation) -> np.ndarray | None:
 
 def _placements(words: Mapping[str, tuple[str, ...]], **ends: Any) -> Iterator[Placement]:
     """Yield placements, those with the fewest unusual edges first, up to a limit; `ends` are fields of all."""
-    choices = sorted(
-        product(*(range(len(each)) for each in words.values())), key=lambda choice: (sum(map(bool, choice)), choice)
+    choices = (
+        tuple(zip(edges, choice, strict=True))
+        for count in range(len(words) + 1)
+        for edges in combinations(words, count)
+        for choice in product(*(words[edge][1:] for edge in edges))
     )
-    for choice in islice(choices, max(PLACEMENTS_TRIED // len(FLOAT_ROUNDINGS), 1)):
-        edges = tuple((edge, words[edge][at]) for edge, at in zip(words, choice, strict=True) if at)
+    for edges in islice(choices, max(PLACEMENTS_TRIED // len(FLOAT_ROUNDINGS), 1)):
         for rounding in FLOAT_ROUNDINGS:
             yield Placement(rounding=rounding, edges=edges, **ends)
 

@@ -24,7 +24,7 @@ def numbers(*shape, short="bfloat16"):
 
 
 def found(op, inputs, result, *, short="bfloat16", **attrs):
-    node = Node(name="n", op=op, inputs=tuple("abcd"[: len(inputs)]), outputs=("y",), attrs=attrs)
+    node = Node(name="n", op=op, inputs=tuple(f"i{at}" for at in range(len(inputs))), outputs=("y",), attrs=attrs)
 
     def build(rows):
         taken = [each if rows is None or len(each) != len(result) else each[rows] for each in inputs]
@@ -204,3 +204,12 @@ def test_a_thousand_random_placements_are_never_misnamed():
 )
 def test_a_text_is_read_back(placement):
     assert parse_placement(str(placement)) == placement
+
+
+def test_a_long_chain_has_no_more_placements_than_the_limit():
+    parts = [numbers(ROWS, 32) for _ in range(30)]
+    total = parts[0]
+    for part in parts[1:]:
+        total = rounded(total.astype(np.float64) + part)
+    finding = found("Sum", parts, total)
+    assert finding.tried <= 500
