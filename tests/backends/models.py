@@ -6,6 +6,7 @@ Nothing here is committed but these lines: the nets and pictures stay in the cac
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import struct
 import subprocess
@@ -286,7 +287,9 @@ def _resize(image: np.ndarray, height: int, width: int) -> np.ndarray:
 
 def main() -> None:
     """Fill the cache folder given on the command line, or the usual one, and name what is in it."""
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else CACHE
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, nargs="?", default=CACHE)
+    folder = parser.parse_args().folder
     made = [*(net(name, folder) for name in NETS), *(quantized("cls", form, folder) for form in FORMATS)]
     sys.stdout.writelines(f"{path}\n" for path in made)
 
