@@ -20,9 +20,9 @@ conv = "m=q31 steps=shl,mulhi.up,shr.away,zp,sat"
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from qdebug.arithmetic.floats.recipes import RECIPES
 from qdebug.arithmetic.floats.rounded import NODE_KEY
@@ -37,6 +37,8 @@ from qdebug.replay.variant import Variant, kind_of, parse_variant
 from qdebug.toml_text import parse_toml
 
 __all__ = ["arithmetic_text", "find_arithmetic", "over", "read_arithmetic"]
+
+T = TypeVar("T")
 
 _FORMAT, _VERSION = "qdebug.arithmetic", 1
 _MOST_BYTES = 1 << 20
@@ -92,12 +94,7 @@ def _variant(path: Path, key: str, text: object) -> Variant:
     for dtype in types.split(",") if colon else ():
         if dtype not in LOGICAL_DTYPES:
             raise _format_error(path, f"{key!r} names an unknown type {dtype!r}")
-    if not isinstance(text, str):
-        raise _format_error(path, f"the variant of {key!r} must be a string, but is {text!r}")
-    try:
-        return parse_variant(text)
-    except UsageError as error:
-        raise _format_error(path, f"the variant of {key!r}: {error.message}") from error
+    return _parsed(path, f"the variant of {key!r}", text, parse_variant)
 
 
 def _rounding(path: Path, key: str, text: object) -> Placement:
@@ -110,12 +107,16 @@ def _rounding(path: Path, key: str, text: object) -> Placement:
         raise _format_error(
             path, f"the key {key!r} states no format; write {op}:FORMAT, with one of {', '.join(formats)}"
         )
+    return _parsed(path, f"the rounding of {key!r}", text, parse_placement)
+
+
+def _parsed(path: Path, entry: str, text: object, parse: Callable[[str], T]) -> T:
     if not isinstance(text, str):
-        raise _format_error(path, f"the rounding of {key!r} must be a string, but is {text!r}")
+        raise _format_error(path, f"{entry} must be a string, but is {text!r}")
     try:
-        return parse_placement(text)
+        return parse(text)
     except UsageError as error:
-        raise _format_error(path, f"the rounding of {key!r}: {error.message}") from error
+        raise _format_error(path, f"{entry}: {error.message}") from error
 
 
 def _tables(path: Path) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""Create recordings from what other tools dumped."""
+"""Create recordings from dumps of other tools."""

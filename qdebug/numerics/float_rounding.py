@@ -58,7 +58,7 @@ FLOAT_ROUNDINGS: Mapping[str, FloatRounding] = MappingProxyType(
 OVERFLOWS: Mapping[str, str] = MappingProxyType(
     {"inf": "overflow becomes infinite", "sat": "overflow saturates", "nan": "overflow becomes NaN"}
 )
-"""What becomes of a result beyond the largest number, by name."""
+"""Treatments of results beyond the largest number, in words, by name."""
 
 
 def _last_place(values: np.ndarray, short: ShortFormat) -> np.ndarray:

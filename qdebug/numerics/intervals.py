@@ -58,7 +58,8 @@ class Interval:
 
     def negative(self) -> Interval:
         """Return the numbers with the opposite sign."""
-        return Interval(-self.high, -self.low)
+        low = -self.high
+        return Interval(low, low if self.is_exact else -self.low)
 
     def rearranged(self, *terms: Interval) -> Interval:
         """Return the interval extended by the rounding of terms that a kernel may add in another order."""

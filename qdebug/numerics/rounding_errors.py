@@ -74,6 +74,14 @@ class RoundingErrors:
             checkpoint()
             self._add_rows(*(array[start : start + rows].astype(np.float64) for array in (right, actual)))
 
+    def merge(self, other: RoundingErrors) -> None:
+        """Add the errors of other results in the same format."""
+        self.elements += other.elements
+        self.unequal += other.unequal
+        for own, added in ((self.upward, other.upward), (self.outward, other.outward)):
+            own.total += added.total
+            own.squares += added.squares
+
     def _add_rows(self, right: np.ndarray, actual: np.ndarray) -> None:
         size = np.abs(right)
         with np.errstate(invalid="ignore"):

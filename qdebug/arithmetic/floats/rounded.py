@@ -24,7 +24,7 @@ from qdebug.numerics.short_formats import SHORT_FORMATS, ShortFormat
 __all__ = ["NODE_KEY", "ExplainedPlacements", "RoundedNodes", "roundings_of_nodes"]
 
 NODE_KEY = "node:"
-"""What begins the key of a single node."""
+"""Prefix of the key of a single node."""
 _FORMATS: Mapping[str, ShortFormat] = {short.name: short for short in SHORT_FORMATS}
 
 

@@ -142,7 +142,7 @@ class Observation:
     """All rows, once they are examined together, since a product of tensors is costly."""
 
     def forget(self) -> None:
-        """Free what is kept of all rows."""
+        """Free the expression of all rows."""
         self._whole.clear()
 
     def blocks(self) -> Iterator[np.ndarray | None]:
@@ -166,7 +166,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementFinding:
-    """What the search found.
+    """The placements that reproduce a node, and the evidence for them.
 
     Args:
         short: Name of the node's format.
@@ -265,7 +265,7 @@ def _all_parts(observations: Sequence[Observation], short: ShortFormat) -> Itera
 
 
 def _ends_of_range(parts: Iterator[_Held]) -> Mapping[str, Any]:
-    """Return what a node does with results beyond either end of its format's range, as fields of `Placement`."""
+    """Return how a node treats results outside its format's range, as fields of `Placement`."""
     small, large = (np.concatenate(each) for each in zip(*(part.beyond_range() for part in parts), strict=True))
     flush = bool(small.size) and not np.any(small)
     if not large.size or np.isinf(large).any():

@@ -129,8 +129,12 @@ class Evaluation:
     def sizes(self, placement: Mapping[str, str]) -> Mapping[str, int]:
         """Return the number of values of each edge."""
         sizes: dict[str, int] = {}
+        visited: set[int] = set()
 
         def visit(step: Step) -> None:
+            if id(step) in visited:
+                return
+            visited.add(id(step))
             for each in step.reads:
                 visit(each)
             if step.edge and step.edge not in sizes:

@@ -338,6 +338,13 @@ def difference(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     return np.where((one == other) | (np.isnan(one) & np.isnan(other)), 0.0, off)
 
 
+def level_db(signal: float, error: float) -> float:
+    """Return the level of a signal's norm above that of its error in dB; infinite without an error."""
+    if not error:
+        return math.inf
+    return 20 * math.log10(signal / error) if signal else -math.inf
+
+
 def norm(values: np.ndarray) -> float:
     """Return the Euclidean norm, or NaN if any value is not finite."""
     total = 0.0

@@ -14,7 +14,7 @@ import numpy as np
 
 from qdebug.compare.align.layouts import in_one_order
 from qdebug.compare.attribute.backend_replay import real_values
-from qdebug.compare.attribute.band import minus, norm
+from qdebug.compare.attribute.band import level_db, minus, norm
 from qdebug.compare.attribute.graph_walk import between
 from qdebug.compare.attribute.input_errors import partner_values, replayed_with
 from qdebug.compare.attribute.readers import ComparedReaders
@@ -63,9 +63,9 @@ class EqualizedChannels:
         return self._is_right(tensor, places) and any(self.undone(name, places) is not None for name in inputs)
 
     def _undoes_factors(self, tensor: str, read: str, places: Sequence[tuple[int, int]]) -> bool:
-        """Return whether a right tensor is what its node makes of an input with other factors, and only of those.
+        """Return whether a node turns an input with other factors into a right tensor, and could not without them.
 
-        If its node cannot be replayed, it must be taken at its word.
+        A node that cannot be replayed counts as doing so.
         """
         recording = self._replays.be.recording
         nodes, _ = between(recording.graph, tensor, self._replays.pairs)
@@ -137,6 +137,4 @@ class EqualizedChannels:
 
 def _is_near(values: np.ndarray, right: np.ndarray) -> bool:
     """Return whether values are right, but for rounding."""
-    signal, error = norm(right), norm(minus(values, right))
-    level = 20 * math.log10(signal / error) if signal and error else math.inf if signal or not error else -math.inf
-    return level >= EQUAL_INPUTS_MIN_SQNR
+    return level_db(norm(right), norm(minus(values, right))) >= EQUAL_INPUTS_MIN_SQNR

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from qdebug.compare.attribute.backend_replay import real_values
-from qdebug.compare.attribute.band import minus, norm
+from qdebug.compare.attribute.band import level_db, minus, norm
 from qdebug.compare.attribute.birth_search import one_sided
 from qdebug.compare.attribute.graph_walk import between
 from qdebug.compare.attribute.input_errors import partner_values, replayed_with
@@ -127,6 +127,5 @@ def _differ(with_backend: np.ndarray, with_others: np.ndarray, *, rounding: bool
     ]
     if not (off.size and rounding):
         return bool(off.size)
-    signal, error = norm(with_others), norm(off)
-    level = 20 * math.log10(signal / error) if signal and error else -math.inf
+    level = level_db(norm(with_others), norm(off))
     return not level >= EQUAL_INPUTS_MIN_SQNR  # level is NaN if the reader passes the non-finite value on

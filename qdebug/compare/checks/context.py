@@ -237,7 +237,7 @@ class NodeContext:
         return all(runs.error_effect.is_none(self.entry.tensor, place, nonfinite=False) for place in places)
 
     @cached_property
-    def equalized(self) -> str | None:
+    def equalized_clause(self) -> str | None:
         """A clause on factors of channels that explain other constants and are undone by later nodes, or None."""
         if self.stats is None or self.stats.nonfinite or self.comparison.basis != "full" or self.segment is None:
             return None

@@ -149,10 +149,11 @@ def _rounding_of(
         errors = RoundingErrors(short, by_rows)
         with suppress(NotRecordedError):  # of a fused layer, whose placement is sought anyway
             for place, (unrounded, recorded) in zip(places, _results(run, node, tensor, places), strict=True):
-                errors.add(unrounded, recorded)
                 by_sample.setdefault(place[0], RoundingErrors(short, by_rows)).add(unrounded, recorded)
     except (KernelError, NotRecordedError):
         return None
+    for each in by_sample.values():
+        errors.merge(each)
     sample = None if errors.one_sided else next((at for at, each in by_sample.items() if each.one_sided), None)
     if sample is not None:
         errors, places = by_sample[sample], [place for place in places if place[0] == sample]

@@ -88,9 +88,9 @@ def _is_of_constants(found: Finding) -> bool:
 
 
 def _with_excuses(context: NodeContext, found: Sequence[Finding]) -> list[Finding]:
-    """Turn findings into notes if the layers that follow undo or drop what differs."""
+    """Turn findings into notes if later layers undo or drop the difference."""
     excusable = [each for each in found if _is_derived(each) or _is_of_constants(each)]
-    clause = context.equalized if excusable else None
+    clause = context.equalized_clause if excusable else None
     if clause is None:
         excusable = [each for each in excusable if _is_derived(each)]
         clause = "no tensor computed from it changes" if excusable and context.is_without_effect else None

@@ -32,12 +32,12 @@ from qdebug.compare.explaining.explanation import (
     Recorded,
     RunnerUp,
 )
-from qdebug.compare.explaining.float_band import assumption, judge_float, output_format
+from qdebug.compare.explaining.float_band import assumption, judge_float
 from qdebug.compare.explaining.further import further_cause, with_further_cause
 from qdebug.compare.explaining.fused import WithFused
 from qdebug.compare.explaining.mistaken import mistake_inside
 from qdebug.compare.explaining.neighbours import with_neighbours
-from qdebug.compare.explaining.placements import find_placement
+from qdebug.compare.explaining.placements import with_placement
 from qdebug.compare.explaining.states import state_read
 from qdebug.compare.measure.recordings import RecentTensors, as_compared
 from qdebug.errors import KernelError, NotRecordedError, UsageError
@@ -52,7 +52,7 @@ from qdebug.model.thresholds.explanation import (
 from qdebug.replay.data_codes import rounding_assumed, roundings
 from qdebug.replay.extents import recorded_limits
 from qdebug.replay.node_units import with_recorded_scale
-from qdebug.replay.real_form import not_in_codes, real_form
+from qdebug.replay.real_form import not_in_codes
 from qdebug.replay.registry import has_kernel, run_node
 from qdebug.replay.run import one_thread
 from qdebug.replay.scaling import GIVEN
@@ -69,8 +69,6 @@ OnProgress = Callable[[int, int, str], None]
 _SPARED = "step programs of no known runtime were not tried, because they failed for too many nodes of this operator"
 _ANY = "any arithmetic"
 _OPEN = "every arithmetic that was tried gives these codes; the recording cannot tell them apart"
-_ROUNDS = "rounding"
-"""Kind of a float node that a placement of roundings reproduces."""
 _MOVES = "moved"
 """Kind of a node that outputs codes and computes nothing."""
 _AS_ONE = "a quantizer merged with the quantized node before it"
@@ -123,39 +121,8 @@ class Explainer:
                 finding = self._look_before(node, tensor, finding) or finding
             if isinstance(finding, NodeExplanation):
                 with suppress(KernelError, NotRecordedError, UsageError):
-                    finding = self._with_placement(node, tensor, finding)
+                    finding = with_placement(self.recording, node, tensor, finding)
             return finding
-
-    def _with_placement(self, node: Node, tensor: str, answer: NodeExplanation) -> NodeExplanation:
-        """Return the answer for a float node with the placement of roundings that reproduces it, if there is one."""
-        if answer.status is ExplainStatus.EXPLAINED or tensor not in self.recording.names:
-            return answer
-        form, _ = real_form(node, self.recording.graph.opset)
-        at = self.recording.places(tensor)
-        short = output_format(self.recording, form, tensor, at)
-        finding = None if short is None else find_placement(self.recording, node, tensor, at, short)
-        if finding is None or finding.named is None:
-            return answer
-        runner_up = finding.runner_up
-        return replace(
-            _bare(
-                node, tensor, ExplainStatus.EXPLAINED, answer.reason if answer.status is ExplainStatus.IN_BAND else None
-            ),
-            kind=_ROUNDS,
-            words=finding.words,
-            placements=tuple(map(str, finding.fitting)),
-            alone=len(finding.fitting),
-            tried=finding.tried,
-            elements=finding.elements,
-            match=1.0,
-            witnesses=finding.witnesses,
-            witness_elements=finding.witnesses,
-            runner_up=None
-            if runner_up is None
-            else RunnerUp(variant=str(runner_up), match=1 - finding.witnesses / max(finding.elements, 1)),
-            dtypes=finding.short,
-            band=answer.band,
-        )
 
     def _look_before(self, node: Node, tensor: str, finding: SearchResult | NodeExplanation) -> SearchResult | None:
         """Examine a quantizing node together with the preceding node on codes, or return None if that does not help.

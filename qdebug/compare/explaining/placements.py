@@ -17,13 +17,18 @@ from qdebug.arithmetic.floats.search import Observation, PlacementFinding, searc
 from qdebug.arithmetic.floats.steps import Step, source
 from qdebug.arithmetic.units import Place
 from qdebug.compare.attribute.backend_replay import inputs_of
+from qdebug.compare.explaining.explanation import ExplainStatus, NodeExplanation, RunnerUp
+from qdebug.compare.explaining.float_band import output_format
 from qdebug.errors import KernelError, NotRecordedError
 from qdebug.model import Node, Recording, operators
 from qdebug.model.thresholds.explanation import FUSED_MAX_NODES, PLACEMENT_MAX_PRODUCTS_BEFORE
 from qdebug.numerics.short_formats import ShortFormat
 from qdebug.replay.real_form import real_form
 
-__all__ = ["find_placement", "moves_rows"]
+__all__ = ["find_placement", "moves_rows", "with_placement"]
+
+_ROUNDS = "rounding"
+"""Kind of a float node that a placement of roundings reproduces."""
 
 
 def moves_rows(form: Node) -> bool:
@@ -62,6 +67,49 @@ def find_placement(
         return None
 
 
+def with_placement(recording: Recording, node: Node, tensor: str, answer: NodeExplanation) -> NodeExplanation:
+    """Return the answer for a float node with the placement of roundings that reproduces it, if there is one.
+
+    Args:
+        recording: The run.
+        node: The node.
+        tensor: One of its outputs.
+        answer: The answer so far.
+
+    Raises:
+        RecordingError: A tensor cannot be read.
+    """
+    if answer.status is ExplainStatus.EXPLAINED or tensor not in recording.names:
+        return answer
+    form, _ = real_form(node, recording.graph.opset)
+    at = recording.places(tensor)
+    short = output_format(recording, form, tensor, at)
+    finding = None if short is None else find_placement(recording, node, tensor, at, short)
+    if finding is None or finding.named is None:
+        return answer
+    match = 1 - finding.witnesses / max(finding.elements, 1)
+    runner_up = None if finding.runner_up is None else RunnerUp(variant=str(finding.runner_up), match=match)
+    return NodeExplanation(
+        node=node.name,
+        op=node.op,
+        tensor=tensor,
+        status=ExplainStatus.EXPLAINED,
+        reason=answer.reason if answer.status is ExplainStatus.IN_BAND else None,
+        kind=_ROUNDS,
+        words=finding.words,
+        placements=tuple(map(str, finding.fitting)),
+        alone=len(finding.fitting),
+        tried=finding.tried,
+        elements=finding.elements,
+        match=1.0,
+        witnesses=finding.witnesses,
+        witness_elements=finding.witnesses,
+        runner_up=runner_up,
+        dtypes=finding.short,
+        band=answer.band,
+    )
+
+
 class _Expression:
     """A node's result as an expression of recorded tensors.
 
@@ -73,7 +121,6 @@ class _Expression:
 
     def __init__(self, recording: Recording, node: Node, tensor: str) -> None:
         self._recording, self._node, self._tensor = recording, node, tensor
-        self._nodes: dict[str, Node] = {}
 
     def observed(self, place: Place) -> Observation:
         """Return the expression beside the recorded result in one sample and step.
