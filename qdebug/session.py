@@ -32,7 +32,15 @@ from qdebug.compare.node_comparer import NodeComparer
 from qdebug.compare.result.kept import from_columns, kept_columns, kept_results, result_facts, to_columns
 from qdebug.compare.result.limits import Acknowledgement, Limits, checked_limits
 from qdebug.compare.result.origin import with_gain, worst_output
-from qdebug.compare.result.result import NUMERICS_VERSION, Contributions, NodeResult, OutputRanking, RunComparison
+from qdebug.compare.result.result import (
+    NUMERICS_VERSION,
+    CachedGrowth,
+    Contributions,
+    Growth,
+    NodeResult,
+    OutputRanking,
+    RunComparison,
+)
 from qdebug.compare.result.result_table import ResultTable
 from qdebug.compare.result.scores import rank_outputs
 from qdebug.compare.summary import sum_up
@@ -265,6 +273,7 @@ class DiffSession:
             contributing=partial(self._contributions, thorough=thorough)
             if contributors and not self._seems_swapped
             else None,
+            growing=self._growth if contributors and not self._seems_swapped else None,
             errors=self._examiner.errors_by_input,
             remark=_SWAPPED if self._seems_swapped else "",
             cause=self._cause if self.limits.explain else None,
@@ -293,7 +302,9 @@ class DiffSession:
 
         reference_graph = self.reference.graph
         cause = self._cause if self.limits.explain and contributors else None
+        joint_share = partial(self._examiner.joint_share, self._plan) if contributors else None
         diagnose = partial(diagnosed, contributing=contributing, weights=weights, model_name=model_name, cause=cause)
+        diagnose = partial(diagnose, joint_share=joint_share)
         return diagnose(result, graph, reference_graph, inputs_allowed=self.limits.allow_different_inputs)
 
     @cached_property
@@ -338,6 +349,11 @@ class DiffSession:
             make = partial(self._examiner.contributions, self._plan, table, output, replayed=most)
             self._contributing = what, self.made_once(what, Contributions, make)
         return self._contributing[1]
+
+    def _growth(self, output: NodeResult) -> Growth | None:
+        """Measure how rounding errors add up at an output, once."""
+        compute = partial(self._examiner.growth, self._plan, output)
+        return self.made_once(f"growth at {output.tensor}", CachedGrowth, lambda: CachedGrowth(growth=compute())).growth
 
     def budget(
         self,

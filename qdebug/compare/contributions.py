@@ -23,7 +23,7 @@ from qdebug.compare.result.result_table import ResultTable
 from qdebug.model.thresholds.verdict import CONTRIBUTION_MIN_SHARE, CONTRIBUTORS_NAMED, CONTRIBUTORS_REPLAYED
 from qdebug.numerics.checkpoint import checkpoint
 
-__all__ = ["contributions"]
+__all__ = ["contributions", "joint_share"]
 
 _TOO_MUCH = "replaying all nodes would take too long"
 
@@ -111,6 +111,28 @@ def contributions(
     return Contributions(nodes=ordered, unknown=unknown, why=tuple(why), together=together)
 
 
+def joint_share(graphs: GraphCheck, output: PlannedNode, entries: Sequence[PlannedNode]) -> float | None:
+    """Return the share of an output's error power that the own errors of several tensors make together.
+
+    Args:
+        graphs: Compares the two graphs.
+        output: The output.
+        entries: The tensors.
+
+    Returns:
+        None if they cannot be replayed.
+    """
+    places = list(recorded_places(graphs.replays.ref.recording, graphs.replays.be.recording, output))
+    replays, powers = _OutputReplays(graphs=graphs, output=output, places=places, part=None, why={}), _Powers()
+    made = 0.0
+    for place in places:
+        checkpoint()
+        replay = ErrorReplay(graphs, output, place)
+        replays.add_recorded(powers, replay)
+        made += replays.power(replay.output(entries), replay.signal)
+    return made / powers.error if powers.error and math.isfinite(made) else None
+
+
 def _estimates(
     entries: Sequence[PlannedNode],
     table: ResultTable,
@@ -181,15 +203,12 @@ class _OutputReplays:
         for place in self.places:
             checkpoint()
             replay = ErrorReplay(self.graphs, self.output, place)
-            reference_output = replay.signal
-            powers.signal += finite_norm(reference_output if self.part is None else self.part.of(reference_output)) ** 2
-            powers.error += self._difference_power(reference_output, replay.recorded)
+            self.add_recorded(powers, replay)
             for entry, replayed_output in zip(
                 entries, replay.outputs([[(entry, None)] for entry in entries]), strict=True
             ):
-                powers.made[entry.tensor] = powers.made.get(entry.tensor, 0.0) + self._power(
-                    replayed_output, reference_output
-                )
+                power = self.power(replayed_output, replay.signal)
+                powers.made[entry.tensor] = powers.made.get(entry.tensor, 0.0) + power
         if not powers.signal and entries:
             self.why["the reference's output is all zero, so no SQNR is defined"] = None
             powers.made = dict.fromkeys(powers.made, math.nan)
@@ -204,7 +223,7 @@ class _OutputReplays:
             checkpoint()
             replay = ErrorReplay(self.graphs, self.output, place)
             result = replay.output(first)
-            joint_power += self._power(result, replay.signal)
+            joint_power += self.power(result, replay.signal)
             if result.values is not None:
                 remaining_power += self._difference_power(replay.recorded, result.values)
         if not (math.isfinite(joint_power) and math.isfinite(remaining_power)):
@@ -216,12 +235,18 @@ class _OutputReplays:
             left=remaining_power / powers.error if powers.error else None,
         )
 
+    def add_recorded(self, powers: _Powers, replay: ErrorReplay) -> None:
+        """Add the powers of the reference's output and of the backend's error in one sample."""
+        signal = replay.signal if self.part is None else self.part.of(replay.signal)
+        powers.signal += finite_norm(signal) ** 2
+        powers.error += self._difference_power(replay.signal, replay.recorded)
+
     def _difference_power(self, first: np.ndarray, second: np.ndarray) -> float:
         """Return the power of the difference between two outputs, in the part under consideration."""
         error = difference(first, second.reshape(first.shape))
         return norm(error if self.part is None else self.part.of(error)) ** 2
 
-    def _power(self, replayed_output: Replayed, reference_output: np.ndarray) -> float:
+    def power(self, replayed_output: Replayed, reference_output: np.ndarray) -> float:
         """Return the error power of a replayed output. If it is not finite, return NaN and note the reason."""
         power = (
             math.nan

@@ -11,11 +11,12 @@ from enum import StrEnum
 import numpy as np
 
 from qdebug.compare.attribute.graph_walk import downstream
+from qdebug.compare.growth import fails_by_growth, growth_sentence
 from qdebug.compare.result.diagnosis import Diagnosis, FaultClass, RuledOut, class_of
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole, JudgedBy, Status
 from qdebug.compare.result.inputs import input_finding
 from qdebug.compare.result.node_result import blamed, cost_of, is_beyond
-from qdebug.compare.result.result import Contributions, NodeResult, RunComparison
+from qdebug.compare.result.result import Contributions, Growth, NodeResult, RunComparison
 from qdebug.compare.result.result_table import ResultTable
 from qdebug.compare.weight_channels import WeightReason
 from qdebug.model import Fidelity, Graph, Node
@@ -26,6 +27,9 @@ __all__ = ["ErrorPart", "WeightReasons", "diagnosed", "main_part"]
 
 WeightReasons = Callable[[NodeResult], WeightReason | None]
 """Explains the error of a node's weights, or returns None if unknown."""
+
+JointShare = Callable[[str, Sequence[str]], float | None]
+"""Returns the share of an output's error that several tensors make together, or None if unknown."""
 
 _ROLES = (FindingRole.DIFFERENCE, FindingRole.BREACH, FindingRole.CAUSE)
 _NAME_OR_NUMBER = re.compile(r"'[^']*'|[-+]?\d[\d.,e+-]*")
@@ -85,6 +89,7 @@ def diagnosed(
     weights: WeightReasons | None = None,
     model_name: Callable[[NodeResult], str | None] | None = None,
     cause: Callable[[NodeResult], str | None] | None = None,
+    joint_share: JointShare | None = None,
     inputs_allowed: bool = False,
 ) -> RunComparison:
     """Return a comparison with its diagnosis.
@@ -97,15 +102,18 @@ def diagnosed(
         weights: Explains why a node's weights lose precision, or None to skip this.
         model_name: Returns a node's name in the source model, or None to use the names in the graphs.
         cause: Searches for the reason why a node's codes are wrong, see `verdict`. None to skip the search.
+        joint_share: Replays several tensors' own errors together, or None to add their shares.
         inputs_allowed: Whether the user accepts different inputs, so that nodes are diagnosed anyway.
     """
     table = ResultTable(result.nodes)
-    maker = _DiagnosisMaker(table, graph, reference, contributing, weights=weights, model_name=model_name)
+    maker = _DiagnosisMaker(
+        table, graph, reference, contributing, weights=weights, model_name=model_name, joint_share=joint_share
+    )
     if result.different_inputs and not inputs_allowed:
         entries = [maker.of_input(node) for node in result.different_inputs]
     elif table.beyond.any():
         faults = maker.one_of_each_node(_with_causes(_failing_nodes(result, table, graph), cause))
-        entries = [_with_path(entry, result) for entry in maker.grouped(faults)]
+        entries = [_with_growth(_with_path(entry, result), result.verdict.growth) for entry in maker.grouped(faults)]
         diagnosed_tensors = {entry.tensor for entry in entries}
         costs = [
             maker.of_cost(node)
@@ -114,7 +122,13 @@ def diagnosed(
         ]
         entries = _by_share([*entries, *costs[:DIAGNOSED_NODES]], result)
     elif result.status is Status.ACCUMULATED:
+        growth = result.verdict.growth
         entries = maker.of_costs(result)
+        if growth is not None and fails_by_growth(growth):
+            entries = [
+                maker.of_growth(growth),
+                *(entry for entry in entries if entry.node not in growth.nodes),
+            ]
     else:
         entries = []
     if contributing is not None and result.verdict.together is None:
@@ -169,6 +183,7 @@ class _DiagnosisMaker:
         contributing: Contributions of nodes to the worst output, or None if they were not measured.
         weights: Explains why a node's weights lose precision, or None to skip this.
         model_name: Returns a node's name in the source model, or None to use the names in the graphs.
+        joint_share: Replays several tensors' own errors together, or None to add their shares.
     """
 
     def __init__(
@@ -180,9 +195,10 @@ class _DiagnosisMaker:
         *,
         weights: WeightReasons | None,
         model_name: Callable[[NodeResult], str | None] | None,
+        joint_share: JointShare | None,
     ) -> None:
         self._of, self._graph, self._reference, self._weights = table, graph, reference, weights
-        self._model_name = model_name
+        self._model_name, self._joint_share = model_name, joint_share
         self._known = () if contributing is None else contributing.nodes
         self._shares = {entry.tensor: entry.share for entry in self._known if entry.how == "exact"}
         self._output = next((entry.output for entry in self._known), None)
@@ -232,7 +248,10 @@ class _DiagnosisMaker:
         entry = self._of_node(node, fault, why, finding)
         nodes = dict.fromkeys([entry.node, *(member_finding.node for _, member_finding in members)])
         shares = [share for share in shares_of_members if share is not None]
-        share = {} if self._output is None else {self._output: sum(shares) if shares else None}
+        total = sum(shares) if shares else None
+        if len(shares) > 1 and self._output is not None and self._joint_share is not None:
+            total = self._joint_share(self._output, [member.tensor for member, _ in members])
+        share = {} if self._output is None else {self._output: total}
         evidence = dict.fromkeys(
             member_finding.evidence for _, member_finding in members if member_finding.evidence is not None
         )
@@ -248,6 +267,16 @@ class _DiagnosisMaker:
         other_nodes = {node.tensor: node for node in [*origin, *costs] if node.tensor not in exact_tensors}
         nodes += [*other_nodes.values()][: DIAGNOSED_NODES - len(nodes)]
         return [self.of_cost(node) for node in nodes]
+
+    def of_growth(self, growth: Growth) -> Diagnosis:
+        """Return the entry of nodes whose rounding errors add up at an output, although no node fails."""
+        nodes = [node for node in self._of.nodes if node.node in growth.nodes and node.op == growth.op]
+        largest = max(nodes, key=lambda node: self._shares.get(node.tensor) or 0.0)
+        tensors = [node.tensor for node in nodes]
+        share = None if self._joint_share is None else self._joint_share(growth.output, tensors)
+        names = dict.fromkeys([largest.node, *growth.nodes])
+        entry = self._of_node(largest, FaultClass.NUMERIC, growth_sentence(growth).rstrip("."))
+        return replace(entry, nodes=tuple(names), share={growth.output: share})
 
     def of_cost(self, node: NodeResult) -> Diagnosis:
         """Return the entry of a node that passes but costs an output much of its accuracy."""
@@ -378,6 +407,14 @@ def _with_path(fault: Diagnosis, result: RunComparison) -> Diagnosis:
         return fault
     _, is_repeated, remainder = result.verdict.way_on.partition(f"{fault.why}.")  # drop the repeated sentence
     return replace(fault, why=f"{fault.why}. {(remainder if is_repeated else result.verdict.way_on).strip()}")
+
+
+def _with_growth(fault: Diagnosis, growth: Growth | None) -> Diagnosis:
+    """Return a fault of several nodes with how their errors of one sign add up at the output."""
+    if fault.kind is not FindingKind.ONE_SIDED or growth is None or growth.op != fault.op or len(fault.nodes) == 1:
+        return fault
+    ratio = f"together {growth.ratio:.2g} times what independent errors are"
+    return replace(fault, why=f"{fault.why}; their errors add up at {growth.output!r}, {ratio}")
 
 
 def _by_share(faults: list[Diagnosis], result: RunComparison) -> list[Diagnosis]:

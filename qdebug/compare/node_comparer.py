@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -29,8 +29,9 @@ from qdebug.compare.budget import (
 from qdebug.compare.checks import arithmetic
 from qdebug.compare.checks.context import NodeContext, Runs
 from qdebug.compare.checks.table import findings_of
-from qdebug.compare.contributions import contributions
+from qdebug.compare.contributions import contributions, joint_share
 from qdebug.compare.graph_checks.graph_check import GraphCheck
+from qdebug.compare.growth import growth_of_errors
 from qdebug.compare.measure.compare import compare_pair
 from qdebug.compare.measure.joined_parts import joined_parts
 from qdebug.compare.measure.recordings import RecentTensors
@@ -39,7 +40,7 @@ from qdebug.compare.policy import judge, judge_sample
 from qdebug.compare.result.finding import Finding, FindingRole, JudgedBy, Status
 from qdebug.compare.result.limits import Limits, RuleFinder
 from qdebug.compare.result.node_result import is_doubt
-from qdebug.compare.result.result import Contributions, NodeResult, SampleError, SampleResult
+from qdebug.compare.result.result import Contributions, Growth, NodeResult, SampleError, SampleResult
 from qdebug.compare.result.result_table import ResultTable
 from qdebug.compare.timing import Timing
 from qdebug.model import Recording
@@ -47,6 +48,10 @@ from qdebug.numerics.stats import ErrorStats
 from qdebug.replay.run import one_thread
 
 __all__ = ["NodeComparer"]
+
+
+_SEED = 0
+"""Seed of the random signs with which errors are replayed, so that results are the same each time."""
 
 
 class NodeComparer:
@@ -126,6 +131,32 @@ class NodeComparer:
         with _reproducibly():
             always = {table[row].tensor for row in np.flatnonzero(table.beyond)}
             return contributions(self._runs.graphs, plan, table, entry, always=always, replayed=replayed, part=part)
+
+    def growth(self, plan: Sequence[PlannedNode], output: NodeResult) -> Growth | None:
+        """Measure how rounding errors add up at an output, see `qdebug.compare.growth`.
+
+        Args:
+            plan: All compared tensors.
+            output: The output.
+        """
+        entry = next(each for each in plan if each.tensor == output.tensor)
+        with _reproducibly():
+            return growth_of_errors(self._runs.graphs, plan, entry, np.random.default_rng(_SEED))
+
+    def joint_share(self, plan: Sequence[PlannedNode], output: str, tensors: Collection[str]) -> float | None:
+        """Return the share of an output's error power that the own errors of several tensors make together.
+
+        Args:
+            plan: All compared tensors.
+            output: The output, as a backend tensor.
+            tensors: The backend tensors.
+
+        Returns:
+            None if they cannot be replayed.
+        """
+        entry = next(each for each in plan if each.tensor == output)
+        with _reproducibly():
+            return joint_share(self._runs.graphs, entry, [each for each in plan if each.tensor in tensors])
 
     def budget(
         self,

@@ -16,6 +16,7 @@ from qdebug.compare.attribute.graph_walk import downstream, upstream
 from qdebug.compare.checks.context import NodeContext
 from qdebug.compare.checks.error_checks import ERROR_CHECKS
 from qdebug.compare.checks.measured import Error, Measured
+from qdebug.compare.growth import growth_sentence
 from qdebug.compare.outputs import lost_part
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole, apart
 from qdebug.compare.result.inputs import different_inputs_clause, nan_input, nan_input_sentence
@@ -34,6 +35,7 @@ from qdebug.compare.result.result import (
     Contributions,
     Contributor,
     Coverage,
+    Growth,
     NodeResult,
     SampleResult,
     Status,
@@ -317,6 +319,7 @@ def verdict(
     costs: Sequence[NodeResult] = (),
     floor: float | None = None,
     contributing: Contributions | None = None,
+    growth: Growth | None = None,
     nonfinite: Nonfinite | None = None,
     remark: str = "",
     cause: Callable[[NodeResult], str | None] | None = None,
@@ -338,6 +341,7 @@ def verdict(
         costs: The result of `costs_that_count`.
         floor: Lower limit of the outputs' SQNR, in dB.
         contributing: Contributions of nodes to the worst output, or None if they were not measured.
+        growth: How rounding errors add up at the worst output, or None if unknown.
         nonfinite: Where a NaN or an infinity first appears, with its path, or None if unknown.
         remark: An introductory sentence on the two runs, or "".
         cause: Searches for the reason why the codes of the first diverging node may be wrong, or None to skip the
@@ -359,13 +363,13 @@ def verdict(
         way_on = "" if nonfinite is None else _nonfinite_clause(table, nonfinite, first, origin)
         why = (f"At {first.op} {first.node!r}, {cause_text}." if first is not None and cause_text else "") + way_on
     if short and graph is not None and floor is not None:
-        loss = _accumulated_clause(short, floor, sole) + _costs_clause(costs, origin, is_judged=True)
+        loss = _accumulated_clause(short, floor, sole, growth) + _costs_clause(costs, origin, is_judged=True)
         loss += _contributions_clause(table, short, contributing, floor) + _largest_fall_clause(
             table, short[0], floor, graph
         )
     else:
         why += _costs_clause(costs, origin, is_judged=False)
-    remarks = [remark]
+    remarks = [remark] if growth is None else [remark, growth_sentence(growth)]
     if graph is not None and (first is not None or short or table.having(Status.INCOMPARABLE).any()):
         remarks.append(_selection_clause(table, graph, [node.tensor for node in short] or outputs))
     if output is not None and not short:
@@ -388,6 +392,7 @@ def verdict(
         compounding=tuple(compounding),
         contributors=() if contributing is None else contributing.nodes,
         together=None if contributing is None else contributing.together,
+        growth=growth,
         nonfinite=nonfinite,
     )
 
@@ -431,10 +436,14 @@ def verdict_on_different_inputs(
     return Verdict(status=Status.INCOMPLETE, first_divergence=None, origin=None, sentence=sentence)
 
 
-def _accumulated_clause(short_outputs: Sequence[NodeResult], floor: float, sole: NodeResult | None) -> str:
+def _accumulated_clause(
+    short_outputs: Sequence[NodeResult], floor: float, sole: NodeResult | None, growth: Growth | None
+) -> str:
     """Name the output that is below its limit although no node is, and the node that causes nearly all of its error."""
     level, lost = _sqnr_text(short_outputs[0], floor), lost_part(short_outputs[0])
     text = f"The output {short_outputs[0].tensor!r} has an SQNR of {level} dB, below {floor:g} dB"
+    if growth is not None and growth.output == short_outputs[0].tensor and growth.sqnr_db >= floor:
+        text = f"The output {short_outputs[0].tensor!r} has an SQNR of only {level} dB"
     if lost is not None:
         text = f"The output {short_outputs[0].tensor!r} has an SQNR of {level} dB, but {lost.sentence}"
     other_count = len(short_outputs) - 1

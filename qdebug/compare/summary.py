@@ -8,6 +8,7 @@ import numpy as np
 
 from qdebug.compare.align.leftover import as_unchecked
 from qdebug.compare.align.pairs import Unmatched
+from qdebug.compare.growth import fails_by_growth
 from qdebug.compare.outputs import beyond_by_its_arithmetic, costs_that_count, short_outputs
 from qdebug.compare.policy import shortcomings, verdict, verdict_on_different_inputs
 from qdebug.compare.result.finding import FindingKind
@@ -24,6 +25,7 @@ from qdebug.compare.result.origin import (
 from qdebug.compare.result.result import (
     Contributions,
     Coverage,
+    Growth,
     Judgements,
     NodeResult,
     OutputRanking,
@@ -46,6 +48,7 @@ def sum_up(
     limits: Limits,
     outputs: tuple[OutputRanking, ...] = (),
     contributing: Callable[[ResultTable, NodeResult], Contributions] | None = None,
+    growing: Callable[[NodeResult], Growth | None] | None = None,
     errors: ErrorsByInput | None = None,
     remark: str = "",
     cause: Callable[[NodeResult], str | None] | None = None,
@@ -61,6 +64,7 @@ def sum_up(
         outputs: For each network output that may hold scores, whether its winner is still the same.
         contributing: Measures the contributions of nodes to an output that fails although no node does, or None to skip
             it.
+        growing: Measures how rounding errors add up at an output, or None to skip it.
         errors: Returns the error that each of several inputs brings to a node, or None to skip this.
         remark: An introductory sentence on the two runs, or "".
         cause: Searches for the reason why the codes of the first diverging node may be wrong, or None to skip the
@@ -85,6 +89,10 @@ def sum_up(
         short = sorted(
             short_outputs(table, graph, limits), key=lambda node: node.tensor not in scores
         )  # outputs with scores first: people read those
+        worst = table[worst_output(table, graph)] if len(table) else None
+        growth = None if worst is None or growing is None else growing(worst)
+        if worst is not None and not (short or limits.given or table.breaking.any()) and fails_by_growth(growth):
+            short = [worst]
         contributions = contributing(table, short[0]) if short and contributing is not None else None
         sole = sole_contributor(table, short[0], contributions, limits.output_sqnr_in_force) if short else None
         diverging = None if sole is None else beyond_by_its_arithmetic(sole, short[0])
@@ -95,7 +103,7 @@ def sum_up(
             table,
             missing,
             way=way_to_origin(table, graph, errors=errors, born=nonfinite),
-            output=table[worst_output(table, graph)] if len(table) else None,
+            output=worst,
             outputs=graph.outputs,
             compounding=compounding_nodes(table, graph),
             accepted=accepted,
@@ -107,6 +115,7 @@ def sum_up(
             nonfinite=nonfinite,
             remark=remark,
             contributing=contributions,
+            growth=growth,
             cause=cause,
         )
     return RunComparison(

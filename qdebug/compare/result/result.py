@@ -20,10 +20,12 @@ from qdebug.model.json_object import JsonObject, SchemaPart
 
 __all__ = [
     "NUMERICS_VERSION",
+    "CachedGrowth",
     "Compounding",
     "Contributions",
     "Contributor",
     "Coverage",
+    "Growth",
     "JudgedBy",
     "Judgements",
     "NodeResult",
@@ -174,6 +176,39 @@ class Together(JsonObject):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Growth(JsonObject):
+    """Whether rounding errors in a short float format add up on their way to a network output.
+
+    Args:
+        output: The network output, as a backend tensor.
+        op: The operator of the nodes whose errors add up. None if all errors cancel about as independent ones do.
+        nodes: These nodes, or all nodes with results in a short format.
+        ratio: RMS of the output error that their errors make together, divided by that of the same errors with random
+            signs. About 1 for independent errors, and up to the square root of their number for errors of one sign.
+        sqnr_db: SQNR of the output in dB.
+        ideal_db: SQNR in dB if every such result were rounded once, to nearest, in its own format.
+        formats: The short formats.
+        samples: Number of samples that were replayed.
+    """
+
+    output: str
+    op: str | None
+    nodes: tuple[str, ...]
+    ratio: float
+    sqnr_db: float
+    ideal_db: float
+    formats: tuple[str, ...]
+    samples: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CachedGrowth:
+    """A growth, or that there is none, for the cache."""
+
+    growth: Growth | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Contributions:
     """Contributions of nodes to the error of an output.
 
@@ -207,6 +242,8 @@ class Verdict(JsonObject):
         contributors: Contributions of nodes to the error of the worst output over all samples, largest first. Empty if
             the outputs are within their limits.
         together: Combined effect of the largest contributors, and what remains without them. None if unknown.
+        growth: How rounding errors in short float formats add up at the worst output. None if there are none, or if
+            that is unknown.
         nonfinite: Where a NaN or an infinity originates and how it reaches the outputs. None if there is none or it is
             unknown.
         way: Backend tensors from the worst output to the one where the origin was found, with that one last. The last
@@ -214,7 +251,9 @@ class Verdict(JsonObject):
         short: Backend tensors that are outputs beyond the limit of outputs while no node exceeds its own limit.
     """
 
-    json_keys = "status first_divergence origin worst_sample compounding contributors together nonfinite sentence"
+    json_keys = (
+        "status first_divergence origin worst_sample compounding contributors together growth nonfinite sentence"
+    )
 
     status: Status
     first_divergence: str | None
@@ -227,6 +266,7 @@ class Verdict(JsonObject):
     compounding: tuple[Compounding, ...] = ()
     contributors: tuple[Contributor, ...] = ()
     together: Together | None = None
+    growth: Growth | None = None
     nonfinite: Nonfinite | None = None
     way: tuple[str, ...] = ()
     short: tuple[str, ...] = ()

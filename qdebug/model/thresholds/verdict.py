@@ -230,6 +230,31 @@ CONTRIBUTION_NODE_WORK = threshold(
     why="Cost of replaying a node, however small its tensors are.",
     source="measured: a tenth of a millisecond",
 )
+GROWTH_MIN_NODES = threshold(
+    "GROWTH_MIN_NODES",
+    4,
+    unit="nodes",
+    decides="status",
+    why="Whether rounding errors add up is examined for this many nodes of an operator or more. Fewer cannot be told "
+    "from chance.",
+)
+GROWTH_MIN_RATIO = threshold(
+    "GROWTH_MIN_RATIO",
+    3.0,
+    unit="times independent errors",
+    decides="status",
+    why="Rounding errors of an operator's nodes add up if they are this many times larger at the output than the same "
+    "errors with random signs. An output of a single number reaches that by chance in 1 of 400 runs.",
+    source="derived: two-sided tail of the normal distribution beyond 3",
+)
+GROWTH_MIN_EXCESS = threshold(
+    "GROWTH_MIN_EXCESS",
+    6.0,
+    unit="dB",
+    decides="status",
+    why="An output fails if errors that add up leave an SQNR this far below that of a backend that rounds every result "
+    "once to nearest.",
+)
 SUGGESTED_SQNR_MARGIN = threshold(
     "SUGGESTED_SQNR_MARGIN",
     3.0,
