@@ -69,6 +69,7 @@ __all__ = [
 _SEED = 20250218
 
 
+_ACCUMULATOR = "accumulator"
 _SHORT = MappingProxyType({"tf32": "TF32", "fp16": "float16", "bf16": "bfloat16"})
 """Name of each short format in messages, finest first."""
 _NAMED = {short.name: short for short in SHORT_FORMATS}
@@ -185,10 +186,13 @@ def judge_float(recording: Recording, node: Node, tensor: str, at: Sequence[Plac
     on_codes = case.on_codes(at)
     if on_codes is not None and on_codes <= 1:
         return replace(finding, band=Band(precision=_ON_CODES, ratio=on_codes, spread=spread), within=True)
+    likely = None
     for precision, ratio in () if on_codes is not None else case.coarser(at):
-        if ratio <= 1:
+        # The band of a narrow accumulator is wide. A mistake that reproduces every element says more.
+        likely = mistake_of(recording, node, tensor, at) if ratio <= 1 and precision.endswith(_ACCUMULATOR) else None
+        if ratio <= 1 and likely is None:
             return replace(finding, band=Band(precision=precision, ratio=ratio, spread=spread), within=True)
-    likely = mistake_of(recording, node, tensor, at)
+    likely = likely or mistake_of(recording, node, tensor, at)
     finding, cause = replace(finding, likely=likely), _likely(likely)
     if _rounds_nothing(node) or not single.allowed:
         nothing = f"{node.op} does not round" if _rounds_nothing(node) else "its sums are exact"
@@ -254,7 +258,7 @@ def assumption(recording: Recording, tensor: str, band: Band) -> str | None:
     name = _SHORT.get(number)
     if name is None:
         return None
-    if rounded_part == "accumulator":
+    if rounded_part == _ACCUMULATOR:
         return f"sums held in {name}"
     if rounded_part != _OUTPUT:
         return f"{rounded_part} rounded to {name}"
@@ -282,7 +286,7 @@ def replay_float(recording: Recording, node: Node, tensor: str, place: Place, pr
         recorded_values, replayed, allowed, _ = case.beside_codes(place, grid)
         return FloatReplay(recorded=recorded_values, replayed=replayed, allowed=allowed)
     number = "" if rounded_part == _OUTPUT else number
-    narrow = _ACCUMULATORS.get(number) if rounded_part == "accumulator" else None
+    narrow = _ACCUMULATORS.get(number) if rounded_part == _ACCUMULATOR else None
     recorded_values, replayed, allowed = case.compare(
         place, cast=_INPUTS.get(number), bias=rounded_part != "inputs", narrow=narrow
     )
@@ -491,7 +495,7 @@ class _Case:
                 yield f"{name} inputs and bias", self._ratio(at, cast=cast)
         for name, unit in _ACCUMULATORS.items():
             if self._may_have_been_summed_in(name, at):
-                yield f"{name} accumulator", self._ratio(at, cast=_INPUTS[name], narrow=unit)
+                yield f"{name} {_ACCUMULATOR}", self._ratio(at, cast=_INPUTS[name], narrow=unit)
 
     def _may_have_been_summed_in(self, name: str, at: Sequence[Place]) -> bool:
         """Return whether the output has no more digits than sums in a short format can have. A bias may add some."""

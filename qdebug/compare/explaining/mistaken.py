@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from enum import IntEnum
 from itertools import chain
 
 import numpy as np
 
 from qdebug.arithmetic.mistakes import Mistake, mistakes
 from qdebug.compare.attribute.backend_replay import read
-from qdebug.compare.attribute.band import allowed_error, difference, norm
+from qdebug.compare.attribute.band import allowed_error, difference, finite_norm, norm
 from qdebug.compare.explaining.fused import WithFused
 from qdebug.errors import KernelError, NotRecordedError, UsageError
 from qdebug.model import Node, Recording, operators
@@ -20,6 +21,7 @@ from qdebug.numerics.affine import dequantize
 from qdebug.numerics.short_formats import format_of
 from qdebug.replay.extents import recorded_limits
 from qdebug.replay.kernels.movement import slice_of_split
+from qdebug.replay.precision import is_real, widen
 from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import run_node
 
@@ -37,32 +39,41 @@ def mistake_of(recording: Recording, node: Node, tensor: str, places: Sequence[t
     """
     if recording.graph.tensors[tensor].quant is not None or not places:
         return None
-    candidates: dict[str, Mistake] | None = None  # key: the text of the mistake
+    candidates: dict[str, tuple[Mistake, _Fit]] | None = None  # by the text of the mistake
     try:
         for place in places:
             form, opset, values = form_of_output(recording, node, tensor, place)
             recorded = recording.load(tensor, *place)
-            if candidates is None and np.unique(recorded).size < CAUSE_MIN_DISTINCT_VALUES:
+            if candidates is None and _count_distinct(form, values, recorded) < CAUSE_MIN_DISTINCT_VALUES:
                 return None
             with recorded_limits(recording, place), np.errstate(all="ignore"):
                 right_result = run_node(form, values, opset)[form.outputs[0]]
-                candidates = {
-                    each.likely: each
-                    for each in chain(mistakes(form, values, opset), _mistakes_of_scales(recording, form, values))
-                    if (candidates is None or each.likely in candidates)
-                    and _gives(each, values, recorded, opset, right_result if each.node is form else None)
-                }
+                fitting_here: dict[str, tuple[Mistake, _Fit]] = {}
+                for each in chain(mistakes(form, values, opset), _mistakes_of_scales(recording, form, values)):
+                    fits_so_far = (each, _Fit.IN_FLOAT32) if candidates is None else candidates.get(each.likely)
+                    if fits_so_far is None:
+                        continue
+                    fit = _fit_of(each, values, recorded, opset, right_result if each.node is form else None)
+                    if fit is not _Fit.NONE:
+                        fitting_here[each.likely] = each, min(fit, fits_so_far[1])
+                candidates = fitting_here
             if not candidates:
                 return None
     except (KernelError, NotRecordedError, UsageError):
         return None
-    fitting = list((candidates or {}).values())
+    closest = max((fit for _, fit in (candidates or {}).values()), default=_Fit.NONE)
+    fitting = [each for each, fit in (candidates or {}).values() if fit is closest]
     # Prefer mistakes that explain all elements.
     fitting_mistakes = [each for each in fitting if not each.told] or fitting
     is_unique = len(fitting_mistakes) == 1 or (
         len({each.about for each in fitting_mistakes}) == 1 and fitting_mistakes[0].about
     )
     return ", or ".join(each.likely for each in fitting_mistakes) if is_unique else None
+
+
+def _count_distinct(form: Node, values: Mapping[str, np.ndarray], recorded: np.ndarray) -> int:
+    """Return how many different numbers tell one mistake from another: of a cast, those that it reads."""
+    return int(np.unique(values[form.inputs[0]] if operators.of(form.op).casts else recorded).size)
 
 
 def mistake_inside(layers: WithFused, node: Node, tensor: str, places: Sequence[tuple[int, int]]) -> str | None:
@@ -262,14 +273,24 @@ _TOLD_LEAST = 3
 """Rows and columns of which a mistake must predict all but one."""
 
 
-def _gives(
+class _Fit(IntEnum):
+    """How closely a node with a mistake reproduces a recorded output."""
+
+    NONE = 0
+    IN_SHORT_SUMS = 1
+    """Up to the error of sums in the output's short format, which is wide."""
+    IN_FLOAT32 = 2
+    """Up to the error of sums in float32 and one rounding of the result, or exactly."""
+
+
+def _fit_of(
     mistake: Mistake,
     values: Mapping[str, np.ndarray],
     recorded: np.ndarray,
     opset: Mapping[str, int],
     right_output: np.ndarray | None,
-) -> bool:
-    """Return whether a node with a mistake reproduces the recorded output up to rounding.
+) -> _Fit:
+    """Return how closely a node with a mistake reproduces the recorded output.
 
     Args:
         mistake: The mistake.
@@ -282,18 +303,25 @@ def _gives(
     if (
         computed_output is None
         or computed_output.shape != recorded.shape
-        or (computed_output.dtype.kind == "f") != (recorded.dtype.kind == "f")
+        or is_real(computed_output.dtype) != is_real(recorded.dtype)
     ):
-        return False
+        return _Fit.NONE
     if mistake.told and min(computed_output.shape[-2:], default=0) < _TOLD_LEAST:
-        return False
-    covered_output, covered_recorded = computed_output[mistake.told], recorded[mistake.told]
+        return _Fit.NONE
+    covered_output, covered_recorded = widen(computed_output[mistake.told]), recorded[mistake.told]
+    real_recorded = widen(covered_recorded)
     if _is_exact(mistake.node, computed_output):
-        return np.array_equal(covered_output, covered_recorded, equal_nan=computed_output.dtype.kind == "f")
+        is_equal = np.array_equal(covered_output, real_recorded, equal_nan=covered_output.dtype.kind == "f")
+        return _Fit.IN_FLOAT32 if is_equal else _Fit.NONE
     operands = {**values, **mistake.values}
-    return norm(difference(covered_recorded, covered_output)) <= rounding_of(
-        mistake.node, operands, computed_output, covered_recorded, opset
-    )
+    error = norm(difference(real_recorded, covered_output))
+    if error <= rounding_of(mistake.node, operands, computed_output, covered_recorded, opset):
+        return _Fit.IN_FLOAT32
+    short_format = format_of(covered_recorded, read=operands.values())
+    if short_format is None:
+        return _Fit.NONE
+    allowed = allowed_error(mistake.node, operands, computed_output, opset, short_format.unit)
+    return _Fit.IN_SHORT_SUMS if error <= allowed else _Fit.NONE
 
 
 def made_by(
@@ -320,20 +348,20 @@ def made_by(
 def rounding_of(
     node: Node, values: Mapping[str, np.ndarray], made: np.ndarray, recorded: np.ndarray, opset: Mapping[str, int]
 ) -> float:
-    """Return the error norm that rounding explains, or 0 for an operator that does not round.
+    """Return the error norm of sums in float32 and one rounding of the result; 0 for an operator that does not round.
 
     Args:
         node: The node's real-valued form.
         values: Its inputs.
         made: Its computed output.
-        recorded: Its recorded output.
+        recorded: Its recorded output, in its own format.
         opset: Version of each operator set.
     """
     if _is_exact(node, made):
         return 0.0
     short_format = format_of(recorded, read=values.values())
-    unit = FLOAT32_UNIT_ROUNDOFF if short_format is None else short_format.unit
-    return allowed_error(node, values, made, opset, unit)
+    of_result = 0.0 if short_format is None else short_format.unit * finite_norm(widen(made))
+    return allowed_error(node, values, made, opset, FLOAT32_UNIT_ROUNDOFF) + of_result
 
 
 def _is_exact(node: Node, values: np.ndarray) -> bool:
