@@ -47,14 +47,14 @@ class RoundingErrors:
 
     Args:
         short: The format.
-        by_rows: Whether an intermediate result may move all elements along the last axis together, as the factor of a
-            normalization does. They then count as one.
+        joint_axes: Axes along which an error inside the computation may move all elements together, as the rounded
+            factor of a normalization does. They then count as one.
         elements: Number of elements with a finite right result of full precision.
         unequal: Number of these whose value is not the right one rounded to nearest.
     """
 
     short: ShortFormat
-    by_rows: bool = False
+    joint_axes: tuple[int, ...] = ()
     elements: int = 0
     unequal: int = 0
     upward: _Direction = field(default_factory=_Direction)
@@ -67,8 +67,11 @@ class RoundingErrors:
             unrounded: The results before rounding, any float dtype.
             recorded: The rounded ones, in the same shape.
         """
-        length = unrounded.shape[-1] if self.by_rows and unrounded.ndim else 1
-        right, actual = (array.reshape(-1, max(length, 1)) for array in (unrounded, recorded))
+        last = tuple(range(-len(self.joint_axes), 0))
+        length = math.prod(unrounded.shape[axis] for axis in self.joint_axes)
+        right, actual = (
+            np.moveaxis(array, self.joint_axes, last).reshape(-1, max(length, 1)) for array in (unrounded, recorded)
+        )
         rows = max(_BLOCK // max(length, 1), 1)
         for start in range(0, len(right), rows):
             checkpoint()

@@ -17,7 +17,7 @@ from qdebug.compare.attribute.backend_replay import inputs_of
 from qdebug.compare.attribute.plan import recorded_places
 from qdebug.compare.checks.context import NodeContext
 from qdebug.compare.explaining.float_band import output_format
-from qdebug.compare.explaining.placements import find_placement, moves_rows
+from qdebug.compare.explaining.placements import find_placement, jointly_moved_axes
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
 from qdebug.errors import KernelError, NotRecordedError
 from qdebug.model import Node, Recording
@@ -145,11 +145,11 @@ def _rounding_of(
         short = output_format(run, form, tensor, places)
         if short is None:
             return None
-        by_rows = moves_rows(form)
-        errors = RoundingErrors(short, by_rows)
+        axes = jointly_moved_axes(form, run.load(tensor, *places[0]).ndim)
+        errors = RoundingErrors(short, axes)
         with suppress(NotRecordedError):  # of a fused layer, whose placement is sought anyway
             for place, (unrounded, recorded) in zip(places, _results(run, node, tensor, places), strict=True):
-                by_sample.setdefault(place[0], RoundingErrors(short, by_rows)).add(unrounded, recorded)
+                by_sample.setdefault(place[0], RoundingErrors(short, axes)).add(unrounded, recorded)
     except (KernelError, NotRecordedError):
         return None
     for each in by_sample.values():

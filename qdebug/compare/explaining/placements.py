@@ -25,23 +25,29 @@ from qdebug.model.thresholds.explanation import FUSED_MAX_NODES, PLACEMENT_MAX_P
 from qdebug.numerics.short_formats import ShortFormat
 from qdebug.replay.real_form import real_form
 
-__all__ = ["find_placement", "moves_rows", "with_placement"]
+__all__ = ["find_placement", "jointly_moved_axes", "with_placement"]
 
 _ROUNDS = "rounding"
 """Kind of a float node that a placement of roundings reproduces."""
 
 
-def moves_rows(form: Node) -> bool:
-    """Return whether an intermediate result of a node may move all elements along its last axis together.
+def jointly_moved_axes(form: Node, rank: int) -> tuple[int, ...]:
+    """Return the axes along which an error inside a node may move all elements of its result together.
+
+    In a normalization, the rounded factor of a row does. In a product, a rounded weight does: it is read for each
+    element of a channel.
 
     Args:
         form: The real form of the node.
+        rank: Number of axes of its result.
     """
-    recipe = RECIPES.get(form.op)
-    if recipe is None:
-        row = operators.of(form.op)
-        return not (row.elementwise or row.product)
-    return recipe.along in (Along.LAST, Along.AXIS)
+    row, recipe = operators.of(form.op), RECIPES.get(form.op)
+    if row.windowed:
+        return tuple(range(1, rank - 1) if form.attrs.get("channels_last") else range(2, rank))
+    if row.product:
+        return tuple(range(rank - 1))
+    by_rows = not row.elementwise if recipe is None else recipe.along in (Along.LAST, Along.AXIS)
+    return (rank - 1,) if by_rows and rank else ()
 
 
 def find_placement(

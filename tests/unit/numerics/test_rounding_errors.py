@@ -11,8 +11,8 @@ SHORT = next(short for short in SHORT_FORMATS if short.name == "bfloat16")
 VALUES = np.random.default_rng(0).standard_normal((100, 64))
 
 
-def errors(recorded, *, by_rows=False):
-    made = RoundingErrors(SHORT, by_rows)
+def errors(recorded, *, joint_axes=()):
+    made = RoundingErrors(SHORT, joint_axes)
     made.add(VALUES, recorded)
     return made
 
@@ -37,7 +37,8 @@ def test_rows_that_move_together_count_once():
     shift = np.where(np.arange(100) < 62, 1 + 2.0**-8, 1 - 2.0**-8)[:, None]
     moved = round_float(VALUES * shift, SHORT, "even")
     assert errors(moved).deviations > 6
-    assert errors(moved, by_rows=True).deviations < 6
+    assert errors(moved, joint_axes=(1,)).deviations < 6
+    assert errors(moved, joint_axes=(0,)).deviations > 6
 
 
 def test_few_errors_of_many_units_do_not_outweigh_the_others():

@@ -120,8 +120,8 @@ def test_a_factor_of_a_row_that_is_rounded_to_nearest_moves_the_row_as_one(rows)
 
 
 def test_an_accumulator_that_truncates_is_a_fault():
-    x, w = rounded(RNG.standard_normal((1, 32, 64))), rounded(RNG.standard_normal((64, 32)) / 8)
-    total = np.zeros((1, 32, 32), np.float32)
+    x, w = rounded(RNG.standard_normal((1, 32, 64))), rounded(RNG.standard_normal((64, 64)) / 8)
+    total = np.zeros((1, 32, 64), np.float32)
     for k in range(64):
         total = rounded(total + x[..., k : k + 1] * w[k], "zero")
     (finding,) = faults("MatMul", [x, w], x @ w, total, constants=(1,))
@@ -175,3 +175,22 @@ def test_a_matrix_product_that_is_read_before_its_rounding_is_named():
     run = MemoryRecording.single(graph, {name: array.astype(ml_dtypes.bfloat16) for name, array in values.items()})
     told = {node.node: node.words for node in explain(run).nodes}
     assert "its input 'p' read before its rounding" in told["gated"]
+
+
+def test_a_rounded_weight_moves_its_channel_together_and_is_no_fault():
+    """A filter whose weights sum to more than they do after rounding shrinks each result of a long signal."""
+    x, w = rounded(np.exp(2 * RNG.standard_normal((1, 1, 4096)))), np.full((1, 1, 8), 1.003, np.float32)
+    graph = Graph(
+        [Node(name="conv", op="Conv", inputs=("x", "w"), outputs=("y",))],
+        tensors=[TensorInfo(name="w", role=Role.CONSTANT)],
+        inputs=["x"],
+        outputs=["y"],
+    )
+
+    def filtered(weight, short):
+        y = np.convolve(x[0, 0], weight[0, 0], "valid")[None, None].astype(np.float32)
+        values = {"x": x.astype(np.float32), "w": w, "y": rounded(y) if short else y}
+        return MemoryRecording.single(graph, values)
+
+    result = diff(filtered(w, short=False), filtered(rounded(w), short=True))
+    assert not [each for node in result.nodes for each in node.findings if each.kind == "one_sided"]
