@@ -73,6 +73,7 @@ def layer_mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[
     yield from _reordered_lists(node, values)
     yield from _ignored_bounds(node, values)
     yield from _wrong_casts(node, values)
+    yield from _wrong_powers_of_two(node, values)
     yield from _other_functions(node)
     yield from _saturating_integers(node, values)
     yield from _padding_mistakes(node, values)
@@ -625,6 +626,42 @@ def _wrong_casts(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mista
     result = np.where(has_carry, rounded / 2, rounded).astype(dtype)
     likely = f"values that round up to a power of 2 in {short_format.name} become half of it"
     yield Mistake(likely=likely, node=node, values={}, after=partial(_replaced, result=result))
+
+
+def _wrong_powers_of_two(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield casts of scales to powers of two that round in another direction.
+
+    The rules are those of quantizers to MX formats. In the last one, the mantissa is rounded to one more bit first, as
+    the `even` rule of AMD Quark does.
+    """
+    data = values.get(node.inputs[0]) if node.inputs else None
+    if node.attrs.get("to") != _E8M0 or not operators.of(node.op).casts or data is None or data.dtype.kind != "f":
+        return
+    stated = str(node.attrs.get("round_mode", "up"))
+    stated_words = _POWER_RULES.get(stated, stated)
+    for mode, words in _POWER_RULES.items():
+        if mode != stated:
+            other = replace(node, attrs={**node.attrs, "round_mode": mode})
+            yield Mistake(likely=f"scales become {words}, not {stated_words}", node=other, values={})
+    # Kernels add a quarter of the leading bit to the magnitude and keep the exponent of the sum.
+    mantissa, exponent = np.frexp(np.abs(data.astype(np.float64)))
+    rounded = np.ldexp(1.0, exponent - 1 + np.frexp(mantissa + 0.125)[1])
+    likely = f"scales become the next power of two only from 1.75 times one on, not {stated_words}"
+    yield Mistake(
+        likely=likely, node=node, values={}, after=partial(_replaced, result=rounded.astype(onnx_dtype(_E8M0)))
+    )
+
+
+_E8M0 = 24
+"""Number of float8_e8m0fnu in ONNX's `TensorProto.DataType`."""
+_POWER_RULES: Mapping[str, str] = MappingProxyType(
+    {
+        "up": "the power of two above",
+        "down": "the power of two below",
+        "nearest": "the nearest power of two",
+    }
+)
+"""What a scale becomes, by rounding mode of ONNX's Cast."""
 
 
 def _replaced(_: np.ndarray, *, result: np.ndarray) -> np.ndarray:

@@ -6,7 +6,7 @@ They are based on public bug reports. `qdebug.arithmetic.suspects` contains the 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -46,6 +46,7 @@ def mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, i
     yield from _wrong_dilations(node, values)
     yield from _column_major_operands(node, values)
     yield from _rounded_inputs(node, values)
+    yield from _factors_in_blocks(node, values)
     yield from _overflowing_casts(node, values)
     yield from _late_writes(node, values)
     yield from attention_mistakes(node, values)
@@ -405,6 +406,39 @@ def _rounded_inputs(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mi
         yield Mistake(
             likely=likely, node=node, values={name: short.rounded(array) for name, array in float_values.items()}
         )
+
+
+def _factors_in_blocks(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield matrix products of factors in block floating point: 8-bit numbers that share an exponent along each sum."""
+    if operators.of(node.op).sums is not Sums.MATRIX or len(node.inputs) < 2:
+        return
+    first, second = node.inputs[:2]
+    axes = {first: 0 if node.attrs.get("transA") else -1, second: -1 if node.attrs.get("transB") else -2}
+    if first == second or any(values[name].ndim < 2 or values[name].dtype.kind != "f" for name in axes):
+        return
+    for block in _SHARED_EXPONENTS:
+        for rounding, words in ((np.floor, "rounded down"), (np.rint, "rounded to nearest")):
+            yield Mistake(
+                likely=f"each {block} terms of a factor share an exponent, with 8 bits each, {words}",
+                node=node,
+                values={name: _in_blocks(values[name], axis, block, rounding) for name, axis in axes.items()},
+                about="shared exponents",
+            )
+
+
+_SHARED_EXPONENTS = (8, 16, 32)
+"""Sizes of blocks with a common exponent: BFP16 of AMD's AI engines has 8, MSFP 16, MX 32."""
+
+
+def _in_blocks(array: np.ndarray, axis: int, block: int, rounding: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """Round values to 8-bit signed multiples of a power of two that a block along an axis shares."""
+    rows = np.moveaxis(array.astype(np.float64), axis, -1)
+    extent = rows.shape[-1]
+    padded = np.pad(rows, [(0, 0)] * (rows.ndim - 1) + [(0, -extent % block)])
+    blocks = padded.reshape(*padded.shape[:-1], -1, block)
+    unit = np.ldexp(1.0, np.frexp(np.abs(blocks).max(-1, keepdims=True))[1] - 7)
+    rounded = (np.clip(rounding(blocks / unit), -128, 127) * unit).reshape(padded.shape)[..., :extent]
+    return np.ascontiguousarray(np.moveaxis(rounded, -1, axis)).astype(array.dtype)
 
 
 def _neighbouring_block_scales(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:

@@ -98,7 +98,8 @@ def parse_placement(text: str) -> Placement:
     return Placement(rounding=rounding, edges=tuple(edges), flush=flush, overflow=overflow)
 
 
-_TO_NEAREST = {"even", "away"}
+_ALIKE = ({"even", "away"}, {"zero", "down"}, {"zero", "up"}, {"out", "up"}, {"out", "down"})
+"""Roundings that differ at ties alone, or are the same for results of one sign."""
 _NEAREST = "rounded to nearest"
 
 
@@ -192,7 +193,7 @@ class PlacementFinding:
         """The simplest fitting placement, if those as simple round the result alike and another one is refuted."""
         if not self.fitting or self.runner_up is None or not self.decided:
             return None
-        return self.fitting[0] if self._is_unanimous or self._roundings == _TO_NEAREST else None
+        return self.fitting[0] if self._is_unanimous or self._roundings in _ALIKE else None
 
     @property
     def _roundings(self) -> set[str]:
