@@ -24,6 +24,7 @@ from qdebug.model.thresholds.checks import COARSE_CONSTANT_SLACK, FLOAT_FORMAT_M
 from qdebug.model.thresholds.rounding import FLOAT32_STORED_REL_ERROR, LSB_SLACK
 from qdebug.numerics.short_formats import ShortFormat
 from qdebug.replay.blockwise_weight import blockwise_weight, half_steps, packed_inputs
+from qdebug.replay.precision import is_real
 from qdebug.replay.real_form import real_form
 
 __all__ = [
@@ -139,7 +140,7 @@ def _is_unquantized(facts: TensorFacts, name: str) -> bool:
     info = facts.backend.graph.tensors.get(name)
     if info is None or info.quant is not None or not _is_constant(facts.be, name):
         return False
-    return facts.backend.load(name).dtype.kind == "f" and not np.any(facts.replays.backend.half_steps(name))
+    return is_real(facts.backend.load(name).dtype) and not np.any(facts.replays.backend.half_steps(name))
 
 
 def _is_constant(run: IndexedRecording, name: str) -> bool:

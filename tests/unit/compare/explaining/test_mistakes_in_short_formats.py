@@ -40,6 +40,12 @@ def run(wrong, dtype):
         outputs=["p"],
     )
     values = {"x": X, "w": WEIGHT, "b": BIAS, "h": h, "a": a, "s": s, "p": p}
+    if wrong == "a wrong weight":
+        values["w"] = WEIGHT * np.where(np.arange(64) < 2, 1.5, 1)
+        values["h"] = X @ values["w"]
+    if wrong == "a wrong bias":
+        values["b"] = 1.3 * BIAS
+        values["a"] = h + values["b"]
     return MemoryRecording.single(graph, {name: array.astype(dtype) for name, array in values.items()})
 
 
@@ -59,3 +65,13 @@ def test_a_mistake_is_named_in_any_float_format(wrong, node, words, dtype):
     result = diff(run("", dtype), run(wrong, dtype))
     assert result.first_divergence == node
     assert words in result.diagnosis[0].why
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize(
+    ("wrong", "node", "kind"), [("a wrong weight", "product", "weight"), ("a wrong bias", "add", "constant")]
+)
+def test_a_wrong_constant_is_found_in_any_float_format(wrong, node, kind, dtype):
+    result = diff(run("", np.float32), run(wrong, dtype))
+    assert result.first_divergence == node
+    assert kind in {finding.kind for finding in result[node].findings if finding.role == "difference"}
