@@ -19,7 +19,8 @@ from qdebug.backends import load_reader
 from qdebug.backends.protocol import OnProgress
 from qdebug.errors import QdebugError, RecordingError, UsageError
 from qdebug.importing.arrangement import Arrangement, find_arrangement, has_channels_second, rank_of
-from qdebug.importing.dumps import Dump, DumpedTensor, read_dump
+from qdebug.importing.dump import Dump, DumpedTensor
+from qdebug.importing.dumps import read_dump
 from qdebug.importing.names import NameMatch, Rename, few, match_names
 from qdebug.model import Graph, QuantParams, Role, RunInfo, TensorInfo
 from qdebug.model.dtypes import is_float, is_integer, logical_dtype, logical_name

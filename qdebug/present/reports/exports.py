@@ -27,7 +27,7 @@ from qdebug.compare.result.flat_rows import COLUMNS
 from qdebug.compare.result.node_result import breaks_limit, is_excused
 from qdebug.compare.result.result import NodeResult, RunComparison
 from qdebug.errors import UsageError
-from qdebug.importing.dumps import TENSOR_NAMES
+from qdebug.importing.formats.arrays import TENSOR_NAMES
 from qdebug.model import Graph, Recording
 from qdebug.model.json_object import json_safe
 from qdebug.numerics.affine import dequantize, is_wide_code

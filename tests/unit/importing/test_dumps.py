@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from qdebug.errors import UsageError
-from qdebug.importing.dumps import SOURCES, TENSOR_NAMES, read_dump
+from qdebug.importing.dumps import SOURCES, read_dump
+from qdebug.importing.formats.arrays import TENSOR_NAMES
 
 
 def listed(source, **options):

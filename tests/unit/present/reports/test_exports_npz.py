@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from qdebug.errors import UsageError
-from qdebug.importing.dumps import TENSOR_NAMES
+from qdebug.importing.formats.arrays import TENSOR_NAMES
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, TensorInfo
 from qdebug.present.reports.exports import member_names, write_npz
 from qdebug.testing import random_recording
