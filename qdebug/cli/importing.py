@@ -22,7 +22,7 @@ __all__ = ["ImportOptions", "fill_parser", "run"]
 _MAX_LINES = 8
 """Maximum number of printed lines of each kind. --json prints all."""
 
-_SOURCE_FORMATS = ("arrays", "description", "litert-debugger")
+_SOURCE_FORMATS = ("msprobe", "polygraphy", "arrays", "description", "litert-debugger")
 
 _DESCRIPTION = """\
 Make a recording from tensors that another tool dumped, for example from an accelerator
@@ -30,10 +30,11 @@ that qdebug cannot run. The result is an ordinary recording for `qdebug info`, `
 `explain` and `tui`.
 
 SOURCE is one of these:
-  a folder of .npy and .npz files, where each file or array has the name of its tensor;
+  a folder of .npy, .npz, .safetensors, .pt or .pth files, named like their tensors;
       sub-folders or archives that differ only in a number are samples: sample0 ...
       with --graph, raw files (.raw, .bin) as well; the model states types and shapes
-  one .npz file, such as `qdebug export npz` writes
+  one such file; a .pt file is read without torch, and nothing in it is run
+  results or inputs of Polygraphy (.json), or a dump.json of Ascend's msprobe
   a .json file that describes raw files: tensor, dtype, shape, scale, zero_point ...
   a folder of the LiteRT accuracy debugger: --source-format litert-debugger
 
@@ -74,7 +75,7 @@ def fill_parser(parser: Parser) -> None:
     """Add the arguments of the verb."""
     parser.description = _DESCRIPTION
     parser.epilog = _EPILOG
-    parser.add_argument("source", type=Path, metavar="SOURCE", help="a folder, an .npz file or a .json description")
+    parser.add_argument("source", type=Path, metavar="SOURCE", help="a folder, a file of tensors, or a .json file")
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="OUT.h5", help="the recording to write")
     parser.add_argument("--force", action="store_true", help="overwrite OUT.h5 if it exists")
     parser.add_argument(

@@ -16,9 +16,11 @@ from types import MappingProxyType
 from qdebug.errors import UsageError
 from qdebug.importing.dump import Dump, DumpFormat
 from qdebug.importing.files import Files
-from qdebug.importing.formats.arrays import read_arrays
+from qdebug.importing.formats.arrays import FILE_READERS, read_arrays
 from qdebug.importing.formats.description import read_description
 from qdebug.importing.formats.litert_debugger import read_litert_debugger
+from qdebug.importing.formats.msprobe import is_msprobe, read_msprobe
+from qdebug.importing.formats.polygraphy import is_polygraphy, read_polygraphy
 from qdebug.importing.names import Rename
 from qdebug.model import Graph
 from qdebug.recording.writing.write import At
@@ -49,8 +51,8 @@ def read_dump(
     form = form or next((name for name, row in SOURCES.items() if row.recognizes(source)), "")
     if form not in SOURCES:
         raise UsageError(
-            f"{str(source)!r} is not a known kind of dump; expected a folder, an .npz or .npy file, or a .json file "
-            "that describes raw files.",
+            f"{str(source)!r} is not a known kind of dump; expected a folder, a file of arrays "
+            f"({', '.join(FILE_READERS)}), or a .json file that describes raw files.",
             hint="See `qdebug import --help` for the supported kinds.",
         )
     with closing(Files(source if source.is_dir() else source.parent)) as files:
@@ -92,10 +94,20 @@ def _check_tensors(source: Path, dump: Dump) -> None:
 
 SOURCES: Mapping[str, DumpFormat] = MappingProxyType(
     {
+        "msprobe": DumpFormat(
+            read=read_msprobe,
+            summary="a dump.json of Ascend's msprobe, or the folder with it",
+            recognizes=is_msprobe,
+        ),
+        "polygraphy": DumpFormat(
+            read=read_polygraphy,
+            summary="results or inputs that Polygraphy saved as JSON",
+            recognizes=is_polygraphy,
+        ),
         "arrays": DumpFormat(
             read=read_arrays,
-            summary="a folder of .npy and .npz files, or a single file",
-            recognizes=lambda path: path.is_dir() or path.suffix.lower() in (".npy", ".npz"),
+            summary="a folder of .npy, .npz, .safetensors, .pt and .pth files, or a single file",
+            recognizes=lambda path: path.is_dir() or path.suffix.lower() in FILE_READERS,
         ),
         "description": DumpFormat(
             read=read_description,

@@ -97,20 +97,30 @@ class Files:
                 )
         return paths
 
-    def members(self, path: Path) -> list[str]:
-        """Return the arrays of an archive.
+    def members(self, path: Path, suffix: str = ".npy") -> list[str]:
+        """Return the members of an archive with a suffix, without it; arrays by default.
 
         Raises:
             UsageError: It is damaged, or its arrays are far larger than the file can hold.
         """
         archive = self._open_archive(path)
-        entries = [entry for entry in archive.infolist() if entry.filename.endswith(".npy")]
+        entries = [entry for entry in archive.infolist() if entry.filename.endswith(suffix)]
         check_expansion(path, entries)
-        return [entry.filename.removesuffix(".npy") for entry in entries]
+        return [entry.filename.removesuffix(suffix) for entry in entries]
+
+    def sizes(self, path: Path) -> dict[str, int]:
+        """Return the sizes of an archive's members in bytes.
+
+        Raises:
+            UsageError: It is damaged.
+        """
+        return {entry.filename: entry.file_size for entry in self._open_archive(path).infolist()}
 
     @contextmanager
-    def open_member(self, path: Path, member: str | None = None) -> Iterator[tuple[BinaryIO, int]]:
-        """Open a file, or an array of an archive, and yield it with its size.
+    def open_member(
+        self, path: Path, member: str | None = None, suffix: str = ".npy"
+    ) -> Iterator[tuple[BinaryIO, int]]:
+        """Open a file, or a member of an archive by its name without a suffix, and yield it with its size.
 
         Raises:
             UsageError: It is missing, cannot be read, or is not a regular file.
@@ -118,7 +128,7 @@ class Files:
         if member is not None:
             archive = self._open_archive(path)
             try:
-                entry = archive.getinfo(f"{member}.npy")
+                entry = archive.getinfo(member + suffix)
                 with archive.open(entry) as member_file:
                     yield _CountingStream(member_file), entry.file_size  # type: ignore[misc]  # reads, and tells where it is
             except UNREADABLE as error:
@@ -179,9 +189,9 @@ def _title_of(path: Path, member: str | None) -> str:
     return f"The file {str(path)!r}" if member is None else f"Array {member!r} of {str(path)!r}"
 
 
-def damaged(path: Path, member: str | None, reason: str) -> UsageError:
-    """Return the error for a file or archive member that NumPy did not write."""
-    return UsageError(
-        f"{_title_of(path, member)} is not a numpy array file, or is damaged: {reason[:200]}.",
-        hint="Write it again with numpy.save or numpy.savez, or leave it out of the folder.",
-    )
+def damaged(path: Path, member: str | None, reason: str, *, kind: str = "numpy array file") -> UsageError:
+    """Return the error for a file or archive member that is not of the kind that its name says."""
+    hint = "Write it again, or leave it out of the folder."
+    if kind.startswith("numpy"):
+        hint = "Write it again with numpy.save or numpy.savez, or leave it out of the folder."
+    return UsageError(f"{_title_of(path, member)} is not a {kind}, or is damaged: {reason[:200]}.", hint=hint)

@@ -1,12 +1,13 @@
-"""Folders and archives of NumPy arrays, with raw files if a model knows their type."""
+"""Folders and files of tensors: NumPy arrays, safetensors, files of torch; raw files if a model knows their type."""
 
 from __future__ import annotations
 
 import math
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,12 @@ import numpy as np
 from qdebug.errors import UsageError
 from qdebug.importing.dump import Dump, DumpedTensor
 from qdebug.importing.files import MAX_FILES, Files, damaged, read_elements, read_header
+from qdebug.importing.formats.safetensors_file import tensors_of_safetensors
+from qdebug.importing.formats.torch_file import tensors_of_torch_file
 from qdebug.model import Graph
 from qdebug.recording.writing.write import At
 
-__all__ = ["TENSOR_NAMES", "array_of_file", "read_arrays"]
+__all__ = ["FILE_READERS", "TENSOR_NAMES", "array_of_file", "read_arrays"]
 
 TENSOR_NAMES = "tensor_names"
 """Name of an array in an .npz file that maps arrays to tensors: rows of two texts."""
@@ -31,7 +34,7 @@ def read_arrays(files: Files, source: Path, graph: Graph | None) -> Dump:
     tensors: list[DumpedTensor] = []
     ignored: dict[str, str] = {}
     if not source.is_dir():
-        tensors += _arrays_of(files, source, (0, 0), "", ignored)
+        tensors += FILE_READERS[source.suffix.lower()](files, source, (0, 0), "", ignored)
         return Dump(tensors=tensors, ignored=ignored)
     remarks: list[str] = []
     for place, path in _samples_and_steps(source, remarks):
@@ -40,9 +43,9 @@ def read_arrays(files: Files, source: Path, graph: Graph | None) -> Dump:
         )
         for file_path in paths:
             is_raw = file_path.suffix.lower() in _RAW_SUFFIXES and graph is not None
-            if file_path.suffix.lower() not in (".npy", ".npz") and not is_raw:
+            if file_path.suffix.lower() not in FILE_READERS and not is_raw:
                 ignored[os.path.relpath(file_path, source)] = _REASONS_NOT_READ.get(
-                    file_path.suffix.lower(), "neither .npy nor .npz"
+                    file_path.suffix.lower(), f"not one of {', '.join(FILE_READERS)}"
                 )
             elif not files.is_inside(file_path):
                 ignored[os.path.relpath(file_path, source)] = "it points outside the folder"
@@ -52,7 +55,7 @@ def read_arrays(files: Files, source: Path, graph: Graph | None) -> Dump:
                 tensors += (
                     [_untyped_file(files, file_path, place, prefix)]
                     if is_raw
-                    else _arrays_of(files, file_path, place, prefix, ignored)
+                    else FILE_READERS[file_path.suffix.lower()](files, file_path, place, prefix, ignored)
                 )
     return Dump(tensors=tensors, ignored=ignored, said=remarks)
 
@@ -117,14 +120,17 @@ def _numbered_entries(folder: Path) -> dict[int, Path] | None:
     with os.scandir(folder) as entries_of_folder:
         entries = [Path(entry.path) for _, entry in zip(range(MAX_FILES), entries_of_folder, strict=False)]
     are_folders = all(entry.is_dir() and not entry.is_symlink() for entry in entries)
-    if not entries or not (
-        are_folders or (len(entries) > 1 and all(entry_path.suffix.lower() == ".npz" for entry_path in entries))
-    ):
+    if not entries or not (are_folders or (len(entries) > 1 and _are_archives(entries))):
         return None
     parts = [_NUMBERED.fullmatch(entry.name if are_folders else entry.stem) for entry in entries]
     numbers = {int(part[2]): entry for part, entry in zip(parts, entries, strict=True) if part is not None}
     name_stems = {part[1] if part is not None else None for part in parts}
     return numbers if len(numbers) == len(entries) and len(name_stems) == 1 else None
+
+
+def _are_archives(paths: Sequence[Path]) -> bool:
+    """Return whether all files are of one kind that holds several tensors."""
+    return len({path.suffix.lower() for path in paths}) == 1 and paths[0].suffix.lower() in _SEVERAL
 
 
 def _natural_key(name: str) -> list[Any]:
@@ -173,3 +179,17 @@ def array_of_file(files: Files, path: Path, member: str | None, *, name: str, lo
             return read_elements(file, dtype, shape, path, member, order="F" if is_fortran else "C")
 
     return DumpedTensor(name=name, location=location, dtype=header[0], shape=header[1], load=load, place=place)
+
+
+FILE_READERS: Mapping[str, Callable[[Files, Path, At, str, dict[str, str]], Iterator[DumpedTensor]]] = MappingProxyType(
+    {
+        ".npy": _arrays_of,
+        ".npz": _arrays_of,
+        ".safetensors": tensors_of_safetensors,
+        ".pt": tensors_of_torch_file,
+        ".pth": tensors_of_torch_file,
+    }
+)
+"""What lists the tensors of a file, by its suffix."""
+_SEVERAL = frozenset(FILE_READERS) - {".npy"}
+"""Suffixes of files that hold several tensors. Numbered ones are samples or steps."""

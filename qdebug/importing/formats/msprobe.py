@@ -1,0 +1,151 @@
+"""Dumps of Ascend's msprobe: a `dump.json` with the calls of a run, and a file for each tensor.
+
+See https://gitee.com/ascend/mstt, `debug/accuracy_tools/msprobe`: the key of a call is TYPE.NAME.NUMBER.forward, or
+Module.PATH.CLASS.forward.NUMBER. If the task is "tensor", each value names its file (`data_name`) in `dump_data_dir`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from qdebug.importing.dump import Dump, DumpedTensor
+from qdebug.importing.files import Files, damaged
+from qdebug.importing.formats.arrays import array_of_file
+from qdebug.importing.formats.torch_file import tensors_of_torch_file
+from qdebug.model import Graph
+from qdebug.regular_file import read_regular
+
+__all__ = ["is_msprobe", "read_msprobe"]
+
+_KIND = "dump.json of msprobe"
+_FILE = "dump.json"
+_MAX_BYTES = 256 << 20
+_PARTS = ("input_args", "input", "input_kwargs", "parameters", "output")
+"""Groups of a call's values, in the order of its computation."""
+_TENSOR_TYPES = ("torch.Tensor", "mindspore.Tensor")
+
+
+def _description_of(source: Path) -> Path:
+    return source / _FILE if source.is_dir() else source
+
+
+def is_msprobe(source: Path) -> bool:
+    """Return whether a source is a dump.json of msprobe, or a folder with one."""
+    path = _description_of(source)
+    if path.name != _FILE or not path.is_file():
+        return False
+    with path.open("rb") as file:
+        start = file.read(4096)
+    return b'"dump_data_dir"' in start or (b'"task"' in start and b'"level"' in start)
+
+
+def read_msprobe(files: Files, source: Path, graph: Graph | None) -> Dump:
+    """List the outputs of all calls in their order, and inputs and parameters that no call before them made.
+
+    Args:
+        files: The files of the dump.
+        source: The folder, or its `dump.json`.
+        graph: Not used.
+
+    Raises:
+        UsageError: The description is damaged, or a file is missing.
+    """
+    del graph
+    path = _description_of(source)
+    try:
+        content = json.loads(read_regular(path, _MAX_BYTES))
+    except (OSError, ValueError, RecursionError) as error:
+        raise damaged(path, None, str(error)[:100], kind=_KIND) from None
+    calls = content.get("data") if isinstance(content, dict) else None
+    if not isinstance(calls, dict):
+        raise damaged(path, None, "it has no calls", kind=_KIND)
+    calls_of_dump = _Calls(files, _folder(path, str(content.get("dump_data_dir") or "")))
+    for call, values in calls.items():
+        if not isinstance(values, dict) or ".backward" in call:
+            calls_of_dump.ignored[call] = "a backward call" if ".backward" in call else "no values"
+        else:
+            calls_of_dump.add(call, values)
+    backend = f"msprobe {content.get('level', '')}".strip()
+    return Dump(tensors=calls_of_dump.tensors, ignored=calls_of_dump.ignored, facts={"backend": backend})
+
+
+class _Calls:
+    """The tensors of the calls so far.
+
+    A call's inputs are dumped again although an earlier call made them. An input with the same bytes as an earlier
+    output is that output, so that the calls are connected.
+
+    Args:
+        files: The files of the dump.
+        folder: The folder of the tensors.
+    """
+
+    def __init__(self, files: Files, folder: Path) -> None:
+        self._files, self._folder = files, folder
+        self.tensors: list[DumpedTensor] = []
+        self.ignored: dict[str, str] = {}
+        self._names_by_content: dict[bytes, str] = {}
+
+    def add(self, call: str, values: Mapping[str, Any]) -> None:
+        """Add the tensors of a call."""
+        inputs: list[str] = []
+        for group in _PARTS:
+            for entry in _entries(values.get(group)):
+                tensor = self._tensor(call, group, entry)
+                if tensor is None:
+                    continue
+                kind = f"{tensor.dtype} {tensor.shape}".encode()
+                digest = xxhash.xxh3_128_digest(kind + tensor.load().tobytes())
+                if group == "output":
+                    facts = {"node": call, "op": _operator(call), "inputs": tuple(inputs)}
+                    self.tensors.append(replace(tensor, facts=facts))
+                    self._names_by_content[digest] = tensor.name
+                    continue
+                name = self._names_by_content.setdefault(digest, tensor.name)
+                inputs.append(name)
+                if name == tensor.name:
+                    self.tensors.append(replace(tensor, is_constant=group == "parameters"))
+
+    def _tensor(self, call: str, group: str, entry: Mapping[str, Any]) -> DumpedTensor | None:
+        """Describe the tensor of an entry, named like its file; None if there is none."""
+        name = entry.get("data_name")
+        if not isinstance(name, str) or not name:
+            self.ignored[f"{call}.{group}"] = "statistics only; dump with task = tensor"
+            return None
+        path = self._folder / name
+        if path.suffix == ".npy":
+            return array_of_file(self._files, path, None, name=path.stem, location=path.name, place=(0, 0))
+        tensor = next(tensors_of_torch_file(self._files, path, (0, 0), "", self.ignored), None)
+        return None if tensor is None else replace(tensor, name=path.stem, location=path.name)
+
+
+def _folder(path: Path, stated: str) -> Path:
+    """Return the folder of the tensors. A dump that was copied has another path than the one it states."""
+    beside = path.parent / (Path(stated.replace("\\", "/")).name or "dump_tensor_data")
+    return beside if beside.is_dir() else path.parent
+
+
+def _entries(values: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield the tensors among the values of a group, which may be nested."""
+    pending = [values]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, dict) and value.get("type") in _TENSOR_TYPES:
+            yield value
+        elif isinstance(value, dict):
+            pending += [*value.values()][::-1]
+        elif isinstance(value, list):
+            pending += value[::-1]
+
+
+def _operator(call: str) -> str:
+    """Return the operator of a call: Functional.conv2d.0.forward is conv2d, Module.layer1.0.Linear.forward.0 Linear."""
+    parts = [part for part in re.sub(r"\.(forward|backward).*", "", call).split(".") if not part.isdigit()]
+    return parts[-1] if parts else call

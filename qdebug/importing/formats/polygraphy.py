@@ -1,0 +1,107 @@
+"""Results and inputs that Polygraphy saved as JSON, with arrays in NumPy's format inside.
+
+See https://github.com/NVIDIA/TensorRT/tree/main/tools/Polygraphy, `polygraphy.json`: an array is {"array": base64 of
+numpy.save, "polygraphy_class": "ndarray"}; results are lists of a runner's name and its iterations.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from qdebug.errors import UsageError
+from qdebug.importing.dump import Dump, DumpedTensor
+from qdebug.importing.files import Files, damaged, read_elements, read_header
+from qdebug.model import Graph
+from qdebug.regular_file import read_regular
+from qdebug.running.feeds import UNREADABLE
+
+__all__ = ["is_polygraphy", "read_polygraphy"]
+
+_KIND = "JSON file of Polygraphy"
+_CLASS = "polygraphy_class"
+_MAX_BYTES = 4 << 30
+_START = 4096
+"""Bytes at the start of a file that name Polygraphy's classes."""
+
+
+def is_polygraphy(path: Path) -> bool:
+    """Return whether a file is a JSON file of Polygraphy."""
+    if path.suffix.lower() != ".json" or not path.is_file():
+        return False
+    with path.open("rb") as file:
+        start = file.read(_START)
+    return b'"polygraphy_class"' in start or (b'"lst"' in start and b'"array"' in start) or _begins_with_inputs(start)
+
+
+def _begins_with_inputs(start: bytes) -> bool:
+    """Return whether a list begins with a table whose first value is an array in NumPy's format."""
+    return start.lstrip().startswith(b"[") and b'"array": "k05VTVBZ' in start
+
+
+def read_polygraphy(files: Files, source: Path, graph: Graph | None) -> Dump:
+    """List the tensors of the first runner, an iteration a sample, or those of a list of inputs.
+
+    Args:
+        files: The files of the dump.
+        source: The JSON file.
+        graph: Not used.
+
+    Raises:
+        UsageError: The file is damaged.
+    """
+    del files, graph
+    try:
+        content = json.loads(read_regular(source, _MAX_BYTES))
+    except (OSError, ValueError, RecursionError) as error:
+        raise damaged(source, None, str(error)[:100], kind=_KIND) from None
+    remarks: list[str] = []
+    backend = ""
+    if isinstance(content, dict):
+        runners = content.get("lst")
+        if not isinstance(runners, list) or not all(isinstance(each, list) and len(each) == 2 for each in runners):
+            raise damaged(source, None, "it has no list of runners", kind=_KIND)
+        if not runners:
+            raise UsageError(f"{str(source)!r} holds no results.", hint="Save the results of a run.")
+        backend, samples = str(runners[0][0]), [each.get("outputs") for each in runners[0][1] if isinstance(each, dict)]
+        if len(runners) > 1:
+            remarks.append(f"runner {backend!r} is read; {len(runners) - 1} more in the file are not")
+    else:
+        samples = content
+    if not isinstance(samples, list) or not all(isinstance(each, dict) for each in samples):
+        raise damaged(source, None, "it holds neither results nor inputs", kind=_KIND)
+    tensors = [each for number, sample in enumerate(samples) for each in _tensors(source, number, sample)]
+    return Dump(tensors=tensors, facts={"backend": backend} if backend else {}, said=remarks)
+
+
+def _tensors(source: Path, sample: int, values: Mapping[str, Any]) -> Iterator[DumpedTensor]:
+    for name, value in values.items():
+        array = value.get("values") if isinstance(value, dict) and value.get(_CLASS) == "LazyArray" else value
+        if name == _CLASS or not isinstance(array, dict) or not isinstance(array.get("array"), str):
+            continue
+        content = _decoded(source, name, array["array"])
+        yield DumpedTensor(
+            name=name,
+            location=f"{source.name}:{name} of iteration {sample}",
+            dtype=content.dtype,
+            shape=content.shape,
+            load=partial(np.asarray, content),
+            place=(sample, 0),
+        )
+
+
+def _decoded(source: Path, name: str, text: str) -> np.ndarray:
+    try:
+        content = base64.b64decode(text, validate=True)
+    except UNREADABLE as error:
+        raise damaged(source, name, str(error), kind=_KIND) from None
+    file = io.BytesIO(content)
+    dtype, shape, is_fortran = read_header(file, len(content), source, name)
+    return read_elements(file, dtype, shape, source, name, order="F" if is_fortran else "C")
