@@ -368,6 +368,12 @@ class NodeContext:
         return not self.excused or self._exceeds_limit(self.attribution, excused=True)
 
     @cached_property
+    def exceeds_rounding(self) -> bool:
+        """Whether the error exceeds what rounding to the float format of the values explains."""
+        has_format = self.attribution is not None and self.attribution.short is not None
+        return has_format and self._exceeds_limit(self.attribution, excused=False)
+
+    @cached_property
     def cause(self) -> Finding | None:
         """Why the node's own error may exceed its limit: it misreads its input codes, or rounds its factors first."""
         if self.node is None:

@@ -329,5 +329,6 @@ def precision(context: NodeContext) -> Finding | None:
     if name is None:
         return None
     sentence = f"all its values are exactly representable in {name}; the reference's are not"
-    role = FindingRole.CAUSE if context.diverges else FindingRole.NOTE
+    is_cause = context.diverges and not context.exceeds_rounding
+    role = FindingRole.CAUSE if is_cause else FindingRole.NOTE
     return Finding(kind=FindingKind.PRECISION, role=role, node=context.name, sentence=sentence, evidence=name)
