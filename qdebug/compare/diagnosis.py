@@ -388,7 +388,10 @@ def _with_causes(
     """Return failing nodes. The first few unexplained ones get the cause found by a search."""
     results, searches_left = list[tuple[NodeResult, Finding]](), CAUSES_SOUGHT
     for node, finding in faults:
-        is_unexplained = finding.kind is FindingKind.ARITHMETIC and finding.role is FindingRole.BREACH
+        is_unexplained = finding.role is FindingRole.BREACH and (
+            finding.kind is FindingKind.ARITHMETIC
+            or (finding.kind is FindingKind.ONE_SIDED and finding.evidence is None)
+        )
         cause_text = None
         if is_unexplained and node.status is Status.DIVERGED and cause is not None and searches_left:
             cause_text, searches_left = cause(node), searches_left - 1

@@ -15,7 +15,8 @@ from qdebug.compare.attribute.input_errors import partner_values, replayed_with
 from qdebug.compare.attribute.readers import ComparedReaders
 from qdebug.compare.attribute.reference_replay import ReferenceReplay
 from qdebug.errors import KernelError, NotRecordedError, UsageError
-from qdebug.model.thresholds.verdict import EQUAL_INPUTS_MIN_SQNR
+from qdebug.model.thresholds.verdict import EQUAL_INPUTS_MIN_SQNR, EQUAL_INPUTS_MIN_SQNR_OF_16_BITS
+from qdebug.numerics.short_formats import format_of
 
 __all__ = ["ErrorEffect"]
 
@@ -90,7 +91,9 @@ class ErrorEffect:
         off, signal = np.abs(minus(backend, reference)), norm(reference) / math.sqrt(max(reference.size, 1))
         with np.errstate(divide="ignore", invalid="ignore"):
             level = 20 * np.log10(signal / off)
-        return np.asarray((off != 0) & ~(level >= EQUAL_INPUTS_MIN_SQNR))
+        is_short = any(format_of(array) is not None for array in (backend, reference))
+        least = EQUAL_INPUTS_MIN_SQNR_OF_16_BITS if is_short else EQUAL_INPUTS_MIN_SQNR
+        return np.asarray((off != 0) & ~(level >= least))
 
     def _changes(self, tensor: str, reader: str, place: tuple[int, int], *, nonfinite: bool) -> bool:
         """Return whether the wrong elements of a tensor change the result of a compared reader."""

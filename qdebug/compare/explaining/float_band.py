@@ -8,6 +8,7 @@ in 16 bits are found by the size of their error, which is orders of magnitude la
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -565,7 +566,7 @@ class _Case:
         error = np.abs(_difference(recorded_values, replayed))
         if recorded_values.ndim < 2 or not error.size:
             return ""
-        is_outlier = error > max(OUTLIER_ERROR_RATIO * allowed / np.sqrt(error.size), 1e-300)
+        is_outlier = error > OUTLIER_ERROR_RATIO * self._rounding_of_elements(at[0], replayed, allowed)
         axes = recorded_values.ndim - 1
         vectors = operators.plain(self._form).sums is Sums.MATRIX
         last = vectors or keeps_channels_last(self._form)
@@ -583,6 +584,14 @@ class _Case:
             clause = clause or f", {outlier_count} of {is_outlier.size} elements"
             clause += f", all {float(recorded_values[is_outlier][0]):g} (possibly never written)"
         return clause
+
+    def _rounding_of_elements(self, place: Place, replayed: np.ndarray, allowed: float) -> np.ndarray | float:
+        """Return the error of each element by rounding: in a short format, a share of its own magnitude."""
+        if self._short is None or not operators.of(self._form.op).product:
+            return max(allowed / math.sqrt(replayed.size), 1e-300)
+        values = inputs_of(self._recording, self._form, place)
+        sums: float = allowed_error(self._form, values, replayed, self._opset, FLOAT32_UNIT_ROUNDOFF)
+        return np.asarray(sums / math.sqrt(replayed.size) + self._short.unit * np.abs(replayed.astype(np.float64)))
 
 
 def _by_sign(is_outlier: np.ndarray, replayed: np.ndarray) -> str:

@@ -1,5 +1,6 @@
 """Wrong rows that a later node drops are a remark; the same rows that reach an output are a fault."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -17,7 +18,7 @@ NODES = (
 )
 
 
-def run(keep, wrong=None, *, output="y"):
+def run(keep, wrong=None, *, output="y", dtype=np.float32):
     graph = Graph(
         NODES, tensors=[TensorInfo(name=n, role=Role.CONSTANT) for n in ("w", "keep")], inputs=["x"], outputs=[output]
     )
@@ -28,12 +29,14 @@ def run(keep, wrong=None, *, output="y"):
             p[wrong] = 0
         s = p * p
         d = s * keep
-        arrays |= {(name, sample, 0): a for name, a in {"x": x, "p": p, "s": s, "d": d, "y": d.sum(0)}.items()}
+        values = {"x": x, "p": p, "s": s, "d": d, "y": d.sum(0)}
+        arrays |= {(name, sample, 0): array.astype(dtype).astype(np.float32) for name, array in values.items()}
     return MemoryRecording(graph, arrays)
 
 
-def test_rows_that_are_dropped_are_a_remark():
-    result = diff(run(REAL), run(REAL, slice(7, None)))
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
+def test_rows_that_are_dropped_are_a_remark(dtype):
+    result = diff(run(REAL), run(REAL, slice(7, None), dtype=dtype))
     assert result.status == "within"
     assert result["project"].status == "within"
     (note,) = [found for found in result["project"].findings if found.kind == "arithmetic"]

@@ -75,3 +75,22 @@ def test_a_wrong_constant_is_found_in_any_float_format(wrong, node, kind, dtype)
     result = diff(run("", np.float32), run(wrong, dtype))
     assert result.first_divergence == node
     assert kind in {finding.kind for finding in result[node].findings if finding.role == "difference"}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
+def test_elements_that_are_not_written_are_located_in_any_float_format(dtype):
+    """Some right values are so small that 0 in their place is a small error beside the largest values."""
+
+    def unwritten(dtype):
+        written = run("", dtype)
+        values = {
+            name: written.load(name, 0, 0) if name not in ("w", "b") else written.load(name) for name in "xwbhasp"
+        }
+        values["h"] = values["h"].copy()
+        values["h"][-1] = 0
+        values["a"] = (values["h"].astype(np.float32) + values["b"].astype(np.float32)).astype(dtype)
+        return MemoryRecording.single(written.graph, values)
+
+    result = diff(run("", dtype), unwritten(dtype))
+    assert result.first_divergence == "product"
+    assert "only in row 7 of 8, all 0" in result.diagnosis[0].why
