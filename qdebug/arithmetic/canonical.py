@@ -24,6 +24,7 @@ from qdebug.replay.scaling import (
     Multiplier,
     Scales,
     float_multiplier,
+    number_format,
     real_multiplier,
     scales_of,
     whole_of,
@@ -91,9 +92,9 @@ class _Multipliers:
         self._unit = unit
         self._scales: Scales = scales_of(unit, *(() if columns is None else (columns.count, columns.member)))
         self._real: dict[str, np.ndarray] = {}
-        self._fixed: dict[tuple[str, str], Fixed] = {}
-        self._first: dict[tuple[str, str], Multiplier] = {}
-        self._traits: dict[tuple[str, str], _IntegerTraits] = {}
+        self._fixed: dict[Multiplier, Fixed] = {}
+        self._first: dict[Multiplier, Multiplier] = {}
+        self._traits: dict[Multiplier, _IntegerTraits] = {}
 
     def real(self, expression: str) -> np.ndarray:
         """Return the quotient of the scales according to an expression."""
@@ -101,27 +102,23 @@ class _Multipliers:
             self._real[expression] = real_multiplier(self._scales, expression)
         return self._real[expression]
 
-    def fixed(self, number: str, expression: str) -> Fixed:
+    def fixed(self, multiplier: Multiplier) -> Fixed:
         """Return the integers of a fixed-point multiplier."""
-        key = number, expression
-        if key not in self._fixed:
-            multiplier = Multiplier(number=number, expression=expression)
-            self._fixed[key] = whole_of(self._unit, self._scales, multiplier)
-        return self._fixed[key]
+        if multiplier not in self._fixed:
+            self._fixed[multiplier] = whole_of(self._unit, self._scales, multiplier)
+        return self._fixed[multiplier]
 
     def first(self, multiplier: Multiplier) -> Multiplier:
         """Return the first multiplier with the same numbers."""
-        key = multiplier.number, multiplier.expression
-        if key not in self._first:
-            self._first[key] = (_first_real if multiplier.real else _first_integer)(multiplier, self)
-        return self._first[key]
+        if multiplier not in self._first:
+            self._first[multiplier] = (_first_real if multiplier.real else _first_integer)(multiplier, self)
+        return self._first[multiplier]
 
     def integers(self, multiplier: Multiplier) -> _IntegerTraits:
         """Return the traits of a multiplier's integers."""
-        key = multiplier.number, multiplier.expression
-        if key not in self._traits:
-            self._traits[key] = _integer_traits(self.fixed(*key), self)
-        return self._traits[key]
+        if multiplier not in self._traits:
+            self._traits[multiplier] = _integer_traits(self.fixed(multiplier), self)
+        return self._traits[multiplier]
 
 
 class _IntegerTraits(NamedTuple):
@@ -244,13 +241,11 @@ def _first_real(multiplier: Multiplier, multipliers: _Multipliers) -> Multiplier
 
 
 def _first_integer(multiplier: Multiplier, multipliers: _Multipliers) -> Multiplier:
-    value = multipliers.fixed(multiplier.number, multiplier.expression)
-    family = NUMBERS[multiplier.number].like or multiplier.number
-    rivals = [rival for rival, row in NUMBERS.items() if family in (rival, row.like)]
-    for rival, expression in ((r, e) for r in rivals for e in EXPRESSIONS):
-        if _is_equal(multipliers.fixed(rival, expression), value):
-            return Multiplier(number=rival, expression=expression)
-    return multiplier
+    value = multipliers.fixed(multiplier)
+    family = number_format(multiplier.number).like or multiplier.number
+    numbers = [number for number, row in NUMBERS.items() if family in (number, row.like)] or [multiplier.number]
+    rivals = (replace(multiplier, number=n, expression=e) for n in numbers for e in EXPRESSIONS)
+    return next((rival for rival in rivals if _is_equal(multipliers.fixed(rival), value)), multiplier)
 
 
 def _integer_traits(value: Fixed, multipliers: _Multipliers) -> _IntegerTraits:
@@ -266,7 +261,7 @@ def _is_power(value: Fixed, multipliers: _Multipliers) -> bool:
     if np.any(value.multiplier & (value.multiplier - 1)):
         return False
     lead = np.frexp(value.multiplier.astype(np.float64))[1] - 1
-    return np.array_equal(multipliers.fixed("pow2", "xw/y").exponent, value.exponent - value.bits + lead)
+    return np.array_equal(multipliers.fixed(Multiplier(number="pow2")).exponent, value.exponent - value.bits + lead)
 
 
 @lru_cache(maxsize=1 << 14)

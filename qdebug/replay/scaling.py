@@ -5,9 +5,10 @@ Each expression and each number format is one row of `EXPRESSIONS` or `NUMBERS`,
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from types import MappingProxyType
 
 import ml_dtypes
@@ -18,16 +19,18 @@ from qdebug.numerics.fixedpoint import (
     mantissa_multiplier,
     power_of_two,
     quantize_multiplier,
+    round_values,
     shift_right,
 )
 from qdebug.replay.unit import PAIRS, Unit
 from qdebug.replay.within import axis_within
-from qdebug.replay.words import refuse_unless
+from qdebug.replay.words import refuse, refuse_unless
 
 __all__ = [
     "EXPRESSIONS",
     "GIVEN",
     "NUMBERS",
+    "WIDTHS",
     "Expression",
     "Fixed",
     "Multiplier",
@@ -35,11 +38,13 @@ __all__ = [
     "Scales",
     "fixed",
     "float_multiplier",
+    "number_format",
     "real_multiplier",
     "recorded_multiplier",
     "scales_of",
     "spread",
     "sum_scale",
+    "value_of",
     "whole_of",
 ]
 
@@ -289,7 +294,7 @@ NUMBERS: Mapping[str, Number] = MappingProxyType(
         GIVEN: Number("recorded multiplier and shift", _significand(31), "one"),
     }
 )
-"""Number formats in which a multiplier is stored.
+"""Number formats of multipliers that are tried one by one; `number_format` knows significands of other widths too.
 
 f32, f64: floating point. f16, bf16: a 16-bit float, multiplied in float32. q31, q24, q16, q15, q8, q7: a significand of
 that many bits, rounded with ties away from zero (q31t, q15t, q8t: truncated, q31e: ties to even). m24: the 24 bits of a
@@ -299,33 +304,92 @@ pow2: the nearest power of two, as a shift. given: the multiplier and shift that
 none were recorded.
 """
 
+WIDTHS = range(2, 33)
+"""Bits that a significand may have."""
+_LARGEST_LIMIT = 62
+_LARGEST_PRE = 30
+_SIGNIFICAND = re.compile(r"q([1-9][0-9]?)([te]?)")
+_SIGNIFICAND_ROUNDINGS: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "": ("away", "{}-bit multiplier"),
+        "t": ("trunc", "truncated {}-bit multiplier"),
+        "e": ("even", "{}-bit multiplier rounded to even"),
+    }
+)
+
+
+def _significand_of(name: str) -> tuple[int, str] | None:
+    """Return the bits of a significand and their rounding from a word such as q12 or q12t, or None for another word."""
+    word = _SIGNIFICAND.fullmatch(name)
+    if word is None or int(word[1]) not in WIDTHS:
+        return None
+    return int(word[1]), _SIGNIFICAND_ROUNDINGS[word[2]][0]
+
+
+@lru_cache(maxsize=256)
+def number_format(name: str) -> Number:
+    """Return the number format of a word: a row of `NUMBERS`, or a significand of 2 to 32 bits such as q12 or q12t.
+
+    Raises:
+        UsageError: The word is unknown.
+    """
+    row, significand = NUMBERS.get(name), _significand_of(name)
+    if row is not None:
+        return row
+    if significand is None:
+        refuse("multiplier", name, (*NUMBERS, f"q{WIDTHS[0]} to q{WIDTHS[-1]}"))
+    words = _SIGNIFICAND_ROUNDINGS[name.lstrip("q0123456789")][1].format(significand[0])
+    return Number(words, _significand(*significand))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Multiplier:
     """How the real multiplier is computed from scales, and the format in which it is stored.
 
     Args:
-        number: One of `NUMBERS`.
+        number: A word of `number_format`.
         expression: One of `EXPRESSIONS`.
+        shifts: Smallest and largest right shift of the product that the hardware has; empty for any shift. Only for
+            significands such as q12. A smaller multiplier has fewer bits, a larger one is cut to all ones.
+        pre: Bits by which sums are shifted right before the product, by the step `pre`. Only for significands.
 
     Raises:
-        UsageError: Either is unknown.
+        UsageError: A word is unknown, or a shift is out of range or not supported by the number.
     """
 
     number: str = "f32"
     expression: str = "xw/y"
+    shifts: tuple[int, ...] = ()
+    pre: int = 0
 
     def __post_init__(self) -> None:
-        refuse_unless("multiplier", self.number, NUMBERS)
+        number_format(self.number)
         refuse_unless("expression", self.expression, EXPRESSIONS)
+        if (self.shifts or self.pre) and _significand_of(self.number) is None:
+            refuse("multiplier with limited shifts", self.number, (f"q{WIDTHS[0]} to q{WIDTHS[-1]}",))
+        if self.shifts and not (len(self.shifts) == 2 and 0 <= self.shifts[0] <= self.shifts[1] <= _LARGEST_LIMIT):
+            refuse("range of shifts", "..".join(map(str, self.shifts)), (f"LO..HI from 0 to {_LARGEST_LIMIT}",))
+        if not 0 <= self.pre <= _LARGEST_PRE:
+            refuse("shift before the product", str(self.pre), (f"0 to {_LARGEST_PRE}",))
 
     def __str__(self) -> str:
-        return f"{self.number}:{self.expression}"
+        limits = f" shift={self.shifts[0]}..{self.shifts[1]}" if self.shifts else ""
+        return f"{self.number}:{self.expression}{limits}{f' pre={self.pre}' if self.pre else ''}"
+
+    @property
+    def words(self) -> str:
+        """A description of the number format and its shifts."""
+        parts = [number_format(self.number).words]
+        if self.shifts:
+            parts.append(f"shifts of {self.shifts[0]} to {self.shifts[1]} bits")
+        if self.pre:
+            parts.append(f"sums shifted right by {self.pre} bits before the product")
+        return ", ".join(parts)
 
     @property
     def real(self) -> bool:
         """Whether it is a floating-point number."""
-        return NUMBERS[self.number].kept is not None
+        return number_format(self.number).kept is not None
 
     @property
     def dtype(self) -> type[np.generic]:
@@ -345,7 +409,7 @@ def float_multiplier(real: np.ndarray, number: str) -> np.ndarray:
     Returns:
         float64 for the format f64, else float32, which holds the narrower formats exactly.
     """
-    dtype = NUMBERS[number].kept
+    dtype = number_format(number).kept
     return np.asarray(real.astype(dtype).astype(np.float64 if dtype == np.float64 else np.float32))
 
 
@@ -359,7 +423,7 @@ def fixed(real: np.ndarray, number: str) -> Fixed:
     Raises:
         UsageError: A multiplier is not finite, or is not positive although the format requires it.
     """
-    integers = NUMBERS[number].integers
+    integers = number_format(number).integers
     if integers is None:
         raise ValueError(f"{number} is not an integer multiplier")
     return integers(real)
@@ -380,10 +444,27 @@ def whole_of(unit: Unit, scales: Scales, multiplier: Multiplier) -> Fixed:
     Raises:
         UsageError: A multiplier is not finite, or is not positive although the format requires it.
     """
+    if multiplier.shifts or multiplier.pre:
+        return _with_own_shifts(real_multiplier(scales, multiplier.expression), multiplier)
     if multiplier.number != GIVEN:
         return fixed(real_multiplier(scales, multiplier.expression), multiplier.number)
     recorded = recorded_multiplier(unit, scales)
     return fixed(real_multiplier(scales, "d:xw/y"), GIVEN) if recorded is None else recorded[0]
+
+
+def _with_own_shifts(real: np.ndarray, multiplier: Multiplier) -> Fixed:
+    """Return the integers of a significand for hardware with a limited shift or a shift before the product."""
+    plain, significand = fixed(real, multiplier.number), _significand_of(multiplier.number)
+    if significand is None:
+        raise ValueError(f"{multiplier.number} is not a significand")
+    pre = np.full(real.shape, multiplier.pre, np.int64)
+    if not multiplier.shifts:
+        return Fixed(multiplier=plain.multiplier, bits=plain.bits, exponent=plain.exponent + pre, pre=pre)
+    bits, rounding = significand
+    shift = np.clip(bits - plain.exponent - pre, multiplier.shifts[0], multiplier.shifts[1])
+    whole = round_values(np.ldexp(real.astype(np.float64), (shift + pre).astype(np.int32)), rounding)
+    integers = np.minimum(whole, float((1 << bits) - 1)).astype(np.int64)
+    return Fixed(multiplier=integers, bits=bits, exponent=np.asarray(bits - shift), pre=pre)
 
 
 def recorded_multiplier(unit: Unit, scales: Scales) -> tuple[Fixed, np.ndarray] | None:
@@ -398,7 +479,7 @@ def recorded_multiplier(unit: Unit, scales: Scales) -> tuple[Fixed, np.ndarray] 
     multiplier = _by_channel(unit, np.ones(1, np.int64) if unit.out.multiplier is None else unit.out.multiplier)
     if multiplier is None or np.any(multiplier <= 0) or not np.all(np.isfinite(real) & (real > 0)):
         return None
-    ratios = [(found, _value_of_fixed(found) / real) for found in _interpretations(unit, multiplier, real)]
+    ratios = [(found, value_of(found) / real) for found in _interpretations(unit, multiplier, real)]
     return min(ratios, key=lambda pair: float(np.abs(np.log2(pair[1])).max()), default=None)
 
 
@@ -421,10 +502,10 @@ def _interpretations(unit: Unit, multiplier: np.ndarray, real: np.ndarray) -> It
             yield Fixed(multiplier=multiplier, bits=bits, exponent=shift, pre=zeros)
 
 
-def _value_of_fixed(integers: Fixed) -> np.ndarray:
-    return np.asarray(
-        np.ldexp(integers.multiplier.astype(np.float64), (integers.exponent - integers.bits).astype(np.int32))
-    )
+def value_of(integers: Fixed) -> np.ndarray:
+    """Return the real numbers that integer multipliers stand for, in float64."""
+    exponent = (integers.exponent - integers.bits - integers.pre).astype(np.int32)
+    return np.asarray(np.ldexp(integers.multiplier.astype(np.float64), exponent))
 
 
 def _by_channel(unit: Unit, values: np.ndarray) -> np.ndarray | None:

@@ -9,14 +9,14 @@ The text form lists the stages that differ from the default, as `name=value`, se
     m=q31 steps=shl,mulhi.up,shr.away,zp,sat
 
 Each word is one row of its table, with its description and its function: steps in `STEPS` (see `steps`), numbers and
-expressions of the multiplier in `NUMBERS` and `EXPRESSIONS` (see `scaling`), roundings in `ROUNDINGS` (see
-`qdebug.numerics.rounding`), the others here.
+expressions of the multiplier in `NUMBERS` (or `qN` for a significand of N bits) and `EXPRESSIONS` (see `scaling`),
+roundings in `ROUNDINGS` (see `qdebug.numerics.rounding`), the others here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
@@ -26,7 +26,7 @@ import numpy as np
 from qdebug.model.frozen import frozen_mapping, rebuild
 from qdebug.numerics.rounding import ROUNDINGS
 from qdebug.replay.columns import HeavyPart
-from qdebug.replay.scaling import EXPRESSIONS, NUMBERS, Multiplier
+from qdebug.replay.scaling import EXPRESSIONS, Multiplier
 from qdebug.replay.steps import STEPS, Step, steps_of
 from qdebug.replay.unit import KINDS, Unit
 from qdebug.replay.words import refuse, refuse_unless
@@ -258,6 +258,8 @@ class Variant:
         _check_accumulate(self.accumulate)
         if not 0 <= self.shift <= 30:
             refuse("shift", str(self.shift), ["0 to 30"])
+        if self.multiplier.pre and not any(step.op == "pre" for step in (*self.requantize, *self.operand)):
+            refuse("program without the step pre", f"pre={self.multiplier.pre}", ["pre.floor", "pre.up"])
 
     def __hash__(self) -> int:
         # A search looks variants up a million times. Text hashes differ by process, so this one is not pickled.
@@ -319,13 +321,28 @@ def parse_variant(text: str) -> Variant:
     """
     names = {key: name for name, (key, _) in _TEXT.items()}
     stages: dict[str, Any] = {}
+    shifts: dict[str, Any] = {}
     for word in text.split():
         key, equals, value = word.partition("=")
+        if (key == "shift" and ".." in value) or key == "pre":
+            shifts[key] = refuse("stage", word, sorted(names)) if key in shifts else _read_shifts(key, value)
+            continue
         name = names.get(key)
         if name is None or not equals or name in stages:
-            refuse("stage", word, sorted(names))
+            refuse("stage", word, (*sorted(names), "pre"))
         stages[str(name)] = _read_stage(str(name), value)
+    if shifts:
+        multiplier = stages.get("multiplier", _DEFAULT_MULTIPLIER)
+        stages["multiplier"] = replace(multiplier, shifts=shifts.get("shift", ()), pre=shifts.get("pre", 0))
     return Variant(**stages)
+
+
+def _read_shifts(key: str, value: str) -> Any:
+    """Read the range of right shifts of a multiplier, or the shift before its product."""
+    numbers = value.split("..") if key == "shift" else [value]
+    if not all(number.isdecimal() and len(number) < 3 for number in numbers):
+        refuse(key, value, ["LO..HI" if key == "shift" else "0 to 30"])
+    return tuple(map(int, numbers)) if key == "shift" else int(value)
 
 
 def _read_stage(name: str, value: str) -> Any:
@@ -356,9 +373,8 @@ def describe(variant: Variant) -> str:
     multiplies = any(STEPS[step.op].multiplies for step in (*variant.requantize, *variant.operand))
     kind, *order = variant.accumulate.split(":")
     parts = [ACCUMULATES[kind], *(_ORDERS.get(word, f"{word} apart") for word in order)]
-    number, expression = NUMBERS[variant.multiplier.number], EXPRESSIONS[variant.multiplier.expression]
     if multiplies and not variant.form.startswith("common"):
-        parts += [form, number.words, expression.words]
+        parts += [form, variant.multiplier.words, EXPRESSIONS[variant.multiplier.expression].words]
     elif variant.multiplier.number == "f64":
         parts += [form.replace("float32", "float64")] if "float32" in form else [form, "in float64"]
     else:

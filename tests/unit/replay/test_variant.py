@@ -1,4 +1,6 @@
+import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ from qdebug.arithmetic.canonical import canonical
 from qdebug.cli.topics import topic_text
 from qdebug.errors import UsageError
 from qdebug.replay import Multiplier, Step, Variant, describe, parse_variant
-from qdebug.replay.scaling import EXPRESSIONS, NUMBERS
+from qdebug.replay.scaling import EXPRESSIONS, NUMBERS, Scales, whole_of
 from qdebug.replay.steps import STEPS
 from qdebug.replay.unit import Operand, Target, Unit
 from qdebug.replay.variant import ACCUMULATES, BIASES, DEFAULTS, FORMS, Arithmetic
@@ -89,7 +91,7 @@ def test_what_is_computed_in_float64_is_not_said_to_be_in_float32():
 @pytest.mark.parametrize(
     "text",
     [
-        "m=q32",
+        "m=q33",
         "m=f32:xyz",
         "steps=mul,sideways",
         "steps=shr",
@@ -102,6 +104,10 @@ def test_what_is_computed_in_float64_is_not_said_to_be_in_float32():
         "bias=maybe",
         "shift=31",
         "shift=-1",
+        "m=q8 shift=9..2",
+        "shift=1..9",
+        "m=q8 pre=3 pre=4 steps=pre.up,mul,shr.up,zp,sat",
+        "m=q8 pre=3 steps=mul,shr.up,zp,sat",
         "colour=red",
         "m=f32 m=f32",
         "mul,even",
@@ -135,7 +141,22 @@ def test_the_guide_names_every_word():
         "pairsat16:ORDER",
         "pairwrap16:ORDER:DISTANCE",
     }
+    words = {re.sub(r"^q\d+", "qN", word) for word in words} | {"pre", "LO..HI"}
     assert not {word for word in words if f"`{word}`" not in section}
+
+
+def test_a_significand_may_have_any_width_limited_shifts_and_a_shift_before_the_product():
+    text = "m=q12t:d:xw/y shift=8..15 pre=4 steps=pre.floor,mul,shr.up,zp,sat"
+    variant = parse_variant(text)
+    assert str(variant) == text
+    assert "truncated 12-bit multiplier, shifts of 8 to 15 bits, sums shifted right by 4 bits" in describe(variant)
+    scales = Scales(x=np.array([0.3, 0.001, 1.9]), w=np.ones(()), y=np.ones(()), n=np.ones(()))
+    integers = whole_of(SimpleNamespace(), scales, parse_variant("m=q8:d:xw/y shift=3..12").multiplier)
+    # 0.3 has 8 bits at a shift of 9; 0.001 would need one of 17; 1.9 has 8 bits at a shift of 7.
+    assert integers.multiplier.tolist() == [154, 4, 243]
+    assert (integers.bits - integers.exponent).tolist() == [9, 12, 7]
+    large = whole_of(SimpleNamespace(), scales, parse_variant("m=q4:d:xw/y shift=9..9").multiplier)
+    assert large.multiplier.tolist() == [15, 1, 15]
 
 
 def test_pairs_in_an_order_are_not_for_a_transposed_convolution():
