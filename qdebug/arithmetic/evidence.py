@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from qdebug.arithmetic.candidates import candidates
+from qdebug.arithmetic.fitted import PRODUCTS, fit_multiplier
 from qdebug.arithmetic.patterns.residual import Residual, residual
 from qdebug.arithmetic.patterns.wrong_evidence import CodesOfTensor, stretches
 from qdebug.arithmetic.patterns.wrong_places import Layout, layout_of
@@ -64,6 +65,7 @@ def residual_of(finding: SearchResult, variant: Variant) -> Residual | None:
     return (
         _as_two_arithmetics(remaining, finding, unit)
         or _as_other_parameter(remaining, finding, variant)
+        or _as_other_multiplier(remaining, finding)
         or _as_own_table(remaining, finding, variant)
     )
 
@@ -108,6 +110,19 @@ def _as_other_parameter(remaining: Residual, finding: SearchResult, variant: Var
     )
     likely = f"{refitted.likely} (reproduces {share})"
     return replace(remaining, pattern=refitted.pattern, likely=likely, reproduces=is_complete)
+
+
+def _as_other_multiplier(remaining: Residual, finding: SearchResult) -> Residual | None:
+    """Explain a residual by multipliers that are not those of the scales, or return None."""
+    parts = []
+    for place in _examined_places(finding):
+        unit = finding.source.unit(place)
+        if unit.kind not in PRODUCTS:
+            return None
+        recorded = channels_first(finding.source.codes(place), unit).reshape(-1)
+        parts.append((unit, accumulate(unit, HeavyPart()), recorded))
+    fitted = fit_multiplier(parts)
+    return None if fitted is None else replace(remaining, pattern="multiplier", likely=str(fitted), reproduces=True)
 
 
 def _as_own_table(remaining: Residual, finding: SearchResult, variant: Variant) -> Residual:

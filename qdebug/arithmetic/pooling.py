@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from qdebug.arithmetic.fitted import PRODUCTS
 from qdebug.arithmetic.functions import same_functions
 from qdebug.arithmetic.presets import KnownRuntime, is_known, names_of
-from qdebug.arithmetic.search import SearchResult, reproduces
+from qdebug.arithmetic.search import SearchResult, first_common, reproduces
 from qdebug.model.thresholds.explanation import UNKNOWN_PROGRAM_MAX_SIBLINGS, UNKNOWN_PROGRAM_MIN_ELEMENTS
 from qdebug.replay.variant import Variant, keys_of
 
@@ -69,7 +70,41 @@ def pool(findings: Mapping[int, SearchResult], measured: KnownRuntime | None = N
         runtime_variants = measured.variants(*kernel) if measured else frozenset[Variant]()
         runtime_variant = measured.variant(*kernel) if measured else None
         pooled |= _pool_group({number: findings[number] for number in members}, runtime_variants, runtime_variant)
+    for members in groups.values():
+        if findings[members[0]].kind in PRODUCTS and any(pooled[number].doubt for number in members):
+            pooled |= _confirmed({number: findings[number] for number in members}, _novel_of_products(findings, pooled))
     return pooled
+
+
+def _novel_of_products(findings: Mapping[int, SearchResult], pooled: Mapping[int, Pooled]) -> tuple[Variant, ...]:
+    """Return programs of no known backend that explain several products of codes, without doubt."""
+    return tuple(
+        dict.fromkeys(
+            variant
+            for number, answer in pooled.items()
+            if findings[number].kind in PRODUCTS and findings[number].novel is not None
+            if answer.doubt is None and answer.siblings > 1
+            for variant in answer.members
+        )
+    )
+
+
+def _confirmed(findings: Mapping[int, SearchResult], novel: Sequence[Variant]) -> dict[int, Pooled]:
+    """Explain nodes by the program of other products, since a chip has one requantizer for both kinds.
+
+    Args:
+        findings: Results of the nodes of one group, of which some program is doubtful.
+        novel: Programs that explain several nodes of other groups.
+    """
+    explained = [number for number, finding in findings.items() if finding.matching]
+    if not novel or len(explained) > UNKNOWN_PROGRAM_MAX_SIBLINGS:
+        return {}
+    variant = first_common([findings[number].source for number in explained], novel)
+    if variant is None:
+        return {}
+    answer = Pooled(variants=(variant,), members=(variant,), siblings=len(explained), usual=variant)
+    rest = {number: Pooled(variants=(), siblings=len(findings), usual=variant) for number in findings}
+    return rest | dict.fromkeys(explained, answer)
 
 
 def _group_key(finding: SearchResult) -> tuple[object, ...]:

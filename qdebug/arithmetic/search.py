@@ -7,7 +7,8 @@ If no known variant fits, step programs of a bounded grammar are tried. Real mul
 point in any order. Integer multipliers: an optional shift left, a product kept in part or whole, one or two roundings.
 Operators on two operands combine a program for the operands with a program for the result. How a program ends makes no
 difference well inside the code range, so `endings` is only called for programs that fit there. No program wraps around
-instead of saturating, because that is a mistake rather than an arithmetic. Begin at `search`.
+instead of saturating, because that is a mistake rather than an arithmetic. Multipliers of unusual widths are solved
+for, see `qdebug.arithmetic.fitted`. Begin at `search`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from itertools import islice, product
 import numpy as np
 
 from qdebug.arithmetic.candidates import any_of, candidates, given_ratio, given_variants, ways
+from qdebug.arithmetic.fitted import PRODUCTS, fitted_variants, shifted_variants
 from qdebug.arithmetic.functions import Shape, shape_of
 from qdebug.arithmetic.presets import known_presets
 from qdebug.arithmetic.selection import Decisive, decisive, parameters
@@ -47,6 +49,7 @@ __all__ = [
     "all_codes",
     "channels_first",
     "endings",
+    "first_common",
     "known_variants",
     "products",
     "programs",
@@ -355,6 +358,12 @@ def reproduces(source: UnitSource, variant: Variant) -> bool:
     return _Search(source).reproduces(variant)
 
 
+def first_common(sources: Sequence[UnitSource], variants: Sequence[Variant]) -> Variant | None:
+    """Return the first of some variants that gives every recorded element of all given nodes, or None."""
+    searches = [*map(_Search, sources)]
+    return next((variant for variant in variants if all(each.reproduces(variant) for each in searches)), None)
+
+
 class _Search:
     """The search for one node."""
 
@@ -381,6 +390,7 @@ class _Search:
             if self._prepare(sums):
                 self._try(sums, variants)
         if unknown and not self._matching and self._elements >= VARIANT_MIN_ELEMENTS:
+            self._try_fitted()
             missed = [self._try_programs(sums) for sums in self._columns]
             if self._matching:
                 self._novel = min((count for count in missed if count), default=0)
@@ -520,6 +530,18 @@ class _Search:
             recorded = channels_first(self._source.codes(*batch), unit).reshape(-1)
             self._sizes[position] = recorded.size
             yield unit, accumulate(unit, sums), recorded
+
+    def _try_fitted(self) -> None:
+        """Try significands of every width that the recorded codes allow, and shifts before the product after that."""
+        sums = HeavyPart()
+        if self._unit.kind not in PRODUCTS or sums not in self._deciding or not self._deciding[sums].consistent:
+            return
+        for solve in (fitted_variants, shifted_variants):
+            variants = solve(self._unit, self._columns[sums], self._recorded, self._deciding[sums].places)
+            self._tried += len(variants)
+            self._try(sums, [variant for variant in variants if variant not in self._rates], rated=False)
+            if self._matching:
+                return
 
     def _try_programs(self, sums: HeavyPart) -> int:
         """Try programs of no known backend, first on a few elements that the best known variant misses.

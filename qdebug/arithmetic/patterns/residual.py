@@ -37,6 +37,7 @@ PATTERNS = MappingProxyType(
         "constant_per_channel": "a bias or a zero point that is dropped, unscaled or clipped",
         "factor": "another scale than the graph says",
         "factor_per_channel": "scales that go along the wrong axis, or one scale for all channels",
+        "multiplier": "a multiplier that the compiler derived from other scales than the recorded ones",
         "growing": "sums that saturate or wrap in 16 bits",
         "wrapped": "codes beyond the range wrap around instead of saturating",
         "overflow": "results that overflow or lose their sign on the way, and then saturate",

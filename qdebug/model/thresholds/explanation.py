@@ -40,6 +40,28 @@ UNKNOWN_PROGRAM_TRIAL_ELEMENTS = threshold(
     why="Number of elements on which unknown programs are first tried. Up to half of them are wrong with the "
     "best known variant.",
 )
+FITTED_PRE_MAX_SHIFT = threshold(
+    "FITTED_PRE_MAX_SHIFT",
+    16,
+    unit="bits",
+    why="Shifts before the product are fitted up to this many bits. A sum of 8-bit products hardly has more to lose.",
+)
+FITTED_MULTIPLIER_MIN_PAIRS = threshold(
+    "FITTED_MULTIPLIER_MIN_PAIRS",
+    8,
+    unit="codes",
+    decides="cause",
+    why="A channel has another multiplier only if this many different codes, none saturated, agree on it.",
+    source="derived: of 8 codes with 8 possible values each, 7 agree with the first by chance 1 time in 2 million",
+)
+FITTED_MULTIPLIER_MIN_WRONG = threshold(
+    "FITTED_MULTIPLIER_MIN_WRONG",
+    4,
+    unit="elements per channel",
+    decides="cause",
+    why="Channels with another multiplier must have this many elements, on average, that the scales' multiplier gets "
+    "wrong. A single wrong element next to a tie fits some multiplier by chance.",
+)
 LARGE_SIBLINGS_TRIED = threshold(
     "LARGE_SIBLINGS_TRIED",
     4,

@@ -1,0 +1,329 @@
+"""Solves for the multiplier of a requantization instead of trying one after the other.
+
+Each recorded pair of an exact sum and a code bounds the real multiplier: with one rounding to nearest, the code 5 of
+the sum 100 says that it lies between 0.045 and 0.055. All pairs of a channel together leave a narrow interval. A
+significand of N bits is possible if its value lies in the intervals of all channels. Positive and negative sums are
+bounded on their own sides, so a rounding of ties costs nothing: intervals include both ends, and the exact replay of
+every element decides afterwards.
+
+Three structures are solved: one rounding, the two roundings of gemmlowp (their first rounding widens the intervals),
+and a shift before the product (of the shifted sums). Begin at `fitted_variants` and `fit_multiplier`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from qdebug.arithmetic.selection import parameters
+from qdebug.model.thresholds.explanation import (
+    FITTED_MULTIPLIER_MIN_PAIRS,
+    FITTED_MULTIPLIER_MIN_WRONG,
+    FITTED_PRE_MAX_SHIFT,
+)
+from qdebug.numerics.fixedpoint import shift_right
+from qdebug.replay.columns import Columns
+from qdebug.replay.scaling import (
+    EXPRESSIONS,
+    WIDTHS,
+    Fixed,
+    Multiplier,
+    real_multiplier,
+    recorded_multiplier,
+    scales_of,
+    value_of,
+    whole_of,
+)
+from qdebug.replay.unit import Unit
+from qdebug.replay.variant import Variant, parse_variant
+
+__all__ = ["PRODUCTS", "FittedMultiplier", "fit_multiplier", "fitted_variants", "shifted_variants"]
+
+PRODUCTS = ("conv", "linear")
+"""Kinds of units whose exact sums one multiplier for each channel converts to codes."""
+_NEAREST = ("up", "away", "even", "down")
+_HIGH = ("up", "away", "trunc")
+_SLACK = 1e-12
+"""Relative rounding error of a bound in float64, with room; what passes is replayed exactly."""
+_ENDS = {"nearest": (0.5, 0.5), "floor": (0.0, 1.0), "trunc": (0.0, 0.0)}
+"""How far the scaled sum of a code may lie below and above the code. Truncation depends on the code's sign."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Pairs:
+    """Sums with their recorded codes, and what bounds their multipliers.
+
+    Args:
+        unit: The unit.
+        columns: Its columns at the chosen elements.
+        sums: The exact sums.
+        codes: Their codes without the zero point.
+        channel: Number of the set of parameters of each element, from 0.
+        first: An element of each set.
+        low, high: Codes without the zero point at which results saturate.
+    """
+
+    unit: Unit
+    columns: Columns
+    sums: np.ndarray
+    codes: np.ndarray
+    channel: np.ndarray
+    first: np.ndarray
+    low: float
+    high: float
+
+    def by_channel(self, parameter: np.ndarray) -> np.ndarray:
+        """Return one value of a parameter for each channel."""
+        return np.asarray(np.broadcast_to(self.columns.spread(np.asarray(parameter)), self.sums.shape)[self.first])
+
+    def ends(self, rounding: str, room: np.ndarray | float = 0.0) -> tuple[np.ndarray, np.ndarray]:
+        """Return the smallest and the largest scaled sum that each code allows."""
+        below, above = _ENDS[rounding]
+        down, up = self.codes - below, self.codes + above
+        if rounding == "trunc":
+            down, up = self.codes - (self.codes <= 0), self.codes + (self.codes >= 0)
+        down = np.where(self.codes <= self.low, -np.inf, down - room)
+        return down, np.where(self.codes >= self.high, np.inf, up + room)
+
+    def wrong(self, multipliers: np.ndarray, rounding: str) -> np.ndarray:
+        """Count the elements of each channel that given multipliers get wrong."""
+        down, up = self.ends(rounding)
+        scaled = self.sums * multipliers[self.channel]
+        return np.bincount(self.channel[(scaled < down) | (scaled > up)], minlength=self.first.size)
+
+    def bounds(self, rounding: str, *, more: np.ndarray | float = 0.0, pre: tuple[int, str] | None = None) -> _Bounds:
+        """Bound the multiplier of each channel.
+
+        Args:
+            rounding: A key of `_ENDS`.
+            more: How much further a scaled sum may lie from its code, for each channel.
+            pre: Bits by which sums are shifted right before the product, and the rounding of this shift.
+        """
+        sums = (self.sums if pre is None else shift_right(self.sums, *pre)).astype(np.float64)
+        down, up = self.ends(rounding, np.broadcast_to(np.asarray(more, np.float64), self.first.shape)[self.channel])
+        low, high = np.zeros(self.first.size), np.full(self.first.size, np.inf)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ends = np.where(sums > 0, down / sums, up / sums), np.where(sums > 0, up / sums, down / sums)
+        scaled = sums != 0
+        np.maximum.at(low, self.channel[scaled], ends[0][scaled])
+        np.minimum.at(high, self.channel[scaled], ends[1][scaled])
+        consistent = bool(np.all((down[~scaled] <= 0) & (up[~scaled] >= 0)))  # 0 times anything is 0
+        return _Bounds(low=low, high=high, consistent=consistent)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Bounds:
+    """The interval of the multiplier of each channel.
+
+    Args:
+        low, high: Its ends.
+        consistent: Whether sums of 0 have the codes that they must have.
+    """
+
+    low: np.ndarray
+    high: np.ndarray
+    consistent: bool
+
+    @property
+    def possible(self) -> bool:
+        """Whether any multiplier fits, for each channel."""
+        return self.consistent and bool(np.all(self.low <= self.high * (1 + _SLACK)))
+
+    def hold(self, values: np.ndarray) -> bool:
+        """Return whether the given multipliers fit, one for each channel."""
+        return bool(np.all((values >= self.low * (1 - _SLACK)) & (values <= self.high * (1 + _SLACK))))
+
+
+def _pairs(unit: Unit, columns: Columns, recorded: np.ndarray, places: np.ndarray) -> _Pairs | None:
+    """Pair sums with codes, or return None if the unit does not scale exact sums by one multiplier for each channel."""
+    key = parameters(unit, columns)
+    if key is None or columns.count is not None or columns.member is not None or len(columns.values) != 1:
+        return None
+    sums = columns.take(places)
+    zero = unit.out.zero_point
+    if unit.out.dtype.kind not in "iu" or zero.size != 1 or not places.size:
+        return None
+    values = sums.values[0].astype(np.int64)
+    if columns.sums.columns != "sum" or not np.array_equal(values, sums.values[0]):
+        return None
+    _, first, channel = np.unique(np.broadcast_to(key, (columns.size,))[places], return_index=True, return_inverse=True)
+    (low, high), offset = unit.out.limits, int(zero.reshape(-1)[0])
+    least, most = unit.out.clamp or (low, high)
+    return _Pairs(
+        unit=unit,
+        columns=sums,
+        sums=values,
+        codes=recorded[places].astype(np.float64) - offset,
+        channel=channel.reshape(-1),
+        first=first,
+        low=max(low, least) - offset,
+        high=min(high, most) - offset,
+    )
+
+
+def fitted_variants(unit: Unit, columns: Columns, recorded: np.ndarray, places: np.ndarray) -> list[Variant]:
+    """Return programs with one or two roundings whose multiplier lies in the intervals of all channels.
+
+    Args:
+        unit: The unit.
+        columns: Its sums, complete.
+        recorded: Recorded codes, flat, channels first.
+        places: The elements that decide.
+    """
+    pairs = _pairs(unit, columns, recorded, places)
+    if pairs is None:
+        return []
+    exponent = np.frexp(pairs.by_channel(real_multiplier(scales_of(unit), "d:xw/y")))[1]
+    first_rounding = np.exp2(np.minimum(exponent, 0).astype(np.float64))
+    variants: list[Variant] = []
+    for rounding in _ENDS:
+        final = _NEAREST if rounding == "nearest" else (rounding,)
+        texts = [f"mul,shr.{each},zp,sat" for each in final]
+        variants += _within(pairs, pairs.bounds(rounding), Multiplier(number="q31"), texts)
+        texts = [f"shl,mulhi.{high},shr.{each},zp,sat" for high in _HIGH for each in final]
+        variants += _within(pairs, pairs.bounds(rounding, more=first_rounding), Multiplier(number="q31"), texts)
+    return variants
+
+
+def shifted_variants(unit: Unit, columns: Columns, recorded: np.ndarray, places: np.ndarray) -> list[Variant]:
+    """Like `fitted_variants`, for programs that shift the sums to the right before the product."""
+    pairs = _pairs(unit, columns, recorded, places)
+    if pairs is None:
+        return []
+    variants: list[Variant] = []
+    for bits in range(1, FITTED_PRE_MAX_SHIFT + 1):
+        for first in ("floor", "up"):
+            for rounding in _ENDS:
+                final = _NEAREST if rounding == "nearest" else (rounding,)
+                bounds = pairs.bounds(rounding, pre=(bits, first))
+                texts = [f"pre.{first},mul,shr.{each},zp,sat" for each in final]
+                variants += _within(pairs, bounds, Multiplier(number="q31", pre=bits), texts)
+    return variants
+
+
+def _within(pairs: _Pairs, bounds: _Bounds, multiplier: Multiplier, programs: Sequence[str]) -> Iterator[Variant]:
+    """Yield programs with each significand whose values lie within bounds, one of those with equal integers."""
+    if not bounds.possible:
+        return
+    same: set[bytes] = set()
+    scales = scales_of(pairs.unit)
+    for width in WIDTHS:
+        for cut in ("", "t"):
+            for expression in EXPRESSIONS:
+                tried = replace(multiplier, number=f"q{width}{cut}", expression=expression)
+                integers = whole_of(pairs.unit, scales, tried)
+                key = _key(integers)
+                if key in same:
+                    continue
+                same.add(key)
+                if bounds.hold(pairs.by_channel(value_of(integers)) * 2.0**multiplier.pre):
+                    yield from (parse_variant(f"m={tried} steps={steps}") for steps in programs)
+
+
+def _key(integers: Fixed) -> bytes:
+    parts = integers.multiplier, integers.exponent, integers.pre
+    return b"".join(part.tobytes() for part in parts) + bytes([integers.bits])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FittedMultiplier:
+    """Real multipliers that reproduce every element of a node although those of the scales do not.
+
+    Args:
+        channels: Channels whose multiplier differs, in order.
+        of: Number of channels.
+        least, most: Smallest and largest quotient of the fitted multiplier and the scales', among these channels.
+        recorded: Whether a recorded multiplier and shift lie in the intervals of all channels; None without them.
+    """
+
+    channels: tuple[int, ...]
+    of: int
+    least: float
+    most: float
+    recorded: bool | None
+
+    def __str__(self) -> str:
+        """Return a clause that states the difference."""
+        ends = dict.fromkeys((_deviation(self.least), _deviation(self.most)))
+        place = "" if self.of == 1 else f" in {_channels_text(self.channels, self.of)}"
+        agrees = "agree" if self.recorded else "do not agree"
+        held = "" if self.recorded is None else f"; the recorded multiplier and shift {agrees} with this"
+        return (
+            f"the codes imply a multiplier that is {' to '.join(ends)}{place}: it was computed from other scales than "
+            f"the recorded ones, or rounded{held} (reproduces every element)"
+        )
+
+
+def _deviation(factor: float) -> str:
+    return f"{abs(factor - 1) * 100:.2g} % too {'small' if factor < 1 else 'large'}"
+
+
+def _channels_text(channels: Sequence[int], of: int) -> str:
+    if len(channels) == 1:
+        return f"channel {channels[0]}"
+    if len(channels) > _LISTED_CHANNELS:
+        return "all channels" if len(channels) == of else f"{len(channels)} of {of} channels"
+    return f"channels {', '.join(map(str, channels[:-1]))} and {channels[-1]}"
+
+
+_LISTED_CHANNELS = 6
+
+
+def fit_multiplier(parts: Sequence[tuple[Unit, Columns, np.ndarray]]) -> FittedMultiplier | None:
+    """Fit the multiplier of each channel to a node that no width explains.
+
+    Args:
+        parts: Unit, complete sums and recorded codes (flat, channels first) of each sample.
+
+    Returns:
+        The multipliers. None if the node has one scale for all channels, if no multipliers reproduce every element, if
+            the scales' own may do so too, or if too few elements show the difference.
+    """
+    samples = [_pairs(*part, np.arange(part[2].size)) for part in parts]
+    pairs = [sample for sample in samples if sample is not None]
+    if not pairs or pairs[0].first.size == 1 or len(pairs) < len(samples):
+        return None
+    if any(not np.array_equal(sample.first, pairs[0].first) for sample in pairs):
+        return None
+    nominal = pairs[0].by_channel(real_multiplier(scales_of(pairs[0].unit), "d:xw/y"))
+    for rounding in _ENDS:
+        bounds = [sample.bounds(rounding) for sample in pairs]
+        low, high = np.max([each.low for each in bounds], axis=0), np.min([each.high for each in bounds], axis=0)
+        if not all(each.consistent for each in bounds) or not np.all(low < high):
+            continue
+        differs = (nominal < low * (1 - _SLACK)) | (nominal > high * (1 + _SLACK))
+        if not differs.any() or not np.all(_telling_pairs(pairs)[differs] >= FITTED_MULTIPLIER_MIN_PAIRS):
+            return None
+        wrong = np.sum([sample.wrong(nominal, rounding) for sample in pairs], axis=0)
+        if wrong[differs].sum() < FITTED_MULTIPLIER_MIN_WRONG * np.count_nonzero(differs):
+            return None
+        factors = (low + high)[differs] / (2 * nominal[differs])
+        if not np.isfinite(factors).all():
+            return None
+        return FittedMultiplier(
+            channels=tuple(np.flatnonzero(differs).tolist()),
+            of=nominal.size,
+            least=float(factors.min()),
+            most=float(factors.max()),
+            recorded=_recorded_within(pairs[0], low, high),
+        )
+    return None
+
+
+def _telling_pairs(pairs: Sequence[_Pairs]) -> np.ndarray:
+    """Count the different codes of each channel that bound its multiplier on both sides and exclude a factor of 2."""
+    codes = []
+    for sample in pairs:
+        inside = (sample.codes > sample.low) & (sample.codes < sample.high) & (np.abs(sample.codes) > 1)
+        codes.append(np.stack([sample.channel[inside], sample.codes[inside].astype(np.int64)]))
+    distinct = np.unique(np.concatenate(codes, axis=1), axis=1)
+    return np.bincount(distinct[0], minlength=pairs[0].first.size)
+
+
+def _recorded_within(pairs: _Pairs, low: np.ndarray, high: np.ndarray) -> bool | None:
+    recorded = recorded_multiplier(pairs.unit, scales_of(pairs.unit))
+    if recorded is None:
+        return None
+    return _Bounds(low=low, high=high, consistent=True).hold(pairs.by_channel(value_of(recorded[0])))

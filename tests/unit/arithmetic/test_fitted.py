@@ -1,0 +1,112 @@
+"""Widths of multipliers are solved for, and a multiplier that no width explains is reported as such."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from qdebug.arithmetic.evidence import residual_of
+from qdebug.arithmetic.pooling import pool
+from qdebug.arithmetic.search import search
+from qdebug.arithmetic.units import Units, UnitSource
+from qdebug.replay.evaluate import compute
+from qdebug.replay.node_units import unit_of_call
+from qdebug.replay.registry import Call
+from qdebug.replay.variant import parse_variant
+
+
+def found(recording):
+    source = Units(recording).find(recording.graph.nodes[0], "y")
+    assert isinstance(source, UnitSource)
+    return search(source)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "m=q6:d:xw/y steps=mul,shr.up,zp,sat",
+        "m=q12:d:xw/y steps=mul,shr.away,zp,sat",
+        "m=q11t:d:xw/y steps=mul,shr.floor,zp,sat",
+        "m=q9:d:xw/y steps=shl,mulhi.up,shr.away,zp,sat",
+        "m=q10:d:xw/y pre=5 steps=pre.floor,mul,shr.up,zp,sat",
+        "m=q13t:d:xw/y pre=4 steps=pre.up,mul,shr.trunc,zp,sat",
+    ],
+)
+def test_the_width_of_a_multiplier_is_solved_for(quantized, text):
+    finding = found(quantized.conv(text, samples=4, scales=quantized.generic, per_channel=True))
+    variant = parse_variant(text)
+    fitting = [v for v in finding.matching if v.requantize == variant.requantize]
+    numbers = {v.multiplier.number for v in fitting}
+    assert variant.multiplier.number in numbers
+    assert len(numbers) <= 3
+    assert {v.multiplier.pre for v in fitting} == {variant.multiplier.pre}
+
+
+def test_two_nodes_of_unusual_width_confirm_each_other(quantized):
+    text = "m=q9:d:xw/y steps=mul,shr.up,zp,sat"
+    runs = [
+        quantized.conv(text, samples=4, scales=quantized.generic, per_channel=True, seed=seed, channels=channels)
+        for seed, channels in ((1, 8), (2, 6))
+    ]
+    pooled = pool(dict(enumerate(map(found, runs))))
+    assert [answer.doubt for answer in pooled.values()] == [None, None]
+    assert pooled[0].siblings == 2
+    assert {v.multiplier.number for answer in pooled.values() for v in answer.variants} == {"q9"}
+
+
+def wrong_scale(quantized, change, samples=4):
+    """Record a convolution that computes with other scales of the weight than it states."""
+    constants, _ = quantized.conv_parts(scales=quantized.generic, per_channel=True)
+    actual = {**constants, "w_scale": change(constants["w_scale"].copy()).astype(np.float32)}
+
+    def fault(sample, codes):
+        _, feeds = quantized.conv_parts(scales=quantized.generic, per_channel=True)
+        node = quantized.node
+        values = {**actual, "x": feeds[sample]}
+        call = Call(inputs=tuple(values[n] for n in node.inputs), attrs=node.attrs, opset=13, op=node.op, node="conv")
+        return compute(unit_of_call(call), parse_variant(""))
+
+    return quantized.conv("", samples=samples, scales=quantized.generic, per_channel=True, fault=fault)
+
+
+def likely(recording):
+    finding = found(recording)
+    assert not finding.matching
+    return residual_of(finding, finding.plain)
+
+
+def test_another_multiplier_is_reported_with_its_channels_and_its_size(quantized):
+    def change(scales):
+        scales[[3, 11]] *= 0.995
+        return scales
+
+    residual = likely(wrong_scale(quantized, change))
+    assert residual.pattern == "multiplier"
+    assert "0.5 % too small" in residual.likely
+    assert "channels 3 and 11" in residual.likely
+    assert residual.reproduces
+
+
+def test_a_wrong_element_is_not_taken_for_another_multiplier(quantized):
+    for seed in range(6):
+        place = tuple(np.random.default_rng(seed).integers(0, (1, 16, 12, 12)))
+
+        def fault(sample, codes, place=place):
+            codes[place] += 1 if sample == 0 else 0
+            return codes
+
+        residual = likely(quantized.conv("", samples=2, scales=quantized.generic, per_channel=True, fault=fault))
+        assert residual.pattern != "multiplier"
+
+
+def test_a_doubtful_program_is_confirmed_by_products_of_another_kind(quantized):
+    text = "m=q12:d:xw/y steps=mul,shr.up,zp,sat"
+    finding = found(quantized.conv(text, samples=3, scales=quantized.generic, per_channel=True))
+    lone = replace(finding, dtypes=("uint8", "int8", "int8"), novel=3)
+    alone = pool({0: lone})
+    assert alone[0].doubt is not None
+    together = pool({0: lone, 1: finding, 2: finding})
+    assert together[0].doubt is None
+    assert together[0].variants
