@@ -19,6 +19,7 @@ import numpy as np
 
 from qdebug.arithmetic.selection import parameters
 from qdebug.model.thresholds.explanation import (
+    FITTED_BOUND_SLACK,
     FITTED_MULTIPLIER_MIN_PAIRS,
     FITTED_MULTIPLIER_MIN_WRONG,
     FITTED_PRE_MAX_SHIFT,
@@ -45,8 +46,6 @@ PRODUCTS = ("conv", "linear")
 """Kinds of units whose exact sums one multiplier for each channel converts to codes."""
 _NEAREST = ("up", "away", "even", "down")
 _HIGH = ("up", "away", "trunc")
-_SLACK = 1e-12
-"""Relative rounding error of a bound in float64, with room; what passes is replayed exactly."""
 _ENDS = {"nearest": (0.5, 0.5), "floor": (0.0, 1.0), "trunc": (0.0, 0.0)}
 """How far the scaled sum of a code may lie below and above the code. Truncation depends on the code's sign."""
 
@@ -129,11 +128,13 @@ class _Bounds:
     @property
     def possible(self) -> bool:
         """Whether any multiplier fits, for each channel."""
-        return self.consistent and bool(np.all(self.low <= self.high * (1 + _SLACK)))
+        return self.consistent and bool(np.all(self.low <= self.high * (1 + FITTED_BOUND_SLACK)))
 
     def hold(self, values: np.ndarray) -> bool:
         """Return whether the given multipliers fit, one for each channel."""
-        return bool(np.all((values >= self.low * (1 - _SLACK)) & (values <= self.high * (1 + _SLACK))))
+        return bool(
+            np.all((values >= self.low * (1 - FITTED_BOUND_SLACK)) & (values <= self.high * (1 + FITTED_BOUND_SLACK)))
+        )
 
 
 def _pairs(unit: Unit, columns: Columns, recorded: np.ndarray, places: np.ndarray) -> _Pairs | None:
@@ -293,7 +294,7 @@ def fit_multiplier(parts: Sequence[tuple[Unit, Columns, np.ndarray]]) -> FittedM
         low, high = np.max([each.low for each in bounds], axis=0), np.min([each.high for each in bounds], axis=0)
         if not all(each.consistent for each in bounds) or not np.all(low < high):
             continue
-        differs = (nominal < low * (1 - _SLACK)) | (nominal > high * (1 + _SLACK))
+        differs = (nominal < low * (1 - FITTED_BOUND_SLACK)) | (nominal > high * (1 + FITTED_BOUND_SLACK))
         if not differs.any() or not np.all(_telling_pairs(pairs)[differs] >= FITTED_MULTIPLIER_MIN_PAIRS):
             return None
         wrong = np.sum([sample.wrong(nominal, rounding) for sample in pairs], axis=0)

@@ -14,7 +14,11 @@ from qdebug.arithmetic.fitted import PRODUCTS
 from qdebug.arithmetic.functions import same_functions
 from qdebug.arithmetic.presets import KnownRuntime, is_known, names_of
 from qdebug.arithmetic.search import SearchResult, first_common, reproduces
-from qdebug.model.thresholds.explanation import UNKNOWN_PROGRAM_MAX_SIBLINGS, UNKNOWN_PROGRAM_MIN_ELEMENTS
+from qdebug.model.thresholds.explanation import (
+    UNKNOWN_PROGRAM_MAX_SIBLINGS,
+    UNKNOWN_PROGRAM_MIN_ELEMENTS,
+    VARIANT_MIN_ELEMENTS,
+)
 from qdebug.replay.variant import Variant, keys_of
 
 __all__ = ["Pooled", "pool", "standing_for"]
@@ -171,7 +175,13 @@ def _pool_group(
             del uncovered[number]
     usual = usual or stated
     unexplained = [number for number, finding in findings.items() if not finding.matching]
-    return pooled | dict.fromkeys(unexplained, Pooled(variants=(), siblings=len(findings), usual=usual))
+    left = Pooled(variants=(), siblings=len(findings), usual=usual)
+    agreeing = [answer for answer in pooled.values() if usual in answer.members and answer.doubt is None]
+    if usual is not None and not is_known(usual) and len(agreeing) > 1:  # nodes too small to be searched for it
+        small = [number for number in unexplained if findings[number].elements < VARIANT_MIN_ELEMENTS]
+        answer = Pooled(variants=(usual,), members=(usual,), siblings=len(agreeing), usual=usual)
+        pooled |= {number: answer for number in small if reproduces(findings[number].source, usual)}
+    return pooled | {number: left for number in unexplained if number not in pooled}
 
 
 def _is_stated(members: Sequence[Variant], finding: SearchResult) -> bool:
@@ -185,11 +195,13 @@ def _with_novel(findings: dict[int, SearchResult], known_findings: Sequence[Sear
     Known variants may be so similar that they reproduce some of the nodes.
     """
     novel = [finding for finding in findings.values() if finding.novel is not None]
-    if not novel or not known_findings or len(known_findings) > UNKNOWN_PROGRAM_MAX_SIBLINGS:
+    limit = max(UNKNOWN_PROGRAM_MAX_SIBLINGS, len(novel))  # many nodes of one program weigh more than known siblings
+    if not novel or not known_findings or len(known_findings) > limit:
         return findings
     common_variants = set.intersection(*(set(finding.matching) for finding in novel))
     for variant in (variant for variant in novel[0].matching if variant in common_variants):
-        if _reason_for_doubt(variant, novel, known_findings) is None:
+        doubt = _reason_for_doubt(variant, novel, known_findings)
+        if doubt is None and all(reproduces(f.source, variant) for f in known_findings[UNKNOWN_PROGRAM_MAX_SIBLINGS:]):
             return {
                 number: finding
                 if finding.novel is not None

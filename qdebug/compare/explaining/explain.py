@@ -353,6 +353,11 @@ def _pooled(
     with _reproducible_arithmetic():
         pooled = pool(findings, explainer.measured)
     findings |= {at: findings[at].without_novel() for at, evidence in pooled.items() if evidence.doubt is not None}
+    findings |= {
+        at: replace(findings[at], matching=evidence.variants, match=1.0)
+        for at, evidence in pooled.items()
+        if evidence.variants and not findings[at].matching and evidence.doubt is None
+    }
     return findings, pooled
 
 

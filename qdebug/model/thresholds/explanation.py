@@ -40,6 +40,14 @@ UNKNOWN_PROGRAM_TRIAL_ELEMENTS = threshold(
     why="Number of elements on which unknown programs are first tried. Up to half of them are wrong with the "
     "best known variant.",
 )
+FITTED_BOUND_SLACK = threshold(
+    "FITTED_BOUND_SLACK",
+    1e-12,
+    unit="relative",
+    why="Bounds of a multiplier are widened by this much, since they are computed in float64. What passes is replayed "
+    "exactly.",
+    source="derived: a quotient in float64 has an error of 1.1e-16",
+)
 FITTED_PRE_MAX_SHIFT = threshold(
     "FITTED_PRE_MAX_SHIFT",
     16,

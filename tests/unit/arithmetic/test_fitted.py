@@ -110,3 +110,12 @@ def test_a_doubtful_program_is_confirmed_by_products_of_another_kind(quantized):
     together = pool({0: lone, 1: finding, 2: finding})
     assert together[0].doubt is None
     assert together[0].variants
+
+
+def test_a_node_too_small_to_search_takes_the_width_of_its_siblings(quantized):
+    text = "m=q9:d:xw/y steps=mul,shr.up,zp,sat"
+    finding = found(quantized.conv(text, samples=4, scales=quantized.generic, per_channel=True))
+    small = replace(finding, matching=(), novel=None, elements=24)
+    pooled = pool({0: finding, 1: finding, 2: small, 3: replace(small, elements=4096)})
+    assert pooled[2].variants
+    assert not pooled[3].variants
