@@ -40,7 +40,7 @@ from qdebug.replay.scaling import (
 from qdebug.replay.unit import Unit
 from qdebug.replay.variant import Variant, parse_variant
 
-__all__ = ["PRODUCTS", "FittedMultiplier", "fit_multiplier", "fitted_variants", "shifted_variants"]
+__all__ = ["PRODUCTS", "FittedMultiplier", "fit_multiplier", "fitted_variants", "other_widths", "shifted_variants"]
 
 PRODUCTS = ("conv", "linear")
 """Kinds of units whose exact sums one multiplier for each channel converts to codes."""
@@ -162,6 +162,20 @@ def _pairs(unit: Unit, columns: Columns, recorded: np.ndarray, places: np.ndarra
         low=max(low, least) - offset,
         high=min(high, most) - offset,
     )
+
+
+def other_widths(variants: Sequence[Variant]) -> str:
+    """Return a clause with all widths that fit nodes equally, or "" if the first variant names the only one."""
+    first = variants[0]
+    widths = {
+        int(number.strip("qte"))
+        for variant in variants
+        if (number := variant.multiplier.number).startswith("q")
+        and (variant.requantize, variant.multiplier.pre) == (first.requantize, first.multiplier.pre)
+    }
+    if len(widths) < 2 or not first.multiplier.number.startswith("q"):
+        return ""
+    return f"widths from {min(widths)} to {max(widths)} bits fit equally"
 
 
 def fitted_variants(unit: Unit, columns: Columns, recorded: np.ndarray, places: np.ndarray) -> list[Variant]:

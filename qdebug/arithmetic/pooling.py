@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from qdebug.arithmetic.fitted import PRODUCTS
 from qdebug.arithmetic.functions import same_functions
 from qdebug.arithmetic.presets import KnownRuntime, is_known, names_of
-from qdebug.arithmetic.search import SearchResult, first_common, reproduces
+from qdebug.arithmetic.search import SearchResult, reproduces, shared_variants
 from qdebug.model.thresholds.explanation import (
     UNKNOWN_PROGRAM_MAX_SIBLINGS,
     UNKNOWN_PROGRAM_MIN_ELEMENTS,
@@ -103,11 +103,12 @@ def _confirmed(findings: Mapping[int, SearchResult], novel: Sequence[Variant]) -
     explained = [number for number, finding in findings.items() if finding.matching]
     if not novel or len(explained) > UNKNOWN_PROGRAM_MAX_SIBLINGS:
         return {}
-    variant = first_common([findings[number].source for number in explained], novel)
-    if variant is None:
+    members = shared_variants([findings[number].source for number in explained], novel)
+    if not members:
         return {}
-    answer = Pooled(variants=(variant,), members=(variant,), siblings=len(explained), usual=variant)
-    rest = {number: Pooled(variants=(), siblings=len(findings), usual=variant) for number in findings}
+    variants = _distinct_functions(members, [findings[number] for number in explained])
+    answer = Pooled(variants=variants, members=members, siblings=len(explained), usual=members[0])
+    rest = {number: Pooled(variants=(), siblings=len(findings), usual=members[0]) for number in findings}
     return rest | dict.fromkeys(explained, answer)
 
 
@@ -179,8 +180,10 @@ def _pool_group(
     agreeing = [answer for answer in pooled.values() if usual in answer.members and answer.doubt is None]
     if usual is not None and not is_known(usual) and len(agreeing) > 1:  # nodes too small to be searched for it
         small = [number for number in unexplained if findings[number].elements < VARIANT_MIN_ELEMENTS]
-        answer = Pooled(variants=(usual,), members=(usual,), siblings=len(agreeing), usual=usual)
-        pooled |= {number: answer for number in small if reproduces(findings[number].source, usual)}
+        for number in small:
+            members = shared_variants([findings[number].source], agreeing[0].members)
+            if members:
+                pooled[number] = replace(agreeing[0], variants=members, members=members)
     return pooled | {number: left for number in unexplained if number not in pooled}
 
 

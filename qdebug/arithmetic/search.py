@@ -49,7 +49,6 @@ __all__ = [
     "all_codes",
     "channels_first",
     "endings",
-    "first_common",
     "known_variants",
     "products",
     "programs",
@@ -57,6 +56,7 @@ __all__ = [
     "same_values",
     "search",
     "search_known",
+    "shared_variants",
     "telling",
 ]
 
@@ -358,10 +358,10 @@ def reproduces(source: UnitSource, variant: Variant) -> bool:
     return _Search(source).reproduces(variant)
 
 
-def first_common(sources: Sequence[UnitSource], variants: Sequence[Variant]) -> Variant | None:
-    """Return the first of some variants that gives every recorded element of all given nodes, or None."""
+def shared_variants(sources: Sequence[UnitSource], variants: Sequence[Variant]) -> tuple[Variant, ...]:
+    """Return those of some variants that give every recorded element of all given nodes."""
     searches = [*map(_Search, sources)]
-    return next((variant for variant in variants if all(each.reproduces(variant) for each in searches)), None)
+    return tuple(variant for variant in variants if all(each.reproduces(variant) for each in searches))
 
 
 class _Search:

@@ -9,7 +9,7 @@ The interpreter plays a chip with a multiplier of that width in one of three str
     right    all products of codes are explained, most of them by this width alone
     set      all are explained by several widths that no recorded code tells apart, this one among them
     other    all are explained, most of them by listed arithmetics that give the same codes
-    doubt    a product is left unexplained, because the width, which is named, fits too few elements to rule out chance
+    doubt    a product is left unexplained, because this width fits too few elements to rule out chance
     wrong    a product is left unexplained, or is explained by other widths alone
 
 Then bugs are planted into the 12-bit chip, one at a time. A false fit is a node with a bug that is explained, or of
@@ -77,7 +77,9 @@ def judged(path: Path, width: int) -> tuple[str, float]:
     seconds = (time.perf_counter() - began) / max(len(products), 1)
     left = [node for node in products if node.status is not ExplainStatus.EXPLAINED]
     if left:
-        return "doubt" if all(f"(m=q{width}:" in (node.reason or "") for node in left) else "wrong", seconds
+        return "doubt" if all(
+            any(f"m=q{width}:" in text for text in node.members) for node in left
+        ) else "wrong", seconds
     verdicts: Counter[str] = Counter()
     for node in products:
         numbers = {parse_variant(text).multiplier.number for text in node.members or node.variants}

@@ -17,10 +17,11 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from qdebug.arithmetic.evidence import residual_of
+from qdebug.arithmetic.fitted import other_widths
 from qdebug.arithmetic.floats.rounded import ExplainedPlacements, roundings_of_nodes
 from qdebug.arithmetic.patterns.residual import Residual
 from qdebug.arithmetic.pooling import Pooled, pool, standing_for
-from qdebug.arithmetic.presets import KnownRuntime, names_of, preset
+from qdebug.arithmetic.presets import KnownRuntime, is_known, names_of, preset
 from qdebug.arithmetic.search import SearchResult, search
 from qdebug.arithmetic.units import Place, Units, UnitSource
 from qdebug.compare.attribute.integer_tensors import holds_few_bits
@@ -633,7 +634,9 @@ def _answer(finding: SearchResult, pooled: Pooled, measured: KnownRuntime) -> No
         sorted(members, key=lambda variant: variant not in known_variants)
     )  # a stable sort: measured variants first
     names = tuple(map(str, pooled.members))
-    answer = replace(answer, variants=tuple(map(str, members)), members=names, words=describe(members[0]))
+    clause = "" if any(map(is_known, pooled.members)) or not pooled.members else other_widths(pooled.members)
+    words = ", ".join(filter(None, (describe(members[0]), clause)))
+    answer = replace(answer, variants=tuple(map(str, members)), members=names, words=words)
     if not is_explained:
         expected_variant = pooled.usual or finding.plain or members[0]
         residual = residual_of(finding, expected_variant)
