@@ -643,6 +643,10 @@ class OpenVINOBackend:
     name = "openvino"
     models = (".onnx", ".tflite", ".xml")
     options = _OPTIONS
+    cpu_limits = {  # read by oneDNN, which has most of its kernels
+        level: (("ONEDNN_MAX_CPU_ISA", level),)
+        for level in ("SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX512_CORE", "AVX512_CORE_VNNI", "AVX512_CORE_BF16")
+    }
     fixes_shapes = True
 
     def open(

@@ -137,6 +137,11 @@ class TorchBackend:
     name = "torch"
     models = (".pt2",)
     options = _OPTIONS
+    cpu_limits = {  # read by PyTorch's own kernels and by oneDNN
+        "default": (("ATEN_CPU_CAPABILITY", "default"), ("ONEDNN_MAX_CPU_ISA", "SSE41")),
+        "avx2": (("ATEN_CPU_CAPABILITY", "avx2"), ("ONEDNN_MAX_CPU_ISA", "AVX2")),
+        "avx512": (("ATEN_CPU_CAPABILITY", "avx512"), ("ONEDNN_MAX_CPU_ISA", "AVX512_CORE")),
+    }
 
     def open(
         self, model: Path | Recording, *, options: Mapping[str, str], taps: str = "faithful", weights: bool = True
