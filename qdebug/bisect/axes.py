@@ -164,9 +164,9 @@ def _versions(
     try:
         keys = {text: Version(text) for text in ends}
         low, high = min(keys.values()), max(keys.values())
-        available = list(values) if values else [
-            text for text in _published_versions(package) if low <= Version(text) <= high
-        ]
+        available = (
+            list(values) if values else [text for text in _published_versions(package) if low <= Version(text) <= high]
+        )
         keys |= {text: Version(text) for text in available if Version(text) not in keys.values()}
     except InvalidVersion as error:
         raise UsageError(f"{error}.", hint="Write it as on the package index, such as 1.20.1.") from error
@@ -234,7 +234,7 @@ def _threads(backend: Backend, over: str) -> Iterator[Candidate]:
         yield Candidate(label=str(count), options={"threads": str(count)})
 
 
-def _instruction_sets(backend: Backend, over: str) -> Iterator[Candidate]:
+def _instruction_sets(backend: Backend, _over: str) -> Iterator[Candidate]:
     """Limit the instruction sets through the variables that the runtime reads, from the oldest to the processor's."""
     limits: Mapping[str, Sequence[tuple[str, str]]] = getattr(backend, "cpu_limits", {})
     if not limits or shutil.which("env") is None:

@@ -153,8 +153,15 @@ class Environment:
 
 
 def default_folder() -> Path:
-    """Return the folder of environments in the user's cache folder."""
-    return user_folder() / "environments"
+    """Return the folder of environments in the user's cache folder.
+
+    Raises:
+        UsageError: The user has no home folder.
+    """
+    folder = user_folder()
+    if folder is None:
+        raise UsageError("There is no cache folder for environments.", hint="Give one: --environments FOLDER.")
+    return folder / "environments"
 
 
 class EnvironmentCache:
@@ -223,9 +230,7 @@ class EnvironmentCache:
             (site_folder / "qdebug_running.pth").write_text(addition, encoding="utf-8")
             if package:
                 self._install(scratch, package, version)
-            check = run_command(
-                environment.command("-c", _CHECK, package, version, *modules), on_wait=self._on_wait
-            )
+            check = run_command(environment.command("-c", _CHECK, package, version, *modules), on_wait=self._on_wait)
             check_disk(check.errors, self._folder)
             problem = ""
             if check.status:

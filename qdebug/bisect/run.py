@@ -7,8 +7,8 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from qdebug.bisect.axes import Candidates, runtime_package
-from qdebug.bisect.changed_node import changed_node
+from qdebug.bisect.axes import Candidate, Candidates, runtime_package
+from qdebug.bisect.changed_node import ChangedNode, changed_node
 from qdebug.bisect.environments import EnvironmentCache, UnavailableError
 from qdebug.bisect.plain_runs import plain_script
 from qdebug.bisect.report import BisectReport, BisectStatus, Change, TriedCandidate
@@ -121,7 +121,7 @@ class _Reporter:
             status=status,
             model=str(self.command.model),
             inputs=str(self.command.inputs),
-            backend=self.command.backend_text(self.candidates.row[0].__class__(label="")),
+            backend=self.command.backend_text(Candidate(label="")),
             over=self.candidates.over,
             package=self.candidates.package,
             metric=self.metric,
@@ -184,9 +184,8 @@ class _Reporter:
                 failure = f"{row[position].label} with all tensors recorded: {error.message}"
                 continue
             remarks += self._doubts(position, paths[-1])
-        node, explained = None, (None, None)
-        if len(paths) == 2:
-            node, explained = self._examine(*paths)
+        node = _changed_node(*paths) if len(paths) == 2 else None
+        explained = [_explain(path, node.tensor) for path in paths] if node is not None else [None, None]
         commands, scripts = self._without_qdebug(low, high)
         return Change(
             before=row[low].label,
@@ -215,15 +214,6 @@ class _Reporter:
         elif self.metric == "output" and trial.key not in (digest, VARIES):
             yield f"{label}: another process, which recorded all tensors, gave other outputs"
 
-    def _examine(
-        self, before: Path, after: Path
-    ) -> tuple[object, tuple[NodeExplanation | None, NodeExplanation | None]]:
-        with opened_recording(before) as first, opened_recording(after) as second:
-            node = changed_node(first, second)
-        if node is None:
-            return None, (None, None)
-        return node, (_explain(before, node.tensor), _explain(after, node.tensor))
-
     def _without_qdebug(self, low: int, high: int) -> tuple[list[str], list[str]]:
         """Return commands, and scripts, that show both results without qdebug."""
         package = self.candidates.package or runtime_package(self.command.backend)
@@ -251,6 +241,11 @@ class _Reporter:
                 commands.append(f"{python} -m pip install {shlex.quote(f'{package}=={candidate.version}')} numpy")
             commands.append(" ".join([*(f"{key}={text}" for key, text in candidate.variables), python, name]))
         return commands, scripts[:1] if is_same else scripts
+
+
+def _changed_node(before: Path, after: Path) -> ChangedNode | None:
+    with opened_recording(before) as first, opened_recording(after) as second:
+        return changed_node(first, second)
 
 
 def _explain(path: Path, tensor: str) -> NodeExplanation | None:

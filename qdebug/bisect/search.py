@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from itertools import pairwise
 
 __all__ = ["find_changes"]
 
@@ -24,10 +25,8 @@ def find_changes(anchors: Sequence[int], classify: Classify, *, every: bool = Fa
     """
     if every:
         tried = [position for position in range(anchors[0], anchors[-1] + 1) if classify(position) is not None]
-        return [pair for pair in zip(tried, tried[1:], strict=False) if classify(pair[0]) != classify(pair[1])]
-    return [
-        pair for low, high in zip(anchors, anchors[1:], strict=False) for pair in _changes_between(low, high, classify)
-    ]
+        return [pair for pair in pairwise(tried) if classify(pair[0]) != classify(pair[1])]
+    return [pair for low, high in pairwise(anchors) for pair in _changes_between(low, high, classify)]
 
 
 def _changes_between(low: int, high: int, classify: Classify) -> Iterator[tuple[int, int]]:

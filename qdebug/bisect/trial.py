@@ -179,7 +179,14 @@ class Trials:
         modules = runtime_modules(self._command.backend)
         with self._environments.open(package, candidate.version, modules) as environment:
             command = self._command
-            words = ["-m", "qdebug", "record", str(command.model.absolute()), "--inputs", str(command.inputs.absolute())]
+            words = [
+                "-m",
+                "qdebug",
+                "record",
+                str(command.model.absolute()),
+                "--inputs",
+                str(command.inputs.absolute()),
+            ]
             words += ["--backend", command.backend_text(candidate), "--taps", taps, *command.words]
             words += ["-o", str(path.absolute()), "--force"]
             try:

@@ -21,7 +21,15 @@ import numpy as np
 
 from qdebug.backends.onnx.model import OnnxModel, reader
 from qdebug.backends.onnxruntime.executed import channel_block, describe
-from qdebug.backends.onnxruntime.session import LEVELS, PASSES, Session, SessionSettings, TappedGraph, expose, unreadable_reason
+from qdebug.backends.onnxruntime.session import (
+    LEVELS,
+    PASSES,
+    Session,
+    SessionSettings,
+    TappedGraph,
+    expose,
+    unreadable_reason,
+)
 from qdebug.backends.protocol import (
     Feeds,
     OnProgress,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from qdebug.bisect.report import BisectReport, BisectStatus, Change, TriedCandidate
@@ -71,7 +72,9 @@ def _change_text(change: Change, report: BisectReport) -> str:
     if not report.is_ordered:
         return f"{after} differs from {before}"
     if report.over == "passes":
-        return f"the result changes when pass {after if after != 'all' else 'the last one'} is added to {before}"
+        added = "the last pass" if change.after == "all" else f"pass {after}"
+        base = "no pass" if change.before == "none" else f"the passes up to {before}"
+        return f"the result changes when {added} is added to {base}"
     again = ", right again" if change.result_after == 0 else ""
     return f"{before} -> {after}: the first {_NOUNS[report.over]} that differs is {after}{again}"
 
@@ -95,12 +98,17 @@ def _change_facts(change: Change) -> Iterator[Fact]:
     node = change.node
     if node is not None:
         operator = node.op if node.op == node.op_before or not node.op_before else f"{node.op_before} -> {node.op}"
-        yield Fact("first node", f"{safe_text(operator)} {safe_text(node.node, limit=_NAME)}")
+        label = "first node" if node.has_equal_inputs else "output of"  # a node before it may be the cause
+        yield Fact(label, f"{safe_text(operator)} {safe_text(node.node, limit=_NAME)}")
         yield Fact("tensor", f"{safe_text(node.tensor, limit=_NAME)}; {_difference(change)}")
-        inputs = "its inputs are equal" if node.has_equal_inputs else (
-            "its inputs are not all in both recordings; a node before it that only one of them has may be the cause"
+        inputs = (
+            "its inputs are equal"
+            if node.has_equal_inputs
+            else (
+                "its inputs are not all in both recordings; a node before it that only one of them has may be the cause"
+            )
         )
-        yield Fact("", f"{node.equal} tensors before it are equal; {inputs}")
+        yield Fact("", f"equal before it: {numbers.counted(node.equal, 'tensor')}; {inputs}")
         yield Fact("arithmetic", f"{safe_text(change.before)}: {_arithmetic(change.explained_before)}")
         yield Fact("", f"{safe_text(change.after)}: {_arithmetic(change.explained_after)}")
         for label, explanation in ((change.before, change.explained_before), (change.after, change.explained_after)):
@@ -140,6 +148,8 @@ def _band(explanation: NodeExplanation) -> str:
         return "equal to the replay bit for bit"
     if band.ratio is None:
         return "without a bound on its rounding error"
+    if math.isinf(band.ratio):
+        return "unlike the replay, although its operator does not round"
     return f"{numbers.number(band.ratio)} x the error that this precision allows"
 
 
@@ -152,8 +162,12 @@ def _row(candidate: TriedCandidate, report: BisectReport) -> tuple[str, ...]:
     text = candidate.status
     if candidate.result is not None and candidate.status == "recorded":
         bad = numbers_of_ends.get(report.bad)
-        text = "as good" if candidate.result == 0 else "as bad" if candidate.result == bad and report.is_ordered else (
-            f"other result {candidate.result}"
+        text = (
+            "as good"
+            if candidate.result == 0
+            else "as bad"
+            if candidate.result == bad and report.is_ordered
+            else (f"other result {candidate.result}")
         )
     remarks = [safe_text(candidate.reason, limit=300)] if candidate.reason else []
     if candidate.value is not None:

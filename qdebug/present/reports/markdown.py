@@ -6,7 +6,18 @@ import re
 from collections.abc import Iterable, Sequence
 
 from qdebug.present.numbers import MISSING
-from qdebug.present.reports.document import Block, Code, Document, FactList, Grid, Item, Items, Paragraph, Section, Title
+from qdebug.present.reports.document import (
+    Block,
+    Code,
+    Document,
+    FactList,
+    Grid,
+    Item,
+    Items,
+    Paragraph,
+    Section,
+    Title,
+)
 from qdebug.present.text import safe_text
 
 __all__ = ["code", "folded", "markdown", "markdown_blocks", "markdown_table", "markdown_text"]
