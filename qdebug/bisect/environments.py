@@ -126,7 +126,7 @@ def check_disk(text: str, folder: Path) -> None:
     Raises:
         QdebugError: The disk is full.
     """
-    reason = next((reason for reason in _FULL_DISK if reason in text), None)
+    reason = next((reason for reason in _FULL_DISK if reason.casefold() in text.casefold()), None)
     if reason is not None:
         raise QdebugError(
             f"The folder {str(folder)!r} cannot be written: {reason}.",

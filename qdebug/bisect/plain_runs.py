@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 __all__ = ["plain_script"]
 
 _HEAD = """\
-import hashlib, sys
+import hashlib
+
 import numpy as np
 
 inputs = dict(np.load({inputs!r}))

@@ -57,7 +57,7 @@ class Change(JsonObject):
         result_before: Number of the result of the first one.
         result_after: Number of the result of the second one.
         recordings: Full recordings of both; fewer if one fails.
-        failure: How the candidate without a recording fails, or "".
+        failures: Why a candidate has no full recording, one sentence each.
         node: The first node that differs. None if no common tensor does, or without both recordings.
         explained_before: The arithmetic of that node in the first recording. None if it was not examined.
         explained_after: The arithmetic of that node in the second recording. None if it was not examined.
@@ -72,7 +72,7 @@ class Change(JsonObject):
     result_before: Count
     result_after: Count
     recordings: Sequence[str] = ()
-    failure: str = ""
+    failures: Sequence[str] = ()
     node: ChangedNode | None = None
     explained_before: NodeExplanation | None = None
     explained_after: NodeExplanation | None = None

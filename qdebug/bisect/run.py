@@ -172,16 +172,16 @@ class _Reporter:
         row = self.candidates.row
         between = range(low + 1, high) if self.candidates.is_ordered else ()
         paths: list[Path] = []
-        failure, remarks = "", list[str]()
+        failures, remarks = list[str](), list[str]()
         for position in (low, high):
             trial = self._trial(position)
             if trial.path is None:
-                failure = trial.reason
+                failures.append(f"{row[position].label}: {trial.reason}")
                 continue
             try:
                 paths.append(self.trials.record(position, taps="faithful"))
             except (RecordingFailedError, UnavailableError) as error:
-                failure = f"{row[position].label} with all tensors recorded: {error.message}"
+                failures.append(f"{row[position].label} with all tensors recorded: {error.message}")
                 continue
             remarks += self._doubts(position, paths[-1])
         node = _changed_node(*paths) if len(paths) == 2 else None
@@ -194,7 +194,7 @@ class _Reporter:
             result_before=self._result(low),
             result_after=self._result(high),
             recordings=[str(path) for path in paths],
-            failure=failure,
+            failures=failures,
             node=node,
             explained_before=explained[0],
             explained_after=explained[1],

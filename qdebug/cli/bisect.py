@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from qdebug.cli.failures import say
 from qdebug.cli.interrupts import Interrupts
-from qdebug.cli.output import check_target, emit, progress, write_result
+from qdebug.cli.output import check_target, emit, emit_verdict, progress, write_result
 from qdebug.cli.parser import Parser, add_common, add_format, add_output, options_from, positive, size, suffix_format
 from qdebug.cli.record import BackendChoice, add_shape, backend_choice
 from qdebug.cli.reports import document_text
@@ -117,6 +117,10 @@ def run(arguments: argparse.Namespace) -> int:
             "interrupted; finished recordings and environments are kept, and the same command goes on."
         ) from None
     write_result(_text(report, options), options.output)
+    if options.output is not None:
+        from qdebug.present.reports.bisect import bisect_title
+
+        emit_verdict(document_text([bisect_title(report)], "table"))
     _say_next(report)
     return report.exit_code
 

@@ -94,7 +94,7 @@ def test_a_version_that_fails_is_the_first_that_differs(bisect, version, failure
     code, report, _ = bisect("--good", "1.1", "--bad", version, "--versions", f"1.1,{version}")
     assert code == 1
     (change,) = report["changes"]
-    assert failure in change["failure"]
+    assert failure in change["failures"][0]
     assert (change["node"], len(change["recordings"])) == (None, 1)
 
 

@@ -168,7 +168,7 @@ class _Interpreter:
             )
 
     def _fusion_option(self, interpreter: Any) -> dict[str, bool]:
-        """Return the argument that keeps a delegate from fusing nodes, which versions before 2.1.2 lack.
+        """Return the argument that keeps a delegate from fusing nodes, which versions before 2.1.6 lack.
 
         Raises:
             BackendError: It is needed and missing: fused tensors would hold whatever their memory held before.

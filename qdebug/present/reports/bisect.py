@@ -12,7 +12,7 @@ from qdebug.present import explained, numbers
 from qdebug.present.reports.document import Block, Code, Document, Fact, FactList, Grid, Items, Section, Title
 from qdebug.present.text import safe_text
 
-__all__ = ["bisect_document"]
+__all__ = ["bisect_document", "bisect_title"]
 
 _NAME = 120
 _TITLES = ("candidate", "result", "remark")
@@ -33,7 +33,8 @@ def bisect_document(report: BisectReport) -> Document:
     Args:
         report: The result to show.
     """
-    blocks: list[Block] = [_title(report), FactList.of(_run_facts(report))]
+    blocks: list[Block] = [bisect_title(report), FactList.of(_run_facts(report))]
+    scripts: dict[str, Code] = {}  # changes between versions share one
     for change in report.changes:
         blocks += [Section(_change_text(change, report)), FactList(list(_change_facts(change)))]
         if change.commands:
@@ -41,8 +42,9 @@ def bisect_document(report: BisectReport) -> Document:
             blocks.append(Code("sh", "\n".join(map(safe_text, change.commands))))
             for number, script in enumerate(change.scripts):
                 name = "run.py" if len(change.scripts) == 1 else f"run{number}.py"
-                lines = [safe_text(line, limit=1000) for line in script.splitlines()]
-                blocks.append(Code("python", "\n".join([f"# {name}", *lines])))
+                lines = [f"# {name}", *(safe_text(line, limit=1000) for line in script.splitlines())]
+                scripts.setdefault("\n".join(lines), Code("python", "\n".join(lines)))
+    blocks += scripts.values()
     tried = [candidate for candidate in report.candidates if candidate.status != "not_tried"]
     not_tried = len(report.candidates) - len(tried)
     blocks.append(Section("what was tried"))
@@ -51,7 +53,8 @@ def bisect_document(report: BisectReport) -> Document:
     return blocks
 
 
-def _title(report: BisectReport) -> Title:
+def bisect_title(report: BisectReport) -> Title:
+    """Return the answer in one line."""
     noun = _NOUNS[report.over]
     good, bad = safe_text(report.good, limit=_NAME), safe_text(report.bad, limit=_NAME)
     if report.status is BisectStatus.NONDETERMINISTIC:
@@ -93,8 +96,8 @@ def _change_facts(change: Change) -> Iterator[Fact]:
     if change.skipped:
         names = ", ".join(safe_text(name) for name in change.skipped[:8])
         yield Fact("between", f"{names}: could not be tried, so the change may be in one of them")
-    if change.failure:
-        yield Fact("failure", safe_text(change.failure, limit=400))
+    for failure in change.failures:
+        yield Fact("failure", safe_text(failure, limit=400))
     node = change.node
     if node is not None:
         operator = node.op if node.op == node.op_before or not node.op_before else f"{node.op_before} -> {node.op}"
