@@ -60,7 +60,8 @@ def bisect_title(report: BisectReport) -> Title:
     if report.status is BisectStatus.NONDETERMINISTIC:
         return Title("NO ANSWER", f"the results of {good} and {bad} vary from run to run", "bold yellow")
     if not report.changes:
-        scope = f"every {noun} that could be tried gives" if report.every else f"{good} and {bad} give"
+        ends = f"{good}, {bad} and {safe_text(report.fixed)}" if report.fixed else f"{good} and {bad}"
+        scope = f"every {noun} that could be tried gives" if report.every else f"{ends} give"
         return Title("NO DIFFERENCE", f"{scope} the same result", "bold green")
     if not report.is_ordered:
         count = len(report.changes)
