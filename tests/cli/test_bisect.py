@@ -124,6 +124,7 @@ def test_a_metric_of_ones_own_decides_what_is_equal(bisect, tmp_path):
     assert (code, report["changes"][0]["node"]["node"]) == (1, "round")
 
 
+@pytest.mark.slow  # four processes
 def test_the_options_of_the_installed_version_are_compared_with_those_given(bisect):
     code, report, _ = bisect("--over", "options")
     assert (code, pairs(report)) == (1, [("as given", "level=high")])

@@ -108,6 +108,7 @@ def test_a_backend_of_another_package_is_found_run_and_compared(run):
     assert "PASS  within" in printed
 
 
+@pytest.mark.slow  # tests/cli/test_bisect.py does the same in the gate
 def test_the_version_that_changed_a_rounding_is_found(run):
     printed = run("bisect_versions.py")
     assert "CHANGED  1.1 -> 1.2: the first version that differs is 1.2" in printed

@@ -38,6 +38,7 @@ def test_an_environment_is_made_once_and_removed_beyond_the_limit(wheels, tmp_pa
     assert size > 0
 
 
+@pytest.mark.slow  # the gate has it in tests/cli/test_bisect.py
 def test_a_version_without_a_wheel_leaves_nothing_behind(wheels, tmp_path):
     cache = EnvironmentCache(tmp_path / "cache")
     with (
