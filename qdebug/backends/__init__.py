@@ -49,12 +49,14 @@ class AdapterEntry:
         module: Module that exposes `backend` or `reader`.
         extra: Extra of this package that installs its dependencies; "" if the core packages suffice.
         packages: Packages that it requires.
+        runtime: Distribution of the runtime, whose version decides what is computed; "" without one.
         summary: One line for lists.
     """
 
     module: str
     extra: str = ""
     packages: tuple[str, ...] = ()
+    runtime: str = ""
     summary: str = ""
 
 
@@ -67,36 +69,42 @@ BACKENDS: dict[str, AdapterEntry] = {
         module="qdebug.backends.onnxruntime.adapter",
         extra="onnx",
         packages=("onnx", "onnxruntime"),
+        runtime="onnxruntime",
         summary="ONNX Runtime, recorded in the graph that it executes",
     ),
     "litert": AdapterEntry(
         module="qdebug.backends.litert.adapter",
         extra="litert",
         packages=("ai_edge_litert",),
+        runtime="ai-edge-litert",
         summary="LiteRT (TensorFlow Lite) with its XNNPACK, builtin or reference kernels",
     ),
     "openvino": AdapterEntry(
         module="qdebug.backends.openvino.adapter",
         extra="openvino",
         packages=("openvino",),
+        runtime="openvino",
         summary="OpenVINO, recorded in the graph that it executes; ONNX, LiteRT and IR files",
     ),
     "torch": AdapterEntry(
         module="qdebug.backends.torch.adapter",
         extra="torch",
         packages=("torch",),
+        runtime="torch",
         summary="PyTorch: a program of torch.export, recorded node by node",
     ),
     "tflm": AdapterEntry(
         module="qdebug.backends.tflm.adapter",
         extra="tflm",
         packages=("tflite_micro", "ai_edge_litert"),
+        runtime="tflite-micro",
         summary="TensorFlow Lite Micro: the reference kernels of microcontrollers",
     ),
     "executorch": AdapterEntry(
         module="qdebug.backends.executorch.adapter",
         extra="executorch",
         packages=("executorch.runtime", "torch"),
+        runtime="executorch",
         summary="ExecuTorch with XNNPACK or its portable kernels: program files (.pte) and exported programs (.pt2)",
     ),
 }

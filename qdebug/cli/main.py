@@ -78,6 +78,7 @@ VERBS: Mapping[str, Verb] = MappingProxyType(
         "repair": Verb("repair", "find the fewest changes that repair the outputs"),
         "lint": Verb("lint", "find rewrites that change numerics, each with a witness"),
         "accuracy": Verb("accuracy", "measure top-k accuracy and the loss by quantization"),
+        "bisect": Verb("bisect", "find which version or option of a runtime changed a node"),
         "export": Verb("export", "export a part of a recording to another format"),
         "file": Verb("file", "maintain recordings: verify, recover, pack, join, prune"),
         "help": Verb("topics", "read the guide, page by page"),

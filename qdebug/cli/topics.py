@@ -35,6 +35,7 @@ TOPICS: Mapping[str, str] = MappingProxyType(
         "scales": "scales: profile values, choose scales, try a scale",
         "repair": "which nodes cause the error of an output, and which changes repair it",
         "rewrites": "find wrong rewrites of an optimizer",
+        "bisect": "which version or option of a runtime changed a node",
         "accuracy": "is the quantized network as accurate; what got worse over time",
         "agent": "for scripts and coding agents: commands, JSON, sizes, exit codes",
         "tests": "assertions, the pytest plugin, CI, formats of reports",
@@ -59,6 +60,7 @@ OTHER_NAMES: Mapping[str, str] = MappingProxyType(
         "budget": "repair",
         "history": "accuracy",
         "lint": "rewrites",
+        "upgrade": "bisect",
         "changes": "changelog",
     }
 )

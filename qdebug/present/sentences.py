@@ -29,6 +29,7 @@ __all__ = [
     "found_sentences",
     "judged_clauses",
     "limits_sentence",
+    "processor_sentence",
     "ranking_clause",
     "ranking_sentence",
     "ranking_sentences",
@@ -148,6 +149,20 @@ def run_facts(info: RunInfo) -> str:
     if not info.complete:
         parts.append("INCOMPLETE")
     return ", ".join(part for part in parts if part)
+
+
+def processor_sentence(reference: RunInfo, backend: RunInfo) -> str | None:
+    """Return which instruction sets only one of two runs had; None if they are the same or not recorded."""
+    first, second = reference.cpu_flags, backend.cpu_flags
+    if not first or not second or set(first) == set(second):
+        return None
+    sides = (("reference", first, second), ("backend", second, first))
+    clauses = []
+    for side, flags, others in sides:
+        only = [flag for flag in flags if flag not in others]
+        if only:
+            clauses.append(f"only the {side}'s has {safe_text(', '.join(only), limit=200)}")
+    return "; ".join(clauses)
 
 
 def samples_sentence(nodes: Sequence[NodeResult]) -> str:

@@ -43,6 +43,8 @@ __all__ = [
     "ModelRun",
     "RecordedModel",
     "choose_backend",
+    "companion_files",
+    "content_hashes",
     "example_inputs",
     "keeps_nodes",
     "model_graph",
@@ -216,7 +218,7 @@ def record_model(
             error.name_subject(str(run.model))
             raise
         option_files = (Path(value) for value in run.options.values() if Path(value).is_file())
-        note_sources(recording_path, [run.model, *_companion_files(run.model), *option_files, *given.files])
+        note_sources(recording_path, [run.model, *companion_files(run.model), *option_files, *given.files])
     with opened_recording(recording_path) as recording:
         info = recording.info
     return RecordedModel(
@@ -294,7 +296,7 @@ def _file_name(run: ModelRun, given: GivenInputs) -> str:
     entry_point = installed_backends().get(run.backend)
     facts = {
         "model": run.model.name,
-        "files": _content_hashes(run.model),
+        "files": content_hashes(run.model),
         "backend": run.backend,
         "options": {name: [value, *_file_hash(value)] for name, value in run.options.items()},
         "inputs": given.origin_text if given.arrays is None else _array_facts(given.arrays),
@@ -322,14 +324,14 @@ def _array_facts(arrays: Mapping[str, np.ndarray]) -> list[tuple[str, str, list[
     ]
 
 
-def _content_hashes(model: Path) -> list[tuple[str, str]]:
+def content_hashes(model: Path) -> list[tuple[str, str]]:
     """Return name and hash of a model file and of its companion files.
 
     Raises:
         UsageError: The model file cannot be read.
     """
     try:
-        return [(file.name, file_hash(file)) for file in (model, *_companion_files(model)) if file.exists()]
+        return [(file.name, file_hash(file)) for file in (model, *companion_files(model)) if file.exists()]
     except OSError as error:
         raise UsageError(
             f"The model file {str(model)!r} cannot be read: {error.strerror or error}.",
@@ -337,7 +339,7 @@ def _content_hashes(model: Path) -> list[tuple[str, str]]:
         ) from error
 
 
-def _companion_files(model: Path) -> list[Path]:
+def companion_files(model: Path) -> list[Path]:
     """Return the files that belong to a model file.
 
     These are the weights of an OpenVINO model, or the external data files named by an ONNX file.

@@ -18,6 +18,7 @@ import numpy as np
 from qdebug.accuracy.report import AccuracyReport
 from qdebug.accuracy.track import History
 from qdebug.arithmetic.fingerprints import FingerprintComparison
+from qdebug.bisect.report import BisectReport
 from qdebug.compare.budget import ErrorBudget
 from qdebug.compare.explaining.explanation import ExplainedRun
 from qdebug.compare.result.node_result import NodeResult
@@ -38,7 +39,17 @@ from qdebug.scales.trial import ScaleTrial
 FOLDER = Path(__file__).parents[2] / "qdebug" / "present" / "reports" / "schemas"
 
 RESULTS = (
-    *(AccuracyReport, ChosenScales, Contents, Diffs, ErrorBudget, ExplainedRun, FingerprintComparison, History),
+    *(
+        AccuracyReport,
+        BisectReport,
+        ChosenScales,
+        Contents,
+        Diffs,
+        ErrorBudget,
+        ExplainedRun,
+        FingerprintComparison,
+        History,
+    ),
     *(ImportSummary, LintReport, ProbeResult, Repair, RunComparison, ScaleTrial),
 )
 DOCUMENTS = {cls.json_format: cls for cls in RESULTS} | {"profile": ProfileHeader, "pytest": PytestReport}

@@ -108,6 +108,13 @@ def test_a_backend_of_another_package_is_found_run_and_compared(run):
     assert "PASS  within" in printed
 
 
+@pytest.mark.slow  # tests/cli/test_bisect.py does the same in the gate
+def test_the_version_that_changed_a_rounding_is_found(run):
+    printed = run("bisect_versions.py")
+    assert "CHANGED  1.1 -> 1.2: the first version that differs is 1.2" in printed
+    assert "first node  Round round" in printed
+
+
 def test_every_sample_has_a_test_and_a_line_in_the_list():
     scripts = {path.name for ending in ("py", "sh") for path in SAMPLES.glob(f"*.{ending}")}
     listed = (SAMPLES / "README.md").read_text(encoding="utf-8")

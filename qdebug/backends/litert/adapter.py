@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from importlib.metadata import version
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +62,7 @@ _OPTIONS = (
     OptionSpec(name="threads", default="1", help="threads inside an operator"),
 )
 
+_NO_FUSION = "experimental_disable_delegate_node_fusion"
 _COMPARED_SAMPLES = 4
 """Number of samples for which all run variants are compared.
 
@@ -162,8 +164,23 @@ class _Interpreter:
                 num_threads=self._settings.threads,
                 experimental_op_resolver_type=getattr(OpResolverType, KERNELS[self._settings.kernels]),
                 experimental_preserve_all_tensors=self._keeps_memory,
-                experimental_disable_delegate_node_fusion=not self._may_fuse,
+                **self._fusion_option(Interpreter),
             )
+
+    def _fusion_option(self, interpreter: Any) -> dict[str, bool]:
+        """Return the argument that keeps a delegate from fusing nodes, which versions before 2.1.6 lack.
+
+        Raises:
+            BackendError: It is needed and missing: fused tensors would hold whatever their memory held before.
+        """
+        if self._may_fuse:
+            return {}
+        if _NO_FUSION not in signature(interpreter.__init__).parameters:
+            raise BackendError(
+                "This version of LiteRT cannot keep XNNPACK from fusing nodes, so their tensors cannot be recorded.",
+                hint="Record the outputs alone (--taps outputs), or use --backend litert:kernels=builtin.",
+            )
+        return {_NO_FUSION: True}
 
     def delegated_parts(self) -> list[tuple[set[str], list[str]]]:
         """Return the inputs and outputs of each part that a delegate took."""

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path
+from pkgutil import extend_path
 from types import MappingProxyType
 from typing import Any
 
@@ -180,7 +181,7 @@ class LiteRTModel:
             return f"its elements are {kind.lower()}"
         if name not in self._constants:
             return ""
-        if tensor.externalBuffer:
+        if _is_external(tensor):
             return "its elements are in another file"
         try:
             _array(tensor, self.proto.buffers)
@@ -300,6 +301,7 @@ class LiteRTReader:
             UsageError: The file is missing or is not a LiteRT model.
             GraphError: Its operators do not form a valid graph.
         """
+        _find_tools()
         from ai_edge_litert.tools import flatbuffer_utils
 
         try:
@@ -326,6 +328,13 @@ class LiteRTReader:
 
 reader = LiteRTReader()
 """The reader that `qdebug.backends` loads for .tflite files."""
+
+
+def _find_tools() -> None:
+    """Let modules that an old LiteRT lacks come from a newer one that lies behind it on the path."""
+    import ai_edge_litert
+
+    ai_edge_litert.__path__ = extend_path(ai_edge_litert.__path__, ai_edge_litert.__name__)
 
 
 @cache
@@ -457,11 +466,16 @@ def _tensor_names(tensors: Sequence[Any]) -> tuple[str, ...]:
     return tuple(names)
 
 
+def _is_external(tensor: Any) -> bool:
+    """Return whether a tensor's data is in another file, which LiteRT before 2.1 does not know."""
+    return bool(getattr(tensor, "externalBuffer", 0))
+
+
 def _is_constant(tensor: Any, buffers: Sequence[Any]) -> bool:
     if tensor.isVariable:
         return False
     data = buffers[tensor.buffer].data
-    return bool(tensor.externalBuffer) or (data is not None and len(data) > 0) or 0 in _to_list(tensor.shape)
+    return _is_external(tensor) or (data is not None and len(data) > 0) or 0 in _to_list(tensor.shape)
 
 
 def _attrs(options: Any) -> dict[str, AttrValue]:

@@ -21,7 +21,15 @@ import numpy as np
 
 from qdebug.backends.onnx.model import OnnxModel, reader
 from qdebug.backends.onnxruntime.executed import channel_block, describe
-from qdebug.backends.onnxruntime.session import LEVELS, Session, SessionSettings, TappedGraph, expose, unreadable_reason
+from qdebug.backends.onnxruntime.session import (
+    LEVELS,
+    PASSES,
+    Session,
+    SessionSettings,
+    TappedGraph,
+    expose,
+    unreadable_reason,
+)
 from qdebug.backends.protocol import (
     Feeds,
     OnProgress,
@@ -51,6 +59,7 @@ _OPTIONS = (
     ),
     OptionSpec(name="threads", default="0", help="threads inside an operator; 0 for ONNX Runtime's own choice"),
     OptionSpec(name="provider", default="CPUExecutionProvider", help="execution provider"),
+    OptionSpec(name="disable", default="", help="graph optimizers to leave out, as A+B: their names in ONNX Runtime"),
 )
 
 
@@ -114,7 +123,7 @@ class OnnxRuntimeRun:
         """Return the graph at the highest optimization level that keeps names, if the chosen level does not."""
         if self._settings.level != "all" or self._settings.provider != "CPUExecutionProvider":
             return None
-        return self._save_optimized(SessionSettings(level="extended", threads=self._settings.threads)).graph
+        return self._save_optimized(replace(self._settings, level="extended")).graph
 
     def _save_optimized(self, settings: SessionSettings, extra_outputs: Sequence[str] = ()) -> OnnxModel:
         """Save the optimized graph of the source, optionally with additional tensors as outputs."""
@@ -297,6 +306,7 @@ class OnnxRuntimeBackend:
     name = "onnxruntime"
     models = (".onnx",)
     options = _OPTIONS
+    passes = PASSES
     fixes_shapes = True
 
     def open(
@@ -334,6 +344,7 @@ class OnnxRuntimeBackend:
             level=chosen_options["opt"],
             threads=_threads(chosen_options["threads"]),
             provider=chosen_options["provider"],
+            disabled=tuple(filter(None, chosen_options["disable"].split("+"))),
         )
         settings.check_provider()
         source = reader.open(model)

@@ -23,6 +23,7 @@ from qdebug.requirements import outdated_packages
 
 __all__ = [
     "LEVELS",
+    "PASSES",
     "Session",
     "SessionSettings",
     "TappedGraph",
@@ -40,6 +41,30 @@ LEVELS: Mapping[str, str] = {
 }
 """ONNX Runtime's name for each optimization level."""
 
+PASSES = (
+    *("EliminateIdentity", "EliminateSlice", "UnsqueezeElimination", "EliminateDropout", "ExpandElimination"),
+    *("CastElimination", "CastChainElimination", "PreShapeNodeElimination", "NoopElimination", "DivMulFusion"),
+    *("FuseReluClip", "GemmSumFusion", "GemmTransposeFusion", "NotWhereFusion", "ConvAddFusion", "ConvMulFusion"),
+    *(
+        "ConvBNFusion",
+        "Pad_Fusion",
+        "MatMul_BatchNormalization_Fusion",
+        "LabelEncoderFusion",
+        "DoubleQDQPairsRemover",
+        "ConstantSharing",
+    ),
+    *("CommonSubexpressionElimination", "ConstantFolding", "MatMulAddFusion", "ReshapeFusion", "GeluFusion"),
+    *("LayerNormFusion", "QDQPropagationTransformer", "WeightBiasQuantization", "TransposeOptimizer"),
+    *("ClipQuantRewrite", "ReluQuantRewrite", "QDQS8ToU8Transformer", "QDQSelectorActionTransformer"),
+    *("GemmActivationFusion", "MatMulIntegerToFloatFusion", "DynamicQuantizeMatMulFusion", "ConvActivationFusion"),
+    *("SimplifiedLayerNormFusion", "AttentionFusion", "EmbedLayerNormFusion", "GatherSliceToSplitFusion"),
+    *("GatherToSliceFusion", "MatmulTransposeFusion", "BiasGeluFusion", "SkipLayerNormFusion", "FastGeluFusion"),
+    *("QuickGeluFusion", "BiasSoftmaxFusion", "MatMulScaleFusion", "MatMulNBitsFusion", "QDQFinalCleanupTransformer"),
+    *("NchwcTransformer", "NhwcTransformer", "ConvAddActivationFusion"),
+)
+"""Graph optimizers for the CPU in the order in which ONNX Runtime applies them first, from its source
+(core/optimizer/graph_transformer_utils.cc). It ignores names that a version does not have."""
+
 _SILENT_LEVEL = 4  # log severity "fatal": what matters comes back as an exception
 _ELEMENT_NUMBERS = {name: number for number, name in ELEMENT_TYPES.items()}
 
@@ -52,11 +77,13 @@ class SessionSettings:
         level: One of `LEVELS`.
         threads: Threads within an operator; 0 leaves the choice to ONNX Runtime.
         provider: Execution provider.
+        disabled: Names of graph optimizers that are left out.
     """
 
     level: str = "all"
     threads: int = 0
     provider: str = "CPUExecutionProvider"
+    disabled: tuple[str, ...] = ()
 
     def make_options(self, level: str = "") -> Any:
         """Return session options as in production, at the chosen level or another one."""
@@ -132,7 +159,10 @@ class Session:
             )
         with _session_errors("ONNX Runtime refused the model"):
             self._session = onnxruntime.InferenceSession(
-                model if isinstance(model, bytes) else str(model), options, providers=[settings.provider]
+                model if isinstance(model, bytes) else str(model),
+                options,
+                providers=[settings.provider],
+                disabled_optimizers=settings.disabled or None,
             )
         self.types: Mapping[str, str] = {value.name: value.type for value in self._session.get_outputs()}
 

@@ -60,6 +60,12 @@ _OPTIONS = (
     OptionSpec(name="tap_runs", default="64", help="most compiled models to try for this"),
 )
 
+_CPU_LIMITS = {
+    level: (("ONEDNN_MAX_CPU_ISA", level),)
+    for level in ("SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX512_CORE", "AVX512_CORE_VNNI", "AVX512_CORE_BF16")
+}
+"""Variables that limit the instruction sets of oneDNN, which has most of OpenVINO's kernels, oldest first."""
+
 _MAX_CODE_ERROR = 1e-3
 """Tolerance, in quantization steps, for real values that OpenVINO dequantizes, since it multiplies in float32."""
 
@@ -643,6 +649,7 @@ class OpenVINOBackend:
     name = "openvino"
     models = (".onnx", ".tflite", ".xml")
     options = _OPTIONS
+    cpu_limits = _CPU_LIMITS
     fixes_shapes = True
 
     def open(

@@ -46,6 +46,13 @@ _OPTIONS = (
         help="compile the program like torch.compile with frozen weights; needs a C++ compiler",
     ),
 )
+
+_CPU_LIMITS = {
+    "default": (("ATEN_CPU_CAPABILITY", "default"), ("ONEDNN_MAX_CPU_ISA", "SSE41")),
+    "avx2": (("ATEN_CPU_CAPABILITY", "avx2"), ("ONEDNN_MAX_CPU_ISA", "AVX2")),
+    "avx512": (("ATEN_CPU_CAPABILITY", "avx512"), ("ONEDNN_MAX_CPU_ISA", "AVX512_CORE")),
+}
+"""Variables that limit the instruction sets of PyTorch's own kernels and of oneDNN, oldest first."""
 _RUN_HINT = "Check that the program runs: torch.export.load(FILE).module()(...)."
 
 
@@ -137,6 +144,7 @@ class TorchBackend:
     name = "torch"
     models = (".pt2",)
     options = _OPTIONS
+    cpu_limits = _CPU_LIMITS
 
     def open(
         self, model: Path | Recording, *, options: Mapping[str, str], taps: str = "faithful", weights: bool = True

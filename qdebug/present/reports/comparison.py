@@ -50,6 +50,9 @@ def comparison_facts(result: RunComparison, *, ways: str = sentences.WAYS) -> Fa
     for label, info in (("reference", result.reference), ("backend", result.backend)):
         facts.append(Fact(label, sentences.run_facts(info), "" if info.complete else "yellow"))
         facts.append(Fact("", f"fidelity {sentences.fidelity_sentence(info)}", _fidelity_style(info)))
+    processors = sentences.processor_sentence(result.reference, result.backend)
+    if processors is not None:
+        facts.append(Fact("processor", processors))
     facts.append(Fact("limits", sentences.limits_sentence(result.limits, ways=ways)))
     samples = sentences.samples_sentence(result.nodes)
     if samples:

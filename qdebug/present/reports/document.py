@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["Block", "Document", "Fact", "FactList", "Grid", "Item", "Items", "Paragraph", "Section", "Title"]
+__all__ = ["Block", "Code", "Document", "Fact", "FactList", "Grid", "Item", "Items", "Paragraph", "Section", "Title"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,19 @@ class Paragraph:
 
     text: str
     style: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """Lines of code.
+
+    Args:
+        language: Its language, as in a Markdown fence.
+        text: The lines.
+    """
+
+    language: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +143,7 @@ class Grid:
     styles: Sequence[str] = ()
 
 
-Block = Title | Section | Paragraph | FactList | Items | Grid
+Block = Title | Section | Paragraph | Code | FactList | Items | Grid
 """Any part of a document."""
 
 Document = Sequence[Block]

@@ -6,7 +6,18 @@ import re
 from collections.abc import Iterable, Sequence
 
 from qdebug.present.numbers import MISSING
-from qdebug.present.reports.document import Block, Document, FactList, Grid, Item, Items, Paragraph, Section, Title
+from qdebug.present.reports.document import (
+    Block,
+    Code,
+    Document,
+    FactList,
+    Grid,
+    Item,
+    Items,
+    Paragraph,
+    Section,
+    Title,
+)
 from qdebug.present.text import safe_text
 
 __all__ = ["code", "folded", "markdown", "markdown_blocks", "markdown_table", "markdown_text"]
@@ -90,11 +101,19 @@ def _drawn(block: Block) -> list[str]:
         return [f"### {markdown_text(block.text[:1].upper() + block.text[1:])}"]
     if isinstance(block, Paragraph):
         return [markdown_text(block.text, limit=_LONG)]
+    if isinstance(block, Code):
+        return _fenced(block)
     if isinstance(block, FactList):
         return [_fact(fact.label, fact.text) for fact in block.facts]
     if isinstance(block, Items):
         return [line for item in block.items for line in _item(item)]
     return _table(block) if block.rows else []
+
+
+def _fenced(block: Code) -> list[str]:
+    """Return a code block with a fence longer than any run of backticks in it."""
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", block.text)), default=0))
+    return [f"{fence}{block.language}", *block.text.splitlines(), fence]
 
 
 def _fact(label: str, text: str) -> str:

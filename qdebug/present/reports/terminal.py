@@ -12,6 +12,7 @@ from rich.text import Text
 from qdebug.present import numbers
 from qdebug.present.reports.document import (
     Block,
+    Code,
     Document,
     Fact,
     FactList,
@@ -64,6 +65,8 @@ def _drawn(block: Block, width: int) -> list[RenderableType]:
         return [Text(block.text, style="bold")]
     if isinstance(block, Paragraph):
         return [Text(block.text, style=block.style)]
+    if isinstance(block, Code):
+        return [Padding(Text(block.text), (0, 0, 0, 4))]
     if isinstance(block, FactList):
         return [_facts(block.facts)] if block.facts else []
     if isinstance(block, Items):

@@ -58,6 +58,14 @@ def test_fidelity_is_always_said(fidelity, word):
     assert sentences.fidelity_sentence(RunInfo(backend="x", fidelity=fidelity)).startswith(f"{word}: ")
 
 
+def test_instruction_sets_of_one_processor_alone_are_named():
+    plain = RunInfo(backend="mine", cpu_flags=("avx2", "fma"))
+    amx = RunInfo(backend="mine", cpu_flags=("avx2", "fma", "amx_int8"))
+    assert sentences.processor_sentence(plain, plain) is None
+    assert sentences.processor_sentence(plain, amx) == "only the backend's has amx_int8"
+    assert sentences.processor_sentence(plain, RunInfo(backend="mine", cpu_flags=())) is None
+
+
 def test_run_facts_name_model_backend_options_and_an_unfinished_run():
     info = RunInfo(backend="ort\x1b", model="a.onnx", options={"opt": "all", "threads": 2}, complete=False)
     assert sentences.run_facts(info) == r"a.onnx, on ort\x1b (opt=all, threads=2), taps put, INCOMPLETE"

@@ -1,0 +1,126 @@
+"""The first node at which two runs of one model differ bit for bit. See `changed_node`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from qdebug.model import Node, Recording
+from qdebug.model.json_object import Count, JsonObject
+
+__all__ = ["ChangedNode", "changed_node"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedNode(JsonObject):
+    """The first tensor that differs between two runs.
+
+    Args:
+        node: Node that makes it in the second run.
+        op: Its operator.
+        op_before: The operator that makes it in the first run.
+        tensor: The tensor.
+        equal: Number of tensors of both runs that are computed before it, all of them equal.
+        has_equal_inputs: Whether the node's recorded inputs are in both runs and equal. If not, nodes in between
+            that only one run has may be the ones that changed.
+        elements: Number of its elements in all samples and steps.
+        different: How many differ.
+        max_abs: Largest absolute difference of finite values: in codes for a tensor of integers, else in real values.
+        is_integer: Whether the tensor holds integers.
+    """
+
+    node: str
+    op: str
+    op_before: str
+    tensor: str
+    equal: Count
+    has_equal_inputs: bool
+    elements: Count
+    different: Count
+    max_abs: float
+    is_integer: bool
+
+
+def changed_node(before: Recording, after: Recording) -> ChangedNode | None:
+    """Return the first tensor, in the order of the second run, that both runs recorded and that differs.
+
+    Args:
+        before: One run.
+        after: Another run of the same model on the same inputs.
+    """
+    equal: set[str] = set()
+    names = set(before.names)
+    for node in after.graph.nodes:
+        for tensor in node.outputs:
+            if tensor not in names or not after.places(tensor):
+                continue
+            elements, different, max_abs = _compare(before, after, tensor)
+            if not elements:
+                continue
+            if not different:
+                equal.add(tensor)
+                continue
+            producer = before.graph.producer(tensor)
+            return ChangedNode(
+                node=node.name,
+                op=node.op,
+                op_before="" if producer is None else producer.op,
+                tensor=tensor,
+                equal=len(equal),
+                has_equal_inputs=_has_equal_inputs(before, after, node, equal),
+                elements=elements,
+                different=different,
+                max_abs=max_abs,
+                is_integer=bool(after.load(tensor, *after.places(tensor)[0]).dtype.kind in "iu"),
+            )
+    return None
+
+
+def _compare(before: Recording, after: Recording, tensor: str) -> tuple[int, int, float]:
+    """Return the number of common elements of a tensor, how many differ, and the largest difference."""
+    elements = different = 0
+    max_abs = 0.0
+    for place in after.places(tensor):
+        if not (before.has(tensor, *place) and after.has(tensor, *place)):
+            continue
+        first, second = before.load(tensor, *place), after.load(tensor, *place)
+        if first.shape != second.shape or first.dtype != second.dtype:
+            return 0, 0, 0.0
+        elements += first.size
+        if first.tobytes() == second.tobytes():
+            continue
+        unequal = _bits(first) != _bits(second)
+        different += int(np.count_nonzero(unequal))
+        with np.errstate(invalid="ignore", over="ignore"):
+            distances = np.abs(np.asarray(first, np.float64).ravel() - np.asarray(second, np.float64).ravel())
+        finite = distances[np.isfinite(distances)]
+        max_abs = max(max_abs, float(finite.max(initial=0.0)))
+    return elements, different, max_abs
+
+
+def _bits(array: np.ndarray) -> np.ndarray:
+    """Return the elements as unsigned integers, one for each."""
+    flat = np.ascontiguousarray(array).ravel()
+    return flat.view(f"u{flat.dtype.itemsize}") if flat.dtype.itemsize in (1, 2, 4, 8) else flat
+
+
+def _has_equal_inputs(before: Recording, after: Recording, node: Node, equal: set[str]) -> bool:
+    """Return whether every input of a node is in both runs with equal values."""
+    producer = before.graph.producer(node.outputs[0])
+    if producer is None or not _same_inputs(producer.inputs, node.inputs):
+        return False
+    for name in filter(None, node.inputs):
+        if name in equal:
+            continue
+        if name not in before.names or name not in after.names:
+            return False
+        elements, different, _ = _compare(before, after, name)
+        if not elements or different:
+            return False
+    return True
+
+
+def _same_inputs(first: Sequence[str], second: Sequence[str]) -> bool:
+    return set(filter(None, first)) == set(filter(None, second))

@@ -1,0 +1,39 @@
+"""The first tensor that differs is found by bits, in the order of the second run."""
+
+import numpy as np
+
+import qdebug
+from qdebug.bisect.changed_node import changed_node
+
+
+def run(values, *, dtype=np.float32):
+    recorder = qdebug.Recorder(None, backend="mine")
+    with recorder:
+        recorder.put("x", np.zeros(4, dtype))
+        previous = "x"
+        for name, value in values.items():
+            recorder.put(name, np.full(4, value, dtype), node=f"n_{name}", op="Add", inputs=(previous,))
+            previous = name
+    return recorder.recording
+
+
+def test_the_first_of_two_differences_is_named():
+    change = changed_node(run({"a": 1, "b": 2, "c": 3}), run({"a": 1, "b": 5, "c": 4}))
+    assert (change.node, change.equal, change.different, change.max_abs) == ("n_b", 1, 4, 3.0)
+    assert change.has_equal_inputs
+
+
+def test_a_tensor_that_one_run_lacks_leaves_its_node_in_doubt():
+    change = changed_node(run({"a": 1, "c": 3}), run({"a": 1, "b": 5, "c": 4}))
+    assert change.node == "n_c"
+    assert not change.has_equal_inputs
+
+
+def test_signs_of_zero_and_payloads_of_nan_are_differences():
+    assert changed_node(run({"a": 0.0}), run({"a": -0.0})).different == 4
+    assert changed_node(run({"a": np.nan}), run({"a": np.nan})) is None
+
+
+def test_integers_are_counted_in_integers():
+    change = changed_node(run({"a": 250}, dtype=np.uint8), run({"a": 3}, dtype=np.uint8))
+    assert (change.max_abs, change.is_integer) == (247.0, True)
