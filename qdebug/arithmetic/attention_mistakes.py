@@ -47,6 +47,7 @@ def attention_mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator
         values: Its inputs.
     """
     yield from _wrong_positions(node, values)
+    yield from _wrong_windows(node, values)
     heads = _HEADS.get((node.domain, node.op))
     projected = [node.inputs[at] for at in heads.projected if at < len(node.inputs)] if heads else []
     if heads is None or len(projected) != len(heads.projected) or not all(projected) or not node.inputs[0]:
@@ -68,6 +69,71 @@ def attention_mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator
         yield Mistake(likely=likely, node=ungrouped, values=taken)
 
 
+def _wrong_windows(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield queries that see other keys: of a window that is wider or narrower, later ones, or empty ones.
+
+    Only attention of a sequence to itself without a cache is examined, with a band of visible keys that is the same for
+    all samples and heads.
+    """
+    inputs = (*node.inputs, *[""] * 6)[:6]
+    if (node.domain, node.op) != ("", "Attention") or not all(inputs[:3]) or any(inputs[4:]):
+        return
+    keys, mask = values[inputs[1]], values.get(inputs[3])
+    length = keys.shape[-2]
+    ahead = np.arange(length) - np.arange(length)[:, None]  # of each key, by query
+    visible = np.ones((length, length), bool) if mask is None else _common_mask(mask, length)
+    if visible is None or values[inputs[0]].shape[-2] != length:
+        return
+    if node.attrs.get("is_causal"):
+        visible = visible & (ahead <= 0)
+    attrs = {name: value for name, value in node.attrs.items() if name != "is_causal"}
+    seeing = replace(node, inputs=(*inputs[:3], f"{node.name} mask"), attrs=attrs)
+
+    def with_mask(words: str, mask: np.ndarray, **padded: np.ndarray) -> Mistake:
+        return Mistake(likely=words, node=seeing, values={seeing.inputs[3]: mask, **padded})
+
+    if visible.any():
+        back, forth = -int(ahead[visible].min()), int(ahead[visible].max())
+        if np.array_equal(visible, (ahead >= -back) & (ahead <= forth)):
+            for more in (step for step in range(-2, _MAX_MORE_KEYS + 1) if step):
+                change = "more" if more > 0 else "fewer"
+                if forth + more < length and -back <= forth + more:
+                    words = f"each query sees {abs(more)} {change} of the keys after it"
+                    yield with_mask(words, (ahead >= -back) & (ahead <= forth + more))
+                if 0 <= back + more < length:
+                    words = f"each query sees {abs(more)} {change} of the keys before it, as in another window"
+                    yield with_mask(words, (ahead >= -back - more) & (ahead <= forth))
+    counts = {*range(1, _MAX_MORE_KEYS + 1), *(-length % tile for tile in KERNEL_BLOCKS)} - {0}
+    for count in sorted(counts):
+        padded = {
+            name: np.concatenate([values[name], np.zeros_like(values[name], shape=_extended(values[name], count))], -2)
+            for name in dict.fromkeys(inputs[1:3])
+        }
+        seen = np.concatenate([visible, np.ones((length, count), bool)], -1)
+        yield with_mask(f"each query also sees {count} empty keys, as of a cache that is not full", seen, **padded)
+
+
+_MAX_MORE_KEYS = 8
+"""Largest number of keys that a query may see too many."""
+
+
+def _extended(array: np.ndarray, count: int) -> tuple[int, ...]:
+    return (*array.shape[:-2], count, array.shape[-1])
+
+
+def _common_mask(mask: np.ndarray, length: int) -> np.ndarray | None:
+    """Return which keys each query sees if that is the same for all samples and heads, or None."""
+    if mask.ndim < 2 or mask.shape[-2:] != (length, length):
+        return None
+    rows = mask.reshape(-1, length, length)
+    visible = rows if mask.dtype == bool else rows > _HIDDEN
+    if mask.dtype != bool and np.any(rows[visible]):
+        return None
+    return visible[0] if (visible == visible[0]).all() else None
+
+
+_HIDDEN = -1e4
+"""Numbers in masks that are below hide a key."""
 _FLAT = 3
 """Dimensions of data whose heads are side by side. Otherwise the heads are dimension 1 of 4."""
 

@@ -212,9 +212,8 @@ def _wrong_attributes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[
             yield Mistake(likely=f"{name} counts twice, as {2 * stated:g}", node=doubled, values={}, about=name)
     yield from _wrong_divisors(node, values)
     yield from _reduced_other_axes(node, values)
-    row, axis = operators.of(node.op), node.attrs.get("axis")
-    data = values.get(node.inputs[0]) if node.inputs else None
-    if isinstance(axis, int) and data is not None and (row.hides_low or row.reduces):
+    axis, data = node.attrs.get("axis"), values.get(node.inputs[0]) if node.inputs else None
+    if isinstance(axis, int) and data is not None:
         for other_axis in range(data.ndim):
             if other_axis != axis % data.ndim:
                 likely = f"it works along axis {other_axis}, not {axis}"

@@ -145,7 +145,7 @@ def _lite_conv(foreign: ForeignNode) -> Translated:
 
 def _lite_fully_connected(foreign: ForeignNode) -> Translated:
     """Treat data of any rank as rows of the weight's width. The result keeps their dimensions, or is a matrix."""
-    if foreign.optional(0, "weights_format"):  # the weight is in a shuffled format
+    if foreign.optional(0, "weights_format") not in (0, "DEFAULT"):  # the weight is in a shuffled format
         raise UntranslatableError
     data_extents, weight, output_extents = (
         foreign.extents(name) for name in (*foreign.node.inputs[:2], foreign.node.outputs[0])
