@@ -25,7 +25,6 @@ CONSTANTS = {
 }
 COMPARED = {
     "candidates.py 2.0 ** (-8)": "operator: the output scale of a softmax in fixed point",
-    "explaining/float_band.py 1e-300": "keeps a bound above 0",
     "patterns/wrong_values.py 0.001": "display: digits of a factor",
     "patterns/wrong_values.py 1 << 17": "speed: up to which a table beats sorting",
     "kernels/quantize.py 4194304": "format: half a unit of a mantissa",
