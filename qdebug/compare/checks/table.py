@@ -11,7 +11,7 @@ from qdebug.compare.checks.dead_zone import dead_channels, dead_zone
 from qdebug.compare.checks.error_checks import ERROR_CHECKS
 from qdebug.compare.checks.one_sided import one_sided
 from qdebug.compare.checks.selection import selection
-from qdebug.compare.checks.stale import with_bytes_of_another
+from qdebug.compare.checks.stale import captured_once, with_bytes_of_another
 from qdebug.compare.checks.two_runs import apart_on_equal_inputs, other_scale, wrong_reference
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
 
@@ -34,6 +34,7 @@ CHECKS: tuple[Check, ...] = (
     graph.unholdable,
     graph.out_of_range,
     graph.read_otherwise,
+    captured_once,
     with_bytes_of_another,
     graph.mistaken,
     dead_zone,

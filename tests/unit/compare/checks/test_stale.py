@@ -1,6 +1,7 @@
 """A tensor with the bytes of another one: a buffer that was overwritten or not written."""
 
 import numpy as np
+import pytest
 
 import qdebug
 
@@ -57,3 +58,27 @@ def test_the_bytes_of_a_view_are_no_sign(tmp_path):
     result = qdebug.diff(flattened("ref.h5", 1), flattened("wrong.h5", np.float32(2)))
     assert result["n0"].status == "diverged"
     assert "stale" not in {str(found.kind) for found in result["n0"].findings}
+
+
+@pytest.mark.parametrize("axis", ["steps", "samples"])
+def test_a_tensor_that_was_captured_once_for_all_steps_is_named(tmp_path, axis):
+    """The hook of a captured graph runs once; the file has its first tensor in each step."""
+
+    def captured(path, *, once):
+        with qdebug.Recorder(tmp_path / path, backend="board") as rec:
+            rec.constant("w0", WEIGHTS[0])
+            rec.constant("w1", WEIGHTS[1])
+            for step in range(4):
+                x = X + step
+                rec.put("x", x)
+                rec.put("y0", (X if once else x) @ WEIGHTS[0], node="n0", op="MatMul", inputs=("x", "w0"))
+                rec.put("y1", x @ WEIGHTS[0] @ WEIGHTS[1], node="n1", op="MatMul", inputs=("y0", "w1"))
+                if step < 3:
+                    rec.next_step() if axis == "steps" else rec.next_sample()
+            rec.outputs("y1")
+        return tmp_path / path
+
+    result = qdebug.diff(captured("ref.h5", once=False), captured("once.h5", once=True))
+    (finding,) = [each for each in result["n0"].findings if each.kind == "stale"]
+    assert finding.role == "cause"
+    assert f"the same in 4 {axis}" in finding.sentence
