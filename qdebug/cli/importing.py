@@ -164,6 +164,7 @@ _MATCH_CLAUSES: Mapping[str, str] = {
     "exact": "unchanged",
     "node": "by the name of the node",
     "cleaned": 'with other characters as "_"',
+    "with operator": "by the tensor's name and its operator",
     "cleaned node": 'by the name of the node, with other characters as "_"',
 }
 

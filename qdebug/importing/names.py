@@ -25,7 +25,8 @@ class NameMatch:
         name: The name in the dump.
         tensor: The tensor of the graph.
         how: "exact", "node" (the only output of the node with this name), "cleaned" or "cleaned node" (the same, with
-            every character except letters and digits replaced by "_").
+            every character except letters and digits replaced by "_"), or "with operator" (followed by the operator
+            that makes the tensor).
     """
 
     name: str
@@ -95,6 +96,13 @@ def match_names(names: Sequence[str], graph: Graph) -> tuple[list[NameMatch], di
             "cleaned node",
             clean_name,
             _group_pairs((clean_name(name), tensor) for name, tensor in single_outputs.items()),
+        ),
+        (
+            "with operator",  # TPU-MLIR names a tensor TENSOR_OPERATOR
+            clean_name,
+            _group_pairs(
+                (clean_name(f"{name}_{node.op}"), name) for node in graph.nodes for name in node.outputs if name
+            ),
         ),
     )
     matches: dict[str, NameMatch] = {}

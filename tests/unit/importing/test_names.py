@@ -42,3 +42,10 @@ def test_an_exact_name_comes_before_a_node_and_a_node_before_a_cleaned_name():
     matched, unmatched = match_names(["a_out", "a", "n"], graph)
     assert [(match.name, match.how) for match in matched] == [("a_out", "exact")]
     assert unmatched == {"a": "'a_out' is 'a_out' already", "n": "the model has no tensor of this name"}
+
+
+def test_a_name_with_the_operator_that_makes_the_tensor_is_matched():
+    graph = Graph([Node(name="n", op="Conv", inputs=("x",), outputs=("conv1",))], inputs=["x"])
+    matched, unmatched = match_names(["conv1_Conv", "x_Conv"], graph)
+    assert [(match.name, match.tensor) for match in matched] == [("conv1_Conv", "conv1")]
+    assert [*unmatched] == ["x_Conv"]
