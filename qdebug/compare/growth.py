@@ -118,13 +118,15 @@ def growth_of_errors(
         try:
             main = main or _main_kind(replay, tensors)
             _add_replays(all_powers, replay, tensors, rng)
-            _add_replays(main_powers, replay, [each for each in tensors if each.entry.op == main.op], rng)
+            of_kind = [each for each in tensors if each.entry.op == main.op]
+            if len(of_kind) < len(tensors) and main.is_most:  # else it is known already
+                _add_replays(main_powers, replay, of_kind, rng)
         except _NoReplayError:
             return None
     if main is None:
         return None
-    remaining_error = max(all_powers.error - main_powers.made, 0.0)
-    adds_up = main_powers.made >= remaining_error and main_powers.ratio >= GROWTH_MIN_RATIO
+    main_powers = all_powers if len(main.nodes) == len(entries) else main_powers
+    adds_up = _is_most(main_powers.made, main_powers.error) and main_powers.ratio >= GROWTH_MIN_RATIO
     return Growth(
         output=output.tensor,
         op=main.op if adds_up else None,
@@ -157,16 +159,28 @@ def growth_sentence(growth: Growth) -> str:
     )
 
 
+def _is_most(made: float, error: float) -> bool:
+    """Return whether a power is at least as much of an output's error power as the rest."""
+    return made >= max(error - made, 0.0)
+
+
 class _NoReplayError(Exception):
     """Errors cannot be replayed to the output, or make it infinite."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Kind:
-    """The operator whose nodes' errors together are largest at the output, and these nodes."""
+    """The operator whose nodes' errors together are largest at the output.
+
+    Args:
+        op: The operator.
+        nodes: These nodes.
+        is_most: Whether they make most of the output's error in the first sample.
+    """
 
     op: str
     nodes: tuple[str, ...]
+    is_most: bool
 
 
 def _main_kind(replay: ErrorReplay, tensors: Sequence[_RoundedTensor]) -> _Kind:
@@ -182,8 +196,11 @@ def _main_kind(replay: ErrorReplay, tensors: Sequence[_RoundedTensor]) -> _Kind:
     if not kinds:
         raise _NoReplayError
     powers = _replayed_powers(replay, [[(each.entry, each.error) for each in by_op[op]] for op in kinds])
-    op = kinds[int(np.argmax(powers))]
-    return _Kind(op=op, nodes=tuple(each.entry.node for each in by_op[op]))
+    largest = int(np.argmax(powers))
+    op = kinds[largest]
+    error = norm(difference(replay.signal, replay.recorded)) ** 2
+    nodes = tuple(each.entry.node for each in by_op[op])
+    return _Kind(op=op, nodes=nodes, is_most=_is_most(powers[largest], error))
 
 
 def _rounding_entries(
