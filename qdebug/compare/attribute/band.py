@@ -107,10 +107,18 @@ def allowed_error(
         return own_rounding + (_near_tie_error(node, values, opset, unit) if row.fake_quantizes else 0.0)
     magnitudes = finite_norm(sums)
     terms = sum_terms(node, _shapes(values), output.shape)
-    return min(
-        (ROUNDING_SUM_FACTOR * math.sqrt(terms) + ROUNDING_SUM_FACTOR) * unit * magnitudes,
-        max(ROUNDING_MAX_SIGNAL_SHARE * size, CANCELLING_SUM_ROUNDOFFS * unit * magnitudes),
-    )
+
+    def bound(unit: float) -> float:
+        return min(
+            (ROUNDING_SUM_FACTOR * math.sqrt(terms) + ROUNDING_SUM_FACTOR) * unit * magnitudes,
+            max(ROUNDING_MAX_SIGNAL_SHARE * size, CANCELLING_SUM_ROUNDOFFS * unit * magnitudes),
+        )
+
+    if unit <= FLOAT32_UNIT_ROUNDOFF:
+        return bound(unit)
+    # In a short format that bound is as large as the result. Kernels sum in float32, or else as is estimated here.
+    estimate = _narrow_sums_estimate(magnitudes, terms, size, unit)
+    return min(bound(unit), math.hypot(bound(FLOAT32_UNIT_ROUNDOFF), estimate))
 
 
 def beyond_own_terms(
@@ -302,10 +310,12 @@ def narrow_sums_error(
     sums = None if operators.of(node.op).sums is None else _magnitudes(node, values, opset)
     if sums is None:
         return None
-    return unit * (
-        NARROW_SUM_TERMS_FACTOR * finite_norm(sums)
-        + NARROW_SUM_RESULT_FACTOR * math.sqrt(sum_terms(node, _shapes(values), output.shape)) * finite_norm(output)
-    )
+    terms = sum_terms(node, _shapes(values), output.shape)
+    return _narrow_sums_estimate(finite_norm(sums), terms, finite_norm(output), unit)
+
+
+def _narrow_sums_estimate(magnitudes: float, terms: float, size: float, unit: float) -> float:
+    return unit * (NARROW_SUM_TERMS_FACTOR * magnitudes + NARROW_SUM_RESULT_FACTOR * math.sqrt(terms) * size)
 
 
 def is_free_scale(form: Node, tensor: str, values: Mapping[str, np.ndarray], recorded: np.ndarray) -> bool:

@@ -40,6 +40,7 @@ def mistake_of(recording: Recording, node: Node, tensor: str, places: Sequence[t
     if recording.graph.tensors[tensor].quant is not None or not places:
         return None
     candidates: dict[str, tuple[Mistake, _Fit]] | None = None  # by the text of the mistake
+    is_wrong = False
     try:
         for place in places:
             form, opset, values = form_of_output(recording, node, tensor, place)
@@ -48,6 +49,7 @@ def mistake_of(recording: Recording, node: Node, tensor: str, places: Sequence[t
                 return None
             with recorded_limits(recording, place), np.errstate(all="ignore"):
                 right_result = run_node(form, values, opset)[form.outputs[0]]
+                is_wrong = is_wrong or not _is_right(form, values, opset, right_result, recorded)
                 fitting_here: dict[str, tuple[Mistake, _Fit]] = {}
                 for each in chain(mistakes(form, values, opset), _mistakes_of_scales(recording, form, values)):
                     fits_so_far = (each, _Fit.IN_FLOAT32) if candidates is None else candidates.get(each.likely)
@@ -61,6 +63,8 @@ def mistake_of(recording: Recording, node: Node, tensor: str, places: Sequence[t
                 return None
     except (KernelError, NotRecordedError, UsageError):
         return None
+    if not is_wrong:  # a mistake without an effect would explain the result as well
+        return None
     closest = max((fit for _, fit in (candidates or {}).values()), default=_Fit.NONE)
     fitting = [each for each, fit in (candidates or {}).values() if fit is closest]
     # Prefer mistakes that explain all elements.
@@ -69,6 +73,17 @@ def mistake_of(recording: Recording, node: Node, tensor: str, places: Sequence[t
         len({each.about for each in fitting_mistakes}) == 1 and fitting_mistakes[0].about
     )
     return ", or ".join(each.likely for each in fitting_mistakes) if is_unique else None
+
+
+def _is_right(
+    form: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int], right: np.ndarray, recorded: np.ndarray
+) -> bool:
+    """Return whether a recorded output is the right one up to rounding."""
+    if right.shape != recorded.shape or is_real(right.dtype) != is_real(recorded.dtype):
+        return False
+    if _is_exact(form, right):
+        return np.array_equal(widen(right), widen(recorded), equal_nan=is_real(right.dtype))
+    return norm(difference(widen(recorded), widen(right))) <= rounding_of(form, values, right, recorded, opset)
 
 
 def _count_distinct(form: Node, values: Mapping[str, np.ndarray], recorded: np.ndarray) -> int:

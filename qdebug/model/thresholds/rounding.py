@@ -79,7 +79,7 @@ NARROW_SUM_TERMS_FACTOR = threshold(
     "NARROW_SUM_TERMS_FACTOR",
     1.5,
     unit="unit roundoffs",
-    decides="variant",
+    decides="status",
     why="Estimated error of sums in a narrow format, relative to the magnitudes of their terms. It applies if "
     "signs are mixed.",
 )
@@ -87,7 +87,7 @@ NARROW_SUM_RESULT_FACTOR = threshold(
     "NARROW_SUM_RESULT_FACTOR",
     0.5,
     unit="unit roundoffs times sqrt(terms)",
-    decides="variant",
+    decides="status",
     why="Estimated error of sums in a narrow format, relative to the result. It applies if all terms have the "
     "same sign.",
 )

@@ -2,6 +2,7 @@
 
 import math
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -156,7 +157,7 @@ def product(dtype=np.float32, **changed):
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_one_wrong_row_of_many_is_found_though_the_norm_does_not_see_it(dtype):
     rounded = product(dtype)
-    wrong = (lambda y: y[7] + np.float32(1e-3)) if dtype == np.float32 else (lambda y: y[8])
+    wrong = (lambda y: y[7] + np.float32(1e-3)) if dtype == np.float32 else (lambda y: y[7] * np.float16(1.2))
     result = diff(rounded, product(dtype, r7=wrong))
     (entry,) = (node for node in result.nodes if node.tensor == "y")
     assert entry.reason.endswith("elements are off by more than rounding of their operands explains")
@@ -344,3 +345,32 @@ def test_ties_of_steps_are_rounded_either_way_and_nothing_else_is(moved, steps, 
     node = diff(fake_quantized(), faulty).nodes[-1]
     assert node.status == ("within" if right else "diverged")
     assert explain(faulty).nodes[-1].status == ("in_band" if right else "unexplained")
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize(("terms", "same_sign"), [(16, False), (256, False), (2048, False), (16, True), (64, True)])
+def test_sums_in_a_short_format_pass_and_a_wrong_fifth_of_the_terms_does_not(dtype, terms, same_sign):
+    """The products are added one after the other, each sum rounded: the worst that kernels do.
+
+    More terms of one sign than the format has units are lost, which is no rounding any more.
+    """
+    rng = np.random.default_rng(terms)
+    rows, columns = (rng.normal(size=shape) for shape in ((16, terms), (terms, 24)))
+    if same_sign:
+        rows, columns = np.abs(rows), np.abs(columns) / terms
+    rows, columns = rows.astype(dtype), columns.astype(dtype)
+    node = Node(name="n", op="MatMul", inputs=("a", "b"), outputs=("y",))
+    exact = rows.astype(np.float64) @ columns.astype(np.float64)
+    total = np.zeros(exact.shape, dtype)
+    for term in range(terms):
+        products = rows[:, term, None].astype(np.float32) * columns[term].astype(np.float32)
+        total = (total.astype(np.float32) + products).astype(dtype)
+    graph = Graph([node], inputs=("a", "b"), outputs=("y",), opset={"": 17})
+
+    def run(y):
+        return MemoryRecording.single(graph, {"a": rows, "b": columns, "y": y.astype(dtype)})
+
+    assert "arithmetic" not in {found.kind for found in diff(run(exact), run(total))["n"].findings}
+    part = terms * 4 // 5
+    lacking = rows[:, :part].astype(np.float64) @ columns[:part].astype(np.float64)
+    assert diff(run(exact), run(lacking))["n"].status == "diverged"
