@@ -78,7 +78,8 @@ exceed 16 bits, and branches of different range with one scale. Float weights of
 have their own rows, with a scale per tensor, per channel or per block of N.
 
 Choices depend only on the values of the tensor. Use qdebug scales try to see whether
-the network improves."""
+the network improves. --json has the scales as settings of ONNX Runtime, AIMET and
+ai-edge-quantizer, too."""
 
 _CHOOSE_EPILOG = """\
 examples:

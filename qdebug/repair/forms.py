@@ -10,9 +10,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from qdebug.model import Node, QuantParams
+from qdebug.numerics.encodings import aimet_encodings
 from qdebug.repair.edits import Edit
 
 __all__ = ["find_nameless_results", "quantizer_forms"]
@@ -74,32 +73,14 @@ def _encodings(edits: Sequence[Edit]) -> dict[str, Any]:
     activations, parameters = dict[str, Any](), dict[str, Any]()
     for edit in edits:
         if (quant := edit.other_codes) is not None and edit.reference_tensor:
-            activations[edit.reference_tensor] = _encoding(quant)
+            activations[edit.reference_tensor] = aimet_encodings(quant)
         if edit.kind == "per-channel" and edit.reference_weight:
-            parameters[edit.reference_weight] = _encoding(next(iter(edit.codes.values())))
+            parameters[edit.reference_weight] = aimet_encodings(next(iter(edit.codes.values())))
         if edit.kind == "float":
             float_encoding = [{"bitwidth": 16, "dtype": "float"}]
             activations |= {edit.reference_tensor: float_encoding} if edit.reference_tensor else {}
             parameters |= {edit.reference_weight: float_encoding} if edit.reference_weight else {}
     return {"version": "0.6.1", "activation_encodings": activations, "param_encodings": parameters}
-
-
-def _encoding(quant: QuantParams) -> list[dict[str, Any]]:
-    """Return one encoding per channel. AIMET's offset is lowest code minus zero point: the lowest real / scale."""
-    bits = 8 * np.dtype(quant.dtype).itemsize
-    lowest_code = 0 if quant.dtype.startswith("u") else -(1 << (bits - 1))
-    return [
-        {
-            "bitwidth": bits,
-            "dtype": "int",
-            "is_symmetric": str(quant.axis is not None),
-            "scale": float(scale),
-            "offset": lowest_code - int(zero),
-            "min": float(scale) * (lowest_code - int(zero)),
-            "max": float(scale) * (lowest_code + (1 << bits) - 1 - int(zero)),
-        }
-        for scale, zero in zip(quant.scale.ravel(), quant.zero_point.ravel(), strict=True)
-    ]
 
 
 def _recipe(edits: Sequence[Edit]) -> list[dict[str, Any]]:

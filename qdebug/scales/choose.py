@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from qdebug.numerics.scheme import BITS, QuantScheme
 from qdebug.recording.scale_profile import ScaleProfile
 from qdebug.replay.run import one_thread
 from qdebug.scales.flags import ScaleFlag, coded_quant, joined_branches, node_flags, quant_flags
+from qdebug.scales.quantizers import quantizer_settings
 from qdebug.scales.values import TensorValues, align_tensors
 from qdebug.scales.weights import (
     Granularity,
@@ -140,7 +141,7 @@ class ChosenScales(JsonObject):
     """
 
     json_format = "scales"
-    json_keys = "scheme tensors=rows flags left_out notes"
+    json_keys = "scheme tensors=rows flags left_out hand_over notes"
 
     rows: tuple[ScaleRow, ...]
     flags: tuple[ScaleFlag, ...]
@@ -152,6 +153,17 @@ class ChosenScales(JsonObject):
     def exit_code(self) -> int:
         """Exit code: 1 if a flag is in `WRONG_KINDS`, which no choice of range can fix, or 0."""
         return 1 if any(flag.kind in WRONG_KINDS for flag in self.flags) else 0
+
+    @property
+    def hand_over(self) -> Mapping[str, Any]:
+        """The choice with the smallest error of each tensor in the form of quantizer settings."""
+        chosen: dict[bool, dict[str, QuantParams]] = {False: {}, True: {}}
+        for row in self.rows:
+            quants = {choice.calibrator: choice.quant for choice in row.choices if choice.quant is not None}
+            quant = quants.get(row.best or "", next(iter(quants.values()), None))
+            if quant is not None:
+                chosen[row.weight][row.tensor] = quant
+        return quantizer_settings(chosen[False], chosen[True])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
