@@ -88,6 +88,7 @@ examples:
   qdebug scales choose float.h5 --calibrator mse --calibrator percentile:99.9
   qdebug scales choose float.h5 --scheme symmetric --narrow --dtype int8
   qdebug scales choose float.h5 --rule glow --scheme symmetric_uint8
+  qdebug scales choose float.h5 --scheme symmetric --scheme 'op:Sigmoid=asymmetric'
   qdebug scales choose float.h5 --weights block:32 --dtype int4
   qdebug scales choose float.h5 int8.h5 --json -o scales.json
 
@@ -134,7 +135,7 @@ class ChooseOptions:
     reference: Path
     backend: Path | None
     calibrator: list[str] | None
-    scheme: str
+    scheme: list[str] | None
     rule: str
     dtype: str | None
     narrow: bool
@@ -213,9 +214,10 @@ def _add_choose(actions: Verbs) -> None:
     )
     parser.add_argument(
         "--scheme",
-        default="asymmetric",
-        choices=("asymmetric", "symmetric", "symmetric_uint8", "power_of_two"),
-        help="how a range becomes a scale (default: asymmetric)",
+        action="append",
+        metavar="[NODE=]SCHEME",
+        help="how a range becomes a scale: asymmetric, symmetric, symmetric_uint8 or power_of_two (default: that of "
+        "the rule); for the nodes of a name, or with op: of an operator, if NODE= is given; may be given several times",
     )
     parser.add_argument(
         "--rule",
@@ -351,13 +353,14 @@ def _choose(arguments: argparse.Namespace) -> int:
     check_target(options.output, force=options.force, sources=_sources(options))
     if options.narrow and options.dtype is None:
         raise UsageError("--narrow needs --dtype, because recorded codes keep their range.", hint="Add --dtype int8.")
-    from qdebug.numerics.scheme import QuantScheme
+    from qdebug.numerics.scheme import RULES, QuantScheme
     from qdebug.scales.choose import DEFAULT_CALIBRATORS, choose_scales
     from qdebug.scales.weights import Granularity
 
     dtype = options.dtype or "int8"
+    node_schemes = {pattern: kind for pattern, _, kind in (text.rpartition("=") for text in options.scheme or ())}
     scheme = QuantScheme(
-        kind=options.scheme,
+        kind=node_schemes.pop("", RULES[options.rule].schemes[0]),
         rule=options.rule,
         bits=int(dtype.removeprefix("u").removeprefix("int")),
         signed=not dtype.startswith("u"),
@@ -371,6 +374,7 @@ def _choose(arguments: argparse.Namespace) -> int:
             backend,
             calibrators=options.calibrator or DEFAULT_CALIBRATORS,
             scheme=scheme,
+            node_schemes=node_schemes,
             recorded_codes=options.dtype is None,
             node=options.node,
             weights=None if options.weights is None else Granularity.parse(options.weights),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import Annotated, Any
 
@@ -11,14 +12,14 @@ import numpy as np
 
 from qdebug.compare.measure.recordings import as_compared, with_understood_graph
 from qdebug.errors import UsageError
-from qdebug.model import QuantParams, Recording
+from qdebug.model import Node, QuantParams, Recording
 from qdebug.model.dtypes import is_integer
 from qdebug.model.json_object import JsonObject, SchemaPart
 from qdebug.model.thresholds.scales import BRANCH_MIN_RANGE_RATIO
 from qdebug.numerics.calibration import RANGE_ALONE, Calibrator, MinMax, calibrate, calibrator_named
 from qdebug.numerics.quant_error import QuantError
 from qdebug.numerics.range_histogram import BINS, RangeHistogram
-from qdebug.numerics.scheme import BITS, QuantScheme
+from qdebug.numerics.scheme import BITS, SCHEMES, QuantScheme
 from qdebug.recording.scale_profile import ScaleProfile
 from qdebug.replay.run import one_thread
 from qdebug.scales.flags import ScaleFlag, coded_quant, joined_branches, node_flags, quant_flags
@@ -105,11 +106,12 @@ class ScaleRow(JsonObject):
         flags: Problems of the recorded scale.
         granularity: The elements that share a scale: "tensor", or for weights also "channel" or "block:N".
         weight: Whether it is a weight rather than an activation.
+        scheme: Name of the scheme from ranges to scales.
     """
 
     json_keys = (
         "tensor backend_tensor|null node|null op|null count low high dtype recorded choices best granularity "
-        "weight flags"
+        "weight flags scheme"
     )
 
     tensor: str
@@ -126,6 +128,7 @@ class ScaleRow(JsonObject):
     flags: tuple[ScaleFlag, ...] = ()
     granularity: Annotated[str, SchemaPart(pattern="^(tensor|channel|block:[0-9]+)$")] = "tensor"
     weight: bool = False
+    scheme: Annotated[str, SchemaPart(enum=[*SCHEMES])]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +176,14 @@ class _Entry:
     node: str = ""
     op: str = ""
     quant: QuantParams | None = None
+    reference_node: Node | None = None
+
+    def matches(self, pattern: str) -> bool:
+        """Return whether the node that computes the tensor in either run has a name, or with "op:" an operator."""
+        nodes = [(self.node, self.op)]
+        nodes += [] if self.reference_node is None else [(self.reference_node.name, self.reference_node.op)]
+        is_op, text = pattern.startswith("op:"), pattern.removeprefix("op:")
+        return any(fnmatchcase(node[is_op], text) for node in nodes)
 
 
 def choose_scales(
@@ -181,6 +192,7 @@ def choose_scales(
     *,
     calibrators: Sequence[str | Calibrator] = DEFAULT_CALIBRATORS,
     scheme: QuantScheme | None = None,
+    node_schemes: Mapping[str, str] = MappingProxyType({}),
     recorded_codes: bool = True,
     node: str | None = None,
     weights: Granularity | None = None,
@@ -195,6 +207,8 @@ def choose_scales(
         backend: A recording of the quantized network with the recorded scales, or None for those of the reference.
         calibrators: Calibrators, or their names.
         scheme: The scheme from ranges to scales, or None for asymmetric 8 bits.
+        node_schemes: Names of other schemes for the activations of some nodes, by a pattern of their names, or of
+            their operators, as in "op:Sigmoid". The last match counts.
         recorded_codes: Whether a quantized tensor keeps its dtype and range instead of those of the scheme.
         node: Name of the only node or tensor to examine, or None for all.
         weights: The elements of a weight that share a scale. None for the recorded granularity, or one channel. Only
@@ -211,6 +225,7 @@ def choose_scales(
     backend = None if backend is None else as_compared(backend)
     scheme = scheme or QuantScheme()
     entries, notes = _entries(reference, backend, bins)
+    schemes = _schemes_of(entries, scheme, node_schemes)
     weight_rows: list[ScaleRow] = []
     if not isinstance(reference, ScaleProfile):
         weight_rows = [*_weight_rows(reference, backend, calibrator_objects, scheme, granularity=weights, node=node)]
@@ -232,8 +247,11 @@ def choose_scales(
         if reason is not None:
             left_out[entry.values.name] = reason
             continue
+        node_scheme = schemes[id(entry)]
         rows.append(
-            _make_row(entry, calibrator_objects, with_codes_of(entry.quant, scheme) if recorded_codes else scheme)
+            _make_row(
+                entry, calibrator_objects, with_codes_of(entry.quant, node_scheme) if recorded_codes else node_scheme
+            )
         )
         flags += rows[-1].flags
     notes += _range_remarks([entry.values.histogram for entry in entries if entry.values.name not in left_out])
@@ -288,6 +306,26 @@ def _entries(
     return entries, notes
 
 
+def _schemes_of(
+    entries: Sequence[_Entry], scheme: QuantScheme, node_schemes: Mapping[str, str]
+) -> dict[int, QuantScheme]:
+    """Return the scheme of each tensor by its identity.
+
+    Raises:
+        UsageError: A pattern matches no node, or there is no such scheme.
+    """
+    schemes = dict.fromkeys(map(id, entries), scheme)
+    for pattern, kind in node_schemes.items():
+        matches = [entry for entry in entries if entry.matches(pattern)]
+        if not matches:
+            raise UsageError(
+                f"No node with a scale to choose matches {pattern!r}.",
+                hint="Give the name of a node, or op: and an operator, as in --scheme 'op:Sigmoid=asymmetric'.",
+            )
+        schemes |= dict.fromkeys(map(id, matches), replace(scheme, kind=kind))
+    return schemes
+
+
 def _range_remarks(histograms: Sequence[RangeHistogram]) -> Iterator[str]:
     """Yield a remark on tensors for which only the range is known."""
     coarse_count = sum(histogram.coarse for histogram in histograms)
@@ -330,6 +368,7 @@ def _entries_of_pairs(reference: Recording, backend: Recording, bins: int) -> tu
                 backend_tensor=pair.backend,
                 node=producer.name if producer else "",
                 op=producer.op if producer else "",
+                reference_node=reference.graph.producer(pair.reference),
                 quant=quant if quant.scale.size == 1 or pair.backend_view is None else None,
             )
         )
@@ -379,6 +418,7 @@ def _make_row(entry: _Entry, calibrators: Sequence[Calibrator], scheme: QuantSch
         choices=choices,
         best=best,
         flags=tuple(flags),
+        scheme=scheme.kind,
     )
 
 
@@ -435,6 +475,7 @@ def _weight_rows(
             flags=tuple(flags),
             granularity=f"{weight_granularity.kind}{size}",
             weight=True,
+            scheme=weight_scheme.kind,
         )
 
 

@@ -136,7 +136,7 @@ def test_files_that_are_not_trusted_are_read_in_a_guarded_process(capfd, tmp_pat
         (["choose", FLOAT, INT8, "--calibrator", "best"], "Unknown calibrator 'best'"),
         (["choose", FLOAT, "--node", "conv9"], "no node or tensor 'conv9'"),
         (["choose", FLOAT, "--narrow"], "Add --dtype int8"),
-        (["choose", FLOAT, "--rule", "tvm"], "has no scheme 'asymmetric'"),
+        (["choose", FLOAT, "--rule", "tvm", "--scheme", "asymmetric"], "has no scheme 'asymmetric'"),
         (["choose", "none.h5"], "none.h5"),
         (["try", FLOAT, INT8, "--node", "conv2_quant", "--scale", "0"], "above 0"),
         (["try", FLOAT, INT8, "--node", "conv2_quant", "--scale", "1", "--arithmetic", "none"], "no arithmetic 'none'"),
@@ -159,3 +159,11 @@ def test_help_teaches(capsys):
         assert "qdebug scales" in capsys.readouterr().out
     with pytest.raises(SystemExit, match="2"):
         main(["scales"])
+
+
+def test_a_rule_implies_its_scheme(capsys):
+    plain, _ = printed(capsys, "choose", FLOAT, "--rule", "tvm", "--scheme", "op:Gemm=power_of_two")
+    assert plain["scheme"]["kind"] == "symmetric"
+    assert {row["scheme"] for row in plain["tensors"] if row["op"] == "Gemm" and not row["weight"]} == {"power_of_two"}
+    assert main(["scales", "choose", FLOAT, "--scheme", "op:Gemm=odd"]) == 2
+    assert "Unknown scheme 'odd'" in capsys.readouterr().err

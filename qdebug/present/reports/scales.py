@@ -9,6 +9,7 @@ from qdebug.model import QuantParams
 from qdebug.numerics.calibration import RANGE_ALONE
 from qdebug.numerics.quant_error import QuantError
 from qdebug.numerics.stats import ErrorStats
+from qdebug.plural import plural
 from qdebug.present import numbers
 from qdebug.present.reports.document import Block, Document, FactList, Grid, Item, Items, Title
 from qdebug.present.text import safe_text
@@ -158,8 +159,10 @@ def _notes(scales: ChosenScales) -> list[str]:
         name, why = next(iter(scales.left_out.items()))
         notes.append(f"left out {len(scales.left_out)}, first {safe_text(name)!r}: {safe_text(why)}")
     scheme = scales.scheme
+    others = Counter(row.scheme for row in scales.rows if not row.weight and row.scheme != scheme.kind)
+    others_text = "".join(f", {kind} for {plural(count, 'tensor')}" for kind, count in others.items())
     notes.append(
-        f"columns: SQNR in dB of the values with each choice ({scheme.kind}, rule {scheme.rule}); "
+        f"columns: SQNR in dB of the values with each choice ({scheme.kind}{others_text}, rule {scheme.rule}); "
         "scales of each: --node NAME, or --json"
     )
     return notes
@@ -189,7 +192,7 @@ def _row_facts(row: ScaleRow) -> list[tuple[str, str]]:
         ("tensor", safe_text(row.tensor) + (f", codes {safe_text(row.backend_tensor)}" if row.backend_tensor else "")),
         ("node", f"{safe_text(row.node)} ({safe_text(row.op)})" if row.node else "an input"),
         ("values", f"{numbers.grouped(row.count)} from {ends}"),
-        ("codes", f"{row.dtype}, a scale for each {row.granularity}" if row.weight else row.dtype),
+        ("codes", f"{row.dtype}, {row.scheme}" + (f", a scale for each {row.granularity}" if row.weight else "")),
     ]
 
 

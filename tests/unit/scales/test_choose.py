@@ -287,3 +287,15 @@ def test_a_weight_has_a_scale_for_each_channel_or_block():
     for wrong in ("row", "block", "block:0", "channel:2"):
         with pytest.raises(UsageError, match="Unknown granularity"):
             Granularity.parse(wrong)
+
+
+def test_some_nodes_get_another_scheme(digits):
+    options = {"scheme": QuantScheme(kind="symmetric"), "calibrators": ["minmax"]}
+    chosen = choose_scales(*digits, node_schemes={"op:Re*": "asymmetric", "conv2_quant": "power_of_two"}, **options)
+    rows = {row.backend_tensor: row for row in chosen.rows if not row.weight}
+    assert rows["logits_quantized"].scheme == "symmetric"
+    assert rows["fc1_quantized"].scheme == "asymmetric"  # its node quantizes what a Relu of the reference computed
+    scale = float(rows["conv2_quantized"].choices[0].quant.scale[0])
+    assert math.frexp(scale)[0] == 0.5
+    with pytest.raises(UsageError, match="matches 'op:Sigmoid'"):
+        choose_scales(*digits, node_schemes={"op:Sigmoid": "asymmetric"})
