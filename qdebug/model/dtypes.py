@@ -5,12 +5,22 @@ A logical dtype has its name from numpy or ml_dtypes ("float32", "bfloat16", "in
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import Any
 
 import numpy as np
 
-__all__ = ["LOGICAL_DTYPES", "code_limits", "is_float", "is_integer", "is_whole", "logical_dtype", "logical_name"]
+__all__ = [
+    "LOGICAL_DTYPES",
+    "bit_width",
+    "code_limits",
+    "is_float",
+    "is_integer",
+    "is_whole",
+    "logical_dtype",
+    "logical_name",
+]
 
 _NUMPY = "bool int8 uint8 int16 uint16 int32 uint32 int64 uint64 float16 float32 float64 complex64 complex128"
 _EXTENSION = (
@@ -49,6 +59,12 @@ def logical_name(dtype: np.dtype) -> str:
     if dtype.name not in LOGICAL_DTYPES:
         raise ValueError(f"numpy dtype {dtype} has no logical dtype")
     return dtype.name
+
+
+def bit_width(name: str) -> int:
+    """Return the size of an element of a logical dtype in bits, 4 for int4; 8 for bool."""
+    digits = re.search(r"\d+", name)
+    return int(digits[0]) if digits else 8
 
 
 def is_integer(name: str) -> bool:

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from qdebug.model.dtypes import bit_width
 from qdebug.model.quant import QuantParams
 
-__all__ = ["aimet_encodings", "code_bits"]
-
-
-def code_bits(quant: QuantParams) -> int:
-    """Return the size of an integer code in bits."""
-    return int(quant.dtype.removeprefix("u").removeprefix("int"))
+__all__ = ["aimet_encodings"]
 
 
 def aimet_encodings(quant: QuantParams) -> list[dict[str, Any]]:
     """Return one encoding per channel. AIMET's offset is lowest code minus zero point: the lowest real / scale."""
-    bits = code_bits(quant)
+    bits = bit_width(quant.dtype)
     lowest_code = 0 if quant.dtype.startswith("u") else -(1 << (bits - 1))
     return [
         {

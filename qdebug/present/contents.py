@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
-from qdebug.model import QuantParams, Recording, Role, TensorInfo
+from qdebug.model import Node, QuantParams, Recording, Role, TensorInfo
+from qdebug.model.dtypes import bit_width
+from qdebug.model.float_sections import find_float_nodes, find_float_weights
 from qdebug.model.json_object import JsonObject
 from qdebug.plural import plural
 from qdebug.present import numbers
@@ -78,7 +81,7 @@ class Contents(JsonObject):
         "samples=recording.samples steps=recording.steps tensors constants nodes ops inputs=recording.graph.inputs "
         "outputs=recording.graph.outputs bytes=size skipped=recording.info.skipped "
         "skip_causes=recording.info.skip_causes doubts=recording.info.doubts disturbed=recording.info.disturbed "
-        "environment tensor_list?"
+        "environment weight_bytes float_nodes float_weights tensor_list?"
     )
 
     recording: Recording
@@ -105,6 +108,26 @@ class Contents(JsonObject):
     def ops(self) -> dict[str, int]:
         """Number of nodes for each operator, most frequent first."""
         return dict(Counter(node.op for node in self.recording.graph.nodes).most_common())
+
+    @property
+    def weight_bytes(self) -> dict[str, int]:
+        """Size of the constants of the graph in bytes by dtype, largest first; without those of unknown size."""
+        sizes = Counter[str]()
+        for name, info in self.recording.graph.tensors.items():
+            shape = stored_shape(self.recording, info) if self.recording.graph.is_constant(name) else None
+            if shape is not None and info.dtype:
+                sizes[info.dtype] += -(-math.prod(extent or 0 for extent in shape) * bit_width(info.dtype) // 8)
+        return dict(sizes.most_common())
+
+    @property
+    def float_nodes(self) -> list[str]:
+        """Nodes that compute in float between dequantized codes and codes quantized again."""
+        return [node.name for node in find_float_nodes(self.recording.graph)]
+
+    @property
+    def float_weights(self) -> list[str]:
+        """Nodes that multiply quantized data by weights in float."""
+        return [node.name for node in find_float_weights(self.recording.graph)]
 
     @property
     def environment(self) -> Environment:
@@ -154,6 +177,9 @@ def contents_facts(contents: Contents) -> list[tuple[str, str]]:
         ("samples", f"{recording.samples}" + (f", {recording.steps} steps each" if recording.steps > 1 else "")),
         ("tensors", counts_text),
         ("nodes", f"{numbers.grouped(len(graph.nodes))}: " + _ops(ops) if ops else "none: no graph was recorded"),
+        ("weights", ", ".join(f"{dtype} {numbers.byte_size(size)}" for dtype, size in contents.weight_bytes.items())),
+        ("in float", _float_text(find_float_nodes(graph), "between dequantize and quantize")),
+        ("float weights", _float_text(find_float_weights(graph), "with quantized data")),
         ("inputs", ", ".join(_named_shape(graph.tensors[name]) for name in graph.inputs)),
         ("outputs", ", ".join(_named_shape(graph.tensors[name]) for name in graph.outputs)),
         ("created", info.created),
@@ -168,6 +194,13 @@ def contents_facts(contents: Contents) -> list[tuple[str, str]]:
     if len(info.skipped) > _SKIPPED_SHOWN:
         facts.append(("", f"{len(info.skipped) - _SKIPPED_SHOWN} more not recorded; -f json lists them"))
     return [(label, safe_text(text)) for label, text in facts if text]
+
+
+def _float_text(nodes: Sequence[Node], place: str) -> str:
+    """Return the count and the first names of nodes, or "" if there are none."""
+    shown = ", ".join(f"{node.name} ({node.op})" for node in nodes[:_SKIPPED_SHOWN])
+    rest = f", {len(nodes) - _SKIPPED_SHOWN} more; -f json lists them" if len(nodes) > _SKIPPED_SHOWN else ""
+    return f"{plural(len(nodes), 'node')} {place}: {shown}{rest}" if nodes else ""
 
 
 def _in_full(recording: Recording, tensor: str) -> bool:

@@ -96,3 +96,32 @@ def test_rows_of_tensors_are_safe_to_print(contents):
     assert rows[0] == ("x", "input", "float32", "1x4", "-", "yes", "-")
     assert rows[2][-1] == r"Relu act\x1b[2J"
     assert rows[3] == ("w", "constant", "int8", "4x2", "0.1 / 0", "yes", "-")
+
+
+def test_what_a_quantized_graph_computes_in_float_is_named():
+    def constant(name, dtype, shape):
+        return TensorInfo(name=name, dtype=dtype, shape=shape, role=Role.CONSTANT)
+
+    graph = Graph(
+        [
+            Node(name="quantize", op="QuantizeLinear", inputs=("x", "s"), outputs=("xq",)),
+            Node(name="real", op="DequantizeLinear", inputs=("xq", "s"), outputs=("xr",)),
+            Node(name="weight", op="DequantizeLinear", inputs=("w", "s"), outputs=("wr",)),
+            Node(name="conv", op="Conv", inputs=("xr", "v"), outputs=("c",)),
+            Node(name="act", op="Sigmoid", inputs=("c",), outputs=("a",)),
+            Node(name="again", op="QuantizeLinear", inputs=("a", "s"), outputs=("aq",)),
+            Node(name="end", op="DequantizeLinear", inputs=("aq", "s"), outputs=("ar",)),
+            Node(name="fc", op="MatMul", inputs=("ar", "wr"), outputs=("y",)),
+        ],
+        tensors=[constant("w", "int4", (3, 3)), constant("v", "float32", (2, 3, 1, 1)), constant("s", "float32", ())],
+        inputs=["x"],
+        outputs=["y"],
+    )
+    contents = Contents(recording=MemoryRecording(graph, {}, RunInfo(backend="npu")))
+    plain = contents.to_dict()
+    assert plain["float_nodes"] == ["conv", "act"]
+    assert plain["float_weights"] == ["conv"]
+    assert plain["weight_bytes"] == {"float32": 28, "int4": 5}
+    facts = dict(contents_facts(contents))
+    assert facts["in float"] == "2 nodes between dequantize and quantize: conv (Conv), act (Sigmoid)"
+    assert facts["weights"] == "float32 28 B, int4 5 B"
