@@ -73,8 +73,8 @@ REF is a profile, errors are estimates, marked with ~.
 Recorded scales are also checked against the graph and the weights. The report flags
 degenerate and unsuitable scales, zero points outside the code range, scales that
 change although values are only moved, bias scales that differ from input x weight
-scale or are too coarse, sums that can overflow int32, sums of two products that can
-exceed 16 bits, and branches of different range with one scale. Float weights of REF
+scale or are too coarse, sums that can overflow int32, sums of two products that the
+run's processor may saturate, and branches of different range with one scale. Float weights of REF
 have their own rows, with a scale per tensor, per channel or per block of N.
 
 Choices depend only on the values of the tensor. Use qdebug scales try to see whether

@@ -17,6 +17,7 @@ from qdebug.model import Graph, Node, QuantParams, Recording, operators
 from qdebug.model.dtypes import is_integer, logical_name
 from qdebug.model.json_object import JsonObject
 from qdebug.model.thresholds.checks import SCALE_MAX_REL_DIFFERENCE
+from qdebug.model.thresholds.explanation import BIAS_SCALE_MAX_REL_DIFFERENCE
 from qdebug.model.thresholds.scales import BIAS_STEP_MAX_OUTPUT_STEPS, CLIPPED_MAX_SHARE, USED_CODES_MIN_SHARE
 from qdebug.numerics.quant_error import QuantError
 from qdebug.numerics.range_histogram import RangeHistogram
@@ -144,9 +145,11 @@ def node_flags(recording: Recording) -> Iterator[ScaleFlag]:
     Args:
         recording: The recording, with its constants, which are needed for sums.
     """
-    graph, units = recording.graph, Units(recording)
+    graph, units, cpu_flags = recording.graph, Units(recording), recording.info.cpu_flags
+    saturates = "avx2" in cpu_flags and not any("vnni" in flag for flag in cpu_flags)
     for node in graph.nodes:
         yield from _move_flags(graph, node)
+        yield from _stated_bias_flags(graph, node)
         tensor = next((name for name in node.outputs if name), "")
         if not tensor or not _sums_codes(graph, node, tensor):
             continue
@@ -158,8 +161,8 @@ def node_flags(recording: Recording) -> Iterator[ScaleFlag]:
                 yield ScaleFlag(kind="unchecked", tensor=tensor, node=node.name, sentence=f"not checked: {unit}")
             continue
         if unit.kind in ("conv", "linear"):
-            yield from _bias_flags(unit, tensor, node.name)
-            yield from _sum_flags(unit, tensor, node.name)
+            yield from _bias_flags(unit, tensor, node.name, is_stated=operators.of(node.op).quantizes)
+            yield from _sum_flags(unit, tensor, node.name, saturates=saturates)
 
 
 def _sums_codes(graph: Graph, node: Node, tensor: str) -> bool:
@@ -215,7 +218,8 @@ def _sum_scale(unit: Unit) -> np.ndarray:
     return np.asarray(x.scale.astype(np.float64).reshape(-1)[0] * weight.scale.astype(np.float64).reshape(-1))
 
 
-def _bias_flags(unit: Unit, tensor: str, node: str) -> Iterator[ScaleFlag]:
+def _bias_flags(unit: Unit, tensor: str, node: str, *, is_stated: bool) -> Iterator[ScaleFlag]:
+    """Find a bias of another scale than the sums, unless its node states it, and a bias too coarse for the output."""
     if unit.bias is None:
         return
     sums = _sum_scale(unit)
@@ -224,19 +228,8 @@ def _bias_flags(unit: Unit, tensor: str, node: str) -> Iterator[ScaleFlag]:
         step = unit.bias_scale.astype(np.float64).reshape(-1)
         with np.errstate(all="ignore"):
             difference = float(np.nan_to_num(np.abs(step - sums) / sums, nan=np.inf).max())
-        sentence = (
-            f"the scale of its bias is {step[0]:.6g}, but input scale x weight scale is {sums[0]:.6g}; most integer "
-            "kernels add the codes of a bias to the accumulator without rescaling"
-        )
-        yield ScaleFlag(
-            kind="bias_scale",
-            tensor=tensor,
-            node=node,
-            sentence=sentence,
-            amount=difference,
-            limit=SCALE_MAX_REL_DIFFERENCE,
-            unit="relative difference",
-        )
+        if not is_stated:
+            yield _bias_scale_flag(tensor, node, float(step[0]), float(sums[0]), difference)
     if unit.bias.dtype.kind not in "iu":
         return
     with np.errstate(all="ignore"):
@@ -257,6 +250,41 @@ def _bias_flags(unit: Unit, tensor: str, node: str) -> Iterator[ScaleFlag]:
         )
 
 
+def _stated_bias_flags(graph: Graph, node: Node) -> Iterator[ScaleFlag]:
+    """Find a product of dequantized codes whose bias is dequantized with another scale than that of the sums."""
+    place = operators.of(node.op).bias
+    if not operators.plain(node).product or place is None or place >= len(node.inputs):
+        return
+    sources = [_codes_read(graph, node.inputs[position]) for position in (0, 1, place)]
+    data, weight, bias = (coded_quant(graph, name) for name in sources)
+    if sources[2] == node.inputs[place] or data is None or weight is None or bias is None or data.scale.size > 1:
+        return
+    sums = data.scale.astype(np.float64).reshape(-1) * weight.scale.astype(np.float64).reshape(-1)
+    if sums.size not in (1, bias.scale.size) and bias.scale.size != 1:
+        return
+    with np.errstate(all="ignore"):
+        differences = np.abs(bias.scale.astype(np.float64).reshape(-1) - sums) / sums
+    difference = float(np.nan_to_num(differences, nan=np.inf).max())
+    if difference > BIAS_SCALE_MAX_REL_DIFFERENCE:
+        yield _bias_scale_flag(node.outputs[0], node.name, float(bias.scale.reshape(-1)[0]), float(sums[0]), difference)
+
+
+def _bias_scale_flag(tensor: str, node: str, step: float, sum_scale: float, difference: float) -> ScaleFlag:
+    sentence = (
+        f"the scale of its bias is {step:.6g}, but input scale x weight scale is {sum_scale:.6g}; most integer "
+        "kernels add the codes of a bias to the accumulator without rescaling"
+    )
+    return ScaleFlag(
+        kind="bias_scale",
+        tensor=tensor,
+        node=node,
+        sentence=sentence,
+        amount=difference,
+        limit=BIAS_SCALE_MAX_REL_DIFFERENCE,
+        unit="relative difference",
+    )
+
+
 def _rows(unit: Unit) -> np.ndarray:
     """Return the weight as rows of the terms of one output, in the order of kernels (kernel, channel)."""
     codes = unit.operands[1].codes.astype(np.int64)
@@ -272,8 +300,8 @@ def _ends(unit: Unit) -> tuple[int, int]:
     return (int(info.min), int(info.max)) if info is not None else (-8, 15)
 
 
-def _sum_flags(unit: Unit, tensor: str, node: str) -> Iterator[ScaleFlag]:
-    """Find sums that can overflow int32 for some input, and sums of two products that do not fit 16 bits."""
+def _sum_flags(unit: Unit, tensor: str, node: str, *, saturates: bool) -> Iterator[ScaleFlag]:
+    """Find sums that can overflow int32 for some input, and pairs of products that the run's processor saturates."""
     x, weight = unit.operands
     rows, (lowest_code, highest_code) = _rows(unit), _ends(unit)
     zero_x = int(x.zero_point.reshape(-1)[0])
@@ -304,7 +332,8 @@ def _sum_flags(unit: Unit, tensor: str, node: str) -> Iterator[ScaleFlag]:
             limit=_INT32_END,
             unit="codes",
         )
-    yield from _pair_flags(unit, rows, tensor, node)
+    if saturates:
+        yield from _pair_flags(unit, rows, tensor, node)
 
 
 def _pair_flags(unit: Unit, rows: np.ndarray, tensor: str, node: str) -> Iterator[ScaleFlag]:

@@ -33,7 +33,8 @@ def test_recorded_scales_stand_beside_better_ones(capsys):
     assert main(["scales", "choose", FLOAT, INT8]) == 0
     out, err = capsys.readouterr()
     assert "conv2_quantized" in out
-    assert "6 pairs_16" in out
+    assert "nothing odd" in out  # the processor of the run has VNNI, which does not saturate sums of two products
+    assert out.index("logits_quantized") < out.index("conv1_quantized") < out.index("x_quantized")  # by what is gained
     assert "--node conv2_quant" in err
     assert main(["scales", "choose", FLOAT, INT8, "--node", "conv2_quant"]) == 0
     out, err = capsys.readouterr()

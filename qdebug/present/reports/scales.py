@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 
@@ -112,7 +113,7 @@ def _titles(scales: ChosenScales) -> tuple[str, ...]:
 
 def _choice_cells(scales: ChosenScales) -> list[tuple[str, ...]]:
     rows = []
-    for row in scales.rows:
+    for row in sorted(scales.rows, key=_gain, reverse=True):
         quant = None if row.recorded is None else row.recorded.quant
         error = None if row.recorded is None else row.recorded.error
         rows.append(
@@ -127,6 +128,15 @@ def _choice_cells(scales: ChosenScales) -> list[tuple[str, ...]]:
             )
         )
     return rows
+
+
+def _gain(row: ScaleRow) -> float:
+    """Return the gain in dB of the best choice over the recorded scale, or 0 if it is unknown."""
+    choice = next((choice for choice in row.choices if choice.calibrator == row.best), None)
+    errors = [each.error for each in (choice, row.recorded) if each is not None and each.error is not None]
+    if len(errors) < 2 or not (math.isfinite(errors[0].sqnr_db) and math.isfinite(errors[1].sqnr_db)):
+        return 0.0
+    return errors[0].sqnr_db - errors[1].sqnr_db
 
 
 def _headline(scales: ChosenScales) -> tuple[str, str, str]:
@@ -169,7 +179,7 @@ def _notes(scales: ChosenScales) -> list[str]:
 
 
 def choose_document(chosen: ChosenScales, *, everything: bool = False) -> Document:
-    """Make the report on chosen scales.
+    """Make the report on chosen scales: flags, then tensors, those with the most to gain first.
 
     Args:
         chosen: The scales to show.
@@ -180,8 +190,8 @@ def choose_document(chosen: ChosenScales, *, everything: bool = False) -> Docume
     right = frozenset(range(1, len(titles) - 1))
     return [
         Title(word, sentence, style),
-        Grid(titles=titles, rows=_choice_cells(chosen), right=right, names=frozenset({0})),
         _flags(chosen.flags, everything=everything),
+        Grid(titles=titles, rows=_choice_cells(chosen), right=right, names=frozenset({0})),
         Items.of(_notes(chosen), style="dim"),
     ]
 

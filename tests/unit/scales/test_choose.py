@@ -157,9 +157,32 @@ def test_sums_beyond_int32_are_named_with_their_bias():
 
 
 def test_pairs_of_products_beyond_16_bits_are_named_of_unsigned_codes_alone():
-    assert kinds(convolution(x_dtype="uint8", weight=127))["pairs_16"].amount == 32
-    assert "pairs_16" not in kinds(convolution(x_dtype="uint8", weight=64))
-    assert "pairs_16" not in kinds(convolution(x_dtype="int8", weight=127))
+    def pairs(*cpu_flags, **options):
+        recording = convolution(**options)
+        arrays = {(name, 0, 0): recording.load(name) for name in recording.names}
+        return kinds(MemoryRecording(recording.graph, arrays, RunInfo(backend="npu", cpu_flags=cpu_flags))).get(
+            "pairs_16"
+        )
+
+    assert pairs("avx2", x_dtype="uint8", weight=127).amount == 32
+    assert pairs("avx2", x_dtype="uint8", weight=64) is None
+    assert pairs("avx2", x_dtype="int8", weight=127) is None
+    assert pairs("avx2", "avx512_vnni", x_dtype="uint8", weight=127) is None
+    assert pairs(x_dtype="uint8", weight=127) is None
+
+
+@pytest.mark.parametrize("bias_scale", [0.02, 0.03])
+def test_a_bias_that_is_dequantized_with_another_scale_is_named(bias_scale):
+    scales = {"x": int8(0.2), "w": int8(0.1), "b": int8(bias_scale, dtype="int32")}
+    arrays = {"x": np.zeros((1, 2), np.int8), "w": np.ones((2, 3), np.int8), "b": np.ones(3, np.int32)}
+    arrays |= {f"{name} scale": quant.scale.reshape(()) for name, quant in scales.items()}
+    nodes = [
+        Node(name=f"real {name}", op="DequantizeLinear", inputs=(name, f"{name} scale"), outputs=(f"{name} real",))
+        for name in scales
+    ]
+    nodes.append(Node(name="fc", op="Gemm", inputs=("x real", "w real", "b real"), outputs=("y",)))
+    flags = kinds(made(arrays, nodes, quants=scales, constants=[*arrays][1:], inputs=["x"]))
+    assert [*flags] == ([] if bias_scale == 0.02 else ["bias_scale"])
 
 
 def test_a_scale_that_changes_where_values_are_only_moved_is_named():
