@@ -105,9 +105,12 @@ class RunAccuracy(JsonObject):
         classes: Number of scores in a row, or 0 for a metric.
         broken: Number of rows with a NaN.
         measures: Its accuracies.
+        top_score: Mean of the highest score of each row without a NaN, or None if there are no such rows.
     """
 
-    json_keys = "file backend=info.backend model=info.model quantized output|null rows classes|null broken measures"
+    json_keys = (
+        "file backend=info.backend model=info.model quantized output|null rows classes|null broken measures top_score"
+    )
 
     file: str
     info: RunInfo
@@ -117,6 +120,7 @@ class RunAccuracy(JsonObject):
     classes: int
     broken: int
     measures: tuple[Measure, ...]
+    top_score: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -343,7 +347,9 @@ class _ScoredRun:
                 )
             )
         row_count, classes = self.scores.shape
-        return self._run(row_count, tuple(measures), output=output, classes=classes, broken=int(has_nan.sum()))
+        top_score = None if has_nan.all() else float(self.scores[~has_nan].max(axis=-1).mean(dtype=np.float64))
+        facts = {"output": output, "classes": classes, "broken": int(has_nan.sum()), "top_score": top_score}
+        return self._run(row_count, tuple(measures), **facts)
 
     def _collect_outputs(self) -> RunAccuracy:
         names = self.recording.graph.outputs

@@ -27,7 +27,12 @@ from qdebug.compare.result.result import RunComparison
 from qdebug.errors import RecordingError, UsageError
 from qdebug.model import RunInfo
 from qdebug.model.json_object import JsonObject
-from qdebug.model.thresholds.accuracy import ACCURACY_MAX_LOSS, HISTORY_MAX_SQNR_DROP, HISTORY_SQNR_CEILING
+from qdebug.model.thresholds.accuracy import (
+    ACCURACY_MAX_LOSS,
+    HISTORY_MAX_SCORE_DRIFT,
+    HISTORY_MAX_SQNR_DROP,
+    HISTORY_SQNR_CEILING,
+)
 from qdebug.recording.environment import cpu_model
 from qdebug.version import __version__
 
@@ -48,6 +53,8 @@ _APPLICATION_ID = 0x71646267
 """SQLite application id of the file: "qdbg" in ASCII."""
 _VERSION = 1
 _TIMEOUT = 60.0
+_TOP_SCORE = "top score"
+"""The measure of the winners' mean score."""
 """Seconds to wait for other writing processes or for git."""
 _SQLITE_MAGIC = b"SQLite format 3\0"
 
@@ -241,6 +248,8 @@ def tracked_accuracy(report: AccuracyReport) -> list[Tracked]:
             for measure in run.measures
         ]
         is_good = all(value.good for value in values)
+        if run.top_score is not None:
+            values.append(TrackedValue(name="", measure=_TOP_SCORE, value=run.top_score, status="good", good=True))
         runs.append(_make_entry(run.info, "accuracy", values, Path(run.file).stem, good=is_good, labels=report.labels))
     return _with_unique_networks(runs, [Path(run.file).stem for run in report.runs])
 
@@ -529,7 +538,7 @@ def _damaged_error() -> RecordingError:
 
 
 def _judge_last(entries: Sequence[TrackedValue | None], within: float | None) -> tuple[float | None, int | None, str]:
-    """Return the best good value before the last, the index of the last good entry, and why the last one is worse."""
+    """Return the best good value (of scores the first), the index of the last good one, and why the last is worse."""
     last_value = entries[-1]
     good_entries = [(index, entry) for index, entry in enumerate(entries[:-1]) if entry is not None and entry.good]
     if last_value is None or not good_entries:
@@ -537,6 +546,8 @@ def _judge_last(entries: Sequence[TrackedValue | None], within: float | None) ->
     best_value = max(
         (entry for _, entry in good_entries), key=lambda entry: -math.inf if entry.value is None else entry.value
     )
+    if last_value.measure == _TOP_SCORE:  # neither more nor less is better
+        best_value = good_entries[0][1]
     within_margin = [index for index, entry in good_entries if not _drop_text(best_value, entry, within)]
     reason = _drop_text(best_value, last_value, within)
     if not last_value.good:
@@ -548,6 +559,9 @@ def _drop_text(best: TrackedValue, other: TrackedValue, within: float | None) ->
     """Return a clause on how far a value is below the best one, or "" if it is within the margin."""
     if best.value is None or other.value is None or best.measure == "match":
         return ""
+    if best.measure == _TOP_SCORE:
+        has_drifted = abs(other.value - best.value) > HISTORY_MAX_SCORE_DRIFT * abs(best.value)
+        return f"the winners' mean score drifted from {best.value:.4g} to {other.value:.4g}" if has_drifted else ""
     if best.measure == "sqnr_db":
         from_sqnr, to_sqnr = (min(sqnr, HISTORY_SQNR_CEILING) for sqnr in (best.value, other.value))
         return (

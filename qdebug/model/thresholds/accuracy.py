@@ -28,3 +28,11 @@ HISTORY_SQNR_CEILING = threshold(
     why="Changes above this SQNR are ignored, since float32 itself is accurate to 120 to 144 dB.",
     source="derived: an error of 1e-5 of the signal, a hundred times the rounding of float32",
 )
+HISTORY_MAX_SCORE_DRIFT = threshold(
+    "HISTORY_MAX_SCORE_DRIFT",
+    0.05,
+    unit="share of the first good run's value",
+    why="The mean of the winners' scores has drifted if it differs by more from the first good run of a history, even "
+    "if all winners are the same.",
+    source="chosen: 0.47 that became 0.54 with the same winners, which users report, is 0.15",
+)

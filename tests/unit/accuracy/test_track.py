@@ -190,3 +190,18 @@ def test_backends_of_one_comparison_are_series_of_their_own(tmp_path):
     path = tmp_path / "runs.db"
     track(path, tracked_diffs(results))
     assert (history(path).series, history(path).exit_code) == (2, 0)
+
+
+def top_score(value):
+    return TrackedValue(name="", measure="top score", value=value, status="good", good=True)
+
+
+@pytest.mark.parametrize("last", [0.54, 0.4])
+def test_a_drift_of_the_winners_scores_is_named_in_either_direction(tmp_path, last):
+    path = tmp_path / "runs.db"
+    for at, value in enumerate((0.47, 0.48, last)):
+        assert history(path).exit_code == 0 if at else True
+        track(path, [entry([top1(3), top_score(value)], verb="accuracy", commit=f"c{at}")])
+    (worse,) = history(path).worse
+    assert (worse.measure, worse.best, worse.last_good) == ("top score", 0.47, 1)
+    assert worse.why == f"the winners' mean score drifted from 0.47 to {last}"
