@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from importlib.metadata import version
-from inspect import signature
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -175,7 +175,8 @@ class _Interpreter:
         """
         if self._may_fuse:
             return {}
-        if _NO_FUSION not in signature(interpreter.__init__).parameters:
+        parameters = signature(interpreter.__init__).parameters.values()
+        if not any(each.name == _NO_FUSION or each.kind is Parameter.VAR_KEYWORD for each in parameters):
             raise BackendError(
                 "This version of LiteRT cannot keep XNNPACK from fusing nodes, so their tensors cannot be recorded.",
                 hint="Record the outputs alone (--taps outputs), or use --backend litert:kernels=builtin.",

@@ -112,8 +112,8 @@ def cast_otherwise(context: NodeContext) -> Finding | None:
     if not (operators.of(node.op).casts and operators.of(reference_node.op).casts):
         return None
     places = [*recorded_places(runs.reference, runs.backend, entry)]
-    backend_mistake = mistake_of(runs.backend, node, entry.tensor, places)
-    reference_mistake = mistake_of(runs.reference, reference_node, entry.reference_tensor, places)
+    backend_mistake = mistake_of(runs.backend, node, entry.tensor, places, or_right=True)
+    reference_mistake = mistake_of(runs.reference, reference_node, entry.reference_tensor, places, or_right=True)
     if backend_mistake is None or reference_mistake is None or backend_mistake == reference_mistake:
         return None
     found = f"in the backend, {backend_mistake}; in the reference, {reference_mistake}"

@@ -28,7 +28,9 @@ from qdebug.replay.registry import run_node
 __all__ = ["form_of_output", "made_by", "mistake_inside", "mistake_of", "read_inputs", "rounding_of"]
 
 
-def mistake_of(recording: Recording, node: Node, tensor: str, places: Sequence[tuple[int, int]]) -> str | None:
+def mistake_of(
+    recording: Recording, node: Node, tensor: str, places: Sequence[tuple[int, int]], *, or_right: bool = False
+) -> str | None:
     """Return the only known mistake that reproduces all of a node's output, in words, or None if none or several do.
 
     Args:
@@ -36,6 +38,7 @@ def mistake_of(recording: Recording, node: Node, tensor: str, places: Sequence[t
         node: A node whose replay does not reproduce its output.
         tensor: The output, of real numbers or of whole sums.
         places: Samples and steps to examine.
+        or_right: Whether to name what the replay does too. Otherwise a right output has no mistake.
     """
     if recording.graph.tensors[tensor].quant is not None or not places:
         return None
@@ -63,7 +66,7 @@ def mistake_of(recording: Recording, node: Node, tensor: str, places: Sequence[t
                 return None
     except (KernelError, NotRecordedError, UsageError):
         return None
-    if not is_wrong:  # a mistake without an effect would explain the result as well
+    if not (is_wrong or or_right):  # a mistake without an effect would explain the result as well
         return None
     closest = max((fit for _, fit in (candidates or {}).values()), default=_Fit.NONE)
     fitting = [each for each, fit in (candidates or {}).values() if fit is closest]
@@ -88,7 +91,8 @@ def _is_right(
 
 def _count_distinct(form: Node, values: Mapping[str, np.ndarray], recorded: np.ndarray) -> int:
     """Return how many different numbers tell one mistake from another: of a cast, those that it reads."""
-    return int(np.unique(values[form.inputs[0]] if operators.of(form.op).casts else recorded).size)
+    read = values.get(form.inputs[0]) if form.inputs and operators.of(form.op).casts else None
+    return int(np.unique(recorded if read is None else read).size)
 
 
 def mistake_inside(layers: WithFused, node: Node, tensor: str, places: Sequence[tuple[int, int]]) -> str | None:
