@@ -261,18 +261,23 @@ class FittedMultiplier:
 
     def __str__(self) -> str:
         """Return a clause that states the difference."""
-        ends = dict.fromkeys((_deviation(self.least), _deviation(self.most)))
         place = "" if self.of == 1 else f" in {_channels_text(self.channels, self.of)}"
         agrees = "agree" if self.recorded else "do not agree"
         held = "" if self.recorded is None else f"; the recorded multiplier and shift {agrees} with this"
+        deviation = _deviation(self.least, self.most)
         return (
-            f"the codes imply a multiplier that is {' to '.join(ends)}{place}: it was computed from other scales than "
-            f"the recorded ones, or rounded{held} (reproduces every element)"
+            f"the codes imply a multiplier that is {deviation}{place}: it was computed from other scales than the "
+            f"recorded ones, or rounded{held} (reproduces every element)"
         )
 
 
-def _deviation(factor: float) -> str:
-    return f"{abs(factor - 1) * 100:.2g} % too {'small' if factor < 1 else 'large'}"
+def _deviation(least: float, most: float) -> str:
+    """Return how far factors from the least to the most are from 1."""
+    percents = [f"{abs(factor - 1) * 100:.2g} %" for factor in sorted((least, most), key=lambda each: abs(each - 1))]
+    directions = ["small" if factor < 1 else "large" for factor in (least, most)]
+    if directions[0] == directions[1]:
+        return f"{' to '.join(dict.fromkeys(percents))} too {directions[0]}"
+    return f"between {abs(least - 1) * 100:.2g} % too small and {abs(most - 1) * 100:.2g} % too large"
 
 
 def _channels_text(channels: Sequence[int], of: int) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from qdebug.arithmetic.evidence import residual_of
+from qdebug.arithmetic.fitted import FittedMultiplier
 from qdebug.arithmetic.pooling import pool
 from qdebug.arithmetic.search import search
 from qdebug.arithmetic.units import Units, UnitSource
@@ -119,3 +120,17 @@ def test_a_node_too_small_to_search_takes_the_width_of_its_siblings(quantized):
     pooled = pool({0: finding, 1: finding, 2: small, 3: replace(small, elements=4096)})
     assert pooled[2].variants
     assert not pooled[3].variants
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "words"),
+    [
+        (0.997, 0.997, "0.3 % too small in channel 1"),
+        (0.9959, 0.9961, "0.39 % to 0.41 % too small"),
+        (1.01, 1.02, "1 % to 2 % too large"),
+        (0.99, 1.02, "between 1 % too small and 2 % too large"),
+    ],
+)
+def test_the_difference_of_a_multiplier_is_a_range(least, most, words):
+    text = str(FittedMultiplier(channels=(1,), of=2, least=least, most=most, recorded=None))
+    assert words in text
