@@ -35,6 +35,7 @@ from qdebug.compare.result.origin import with_gain, worst_output
 from qdebug.compare.result.result import (
     NUMERICS_VERSION,
     CachedGrowth,
+    CachedShare,
     Contributions,
     Growth,
     NodeResult,
@@ -302,9 +303,9 @@ class DiffSession:
 
         reference_graph = self.reference.graph
         cause = self._cause if self.limits.explain and contributors else None
-        joint_share = partial(self._examiner.joint_share, self._plan) if contributors else None
-        diagnose = partial(diagnosed, contributing=contributing, weights=weights, model_name=model_name, cause=cause)
-        diagnose = partial(diagnose, joint_share=joint_share)
+        joint_share = self._joint_share if contributors else None
+        diagnose = partial(diagnosed, contributing=contributing, weights=weights, model_name=model_name)
+        diagnose = partial(diagnose, cause=cause, joint_share=joint_share)
         return diagnose(result, graph, reference_graph, inputs_allowed=self.limits.allow_different_inputs)
 
     @cached_property
@@ -349,6 +350,12 @@ class DiffSession:
             make = partial(self._examiner.contributions, self._plan, table, output, replayed=most)
             self._contributing = what, self.made_once(what, Contributions, make)
         return self._contributing[1]
+
+    def _joint_share(self, output: str, tensors: Sequence[str]) -> float | None:
+        """Replay the own errors of several tensors to an output together, once."""
+        compute = partial(self._examiner.joint_share, self._plan, output, tensors)
+        what = f"joint share of {output}: {[*tensors]}"
+        return self.made_once(what, CachedShare, lambda: CachedShare(share=compute())).share
 
     def _growth(self, output: NodeResult) -> Growth | None:
         """Measure how rounding errors add up at an output, once."""

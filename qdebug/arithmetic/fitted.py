@@ -52,7 +52,7 @@ _ENDS = {"nearest": (0.5, 0.5), "floor": (0.0, 1.0), "trunc": (0.0, 0.0)}
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Pairs:
-    """Sums with their recorded codes, and what bounds their multipliers.
+    """Sums with their recorded codes, and the bounds of their multipliers.
 
     Args:
         unit: The unit.

@@ -661,7 +661,7 @@ _POWER_RULES: Mapping[str, str] = MappingProxyType(
         "nearest": "the nearest power of two",
     }
 )
-"""What a scale becomes, by rounding mode of ONNX's Cast."""
+"""Results of rounding a scale, by rounding mode of ONNX's Cast."""
 
 
 def _replaced(_: np.ndarray, *, result: np.ndarray) -> np.ndarray:

@@ -1,1 +1,1 @@
-"""Find which version, pass or option of a runtime changed what a network computes."""
+"""Find the version, pass or option of a runtime that changed the results of a network."""

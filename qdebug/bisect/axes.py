@@ -1,4 +1,4 @@
-"""What a bisection varies: the candidates of each `--over`, in order. See `list_candidates`."""
+"""Candidates of a bisection, in order, for each value of `--over`. See `list_candidates`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from qdebug.errors import QdebugError, UsageError
 __all__ = ["AXES", "Candidate", "Candidates", "list_candidates", "runtime_modules", "runtime_package"]
 
 AXES = ("versions", "levels", "passes", "options", "kernels", "threads", "cpu")
-"""What may vary."""
+"""Values of `--over`."""
 
 _ENABLED_ALL, _ENABLED_NONE = "all", "none"
 _OPTION_OF_AXIS = {"levels": "opt", "kernels": "kernels"}

@@ -1,4 +1,4 @@
-"""The result of a bisection: what was tried, and between which neighbours the result changes."""
+"""The result of a bisection: the candidates that were tried, and the neighbours with different results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["BisectReport", "BisectStatus", "Change", "TriedCandidate"]
 
 
 class BisectStatus(StrEnum):
-    """What a bisection found."""
+    """The answer of a bisection."""
 
     CHANGED = "changed"
     NO_DIFFERENCE = "no_difference"
@@ -24,7 +24,7 @@ class BisectStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TriedCandidate(JsonObject):
-    """One version, level, pass or option, and what became of it.
+    """The outcome of one version, level, pass or option.
 
     Args:
         label: Its name.

@@ -1,4 +1,4 @@
-"""qdebug bisect: find which version, pass or option of a runtime changed what a network computes."""
+"""qdebug bisect: find the version, pass or option of a runtime that changed the results of a network."""
 
 from __future__ import annotations
 

@@ -118,14 +118,13 @@ def growth_of_errors(
         try:
             main = main or _main_kind(replay, tensors)
             _add_replays(all_powers, replay, tensors, rng)
-            of_kind = [each for each in tensors if each.entry.op == main.op]
-            if len(of_kind) < len(tensors) and main.is_most:  # else it is known already
-                _add_replays(main_powers, replay, of_kind, rng)
+            if main.is_most and not main.is_only:
+                _add_replays(main_powers, replay, [each for each in tensors if each.entry.op == main.op], rng)
         except _NoReplayError:
             return None
     if main is None:
         return None
-    main_powers = all_powers if len(main.nodes) == len(entries) else main_powers
+    main_powers = all_powers if main.is_only else main_powers
     adds_up = _is_most(main_powers.made, main_powers.error) and main_powers.ratio >= GROWTH_MIN_RATIO
     return Growth(
         output=output.tensor,
@@ -176,11 +175,13 @@ class _Kind:
         op: The operator.
         nodes: These nodes.
         is_most: Whether they make most of the output's error in the first sample.
+        is_only: Whether there are no other nodes.
     """
 
     op: str
     nodes: tuple[str, ...]
     is_most: bool
+    is_only: bool
 
 
 def _main_kind(replay: ErrorReplay, tensors: Sequence[_RoundedTensor]) -> _Kind:
@@ -200,7 +201,8 @@ def _main_kind(replay: ErrorReplay, tensors: Sequence[_RoundedTensor]) -> _Kind:
     op = kinds[largest]
     error = norm(difference(replay.signal, replay.recorded)) ** 2
     nodes = tuple(each.entry.node for each in by_op[op])
-    return _Kind(op=op, nodes=nodes, is_most=_is_most(powers[largest], error))
+    is_only = len(nodes) == len(tensors)
+    return _Kind(op=op, nodes=nodes, is_most=_is_most(powers[largest], error), is_only=is_only)
 
 
 def _rounding_entries(

@@ -21,6 +21,7 @@ from qdebug.model.json_object import JsonObject, SchemaPart
 __all__ = [
     "NUMERICS_VERSION",
     "CachedGrowth",
+    "CachedShare",
     "Compounding",
     "Contributions",
     "Contributor",
@@ -206,6 +207,13 @@ class CachedGrowth:
     """A growth, or that there is none, for the cache."""
 
     growth: Growth | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CachedShare:
+    """The share of an output's error that several tensors make together, or None if unknown, for the cache."""
+
+    share: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

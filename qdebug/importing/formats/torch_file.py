@@ -255,12 +255,14 @@ def _check_view(path: Path, name: str, tensor: _Tensor, available: int) -> None:
     last = tensor.offset + sum((extent - 1) * step for extent, step in zip(tensor.shape, tensor.strides, strict=False))
     if len(tensor.shape) != len(tensor.strides) or (count and not 0 <= last < available):
         raise damaged(path, None, f"tensor {name[:60]!r} reaches beyond its storage", kind=_KIND)
-    if count > _MAX_VIEWS * max(available, 1):
+    if count > max(_MAX_REPEATS * available, _MAX_REPEATED_ELEMENTS):
         raise damaged(path, None, f"tensor {name[:60]!r} repeats its storage {count // available} times", kind=_KIND)
 
 
-_MAX_VIEWS = 4096
-"""How many times larger than its storage a view may be: a row expanded over a batch is, a bomb is too."""
+_MAX_REPEATS = 16
+"""How many times larger than its storage a large view may be."""
+_MAX_REPEATED_ELEMENTS = 1 << 24
+"""Number of elements up to which a view may repeat its storage as often as it likes, as a row expanded over a batch."""
 
 
 def _described(
