@@ -328,9 +328,12 @@ def run_repro(arguments: argparse.Namespace) -> int:
     reference, backend = open_source(options.reference), open_source(options.backend)
     from qdebug.reproduce.reproducer import is_float_node
 
-    reference_clause = _reference_clause(reference, backend, options.node)
-    make_text = _float_text if is_float_node(backend, options.node) else _quantized_text
-    text, passing_reason = make_text(backend, options, reference_clause)
+    reference_clause, reference_tensor = _counterpart(reference, backend, options.node)
+    if is_float_node(backend, options.node):
+        text, passing_reason = _float_text(backend, options, reference_clause)
+    else:
+        counterpart = None if reference_tensor is None else (reference, reference_tensor)
+        text, passing_reason = _quantized_text(backend, options, reference_clause, counterpart)
     write_result(text, options.output)
     if passing_reason:
         say(f"{passing_reason}. {_PASSING_NOTE}")
@@ -341,13 +344,20 @@ def run_repro(arguments: argparse.Namespace) -> int:
 _PASSING_NOTE = "This proves that the node computes correctly on these inputs; check its weights, scales and inputs"
 
 
-def _quantized_text(backend: Recording, options: ReproOptions, reference_clause: str) -> tuple[str, str]:
+def _quantized_text(
+    backend: Recording, options: ReproOptions, reference_clause: str, counterpart: tuple[Recording, str] | None
+) -> tuple[str, str]:
     """Return the file for a quantized node, and why its test passes; "" if it fails."""
     from qdebug.present.reports.reproducer import reproducer_text
     from qdebug.reproduce.reproducer import make_reproducer
 
     reproducer = make_reproducer(
-        backend, options.node, sample=options.sample, whole=options.whole, reference=reference_clause
+        backend,
+        options.node,
+        sample=options.sample,
+        whole=options.whole,
+        reference=reference_clause,
+        counterpart=counterpart,
     )
     passing_reason = "" if reproducer.wrong else f"{reproducer.variant} reproduces every code, so the test passes"
     return reproducer_text(reproducer, options.output), passing_reason
@@ -367,14 +377,18 @@ def _float_text(backend: Recording, options: ReproOptions, reference_clause: str
     return float_reproducer_text(reproducer, options.output), passing_reason
 
 
-def _reference_clause(reference: Recording, backend: Recording, node: str) -> str:
-    """Return a clause about how far the node's output is from the reference's; "" without a counterpart."""
+def _counterpart(reference: Recording, backend: Recording, node: str) -> tuple[str, str | None]:
+    """Return a clause about how far a node's output is from the reference's, and the reference's tensor.
+
+    Without a counterpart, they are "" and None.
+    """
     from qdebug.api import diff
 
     for entry in diff(reference, backend, quick=True).nodes:
         if node in (entry.node, entry.tensor) and entry.metrics is not None:
-            return (
+            clause = (
                 f"Against {entry.reference_tensor!r} of the reference run ({reference.info.backend}): "
                 f"SQNR {entry.metrics.sqnr_db:.4g} dB, {entry.status}"
             )
-    return ""
+            return clause, entry.reference_tensor
+    return "", None

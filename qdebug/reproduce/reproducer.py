@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from qdebug.compare.measure.recordings import with_understood_graph
 from qdebug.errors import KernelError, UsageError
 from qdebug.model import Node, Recording, RunInfo
 from qdebug.model.thresholds.explanation import REPRODUCER_MAX_ELEMENTS, REPRODUCER_SAMPLES, REPRODUCER_SIBLINGS
+from qdebug.plural import plural
 from qdebug.replay.evaluate import accumulate, compute, finish_many
 from qdebug.replay.registry import Call, has_kernel
 from qdebug.replay.run import one_thread
@@ -377,7 +379,7 @@ class Reproducer:
         opset: Version of the node's operator set.
         unit: The node in integer form, cut down to the operands of the wrong elements if it is large.
         variant: The arithmetic of the expected output.
-        siblings: Number of other nodes in the run that this arithmetic reproduces; 0 if it is a stated default.
+        evidence: A clause about why this arithmetic is expected, if it does not reproduce the node itself; else "".
         recorded: The backend's output, in the node's own layout.
         expected: The output according to that arithmetic.
         whole: Whether nothing was cut.
@@ -395,7 +397,7 @@ class Reproducer:
     opset: int
     unit: Unit
     variant: Variant
-    siblings: int
+    evidence: str
     recorded: np.ndarray
     expected: np.ndarray
     whole: bool
@@ -412,13 +414,20 @@ class Reproducer:
 
 
 def make_reproducer(
-    backend: Recording, name: str, *, sample: int | None = None, whole: bool = False, reference: str = ""
+    backend: Recording,
+    name: str,
+    *,
+    sample: int | None = None,
+    whole: bool = False,
+    reference: str = "",
+    counterpart: tuple[Recording, str] | None = None,
 ) -> Reproducer:
     """Cut a quantized node out of a recording.
 
     The arithmetic of the expected output is the first of the following that exists: arithmetic that reproduces the
     node; arithmetic that reproduces other nodes of its kind and types in the same run; arithmetic from the fingerprint
-    of exactly this runtime; the closest known arithmetic.
+    of exactly this runtime; arithmetic that reproduces its counterpart in the reference run; the closest known
+    arithmetic.
 
     Args:
         backend: The run with the node.
@@ -426,6 +435,7 @@ def make_reproducer(
         sample: The sample to use; None for the sample with the most wrong elements.
         whole: Whether to keep the whole node, however large it is.
         reference: A clause about the comparison with another run.
+        counterpart: The reference run, and its tensor that corresponds to the node's output; None without one.
 
     Raises:
         UsageError: The node or sample does not exist, or the node cannot be computed in integers.
@@ -440,12 +450,35 @@ def make_reproducer(
             hint="List the nodes that can be replayed: qdebug explain BACKEND.",
         )
     with one_thread():
-        return _reproduce(units, source, sample=sample, whole=whole, reference=reference)
+        right_source = None if counterpart is None else _source_of(*counterpart)
+        expected = _expected_arithmetic(units, source, right_source)
+        return _reproduce(source, expected, sample=sample, whole=whole, reference=reference)
 
 
-def _reproduce(units: Units, source: UnitSource, *, sample: int | None, whole: bool, reference: str) -> Reproducer:
-    node, backend = source.computed, source.recording
-    variant, siblings = _expected_arithmetic(units, source)
+def _source_of(recording: Recording, tensor: str) -> UnitSource | None:
+    """Return the source of a tensor's node in integer form, or None if it has none."""
+    recording = with_understood_graph(recording)
+    node, units = recording.graph.producer(tensor), Units(recording)
+    source = None if node is None else units.missing(node, tensor) or units.find(node, tensor)
+    return source if isinstance(source, UnitSource) else None
+
+
+class _Expected(NamedTuple):
+    """The arithmetic of an expected output.
+
+    Args:
+        variant: The arithmetic.
+        evidence: A clause about why it is expected, if it does not reproduce the node itself.
+    """
+
+    variant: Variant
+    evidence: str = ""
+
+
+def _reproduce(
+    source: UnitSource, arithmetic: _Expected, *, sample: int | None, whole: bool, reference: str
+) -> Reproducer:
+    node, backend, variant = source.computed, source.recording, arithmetic.variant
     place = _worst_place(source, variant) if sample is None else _place_of_sample(source, sample)
     unit = source.unit(place)
     recorded = source.codes(place)
@@ -465,7 +498,7 @@ def _reproduce(units: Units, source: UnitSource, *, sample: int | None, whole: b
         opset=backend.graph.opset.get(node.domain, 1),
         unit=part.unit,
         variant=variant,
-        siblings=siblings,
+        evidence=arithmetic.evidence,
         recorded=part.recorded,
         expected=compute(part.unit, variant),
         whole=not part.kept,
@@ -476,8 +509,8 @@ def _reproduce(units: Units, source: UnitSource, *, sample: int | None, whole: b
     )
 
 
-def _expected_arithmetic(units: Units, source: UnitSource) -> tuple[Variant, int]:
-    """Return the arithmetic of the expected output, and the number of other nodes that it reproduces."""
+def _expected_arithmetic(units: Units, source: UnitSource, right_source: UnitSource | None) -> _Expected:
+    """Return the arithmetic of the expected output, see `make_reproducer`."""
     own_rates = _match_rates(source)
     if not own_rates:
         raise UsageError(
@@ -487,7 +520,7 @@ def _expected_arithmetic(units: Units, source: UnitSource) -> tuple[Variant, int
     unit = source.unit(source.places[0])
     for rate, variant in own_rates:
         if rate == 1.0 and is_known(variant) and _reproduces(source, variant):
-            return variant, 0
+            return _Expected(variant)
     counts: Counter[Variant] = Counter()
     rates = {variant: rate for rate, variant in own_rates}  # an arithmetic of its kind may lack an option of this node
     # Stated for exactly this version and processor: others may compute otherwise.
@@ -498,16 +531,31 @@ def _expected_arithmetic(units: Units, source: UnitSource) -> tuple[Variant, int
         if counts:
             break
         if stated_variant in rates:
-            return stated_variant, 0
-    if not counts:  # the closest to wrong codes, which is a guess
-        return own_rates[0][1], 0
+            return _Expected(stated_variant, "which was measured on this runtime")
+    if not counts:
+        right_variant = None if right_source is None else _variant_of_counterpart(right_source, unit, own_rates)
+        if right_variant is not None:
+            return _Expected(right_variant, "which reproduces this node in the reference run")
+        return _Expected(own_rates[0][1], "which is the closest known one, and a guess")
 
     def preference(variant: Variant) -> tuple[int, bool, bool, float]:
         """Prefer variants that reproduce the most nodes, then sums without limits, then the runtime's own variant."""
         return counts[variant], variant.limited_sums is None, variant == stated_variant, rates[variant]
 
     variant = max(counts, key=preference)
-    return variant, counts[variant]
+    return _Expected(variant, f"which reproduces {plural(counts[variant], 'other node')} of its kind in the run")
+
+
+def _variant_of_counterpart(
+    right_source: UnitSource, unit: Unit, own_rates: Sequence[tuple[float, Variant]]
+) -> Variant | None:
+    """Return the arithmetic that reproduces the node of the reference run, or None if it has another form."""
+    right_unit = right_source.unit(right_source.places[0])
+    if (right_unit.kind, right_unit.dtypes, right_unit.branch) != (unit.kind, unit.dtypes, unit.branch):
+        return None
+    right_rates = {variant: rate for rate, variant in _match_rates(right_source)}
+    reproducing = (variant for _, variant in own_rates if right_rates.get(variant) == 1.0)
+    return next((variant for variant in reproducing if _reproduces(right_source, variant)), None)
 
 
 def _match_rates(source: UnitSource) -> list[tuple[float, Variant]]:

@@ -441,15 +441,12 @@ def reference():
 
 def _sentences(reproducer: Reproducer, *, there: bool) -> list[str]:
     """Return the sentences that describe the file."""
-    siblings_text = (
-        f"which reproduces {reproducer.siblings} other nodes of its kind in the run" if reproducer.siblings else ""
-    )
     count_text = (
         f"{reproducer.wrong} of {reproducer.elements} codes differ from the arithmetic {plain(reproducer.variant)}"
     )
     return [
         f"Node {quoted(reproducer.node.name)} ({plain(reproducer.node.op)}){where_run(reproducer.run)}.",
-        f"Sample {reproducer.place[0]}: {count_text}{', ' + siblings_text if siblings_text else ''}.",
+        f"Sample {reproducer.place[0]}: {count_text}{', ' + reproducer.evidence if reproducer.evidence else ''}.",
         f"This file holds a part of the node: {plain(reproducer.kept)}." if reproducer.kept else "",
         f"{plain(reproducer.reference)}." if reproducer.reference else "",
         RUNS_THERE if there else RUNS,

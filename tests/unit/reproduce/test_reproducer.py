@@ -80,7 +80,7 @@ def test_a_broken_node_is_held_against_what_reproduces_its_siblings():
     nodes = [conv("c0", "x", "a"), conv("c1", "a", "b0"), conv("c2", "b0", "y")]
     run = recorded(nodes, images(size=40), {"c1": break_at((0, 1, 3, 5), (0, 2, 0, 0))}, **weights())
     found = make_reproducer(run, "c1")
-    assert found.siblings == 2
+    assert found.evidence == "which reproduces 2 other nodes of its kind in the run"
     assert found.wrong == 2
     assert 1 <= found.max_lsb <= 7
     assert found.variant == make_reproducer(run, "c2").variant
@@ -93,8 +93,19 @@ def test_a_broken_node_without_siblings_is_held_against_those_of_another_branch(
     wrong = break_at(*((0, channel, row, 0) for channel in range(4) for row in range(20)))
     run = recorded([conv("c0", "x", "a"), depthwise], images(size=40), {"c1": wrong}, w1=shallow, **weights())
     found = make_reproducer(run, "c1")
-    assert (found.siblings, found.wrong) == (1, 80)
+    assert (found.evidence, found.wrong) == ("which reproduces 1 other node of its kind in the run", 80)
     assert np.array_equal(found.expected, compute(found.unit, preset("gemmlowp").variant("conv")))
+
+
+def test_a_broken_node_that_is_alone_is_held_against_its_counterpart_in_the_reference_run():
+    inputs, constants = images(size=40), weights()
+    wrong = break_at(*((0, channel, row, 0) for channel in range(4) for row in range(20)))
+    right_run = recorded([conv("c0", "x", "y")], inputs, **constants)
+    run = recorded([conv("c0", "x", "y")], inputs, {"c0": wrong}, **constants)
+    found = make_reproducer(run, "c0", counterpart=(right_run, "y"))
+    assert (found.evidence, found.wrong) == ("which reproduces this node in the reference run", 80)
+    assert np.array_equal(found.expected.reshape(-1), right_run.load("y").reshape(-1))
+    assert make_reproducer(run, "c0").evidence == "which is the closest known one, and a guess"
 
 
 def test_the_sample_with_most_errors_is_taken_unless_one_is_named():

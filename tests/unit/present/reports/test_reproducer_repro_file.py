@@ -78,7 +78,7 @@ def made(unit, variant, recorded=None, **more):
         "opset": 13,
         "unit": unit,
         "variant": variant,
-        "siblings": 2,
+        "evidence": "which reproduces 2 other nodes of its kind in the run",
         "recorded": expected if recorded is None else recorded,
         "expected": expected,
         "whole": True,
