@@ -1,7 +1,7 @@
 """Known kernel mistakes on codes, as units: the node as computed if its kernel ignored or confused a parameter.
 
 If a mistake reproduces every recorded element, it is the likely cause, and more informative than any pattern of the
-wrong elements. Begin at `suspects`. `qdebug.arithmetic.mistakes` contains the mistakes on real numbers.
+wrong elements. Begin at `suspects`. `qdebug.arithmetic.mistakes.known` contains the mistakes on real numbers.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from itertools import product
 
 import numpy as np
 
-from qdebug.arithmetic.mistakes import other_dilations
+from qdebug.arithmetic.mistakes.known import other_dilations
 from qdebug.arithmetic.patterns.wrong_places import layout_of
 from qdebug.arithmetic.search import products
 from qdebug.model import operators

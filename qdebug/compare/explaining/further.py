@@ -13,9 +13,10 @@ from itertools import chain, islice
 
 import numpy as np
 
-from qdebug.arithmetic.mistakes import Mistake, mistakes
+from qdebug.arithmetic.mistakes.known import mistakes
+from qdebug.arithmetic.mistakes.mistake import Mistake
+from qdebug.arithmetic.mistakes.readings import readings
 from qdebug.arithmetic.patterns.residual import Residual
-from qdebug.arithmetic.readings import readings
 from qdebug.arithmetic.relations import Result, line_of_codes, relation_by_index, relation_of, share_of
 from qdebug.arithmetic.search import SearchResult
 from qdebug.compare.attribute.band import difference, finite_norm, norm, sum_terms

@@ -9,7 +9,8 @@ from itertools import chain
 
 import numpy as np
 
-from qdebug.arithmetic.mistakes import Mistake, mistakes
+from qdebug.arithmetic.mistakes.known import mistakes
+from qdebug.arithmetic.mistakes.mistake import Mistake
 from qdebug.compare.attribute.backend_replay import read
 from qdebug.compare.attribute.band import allowed_error, difference, finite_norm, norm
 from qdebug.compare.explaining.fused import WithFused

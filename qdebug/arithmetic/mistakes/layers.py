@@ -1,12 +1,12 @@
 """Known kernel mistakes in recurrent layers, movements, selections and casts, and inverted flags.
 
-They are based on public bug reports, like those in `qdebug.arithmetic.mistakes`.
+They are based on public bug reports, like those in `qdebug.arithmetic.mistakes.known`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import permutations
 from math import prod
@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from qdebug.arithmetic.mistakes.mistake import Mistake
 from qdebug.errors import KernelError
 from qdebug.model import AttrValue, Node, operators
 from qdebug.model.operators import Move
@@ -23,34 +24,7 @@ from qdebug.numerics.short_formats import SHORT_FORMATS
 from qdebug.replay.precision import onnx_dtype
 from qdebug.replay.registry import has_kernel, run_node
 
-__all__ = ["Mistake", "empty_lanes", "layer_mistakes", "scale_and_bias_positions"]
-
-
-def _identity(values: np.ndarray) -> np.ndarray:
-    return values
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mistake:
-    """A mistake that a kernel may make in computing a node.
-
-    Args:
-        likely: The mistake in words.
-        node: The node with the mistake.
-        values: Inputs that differ from the recorded ones.
-        after: Applied to the node's result.
-        told: Index of the part of the result that the mistake determines. The rest is undetermined.
-        opset: Operator set version that computes it, or None for the version of the graph.
-        about: The attribute or input concerned, if other mistakes involving it give nearly the same result, or "".
-    """
-
-    likely: str
-    node: Node
-    values: Mapping[str, np.ndarray]
-    after: Callable[[np.ndarray], np.ndarray] = _identity
-    told: tuple[Any, ...] = ()
-    opset: Mapping[str, int] | None = None
-    about: str = ""
+__all__ = ["empty_lanes", "layer_mistakes", "scale_and_bias_positions"]
 
 
 def layer_mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int]) -> Iterator[Mistake]:

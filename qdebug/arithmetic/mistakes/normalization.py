@@ -1,6 +1,6 @@
 """Known mistakes of kernels that normalize data by its own statistics. Begin at `normalization_mistakes`.
 
-They are based on public bug reports, like those in `qdebug.arithmetic.mistakes`.
+They are based on public bug reports, like those in `qdebug.arithmetic.mistakes.known`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from math import prod
 
 import numpy as np
 
-from qdebug.arithmetic.layer_mistakes import Mistake, empty_lanes, scale_and_bias_positions
+from qdebug.arithmetic.mistakes.layers import empty_lanes, scale_and_bias_positions
+from qdebug.arithmetic.mistakes.mistake import Mistake
 from qdebug.model import Node
 from qdebug.model.thresholds.patterns import KERNEL_BLOCKS
 

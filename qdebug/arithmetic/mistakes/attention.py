@@ -1,6 +1,6 @@
 """Known mistakes of attention kernels. Begin at `attention_mistakes`.
 
-They are based on public bug reports, like those in `qdebug.arithmetic.mistakes`.
+They are based on public bug reports, like those in `qdebug.arithmetic.mistakes.known`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from qdebug.arithmetic.layer_mistakes import Mistake
+from qdebug.arithmetic.mistakes.mistake import Mistake
 from qdebug.model import Node
 from qdebug.model.thresholds.patterns import KERNEL_BLOCKS
 

@@ -12,15 +12,16 @@ from functools import partial
 
 import numpy as np
 
-from qdebug.arithmetic.attention_mistakes import attention_mistakes
-from qdebug.arithmetic.layer_mistakes import Mistake, layer_mistakes
-from qdebug.arithmetic.normalization_mistakes import normalization_mistakes
+from qdebug.arithmetic.mistakes.attention import attention_mistakes
+from qdebug.arithmetic.mistakes.layers import layer_mistakes
+from qdebug.arithmetic.mistakes.mistake import Mistake
+from qdebug.arithmetic.mistakes.normalization import normalization_mistakes
 from qdebug.model import AttrValue, Node, operators
 from qdebug.model.operators import Sums
 from qdebug.numerics.short_formats import SHORT_FORMATS
 from qdebug.replay.precision import onnx_dtype
 
-__all__ = ["Mistake", "mistakes", "other_dilations"]
+__all__ = ["mistakes", "other_dilations"]
 
 
 def mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int]) -> Iterator[Mistake]:

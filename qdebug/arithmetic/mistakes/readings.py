@@ -13,7 +13,7 @@ from itertools import combinations, permutations
 
 import numpy as np
 
-from qdebug.arithmetic.layer_mistakes import Mistake
+from qdebug.arithmetic.mistakes.mistake import Mistake
 from qdebug.model import Node
 
 __all__ = ["readings"]

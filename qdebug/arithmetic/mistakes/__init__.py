@@ -1,0 +1,1 @@
+"""Known mistakes of kernels, each as a change to a node. Begin at `known`."""

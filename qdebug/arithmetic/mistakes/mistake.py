@@ -1,0 +1,40 @@
+"""One mistake that a kernel may make in computing a node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from qdebug.model import Node
+
+__all__ = ["Mistake"]
+
+
+def _identity(values: np.ndarray) -> np.ndarray:
+    return values
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mistake:
+    """A mistake that a kernel may make in computing a node.
+
+    Args:
+        likely: The mistake in words.
+        node: The node with the mistake.
+        values: Inputs that differ from the recorded ones.
+        after: Applied to the node's result.
+        told: Index of the part of the result that the mistake determines. The rest is undetermined.
+        opset: Operator set version that computes it, or None for the version of the graph.
+        about: The attribute or input concerned, if other mistakes involving it give nearly the same result, or "".
+    """
+
+    likely: str
+    node: Node
+    values: Mapping[str, np.ndarray]
+    after: Callable[[np.ndarray], np.ndarray] = _identity
+    told: tuple[Any, ...] = ()
+    opset: Mapping[str, int] | None = None
+    about: str = ""
