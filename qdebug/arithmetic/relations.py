@@ -19,7 +19,7 @@ from qdebug.model.thresholds.explanation import (
 from qdebug.model.thresholds.patterns import SCALED_ROUNDING_SLACK
 from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF
 
-__all__ = ["Line", "Result", "line_of_codes", "relation_by_index", "relation_of", "share_of"]
+__all__ = ["Line", "Result", "coarse_relation_of", "line_of_codes", "relation_by_index", "relation_of", "share_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -68,6 +68,15 @@ def _first_relation(result: Result, finders: Sequence[Finder]) -> str | None:
     if min(np.unique(recorded).size, np.unique(right).size) < CAUSE_MIN_DISTINCT_VALUES:
         return None
     return next((relation for find in finders for relation in find(result, right, recorded)), None)
+
+
+def coarse_relation_of(result: Result) -> str | None:
+    """Return a relation that says less about the cause than a mistake that has the same effect, or None.
+
+    Args:
+        result: The result, with finite numbers only.
+    """
+    return _first_relation(result, _COARSE_FINDERS)
 
 
 def relation_by_index(result: Result) -> str | None:
@@ -202,6 +211,9 @@ _FUNCTIONS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = MappingProxyType(
         "rounded down from": np.floor,
         "rounded up from": np.ceil,
         "rounded to a whole number from": np.rint,
+        "rounded, with halves away from 0, from": lambda x: np.copysign(np.floor(np.abs(x) + 0.5), x),
+        "rounded, with halves up, from": lambda x: np.floor(x + 0.5),
+        "rounded, with halves down, from": lambda x: np.ceil(x - 0.5),
         "cut to a whole number from": np.trunc,
     }
 )
@@ -215,6 +227,17 @@ def _function_of_right(result: Result, right: np.ndarray, recorded: np.ndarray) 
             candidate = function(right)
         if np.isfinite(candidate).all() and result.fits(candidate):
             yield f"every element is {name} what it should be"
+
+
+def _function_of_operand(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
+    """Find a function of one operand."""
+    del recorded
+    for operand, array in result.operands.items():
+        for name, function in _FUNCTIONS.items() if array.shape == right.shape and array.dtype.kind == "f" else ():
+            with np.errstate(all="ignore"):
+                candidate = function(array.astype(np.float64))
+            if np.isfinite(candidate).all() and result.fits(candidate):
+                yield f"every element is {name} {operand!r}"
 
 
 def _has_right_elements(result: Result, right: np.ndarray, recorded: np.ndarray) -> bool:
@@ -381,12 +404,12 @@ _FINDERS = (
     _function_of_right,
     _reordering,
     _clipping,
-    _common_shift,
     _weighted_sum,
-    _relation_of_part,
-    _shuffling,
+    _function_of_operand,
 )
 """Searches for a relation, in order."""
+_COARSE_FINDERS = (_common_shift, _relation_of_part, _shuffling)
+"""Searches for a relation that several mistakes may have."""
 _CLOSE = FLOAT32_UNIT_ROUNDOFF * 1024
 _MOSTLY = FURTHER_CAUSE_MIN_EQUAL_CODES
 _MOST_STEPS = 9

@@ -64,7 +64,10 @@ def blockwise_weight(node: Node, values: Mapping[str, np.ndarray]) -> tuple[np.n
     Raises:
         KernelError: The constants do not match the attributes, or columns are grouped by an index.
     """
-    if any(name not in values for name in packed_inputs(node)) or len(packed_inputs(node)) < 2:
+    row = operators.of(node.op).packed
+    required = () if row is None else row.inputs[:2]
+    is_complete = all(place < len(node.inputs) and node.inputs[place] for place in required)
+    if not is_complete or any(name not in values for name in packed_inputs(node)):
         raise KernelError(f"Node {node.name!r} has a weight, a scale or a zero point without values.")
     return _READERS[_layout(node)](node, values)
 

@@ -1,6 +1,6 @@
-"""Mistakes in reading operands: in a different order, from different places, or only in part.
+"""Mistakes in reading operands: in a different order, from different places, only in part, or as different numbers.
 
-They are possible for any operator. Testing each costs a replay.
+They are possible for any operator. Testing each costs a replay, except for a result that is written in another order.
 """
 
 from __future__ import annotations
@@ -9,14 +9,15 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import combinations, permutations
+from itertools import chain, combinations, permutations
 
 import numpy as np
 
 from qdebug.arithmetic.mistakes.mistake import Mistake
-from qdebug.model import Node
+from qdebug.model import Node, operators
+from qdebug.numerics.short_formats import SHORT_FORMATS
 
-__all__ = ["readings"]
+__all__ = ["readings", "rewritings"]
 
 Reading = tuple[str, np.ndarray]
 """A sentence with `{}` for the operand's name, and the values that the kernel reads by mistake."""
@@ -29,14 +30,39 @@ def readings(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
         node: The node's real-valued form.
         values: Its inputs.
     """
-    names = [name for name in dict.fromkeys(node.inputs) if name and values[name].size > 1]
+    names = [name for name in dict.fromkeys(node.inputs) if name]
+    large_names = [name for name in names if values[name].size > 1]
     yield from _with_ignored_inputs(node, values)
-    yield from _with_swapped_operands(node, values, names)
-    for name in names:
+    yield from _with_swapped_operands(node, values, large_names)
+    for name in large_names:
         yield from _with_interleaved_operand(node, name, values[name])
     for name in names:
-        for text, array in _misreadings(values[name]):
+        other_numbers = _other_numbers(values[name])
+        other_places = _misreadings(values[name]) if name in large_names else ()
+        for text, array in chain(other_places, _other_shapes(values[name]), other_numbers):
             yield Mistake(likely=text.format(repr(name)), node=node, values={name: array}, about=name)
+    yield from _with_quantized_factors(node, values)
+
+
+def rewritings(node: Node, result: np.ndarray) -> Iterator[Mistake]:
+    """Yield the mistakes that a kernel could make in writing a result, without computing it again.
+
+    Args:
+        node: The node's real-valued form.
+        result: Its right result.
+    """
+    for text, array in _misreadings(result) if result.size > 1 else ():
+        yield Mistake(
+            likely=text.format("the result"),
+            node=node,
+            values={},
+            after=partial(_replaced, result=array),
+            about="result",
+        )
+
+
+def _replaced(_: np.ndarray, *, result: np.ndarray) -> np.ndarray:
+    return result
 
 
 def _misreadings(array: np.ndarray) -> Iterator[Reading]:
@@ -46,7 +72,74 @@ def _misreadings(array: np.ndarray) -> Iterator[Reading]:
     yield from _pitches(array)
     yield from _places(array, axes)
     yield from _blocks(array, axes)
+    yield from _tiles(array)
     yield from _parts(array, axes)
+
+
+def _other_shapes(array: np.ndarray) -> Iterator[Reading]:
+    """Yield a row of numbers along a different axis, as a wrong broadcast reads it."""
+    if array.size in (0, 1) or array.size != max(array.shape):
+        return
+    own_axis = int(np.argmax(array.shape)) - array.ndim
+    for axes in range(array.ndim, max(array.ndim, _MOST_AXES) + 1):
+        for axis in range(-axes, 0):
+            shape = [1] * axes
+            shape[axis] = array.size
+            if tuple(shape) != array.shape and (axes == array.ndim or axis == -axes):
+                yield f"{{}} is broadcast along axis {axis}, not {own_axis}", array.reshape(shape)
+
+
+def _other_numbers(array: np.ndarray) -> Iterator[Reading]:
+    """Yield an operand with other numbers: rounded, quantized, narrowed, clamped, or of the other sign."""
+    if array.dtype.kind in "iu":
+        ends = np.iinfo(array.dtype)
+        for step, word in ((1, "one too large"), (-1, "one too small")):
+            if ends.min < array.min(initial=0) and array.max(initial=0) < ends.max:
+                yield f"{{}} is {word}", array + array.dtype.type(step)
+        for dtype in map(np.dtype, ("int8", "uint8", "int16", "int32")):
+            narrowed = array.astype(dtype).astype(array.dtype)
+            if dtype.itemsize < array.dtype.itemsize and not np.array_equal(narrowed, array):
+                yield f"{{}} is kept in {dtype.name} and wraps around", narrowed
+        if array.size > 1:
+            yield "the largest number of {} is used for all", np.full_like(array, array.max())
+            yield "the smallest number of {} is used for all", np.full_like(array, array.min())
+        return
+    if array.dtype.kind != "f":
+        return
+    yield "the sign of {} is turned around", -array
+    yield "{} is read without its sign", np.abs(array)
+    yield "negative numbers of {} are read as 0", np.maximum(array, 0)
+    yield "the square of {} is read", np.square(array)
+    yield "the root of {} is read", np.sqrt(np.abs(array)).astype(array.dtype)
+    for short in SHORT_FORMATS:
+        if array.dtype == np.float32 and short.bits >= _SHORTEST:
+            yield f"{{}} is rounded to {short.name} first", short.rounded(array)
+    for axis in (None, *(axis for axis in range(array.ndim) if 1 < array.shape[axis] < array.size)):
+        place = "one scale" if axis is None else f"a scale for each index of axis {axis}"
+        yield f"{{}} is quantized to 8 bits first, with {place}", _quantized(array, axis)
+
+
+_SHORTEST = 8
+"""Bits of the shortest float format that an operand is rounded to."""
+
+
+def _quantized(array: np.ndarray, axis: int | None) -> np.ndarray:
+    """Return numbers rounded to symmetric codes of 8 bits, with one scale or one for each index of an axis."""
+    others = None if axis is None else tuple(each for each in range(array.ndim) if each != axis)
+    with np.errstate(all="ignore"):
+        scale = np.max(np.abs(array), axis=others, keepdims=True) / _LARGEST_CODE
+        return np.where(scale > 0, np.rint(array / scale) * scale, array).astype(array.dtype)
+
+
+_LARGEST_CODE = 127
+
+
+def _with_quantized_factors(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield a product whose factors are both quantized to 8 bits first."""
+    names = [name for name in node.inputs[:2] if name and values[name].dtype.kind == "f"]
+    if operators.of(node.op).product and len(names) == len({*node.inputs[:2]}):
+        likely = "both factors are quantized to 8 bits first, with one scale each"
+        yield Mistake(likely=likely, node=node, values={name: _quantized(values[name], None) for name in names})
 
 
 def _with_ignored_inputs(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
@@ -54,17 +147,30 @@ def _with_ignored_inputs(node: Node, values: Mapping[str, np.ndarray]) -> Iterat
     for place, name in enumerate(node.inputs):
         if place and name and np.any(values[name]):
             remaining_inputs = tuple("" if at == place else each for at, each in enumerate(node.inputs))
-            yield Mistake(
-                likely=f"its input {name!r} is ignored", node=replace(node, inputs=remaining_inputs), values={}
-            )
+            without = replace(node, inputs=remaining_inputs)
+            yield Mistake(likely=f"its input {name!r} is ignored", node=without, values={})
+            if values[name].dtype.kind == "f":
+                likely = f"its input {name!r} is ignored, and added to the result"
+                yield Mistake(likely=likely, node=without, values={}, after=partial(_plus, array=values[name]))
+
+
+def _plus(result: np.ndarray, *, array: np.ndarray) -> np.ndarray:
+    """Return a sum, or the result itself if the array does not broadcast to it."""
+    try:
+        total = np.asarray(result + array)
+    except ValueError:
+        return result
+    return total if total.shape == result.shape else result
 
 
 def _with_swapped_operands(node: Node, values: Mapping[str, np.ndarray], names: Sequence[str]) -> Iterator[Mistake]:
-    """Yield two operands that are swapped."""
+    """Yield two operands that are swapped, and one that is read in place of the other."""
     for first, second in combinations(names, 2):
         if values[first].shape == values[second].shape and values[first].dtype == values[second].dtype:
             text = f"{first!r} and {second!r} are swapped"
             yield Mistake(likely=text, node=node, values={first: values[second], second: values[first]})
+            for name, other in ((first, second), (second, first)):
+                yield Mistake(likely=f"{other!r} is read instead of {name!r}", node=node, values={name: values[other]})
 
 
 def _with_interleaved_operand(node: Node, name: str, array: np.ndarray) -> Iterator[Mistake]:
@@ -140,6 +246,17 @@ def _places(array: np.ndarray, axes: Sequence[int]) -> Iterator[Reading]:
                 f"the {end_name} element of {{}} along axis {axis} is read for all positions",
                 np.ascontiguousarray(repeated),
             )
+        places = np.arange(array.shape[axis])
+        for count in (each for each in _REPEATS if each < array.shape[axis]):
+            text = f"each element of {{}} along axis {axis} is read {count} times in a row"
+            yield text, array.take(places // count, axis)
+        for tile in (each for each in _TILES if each < array.shape[axis]):
+            text = f"the element of {{}} before index {tile} along axis {axis} is read for all further ones"
+            yield text, array.take(np.minimum(places, tile - 1), axis)
+            yield (
+                f"only the first {tile} elements of {{}} along axis {axis} are read, in turn",
+                array.take(places % tile, axis),
+            )
 
 
 def _blocks(array: np.ndarray, axes: Sequence[int]) -> Iterator[Reading]:
@@ -152,6 +269,10 @@ def _blocks(array: np.ndarray, axes: Sequence[int]) -> Iterator[Reading]:
             if count == _HALVES:
                 yield f"the halves of {{}} along axis {axis} are swapped", array.take(places[::-1].reshape(-1), axis)
             if size > 1:
+                yield (
+                    f"each {size} elements of {{}} along axis {axis} are read in reverse",
+                    array.take(places[:, ::-1].reshape(-1), axis),
+                )
                 for block, end_name in ((0, "first"), (-1, "last")):
                     repeated = array.take(np.tile(places[block], count), axis)
                     yield f"the {end_name} {size} elements of {{}} along axis {axis} are read repeatedly", repeated
@@ -159,6 +280,34 @@ def _blocks(array: np.ndarray, axes: Sequence[int]) -> Iterator[Reading]:
                 if 1 < parts < extent and (parts == count or count * count != extent):
                     text = f"the elements of {{}} along axis {axis} are interleaved in {parts} blocks"
                     yield text, array.take(np.ascontiguousarray(order).reshape(-1), axis)
+
+
+def _tiles(array: np.ndarray) -> Iterator[Reading]:
+    """Yield square tiles of the last two axes that are transposed, and the small numbers of sparse groups left out."""
+    if array.ndim < _MATRIX:
+        return
+    rows, columns = array.shape[-2:]
+    for size in (each for each in _SIDES if rows % each == 0 and columns % each == 0 and each < max(rows, columns)):
+        tiles = array.reshape(*array.shape[:-2], rows // size, size, columns // size, size).swapaxes(-1, -3)
+        yield f"each tile of {size} x {size} elements of {{}} is transposed", tiles.reshape(array.shape)
+    for axis in (-2, -1):
+        if array.dtype.kind != "f" or array.shape[axis] % _SPARSE_GROUP:
+            continue
+        groups = np.moveaxis(array, axis, -1).reshape(-1, _SPARSE_GROUP).copy()
+        smallest = np.argsort(np.abs(groups), axis=-1)[:, : _SPARSE_GROUP // 2]
+        np.put_along_axis(groups, smallest, 0, -1)
+        sparse = np.moveaxis(groups.reshape(np.moveaxis(array, axis, -1).shape), -1, axis)
+        text = (
+            f"the smaller half of every {_SPARSE_GROUP} elements of {{}} along axis {axis} counts as 0 (sparse format)"
+        )
+        yield text, np.ascontiguousarray(sparse)
+
+
+_MATRIX = 2
+_SIDES = (2, 4, 8, 16)
+"""Sides of the square tiles of matrices that kernels move at once."""
+_SPARSE_GROUP = 4
+"""Elements of which hardware for structured sparsity keeps half."""
 
 
 def _parts(array: np.ndarray, axes: Sequence[int]) -> Iterator[Reading]:
@@ -180,6 +329,8 @@ def _parts(array: np.ndarray, axes: Sequence[int]) -> Iterator[Reading]:
 _TILES = (4, 8, 16, 32, 64, 128, 256, 512)
 """Number of elements that kernels read at once."""
 _FRACTIONS = (2, 4)
+_REPEATS = (2, 4)
+"""Number of times that an element is read in place of its successors."""
 _HALVES = 2
 _MOST_BLOCKS = 16
 """Maximum number of blocks that an axis is divided into."""

@@ -9,15 +9,25 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, islice
 
 import numpy as np
 
+from qdebug.arithmetic.mistakes.attributes import other_attributes, other_operators
+from qdebug.arithmetic.mistakes.fits import Dial, dials, miscounted_blocks, solve
 from qdebug.arithmetic.mistakes.known import mistakes
 from qdebug.arithmetic.mistakes.mistake import Mistake
-from qdebug.arithmetic.mistakes.readings import readings
+from qdebug.arithmetic.mistakes.readings import readings, rewritings
 from qdebug.arithmetic.patterns.residual import Residual
-from qdebug.arithmetic.relations import Result, line_of_codes, relation_by_index, relation_of, share_of
+from qdebug.arithmetic.relations import (
+    Result,
+    coarse_relation_of,
+    line_of_codes,
+    relation_by_index,
+    relation_of,
+    share_of,
+)
 from qdebug.arithmetic.search import SearchResult
 from qdebug.compare.attribute.band import difference, finite_norm, norm, sum_terms
 from qdebug.compare.attribute.graph_walk import downstream
@@ -26,7 +36,7 @@ from qdebug.compare.explaining.fused import WithFused
 from qdebug.compare.explaining.mistaken import form_of_output, made_by, mistake_inside, rounding_of
 from qdebug.compare.measure.recordings import with_understood_graph
 from qdebug.errors import KernelError, NotRecordedError, UsageError
-from qdebug.model import Node, Recording
+from qdebug.model import AttrValue, Node, Recording, operators
 from qdebug.model.recording import shape_of
 from qdebug.model.thresholds.explanation import (
     CAUSE_MIN_DISTINCT_REALS,
@@ -154,14 +164,24 @@ class _Case:
         cause = self.mistake() or self.codes_of_a_line()
         if cause is None and (count := self.count()) is not None:
             cause = f"{count} ({self._claim()})"
-        return cause or self.reading() or self.other_tensor()
+        return cause or self.alteration() or self.other_tensor()
 
     def cause_of_numbers(self) -> str | None:
         """Return what accounts for the real numbers or integers, as a clause."""
         cause = self.relation(relation_of) or self.count()
-        if cause is not None or self._is_unwritten:
+        if cause is not None:
             return cause
-        return self.reading() or self.other_tensor() or self.part() or self.relation(relation_by_index)
+        if self._is_unwritten:
+            return self._clause_of_fitting(self._other_nodes(self._places[0])) or self.relation(coarse_relation_of)
+        return (
+            self.alteration()
+            or self.other_number()
+            or self.miscounting()
+            or self.other_tensor()
+            or self.relation(coarse_relation_of)
+            or self.part()
+            or self.relation(relation_by_index)
+        )
 
     @property
     def _is_unwritten(self) -> bool:
@@ -301,9 +321,74 @@ class _Case:
         actual, stated_text = f"{step:.2g} and zero point {zero}", f"{stated:.4g} and {stated_zero}"
         return f"{_LIKELY}its codes have a scale of about {actual}, not {stated_text} as the graph says ({_ONE_OFF})"
 
-    def reading(self) -> str | None:
-        """Return how an operand is misread, if that reproduces every element of every sample."""
-        return self._clause_of_fitting(readings(self._form, self._sample(self._places[0]).result.operands))
+    def alteration(self) -> str | None:
+        """Return how an operand is misread, the result miswritten or the node another one, if that reproduces all."""
+        return self._clause_of_fitting(self._alterations(self._places[0]))
+
+    def _alterations(self, place: Place) -> Iterator[Mistake]:
+        """Yield the mistakes that are possible for any operator."""
+        sample = self._sample(place)
+        yield from rewritings(self._form, sample.exact)
+        yield from self._other_nodes(place)
+        yield from readings(self._form, sample.result.operands)
+
+    def _other_nodes(self, place: Place) -> Iterator[Mistake]:
+        """Yield the node with another attribute or operator."""
+        yield from other_attributes(self._form, self._sample(place).result.operands, self._opset)
+        yield from other_operators(self._form)
+
+    def other_number(self) -> str | None:
+        """Return which number the node takes differently, if that reproduces every element of every sample."""
+        first = self._sample(self._places[0]).result
+        if not self._telling or self._most < _FIT_RUNS:
+            return None
+        dials_by_place = [self._dials(place) for place in self._places]
+        for same_dials in zip(*dials_by_place, strict=True):
+            solved = solve(same_dials[0], first.recorded, partial(self._computed, self._places[0]))
+            for value in _round_numbers(solved):
+                if value == same_dials[0].start:
+                    break
+                if all(
+                    self._is_reproduced_by(dial.mistake(value), place, whole=True)
+                    for dial, place in zip(same_dials, self._places, strict=True)
+                ):
+                    return f"{_LIKELY}{same_dials[0].mistake(value).likely} ({self._claim()})"
+        return None
+
+    def _dials(self, place: Place) -> list[Dial]:
+        defaults: dict[str, AttrValue | None] = {}
+        operands = self._sample(place).result.operands
+        with recorded_limits(self._recording, place), np.errstate(all="ignore"):
+            run_node(self._form, operands, self._opset, asked=defaults)
+        return list(dials(self._form, operands, defaults))
+
+    def _computed(self, place: Place, mistake: Mistake) -> np.ndarray | None:
+        with recorded_limits(self._recording, place), np.errstate(all="ignore"):
+            return made_by(mistake, self._sample(place).result.operands, self._opset, None)
+
+    def miscounting(self) -> str | None:
+        """Return how often the parts of an operand count in sums, if that reproduces every element of every sample."""
+        row = operators.of(self._form.op)
+        if not self._telling or self._most < _FIT_RUNS or not (row.sums or row.reduces):
+            return None
+        operands = self._sample(self._places[0]).result.operands
+        for name, array in operands.items():
+            for axis in range(array.ndim) if array.dtype.kind == "f" else ():
+                clauses = {self._miscounted(place, (name, axis)) for place in self._places}
+                clause = clauses.pop()
+                if clause is not None and not clauses:
+                    return f"{_LIKELY}{clause} ({self._claim()})"
+        return None
+
+    def _miscounted(self, place: Place, operand: tuple[str, int]) -> str | None:
+        result = self._sample(place).result
+        if result.recorded.size > _MOST_OF_BLOCKS:
+            return None
+        compute = partial(self._computed, place)
+        mistake = miscounted_blocks(self._form, operand, result.operands, result.recorded, compute)
+        if mistake is None or not self._is_reproduced_by(mistake, place, whole=True):
+            return None
+        return mistake.likely
 
     def other_tensor(self) -> str | None:
         """Return which recorded tensor is read in place of an operand, if that reproduces every element."""
@@ -348,7 +433,7 @@ class _Case:
             return None
         operator_mistakes = mistakes(self._form, first.result.operands, self._opset)
         fitting_mistakes = self._fitting_mistakes(
-            chain(operator_mistakes, readings(self._form, first.result.operands)), whole=False
+            chain(operator_mistakes, self._alterations(self._places[0])), whole=False
         )
         if len(fitting_mistakes) != 1:
             return None
@@ -369,7 +454,7 @@ class _Case:
             values = self._sample(place).result.operands
             sample_candidates = chain(
                 mistakes(self._form, values, self._opset),
-                readings(self._form, values),
+                self._alterations(place),
                 self._substituted_operands(place),
             )
             fitting_clauses = {
@@ -384,10 +469,9 @@ class _Case:
         if mistake.told:
             return False
         sample = self._sample(place)
+        right_result = sample.result.right if mistake.node is self._form and not self.coded else None
         with recorded_limits(self._recording, place), np.errstate(all="ignore"):
-            computed_values = made_by(
-                mistake, sample.result.operands, self._opset, None if self.coded else sample.result.right
-            )
+            computed_values = made_by(mistake, sample.result.operands, self._opset, right_result)
         if computed_values is None or computed_values.shape != sample.wrong.shape:
             return False
         if whole and not self._are_few_right(sample, computed_values):
@@ -413,6 +497,13 @@ class _Case:
         return norm(difference(recorded_subset, computed_subset)) <= sample.allowed
 
 
+def _round_numbers(value: float | None) -> list[float]:
+    """Return a number rounded to few digits first, and then to more."""
+    if value is None:
+        return []
+    return list(dict.fromkeys([*(float(f"{value:.{digits}g}") for digits in (1, 2, 3, 4)), value]))
+
+
 def _is_same(mistake: Mistake, candidate: Mistake) -> bool:
     """Return whether two mistakes compute the same result from the same values, although their wording differs."""
     return (
@@ -432,6 +523,10 @@ def _indices_to_check_first(is_wrong: np.ndarray) -> np.ndarray:
 
 _FEW_ELEMENTS = 1 << 12
 """Number of elements that are compared first."""
+_FIT_RUNS = 100
+"""Replays that a fit takes: of nodes that are too large for as many, no number is solved for."""
+_MOST_OF_BLOCKS = 1 << 20
+"""Elements of the largest result whose parts are counted."""
 _MOST_SAID = 2
 """Number of mistakes reported together if the recorded values cannot distinguish them."""
 _MOST_TENSORS = 64

@@ -360,7 +360,8 @@ def made_by(
         if right_output is None:
             outputs = run_node(mistake.node, {**values, **mistake.values}, mistake.opset or opset)
             right_output = outputs[mistake.node.outputs[0]]
-        return mistake.after(right_output)
+        result = mistake.after(right_output)
+        return None if result.dtype.kind == "c" else result
     except (KernelError, UsageError):
         return None
 

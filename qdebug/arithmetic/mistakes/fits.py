@@ -1,0 +1,229 @@
+"""Mistakes with a number in them, which is solved for instead of listed. Begin at `dials` and `miscounted_blocks`.
+
+A number that a kernel takes differently, such as an attribute or a factor of an operand, is found by the Gauss-Newton
+method on all elements of the result (Nocedal and Wright, "Numerical Optimization", 2nd edition, section 10.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import groupby
+from operator import itemgetter
+
+import numpy as np
+
+from qdebug.arithmetic.mistakes.mistake import Mistake
+from qdebug.model import AttrValue, Node, operators
+
+__all__ = ["Dial", "dials", "miscounted_blocks", "solve"]
+
+Compute = Callable[[Mistake], np.ndarray | None]
+"""Returns the result of a node with a mistake, or None if it cannot be computed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dial:
+    """A number of a node that a kernel may take differently.
+
+    Args:
+        title: What it is, in words.
+        start: Its value in the node.
+        text: The mistake in words, with `{}` for the value.
+        set_to: Returns the node with another value, as a mistake without words.
+    """
+
+    title: str
+    start: float
+    text: str
+    set_to: Callable[[float], Mistake]
+
+    def mistake(self, value: float) -> Mistake:
+        """Return the mistake of taking another value.
+
+        Args:
+            value: The value.
+        """
+        return replace(self.set_to(value), likely=self.text.format(f"{value:.4g}"), about=self.title)
+
+
+def dials(node: Node, values: Mapping[str, np.ndarray], defaults: Mapping[str, AttrValue | None]) -> Iterator[Dial]:
+    """Yield the numbers of a node: its real attributes, its scalar inputs, and a factor and an addend of each operand.
+
+    Args:
+        node: The node's real-valued form.
+        values: Its inputs.
+        defaults: Attributes that its kernel reads and the node omits.
+    """
+    for name, value in {**defaults, **node.attrs}.items():
+        if isinstance(value, float) and np.isfinite(value):
+            yield _attribute_dial(node, name, value)
+    yield from _gate_dials(node, values)
+    for name in dict.fromkeys(filter(None, node.inputs)):
+        array = values[name]
+        if array.dtype.kind != "f" or not array.size:
+            continue
+        if array.size == 1:
+            text = f"{name!r} acts as {{}}, not {float(array.reshape(-1)[0]):.4g}"
+            yield _operand_dial(node, name, text, float(array.reshape(-1)[0]), partial(np.full_like, array))
+        else:
+            factor = f"{name!r} is multiplied by {{}} first"
+            yield _operand_dial(node, name, factor, 1.0, partial(_combined, np.multiply, array))
+            addend = f"{{}} is added to {name!r} first"
+            yield _operand_dial(node, name, addend, 0.0, partial(_combined, np.add, array))
+
+
+def _combined(combine: np.ufunc, array: np.ndarray, number: float) -> np.ndarray:
+    return np.asarray(combine(array, array.dtype.type(number)))
+
+
+def _attribute_dial(node: Node, name: str, value: float) -> Dial:
+    return Dial(
+        title=name,
+        start=value,
+        text=f"{name} acts as {{}}, not {value:.4g}",
+        set_to=lambda number: Mistake(likely="", node=replace(node, attrs={**node.attrs, name: number}), values={}),
+    )
+
+
+def _gate_dials(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Dial]:
+    """Yield the parameters of the operator by which a node multiplies its input, as of the HardSigmoid in HardSwish."""
+    gate = operators.of(node.op).gate
+    data = values.get(node.inputs[0]) if node.inputs else None
+    if gate is None or data is None:
+        return
+    for name, value in gate.attrs.items():
+        if isinstance(value, float):
+
+            def set_to(number: float, name: str = name) -> Mistake:
+                gate_node = replace(node, op=gate.op, attrs={**gate.attrs, name: number})
+                return Mistake(likely="", node=gate_node, values={}, after=lambda result: np.asarray(result * data))
+
+            title = f"{name} of its {gate.op}"
+            yield Dial(title=title, start=value, text=f"{title} acts as {{}}, not {value:.4g}", set_to=set_to)
+
+
+def _operand_dial(node: Node, name: str, text: str, start: float, make: Callable[[float], np.ndarray]) -> Dial:
+    return Dial(
+        title=name,
+        start=start,
+        text=text,
+        set_to=lambda number: Mistake(likely="", node=node, values={name: make(number)}),
+    )
+
+
+def solve(dial: Dial, recorded: np.ndarray, compute: Compute) -> float | None:
+    """Return the value with which a node comes closest to a recorded result, or None if it cannot be solved.
+
+    Args:
+        dial: The number.
+        recorded: The recorded result.
+        compute: Computes the node with a mistake.
+    """
+    target = recorded.reshape(-1).astype(np.float64)
+
+    def errors(value: float) -> np.ndarray | None:
+        result = compute(dial.set_to(value))
+        if result is None or result.shape != recorded.shape or not np.isfinite(result).all():
+            return None
+        return result.reshape(-1).astype(np.float64) - target
+
+    best: tuple[float, float] | None = None  # error norm and value
+    for begin in dict.fromkeys((dial.start, 0.0, 1.0, 2 * dial.start, dial.start / 2)):
+        for value, norm in _steps(begin, errors):
+            if best is None or norm < best[0]:
+                best = norm, value
+    return None if best is None else best[1]
+
+
+def _steps(value: float, errors: Callable[[float], np.ndarray | None]) -> Iterator[tuple[float, float]]:
+    """Yield the values of the Gauss-Newton method from a first one on, with the error norm of each."""
+    previous = np.inf
+    for _ in range(_MOST_STEPS):
+        error = errors(value)
+        if error is None:
+            return
+        norm = float(np.linalg.norm(error))
+        yield value, norm
+        distance = _DISTANCE * max(abs(value), _DISTANCE)
+        moved = errors(value + distance)
+        if moved is None or not norm < _PROGRESS * previous:
+            return
+        slope = (moved - error) / distance
+        power = float(np.vdot(slope, slope))
+        if not power:
+            return
+        previous, value = norm, value - float(np.vdot(slope, error)) / power
+
+
+_MOST_STEPS = 12
+_PROGRESS = 0.9
+"""Share of the previous error norm below which another step is taken."""
+_DISTANCE = 2.0**-6
+"""Relative distance over which a slope is measured: large against the rounding of float32."""
+
+
+def miscounted_blocks(
+    node: Node, operand: tuple[str, int], values: Mapping[str, np.ndarray], recorded: np.ndarray, compute: Compute
+) -> Mistake | None:
+    """Return how often each part of an operand counts in a result that is linear in it, or None if each counts once.
+
+    Args:
+        node: The node's real-valued form.
+        operand: The operand, and the axis along which it is cut.
+        values: The node's inputs.
+        recorded: The recorded result.
+        compute: Computes the node with a mistake.
+    """
+    name, axis = operand
+    array, parts = values[name], _blocks_of(values[name].shape[axis])
+    base = compute(Mistake(likely="", node=node, values={name: np.zeros_like(array)}))
+    if base is None or base.shape != recorded.shape or len(parts) < _LEAST_PARTS:
+        return None
+    effects = []
+    for part in parts:
+        only = np.zeros_like(array)
+        np.moveaxis(only, axis, 0)[part] = np.moveaxis(array, axis, 0)[part]
+        result = compute(Mistake(likely="", node=node, values={name: only}))
+        if result is None or not np.isfinite(result).all():
+            return None
+        effects.append((result.astype(np.float64) - base).reshape(-1))
+    table, target = np.stack(effects, axis=1), (recorded.astype(np.float64) - base).reshape(-1)
+    if not np.isfinite(target).all() or np.linalg.matrix_rank(table) < len(parts):
+        return None
+    counts = np.round(np.linalg.lstsq(table, target, rcond=None)[0], _DIGITS).tolist()
+    clauses, factors = [], np.ones(array.shape[axis])
+    for part, count in _merged(parts, counts):
+        factors[part] = count
+        if count != 1:
+            clauses.append(
+                f"elements {part.start} to {part.stop - 1} of {name!r} along axis {axis} count {count:g} times"
+            )
+    if not 0 < len(clauses) <= _MOST_CLAUSES:
+        return None
+    weighted = array * factors.astype(array.dtype).reshape([-1 if at == axis else 1 for at in range(array.ndim)])
+    return Mistake(likely=", and ".join(clauses), node=node, values={name: weighted}, about=name)
+
+
+def _blocks_of(extent: int) -> list[slice]:
+    """Return an axis in at most 16 blocks of the same size, of which the last may be shorter."""
+    size = 1
+    while -(-extent // size) > _MOST_BLOCKS:
+        size *= 2
+    return [slice(begin, min(begin + size, extent)) for begin in range(0, extent, size)]
+
+
+def _merged(parts: Sequence[slice], counts: Sequence[float]) -> Iterator[tuple[slice, float]]:
+    """Yield parts and their counts, with adjacent parts of equal counts as one."""
+    for count, group in groupby(zip(parts, counts, strict=True), key=itemgetter(1)):
+        members = [part for part, _ in group]
+        yield slice(members[0].start, members[-1].stop), count
+
+
+_MOST_BLOCKS = 16
+_LEAST_PARTS = 2
+_MOST_CLAUSES = 2
+"""Number of different counts that are still said to be one mistake."""
+_DIGITS = 3
+"""Digits of a count after the point."""
