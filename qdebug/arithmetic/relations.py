@@ -148,7 +148,7 @@ def share_of(result: Result, without: np.ndarray) -> str | None:
     power = float(np.vdot(operand_effect, operand_effect))
     if not power or not np.isfinite(power) or np.unique(operand_effect).size < CAUSE_MIN_DISTINCT_REALS:
         return None
-    share = float(np.vdot(operand_effect, recorded - base)) / power
+    share = round(float(np.vdot(operand_effect, recorded - base)) / power, _SHARE_DIGITS)
     if not share or _number_text(share) == "1" or not result.fits(base + share * operand_effect, share):
         return None
     return _number_text(share)
@@ -166,7 +166,7 @@ def _linear_relation(result: Result, right: np.ndarray, recorded: np.ndarray) ->
     """Find a factor, an added constant, or both."""
     power = float(np.vdot(right, right))
     factor = float(np.vdot(right, recorded)) / power if power else 0.0
-    if factor and result.fits(factor * right, factor):
+    if factor and _number_text(factor) != "1" and result.fits(factor * right, factor):
         clause = (
             "of the opposite sign"
             if _number_text(factor) == "-1"
@@ -193,7 +193,9 @@ def _clause_of_factor(result: Result, factor: float) -> str:
 
 
 def _number_text(number: float) -> str:
-    return f"{number:.4g}"
+    """Return a number in 4 digits, or in as many as float32 has if it is close to 1."""
+    text = f"{number:.4g}"
+    return f"{number:.7g}" if text == "1" else text
 
 
 _FUNCTIONS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = MappingProxyType(
@@ -383,6 +385,35 @@ def _common_shift(result: Result, right: np.ndarray, recorded: np.ndarray) -> It
         yield f"{np.count_nonzero(is_wrong)} elements{place_clause} are {amount} than they should be"
 
 
+def _fewer_bits(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
+    """Find numbers with fewer significant bits than the right ones, off by less than one unit of their last bit."""
+    if result.recorded.dtype != np.float32 or recorded.size < _LEAST_NUMBERS:
+        return
+    bits, own_bits = _significant_bits(result.recorded), _significant_bits(result.right)
+    if 1 < bits < min(own_bits, _MANY_BITS) and (np.abs(recorded - right) <= 2.0 ** (1 - bits) * np.abs(right)).all():
+        yield f"its results have {bits} significant bits"
+
+
+def _significant_bits(values: np.ndarray) -> int:
+    """Return the number of significant bits of the element that has most."""
+    fractions = np.frexp(values[values != 0].astype(np.float64))[0] * 2.0**_FLOAT32_BITS
+    if not fractions.size:
+        return 0
+    whole = fractions.astype(np.int64)
+    return _FLOAT32_BITS + 1 - int(np.log2((whole & -whole).min()) + 1)
+
+
+def _approximation(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
+    """Find an error that is a smooth function of the only operand."""
+    operands = [array for array in result.operands.values() if array.shape == right.shape]
+    if len(result.operands) != 1 or not operands or recorded.size < _LEAST_NUMBERS or right.dtype.kind != "f":
+        return
+    order = np.argsort(operands[0], axis=None)
+    errors = (recorded - right).reshape(-1)[order]
+    if float(np.abs(np.diff(errors)).sum()) <= _MOST_TURNS * float(np.abs(errors).max()):
+        yield "its error depends smoothly on its input alone, as that of an approximation"
+
+
 def _narrowing(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
     """Find integers that were truncated to fewer bits along the way."""
     del recorded
@@ -408,10 +439,19 @@ _FINDERS = (
     _function_of_operand,
 )
 """Searches for a relation, in order."""
-_COARSE_FINDERS = (_common_shift, _relation_of_part, _shuffling)
+_COARSE_FINDERS = (_common_shift, _fewer_bits, _relation_of_part, _shuffling, _approximation)
 """Searches for a relation that several mistakes may have."""
+_LEAST_NUMBERS = 64
+"""Elements from which on a property of all of them is not taken for chance."""
+_FLOAT32_BITS = 24
+_MANY_BITS = 20
+"""Significant bits from which on numbers are hardly shorter than those of float32."""
+_MOST_TURNS = 16
+"""Largest total change of an error along its input, in terms of the largest error, that still is a smooth function."""
 _CLOSE = FLOAT32_UNIT_ROUNDOFF * 1024
 _MOSTLY = FURTHER_CAUSE_MIN_EQUAL_CODES
 _MOST_STEPS = 9
+_SHARE_DIGITS = 7
+"""Digits of a share after the point, which single precision does not resolve any further."""
 _MOST_AXES = 4
 _MOST_OPERANDS = 6

@@ -20,6 +20,7 @@ PLACES = (
     "qdebug/running/random_net.py",
 )
 EXCEPTIONS = {
+    "qdebug/arithmetic/mistakes/accumulation.py": "sums and means along axes",
     "qdebug/arithmetic/mistakes/attention.py": "what kernels of single operators confuse: heads, positions",
     "qdebug/arithmetic/mistakes/layers.py": "what kernels of single operators confuse: gates, indices, blocks",
     "qdebug/arithmetic/mistakes/normalization.py": "what kernels of single operators confuse: statistics",

@@ -17,6 +17,8 @@ CONSTANTS = {
     "budget.py _PRUNED": "speed: what is replayed one by one; the rest is replayed together",
     "attribute/band.py _SURELY": "speed: up to which float32 is sure; beyond, float64 decides",
     "explaining/mistaken.py _FAR": "speed: up to which no mistake inside a layer is searched",
+    "mistakes/fits.py _DISTANCE": "method: over which a slope is measured",
+    "mistakes/fits.py _PROGRESS": "speed: by how much a step has to help for another one",
     "measure/inputs.py _HALF_STEP": "definition: half a step",
     "kernels/activation.py _SELU_ALPHA": "operator: its default",
     "kernels/activation.py _SELU_GAMMA": "operator: its default",

@@ -48,7 +48,7 @@ def other_attributes(node: Node, values: Mapping[str, np.ndarray], opset: Mappin
 def _other_values(value: AttrValue | None, extents: set[int]) -> Iterator[AttrValue]:
     """Yield values that a kernel might use in place of an attribute's."""
     if isinstance(value, int):
-        near = (0, 1, value - 1, value + 1, 2 * value, value // 2)
+        near = [each for each in (0, 1, value - 1, value + 1, 2 * value, value // 2) if each >= min(value, 0)]
         small = sorted(extent for extent in extents if extent <= _MOST_COUNT)
         yield from (int(each) for each in dict.fromkeys((*near, *(small if value > 1 else ()))) if each != value)
     if not isinstance(value, tuple) or not value:
@@ -58,14 +58,8 @@ def _other_values(value: AttrValue | None, extents: set[int]) -> Iterator[AttrVa
         count = len(numbers)
         lists = ((1,) * count, (0,) * count, tuple(numbers[::-1]), (numbers[0],) * count, (numbers[-1],) * count)
         yield from (each for each in dict.fromkeys(lists) if each != value)
-    if all(isinstance(each, str) for each in value):
-        for at, own in enumerate(value):
-            for function in sorted(_FUNCTIONS - {str(own)}):
-                yield (*value[:at], function, *value[at + 1 :])
 
 
-_FUNCTIONS = frozenset(("Relu", "Tanh", "Sigmoid", "HardSigmoid", "Softsign"))
-"""Functions that recurrent layers take by name."""
 _MOST_COUNT = 64
 """Largest extent that is tried as a number of groups, heads, or elements of a window."""
 
@@ -93,7 +87,7 @@ def other_operators(node: Node) -> Iterator[Mistake]:
     def is_alike(row: operators.Operator) -> bool:
         """Return whether an operator takes the same inputs and gives a result of the same shape."""
         if own.elementwise and count <= _PAIR:
-            return row.elementwise and bool(row.counts) == bool(own.counts)
+            return row.elementwise and row.counts is own.counts
         if own.picks_index:
             return row.picks_index
         return (own.reduces and row.reduces and not row.picks_index) or (
@@ -106,6 +100,8 @@ def other_operators(node: Node) -> Iterator[Mistake]:
         if has_kernel(name):
             likely = f"it computes {name}, not {node.op}"
             yield Mistake(likely=likely, node=replace(node, op=name, domain=""), values={}, about="operator")
+    if own.counts is operators.Count.COMPARISON:
+        yield Mistake(likely="its result is negated", node=node, values={}, after=np.logical_not)
 
 
 _PAIR = 2

@@ -9,9 +9,11 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import combinations
 
 import numpy as np
 
+from qdebug.arithmetic.mistakes.accumulation import short_sums
 from qdebug.arithmetic.mistakes.attention import attention_mistakes
 from qdebug.arithmetic.mistakes.layers import layer_mistakes
 from qdebug.arithmetic.mistakes.mistake import Mistake
@@ -53,6 +55,7 @@ def mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, i
     yield from attention_mistakes(node, values)
     yield from normalization_mistakes(node, values)
     yield from layer_mistakes(node, values, opset)
+    yield from short_sums(node, values)
 
 
 def _overflowing_casts(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
@@ -228,14 +231,20 @@ def _reduced_other_axes(node: Node, values: Mapping[str, np.ndarray]) -> Iterato
         return
     data, name = values[node.inputs[0]], node.inputs[1] if len(node.inputs) > 1 else ""
     axes = _int_tuple(node.attrs.get("axes")) or (tuple(values[name].reshape(-1).tolist()) if name in values else ())
-    for other_axis in range(data.ndim) if len(axes) == 1 else ():
-        if other_axis == axes[0] % data.ndim:
+    own_axes = tuple(sorted(axis % data.ndim for axis in axes)) if data.ndim else ()
+    noun = "axis" if len(axes) == 1 else "axes"
+    for other_axes in combinations(range(data.ndim), len(axes)) if axes else ():
+        if other_axes == own_axes:
             continue
-        likely = f"it works along axis {other_axis}, not {axes[0]}"
+        likely = f"it works along {noun} {_listed(other_axes)}, not {_listed(axes)}"
         if name in values:
-            yield Mistake(likely=likely, node=node, values={name: np.full_like(values[name], other_axis)})
+            yield Mistake(likely=likely, node=node, values={name: np.array(other_axes, values[name].dtype)})
         else:
-            yield Mistake(likely=likely, node=replace(node, attrs={**node.attrs, "axes": (other_axis,)}), values={})
+            yield Mistake(likely=likely, node=replace(node, attrs={**node.attrs, "axes": other_axes}), values={})
+
+
+def _listed(axes: Sequence[int]) -> str:
+    return ", ".join(map(str, axes))
 
 
 _EPSILONS = (1e-3, 1e-5, 1e-6, 1e-12)
@@ -364,7 +373,8 @@ def _shifted_padding(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[M
     if 2 * half != len(sizes):
         return
     sums = [begin + end for begin, end in zip(sizes[:half], sizes[half:], strict=True)]
-    for begins in ([0] * half, sums, sizes[half:]):
+    single = ([*sizes[:at], moved, *sizes[at + 1 : half]] for at in range(half) for moved in (0, sums[at]))
+    for begins in ([0] * half, sums, sizes[half:], *(single if half > 1 else ())):
         shifted = (*begins, *(total - begin for total, begin in zip(sums, begins, strict=True)))
         if shifted != tuple(sizes):
             likely = f"the padding is {list(shifted)}, not {sizes}"
@@ -454,6 +464,12 @@ def _neighbouring_block_scales(node: Node, values: Mapping[str, np.ndarray]) -> 
             moved = np.roll(values[name], shift, -1)
             if values[name].ndim and not np.array_equal(moved, values[name]):
                 yield Mistake(likely=f"the scale of the block {side} is used", node=node, values={name: moved})
+        columns = node.attrs.get("N")
+        rows = values[name].reshape(columns, -1).copy() if isinstance(columns, int) and columns else np.zeros((0, 0))
+        if rows.shape[-1] > 1:
+            rows[:, -1] = rows[:, -2]
+            likely = "the last block of each row has the scale of the block before"
+            yield Mistake(likely=likely, node=node, values={name: rows.reshape(values[name].shape)})
 
 
 def _wrong_packed_zero_points(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
@@ -464,6 +480,7 @@ def _wrong_packed_zero_points(node: Node, values: Mapping[str, np.ndarray]) -> I
     place = packed.inputs[2]
     if place < len(node.inputs) and node.inputs[place]:
         yield Mistake(likely="the zero points of the weight are ignored", node=_without_inputs(node, place), values={})
+        yield from _shifted_packed_zero_points(node, node.inputs[place], values)
         return
     inputs = (*node.inputs, *[""] * (place + 1 - len(node.inputs)))
     name = f"{node.name} zero points"
@@ -478,6 +495,20 @@ def _wrong_packed_zero_points(node: Node, values: Mapping[str, np.ndarray]) -> I
     for zero, words in readings.items():
         zeros = np.full(values[node.inputs[place - 1]].shape, zero, np.float32)  # one zero point per scale
         yield Mistake(likely=f"the zero point of the weight {words}", node=shifted, values={name: zeros})
+
+
+def _shifted_packed_zero_points(node: Node, name: str, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield zero points that are off by 1, as between two versions of a quantizer's files."""
+    packed, bits = values[name], node.attrs.get("bits", 4)
+    if packed.dtype != np.uint8 or not isinstance(bits, int) or bits not in (2, 4, 8):
+        return
+    lanes = np.arange(0, 8, bits, dtype=np.uint8)
+    zeros = (packed[..., None] >> lanes) & np.uint8(2**bits - 1)
+    for step, word in ((1, "too large"), (-1, "too small")):
+        shifted = np.mod(zeros.astype(np.int16) + step, 2**bits).astype(np.uint8)
+        repacked = (shifted << lanes).sum(-1, dtype=np.uint8)
+        likely = f"the zero points of the weight are 1 {word}"
+        yield Mistake(likely=likely, node=node, values={name: repacked}, about="zero point")
 
 
 def _misread_packed_codes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:

@@ -38,6 +38,7 @@ def layer_mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[
     yield from _wrong_choices(node, values, opset)
     yield from _ignored_inputs(node, values)
     yield from _gate_orders(node, values)
+    yield from _gate_mistakes(node, values)
     yield from _padded_softmax(node, values)
     yield from _ranges_of_parts(node, values, opset)
     yield from _wrong_indices(node, values)
@@ -52,6 +53,31 @@ def layer_mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[
     yield from _saturating_integers(node, values)
     yield from _padding_mistakes(node, values)
     yield from _clipped_infinities(node, values)
+    yield from _restarting_sums(node, values)
+    yield from _exchanged_sides(node, values)
+
+
+def _restarting_sums(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield cumulative sums that begin again at each block of a kernel."""
+    if not operators.of(node.op).accumulates or len(node.inputs) < 2 or values[node.inputs[1]].size != 1:
+        return
+    data = values[node.inputs[0]]
+    axis = int(values[node.inputs[1]].reshape(-1)[0])
+    if node.attrs.get("exclusive") or node.attrs.get("reverse") or not -data.ndim <= axis < data.ndim:
+        return
+    for block in (each for each in KERNEL_BLOCKS if each < data.shape[axis]):
+        parts = np.split(data, range(block, data.shape[axis], block), axis)
+        result = np.concatenate([np.cumsum(part, axis, dtype=data.dtype) for part in parts], axis)
+        likely = f"its sums begin again every {block} elements"
+        yield Mistake(likely=likely, node=node, values={}, after=partial(_replaced, result=result))
+
+
+def _exchanged_sides(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield activations that take positive numbers for negative ones and the other way round."""
+    name = node.inputs[0] if node.inputs else ""
+    if operators.of(node.op).activation and name in values and values[name].dtype.kind == "f":
+        likely = "positive and negative numbers are exchanged"
+        yield Mistake(likely=likely, node=node, values={name: -values[name]}, after=np.negative)
 
 
 def _clipped_infinities(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
@@ -176,7 +202,9 @@ _CONFUSED_VALUES: Mapping[str, tuple[tuple[str, ...], ...]] = MappingProxyType(
     {
         "approximate": (("none", "tanh"),),
         "auto_pad": (("SAME_UPPER", "SAME_LOWER", "VALID"),),
-        "coordinate_transformation_mode": (("half_pixel", "asymmetric", "align_corners"),),
+        "coordinate_transformation_mode": (
+            ("half_pixel", "asymmetric", "align_corners", "output_half_pixel", "half_pixel_symmetric"),
+        ),
         "direction": (("LEFT", "RIGHT"),),
         "keep_aspect_ratio_policy": (("stretch", "not_larger", "not_smaller"),),
         "mode": (
@@ -214,7 +242,9 @@ def _wrong_choices(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[
         for other_value in next((choices for choices in _CONFUSED_VALUES.get(name, ()) if value in choices), ()):
             if other_value != value:
                 likely = f"it uses {name} = {other_value}, not {value}"
-                yield Mistake(likely=likely, node=replace(node, attrs={**node.attrs, name: other_value}), values={})
+                yield Mistake(
+                    likely=likely, node=replace(node, attrs={**node.attrs, name: other_value}), values={}, about=name
+                )
 
 
 _TRANSPOSING_FLAGS = MappingProxyType({"transA": 0, "transB": 1})
@@ -280,6 +310,71 @@ def _gate_orders(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mista
         yield Mistake(
             likely=f"it runs in direction {directions[direction]}, not {direction}", node=reversed_node, values={}
         )
+
+
+_DEFAULT_FUNCTIONS = MappingProxyType(
+    {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
+)
+_OTHER_FUNCTIONS = ("Affine", "HardSigmoid", "Relu", "Sigmoid", "Softsign", "Tanh")
+
+
+def _gate_mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield recurrent layers with another function, with an inverted gate, or without memory between steps."""
+    functions = _DEFAULT_FUNCTIONS.get(node.op)
+    if functions is None or node.inputs[0] not in values:
+        return
+    stated = node.attrs.get("activations")
+    if not isinstance(stated, tuple) or not stated:
+        stated = functions * values[node.inputs[1]].shape[0]
+    for at, own in enumerate(stated):
+        for function in _OTHER_FUNCTIONS if values[node.inputs[1]].shape[0] == 1 else ():
+            if function != own:
+                other = (*stated[:at], function, *stated[at + 1 :])
+                likely = f"its activation {at + 1} is {function}, not {own}"
+                yield Mistake(likely=likely, node=replace(node, attrs={**node.attrs, "activations": other}), values={})
+    gates = _GATES.get(node.op, ())
+    names = [name for name in node.inputs[1:4] if name]
+    for at, gate in enumerate(gates):
+        inverted = {}
+        for name in names:
+            array = values[name].copy()
+            _gates_of(array, len(gates))[:, :, at] *= -1
+            inverted[name] = array
+        yield Mistake(likely=f"the {gate} gate is inverted", node=node, values=inverted)
+        bias = node.inputs[3] if len(node.inputs) > 3 else ""
+        if bias:
+            array = values[bias].copy()
+            _gates_of(array, len(gates))[:, 0, at] += 1
+            yield Mistake(likely=f"1 is added to the bias of the {gate} gate", node=node, values={bias: array})
+    yield from _without_memory(node, values)
+
+
+def _gates_of(array: np.ndarray, count: int) -> np.ndarray:
+    """Return a view of weights or biases with the axes direction, part of the bias, and gate."""
+    return array.reshape(array.shape[0], -1, count, *_gate_shape(array, count))
+
+
+def _without_memory(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield a layer that begins each step with the initial state: its steps are samples of one step each."""
+    data = values[node.inputs[0]]
+    lengths = node.inputs[4] if len(node.inputs) > 4 else ""
+    if data.ndim != 3 or data.shape[0] == 1 or lengths or node.attrs.get("layout"):
+        return
+    steps, samples = data.shape[:2]
+    states = {name: np.tile(values[name], (1, steps, 1)) for name in node.inputs[5:7] if name}
+
+    def in_steps(result: np.ndarray) -> np.ndarray:
+        if result.ndim != 4 or result.shape[0] != 1:
+            return result
+        split = result.reshape(result.shape[1], steps, samples, -1)
+        return np.ascontiguousarray(split.transpose(1, 0, 2, 3))
+
+    yield Mistake(
+        likely="its state is reset before each step",
+        node=node,
+        values={node.inputs[0]: data.reshape(1, steps * samples, -1), **states},
+        after=in_steps,
+    )
 
 
 def _gate_shape(array: np.ndarray, gates: int) -> tuple[int, ...]:
@@ -524,6 +619,12 @@ def _reordered_lists(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[M
             reordered_pads = values[pads][[int(at) for at in order if isinstance(at, int)]]
             if not np.array_equal(reordered_pads, values[pads]):
                 yield Mistake(likely=likely, node=node, values={pads: reordered_pads})
+    if pads and node.attrs.get("mode") == "reflect" and len(node.inputs) == _PAD_ALL_AXES and values[pads].min() >= 0:
+        data, half = values[node.inputs[0]], values[pads].size // 2
+        widths = list(zip(values[pads][:half].tolist(), values[pads][half:].tolist(), strict=True))
+        symmetric = np.pad(data, widths, mode="symmetric") if half == data.ndim else data
+        likely = "the mirrored padding repeats the outermost values as well"
+        yield Mistake(likely=likely, node=node, values={}, after=partial(_replaced, result=symmetric))
     filled = node.inputs[2] if node.op == "Pad" and len(node.inputs) > 2 else ""
     if filled and np.any(values[filled]):
         likely = "the padding value is ignored"
@@ -536,6 +637,10 @@ def _reordered_lists(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[M
             values={},
             after=partial(_flipped, steps=values[steps], axes=values.get(node.inputs[3])),
         )
+
+
+_PAD_ALL_AXES = 2
+"""Inputs of a Pad without a value and without axes."""
 
 
 def _flipped(result: np.ndarray, *, steps: np.ndarray, axes: np.ndarray | None) -> np.ndarray:

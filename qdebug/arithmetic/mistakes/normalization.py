@@ -5,22 +5,24 @@ They are based on public bug reports, like those in `qdebug.arithmetic.mistakes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from itertools import combinations
 from math import prod
 
 import numpy as np
 
 from qdebug.arithmetic.mistakes.layers import empty_lanes, scale_and_bias_positions
 from qdebug.arithmetic.mistakes.mistake import Mistake
-from qdebug.model import Node
+from qdebug.model import Node, operators
 from qdebug.model.thresholds.patterns import KERNEL_BLOCKS
 
 __all__ = ["normalization_mistakes"]
 
 
 def normalization_mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield a variance over one element less, a misplaced epsilon, and a different grouping of channels.
+    """Yield other statistics than those that a node defines, and a different grouping of channels.
 
     Args:
         node: The node's real-valued form.
@@ -32,36 +34,18 @@ def normalization_mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iter
     shape_and_axes, epsilon = _statistics_shape(node, data.astype(np.float64)), node.attrs.get("epsilon", 1e-5)
     if shape_and_axes is not None and isinstance(epsilon, int | float):
         shaped, axes = shape_and_axes
-        count = prod(shaped.shape[axis] for axis in axes)
-        mean, variance = shaped.mean(axes, keepdims=True), shaped.var(axes, keepdims=True)
-        for likely, divisor in (
-            (
-                f"the variance is divided by {count - 1}, not by the {count} elements",
-                np.sqrt(variance * count / max(count - 1, 1) + epsilon),
-            ),
-            ("epsilon is added to the deviation, not the variance", np.sqrt(variance) + epsilon),
-            (
-                "epsilon is added to the count of elements, not the variance",
-                np.sqrt(variance * count / (count + epsilon)),
-            ),
-            ("it divides by the variance, not its root", variance + epsilon),
-            (
-                "the mean is not subtracted before squaring",
-                np.sqrt(np.square(shaped).mean(axes, keepdims=True) + epsilon),
-            ),
-            *_deviations_with_lanes(mean, variance, count, epsilon),
+        is_centered = operators.plain(node).name != "RMSNormalization"
+        for likely, normalized in (
+            *_other_statistics(shaped, axes, epsilon, is_centered=is_centered),
+            *_other_axes(data.astype(np.float64), shaped.ndim - data.ndim, axes, epsilon, is_centered=is_centered),
         ):
-            with np.errstate(all="ignore"):
-                result = ((shaped - mean) / divisor).reshape(data.shape)
-            yield Mistake(
-                likely=likely,
-                node=node,
-                values={},
-                after=partial(_replaced, result=_scaled_and_biased(node, values, result)),
-            )
-        yield from _statistics_of_part(node, values, shaped, axes, epsilon)
-        yield from _statistics_with_next_row(node, values, shaped, axes, epsilon)
-        yield from _statistics_of_memory(node, values, shaped, epsilon)
+            result = _scaled_and_biased(node, values, normalized.reshape(data.shape))
+            yield Mistake(likely=likely, node=node, values={}, after=partial(_replaced, result=result))
+        if is_centered:
+            yield from _bias_before_scale(node, values, shaped, axes, epsilon)
+            yield from _statistics_of_part(node, values, shaped, axes, epsilon)
+            yield from _statistics_with_next_row(node, values, shaped, axes, epsilon)
+            yield from _statistics_of_memory(node, values, shaped, epsilon)
     groups = node.attrs.get("num_groups")
     if node.op == "GroupNormalization" and isinstance(groups, int) and 1 < groups < data.shape[1]:
         order = np.arange(data.shape[1]).reshape(-1, groups).T.reshape(-1)
@@ -77,9 +61,86 @@ def normalization_mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iter
         )
 
 
+def _other_statistics(
+    shaped: np.ndarray, axes: tuple[int, ...], epsilon: float, *, is_centered: bool
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield data normalized by a different mean, variance, or sum with epsilon, in words."""
+    count = prod(shaped.shape[axis] for axis in axes)
+    mean, variance = shaped.mean(axes, keepdims=True), shaped.var(axes, keepdims=True)
+    power = np.square(shaped).mean(axes, keepdims=True)
+    own_mean, own_power = (mean, variance) if is_centered else (np.zeros_like(mean), power)
+    with np.errstate(all="ignore"):
+        if is_centered:
+            yield "the mean is not subtracted, as in an RMSNormalization", shaped / np.sqrt(power + epsilon)
+            yield "the mean is not subtracted after squaring", shaped / np.sqrt(variance + epsilon)
+            yield "the mean is not subtracted before squaring", (shaped - mean) / np.sqrt(power + epsilon)
+        else:
+            yield (
+                "the mean is subtracted first, as in a LayerNormalization",
+                (shaped - mean) / np.sqrt(variance + epsilon),
+            )
+            yield "the mean is subtracted, but not before squaring", (shaped - mean) / np.sqrt(power + epsilon)
+        own = shaped - own_mean
+        for likely, divisor in (
+            (
+                f"the variance is divided by {count - 1}, not by the {count} elements",
+                np.sqrt(own_power * count / max(count - 1, 1) + epsilon),
+            ),
+            ("squares are summed, but not divided by their count", np.sqrt(own_power * count + epsilon)),
+            ("epsilon is added to the deviation, not the variance", np.sqrt(own_power) + epsilon),
+            (
+                "epsilon is added to the count of elements, not the variance",
+                np.sqrt(own_power * count / (count + epsilon)),
+            ),
+            ("it divides by the variance, not its root", own_power + epsilon),
+            *_deviations_with_lanes(own_mean, own_power, count, epsilon),
+        ):
+            yield likely, own / divisor
+        if np.any(own_power < epsilon):  # otherwise it equals an epsilon of 0
+            yield "the variance is at least epsilon, without adding it", own / np.sqrt(np.maximum(own_power, epsilon))
+
+
+def _other_axes(
+    data: np.ndarray, added_axes: int, own_axes: tuple[int, ...], epsilon: float, *, is_centered: bool
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield data normalized by the statistics along other axes, in words."""
+    for count in range(1, data.ndim + 1) if data.ndim <= _MOST_AXES else ():
+        for axes in combinations(range(data.ndim), count):
+            if added_axes == 0 and axes == own_axes:
+                continue
+            mean = data.mean(axes, keepdims=True) if is_centered else 0.0
+            with np.errstate(all="ignore"):
+                normalized = (data - mean) / np.sqrt(np.square(data - mean).mean(axes, keepdims=True) + epsilon)
+            yield f"the statistics are taken along axes {', '.join(map(str, axes))}", normalized
+
+
+_MOST_AXES = 4
+
+
+def _bias_before_scale(
+    node: Node, values: Mapping[str, np.ndarray], shaped: np.ndarray, axes: tuple[int, ...], epsilon: float
+) -> Iterator[Mistake]:
+    """Yield a bias that is scaled as well."""
+    if len(node.inputs) < _WITH_BIAS or not node.inputs[2]:
+        return
+    deviation = np.sqrt(shaped.var(axes, keepdims=True) + epsilon)
+    normalized = ((shaped - shaped.mean(axes, keepdims=True)) / deviation).reshape(values[node.inputs[0]].shape)
+    exchanged = replace(node, inputs=(node.inputs[0], node.inputs[2], node.inputs[1]))
+    result = _scaled_and_biased(exchanged, values, normalized, (np.add, np.multiply))
+    yield Mistake(
+        likely="the bias is added before the scale is applied",
+        node=node,
+        values={},
+        after=partial(_replaced, result=result),
+    )
+
+
+_WITH_BIAS = 3
+
+
 def _statistics_shape(node: Node, data: np.ndarray) -> tuple[np.ndarray, tuple[int, ...]] | None:
     """Return data reshaped for its statistics, and the axes to reduce, or None for other normalizations."""
-    if node.op == "LayerNormalization":
+    if _along_last_axes(node):
         axis = node.attrs.get("axis", -1)
         return data, tuple(range(data.ndim))[axis if isinstance(axis, int) else -1 :]
     if node.op == "InstanceNormalization":
@@ -88,6 +149,10 @@ def _statistics_shape(node: Node, data: np.ndarray) -> tuple[np.ndarray, tuple[i
     if node.op == "GroupNormalization" and isinstance(groups, int) and groups and data.shape[1] % groups == 0:
         return data.reshape(len(data), groups, -1), (2,)
     return None
+
+
+def _along_last_axes(node: Node) -> bool:
+    return operators.plain(node).name in ("LayerNormalization", "RMSNormalization")
 
 
 def _statistics_of_part(
@@ -156,7 +221,7 @@ def _statistics_of_memory(
 ) -> Iterator[Mistake]:
     """Yield statistics of parts of channels-last memory, cut by a reshape without the transpose."""
     data = values[node.inputs[0]]
-    if data.ndim <= _ROWS_AND_CHANNELS or node.op == "LayerNormalization":
+    if data.ndim <= _ROWS_AND_CHANNELS or _along_last_axes(node):
         return
     last = np.moveaxis(data.astype(np.float64), 1, -1)
     groups = shaped.shape[1]
@@ -185,19 +250,19 @@ def _deviations_with_lanes(
             yield likely, np.sqrt(total / divisor + epsilon)
 
 
-def _scaled_and_biased(node: Node, values: Mapping[str, np.ndarray], result: np.ndarray) -> np.ndarray:
+def _scaled_and_biased(
+    node: Node,
+    values: Mapping[str, np.ndarray],
+    result: np.ndarray,
+    functions: Sequence[np.ufunc] = (np.multiply, np.add),
+) -> np.ndarray:
     """Return normalized data times the scale plus the bias, in the type of the input."""
-    total = result
-    for name, apply in zip(node.inputs[1:3], (np.multiply, np.add), strict=False):
+    total, is_last = result, _along_last_axes(node)
+    for name, apply in zip(node.inputs[1:3], functions, strict=False):
         if name:
             values_of = values[name].astype(np.float64)
-            parameter = (
-                values_of.reshape(-1, *(1,) * (result.ndim - 2)) if node.op != "LayerNormalization" else values_of
-            )
-            if parameter.shape and parameter.shape[0] not in (
-                1,
-                result.shape[1 if node.op != "LayerNormalization" else -parameter.ndim],
-            ):
+            parameter = values_of if is_last else values_of.reshape(-1, *(1,) * (result.ndim - 2))
+            if parameter.shape and parameter.shape[0] not in (1, result.shape[-parameter.ndim if is_last else 1]):
                 return result.astype(values[node.inputs[0]].dtype)
             total = apply(total, parameter)
     return np.asarray(total, values[node.inputs[0]].dtype)

@@ -47,11 +47,13 @@ def readings(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
 def rewritings(node: Node, result: np.ndarray) -> Iterator[Mistake]:
     """Yield the mistakes that a kernel could make in writing a result, without computing it again.
 
+    A part that was never written is left out: its place says more.
+
     Args:
         node: The node's real-valued form.
         result: Its right result.
     """
-    for text, array in _misreadings(result) if result.size > 1 else ():
+    for text, array in _other_order(result) if result.size > 1 else ():
         yield Mistake(
             likely=text.format("the result"),
             node=node,
@@ -67,13 +69,22 @@ def _replaced(_: np.ndarray, *, result: np.ndarray) -> np.ndarray:
 
 def _misreadings(array: np.ndarray) -> Iterator[Reading]:
     """Yield the mistakes in reading one operand, likely ones first."""
-    axes = [axis for axis in range(array.ndim) if array.shape[axis] > 1]
+    yield from _other_order(array)
+    yield from _parts(array, _wide_axes(array))
+
+
+def _wide_axes(array: np.ndarray) -> list[int]:
+    return [axis for axis in range(array.ndim) if array.shape[axis] > 1]
+
+
+def _other_order(array: np.ndarray) -> Iterator[Reading]:
+    """Yield elements in another order, or in place of others."""
+    axes = _wide_axes(array)
     yield from _orders(array, axes)
     yield from _pitches(array)
     yield from _places(array, axes)
     yield from _blocks(array, axes)
     yield from _tiles(array)
-    yield from _parts(array, axes)
 
 
 def _other_shapes(array: np.ndarray) -> Iterator[Reading]:
@@ -96,6 +107,9 @@ def _other_numbers(array: np.ndarray) -> Iterator[Reading]:
         for step, word in ((1, "one too large"), (-1, "one too small")):
             if ends.min < array.min(initial=0) and array.max(initial=0) < ends.max:
                 yield f"{{}} is {word}", array + array.dtype.type(step)
+        other_sign = np.dtype(f"{'i' if array.dtype.kind == 'u' else 'u'}{array.dtype.itemsize}")
+        if array.ndim and np.any(array.view(other_sign) != array):
+            yield f"{{}} is read as {other_sign.name}", array.view(other_sign)
         for dtype in map(np.dtype, ("int8", "uint8", "int16", "int32")):
             narrowed = array.astype(dtype).astype(array.dtype)
             if dtype.itemsize < array.dtype.itemsize and not np.array_equal(narrowed, array):

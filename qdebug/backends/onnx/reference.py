@@ -80,6 +80,15 @@ def _is_implemented(op: str) -> bool:
     return True
 
 
+def _ask_for_defaults(call: Call, version: int) -> None:
+    """Read each attribute that the operator defines, so that its default is known to whoever asked for it."""
+    from onnx import defs, helper
+
+    for name, attribute in defs.get_schema(call.op, version).attributes.items():
+        default = helper.get_attribute_value(attribute.default_value) if attribute.default_value.name else None
+        call.attrs.get(name, default.decode() if isinstance(default, bytes) else default)
+
+
 def _takes_tensors(parameter: Any) -> bool:
     return any(str(kind).startswith("tensor(") for kind in parameter.types)
 
@@ -100,6 +109,7 @@ def _compute(call: Call) -> tuple[np.ndarray, ...]:
         name: numpy_helper.from_array(value) if isinstance(value, np.ndarray) else value
         for name, value in call.attrs.items()
     }
+    _ask_for_defaults(call, min(call.opset, defs.onnx_opset_version()))
     try:
         node = helper.make_node(call.op, inputs, outputs, **attrs)
         bare_node = Node(name=call.node, op=call.op, outputs=tuple(outputs))

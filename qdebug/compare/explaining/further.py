@@ -33,7 +33,7 @@ from qdebug.compare.attribute.band import difference, finite_norm, norm, sum_ter
 from qdebug.compare.attribute.graph_walk import downstream
 from qdebug.compare.explaining.float_band import wrong_place
 from qdebug.compare.explaining.fused import WithFused
-from qdebug.compare.explaining.mistaken import form_of_output, made_by, mistake_inside, rounding_of
+from qdebug.compare.explaining.mistaken import form_of_output, is_telling, made_by, mistake_inside, rounding_of
 from qdebug.compare.measure.recordings import with_understood_graph
 from qdebug.errors import KernelError, NotRecordedError, UsageError
 from qdebug.model import AttrValue, Node, Recording, operators
@@ -150,7 +150,7 @@ class _Case:
         sums = max(terms * right_result.size, sum(each.size for each in operands.values()))
         self._most = int(FURTHER_CAUSE_MAX_SUMS / sums)
         min_distinct_values = CAUSE_MIN_DISTINCT_REALS if first.result.allowed else CAUSE_MIN_DISTINCT_VALUES
-        self._telling = np.unique(first.result.recorded).size >= min_distinct_values and (
+        self._telling = is_telling(first.result.recorded, min_distinct_values) and (
             not self.coded or np.count_nonzero(first.wrong) >= CAUSE_MIN_DISTINCT_VALUES
         )
 
@@ -172,7 +172,9 @@ class _Case:
         if cause is not None:
             return cause
         if self._is_unwritten:
-            return self._clause_of_fitting(self._other_nodes(self._places[0])) or self.relation(coarse_relation_of)
+            other_node = self._clause_of_fitting(self._other_nodes(self._places[0]))
+            other_integers = other_node or self._clause_of_fitting(self._other_integers(self._places[0]))
+            return other_integers or self.relation(coarse_relation_of)
         return (
             self.alteration()
             or self.other_number()
@@ -251,9 +253,10 @@ class _Case:
             operand = result.operands[name]
             if operand.dtype.kind != "f":
                 return None
-            zeroed_operands = {**result.operands, name: np.zeros_like(operand)}
-            with recorded_limits(self._recording, place), np.errstate(all="ignore"):
-                result_without_operand = run_node(self._form, zeroed_operands, self._opset)[self._form.outputs[0]]
+            zeroed = Mistake(likely="", node=self._form, values={name: np.zeros_like(operand)})
+            result_without_operand = self._computed(place, zeroed)
+            if result_without_operand is None:
+                return None
             sample_share = (
                 share_of(result, result_without_operand)
                 if self._quant is None
@@ -322,8 +325,17 @@ class _Case:
         return f"{_LIKELY}its codes have a scale of about {actual}, not {stated_text} as the graph says ({_ONE_OFF})"
 
     def alteration(self) -> str | None:
-        """Return how an operand is misread, the result miswritten or the node another one, if that reproduces all."""
-        return self._clause_of_fitting(self._alterations(self._places[0]))
+        """Return how the result is miswritten, the node another one or an operand misread, if that reproduces all.
+
+        What comes first says more: many changes of an operand may have the effect of another operator.
+        """
+        first = self._sample(self._places[0])
+        stages = (
+            rewritings(self._form, first.exact),
+            self._other_nodes(self._places[0]),
+            readings(self._form, first.result.operands),
+        )
+        return next(filter(None, map(self._clause_of_fitting, stages)), None)
 
     def _alterations(self, place: Place) -> Iterator[Mistake]:
         """Yield the mistakes that are possible for any operator."""
@@ -331,6 +343,12 @@ class _Case:
         yield from rewritings(self._form, sample.exact)
         yield from self._other_nodes(place)
         yield from readings(self._form, sample.result.operands)
+
+    def _other_integers(self, place: Place) -> Iterator[Mistake]:
+        """Yield the node with other integers, such as positions."""
+        for mistake in readings(self._form, self._sample(place).result.operands):
+            if mistake.values and all(array.dtype.kind in "iu" for array in mistake.values.values()):
+                yield mistake
 
     def _other_nodes(self, place: Place) -> Iterator[Mistake]:
         """Yield the node with another attribute or operator."""

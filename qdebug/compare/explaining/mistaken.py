@@ -16,7 +16,11 @@ from qdebug.compare.attribute.band import allowed_error, difference, finite_norm
 from qdebug.compare.explaining.fused import WithFused
 from qdebug.errors import KernelError, NotRecordedError, UsageError
 from qdebug.model import Node, Recording, operators
-from qdebug.model.thresholds.explanation import CAUSE_MIN_DISTINCT_VALUES, FURTHER_CAUSE_MIN_EQUAL_CODES
+from qdebug.model.thresholds.explanation import (
+    CAUSE_MIN_DISTINCT_VALUES,
+    CAUSE_MIN_UNCOMMON_ELEMENTS,
+    FURTHER_CAUSE_MIN_EQUAL_CODES,
+)
 from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF, LSB_SLACK
 from qdebug.numerics.affine import dequantize
 from qdebug.numerics.short_formats import format_of
@@ -26,7 +30,7 @@ from qdebug.replay.precision import is_real, widen
 from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import run_node
 
-__all__ = ["form_of_output", "made_by", "mistake_inside", "mistake_of", "read_inputs", "rounding_of"]
+__all__ = ["form_of_output", "is_telling", "made_by", "mistake_inside", "mistake_of", "read_inputs", "rounding_of"]
 
 
 def mistake_of(
@@ -49,7 +53,7 @@ def mistake_of(
         for place in places:
             form, opset, values = form_of_output(recording, node, tensor, place)
             recorded = recording.load(tensor, *place)
-            if candidates is None and _count_distinct(form, values, recorded) < CAUSE_MIN_DISTINCT_VALUES:
+            if candidates is None and not is_telling(_told_apart(form, values, recorded)):
                 return None
             with recorded_limits(recording, place), np.errstate(all="ignore"):
                 right_result = run_node(form, values, opset)[form.outputs[0]]
@@ -90,10 +94,21 @@ def _is_right(
     return norm(difference(widen(recorded), widen(right))) <= rounding_of(form, values, right, recorded, opset)
 
 
-def _count_distinct(form: Node, values: Mapping[str, np.ndarray], recorded: np.ndarray) -> int:
-    """Return how many different numbers tell one mistake from another: of a cast, those that it reads."""
+def is_telling(values: np.ndarray, least: int = CAUSE_MIN_DISTINCT_VALUES) -> bool:
+    """Return whether a match with values can hardly be chance: they are many, or few that are mixed.
+
+    Args:
+        values: The values.
+        least: Smallest number of different values that are many.
+    """
+    distinct, counts = np.unique(values, return_counts=True)
+    return distinct.size >= least or counts.sum() - counts.max(initial=0) >= CAUSE_MIN_UNCOMMON_ELEMENTS
+
+
+def _told_apart(form: Node, values: Mapping[str, np.ndarray], recorded: np.ndarray) -> np.ndarray:
+    """Return the numbers that tell one mistake from another: of a cast, those that it reads."""
     read = values.get(form.inputs[0]) if form.inputs and operators.of(form.op).casts else None
-    return int(np.unique(recorded if read is None else read).size)
+    return recorded if read is None else read
 
 
 def mistake_inside(layers: WithFused, node: Node, tensor: str, places: Sequence[tuple[int, int]]) -> str | None:
@@ -190,7 +205,7 @@ def form_of_output(
 ) -> tuple[Node, Mapping[str, int], dict[str, np.ndarray]]:
     """Return a node's real-valued form whose first output is a given tensor, its operator set versions and its inputs.
 
-    A part of a Split is a Slice.
+    A part of a Split is a Slice. A node that dequantizes is its own form, as it may misread its codes and their scales.
 
     Args:
         recording: The run.
@@ -202,6 +217,9 @@ def form_of_output(
         KernelError: The tensor is a later output of another operator, or an input cannot be computed.
         NotRecordedError: An input was not recorded.
     """
+    if operators.of(node.op).dequantizes and recording.graph.tensors[tensor].quant is None:
+        stored = {name: recording.load(name, *place) for name in dict.fromkeys(node.inputs) if name}
+        return node, recording.graph.opset, stored
     form, opset = real_form(node, recording.graph.opset)
     values = read_inputs(recording, form, place)
     part = slice_of_split(form, tensor, values, opset)

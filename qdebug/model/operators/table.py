@@ -167,14 +167,14 @@ def _movements() -> Iterator[Operator]:
         in_codes=(2,), data=_FIRST,
     )  # fmt: skip
     yield Operator(name="Where", words="where maskedfill", selects=True, unit="where", folds=True, data=(1, 2))
-    yield Operator(name="Max", words="maximum", selects=True, commutes=True, in_codes=(1,))
-    yield Operator(name="Min", words="minimum", selects=True, commutes=True, in_codes=(1,))
+    yield Operator(name="Max", words="maximum", selects=True, commutes=True, elementwise=True, in_codes=(1,))
+    yield Operator(name="Min", words="minimum", selects=True, commutes=True, elementwise=True, in_codes=(1,))
 
 
 def _index_and_truth_rows() -> Iterator[Operator]:
     """Operators that return indices, extents and truth values, and operators without inputs."""
     truth_row = Operator(name="", counts=Count.OTHER)
-    comparison = replace(truth_row, counts=Count.COMPARISON)
+    comparison = replace(truth_row, counts=Count.COMPARISON, elementwise=True)
     yield replace(comparison, name="Equal", words="eq equal")
     yield replace(comparison, name="Greater", words="gt greater")
     yield replace(comparison, name="GreaterOrEqual", words="ge greaterequal")
@@ -182,8 +182,8 @@ def _index_and_truth_rows() -> Iterator[Operator]:
     yield replace(comparison, name="LessOrEqual", words="le lessequal")
     for name in ("And", "Or", "Xor"):
         word = name.lower()
-        yield replace(truth_row, name=name, words=f"{word} logical{word} bitwise{word}")
-    yield replace(truth_row, name="Not", words="logicalnot")
+        yield replace(truth_row, name=name, words=f"{word} logical{word} bitwise{word}", elementwise=True)
+    yield replace(truth_row, name="Not", words="logicalnot", elementwise=True)
     yield replace(truth_row, name="Range", words="arange arangestart arangestartstep")
     yield from _like(truth_row, "IsNaN IsInf NonMaxSuppression NonZero SequenceLength Size")
     yield from _like(

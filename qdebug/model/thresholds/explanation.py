@@ -189,6 +189,13 @@ CAUSE_MIN_DISTINCT_VALUES = threshold(
     decides="cause",
     why="With fewer distinct values, a result may match a suspected mistake by chance.",
 )
+CAUSE_MIN_UNCOMMON_ELEMENTS = threshold(
+    "CAUSE_MIN_UNCOMMON_ELEMENTS",
+    16,
+    unit="elements",
+    decides="cause",
+    why="Where values are few, as truth values are, this many beside the most common one rule out chance as well.",
+)
 CAUSE_MIN_DISTINCT_REALS = threshold(
     "CAUSE_MIN_DISTINCT_REALS",
     3,

@@ -1,0 +1,81 @@
+"""Sums whose accumulator has a short float format: one term after another, each sum rounded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from math import prod
+
+import numpy as np
+
+from qdebug.arithmetic.mistakes.mistake import Mistake
+from qdebug.model import Node, operators
+from qdebug.model.operators import Sums
+from qdebug.numerics.short_formats import SHORT_FORMATS, ShortFormat
+
+__all__ = ["short_sums"]
+
+_ACCUMULATORS = ("bfloat16", "float16")
+_MOST_SUMS = 1 << 23
+"""Largest number of additions that are carried out one by one."""
+
+
+def short_sums(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield a product of matrices or a reduction whose sums are kept in a short format.
+
+    Args:
+        node: The node's real-valued form.
+        values: Its inputs.
+    """
+    terms = _terms(node, values)
+    if terms is None:
+        return
+    count = len(terms)
+    for short_format in (each for each in SHORT_FORMATS if each.name in _ACCUMULATORS):
+        for rounds_terms, clause in ((False, ""), (True, ", as are its terms")):
+            sums = _summed(terms, short_format, rounds_terms=rounds_terms)
+            if node.op == "ReduceMean":
+                sums = short_format.rounded(sums / np.float32(count))
+            yield Mistake(
+                likely=f"its sums are kept in {short_format.name}, one term after another{clause}",
+                node=node,
+                values={},
+                after=partial(_shaped_like, sums=sums),
+                about="accumulator",
+            )
+
+
+def _shaped_like(result: np.ndarray, *, sums: np.ndarray) -> np.ndarray:
+    return sums.reshape(result.shape) if sums.size == result.size else result
+
+
+def _terms(node: Node, values: Mapping[str, np.ndarray]) -> np.ndarray | None:
+    """Return the terms of all sums, with the order of summation as the first axis, or None if there are too many."""
+    names = [name for name in node.inputs if name]
+    if not names or any(values[name].dtype != np.float32 for name in names[:1]):
+        return None
+    data = values[names[0]]
+    if node.op in ("ReduceSum", "ReduceMean"):
+        stated = values[names[1]].reshape(-1).tolist() if len(names) > 1 else node.attrs.get("axes")
+        axes = tuple(int(axis) % data.ndim for axis in stated) if isinstance(stated, list | tuple) and stated else ()
+        axes = axes or tuple(range(data.ndim))
+        kept = [axis for axis in range(data.ndim) if axis not in axes]
+        count = prod(data.shape[axis] for axis in axes)
+        return data.transpose(*sorted(axes), *kept).reshape(count, -1) if data.size <= _MOST_SUMS and count else None
+    if operators.of(node.op).sums is not Sums.MATRIX or len(names) != 2 or node.attrs.get("transA"):
+        return None
+    weight = values[names[1]].swapaxes(-1, -2) if node.attrs.get("transB") else values[names[1]]
+    if min(data.ndim, weight.ndim) < 2 or weight.dtype != np.float32 or data.size * weight.shape[-1] > _MOST_SUMS:
+        return None
+    if any(node.attrs.get(name, 1.0) != 1.0 for name in ("alpha", "beta")):
+        return None
+    return np.stack([data[..., :, at, None] * weight[..., None, at, :] for at in range(data.shape[-1])])
+
+
+def _summed(terms: np.ndarray, short_format: ShortFormat, *, rounds_terms: bool) -> np.ndarray:
+    """Return sums of which each step is rounded."""
+    total = np.zeros(terms.shape[1:], np.float32)
+    with np.errstate(all="ignore"):
+        for term in terms:
+            total = short_format.rounded(total + (short_format.rounded(term) if rounds_terms else term))
+    return total
