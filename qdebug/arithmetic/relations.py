@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from qdebug.arithmetic.mistakes.mistake import Mistake
+from qdebug.model import Node
 from qdebug.model.thresholds.explanation import (
     CAUSE_MIN_DISTINCT_REALS,
     CAUSE_MIN_DISTINCT_VALUES,
@@ -19,7 +21,16 @@ from qdebug.model.thresholds.explanation import (
 from qdebug.model.thresholds.patterns import SCALED_ROUNDING_SLACK
 from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF
 
-__all__ = ["Line", "Result", "coarse_relation_of", "line_of_codes", "relation_by_index", "relation_of", "share_of"]
+__all__ = [
+    "Line",
+    "Result",
+    "coarse_relation_of",
+    "functions_of",
+    "line_of_codes",
+    "relation_by_index",
+    "relation_of",
+    "share_of",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -240,6 +251,39 @@ def _function_of_operand(result: Result, right: np.ndarray, recorded: np.ndarray
                 candidate = function(array.astype(np.float64))
             if np.isfinite(candidate).all() and result.fits(candidate):
                 yield f"every element is {name} {operand!r}"
+
+
+def functions_of(
+    node: Node, right: np.ndarray, recorded: np.ndarray, operands: Mapping[str, np.ndarray]
+) -> Iterator[Mistake]:
+    """Yield functions of the right result and of each operand, and the result between bounds, as mistakes of a node.
+
+    Args:
+        node: The node's real-valued form.
+        right: Its right result.
+        recorded: Its recorded result, which shows the bounds.
+        operands: Its inputs.
+    """
+    low, high = float(recorded.min(initial=np.inf)), float(recorded.max(initial=-np.inf))
+    if right.dtype.kind == "f" and low < high:
+        text = f"the result is clipped below {_number_text(low)} and above {_number_text(high)}"
+        yield _as_mistake(node, text, np.clip(right, low, high))
+    sources = {"what it should be": right}
+    sources |= {repr(name): array for name, array in operands.items() if array.shape == right.shape}
+    for source, array in sources.items():
+        if array.dtype.kind != "f":
+            continue
+        if array is not right:
+            yield _as_mistake(node, f"it returns {source} unchanged", array)
+        for name, function in _FUNCTIONS.items():
+            with np.errstate(all="ignore"):
+                result = function(array.astype(np.float64))
+            if np.isfinite(result).all():
+                yield _as_mistake(node, f"every element is {name} {source}", result)
+
+
+def _as_mistake(node: Node, likely: str, result: np.ndarray) -> Mistake:
+    return Mistake(likely=likely, node=node, values={}, after=lambda _: result.astype(np.float32))
 
 
 def _has_right_elements(result: Result, right: np.ndarray, recorded: np.ndarray) -> bool:

@@ -166,8 +166,8 @@ _DISTANCE = 2.0**-6
 
 def miscounted_blocks(
     node: Node, operand: tuple[str, int], values: Mapping[str, np.ndarray], recorded: np.ndarray, compute: Compute
-) -> Mistake | None:
-    """Return how often each part of an operand counts in a result that is linear in it, or None if each counts once.
+) -> Iterator[Mistake]:
+    """Yield how often each part of an operand counts in a result that is linear in it, in few digits first.
 
     Args:
         node: The node's real-valued form.
@@ -176,6 +176,31 @@ def miscounted_blocks(
         recorded: The recorded result.
         compute: Computes the node with a mistake.
     """
+    name, axis = operand
+    array, parts = values[name], _blocks_of(values[name].shape[axis])
+    counts = _counts(node, operand, values, recorded, compute)
+    if counts is None:
+        return
+    for digits in _DIGITS:
+        clauses, factors = [], np.ones(array.shape[axis])
+        for part, count in _merged(parts, np.round(counts, digits).tolist()):
+            factors[part] = count
+            if count != 1:
+                place = f"elements {part.start} to {part.stop - 1} of {name!r} along axis {axis}"
+                clauses.append(f"{place} count {count:g} times")
+        if 0 < len(clauses) <= _MOST_CLAUSES:
+            shaped = factors.astype(array.dtype).reshape([-1 if at == axis else 1 for at in range(array.ndim)])
+            yield Mistake(likely=", and ".join(clauses), node=node, values={name: array * shaped}, about=name)
+
+
+def _counts(
+    node: Node,
+    operand: tuple[str, int],
+    values: Mapping[str, np.ndarray],
+    recorded: np.ndarray,
+    compute: Compute,
+) -> np.ndarray | None:
+    """Return how often each part of an operand counts, or None if the result does not tell."""
     name, axis = operand
     array, parts = values[name], _blocks_of(values[name].shape[axis])
     base = compute(Mistake(likely="", node=node, values={name: np.zeros_like(array)}))
@@ -192,18 +217,7 @@ def miscounted_blocks(
     table, target = np.stack(effects, axis=1), (recorded.astype(np.float64) - base).reshape(-1)
     if not np.isfinite(target).all() or np.linalg.matrix_rank(table) < len(parts):
         return None
-    counts = np.round(np.linalg.lstsq(table, target, rcond=None)[0], _DIGITS).tolist()
-    clauses, factors = [], np.ones(array.shape[axis])
-    for part, count in _merged(parts, counts):
-        factors[part] = count
-        if count != 1:
-            clauses.append(
-                f"elements {part.start} to {part.stop - 1} of {name!r} along axis {axis} count {count:g} times"
-            )
-    if not 0 < len(clauses) <= _MOST_CLAUSES:
-        return None
-    weighted = array * factors.astype(array.dtype).reshape([-1 if at == axis else 1 for at in range(array.ndim)])
-    return Mistake(likely=", and ".join(clauses), node=node, values={name: weighted}, about=name)
+    return np.asarray(np.linalg.lstsq(table, target, rcond=None)[0])
 
 
 def _blocks_of(extent: int) -> list[slice]:
@@ -225,5 +239,5 @@ _MOST_BLOCKS = 16
 _LEAST_PARTS = 2
 _MOST_CLAUSES = 2
 """Number of different counts that are still said to be one mistake."""
-_DIGITS = 3
+_DIGITS = (0, 1, 3)
 """Digits of a count after the point."""

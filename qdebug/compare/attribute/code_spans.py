@@ -7,7 +7,7 @@ states, and without any rounding. The difference is rounding that the other grap
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from types import MappingProxyType
 
@@ -33,6 +33,7 @@ __all__ = [
     "folded_clamp",
     "held",
     "held_as_recorded",
+    "own_values",
     "recorded_values",
     "reference_codes",
     "rounding_inside",
@@ -207,6 +208,36 @@ def rounding_inside(
     return np.asarray(np.subtract(rounded, real, dtype=np.float64))
 
 
+def own_values(
+    be: IndexedRecording,
+    pair: Pair,
+    segment: Segment,
+    shape: tuple[int, ...],
+    place: tuple[int, int],
+    *,
+    rounded: Callable[[np.ndarray], np.ndarray] | None = None,
+) -> np.ndarray:
+    """Return the result of the backend's own nodes on their recorded inputs, rounded to codes where they say so.
+
+    Args:
+        be: The backend run.
+        pair: The pair whose backend tensor the segment ends in.
+        segment: The segment.
+        shape: The shape of the reference tensor, in the dimension order of the comparison.
+        place: Sample and step.
+        rounded: Rounds real numbers between the nodes to a short format; None to keep them.
+
+    Returns:
+        Real values in that order.
+
+    Raises:
+        KernelError: A node cannot be replayed.
+        RecordingError: A constant or an input was not recorded.
+    """
+    run = partial(_run_coded, be=be, to_codes=True, rounded=rounded)
+    return replay_own(be.recording, pair, segment, shape, place, run=run)
+
+
 def _run_coded(
     node: Node,
     form: Node,
@@ -216,9 +247,10 @@ def _run_coded(
     be: IndexedRecording,
     to_codes: bool,
     taken: Mapping[str, np.ndarray] = MappingProxyType({}),
+    rounded: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> dict[str, np.ndarray]:
-    """Compute a node, clip its result to its code range, and round it to codes on request."""
-    if operators.of(node.op).takes_codes:
+    """Compute a node, clip its result to its code range, and round it to codes or to a short format on request."""
+    if operators.of(node.op).takes_codes and operators.of(node.op).packed is None:
         raise KernelError(f"{node.op} computes with codes")
     results: dict[str, np.ndarray] = {}
     for name, array in run_form(node, form, opset, values).items():
@@ -226,6 +258,8 @@ def _run_coded(
         clipped = held(array, span)
         if name in taken:
             results[name] = taken[name].reshape(clipped.shape)
+        elif to_codes and quant is not None:
+            results[name] = dequantize(quantize(clipped, quant), quant)
         else:
-            results[name] = dequantize(quantize(clipped, quant), quant) if to_codes and quant is not None else clipped
+            results[name] = clipped if rounded is None or clipped.dtype.kind != "f" else rounded(clipped)
     return results

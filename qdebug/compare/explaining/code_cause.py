@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from qdebug.arithmetic.evidence import residual_of
 from qdebug.arithmetic.search import search
@@ -11,7 +14,7 @@ from qdebug.compare.explaining.float_band import wrong_place
 from qdebug.compare.explaining.further import further_cause, with_further_cause
 from qdebug.compare.measure.recordings import with_understood_graph
 from qdebug.errors import KernelError, NotRecordedError, UsageError
-from qdebug.model import Recording
+from qdebug.model import Node, Recording, operators
 
 __all__ = ["CodeCause", "cause_of_codes"]
 
@@ -50,7 +53,7 @@ def cause_of_codes(recording: Recording, tensor: str) -> CodeCause:
             place = wrong_place(recording, node, tensor, places)
             return CodeCause(sentence=None if place is None else f"wrong elements: {place}")
         if units.missing(node, tensor) is not None:
-            return CodeCause()
+            return CodeCause(sentence=_cause_before_rounding(recording, node, tensor))
         source = units.find(node, tensor)
         if not isinstance(source, UnitSource):
             return CodeCause()
@@ -67,3 +70,38 @@ def cause_of_codes(recording: Recording, tensor: str) -> CodeCause:
         return CodeCause()
     are = "is" if left.wrong == 1 else "are"
     return CodeCause(sentence=f"{left.wrong} of {left.total} codes {are} wrong, {left.detail}; likely: {left.likely}")
+
+
+def _cause_before_rounding(recording: Recording, node: Node, tensor: str) -> str | None:
+    """Return the cause of wrong codes that only round the result of another node, which was not recorded.
+
+    That node is examined as if it returned the codes itself.
+
+    Args:
+        recording: The run.
+        node: The node that returns the codes.
+        tensor: The codes.
+    """
+    maker = recording.graph.producer(node.inputs[0]) if operators.plain(node).quantizes and node.inputs else None
+    if maker is None:
+        return None
+    rounding_itself = replace(maker, outputs=(tensor,))
+    units = Units(recording)
+    places = units.places(rounding_itself, tensor)
+    cause = further_cause(recording, rounding_itself, tensor, places)
+    if cause is not None:
+        return cause.removeprefix("likely: ")
+    place = (
+        None
+        if _is_mostly_saturated(recording, tensor, places[:1])
+        else wrong_place(recording, rounding_itself, tensor, places)
+    )
+    return None if place is None else f"wrong elements: {place}"
+
+
+def _is_mostly_saturated(recording: Recording, tensor: str, places: Sequence[tuple[int, int]]) -> bool:
+    """Return whether most codes are at the ends of their range, where the place of wrong ones says little."""
+    quant = recording.graph.tensors[tensor].quant
+    codes = [recording.load(tensor, *place) for place in places]
+    ends = [] if quant is None or quant.qmin is None or quant.qmax is None else [quant.qmin, quant.qmax]
+    return any(2 * np.count_nonzero(np.isin(array, ends)) > array.size for array in codes)

@@ -23,6 +23,7 @@ from qdebug.arithmetic.patterns.residual import Residual
 from qdebug.arithmetic.relations import (
     Result,
     coarse_relation_of,
+    functions_of,
     line_of_codes,
     relation_by_index,
     relation_of,
@@ -93,7 +94,7 @@ def with_further_cause(left: Residual, finding: SearchResult) -> Residual:
         left: The residual, which no known mistake on codes reproduces.
         finding: The search result of the node.
     """
-    if left.reproduces or left.max_lsb <= 1 or left.pattern == "one_code":  # rounding alone explains errors of one code
+    if left.reproduces or left.max_lsb <= 1 or left.pattern in _PLAIN_PATTERNS:
         return left
     source = finding.source
     cause = further_cause(with_understood_graph(source.recording), source.node, source.tensor, source.places)
@@ -164,7 +165,14 @@ class _Case:
         cause = self.mistake() or self.codes_of_a_line()
         if cause is None and (count := self.count()) is not None:
             cause = f"{count} ({self._claim()})"
-        return cause or self.alteration() or self.other_tensor()
+        return (
+            cause
+            or self.alteration()
+            or self.function()
+            or self.other_number()
+            or self.miscounting()
+            or self.other_tensor()
+        )
 
     def cause_of_numbers(self) -> str | None:
         """Return what accounts for the real numbers or integers, as a clause."""
@@ -255,7 +263,7 @@ class _Case:
                 return None
             zeroed = Mistake(likely="", node=self._form, values={name: np.zeros_like(operand)})
             result_without_operand = self._computed(place, zeroed)
-            if result_without_operand is None:
+            if result_without_operand is None or result_without_operand.shape != result.right.shape:
                 return None
             sample_share = (
                 share_of(result, result_without_operand)
@@ -323,6 +331,14 @@ class _Case:
             return f"the dequantized values are about {stated / step:.2g} times what they should be"
         actual, stated_text = f"{step:.2g} and zero point {zero}", f"{stated:.4g} and {stated_zero}"
         return f"{_LIKELY}its codes have a scale of about {actual}, not {stated_text} as the graph says ({_ONE_OFF})"
+
+    def function(self) -> str | None:
+        """Return which function of the right numbers, or of an operand, the codes are."""
+        return self._clause_of_fitting(self._functions(self._places[0]))
+
+    def _functions(self, place: Place) -> Iterator[Mistake]:
+        sample = self._sample(place)
+        return functions_of(self._form, sample.exact, sample.result.recorded, sample.result.operands)
 
     def alteration(self) -> str | None:
         """Return how the result is miswritten, the node another one or an operand misread, if that reproduces all.
@@ -403,10 +419,8 @@ class _Case:
         if result.recorded.size > _MOST_OF_BLOCKS:
             return None
         compute = partial(self._computed, place)
-        mistake = miscounted_blocks(self._form, operand, result.operands, result.recorded, compute)
-        if mistake is None or not self._is_reproduced_by(mistake, place, whole=True):
-            return None
-        return mistake.likely
+        found = miscounted_blocks(self._form, operand, result.operands, result.recorded, compute)
+        return next((mistake.likely for mistake in found if self._is_reproduced_by(mistake, place, whole=True)), None)
 
     def other_tensor(self) -> str | None:
         """Return which recorded tensor is read in place of an operand, if that reproduces every element."""
@@ -473,6 +487,7 @@ class _Case:
             sample_candidates = chain(
                 mistakes(self._form, values, self._opset),
                 self._alterations(place),
+                self._functions(place),
                 self._substituted_operands(place),
             )
             fitting_clauses = {
@@ -487,7 +502,7 @@ class _Case:
         if mistake.told:
             return False
         sample = self._sample(place)
-        right_result = sample.result.right if mistake.node is self._form and not self.coded else None
+        right_result = sample.exact if mistake.node is self._form else None
         with recorded_limits(self._recording, place), np.errstate(all="ignore"):
             computed_values = made_by(mistake, sample.result.operands, self._opset, right_result)
         if computed_values is None or computed_values.shape != sample.wrong.shape:
@@ -541,6 +556,8 @@ def _indices_to_check_first(is_wrong: np.ndarray) -> np.ndarray:
 
 _FEW_ELEMENTS = 1 << 12
 """Number of elements that are compared first."""
+_PLAIN_PATTERNS = frozenset(("clamp", "one_code"))
+"""Patterns of codes that say as much as a mistake. Errors of one code are those of rounding."""
 _FIT_RUNS = 100
 """Replays that a fit takes: of nodes that are too large for as many, no number is solved for."""
 _MOST_OF_BLOCKS = 1 << 20

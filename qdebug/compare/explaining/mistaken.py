@@ -217,7 +217,7 @@ def form_of_output(
         KernelError: The tensor is a later output of another operator, or an input cannot be computed.
         NotRecordedError: An input was not recorded.
     """
-    if operators.of(node.op).dequantizes and recording.graph.tensors[tensor].quant is None:
+    if operators.of(node.op).dequantizes:
         stored = {name: recording.load(name, *place) for name in dict.fromkeys(node.inputs) if name}
         return node, recording.graph.opset, stored
     form, opset = real_form(node, recording.graph.opset)

@@ -32,7 +32,7 @@ from qdebug.compare.result.finding import Finding
 from qdebug.model import Node, operators
 from qdebug.model.thresholds.attribution import DISTURBANCE_HALF_STEPS
 from qdebug.numerics.accumulate import same_elements
-from qdebug.replay.blockwise_weight import packed_inputs
+from qdebug.replay.blockwise_weight import packed_inputs, rounds_data
 from qdebug.replay.registry import Moved, has_kernel
 from qdebug.replay.segment import offsets, run_real, spread
 
@@ -47,7 +47,11 @@ def chooses_scale(facts: TensorFacts) -> bool:
     The scale and the zero point themselves are computed like any other value.
     """
     own_nodes, last_node = facts.segment.own, facts.node
-    if not any(operators.of(node.op).takes_codes for node in own_nodes):
+    packed_alone = facts.segment.wide and all(
+        not operators.of(node.op).takes_codes or (operators.of(node.op).packed is not None and not rounds_data(node))
+        for node in own_nodes
+    )
+    if packed_alone or not any(operators.of(node.op).takes_codes for node in own_nodes):
         return False
     if operators.of(last_node.op).gives_scale and facts.entry.tensor in last_node.outputs[1:]:
         return False

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import partial
 
 import numpy as np
 
 from qdebug.compare.attribute.attribute import Attribution, attribute
 from qdebug.compare.attribute.band import difference as either_way
 from qdebug.compare.attribute.band import finite_norm, minus, norm, segment_share, unit_roundoff
-from qdebug.compare.attribute.code_spans import held, recorded_values, rounding_inside, span_before
+from qdebug.compare.attribute.code_spans import held, own_values, recorded_values, rounding_inside, span_before
 from qdebug.compare.attribute.declared_format import declared_unit, held_in_declared
 from qdebug.compare.attribute.reference_replay import exceeds
 from qdebug.compare.graph_checks.differences import declared_difference, has_codes
@@ -22,9 +23,12 @@ from qdebug.errors import KernelError, NotRecordedError
 from qdebug.model import Node
 from qdebug.model.thresholds.attribution import SUBSTITUTE_REPLAY_MAX_ERROR_RATIO
 from qdebug.model.thresholds.verdict import DEFAULT_MIN_SQNR, DERIVED_LSB
-from qdebug.numerics.short_formats import format_of
+from qdebug.numerics.short_formats import SHORT_FORMATS, format_of
 
 __all__ = ["SeveralNodes"]
+
+BFLOAT16 = next(each for each in SHORT_FORMATS if each.name == "bfloat16")
+"""The shortest format in which runtimes compute between codes."""
 
 
 class SeveralNodes(TensorCheck):
@@ -61,8 +65,9 @@ class SeveralNodes(TensorCheck):
 
         # these reals are dequantized codes, so each node may have rounded to codes
         is_on_codes = not coded and bool(facts.replays.telling)
+        backend_values = backend_values.reshape(reference_values.shape)
         if not is_left(difference) or not exceeds(difference, facts.rounding_noise(place, on_codes=is_on_codes)):
-            return None
+            return self._codes_beside_own(reference_values, backend_values, place) if coded else None
         inside = self._rounding_inside(reference_values.shape, place) if coded else None
         if inside is not None and not is_left(difference + inside):
             return lost_to_rounding(facts, reference_values, inside, "data")
@@ -76,8 +81,9 @@ class SeveralNodes(TensorCheck):
             return None
         return (
             self._foreign_codes(place)
+            or self._codes_beside_own(reference_values, backend_values, place)
             or unheld_constant(facts, place)
-            or self._precision_inside(backend_values.reshape(reference_values.shape), difference, place)
+            or self._precision_inside(backend_values, difference, place)
             or declared_difference(facts)
         )
 
@@ -91,13 +97,43 @@ class SeveralNodes(TensorCheck):
         reproduction = None if facts.entry.quant is None else facts.reproducer.reproduce(facts.node, tensor)
         if reproduction is None or reproduction.by is not None:
             return None
-        largest_error = facts.reproducer.codes_off(facts.node, tensor, place)
+        return self._wrong_codes(facts.reproducer.codes_off(facts.node, tensor, place))
+
+    def _codes_beside_own(
+        self, reference_values: np.ndarray, backend_values: np.ndarray, place: tuple[int, int]
+    ) -> Finding | None:
+        """Find codes that the backend's own nodes do not give, although they agree with the reference's.
+
+        Args:
+            reference_values: A replay of the reference's nodes on the same inputs.
+            backend_values: The recorded values, in the reference's order.
+            place: Sample and step.
+        """
+        facts, quant = self.facts, self.facts.entry.quant
+        inner = {name for node in self.segment.own for name in node.outputs if name} - {facts.entry.tensor}
+        if quant is None or any(facts.backend.graph.tensors[name].quant is not None for name in inner):
+            return None  # codes inside may be rounded otherwise, by more than one step of these
+        make = partial(own_values, facts.be, facts.entry.pair, self.segment, reference_values.shape, place)
+        try:
+            own, in_bfloat16 = make(), make(rounded=BFLOAT16.rounded)
+        except (KernelError, NotRecordedError):
+            return None
+        share = 10 ** (-DEFAULT_MIN_SQNR / 20)
+        if finite_norm(minus(own, reference_values)) > share * finite_norm(reference_values):
+            return None
+        noise = np.abs(minus(in_bfloat16, own)).max(initial=0.0)
+        steps = np.nan_to_num(np.abs(minus(own, backend_values)), nan=0.0).max(initial=0.0) / float(np.max(quant.scale))
+        is_noise = steps <= DERIVED_LSB + noise / float(np.max(quant.scale))
+        return None if is_noise else self._wrong_codes(int(np.rint(steps)))
+
+    def _wrong_codes(self, largest_error: int) -> Finding | None:
+        """Return the finding about codes that rounding does not explain, or None if it does."""
         if largest_error <= DERIVED_LSB:
             return None
         return Finding(
             kind=FindingKind.ARITHMETIC,
             role=FindingRole.BREACH,
-            node=facts.entry.node,
+            node=self.facts.entry.node,
             sentence=f"its codes are off by up to {largest_error} LSB; rounding explains at most {DERIVED_LSB:g} LSB",
             amount=float(largest_error),
             limit=DERIVED_LSB,

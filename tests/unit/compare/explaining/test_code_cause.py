@@ -5,7 +5,7 @@ import pytest
 
 import qdebug
 from qdebug.compare.explaining.code_cause import cause_of_codes
-from qdebug.model import MemoryRecording
+from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
 
 RNG = np.random.default_rng(2)
 WEIGHT, X = RNG.integers(-127, 128, (16, 24), dtype=np.int8), RNG.integers(-128, 128, (40, 24), dtype=np.int8)
@@ -104,3 +104,41 @@ def test_codes_that_end_too_early_are_named_beside_other_rounding(noise):
 
     sentence = cause_of_codes(rewritten(change), "y").sentence
     assert "a clamp of the codes below -20 and above 20 is too narrow" in sentence
+
+
+def island(change, inside=np.float32):
+    """Record a float net, and a chip that rounds the sigmoid of its input to codes without showing the sigmoid."""
+    x = np.random.default_rng(5).normal(size=(16, 32)).astype(np.float32) * 2
+    right = 1 / (1 + np.exp(-x))
+    made = change(x, right).astype(inside).astype(np.float32)
+    scale, zero = np.float32(1 / 255), np.int8(-128)
+    codes = np.clip(np.rint(made / scale) + zero, -128, 127).astype(np.int8)
+    with qdebug.Recorder(None, backend="float") as reference:
+        reference.put("x", x)
+        reference.put("s", right.astype(np.float32), node="sigmoid", op="Sigmoid", inputs=("x",))
+        reference.outputs("s")
+    nodes = [
+        Node(name="sigmoid", op="Sigmoid", inputs=("x",), outputs=("s",)),
+        Node(name="quant", op="QuantizeLinear", inputs=("s", "scale", "zero"), outputs=("q",)),
+    ]
+    constants = [TensorInfo(name=name, role=Role.CONSTANT) for name in ("scale", "zero")]
+    graph = Graph(nodes, inputs=["x"], outputs=["q"], tensors=constants)
+    with qdebug.Recorder(None, backend="chip", graph=graph) as chip:
+        chip.constant("scale", scale)
+        chip.constant("zero", zero)
+        chip.put("x", x)
+        chip.put("q", codes, scale=scale, zero_point=zero)
+    return reference.recording, chip.recording
+
+
+def test_codes_that_only_round_a_wrong_result_have_its_cause():
+    result = qdebug.diff(*island(lambda x, right: np.clip(0.2 * x + 0.5, 0, 1)))
+    assert (result.verdict.status, result.origin) == ("diverged", "quant")
+    assert "it computes HardSigmoid, not Sigmoid" in result.verdict.sentence
+    clipped = qdebug.diff(*island(lambda x, right: np.clip(right, 0.1, 0.9)))
+    assert "the result is clipped below 0.098" in clipped.verdict.sentence
+
+
+def test_codes_that_round_a_right_result_in_fewer_digits_are_within():
+    for inside in (np.float32, np.float16):
+        assert qdebug.diff(*island(lambda x, right: right, inside)).verdict.status == "within"
