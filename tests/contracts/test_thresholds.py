@@ -16,7 +16,7 @@ CONSTANTS = {
     "budget.py LEAST_SHARE": "display: what has a row of its own",
     "budget.py _PRUNED": "speed: what is replayed one by one; the rest is replayed together",
     "attribute/band.py _SURELY": "speed: up to which float32 is sure; beyond, float64 decides",
-    "explaining/mistaken.py _FAR": "speed: up to which no mistake inside a layer is searched",
+    "explaining/further.py _FAR": "speed: up to which no mistake inside a layer is searched",
     "mistakes/fits.py _DISTANCE": "method: over which a slope is measured",
     "mistakes/fits.py _PROGRESS": "speed: by how much a step has to help for another one",
     "measure/inputs.py _HALF_STEP": "definition: half a step",
@@ -35,6 +35,7 @@ COMPARED = {
     "qsum.py 2.0 ** 53": "format: up to which float64 holds all integers",
 }
 FACTORS = {
+    "explaining/code_cause.py 2 * np.count_nonzero(np.isin(array, ends)) > array.size": "definition: most of them",
     "evidence.py total < 2 * code_counts.size": "definition: most occur once",
     "patterns/wrong_places.py total >= 2 * block": "definition: a block occurs twice",
     "patterns/wrong_places.py is_wrong.shape[axis] <= 2 * width": "definition: a border has two sides",

@@ -12,8 +12,9 @@ from qdebug.compare.attribute.segments import main_node
 from qdebug.compare.checks.context import NodeContext
 from qdebug.compare.checks.error import nonfinite
 from qdebug.compare.checks.precision import float32_overflow
+from qdebug.compare.explaining.further import cause_inside
 from qdebug.compare.explaining.fused import WithFused
-from qdebug.compare.explaining.mistaken import mistake_inside, mistake_of
+from qdebug.compare.explaining.mistaken import mistake_of
 from qdebug.compare.graph_checks.casts import changed_by_cast
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
 from qdebug.errors import NotRecordedError
@@ -54,7 +55,7 @@ def _mistake_inside_layer(context: NodeContext, difference: Finding) -> Finding 
     if node is None or difference.kind is not FindingKind.OPERATOR:
         return None
     places = [*recorded_places(runs.reference, runs.backend, entry)]
-    mistake = mistake_inside(WithFused(runs.backend), node, entry.tensor, places)
+    mistake = cause_inside(WithFused(runs.backend), node, entry.tensor, places)
     return None if mistake is None else replace(difference, kind=FindingKind.ARITHMETIC, sentence=mistake)
 
 

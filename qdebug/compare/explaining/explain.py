@@ -34,9 +34,8 @@ from qdebug.compare.explaining.explanation import (
     RunnerUp,
 )
 from qdebug.compare.explaining.float_band import assumption, judge_float
-from qdebug.compare.explaining.further import further_cause, with_further_cause
+from qdebug.compare.explaining.further import cause_inside, further_cause, with_further_cause
 from qdebug.compare.explaining.fused import WithFused
-from qdebug.compare.explaining.mistaken import mistake_inside
 from qdebug.compare.explaining.neighbours import with_neighbours
 from qdebug.compare.explaining.placements import with_placement
 from qdebug.compare.explaining.states import state_read
@@ -169,7 +168,7 @@ class Explainer:
         assumptions = "; ".join(filter(None, (finding.assumed, _INSIDE)))
         if finding.status is ExplainStatus.UNEXPLAINED and finding.band is not None:
             if not self._is_rounded(node, tensor):
-                likely = mistake_inside(self.whole, node, tensor, self._whole_units.places(node, tensor))
+                likely = cause_inside(self.whole, node, tensor, self._whole_units.places(node, tensor))
                 if likely is not None:
                     reason = f"a replay of its layer does not reproduce it; likely: {likely}"
                     return replace(finding, assumed=assumptions, reason=reason)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
@@ -34,7 +35,7 @@ from qdebug.compare.attribute.band import difference, finite_norm, norm, sum_ter
 from qdebug.compare.attribute.graph_walk import downstream
 from qdebug.compare.explaining.float_band import wrong_place
 from qdebug.compare.explaining.fused import WithFused
-from qdebug.compare.explaining.mistaken import form_of_output, is_telling, made_by, mistake_inside, rounding_of
+from qdebug.compare.explaining.mistaken import form_of_output, is_telling, made_by, rounding_of
 from qdebug.compare.measure.recordings import with_understood_graph
 from qdebug.errors import KernelError, NotRecordedError, UsageError
 from qdebug.model import AttrValue, Node, Recording, operators
@@ -48,13 +49,14 @@ from qdebug.model.thresholds.explanation import (
 )
 from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF, LSB_SLACK
 from qdebug.numerics.affine import dequantize, on_grid
+from qdebug.numerics.short_formats import format_of
 from qdebug.replay.extents import recorded_limits
 from qdebug.replay.registry import run_node
 
-__all__ = ["further_cause", "with_further_cause"]
+__all__ = ["cause_inside", "further_cause", "with_further_cause"]
 
 Place = tuple[int, int]
-_LIKELY = "likely: "
+_LIKELY, _INSIDE = "likely: ", "inside the layer"
 _EVERY, _ONE_OFF = "reproduces every element", "reproduces every code to within one"
 """Wording for a cause. The second is for codes whose rounding is not known well enough to reproduce all of them."""
 
@@ -80,11 +82,55 @@ def further_cause(recording: Recording, node: Node, tensor: str, places: Sequenc
         cause = None
     except (KernelError, UsageError):
         return None
-    if cause is not None or not coded:
+    if cause is not None:
         return cause
     layers = recording if isinstance(recording, WithFused) else WithFused(recording)
-    inside = mistake_inside(layers, node, tensor, places)
+    inside = cause_inside(layers, node, tensor, places)
     return None if inside is None else f"{_LIKELY}{inside}"
+
+
+def cause_inside(layers: WithFused, node: Node, tensor: str, places: Sequence[Place]) -> str | None:
+    """Return the mistakes inside a layer that reproduce its whole output, in words, with their nodes.
+
+    Args:
+        layers: The run with tensors inside its layers computed.
+        node: The last node of the layer.
+        tensor: Its output.
+        places: Samples and steps to examine.
+
+    Returns:
+        The clause, or None if no node or more than two may have one, or if the output is not far enough off to tell.
+    """
+    chains = [chain for name in node.inputs if name and (chain := layers.chain(name)) is not None]
+    if len(chains) != 1 or chains[0].makes_codes or not places:
+        return None
+    nodes = [*chains[0].nodes, node]
+    clauses: list[tuple[str, str]] = []
+    for at, each in enumerate(nodes[: None if len(nodes[-1].outputs) == 1 else -1]):
+        later = _depending(nodes[at + 1 :], each)
+        if each is not node and not later:
+            continue
+        with suppress(KernelError, NotRecordedError, UsageError):
+            case = _Case(layers, each, tensor, places, later)
+            cause = case.cause_inside() if case.is_far_off else None
+            if cause is not None:
+                mistake, _, claim = cause.removeprefix(_LIKELY).rpartition(" (")
+                clauses.append((f"{mistake} in {each.name!r} ({each.op})", claim))
+    if not 0 < len(clauses) <= _MOST_SAID:
+        return None
+    claim = next((claim for _, claim in clauses if claim.startswith(_ONE_OFF)), clauses[0][1])
+    return f"{', or '.join(clause for clause, _ in clauses)}, {_INSIDE} ({claim}"
+
+
+def _depending(nodes: Sequence[Node], first: Node) -> list[Node]:
+    """Return the nodes, out of some in order, that need the result of a first one."""
+    needed = set(first.outputs)
+    depending = []
+    for node in nodes:
+        if needed & set(node.inputs):
+            needed |= set(node.outputs)
+            depending.append(node)
+    return depending
 
 
 def with_further_cause(left: Residual, finding: SearchResult) -> Residual:
@@ -98,7 +144,9 @@ def with_further_cause(left: Residual, finding: SearchResult) -> Residual:
         return left
     source = finding.source
     cause = further_cause(with_understood_graph(source.recording), source.node, source.tensor, source.places)
-    return left if cause is None else replace(left, likely=cause.removeprefix(_LIKELY), reproduces=_EVERY in cause)
+    if cause is None or (left.pattern == "factor" and _INSIDE in cause):  # the factor of codes has many causes inside
+        return left
+    return replace(left, likely=cause.removeprefix(_LIKELY), reproduces=_EVERY in cause)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -123,22 +171,26 @@ class _Sample:
 
 
 class _Case:
-    """A node with a wrong output.
+    """A node with a wrong output, or one whose wrong output was not recorded, but a later tensor of its layer.
 
     Args:
         recording: The run.
         node: The node.
-        tensor: Its output.
+        tensor: The recorded tensor: its output, or that of the last later node.
         places: Samples and steps.
+        later: The nodes between its output and that tensor, in order. With them, the run is `WithFused`.
 
     Raises:
         KernelError: It cannot be replayed.
         NotRecordedError: One of its tensors was not recorded.
     """
 
-    def __init__(self, recording: Recording, node: Node, tensor: str, places: Sequence[Place]) -> None:
+    def __init__(
+        self, recording: Recording, node: Node, tensor: str, places: Sequence[Place], later: Sequence[Node] = ()
+    ) -> None:
         self._recording, self._node, self._tensor, self._places = recording, node, tensor, places
-        self._form, self._opset, _ = form_of_output(recording, node, tensor, places[0])
+        self._later, self._own = later, node.outputs[0] if later else tensor
+        self._form, self._opset, _ = form_of_output(recording, node, self._own, places[0])
         self._quant = recording.graph.tensors[tensor].quant
         self._samples: dict[Place, _Sample] = {}
         self._one_off = False
@@ -154,6 +206,12 @@ class _Case:
         self._telling = is_telling(first.result.recorded, min_distinct_values) and (
             not self.coded or np.count_nonzero(first.wrong) >= CAUSE_MIN_DISTINCT_VALUES
         )
+
+    @property
+    def is_far_off(self) -> bool:
+        """Whether the error is large enough to tell mistakes inside a layer apart."""
+        result = self._sample(self._places[0]).result
+        return norm(difference(result.recorded, result.right)) > _FAR * finite_norm(result.recorded)
 
     @property
     def coded(self) -> bool:
@@ -202,19 +260,23 @@ class _Case:
 
     def _sample(self, place: Place) -> _Sample:
         if place not in self._samples:
-            _, _, values = form_of_output(self._recording, self._node, self._tensor, place)
+            _, _, values = form_of_output(self._recording, self._node, self._own, place)
             recorded_values = dequantize(self._recording.load(self._tensor, *place), self._quant)
             with recorded_limits(self._recording, place), np.errstate(all="ignore"):
-                right_result = run_node(self._form, values, self._opset)[self._form.outputs[0]]
+                exact = run_node(self._form, values, self._opset)[self._form.outputs[0]]
+                right_result = self._finished(exact, place)
             if right_result.shape != recorded_values.shape:
                 raise KernelError(
                     f"The replay has shape {right_result.shape}, but the recorded tensor has {recorded_values.shape}."
                 )
-            allowed = 0.0 if self.coded else rounding_of(self._form, values, right_result, recorded_values, self._opset)
+            allowed = 0.0
+            if not self.coded:
+                allowed = rounding_of(self._form, values, exact, recorded_values, self._opset)
+                allowed = max(allowed, self._rounding_of_layer(recorded_values, place))
             slack = OUTLIER_ERROR_RATIO * allowed / math.sqrt(max(right_result.size, 1))
             if self._quant is not None:
                 slack = float(np.max(self._quant.scale)) * (1 + LSB_SLACK)
-            exact, right_result = right_result, on_grid(right_result, self._quant)
+            right_result = on_grid(right_result, self._quant)
             errors = np.abs(difference(recorded_values, right_result))
             rounding = FLOAT32_UNIT_ROUNDOFF * finite_norm(right_result) if right_result.dtype.kind == "f" else 0.0
             result = Result(
@@ -234,6 +296,33 @@ class _Case:
                 few=_indices_to_check_first(is_wrong),
             )
         return self._samples[place]
+
+    def _finished(self, result: np.ndarray, place: Place) -> np.ndarray:
+        """Return what the later nodes of the layer make of the node's result, as real numbers."""
+        if not self._later or not isinstance(self._recording, WithFused):
+            return result
+        computed_tensors = {self._own: result}
+        for node in self._later:
+            names = dict.fromkeys(filter(None, node.inputs))
+            values = {
+                name: computed_tensors[name] if name in computed_tensors else self._recording.load(name, *place)
+                for name in names
+            }
+            computed_tensors.update(self._recording.run(node, values))
+        last = computed_tensors[self._tensor]
+        return dequantize(last, self._quant) if last.dtype.kind in "iu" else last
+
+    def _rounding_of_layer(self, recorded_values: np.ndarray, place: Place) -> float:
+        """Return the norm of the rounding error of the whole layer in the format that its result shows."""
+        if not isinstance(self._recording, WithFused):
+            return 0.0
+        short_format = format_of(recorded_values, read=())
+        unit = FLOAT32_UNIT_ROUNDOFF if short_format is None else short_format.unit
+        return self._recording.rounding([self._node, *self._later][-1], *place) * unit / FLOAT32_UNIT_ROUNDOFF
+
+    def cause_inside(self) -> str | None:
+        """Return the mistake of this node that reproduces the recorded tensor, as a clause."""
+        return self.mistake() or self.alteration() or self.function() or self.other_number() or self.miscounting()
 
     def relation(self, find: Callable[[Result], str | None]) -> str | None:
         """Return how the elements follow from the right ones in all samples, as a clause."""
@@ -398,7 +487,15 @@ class _Case:
 
     def _computed(self, place: Place, mistake: Mistake) -> np.ndarray | None:
         with recorded_limits(self._recording, place), np.errstate(all="ignore"):
-            return made_by(mistake, self._sample(place).result.operands, self._opset, None)
+            result = made_by(mistake, self._sample(place).result.operands, self._opset, None)
+            return None if result is None else self._finish_or_none(result, place)
+
+    def _finish_or_none(self, result: np.ndarray, place: Place) -> np.ndarray | None:
+        """Return what the later nodes make of a result, or None if they cannot compute with it."""
+        try:
+            return self._finished(result, place)
+        except (KernelError, UsageError):
+            return None
 
     def miscounting(self) -> str | None:
         """Return how often the parts of an operand count in sums, if that reproduces every element of every sample."""
@@ -504,7 +601,8 @@ class _Case:
         sample = self._sample(place)
         right_result = sample.exact if mistake.node is self._form else None
         with recorded_limits(self._recording, place), np.errstate(all="ignore"):
-            computed_values = made_by(mistake, sample.result.operands, self._opset, right_result)
+            result = made_by(mistake, sample.result.operands, self._opset, right_result)
+            computed_values = None if result is None else self._finish_or_none(result, place)
         if computed_values is None or computed_values.shape != sample.wrong.shape:
             return False
         if whole and not self._are_few_right(sample, computed_values):
@@ -554,6 +652,8 @@ def _indices_to_check_first(is_wrong: np.ndarray) -> np.ndarray:
     return np.union1d(spread, np.flatnonzero(is_wrong)[:_FEW_ELEMENTS])
 
 
+_FAR = 0.01
+"""Relative error norm of a layer's output above which a mistake inside it is searched for."""
 _FEW_ELEMENTS = 1 << 12
 """Number of elements that are compared first."""
 _PLAIN_PATTERNS = frozenset(("clamp", "one_code"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from enum import IntEnum
 from itertools import chain
 
@@ -13,16 +12,13 @@ from qdebug.arithmetic.mistakes.known import mistakes
 from qdebug.arithmetic.mistakes.mistake import Mistake
 from qdebug.compare.attribute.backend_replay import read
 from qdebug.compare.attribute.band import allowed_error, difference, finite_norm, norm
-from qdebug.compare.explaining.fused import WithFused
 from qdebug.errors import KernelError, NotRecordedError, UsageError
 from qdebug.model import Node, Recording, operators
 from qdebug.model.thresholds.explanation import (
     CAUSE_MIN_DISTINCT_VALUES,
     CAUSE_MIN_UNCOMMON_ELEMENTS,
-    FURTHER_CAUSE_MIN_EQUAL_CODES,
 )
-from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF, LSB_SLACK
-from qdebug.numerics.affine import dequantize
+from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF
 from qdebug.numerics.short_formats import format_of
 from qdebug.replay.extents import recorded_limits
 from qdebug.replay.kernels.movement import slice_of_split
@@ -30,7 +26,7 @@ from qdebug.replay.precision import is_real, widen
 from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import run_node
 
-__all__ = ["form_of_output", "is_telling", "made_by", "mistake_inside", "mistake_of", "read_inputs", "rounding_of"]
+__all__ = ["form_of_output", "is_telling", "made_by", "mistake_of", "read_inputs", "rounding_of"]
 
 
 def mistake_of(
@@ -109,95 +105,6 @@ def _told_apart(form: Node, values: Mapping[str, np.ndarray], recorded: np.ndarr
     """Return the numbers that tell one mistake from another: of a cast, those that it reads."""
     read = values.get(form.inputs[0]) if form.inputs and operators.of(form.op).casts else None
     return recorded if read is None else read
-
-
-def mistake_inside(layers: WithFused, node: Node, tensor: str, places: Sequence[tuple[int, int]]) -> str | None:
-    """Return the only known mistake inside a layer that reproduces its whole output, in words, with the node.
-
-    Args:
-        layers: The run with tensors inside its layers computed.
-        node: The last node of the layer.
-        tensor: Its output.
-        places: Samples and steps to examine.
-
-    Returns:
-        The clause, or None if none or several mistakes do, or if the output is not far enough off to distinguish them.
-    """
-    chains = [chain for name in node.inputs if name and (chain := layers.chain(name)) is not None]
-    if len(chains) != 1 or chains[0].makes_codes or not places:
-        return None
-    nodes, common_clauses = [*chains[0].nodes, node], None
-    try:
-        for place in places:
-            sample_clauses = set(_mistakes_of_nodes(layers, nodes, tensor, place))
-            common_clauses = sample_clauses if common_clauses is None else common_clauses & sample_clauses
-            if len(common_clauses) == 0:
-                return None
-    except (KernelError, NotRecordedError, UsageError):
-        return None
-    return (
-        f"{next(iter(common_clauses))} (reproduces every element)"
-        if common_clauses is not None and len(common_clauses) == 1
-        else None
-    )
-
-
-def _mistakes_of_nodes(layers: WithFused, nodes: Sequence[Node], tensor: str, place: tuple[int, int]) -> Iterator[str]:
-    """Yield the mistakes of each node in turn that reproduce the recorded output of the last node."""
-    quant = layers.graph.tensors[tensor].quant
-    recorded = dequantize(layers.load(tensor, *place), quant)
-    short_format = format_of(recorded, read=())
-    unit = FLOAT32_UNIT_ROUNDOFF if short_format is None else short_format.unit
-    right_tensors: dict[str, np.ndarray] = {}
-
-    def give(node: Node, computed_tensors: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        names = dict.fromkeys(filter(None, node.inputs))
-        return layers.run(
-            node,
-            {name: computed_tensors[name] if name in computed_tensors else layers.load(name, *place) for name in names},
-        )
-
-    with recorded_limits(layers, place), np.errstate(all="ignore"):
-        for node in nodes:
-            right_tensors.update(give(node, right_tensors))
-        right_result = dequantize(right_tensors[tensor], quant)
-        errors = difference(recorded, right_result) if recorded.shape == right_result.shape else np.zeros(0)
-        if np.unique(recorded).size < CAUSE_MIN_DISTINCT_VALUES or not norm(errors) > _FAR * norm(
-            recorded.astype(np.float64)
-        ):
-            return
-        step = 0.0 if quant is None else float(np.max(quant.scale)) * (1 + LSB_SLACK)
-        if quant is not None and not np.count_nonzero(np.abs(errors) > step) >= CAUSE_MIN_DISTINCT_VALUES:
-            return
-        allowed_norm = 0.0 if quant is not None else layers.rounding(nodes[-1], *place) * unit / FLOAT32_UNIT_ROUNDOFF
-        for at, node in enumerate(nodes):
-            form, opset = real_form(node, layers.graph.opset)
-            names = dict.fromkeys(filter(None, form.inputs))
-            values = {
-                name: right_tensors[name] if name in right_tensors else layers.load(name, *place) for name in names
-            }
-            for mistake in chain(mistakes(form, values, opset), _mistakes_of_scales(layers, form, values)):
-                if mistake.told:
-                    continue
-                with suppress(KernelError, UsageError):
-                    computed_tensors = run_node(mistake.node, {**values, **mistake.values}, mistake.opset or opset)
-                    results = {
-                        **right_tensors,
-                        node.outputs[0]: mistake.after(computed_tensors[mistake.node.outputs[0]]),
-                    }
-                    for later in nodes[at + 1 :]:
-                        results.update(give(later, results))
-                    last = dequantize(results[tensor], quant)
-                    if last.shape == recorded.shape and _are_alike(difference(recorded, last), allowed_norm, step):
-                        yield f"{mistake.likely} in {node.name!r} ({node.op}), inside the layer"
-
-
-def _are_alike(errors: np.ndarray, allowed_norm: float, step: float) -> bool:
-    """Return whether results are equal up to rounding: for codes, up to one step in a few of them."""
-    if not step:
-        return norm(errors) <= allowed_norm
-    equal = np.count_nonzero(np.abs(errors) <= step * LSB_SLACK)
-    return bool(np.all(np.abs(errors) <= step) and equal >= FURTHER_CAUSE_MIN_EQUAL_CODES * errors.size)
 
 
 def form_of_output(
@@ -305,8 +212,6 @@ def _shaped_along(values: np.ndarray, axis: int, axes: int) -> np.ndarray:
     return values.reshape([-1 if at == axis % axes else 1 for at in range(axes)])
 
 
-_FAR = 0.01
-"""Relative error norm of a layer's output above which a mistake inside it is searched for."""
 _TOLD_LEAST = 3
 """Rows and columns of which a mistake must predict all but one."""
 
