@@ -119,7 +119,7 @@ class _Reporter:
             status = BisectStatus.NONDETERMINISTIC
         return BisectReport(
             status=status,
-            model=str(self.command.model),
+            model=str(self.command.run.model),
             inputs=str(self.command.inputs),
             backend=self.command.backend_text(Candidate(label="")),
             over=self.candidates.over,
@@ -216,13 +216,13 @@ class _Reporter:
 
     def _without_qdebug(self, low: int, high: int) -> tuple[list[str], list[str]]:
         """Return commands, and scripts, that show both results without qdebug."""
-        package = self.candidates.package or runtime_package(self.command.backend)
+        package = self.candidates.package or runtime_package(self.command.run.backend)
         scripts = [
             plain_script(
-                self.command.backend,
-                str(self.command.model),
+                self.command.run.backend,
+                str(self.command.run.model),
                 str(self.command.inputs),
-                {**self.command.options, **self.candidates.row[position].options},
+                {**self.command.run.options, **self.candidates.row[position].options},
                 self.command.words,
             )
             for position in (low, high)

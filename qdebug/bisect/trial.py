@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from signal import Signals
 
@@ -21,7 +21,7 @@ from qdebug.model import Fidelity, Recording
 from qdebug.recording.environment import cpu_flags, machine, package_versions
 from qdebug.recording.reading.opening import opened_recording
 from qdebug.recording.target import journal_of, part_of
-from qdebug.running.model_runs import companion_files, content_hashes
+from qdebug.running.model_runs import ModelRun, companion_files, content_hashes
 from qdebug.running.output_metric import Metric, evaluate_metric
 from qdebug.running.runs_folder import file_hash, mark_used, note_sources
 
@@ -34,27 +34,21 @@ _MAX_STEM = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCommand:
-    """The model and how to record it.
+    """A model, its backend, and the arguments of `qdebug record` that all candidates share.
 
     Args:
-        model: The model file.
-        backend: Name of the backend.
-        options: Its options.
+        run: The model and its backend.
         inputs: The .npz file of inputs.
         words: Further arguments of `qdebug record`.
     """
 
-    model: Path
-    backend: str
+    run: ModelRun
     inputs: Path
-    options: Mapping[str, str] = field(default_factory=dict)
     words: tuple[str, ...] = ()
 
     def backend_text(self, candidate: Candidate) -> str:
         """Return the backend of a candidate in the format of `--backend`."""
-        options = {**self.options, **candidate.options}
-        text = ",".join(f"{name}={value}" for name, value in options.items())
-        return f"{self.backend}:{text}" if text else self.backend
+        return replace(self.run, options={**self.run.options, **candidate.options}).title
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +95,7 @@ class Trials:
         self._command, self._candidates, self._environments = command, candidates, environments
         self._metric, self._folder, self._on_trial = metric, folder, on_trial
         self._trials: dict[int, Trial] = {}
-        self._hashes = [*content_hashes(command.model), ("inputs", file_hash(command.inputs))]
+        self._hashes = [*content_hashes(command.run.model), ("inputs", file_hash(command.inputs))]
         self._recordings: dict[tuple[int, str], Path] = {}
         self.made = 0
         self.reused = 0
@@ -176,14 +170,14 @@ class Trials:
             return path
         package = self._candidates.package if candidate.version else ""
         self._on_trial(self.made + self.reused, candidate.label)
-        modules = runtime_modules(self._command.backend)
+        modules = runtime_modules(self._command.run.backend)
         with self._environments.open(package, candidate.version, modules) as environment:
             command = self._command
             words = [
                 "-m",
                 "qdebug",
                 "record",
-                str(command.model.absolute()),
+                str(command.run.model.absolute()),
                 "--inputs",
                 str(command.inputs.absolute()),
             ]
@@ -204,7 +198,7 @@ class Trials:
             check_disk(result.errors, self._folder)
             raise RecordingFailedError(result.status, result.errors)
         self._check_version(path, candidate)
-        note_sources(path, [command.inputs, command.model, *companion_files(command.model)])
+        note_sources(path, [command.inputs, command.run.model, *companion_files(command.run.model)])
         return path
 
     def _check_version(self, path: Path, candidate: Candidate) -> None:
@@ -230,7 +224,7 @@ class Trials:
         """Return the file name of a recording, which changes with anything that the run depends on."""
         package = self._candidates.package
         version = candidate.version or installed_version(package)
-        modules = [name.partition(".")[0].replace("_", "-") for name in runtime_modules(self._command.backend)]
+        modules = [name.partition(".")[0].replace("_", "-") for name in runtime_modules(self._command.run.backend)]
         others = {name: text for name, text in package_versions(*modules).items() if name != package}
         facts = {
             "files": self._hashes,
@@ -243,9 +237,9 @@ class Trials:
             "machine": {**machine(), "flags": list(cpu_flags())},
         }
         digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-        stem = re.sub(r"[^A-Za-z0-9_.-]+", "_", self._command.model.stem)[-_MAX_STEM:].strip("._-") or "model"
+        stem = re.sub(r"[^A-Za-z0-9_.-]+", "_", self._command.run.model.stem)[-_MAX_STEM:].strip("._-") or "model"
         label = re.sub(r"[^A-Za-z0-9_.=-]+", "_", candidate.label)[:_MAX_STEM]
-        return f"{stem}-{self._command.backend}-{label}-{digest[:10]}.h5"
+        return f"{stem}-{self._command.run.backend}-{label}-{digest[:10]}.h5"
 
 
 class RecordingFailedError(QdebugError):

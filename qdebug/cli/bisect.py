@@ -132,6 +132,7 @@ def _bisect(options: BisectOptions, folder: Path, limit: int) -> BisectReport:
     from qdebug.bisect.run import run_bisection
     from qdebug.bisect.trial import ModelCommand
     from qdebug.running.feeds import read_inputs
+    from qdebug.running.model_runs import ModelRun
 
     if options.model is None or options.backend is None or options.inputs is None:
         raise UsageError(
@@ -143,9 +144,7 @@ def _bisect(options: BisectOptions, folder: Path, limit: int) -> BisectReport:
     words = [f"--{name}={value}" for name, value in (("samples", options.samples), ("steps", options.steps)) if value]
     words += [f"--shape={name}={'x'.join(map(str, shape))}" for name, shape in options.shape]
     model_command = ModelCommand(
-        model=options.model,
-        backend=options.backend.name,
-        options=options.backend.options,
+        run=ModelRun(model=options.model, backend=options.backend.name, options=options.backend.options),
         inputs=options.inputs,
         words=tuple(words),
     )
