@@ -28,8 +28,8 @@ class TriedCandidate(JsonObject):
 
     Args:
         label: Its name.
-        status: "recorded", "failed" (it ran and failed or crashed), "unavailable" (it cannot be installed or imported)
-            or "not_tried".
+        status: "recorded", "failed" (it ran and failed or crashed), "unavailable" (it cannot be installed or imported,
+            or does not end in time) or "not_tried".
         result: Number of its result: equal numbers are equal results, 0 is the good one's. None without a result.
         reason: Why it has no recording, or "".
         fidelity: Whether its own runs agree. None without a recording.

@@ -20,7 +20,7 @@ from qdebug.errors import OutputExistsError, QdebugError, RecordingError
 from qdebug.model import Fidelity, Recording
 from qdebug.recording.environment import cpu_flags, machine, package_versions
 from qdebug.recording.reading.opening import opened_recording
-from qdebug.recording.target import journal_of, part_of
+from qdebug.recording.target import WriterLock, journal_of, lock_holder, part_of
 from qdebug.running.model_runs import ModelRun, companion_files, content_hashes
 from qdebug.running.output_metric import Metric, evaluate_metric
 from qdebug.running.runs_folder import file_hash, mark_used, note_sources
@@ -154,7 +154,7 @@ class Trials:
             taps: What to tap.
 
         Raises:
-            UnavailableError: Its version cannot be installed or imported.
+            UnavailableError: Its version cannot be installed or imported, or does not end in time.
             RecordingFailedError: The child failed or crashed.
             QdebugError: The disk is full.
         """
@@ -168,6 +168,11 @@ class Trials:
             mark_used(path)
             self.reused += 1
             return path
+        if holder := lock_holder(path):
+            raise RecordingError(
+                f"Process {holder} is writing {str(path)!r}.",
+                hint="Wait until it ends, then repeat the command, which uses its recordings.",
+            )
         package = self._candidates.package if candidate.version else ""
         self._on_trial(self.made + self.reused, candidate.label)
         modules = runtime_modules(self._command.run.backend)
@@ -188,6 +193,7 @@ class Trials:
                 result = run_command(
                     environment.command(*words, variables=candidate.variables),
                     on_wait=lambda: self._on_trial(self.made + self.reused, candidate.label),
+                    timeout=self._environments.timeout,
                 )
             except BaseException:
                 _remove_parts(path)
@@ -277,8 +283,11 @@ def _is_complete(path: Path) -> bool:
 
 def _remove_parts(path: Path) -> None:
     """Remove what an ended child left, which a later command would take for an interrupted run."""
-    for leftover in (path, part_of(path), journal_of(path)):
-        leftover.unlink(missing_ok=True)
+    with suppress(RecordingError):  # another process records it
+        lock = WriterLock(path)
+        for leftover in (path, part_of(path), journal_of(path)):
+            leftover.unlink(missing_ok=True)
+        lock.release()
 
 
 def _digest(recording: Recording, names: list[str]) -> str:

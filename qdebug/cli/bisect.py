@@ -61,6 +61,7 @@ class BisectOptions:
     shape: list[tuple[str, tuple[int, ...]]]
     environments: Path | None
     environments_limit: int | None
+    timeout: int | None
     remove_environments: bool
     format: str | None
     output: Path | None
@@ -92,6 +93,7 @@ def fill_parser(parser: Parser) -> None:
     add_shape(parser)
     parser.add_argument("--environments", type=Path, metavar="FOLDER", help="the cache of installed versions")
     parser.add_argument("--environments-limit", type=size, metavar="SIZE", help="its largest size (default: 5GB)")
+    parser.add_argument("--timeout", type=positive, metavar="SECONDS", help="limit of a recording (default: 1800)")
     parser.add_argument("--remove-environments", action="store_true", help="remove the cache, and do nothing else")
     add_format(parser)
     add_output(parser, what="the result")
@@ -102,16 +104,15 @@ def fill_parser(parser: Parser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Bisect, print the result, and return the exit code."""
     options = options_from(BisectOptions, arguments)
-    from qdebug.bisect.environments import ENVIRONMENTS_LIMIT, EnvironmentCache, default_folder
+    from qdebug.bisect.environments import EnvironmentCache, default_folder
 
     folder = default_folder() if options.environments is None else options.environments
     if options.remove_environments:
         return _remove_environments(EnvironmentCache(folder))
     check_target(options.output, force=options.force)
     suffix_format(options.format, options.output)
-    limit = ENVIRONMENTS_LIMIT if options.environments_limit is None else options.environments_limit
     try:
-        report = _bisect(options, folder, limit)
+        report = _bisect(options, folder)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
             "interrupted; finished recordings and environments are kept, and the same command goes on."
@@ -125,10 +126,10 @@ def run(arguments: argparse.Namespace) -> int:
     return report.exit_code
 
 
-def _bisect(options: BisectOptions, folder: Path, limit: int) -> BisectReport:
+def _bisect(options: BisectOptions, folder: Path) -> BisectReport:
     from qdebug.backends import check_model_file
     from qdebug.bisect.axes import list_candidates
-    from qdebug.bisect.environments import EnvironmentCache
+    from qdebug.bisect.environments import ENVIRONMENTS_LIMIT, TIMEOUT, EnvironmentCache
     from qdebug.bisect.run import run_bisection
     from qdebug.bisect.trial import ModelCommand
     from qdebug.running.feeds import read_inputs
@@ -167,7 +168,12 @@ def _bisect(options: BisectOptions, folder: Path, limit: int) -> BisectReport:
         return run_bisection(
             model_command,
             candidates,
-            EnvironmentCache(folder, limit=limit, on_wait=interrupts.check),
+            EnvironmentCache(
+                folder,
+                limit=ENVIRONMENTS_LIMIT if options.environments_limit is None else options.environments_limit,
+                on_wait=interrupts.check,
+                timeout=options.timeout or TIMEOUT,
+            ),
             metric=options.metric,
             every=options.every,
             on_trial=on_trial,

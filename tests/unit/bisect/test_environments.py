@@ -3,6 +3,8 @@
 import errno
 import os
 import sys
+import time
+from pathlib import Path
 
 import pytest
 import toy_wheels
@@ -63,6 +65,32 @@ def test_a_command_ends_with_what_waits_for_it(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         run_command([sys.executable, "-c", script], on_wait=stop)
     assert not mark.exists()
+
+
+def test_a_command_that_does_not_end_is_ended_with_its_children(tmp_path):
+    inner = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
+    outer = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {inner!r}], stdout=open('pid', 'w'))"
+    script = f"import os; os.chdir({str(tmp_path)!r}); {outer}"
+    pid = tmp_path / "pid"
+    with pytest.raises(UnavailableError, match=r"does not end within 0\.1 s, the limit of --timeout"):
+        run_command([sys.executable, "-c", script], on_wait=lambda: wait_for(pid), timeout=0.1)
+    deadline = time.monotonic() + 30
+    while is_running(int(pid.read_text())):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def wait_for(path):
+    while not path.exists() or not path.read_text():
+        time.sleep(0.01)
+
+
+def is_running(pid):
+    try:
+        os.kill(pid, 0)
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"  # no zombie
+    except OSError:
+        return False
 
 
 def test_a_full_disk_is_told_from_a_version_that_is_missing(tmp_path):
