@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from qdebug.bisect.changed_node import ChangedNode
 from qdebug.bisect.report import BisectReport, BisectStatus, Change, TriedCandidate
 from qdebug.compare.explaining.explanation import ExplainStatus, NodeExplanation
 from qdebug.model import Fidelity
@@ -15,6 +16,7 @@ from qdebug.present.text import safe_text
 __all__ = ["bisect_document", "bisect_title"]
 
 _NAME = 120
+_MAX_NODES = 4
 _TITLES = ("candidate", "result", "remark")
 _NOUNS = {
     "versions": "version",
@@ -101,18 +103,7 @@ def _change_facts(change: Change) -> Iterator[Fact]:
         yield Fact("failure", safe_text(failure, limit=400))
     node = change.node
     if node is not None:
-        operator = node.op if node.op == node.op_before or not node.op_before else f"{node.op_before} -> {node.op}"
-        label = "first node" if node.has_equal_inputs else "output of"  # a node before it may be the cause
-        yield Fact(label, f"{safe_text(operator)} {safe_text(node.node, limit=_NAME)}")
-        yield Fact("tensor", f"{safe_text(node.tensor, limit=_NAME)}; {_difference(change)}")
-        inputs = (
-            "its inputs are equal"
-            if node.has_equal_inputs
-            else (
-                "its inputs are not all in both recordings; a node before it that only one of them has may be the cause"
-            )
-        )
-        yield Fact("", f"equal before it: {numbers.counted(node.equal, 'tensor')}; {inputs}")
+        yield from _node_facts(change, node)
         yield Fact("arithmetic", f"{safe_text(change.before)}: {_arithmetic(change.explained_before)}")
         yield Fact("", f"{safe_text(change.after)}: {_arithmetic(change.explained_after)}")
         for label, explanation in ((change.before, change.explained_before), (change.after, change.explained_after)):
@@ -125,6 +116,31 @@ def _change_facts(change: Change) -> Iterator[Fact]:
         yield Fact("remark", safe_text(remark, limit=400), "yellow")
     for path in change.recordings:
         yield Fact("recording", safe_text(path))
+
+
+def _node_facts(change: Change, node: ChangedNode) -> Iterator[Fact]:
+    operator = node.op if node.op == node.op_before or not node.op_before else f"{node.op_before} -> {node.op}"
+    label = "first node" if node.has_equal_inputs else "output of"  # a node before it may be the cause
+    yield Fact(label, f"{safe_text(operator)} {safe_text(node.node, limit=_NAME)}")
+    yield Fact("tensor", f"{safe_text(node.tensor, limit=_NAME)}; {_difference(change)}")
+    if node.has_equal_inputs:
+        inputs = "its inputs are equal"
+    elif node.nodes:
+        names = ", ".join(safe_text(name, limit=_NAME // 2) for name in node.nodes[:_MAX_NODES])
+        more = f" and {len(node.nodes) - _MAX_NODES} more" if len(node.nodes) > _MAX_NODES else ""
+        inputs = f"{numbers.counted(len(node.nodes), 'node')} from equal tensors to it: {names}{more}"
+    else:
+        inputs = (
+            "its inputs are not all in both recordings; a node before it that only one of them has may be the cause"
+        )
+    yield Fact("", f"equal before it: {numbers.counted(node.equal, 'tensor')}; {inputs}")
+    if node.placement and node.placement == node.placement_before:
+        yield Fact("kernel", f"{safe_text(node.placement, limit=_NAME)} in both")
+    elif node.placement or node.placement_before:
+        yield Fact(
+            "kernel", f"{safe_text(change.before)}: {safe_text(node.placement_before, limit=_NAME) or 'unknown'}"
+        )
+        yield Fact("", f"{safe_text(change.after)}: {safe_text(node.placement, limit=_NAME) or 'unknown'}")
 
 
 def _difference(change: Change) -> str:
