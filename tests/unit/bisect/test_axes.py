@@ -34,9 +34,10 @@ def test_versions_are_ordered_as_versions_even_backwards(toy):
     assert (row, candidates.anchors) == (["1.10", "1.9", "1.9rc1", "1.2"], (0, 3))
 
 
-def test_each_pass_is_added_to_those_before_it():
-    pytest.importorskip("onnxruntime")
-    row, candidates = labels("onnxruntime", "passes")
+@pytest.mark.parametrize("backend", ["onnxruntime", "torch"])
+def test_each_pass_is_added_to_those_before_it(backend):
+    pytest.importorskip(backend)
+    row, candidates = labels(backend, "passes")
     assert (row[0], row[-1]) == ("none", "all")
     disabled = [candidate.options.get("disable", "").split("+") for candidate in candidates.row]
     for before, after in pairwise(disabled):
