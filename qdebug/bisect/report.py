@@ -63,7 +63,7 @@ class Change(JsonObject):
         explained_after: The arithmetic of that node in the second recording. None if it was not examined.
         remarks: What limits the answer.
         commands: Commands that show the two results without qdebug; empty if none are known.
-        scripts: The scripts that these commands run, one for each of the two if they differ.
+        scripts: The script that these commands run, `run.py`.
     """
 
     before: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from pathlib import Path
 from qdebug.bisect.axes import Candidate, Candidates, runtime_package
 from qdebug.bisect.changed_node import ChangedNode, changed_node
 from qdebug.bisect.environments import EnvironmentCache, UnavailableError
-from qdebug.bisect.plain_runs import plain_script
+from qdebug.bisect.plain_runs import plain_script, plain_settings
 from qdebug.bisect.report import BisectReport, BisectStatus, Change, TriedCandidate
 from qdebug.bisect.search import find_changes
 from qdebug.bisect.trial import VARIES, ModelCommand, RecordingFailedError, Trial, Trials, outputs_digest
@@ -215,32 +216,26 @@ class _Reporter:
             yield f"{label}: another process, which recorded all tensors, gave other outputs"
 
     def _without_qdebug(self, low: int, high: int) -> tuple[list[str], list[str]]:
-        """Return commands, and scripts, that show both results without qdebug."""
-        package = self.candidates.package or runtime_package(self.command.run.backend)
-        scripts = [
-            plain_script(
-                self.command.run.backend,
-                str(self.command.run.model),
-                str(self.command.inputs),
-                {**self.command.run.options, **self.candidates.row[position].options},
-                self.command.words,
-            )
-            for position in (low, high)
-        ]
-        if not all(scripts):
+        """Return commands, and their script, that show both results without qdebug; none for several samples."""
+        run = self.command.run
+        shared = plain_settings(run.backend, run.options)
+        if not shared or self.command.words:
             return [], []
-        is_same = scripts[0] == scripts[1]
         commands = []
-        for number, position in enumerate((low, high)):
+        for position in (low, high):
             candidate = self.candidates.row[position]
-            name = "run.py" if is_same else f"run{number}.py"
+            settings = plain_settings(run.backend, {**run.options, **candidate.options})
+            changes = {name: value for name, value in settings.items() if value != shared[name]}
             python = "python3"
             if candidate.version:
+                package = self.candidates.package or runtime_package(run.backend)
                 python = f"./venv-{candidate.label}/bin/python"
                 commands.append(f"python3 -m venv venv-{candidate.label}")
                 commands.append(f"{python} -m pip install {shlex.quote(f'{package}=={candidate.version}')} numpy")
-            commands.append(" ".join([*(f"{key}={text}" for key, text in candidate.variables), python, name]))
-        return commands, scripts[:1] if is_same else scripts
+            variables = [f"{key}={text}" for key, text in candidate.variables]
+            argument = [shlex.quote(json.dumps(changes))] if changes else []
+            commands.append(" ".join([*variables, python, "run.py", *argument]))
+        return commands, [plain_script(run.backend, str(run.model), str(self.command.inputs), shared)]
 
 
 def _changed_node(before: Path, after: Path) -> ChangedNode | None:

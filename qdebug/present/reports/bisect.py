@@ -42,10 +42,9 @@ def bisect_document(report: BisectReport) -> Document:
         if change.commands:
             blocks.append(Section("without qdebug"))
             blocks.append(Code("sh", "\n".join(map(safe_text, change.commands))))
-            for number, script in enumerate(change.scripts):
-                name = "run.py" if len(change.scripts) == 1 else f"run{number}.py"
-                lines = [f"# {name}", *(safe_text(line, limit=1000) for line in script.splitlines())]
-                scripts.setdefault("\n".join(lines), Code("python", "\n".join(lines)))
+            for script in change.scripts:
+                lines = ["# run.py", *(safe_text(line, limit=1000) for line in script.splitlines())]
+                scripts.setdefault(script, Code("python", "\n".join(lines)))
     blocks += scripts.values()
     tried = [candidate for candidate in report.candidates if candidate.status != "not_tried"]
     not_tried = len(report.candidates) - len(tried)
