@@ -64,7 +64,7 @@ def run_bisection(
         folder=folder,
         on_trial=on_trial or _ignore,
     )
-    _check_ends(candidates, trials)
+    _check_ends(command, candidates, trials)
     if candidates.is_ordered:
         pairs = find_changes(candidates.anchors, trials.classify, every=every)
     else:
@@ -77,7 +77,7 @@ def _ignore(done: int, label: str) -> None:
     del done, label
 
 
-def _check_ends(candidates: Candidates, trials: Trials) -> None:
+def _check_ends(command: ModelCommand, candidates: Candidates, trials: Trials) -> None:
     for name, position in zip(("good", "bad", "fixed"), candidates.anchors, strict=False):
         key = trials.classify(position)
         trial = trials.trial(position)
@@ -86,10 +86,13 @@ def _check_ends(candidates: Candidates, trials: Trials) -> None:
         if not candidates.is_ordered and name != "good":
             continue
         label = candidates.row[position].label
-        raise UsageError(
-            f"The {name} end {label!r} cannot be run: {trial.reason.rstrip('.')}.",
-            hint=f"Choose another end: --{name} V.",
-        )
+        hint = f"Choose another end: --{name} V."
+        if trial.key is not None:  # it was installed, and ran
+            run = command.run
+            words = ["qdebug", "record", str(run.model), "--inputs", str(command.inputs), "--backend", run.title]
+            words += [*command.words, "-o", "OUT.h5"]
+            hint = f"Try the installed version: {shlex.join(words)}. If it works, choose another end: --{name} V."
+        raise UsageError(f"The {name} end {label!r} cannot be run: {trial.reason.rstrip('.')}.", hint=hint)
 
 
 @dataclass(frozen=True, slots=True)

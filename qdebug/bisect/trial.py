@@ -266,9 +266,9 @@ def _failure_text(status: int, errors: str) -> str:
     said = next((line for line in lines if line.startswith("qdebug: ")), lines[-1] if lines else "")
     if status < 0:
         with suppress(ValueError):
-            return f"crashes with {Signals(-status).name}"
-        return f"crashes with signal {-status}"
-    return f"fails: {said.removeprefix('qdebug: ')[:300]}" if said else f"fails with status {status}"
+            return f"it crashes with {Signals(-status).name}"
+        return f"it crashes with signal {-status}"
+    return f"it fails: {said.removeprefix('qdebug: ')[:300]}" if said else f"it fails with status {status}"
 
 
 def _is_complete(path: Path) -> bool:

@@ -59,6 +59,8 @@ def test_unordered_values_are_compared_with_the_good_one():
         ("versions", {"good": "1.2", "bad": "one", "values": ["1.3"]}, "Invalid version"),
         ("versions", {"good": "1.2", "bad": "1.4", "fixed": "1.3", "values": ["1.3"]}, "not in one order"),
         ("versions", {"good": "1.2", "bad": "1.2", "values": ["1.3"]}, "not in one order"),
+        ("versions", {"good": "1.2", "bad": "1.2"}, "only one of the versions to try, '1.2'"),
+        ("options", {"values": ["level=high"]}, "only one of the options to try"),
         ("passes", {}, "has no passes"),
         ("cpu", {}, "no setting that limits"),
         ("threads", {}, "has no threads"),
@@ -68,3 +70,16 @@ def test_unordered_values_are_compared_with_the_good_one():
 def test_what_a_backend_does_not_have_is_refused(toy, over, options, message):
     with pytest.raises(UsageError, match=message):
         labels("toy", over, **options)
+
+
+def test_a_backend_without_options_to_choose_has_no_such_axis():
+    with pytest.raises(UsageError, match="has no options"):
+        labels("interpreter", "options")
+
+
+def test_wrong_values_are_refused_before_anything_runs():
+    pytest.importorskip("onnxruntime")
+    with pytest.raises(UsageError, match="'many' is not a number of threads"):
+        labels("onnxruntime", "threads", values=["1", "many"])
+    with pytest.raises(UsageError, match="opt"):
+        labels("onnxruntime", "levels", options={"opt": "wrong"})
