@@ -31,8 +31,9 @@ class ChangedNode(JsonObject):
         is_integer: Whether the tensor holds integers.
         nodes: Nodes of the second run that compute the tensor from recorded tensors, all of them equal, in order and
             with `node` last. Empty if they read anything that is not in both recordings.
-        placement: Where the node ran in the second run: a device, kernel or delegate, or "".
-        placement_before: Where the tensor's node ran in the first run.
+        placed_node: The first of `nodes` that ran elsewhere than in the first run; `node` if none did.
+        placement: Where that node ran in the second run: a device, kernel or delegate, or "".
+        placement_before: Where it ran in the first run.
     """
 
     node: str
@@ -46,6 +47,7 @@ class ChangedNode(JsonObject):
     max_abs: float
     is_integer: bool
     nodes: Sequence[str] = ()
+    placed_node: str = ""
     placement: str = ""
     placement_before: str = ""
 
@@ -71,6 +73,7 @@ def changed_node(before: Recording, after: Recording) -> ChangedNode | None:
                 continue
             producer = before.graph.producer(tensor)
             nodes = _nodes_behind(before, after, node, equal)
+            placed_node = next((entry for entry in nodes if _placement(before, entry) != entry.placement), node)
             return ChangedNode(
                 node=node.name,
                 op=node.op,
@@ -84,9 +87,10 @@ def changed_node(before: Recording, after: Recording) -> ChangedNode | None:
                 different=different,
                 max_abs=max_abs,
                 is_integer=bool(after.load(tensor, *after.places(tensor)[0]).dtype.kind in "iu"),
-                nodes=nodes,
-                placement=node.placement,
-                placement_before="" if producer is None else producer.placement,
+                nodes=[entry.name for entry in nodes],
+                placed_node=placed_node.name,
+                placement=placed_node.placement,
+                placement_before=_placement(before, placed_node),
             )
     return None
 
@@ -119,7 +123,7 @@ def _bits(array: np.ndarray) -> np.ndarray:
     return flat.view(f"u{flat.dtype.itemsize}") if flat.dtype.itemsize in (1, 2, 4, 8) else flat
 
 
-def _nodes_behind(before: Recording, after: Recording, last: Node, equal: set[str]) -> list[str]:
+def _nodes_behind(before: Recording, after: Recording, last: Node, equal: set[str]) -> list[Node]:
     """Return the nodes of the second run that compute a tensor from equal tensors; none if they read another one."""
     nodes: dict[str, Node] = {}
     waiting = [last]
@@ -133,7 +137,13 @@ def _nodes_behind(before: Recording, after: Recording, last: Node, equal: set[st
             if producer is None:
                 return []
             waiting.append(producer)
-    return [node.name for node in after.graph.nodes if node.outputs[0] in nodes]
+    return [node for node in after.graph.nodes if node.outputs[0] in nodes]
+
+
+def _placement(recording: Recording, node: Node) -> str:
+    """Return where the node that computes the same tensor ran."""
+    producer = recording.graph.producer(node.outputs[0])
+    return "" if producer is None else producer.placement
 
 
 def _is_equal(before: Recording, after: Recording, name: str) -> bool:

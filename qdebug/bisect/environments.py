@@ -215,7 +215,7 @@ class EnvironmentCache:
             if not _is_valid(path, package, version):
                 self.prune()
                 self._make(path, package, version, modules)
-            lock = (path / _NOTE).open("r+")
+            lock = (path / _NOTE).open()
         except OSError as error:
             check_disk(error.strerror or "", self._folder)
             raise QdebugError(
@@ -224,7 +224,8 @@ class EnvironmentCache:
             ) from error
         with lock:
             fcntl.flock(lock, fcntl.LOCK_SH)
-            os.utime(path)
+            with suppress(OSError):  # a cache that others share may be read-only
+                os.utime(path)
             note = json.loads(lock.read())
             if note["problem"]:
                 raise UnavailableError(note["problem"])

@@ -189,7 +189,7 @@ class _Reporter:
                 continue
             remarks += self._doubts(position, paths[-1])
         node = _changed_node(*paths) if len(paths) == 2 else None
-        explained = [_explain(path, node.tensor) for path in paths] if node is not None else [None, None]
+        explained = [self._explain(path, node.tensor) for path in paths] if node is not None else [None, None]
         commands, scripts = self._without_qdebug(low, high)
         return Change(
             before=row[low].label,
@@ -218,6 +218,14 @@ class _Reporter:
         elif self.metric == "output" and trial.key not in (digest, VARIES):
             yield f"{label}: another process, which recorded all tensors, gave other outputs"
 
+    def _explain(self, path: Path, tensor: str) -> NodeExplanation | None:
+        """Return the arithmetic of one node; None if it cannot be examined."""
+        try:
+            explained = explain(path, node=tensor, progress=lambda *_: self.trials.note(f"explaining {tensor}")).nodes
+        except QdebugError:
+            return None
+        return next((node for node in explained if node.tensor == tensor), None)
+
     def _without_qdebug(self, low: int, high: int) -> tuple[list[str], list[str]]:
         """Return commands, and their script, that show both results without qdebug; none for several samples."""
         run = self.command.run
@@ -244,12 +252,3 @@ class _Reporter:
 def _changed_node(before: Path, after: Path) -> ChangedNode | None:
     with opened_recording(before) as first, opened_recording(after) as second:
         return changed_node(first, second)
-
-
-def _explain(path: Path, tensor: str) -> NodeExplanation | None:
-    """Return the arithmetic of one node; None if it cannot be examined."""
-    try:
-        explained = explain(path, node=tensor).nodes
-    except QdebugError:
-        return None
-    return next((node for node in explained if node.tensor == tensor), None)

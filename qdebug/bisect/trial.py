@@ -79,7 +79,7 @@ class Trials:
         environments: Where their runtimes are installed.
         metric: "output", "arithmetic" or a user's metric of the outputs.
         folder: Folder of recordings, which later commands use again.
-        on_trial: Called with the number of finished recordings and a label before each recording.
+        on_trial: Called with the number of finished recordings and a label, a few times a second.
     """
 
     def __init__(
@@ -103,6 +103,10 @@ class Trials:
     def trial(self, position: int) -> Trial | None:
         """Return what became of a candidate; None if it was not tried."""
         return self._trials.get(position)
+
+    def note(self, label: str) -> None:
+        """Tell what is being done, which also is when a stop is heeded."""
+        self._on_trial(self.made + self.reused, label)
 
     def classify(self, position: int) -> Hashable | None:
         """Return the class of a candidate's result, and run it if that was not done yet."""
@@ -174,7 +178,7 @@ class Trials:
                 hint="Wait until it ends, then repeat the command, which uses its recordings.",
             )
         package = self._candidates.package if candidate.version else ""
-        self._on_trial(self.made + self.reused, candidate.label)
+        self.note(candidate.label)
         modules = runtime_modules(self._command.run.backend)
         with self._environments.open(package, candidate.version, modules) as environment:
             command = self._command
@@ -192,7 +196,7 @@ class Trials:
                 self._make_folder()
                 result = run_command(
                     environment.command(*words, variables=candidate.variables),
-                    on_wait=lambda: self._on_trial(self.made + self.reused, candidate.label),
+                    on_wait=lambda: self.note(candidate.label),
                     timeout=self._environments.timeout,
                 )
             except BaseException:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qdebug.cli.failures import say
-from qdebug.cli.interrupts import Interrupts
+from qdebug.cli.interrupts import Interrupts, signals_as_interrupts
 from qdebug.cli.output import check_target, emit, emit_verdict, progress, write_result
 from qdebug.cli.parser import Parser, add_common, add_format, add_output, options_from, positive, size, suffix_format
 from qdebug.cli.record import BackendChoice, add_shape, backend_choice
@@ -112,7 +112,8 @@ def run(arguments: argparse.Namespace) -> int:
     check_target(options.output, force=options.force)
     suffix_format(options.format, options.output)
     try:
-        report = _bisect(options, folder)
+        with signals_as_interrupts():  # else the child goes on alone
+            report = _bisect(options, folder)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
             "interrupted; finished recordings and environments are kept, and the same command goes on."

@@ -162,7 +162,8 @@ def test_wrong_ends_are_usage_errors(bisect):
 
 
 @pytest.mark.slow  # several environments
-def test_ctrl_c_keeps_what_is_finished(index, tmp_path):
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)])
+def test_a_signal_ends_the_child_and_keeps_what_is_finished(index, tmp_path, number, status):
     write_model(tmp_path)
     root = Path(qdebug.__file__).parents[1]
     environment = os.environ | settings(index) | {"PYTHONPATH": f"{root}{os.pathsep}{index / 'installed'}"}
@@ -175,10 +176,10 @@ def test_ctrl_c_keeps_what_is_finished(index, tmp_path):
     deadline = time.monotonic() + 60
     while not list(tmp_path.glob("qdebug-runs/*.made.json")) and time.monotonic() < deadline:
         time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, err = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert "the same command goes on" in err
+    assert process.returncode == status
+    assert ("the same command goes on" in err) == (status == 130)
     assert not list(tmp_path.glob("environments/.making-*"))
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

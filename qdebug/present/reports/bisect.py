@@ -133,13 +133,13 @@ def _node_facts(change: Change, node: ChangedNode) -> Iterator[Fact]:
             "its inputs are not all in both recordings; a node before it that only one of them has may be the cause"
         )
     yield Fact("", f"equal before it: {numbers.counted(node.equal, 'tensor')}; {inputs}")
-    if node.placement and node.placement == node.placement_before:
-        yield Fact("kernel", f"{safe_text(node.placement, limit=_NAME)} in both")
-    elif node.placement or node.placement_before:
-        yield Fact(
-            "kernel", f"{safe_text(change.before)}: {safe_text(node.placement_before, limit=_NAME) or 'unknown'}"
-        )
-        yield Fact("", f"{safe_text(change.after)}: {safe_text(node.placement, limit=_NAME) or 'unknown'}")
+    kernel, kernel_before = (safe_text(text, limit=_NAME) for text in (node.placement, node.placement_before))
+    whose = "" if node.placed_node == node.node else f" ({safe_text(node.placed_node, limit=_NAME)})"
+    if kernel and kernel == kernel_before:
+        yield Fact("kernel", f"{kernel} in both")
+    elif kernel or kernel_before:
+        yield Fact("kernel", f"{safe_text(change.before)}: {kernel_before or 'unknown'}{whose}")
+        yield Fact("", f"{safe_text(change.after)}: {kernel or 'unknown'}{whose}")
 
 
 def _difference(change: Change) -> str:

@@ -21,7 +21,7 @@ def wheels(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_an_environment_is_made_once_and_removed_beyond_the_limit(wheels, tmp_path):
+def test_an_environment_is_made_once_and_removed_beyond_the_limit(wheels, tmp_path, monkeypatch):
     folder = tmp_path / "cache"
     cache = EnvironmentCache(folder, limit=0)
     with cache.open("toy-rounds", "1.3", ["toy_rounds"]) as environment:
@@ -30,14 +30,20 @@ def test_an_environment_is_made_once_and_removed_beyond_the_limit(wheels, tmp_pa
         assert cache.prune() == (0, 0)  # it is in use
     (path,) = folder.iterdir()
     made = path.stat().st_ino
-    with EnvironmentCache(folder).open("toy-rounds", "1.3", ["toy_rounds"]):
-        assert path.stat().st_ino == made
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "utime", read_only)
+        with EnvironmentCache(folder).open("toy-rounds", "1.3", ["toy_rounds"]):
+            assert path.stat().st_ino == made
     with cache.open("", "", []) as bare:
         assert run_command(bare.command("-c", "import toy_rounds")).status == 1
         assert not path.exists()  # the room was needed
     count, size = cache.prune(limit=0)
     assert (count, list(folder.iterdir())) == (1, [])
     assert size > 0
+
+
+def read_only(path):
+    raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
 
 
 @pytest.mark.slow  # the gate has it in tests/cli/test_bisect.py
