@@ -29,8 +29,9 @@ class ChangedNode(JsonObject):
         different: How many differ.
         max_abs: Largest absolute difference of finite values: in codes for a tensor of integers, else in real values.
         is_integer: Whether the tensor holds integers.
-        nodes: Nodes of the second run that compute the tensor from recorded tensors, all of them equal, in order and
-            with `node` last. Empty if they read anything that is not in both recordings.
+        nodes: Nodes of the second run that compute the tensor from tensors that are equal, in order and with `node`
+            last.
+        other_inputs: Inputs and constants of these nodes that are not known to be equal.
         placed_node: The first of `nodes` that ran elsewhere than in the first run; `node` if none did.
         placement: Where that node ran in the second run: a device, kernel or delegate, or "".
         placement_before: Where it ran in the first run.
@@ -47,6 +48,7 @@ class ChangedNode(JsonObject):
     max_abs: float
     is_integer: bool
     nodes: Sequence[str] = ()
+    other_inputs: Sequence[str] = ()
     placed_node: str = ""
     placement: str = ""
     placement_before: str = ""
@@ -72,7 +74,8 @@ def changed_node(before: Recording, after: Recording) -> ChangedNode | None:
                 equal.add(tensor)
                 continue
             producer = before.graph.producer(tensor)
-            nodes = _nodes_behind(before, after, node, equal)
+            nodes, other_inputs = _nodes_behind(before, after, node, equal)
+            is_single = len(nodes) == 1 and not other_inputs
             placed_node = next((entry for entry in nodes if _placement(before, entry) != entry.placement), node)
             return ChangedNode(
                 node=node.name,
@@ -80,14 +83,13 @@ def changed_node(before: Recording, after: Recording) -> ChangedNode | None:
                 op_before="" if producer is None else producer.op,
                 tensor=tensor,
                 equal=len(equal),
-                has_equal_inputs=len(nodes) == 1
-                and producer is not None
-                and _same_inputs(producer.inputs, node.inputs),
+                has_equal_inputs=is_single and producer is not None and _same_inputs(producer.inputs, node.inputs),
                 elements=elements,
                 different=different,
                 max_abs=max_abs,
                 is_integer=bool(after.load(tensor, *after.places(tensor)[0]).dtype.kind in "iu"),
                 nodes=[entry.name for entry in nodes],
+                other_inputs=other_inputs,
                 placed_node=placed_node.name,
                 placement=placed_node.placement,
                 placement_before=_placement(before, placed_node),
@@ -123,9 +125,10 @@ def _bits(array: np.ndarray) -> np.ndarray:
     return flat.view(f"u{flat.dtype.itemsize}") if flat.dtype.itemsize in (1, 2, 4, 8) else flat
 
 
-def _nodes_behind(before: Recording, after: Recording, last: Node, equal: set[str]) -> list[Node]:
-    """Return the nodes of the second run that compute a tensor from equal tensors; none if they read another one."""
+def _nodes_behind(before: Recording, after: Recording, last: Node, equal: set[str]) -> tuple[list[Node], list[str]]:
+    """Return the nodes of the second run that compute a tensor from equal tensors, and what else they read."""
     nodes: dict[str, Node] = {}
+    other_inputs: dict[str, None] = {}
     waiting = [last]
     while waiting:
         node = waiting.pop()
@@ -135,9 +138,10 @@ def _nodes_behind(before: Recording, after: Recording, last: Node, equal: set[st
                 continue
             producer = after.graph.producer(name)
             if producer is None:
-                return []
-            waiting.append(producer)
-    return [node for node in after.graph.nodes if node.outputs[0] in nodes]
+                other_inputs[name] = None
+            else:
+                waiting.append(producer)
+    return [node for node in after.graph.nodes if node.outputs[0] in nodes], list(other_inputs)
 
 
 def _placement(recording: Recording, node: Node) -> str:

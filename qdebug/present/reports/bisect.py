@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from qdebug.bisect.changed_node import ChangedNode
 from qdebug.bisect.report import BisectReport, BisectStatus, Change, TriedCandidate
@@ -124,14 +124,10 @@ def _node_facts(change: Change, node: ChangedNode) -> Iterator[Fact]:
     yield Fact("tensor", f"{safe_text(node.tensor, limit=_NAME)}; {_difference(change)}")
     if node.has_equal_inputs:
         inputs = "its inputs are equal"
-    elif node.nodes:
-        names = ", ".join(safe_text(name, limit=_NAME // 2) for name in node.nodes[:_MAX_NODES])
-        more = f" and {len(node.nodes) - _MAX_NODES} more" if len(node.nodes) > _MAX_NODES else ""
-        inputs = f"{numbers.counted(len(node.nodes), 'node')} from equal tensors to it: {names}{more}"
     else:
-        inputs = (
-            "its inputs are not all in both recordings; a node before it that only one of them has may be the cause"
-        )
+        inputs = f"{numbers.counted(len(node.nodes), 'node')} from equal tensors to it: {_names(node.nodes)}"
+        if node.other_inputs:
+            inputs += f"; not known to be equal: {_names(node.other_inputs)}"
     yield Fact("", f"equal before it: {numbers.counted(node.equal, 'tensor')}; {inputs}")
     kernel, kernel_before = (safe_text(text, limit=_NAME) for text in (node.placement, node.placement_before))
     whose = "" if node.placed_node == node.node else f" ({safe_text(node.placed_node, limit=_NAME)})"
@@ -140,6 +136,11 @@ def _node_facts(change: Change, node: ChangedNode) -> Iterator[Fact]:
     elif kernel or kernel_before:
         yield Fact("kernel", f"{safe_text(change.before)}: {kernel_before or 'unknown'}{whose}")
         yield Fact("", f"{safe_text(change.after)}: {kernel or 'unknown'}{whose}")
+
+
+def _names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MAX_NODES} more" if len(names) > _MAX_NODES else ""
+    return ", ".join(safe_text(name, limit=_NAME // 2) for name in names[:_MAX_NODES]) + more
 
 
 def _difference(change: Change) -> str:
