@@ -1,8 +1,8 @@
 """Tiny wheels of a runtime whose versions compute differently, and a backend for it, built on the spot.
 
-`build` writes a wheel for each version. 1.0 and 1.1 are right, 1.2 and 1.3 round halves away from zero, 1.4 truncates,
-1.5 crashes, 1.6 requires a package that does not exist, 1.7 is right again, 1.8 varies from run to run, 1.9 refuses
-the model.
+`build` writes a wheel for each. 1.0 and 1.1 are right, 1.1.1 never ends, 1.2 and 1.3 round halves away from zero,
+1.4 truncates, 1.5 crashes, 1.6 requires a package that does not exist, 1.7 is right again, 1.8 varies from run to run,
+1.9 refuses the model.
 """
 
 import base64
@@ -12,6 +12,7 @@ import zipfile
 VERSIONS = {
     "1.0": "np.rint(h)",
     "1.1": "np.rint(h)",
+    "1.1.1": "time.sleep(600)",
     "1.2": "np.copysign(np.floor(np.abs(h) + np.float32(0.5)), h)",
     "1.3": "np.copysign(np.floor(np.abs(h) + np.float32(0.5)), h)",
     "1.4": "np.trunc(h)",
@@ -24,6 +25,7 @@ VERSIONS = {
 
 MODULE = """\
 import os
+import time
 
 import numpy as np
 
@@ -108,8 +110,8 @@ def files_of(version):
 
 
 def build(folder):
-    """Write all wheels to a folder, which pip finds with --find-links."""
-    for version in VERSIONS:
+    """Write all wheels but that of 1.1.1, which never ends, to a folder that pip finds with --find-links."""
+    for version in VERSIONS.keys() - {"1.1.1"}:
         with zipfile.ZipFile(folder / f"toy_rounds-{version}-py3-none-any.whl", "w") as wheel:
             for path, text in files_of(version).items():
                 wheel.writestr(path, text)

@@ -14,7 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from packaging.version import InvalidVersion, Version
 
 from qdebug.backends import BACKENDS, installed_backends, load_backend
-from qdebug.backends.protocol import Backend
+from qdebug.backends.protocol import Backend, check_options
 from qdebug.errors import QdebugError, UsageError
 
 __all__ = ["AXES", "Candidate", "Candidates", "list_candidates", "runtime_modules", "runtime_package"]
@@ -104,11 +104,12 @@ def list_candidates(
         options: The user's options of the backend.
 
     Raises:
-        UsageError: The backend has nothing of this kind, or an end is missing or unknown.
+        UsageError: The backend has nothing of this kind, an end is missing or unknown, or an option is wrong.
         QdebugError: The versions cannot be listed.
     """
     backend = load_backend(backend_name)
     package = package or runtime_package(backend_name)
+    check_options(backend_name, backend.options, options or {})
     if over == "versions":
         row = tuple(_versions(package, good=good, bad=bad, fixed=fixed, values=values))
     elif over == "options":
@@ -118,7 +119,10 @@ def list_candidates(
     if values and over != "versions":
         row = _select(row, values, over)
     if len(row) < 2:
-        raise UsageError(f"There is nothing to compare over {over}.", hint="Give at least two --values.")
+        if over != "versions" and not values:
+            raise _missing_error(backend, over)
+        hint = "Give two versions: --good V --bad V." if over == "versions" else "Give at least two --values."
+        raise UsageError(f"There is only one of the {over} to try, {row[0].label!r}.", hint=hint)
     labels = [candidate.label for candidate in row]
     good, bad = good or labels[0], bad or labels[-1]
     for label in (good, bad, *filter(None, [fixed])):
@@ -142,6 +146,9 @@ def list_candidates(
 def _select(row: Sequence[Candidate], values: Sequence[str], over: str) -> tuple[Candidate, ...]:
     by_label = {candidate.label: candidate for candidate in row}
     if over == "threads":
+        wrong = [value for value in values if not value.isdecimal()]
+        if wrong:
+            raise UsageError(f"{wrong[0]!r} is not a number of threads.", hint="Write --values 1,2,4.")
         return tuple(Candidate(label=value, options={"threads": value}) for value in values)
     unknown = [value for value in values if value not in by_label]
     if unknown:
@@ -253,7 +260,7 @@ _ROWS = {"passes": _passes, "threads": _threads, "cpu": _instruction_sets}
 def _missing_error(backend: Backend, over: str) -> UsageError:
     return UsageError(
         f"Backend {backend.name!r} has no {over} to choose from.",
-        hint="List what it has: qdebug record --list-backends.",
+        hint="See which --over each runtime has: qdebug help bisect.",
     )
 
 

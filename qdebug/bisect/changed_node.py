@@ -29,6 +29,12 @@ class ChangedNode(JsonObject):
         different: How many differ.
         max_abs: Largest absolute difference of finite values: in codes for a tensor of integers, else in real values.
         is_integer: Whether the tensor holds integers.
+        nodes: Nodes of the second run that compute the tensor from tensors that are equal, in order and with `node`
+            last.
+        other_inputs: Inputs and constants of these nodes that are not known to be equal.
+        placed_node: The first of `nodes` that ran elsewhere than in the first run; `node` if none did.
+        placement: Where that node ran in the second run: a device, kernel or delegate, or "".
+        placement_before: Where it ran in the first run.
     """
 
     node: str
@@ -41,6 +47,11 @@ class ChangedNode(JsonObject):
     different: Count
     max_abs: float
     is_integer: bool
+    nodes: Sequence[str] = ()
+    other_inputs: Sequence[str] = ()
+    placed_node: str = ""
+    placement: str = ""
+    placement_before: str = ""
 
 
 def changed_node(before: Recording, after: Recording) -> ChangedNode | None:
@@ -63,17 +74,25 @@ def changed_node(before: Recording, after: Recording) -> ChangedNode | None:
                 equal.add(tensor)
                 continue
             producer = before.graph.producer(tensor)
+            nodes, other_inputs = _nodes_behind(before, after, node, equal)
+            is_single = len(nodes) == 1 and not other_inputs
+            placed_node = next((entry for entry in nodes if _placement(before, entry) != entry.placement), node)
             return ChangedNode(
                 node=node.name,
                 op=node.op,
                 op_before="" if producer is None else producer.op,
                 tensor=tensor,
                 equal=len(equal),
-                has_equal_inputs=_has_equal_inputs(before, after, node, equal),
+                has_equal_inputs=is_single and producer is not None and _same_inputs(producer.inputs, node.inputs),
                 elements=elements,
                 different=different,
                 max_abs=max_abs,
                 is_integer=bool(after.load(tensor, *after.places(tensor)[0]).dtype.kind in "iu"),
+                nodes=[entry.name for entry in nodes],
+                other_inputs=other_inputs,
+                placed_node=placed_node.name,
+                placement=placed_node.placement,
+                placement_before=_placement(before, placed_node),
             )
     return None
 
@@ -106,20 +125,36 @@ def _bits(array: np.ndarray) -> np.ndarray:
     return flat.view(f"u{flat.dtype.itemsize}") if flat.dtype.itemsize in (1, 2, 4, 8) else flat
 
 
-def _has_equal_inputs(before: Recording, after: Recording, node: Node, equal: set[str]) -> bool:
-    """Return whether every input of a node is in both runs with equal values."""
-    producer = before.graph.producer(node.outputs[0])
-    if producer is None or not _same_inputs(producer.inputs, node.inputs):
+def _nodes_behind(before: Recording, after: Recording, last: Node, equal: set[str]) -> tuple[list[Node], list[str]]:
+    """Return the nodes of the second run that compute a tensor from equal tensors, and what else they read."""
+    nodes: dict[str, Node] = {}
+    other_inputs: dict[str, None] = {}
+    waiting = [last]
+    while waiting:
+        node = waiting.pop()
+        nodes[node.outputs[0]] = node
+        for name in filter(None, node.inputs):
+            if name in equal or name in nodes or _is_equal(before, after, name):
+                continue
+            producer = after.graph.producer(name)
+            if producer is None:
+                other_inputs[name] = None
+            else:
+                waiting.append(producer)
+    return [node for node in after.graph.nodes if node.outputs[0] in nodes], list(other_inputs)
+
+
+def _placement(recording: Recording, node: Node) -> str:
+    """Return where the node that computes the same tensor ran."""
+    producer = recording.graph.producer(node.outputs[0])
+    return "" if producer is None else producer.placement
+
+
+def _is_equal(before: Recording, after: Recording, name: str) -> bool:
+    if name not in before.names or name not in after.names:
         return False
-    for name in filter(None, node.inputs):
-        if name in equal:
-            continue
-        if name not in before.names or name not in after.names:
-            return False
-        elements, different, _ = _compare(before, after, name)
-        if not elements or different:
-            return False
-    return True
+    elements, different, _ = _compare(before, after, name)
+    return elements > 0 and not different
 
 
 def _same_inputs(first: Sequence[str], second: Sequence[str]) -> bool:

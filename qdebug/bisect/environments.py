@@ -35,6 +35,7 @@ from qdebug.recording.cache import user_folder
 
 __all__ = [
     "ENVIRONMENTS_LIMIT",
+    "TIMEOUT",
     "CommandResult",
     "Environment",
     "EnvironmentCache",
@@ -46,6 +47,8 @@ __all__ = [
 
 ENVIRONMENTS_LIMIT = 5 * 10**9
 """Default size limit of the cache, in bytes."""
+TIMEOUT = 1800
+"""Default time limit of a recording, in seconds."""
 
 _FULL_DISK = tuple(os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 _PREFIX, _MAKING = "env-", ".making-"
@@ -65,7 +68,7 @@ for name in sys.argv[3:]:
 
 
 class UnavailableError(QdebugError):
-    """A version cannot be installed or imported here."""
+    """A version cannot be installed or imported here, or does not end in time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,13 +86,20 @@ class CommandResult:
     errors: str
 
 
-def run_command(words: Sequence[str], *, on_wait: Callable[[], None] | None = None) -> CommandResult:
+def run_command(
+    words: Sequence[str], *, on_wait: Callable[[], None] | None = None, timeout: float | None = None
+) -> CommandResult:
     """Run a command in a session of its own, so that Ctrl-C reaches this process alone, which then ends the command.
 
     Args:
         words: The command.
-        on_wait: Called a few times a second; an exception ends the command.
+        on_wait: Called a few times a second; an exception ends the command and the processes that it started.
+        timeout: Time limit in seconds.
+
+    Raises:
+        UnavailableError: The command did not end in time.
     """
+    deadline = None if timeout is None else time.monotonic() + timeout
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(  # noqa: S603  a Python or pip that this module chose
             words, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, start_new_session=True
@@ -101,6 +111,8 @@ def run_command(words: Sequence[str], *, on_wait: Callable[[], None] | None = No
                     break
                 if on_wait is not None:
                     on_wait()
+                if deadline is not None and time.monotonic() > deadline:
+                    raise UnavailableError(f"it does not end within {timeout:g} s, the limit of --timeout")
         except BaseException:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, 9)
@@ -171,12 +183,18 @@ class EnvironmentCache:
         folder: The folder.
         limit: Size in bytes above which the least recently used environments are removed.
         on_wait: Called while a command runs; an exception ends it.
+        timeout: Seconds that the import of a runtime or a recording may take. An installation has pip's own limits.
     """
 
     def __init__(
-        self, folder: Path, *, limit: int = ENVIRONMENTS_LIMIT, on_wait: Callable[[], None] | None = None
+        self,
+        folder: Path,
+        *,
+        limit: int = ENVIRONMENTS_LIMIT,
+        on_wait: Callable[[], None] | None = None,
+        timeout: float = TIMEOUT,
     ) -> None:
-        self._folder, self._limit, self._on_wait = folder, limit, on_wait
+        self._folder, self._limit, self._on_wait, self.timeout = folder, limit, on_wait, timeout
 
     @contextmanager
     def open(self, package: str, version: str, modules: Sequence[str]) -> Iterator[Environment]:
@@ -197,7 +215,7 @@ class EnvironmentCache:
             if not _is_valid(path, package, version):
                 self.prune()
                 self._make(path, package, version, modules)
-            lock = (path / _NOTE).open("r+")
+            lock = (path / _NOTE).open()
         except OSError as error:
             check_disk(error.strerror or "", self._folder)
             raise QdebugError(
@@ -206,7 +224,8 @@ class EnvironmentCache:
             ) from error
         with lock:
             fcntl.flock(lock, fcntl.LOCK_SH)
-            os.utime(path)
+            with suppress(OSError):  # a cache that others share may be read-only
+                os.utime(path)
             note = json.loads(lock.read())
             if note["problem"]:
                 raise UnavailableError(note["problem"])
@@ -230,7 +249,8 @@ class EnvironmentCache:
             (site_folder / "qdebug_running.pth").write_text(addition, encoding="utf-8")
             if package:
                 self._install(scratch, package, version)
-            check = run_command(environment.command("-c", _CHECK, package, version, *modules), on_wait=self._on_wait)
+            words = environment.command("-c", _CHECK, package, version, *modules)
+            check = run_command(words, on_wait=self._on_wait, timeout=self.timeout)
             check_disk(check.errors, self._folder)
             problem = ""
             if check.status:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
+from typing import Any
 
-__all__ = ["plain_script"]
+__all__ = ["plain_script", "plain_settings"]
 
 _HEAD = """\
 import hashlib
+import json
+import sys
 
 import numpy as np
 
 inputs = dict(np.load({inputs!r}))
+settings = {settings!r}
+settings |= json.loads(sys.argv[1]) if sys.argv[1:] else {{}}
 """
 _TAIL = """\
 for name, value in sorted(outputs.items()):
@@ -23,10 +28,10 @@ _BODIES: Mapping[str, str] = {
 import onnxruntime
 
 options = onnxruntime.SessionOptions()
-options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.{level}
-options.intra_op_num_threads = {threads}
+options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, settings["level"])
+options.intra_op_num_threads = settings["threads"]
 session = onnxruntime.InferenceSession(
-    {model!r}, options, providers=[{provider!r}], disabled_optimizers={disabled!r}
+    {model!r}, options, providers=[settings["provider"]], disabled_optimizers=settings["disabled"]
 )
 names = [output.name for output in session.get_outputs()]
 outputs = dict(zip(names, session.run(names, inputs)))
@@ -34,8 +39,11 @@ outputs = dict(zip(names, session.run(names, inputs)))
     "litert": """\
 from ai_edge_litert import interpreter as litert
 
-resolver = litert.OpResolverType.{resolver}
-interpreter = litert.Interpreter({model!r}, experimental_op_resolver_type=resolver, num_threads={threads})
+interpreter = litert.Interpreter(
+    {model!r},
+    experimental_op_resolver_type=getattr(litert.OpResolverType, settings["resolver"]),
+    num_threads=settings["threads"],
+)
 details = interpreter.get_input_details()
 for detail in details:
     if tuple(detail["shape"]) != inputs[detail["name"]].shape:
@@ -49,41 +57,95 @@ outputs = {{detail["name"]: interpreter.get_tensor(detail["index"]) for detail i
     "openvino": """\
 import openvino
 
-config = {config!r}
-compiled = openvino.Core().compile_model({model!r}, {device!r}, config)
+compiled = openvino.Core().compile_model({model!r}, settings["device"], settings["config"])
 result = compiled(inputs)
 outputs = {{str(at): result[port] for at, port in enumerate(compiled.outputs)}}
+""",
+    "torch": """\
+import torch
+from torch._inductor import config
+from torch.utils import _pytree
+
+torch.set_num_threads(settings["threads"] or torch.get_num_threads())
+program = torch.export.load({model!r})
+values = [torch.from_numpy(inputs[name]) for name in program.graph_signature.user_inputs]
+args, kwargs = _pytree.tree_unflatten(values, program.call_spec.in_spec)
+module = program.module()
+if settings["compile"] != "none":
+    module = torch.compile(module, fullgraph=True, dynamic=False)
+with torch.no_grad(), config.patch({{"freezing": True}} | dict.fromkeys(settings["disabled"], False)):
+    results = _pytree.tree_leaves(module(*args, **kwargs))
+outputs = {{str(at): result.numpy() for at, result in enumerate(results)}}
 """,
 }
 _LEVELS = {"none": "DISABLE_ALL", "basic": "ENABLE_BASIC", "extended": "ENABLE_EXTENDED", "all": "ENABLE_ALL"}
 _RESOLVERS = {"xnnpack": "AUTO", "builtin": "BUILTIN_WITHOUT_DEFAULT_DELEGATES", "reference": "BUILTIN_REF"}
 
 
-def plain_script(backend: str, model: str, inputs: str, options: Mapping[str, str], words: Sequence[str]) -> str:
-    """Return a Python script that runs a model once, or "" if none is known for the run.
+def plain_settings(backend: str, options: Mapping[str, str]) -> dict[str, Any]:
+    """Return the settings of a script that stand for options of a backend; empty if there is no script for it.
 
     Args:
         backend: Name of the backend.
+        options: Options of the backend.
+    """
+    return _SETTINGS[backend](options) if backend in _SETTINGS else {}
+
+
+def plain_script(backend: str, model: str, inputs: str, settings: Mapping[str, Any]) -> str:
+    """Return a Python script that runs a model once; its argument is an object in JSON that changes its settings.
+
+    Args:
+        backend: Name of the backend, one with settings.
         model: The model file.
         inputs: The .npz file of inputs.
-        options: Options of the backend.
-        words: Further arguments of the recording. A run of several samples or steps has no script.
+        settings: What `plain_settings` returned.
     """
-    if backend not in _BODIES or words:
-        return ""
-    threads = int(options.get("threads", "0"))
-    precision = options.get("precision", "default")
-    config: dict[str, str | int] = {} if precision == "default" else {"INFERENCE_PRECISION_HINT": precision}
-    if threads and backend == "openvino":
-        config["INFERENCE_NUM_THREADS"] = threads
-    body = _BODIES[backend].format(
-        model=model,
-        level="ORT_" + _LEVELS.get(options.get("opt", "all"), "ENABLE_ALL"),
-        threads=threads or int(backend == "litert"),
-        provider=options.get("provider", "CPUExecutionProvider"),
-        disabled=[name for name in options.get("disable", "").split("+") if name],
-        resolver=_RESOLVERS.get(options.get("kernels", "xnnpack"), "AUTO"),
-        device=options.get("device", "CPU"),
-        config=config,
-    )
-    return _HEAD.format(inputs=inputs) + body + _TAIL
+    return _HEAD.format(inputs=inputs, settings=dict(settings)) + _BODIES[backend].format(model=model) + _TAIL
+
+
+def _disabled(options: Mapping[str, str]) -> list[str]:
+    return [name for name in options.get("disable", "").split("+") if name]
+
+
+def _onnxruntime_settings(options: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "level": "ORT_" + _LEVELS[options.get("opt", "all")],
+        "threads": int(options.get("threads", "0")),
+        "provider": options.get("provider", "CPUExecutionProvider"),
+        "disabled": _disabled(options),
+    }
+
+
+def _litert_settings(options: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "resolver": _RESOLVERS[options.get("kernels", "xnnpack")],
+        "threads": int(options.get("threads", "1")),
+    }
+
+
+def _openvino_settings(options: Mapping[str, str]) -> dict[str, Any]:
+    config: dict[str, str | int] = {"PERFORMANCE_HINT": options.get("hint", "latency").upper()}
+    if options.get("mode", "performance") != "performance":
+        config["EXECUTION_MODE_HINT"] = options["mode"].upper()
+    if options.get("precision", "default") != "default":
+        config["INFERENCE_PRECISION_HINT"] = options["precision"]
+    if int(options.get("threads", "0")):
+        config["INFERENCE_NUM_THREADS"] = int(options["threads"])
+    return {"device": options.get("device", "CPU"), "config": config}
+
+
+def _torch_settings(options: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "compile": options.get("compile", "none"),
+        "threads": int(options.get("threads", "0")),
+        "disabled": _disabled(options),
+    }
+
+
+_SETTINGS: Mapping[str, Callable[[Mapping[str, str]], dict[str, Any]]] = {
+    "onnxruntime": _onnxruntime_settings,
+    "litert": _litert_settings,
+    "openvino": _openvino_settings,
+    "torch": _torch_settings,
+}

@@ -28,8 +28,8 @@ class TriedCandidate(JsonObject):
 
     Args:
         label: Its name.
-        status: "recorded", "failed" (it ran and failed or crashed), "unavailable" (it cannot be installed or imported)
-            or "not_tried".
+        status: "recorded", "failed" (it ran and failed or crashed), "unavailable" (it cannot be installed or imported,
+            or does not end in time) or "not_tried".
         result: Number of its result: equal numbers are equal results, 0 is the good one's. None without a result.
         reason: Why it has no recording, or "".
         fidelity: Whether its own runs agree. None without a recording.
@@ -63,7 +63,7 @@ class Change(JsonObject):
         explained_after: The arithmetic of that node in the second recording. None if it was not examined.
         remarks: What limits the answer.
         commands: Commands that show the two results without qdebug; empty if none are known.
-        scripts: The scripts that these commands run, one for each of the two if they differ.
+        scripts: The script that these commands run, `run.py`.
     """
 
     before: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from pathlib import Path
 from qdebug.bisect.axes import Candidate, Candidates, runtime_package
 from qdebug.bisect.changed_node import ChangedNode, changed_node
 from qdebug.bisect.environments import EnvironmentCache, UnavailableError
-from qdebug.bisect.plain_runs import plain_script
+from qdebug.bisect.plain_runs import plain_script, plain_settings
 from qdebug.bisect.report import BisectReport, BisectStatus, Change, TriedCandidate
 from qdebug.bisect.search import find_changes
 from qdebug.bisect.trial import VARIES, ModelCommand, RecordingFailedError, Trial, Trials, outputs_digest
@@ -63,7 +64,7 @@ def run_bisection(
         folder=folder,
         on_trial=on_trial or _ignore,
     )
-    _check_ends(candidates, trials)
+    _check_ends(command, candidates, trials)
     if candidates.is_ordered:
         pairs = find_changes(candidates.anchors, trials.classify, every=every)
     else:
@@ -76,7 +77,7 @@ def _ignore(done: int, label: str) -> None:
     del done, label
 
 
-def _check_ends(candidates: Candidates, trials: Trials) -> None:
+def _check_ends(command: ModelCommand, candidates: Candidates, trials: Trials) -> None:
     for name, position in zip(("good", "bad", "fixed"), candidates.anchors, strict=False):
         key = trials.classify(position)
         trial = trials.trial(position)
@@ -85,10 +86,13 @@ def _check_ends(candidates: Candidates, trials: Trials) -> None:
         if not candidates.is_ordered and name != "good":
             continue
         label = candidates.row[position].label
-        raise UsageError(
-            f"The {name} end {label!r} cannot be run: {trial.reason.rstrip('.')}.",
-            hint=f"Choose another end: --{name} V.",
-        )
+        hint = f"Choose another end: --{name} V."
+        if trial.key is not None:  # it was installed, and ran
+            run = command.run
+            words = ["qdebug", "record", str(run.model), "--inputs", str(command.inputs), "--backend", run.title]
+            words += [*command.words, "-o", "OUT.h5"]
+            hint = f"Try the installed version: {shlex.join(words)}. If it works, choose another end: --{name} V."
+        raise UsageError(f"The {name} end {label!r} cannot be run: {trial.reason.rstrip('.')}.", hint=hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +123,7 @@ class _Reporter:
             status = BisectStatus.NONDETERMINISTIC
         return BisectReport(
             status=status,
-            model=str(self.command.model),
+            model=str(self.command.run.model),
             inputs=str(self.command.inputs),
             backend=self.command.backend_text(Candidate(label="")),
             over=self.candidates.over,
@@ -185,7 +189,7 @@ class _Reporter:
                 continue
             remarks += self._doubts(position, paths[-1])
         node = _changed_node(*paths) if len(paths) == 2 else None
-        explained = [_explain(path, node.tensor) for path in paths] if node is not None else [None, None]
+        explained = [self._explain(path, node.tensor) for path in paths] if node is not None else [None, None]
         commands, scripts = self._without_qdebug(low, high)
         return Change(
             before=row[low].label,
@@ -214,44 +218,37 @@ class _Reporter:
         elif self.metric == "output" and trial.key not in (digest, VARIES):
             yield f"{label}: another process, which recorded all tensors, gave other outputs"
 
+    def _explain(self, path: Path, tensor: str) -> NodeExplanation | None:
+        """Return the arithmetic of one node; None if it cannot be examined."""
+        try:
+            explained = explain(path, node=tensor, progress=lambda *_: self.trials.note(f"explaining {tensor}")).nodes
+        except QdebugError:
+            return None
+        return next((node for node in explained if node.tensor == tensor), None)
+
     def _without_qdebug(self, low: int, high: int) -> tuple[list[str], list[str]]:
-        """Return commands, and scripts, that show both results without qdebug."""
-        package = self.candidates.package or runtime_package(self.command.backend)
-        scripts = [
-            plain_script(
-                self.command.backend,
-                str(self.command.model),
-                str(self.command.inputs),
-                {**self.command.options, **self.candidates.row[position].options},
-                self.command.words,
-            )
-            for position in (low, high)
-        ]
-        if not all(scripts):
+        """Return commands, and their script, that show both results without qdebug; none for several samples."""
+        run = self.command.run
+        shared = plain_settings(run.backend, run.options)
+        if not shared or self.command.words:
             return [], []
-        is_same = scripts[0] == scripts[1]
         commands = []
-        for number, position in enumerate((low, high)):
+        for position in (low, high):
             candidate = self.candidates.row[position]
-            name = "run.py" if is_same else f"run{number}.py"
+            settings = plain_settings(run.backend, {**run.options, **candidate.options})
+            changes = {name: value for name, value in settings.items() if value != shared[name]}
             python = "python3"
             if candidate.version:
+                package = self.candidates.package or runtime_package(run.backend)
                 python = f"./venv-{candidate.label}/bin/python"
                 commands.append(f"python3 -m venv venv-{candidate.label}")
                 commands.append(f"{python} -m pip install {shlex.quote(f'{package}=={candidate.version}')} numpy")
-            commands.append(" ".join([*(f"{key}={text}" for key, text in candidate.variables), python, name]))
-        return commands, scripts[:1] if is_same else scripts
+            variables = [f"{key}={text}" for key, text in candidate.variables]
+            argument = [shlex.quote(json.dumps(changes))] if changes else []
+            commands.append(" ".join([*variables, python, "run.py", *argument]))
+        return commands, [plain_script(run.backend, str(run.model), str(self.command.inputs), shared)]
 
 
 def _changed_node(before: Path, after: Path) -> ChangedNode | None:
     with opened_recording(before) as first, opened_recording(after) as second:
         return changed_node(first, second)
-
-
-def _explain(path: Path, tensor: str) -> NodeExplanation | None:
-    """Return the arithmetic of one node; None if it cannot be examined."""
-    try:
-        explained = explain(path, node=tensor).nodes
-    except QdebugError:
-        return None
-    return next((node for node in explained if node.tensor == tensor), None)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from signal import Signals
 
@@ -20,8 +20,8 @@ from qdebug.errors import OutputExistsError, QdebugError, RecordingError
 from qdebug.model import Fidelity, Recording
 from qdebug.recording.environment import cpu_flags, machine, package_versions
 from qdebug.recording.reading.opening import opened_recording
-from qdebug.recording.target import journal_of, part_of
-from qdebug.running.model_runs import companion_files, content_hashes
+from qdebug.recording.target import WriterLock, journal_of, lock_holder, part_of
+from qdebug.running.model_runs import ModelRun, companion_files, content_hashes
 from qdebug.running.output_metric import Metric, evaluate_metric
 from qdebug.running.runs_folder import file_hash, mark_used, note_sources
 
@@ -34,27 +34,21 @@ _MAX_STEM = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCommand:
-    """The model and how to record it.
+    """A model, its backend, and the arguments of `qdebug record` that all candidates share.
 
     Args:
-        model: The model file.
-        backend: Name of the backend.
-        options: Its options.
+        run: The model and its backend.
         inputs: The .npz file of inputs.
         words: Further arguments of `qdebug record`.
     """
 
-    model: Path
-    backend: str
+    run: ModelRun
     inputs: Path
-    options: Mapping[str, str] = field(default_factory=dict)
     words: tuple[str, ...] = ()
 
     def backend_text(self, candidate: Candidate) -> str:
         """Return the backend of a candidate in the format of `--backend`."""
-        options = {**self.options, **candidate.options}
-        text = ",".join(f"{name}={value}" for name, value in options.items())
-        return f"{self.backend}:{text}" if text else self.backend
+        return replace(self.run, options={**self.run.options, **candidate.options}).title
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +79,7 @@ class Trials:
         environments: Where their runtimes are installed.
         metric: "output", "arithmetic" or a user's metric of the outputs.
         folder: Folder of recordings, which later commands use again.
-        on_trial: Called with the number of finished recordings and a label before each recording.
+        on_trial: Called with the number of finished recordings and a label, a few times a second.
     """
 
     def __init__(
@@ -101,7 +95,7 @@ class Trials:
         self._command, self._candidates, self._environments = command, candidates, environments
         self._metric, self._folder, self._on_trial = metric, folder, on_trial
         self._trials: dict[int, Trial] = {}
-        self._hashes = [*content_hashes(command.model), ("inputs", file_hash(command.inputs))]
+        self._hashes = [*content_hashes(command.run.model), ("inputs", file_hash(command.inputs))]
         self._recordings: dict[tuple[int, str], Path] = {}
         self.made = 0
         self.reused = 0
@@ -109,6 +103,10 @@ class Trials:
     def trial(self, position: int) -> Trial | None:
         """Return what became of a candidate; None if it was not tried."""
         return self._trials.get(position)
+
+    def note(self, label: str) -> None:
+        """Tell what is being done, which also is when a stop is heeded."""
+        self._on_trial(self.made + self.reused, label)
 
     def classify(self, position: int) -> Hashable | None:
         """Return the class of a candidate's result, and run it if that was not done yet."""
@@ -160,7 +158,7 @@ class Trials:
             taps: What to tap.
 
         Raises:
-            UnavailableError: Its version cannot be installed or imported.
+            UnavailableError: Its version cannot be installed or imported, or does not end in time.
             RecordingFailedError: The child failed or crashed.
             QdebugError: The disk is full.
         """
@@ -174,16 +172,21 @@ class Trials:
             mark_used(path)
             self.reused += 1
             return path
+        if holder := lock_holder(path):
+            raise RecordingError(
+                f"Process {holder} is writing {str(path)!r}.",
+                hint="Wait until it ends, then repeat the command, which uses its recordings.",
+            )
         package = self._candidates.package if candidate.version else ""
-        self._on_trial(self.made + self.reused, candidate.label)
-        modules = runtime_modules(self._command.backend)
+        self.note(candidate.label)
+        modules = runtime_modules(self._command.run.backend)
         with self._environments.open(package, candidate.version, modules) as environment:
             command = self._command
             words = [
                 "-m",
                 "qdebug",
                 "record",
-                str(command.model.absolute()),
+                str(command.run.model.absolute()),
                 "--inputs",
                 str(command.inputs.absolute()),
             ]
@@ -193,7 +196,8 @@ class Trials:
                 self._make_folder()
                 result = run_command(
                     environment.command(*words, variables=candidate.variables),
-                    on_wait=lambda: self._on_trial(self.made + self.reused, candidate.label),
+                    on_wait=lambda: self.note(candidate.label),
+                    timeout=self._environments.timeout,
                 )
             except BaseException:
                 _remove_parts(path)
@@ -204,7 +208,7 @@ class Trials:
             check_disk(result.errors, self._folder)
             raise RecordingFailedError(result.status, result.errors)
         self._check_version(path, candidate)
-        note_sources(path, [command.inputs, command.model, *companion_files(command.model)])
+        note_sources(path, [command.inputs, command.run.model, *companion_files(command.run.model)])
         return path
 
     def _check_version(self, path: Path, candidate: Candidate) -> None:
@@ -230,7 +234,7 @@ class Trials:
         """Return the file name of a recording, which changes with anything that the run depends on."""
         package = self._candidates.package
         version = candidate.version or installed_version(package)
-        modules = [name.partition(".")[0].replace("_", "-") for name in runtime_modules(self._command.backend)]
+        modules = [name.partition(".")[0].replace("_", "-") for name in runtime_modules(self._command.run.backend)]
         others = {name: text for name, text in package_versions(*modules).items() if name != package}
         facts = {
             "files": self._hashes,
@@ -243,9 +247,9 @@ class Trials:
             "machine": {**machine(), "flags": list(cpu_flags())},
         }
         digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-        stem = re.sub(r"[^A-Za-z0-9_.-]+", "_", self._command.model.stem)[-_MAX_STEM:].strip("._-") or "model"
+        stem = re.sub(r"[^A-Za-z0-9_.-]+", "_", self._command.run.model.stem)[-_MAX_STEM:].strip("._-") or "model"
         label = re.sub(r"[^A-Za-z0-9_.=-]+", "_", candidate.label)[:_MAX_STEM]
-        return f"{stem}-{self._command.backend}-{label}-{digest[:10]}.h5"
+        return f"{stem}-{self._command.run.backend}-{label}-{digest[:10]}.h5"
 
 
 class RecordingFailedError(QdebugError):
@@ -266,9 +270,9 @@ def _failure_text(status: int, errors: str) -> str:
     said = next((line for line in lines if line.startswith("qdebug: ")), lines[-1] if lines else "")
     if status < 0:
         with suppress(ValueError):
-            return f"crashes with {Signals(-status).name}"
-        return f"crashes with signal {-status}"
-    return f"fails: {said.removeprefix('qdebug: ')[:300]}" if said else f"fails with status {status}"
+            return f"it crashes with {Signals(-status).name}"
+        return f"it crashes with signal {-status}"
+    return f"it fails: {said.removeprefix('qdebug: ')[:300]}" if said else f"it fails with status {status}"
 
 
 def _is_complete(path: Path) -> bool:
@@ -283,8 +287,11 @@ def _is_complete(path: Path) -> bool:
 
 def _remove_parts(path: Path) -> None:
     """Remove what an ended child left, which a later command would take for an interrupted run."""
-    for leftover in (path, part_of(path), journal_of(path)):
-        leftover.unlink(missing_ok=True)
+    with suppress(RecordingError):  # another process records it
+        lock = WriterLock(path)
+        for leftover in (path, part_of(path), journal_of(path)):
+            leftover.unlink(missing_ok=True)
+        lock.release()
 
 
 def _digest(recording: Recording, names: list[str]) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qdebug.cli.failures import say
-from qdebug.cli.interrupts import Interrupts
+from qdebug.cli.interrupts import Interrupts, signals_as_interrupts
 from qdebug.cli.output import check_target, emit, emit_verdict, progress, write_result
 from qdebug.cli.parser import Parser, add_common, add_format, add_output, options_from, positive, size, suffix_format
 from qdebug.cli.record import BackendChoice, add_shape, backend_choice
@@ -61,6 +61,7 @@ class BisectOptions:
     shape: list[tuple[str, tuple[int, ...]]]
     environments: Path | None
     environments_limit: int | None
+    timeout: int | None
     remove_environments: bool
     format: str | None
     output: Path | None
@@ -92,6 +93,7 @@ def fill_parser(parser: Parser) -> None:
     add_shape(parser)
     parser.add_argument("--environments", type=Path, metavar="FOLDER", help="the cache of installed versions")
     parser.add_argument("--environments-limit", type=size, metavar="SIZE", help="its largest size (default: 5GB)")
+    parser.add_argument("--timeout", type=positive, metavar="SECONDS", help="limit of a recording (default: 1800)")
     parser.add_argument("--remove-environments", action="store_true", help="remove the cache, and do nothing else")
     add_format(parser)
     add_output(parser, what="the result")
@@ -102,16 +104,16 @@ def fill_parser(parser: Parser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Bisect, print the result, and return the exit code."""
     options = options_from(BisectOptions, arguments)
-    from qdebug.bisect.environments import ENVIRONMENTS_LIMIT, EnvironmentCache, default_folder
+    from qdebug.bisect.environments import EnvironmentCache, default_folder
 
     folder = default_folder() if options.environments is None else options.environments
     if options.remove_environments:
         return _remove_environments(EnvironmentCache(folder))
     check_target(options.output, force=options.force)
     suffix_format(options.format, options.output)
-    limit = ENVIRONMENTS_LIMIT if options.environments_limit is None else options.environments_limit
     try:
-        report = _bisect(options, folder, limit)
+        with signals_as_interrupts():  # else the child goes on alone
+            report = _bisect(options, folder)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
             "interrupted; finished recordings and environments are kept, and the same command goes on."
@@ -125,13 +127,14 @@ def run(arguments: argparse.Namespace) -> int:
     return report.exit_code
 
 
-def _bisect(options: BisectOptions, folder: Path, limit: int) -> BisectReport:
+def _bisect(options: BisectOptions, folder: Path) -> BisectReport:
     from qdebug.backends import check_model_file
     from qdebug.bisect.axes import list_candidates
-    from qdebug.bisect.environments import EnvironmentCache
+    from qdebug.bisect.environments import ENVIRONMENTS_LIMIT, TIMEOUT, EnvironmentCache
     from qdebug.bisect.run import run_bisection
     from qdebug.bisect.trial import ModelCommand
     from qdebug.running.feeds import read_inputs
+    from qdebug.running.model_runs import ModelRun
 
     if options.model is None or options.backend is None or options.inputs is None:
         raise UsageError(
@@ -143,9 +146,7 @@ def _bisect(options: BisectOptions, folder: Path, limit: int) -> BisectReport:
     words = [f"--{name}={value}" for name, value in (("samples", options.samples), ("steps", options.steps)) if value]
     words += [f"--shape={name}={'x'.join(map(str, shape))}" for name, shape in options.shape]
     model_command = ModelCommand(
-        model=options.model,
-        backend=options.backend.name,
-        options=options.backend.options,
+        run=ModelRun(model=options.model, backend=options.backend.name, options=options.backend.options),
         inputs=options.inputs,
         words=tuple(words),
     )
@@ -168,7 +169,12 @@ def _bisect(options: BisectOptions, folder: Path, limit: int) -> BisectReport:
         return run_bisection(
             model_command,
             candidates,
-            EnvironmentCache(folder, limit=limit, on_wait=interrupts.check),
+            EnvironmentCache(
+                folder,
+                limit=ENVIRONMENTS_LIMIT if options.environments_limit is None else options.environments_limit,
+                on_wait=interrupts.check,
+                timeout=options.timeout or TIMEOUT,
+            ),
             metric=options.metric,
             every=options.every,
             on_trial=on_trial,

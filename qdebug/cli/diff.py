@@ -47,7 +47,7 @@ from qdebug.cli.reports import (
     node_text,
 )
 from qdebug.cli.sources import command, open_source
-from qdebug.errors import AlignmentError, UsageError
+from qdebug.errors import AlignmentError, MissingExtraError, UsageError
 from qdebug.present.text import safe_text
 
 if TYPE_CHECKING:
@@ -486,7 +486,26 @@ def _next_lines(options: DiffOptions, result: RunComparison, shown_node: str | N
     commands.append(["qdebug", "tui", *pair, *(["--node", shown_node] if shown_node else [])])
     if options.verbose and commands[0][1] == "explain":
         commands.append(["qdebug", "export", "repro", *pair, "--node", commands[0][-1], "-o", "test_node.py"])
+    if _may_be_processor(result):
+        run = result.backend
+        words = ["bisect", run.model, "--inputs", "FILE.npz", "--backend", run.backend, "--over", "cpu"]
+        commands.append(["qdebug", *words])
     return [f"{'      ' if index else 'next: '}{command(*words)}" for index, words in enumerate(commands)]
+
+
+def _may_be_processor(result: RunComparison) -> bool:
+    """Return whether two processors gave different values in one runtime whose instruction sets can be limited."""
+    from qdebug.backends import BACKENDS, load_backend
+
+    reference, backend = result.reference, result.backend
+    is_same_run = (reference.backend, reference.model) == (backend.backend, backend.model) and bool(backend.model)
+    has_other_flags = bool(reference.cpu_flags and backend.cpu_flags) and reference.cpu_flags != backend.cpu_flags
+    if not is_same_run or not has_other_flags or result.status == "identical" or backend.backend not in BACKENDS:
+        return False
+    try:
+        return bool(getattr(load_backend(backend.backend), "cpu_limits", ()))
+    except MissingExtraError:
+        return False
 
 
 def _fault_commands(pair: tuple[Path, Path], result: RunComparison) -> list[list[str | Path]]:

@@ -14,6 +14,7 @@ import pytest
 import toy_wheels
 
 import qdebug
+from qdebug.bisect import environments
 from qdebug.cli.main import main
 from qdebug.present.reports.schema import load_schema
 
@@ -29,7 +30,21 @@ def index(tmp_path_factory):
 
 
 @pytest.fixture
-def bisect(index, tmp_path, monkeypatch, capsys):
+def unpacked(monkeypatch):
+    """Unpack the wheels without pip, which tests/unit/bisect/test_environments.py installs with."""
+    install = environments.EnvironmentCache._install
+
+    def unpack(self, scratch, package, version):
+        if version == "1.6":  # pip says why it cannot
+            install(self, scratch, package, version)
+        toy_wheels.unpack(next(scratch.glob("lib/python*/site-packages")), version)
+
+    monkeypatch.setattr(environments.EnvironmentCache, "_install", unpack)
+    monkeypatch.setattr(environments, "_CHECK", "")
+
+
+@pytest.fixture
+def bisect(index, unpacked, tmp_path, monkeypatch, capsys):
     """Run the command in an empty folder; give its exit code, its JSON and what it said."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(index / "installed"))
@@ -68,7 +83,7 @@ def test_pip_lists_the_versions_and_a_third_result_splits_them(bisect):
     assert (code, pairs(report)) == (1, [("1.1", "1.2"), ("1.3", "1.4")])
 
 
-def test_the_first_and_the_fixed_version_are_found_beside_one_that_cannot_be_installed(bisect):
+def test_the_first_and_the_fixed_version_are_found_beside_versions_that_cannot_be_run(bisect):
     versions = ("--fixed", "1.7", "--versions", "1.1,1.2,1.6,1.7")
     code, report, err = bisect("--good", "1.1", "--bad", "1.2", *versions)
     assert code == 1
@@ -83,9 +98,13 @@ def test_the_first_and_the_fixed_version_are_found_beside_one_that_cannot_be_ins
     assert first["node"]["has_equal_inputs"]
     assert [qdebug.open_recording(path).info.versions["toy-rounds"] for path in first["recordings"]] == ["1.1", "1.2"]
     assert "next: qdebug diff qdebug-runs/net-toy-1.1" in err
-    again = bisect("--good", "1.1", "--bad", "1.2", *versions)[1]
+    versions = ("--fixed", "1.7", "--versions", "1.1,1.1.1,1.2,1.6,1.7", "--timeout", "1")
+    again = bisect("--good", "1.1", "--bad", "1.2", *versions)[1]  # 1.1.1 never ends
     assert (again["made"], again["reused"]) == (0, report["made"])
-    assert again["changes"] == report["changes"]
+    assert again["changes"] == [{**first, "skipped": ["1.1.1"]}, report["changes"][1]]
+    assert again["candidates"][1]["status"] == "unavailable"
+    assert "within 1 s, the limit of --timeout" in again["candidates"][1]["reason"]
+    assert not list(Path("qdebug-runs").glob("*1.1.1*"))
 
 
 @pytest.mark.slow  # several environments
@@ -143,7 +162,8 @@ def test_wrong_ends_are_usage_errors(bisect):
 
 
 @pytest.mark.slow  # several environments
-def test_ctrl_c_keeps_what_is_finished(index, tmp_path):
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)])
+def test_a_signal_ends_the_child_and_keeps_what_is_finished(index, tmp_path, number, status):
     write_model(tmp_path)
     root = Path(qdebug.__file__).parents[1]
     environment = os.environ | settings(index) | {"PYTHONPATH": f"{root}{os.pathsep}{index / 'installed'}"}
@@ -156,10 +176,10 @@ def test_ctrl_c_keeps_what_is_finished(index, tmp_path):
     deadline = time.monotonic() + 60
     while not list(tmp_path.glob("qdebug-runs/*.made.json")) and time.monotonic() < deadline:
         time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, err = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert "the same command goes on" in err
+    assert process.returncode == status
+    assert ("the same command goes on" in err) == (status == 130)
     assert not list(tmp_path.glob("environments/.making-*"))
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -178,6 +178,17 @@ def test_what_to_type_next_is_on_stderr_and_works(run, recordings):
     assert run(*first.split()[2:]).code == 1
 
 
+@pytest.mark.parametrize(("backend", "is_offered"), [("openvino", True), ("onnxruntime", False)])
+def test_what_differs_on_another_processor_is_bisected_over_instruction_sets(run, tmp_path, backend, is_offered):
+    pytest.importorskip(backend)
+    for name, flags, value in (("a", ("avx2",), 1.0), ("b", ("avx2", "amx_int8"), 2.0)):
+        with Recorder(tmp_path / f"{name}.h5", backend=backend, model="net.onnx", cpu_flags=flags) as recorder:
+            recorder.put("y", np.full(4, value, np.float32), node="n", op="Relu", inputs=("x",))
+    done = run("diff", tmp_path / "a.h5", tmp_path / "b.h5")
+    words = f"qdebug bisect net.onnx --inputs FILE.npz --backend {backend} --over cpu"
+    assert (words in done.err) == is_offered
+
+
 def test_where_the_time_went_is_on_stderr_and_never_in_the_result(run, recordings, tmp_path):
     pair = [shutil.copy(path, tmp_path) for path in (recordings.reference, recordings.diverged)]
     assert "time: " in run("diff", *pair, "--verbose").err

@@ -164,24 +164,8 @@ class _Interpreter:
                 num_threads=self._settings.threads,
                 experimental_op_resolver_type=getattr(OpResolverType, KERNELS[self._settings.kernels]),
                 experimental_preserve_all_tensors=self._keeps_memory,
-                **self._fusion_option(Interpreter),
+                **({} if self._may_fuse else {_NO_FUSION: True}),
             )
-
-    def _fusion_option(self, interpreter: Any) -> dict[str, bool]:
-        """Return the argument that keeps a delegate from fusing nodes, which versions before 2.1.6 lack.
-
-        Raises:
-            BackendError: It is needed and missing: fused tensors would hold whatever their memory held before.
-        """
-        if self._may_fuse:
-            return {}
-        parameters = signature(interpreter.__init__).parameters.values()
-        if not any(each.name == _NO_FUSION or each.kind is Parameter.VAR_KEYWORD for each in parameters):
-            raise BackendError(
-                "This version of LiteRT cannot keep XNNPACK from fusing nodes, so their tensors cannot be recorded.",
-                hint="Record the outputs alone (--taps outputs), or use --backend litert:kernels=builtin.",
-            )
-        return {_NO_FUSION: True}
 
     def delegated_parts(self) -> list[tuple[set[str], list[str]]]:
         """Return the inputs and outputs of each part that a delegate took."""
@@ -338,7 +322,7 @@ class LiteRTRun:
 
 
 class _RunVariants:
-    """Three runs of one model: plain, without fusion, and without memory reuse.
+    """Three runs of one model: plain, without fusion if the version has the option, and without memory reuse.
 
     Args:
         run: The run.
@@ -348,7 +332,8 @@ class _RunVariants:
         self._outputs = run.readable(run.outputs)
         self.plain = run.interpreter()
         self.unshared = run.interpreter(keeps_memory=True)
-        self._unfused = run.interpreter(may_fuse=False) if run.fuses else None
+        self._unfused = run.interpreter(may_fuse=False) if run.fuses and _can_forbid_fusion() else None
+        self._is_fusion_unchecked = run.fuses and self._unfused is None
         self._fusion_check, self._memory_check_of_plain, self._memory_check_of_unfused = (
             FidelityCheck(),
             FidelityCheck(),
@@ -384,10 +369,20 @@ class _RunVariants:
                 f"{self._memory_check_of_plain.worst or self._memory_check_of_unfused.worst}"
             )
         variants_text = "without fusion and without memory reuse" if self._unfused else "without memory reuse"
-        return "; ".join(clauses) or f"the same {variants_text}"
+        sentence = "; ".join(clauses) or f"the same {variants_text}"
+        unchecked = "; this version of LiteRT cannot turn off fusion, whose effect is unknown"
+        return sentence + (unchecked if self._is_fusion_unchecked else "")
 
     def _interpreters(self) -> list[_Interpreter]:
         return [interpreter for interpreter in (self.plain, self._unfused, self.unshared) if interpreter is not None]
+
+
+def _can_forbid_fusion() -> bool:
+    """Return whether an argument keeps a delegate from fusing nodes, which versions before 2.1.6 lack."""
+    from ai_edge_litert.interpreter import Interpreter
+
+    parameters = signature(Interpreter.__init__).parameters.values()
+    return any(entry.name == _NO_FUSION or entry.kind is Parameter.VAR_KEYWORD for entry in parameters)
 
 
 class _Work:

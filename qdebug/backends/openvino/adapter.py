@@ -50,6 +50,18 @@ _OPTIONS = (
         choices=("f32", "bf16", "f16", "default"),
         help="precision of floating-point layers; the default is OpenVINO's choice, bf16 on a processor with AMX",
     ),
+    OptionSpec(
+        name="mode",
+        default="performance",
+        choices=("performance", "accuracy"),
+        help="execution mode hint; with accuracy, precision=default computes in the model's own precision",
+    ),
+    OptionSpec(
+        name="hint",
+        default="latency",
+        choices=("latency", "throughput"),
+        help="performance hint, which decides how many threads compute one run",
+    ),
     OptionSpec(name="threads", default="0", help="threads of a run; 0 for OpenVINO's own choice"),
     OptionSpec(name="device", default="CPU", help="device, as OpenVINO names it"),
     OptionSpec(
@@ -77,6 +89,8 @@ class _Settings:
     Args:
         device: The device.
         precision: One of the option's choices.
+        mode: One of the option's choices.
+        hint: One of the option's choices.
         threads: Number of threads; 0 leaves the choice to OpenVINO.
         tap_seconds: Processor time for the search for harmless taps.
         tap_runs: Maximum number of compiled models during the search.
@@ -84,6 +98,8 @@ class _Settings:
 
     device: str
     precision: str
+    mode: str
+    hint: str
     threads: int
     tap_seconds: int
     tap_runs: int
@@ -91,7 +107,9 @@ class _Settings:
     @property
     def properties(self) -> dict[str, Any]:
         """Properties for compiling a model."""
-        properties: dict[str, Any] = {"PERFORMANCE_HINT": "LATENCY"}
+        properties: dict[str, Any] = {"PERFORMANCE_HINT": self.hint.upper()}
+        if self.mode != "performance":  # the default
+            properties["EXECUTION_MODE_HINT"] = self.mode.upper()
         if self.precision != "default":
             properties["INFERENCE_PRECISION_HINT"] = self.precision
         if self.threads:
@@ -686,6 +704,8 @@ class OpenVINOBackend:
         settings = _Settings(
             device=chosen_options["device"],
             precision=chosen_options["precision"],
+            mode=chosen_options["mode"],
+            hint=chosen_options["hint"],
             threads=_whole_number("threads", chosen_options["threads"]),
             tap_seconds=_whole_number("tap_seconds", chosen_options["tap_seconds"]),
             tap_runs=_whole_number("tap_runs", chosen_options["tap_runs"]),

@@ -26,7 +26,7 @@ from qdebug.backends.protocol import (
     check_taps,
 )
 from qdebug.backends.torch.exported import ExportedGraph, load_program, without_logging
-from qdebug.backends.torch.inductor import INDUCTOR, CompiledRun
+from qdebug.backends.torch.inductor import INDUCTOR, PASSES, CompiledRun, check_settings
 from qdebug.backends.torch.ops import array_of, facts_of, tensor_of, torch_errors, unreadable_reason
 from qdebug.errors import MissingExtraError, UsageError
 from qdebug.model import Recording, TensorInfo
@@ -45,6 +45,7 @@ _OPTIONS = (
         choices=("none", INDUCTOR),
         help="compile the program like torch.compile with frozen weights; needs a C++ compiler",
     ),
+    OptionSpec(name="disable", default="", help="settings of inductor to turn off, as A+B: torch._inductor.config"),
 )
 
 _CPU_LIMITS = {
@@ -145,6 +146,7 @@ class TorchBackend:
     models = (".pt2",)
     options = _OPTIONS
     cpu_limits = _CPU_LIMITS
+    passes = PASSES
 
     def open(
         self, model: Path | Recording, *, options: Mapping[str, str], taps: str = "faithful", weights: bool = True
@@ -169,6 +171,7 @@ class TorchBackend:
                 hint="Give the .pt2 file, or replay the recording: --backend interpreter.",
             )
         _set_threads(chosen_options["threads"])
+        disabled = _disabled_settings(chosen_options)
         program = _load(model)
         with open_binary(model) as file:
             digest = sha256(file.read()).hexdigest()
@@ -178,12 +181,13 @@ class TorchBackend:
             devices = [value.device for value in values if hasattr(value, "device")]
             base_facts = facts_of(way, notes, taps=taps, devices=devices)
             options = {**base_facts.options, "compile": chosen_options["compile"]}
+            options |= {"disable": chosen_options["disable"]} if disabled else {}
             return replace(base_facts, model=model.name, model_sha256=digest, options=options)
 
         with torch_errors("PyTorch refused the program", _RUN_HINT), without_logging():
             if chosen_options["compile"] == INDUCTOR:
                 way = "compiled by inductor; tensors between its kernels are extra outputs"
-                return CompiledRun(program, facts(way, ()), weights=weights)
+                return CompiledRun(program, facts(way, ()), weights=weights, disabled=disabled)
             exported_graph = ExportedGraph(program)
         way = "exported program, run node by node"
         return TorchRun(exported_graph, facts(way, exported_graph.notes.values()), weights=weights)
@@ -225,6 +229,23 @@ def _register_operators(path: Path) -> None:
     if find_spec("torchao") is None:
         raise MissingExtraError("torchao", extra="torch", purpose=f"Running {path.name!r}")
     import torchao.quantization.pt2e.quantize_pt2e  # noqa: F401
+
+
+def _disabled_settings(options: Mapping[str, str]) -> list[str]:
+    """Return the settings of inductor to turn off.
+
+    Raises:
+        UsageError: Inductor is not used, or has no such setting.
+    """
+    names = [name for name in options["disable"].split("+") if name]
+    if names and options["compile"] != INDUCTOR:
+        raise UsageError(
+            "Only inductor has settings to turn off, and it is not used.",
+            hint=f"Write --backend torch:compile=inductor,disable={names[0]}.",
+        )
+    if names:
+        check_settings(names)
+    return names
 
 
 def _set_threads(text: str) -> None:

@@ -18,16 +18,30 @@ from qdebug.backends.protocol import Feeds, OnProgress, RunFacts, harmless_parts
 from qdebug.backends.torch.delegated import DelegatedGraph
 from qdebug.backends.torch.exported import without_logging
 from qdebug.backends.torch.ops import array_of, tensor_of, torch_errors
-from qdebug.errors import BackendError
+from qdebug.errors import BackendError, UsageError
 from qdebug.model import TensorInfo
 
 if TYPE_CHECKING:
     from qdebug.recording.recorder import Recorder
 
-__all__ = ["INDUCTOR", "CompiledRun"]
+__all__ = ["INDUCTOR", "PASSES", "CompiledRun", "check_settings"]
 
 INDUCTOR = "inductor"
 """Placement of the nodes of a compiled program."""
+PASSES = (
+    "freezing",
+    "joint_graph_constant_folding",
+    "pattern_matcher",
+    "layout_optimization",
+    "cpp.weight_prepack",
+    "split_reductions",
+    "epilogue_fusion",
+    "loop_ordering_after_fusion",
+    "reorder_for_locality",
+    "comprehensive_padding",
+    "cpp.enable_loop_tail_vec",
+)
+"""Settings of `torch._inductor.config` that are on and that may change results, by the phase that reads them."""
 _COMPILE_HINT = "Check that torch.compile(torch.export.load(FILE).module()) runs here. It needs a C++ compiler."
 _OUTPUT_ORDER_OP = "inductor_force_stride_order.default"
 """Operator that inductor adds for each output."""
@@ -53,12 +67,13 @@ class CompiledRun:
         program: The program, a `torch.export.ExportedProgram`.
         facts: Facts of the run.
         weights: Whether constants are recorded.
+        disabled: Settings of inductor to turn off.
 
     Raises:
         BackendError: The program changes tensors in place, has control flow, or has an input that is not a tensor.
     """
 
-    def __init__(self, program: Any, facts: RunFacts, *, weights: bool) -> None:
+    def __init__(self, program: Any, facts: RunFacts, *, weights: bool, disabled: Sequence[str] = ()) -> None:
         placement = {node.name: INDUCTOR for node in program.graph.nodes if node.op == "call_function"}
         taps_everything = facts.taps == "all"
         self._exported = DelegatedGraph(
@@ -74,7 +89,7 @@ class CompiledRun:
         self.graph = self._exported.graph
         self.inputs: tuple[TensorInfo, ...] = tuple(self._exported.inputs)
         self.outputs: tuple[str, ...] = self.graph.outputs
-        self._weights = weights
+        self._weights, self._disabled = weights, tuple(disabled)
         self._plain: _Compiled | None = None
 
     def constants(self) -> Iterator[tuple[str, np.ndarray]]:
@@ -172,6 +187,7 @@ class CompiledRun:
             operators.update(str(getattr(target, "__name__", target)) for target in call_targets)
 
         config_patch = {"freezing": True, "fx_graph_cache": False, "post_grad_custom_post_pass": note}
+        config_patch |= dict.fromkeys(self._disabled, False)
         with torch_errors("PyTorch cannot compile the program", _COMPILE_HINT), without_logging(), torch.no_grad():
             compiled_call = torch.compile(self._module(taps), fullgraph=True, dynamic=False)
             with config.patch(config_patch):
@@ -194,6 +210,24 @@ class CompiledRun:
     def close(self) -> None:
         """Free the compiled program. Safe to call twice."""
         self._plain = None
+
+
+def check_settings(names: Sequence[str]) -> None:
+    """Check that inductor has settings of these names to turn off.
+
+    Raises:
+        UsageError: This version of PyTorch has no such setting, or it is no switch.
+    """
+    from torch._inductor import config
+
+    settings = config.get_config_copy()
+    for name in names:
+        if not isinstance(settings.get(name), bool):
+            raise UsageError(
+                f"This version of PyTorch has no setting {name!r} of inductor to turn off.",
+                hint=f"Name settings of torch._inductor.config, such as --backend torch:compile=inductor,"
+                f"disable={PASSES[0]}+{PASSES[2]}.",
+            )
 
 
 def _raise_first_error(work: Callable[[], Any]) -> Any:

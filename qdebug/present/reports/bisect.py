@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from qdebug.bisect.changed_node import ChangedNode
 from qdebug.bisect.report import BisectReport, BisectStatus, Change, TriedCandidate
 from qdebug.compare.explaining.explanation import ExplainStatus, NodeExplanation
 from qdebug.model import Fidelity
@@ -15,6 +16,7 @@ from qdebug.present.text import safe_text
 __all__ = ["bisect_document", "bisect_title"]
 
 _NAME = 120
+_MAX_NODES = 4
 _TITLES = ("candidate", "result", "remark")
 _NOUNS = {
     "versions": "version",
@@ -40,10 +42,9 @@ def bisect_document(report: BisectReport) -> Document:
         if change.commands:
             blocks.append(Section("without qdebug"))
             blocks.append(Code("sh", "\n".join(map(safe_text, change.commands))))
-            for number, script in enumerate(change.scripts):
-                name = "run.py" if len(change.scripts) == 1 else f"run{number}.py"
-                lines = [f"# {name}", *(safe_text(line, limit=1000) for line in script.splitlines())]
-                scripts.setdefault("\n".join(lines), Code("python", "\n".join(lines)))
+            for script in change.scripts:
+                lines = ["# run.py", *(safe_text(line, limit=1000) for line in script.splitlines())]
+                scripts.setdefault(script, Code("python", "\n".join(lines)))
     blocks += scripts.values()
     tried = [candidate for candidate in report.candidates if candidate.status != "not_tried"]
     not_tried = len(report.candidates) - len(tried)
@@ -101,18 +102,7 @@ def _change_facts(change: Change) -> Iterator[Fact]:
         yield Fact("failure", safe_text(failure, limit=400))
     node = change.node
     if node is not None:
-        operator = node.op if node.op == node.op_before or not node.op_before else f"{node.op_before} -> {node.op}"
-        label = "first node" if node.has_equal_inputs else "output of"  # a node before it may be the cause
-        yield Fact(label, f"{safe_text(operator)} {safe_text(node.node, limit=_NAME)}")
-        yield Fact("tensor", f"{safe_text(node.tensor, limit=_NAME)}; {_difference(change)}")
-        inputs = (
-            "its inputs are equal"
-            if node.has_equal_inputs
-            else (
-                "its inputs are not all in both recordings; a node before it that only one of them has may be the cause"
-            )
-        )
-        yield Fact("", f"equal before it: {numbers.counted(node.equal, 'tensor')}; {inputs}")
+        yield from _node_facts(change, node)
         yield Fact("arithmetic", f"{safe_text(change.before)}: {_arithmetic(change.explained_before)}")
         yield Fact("", f"{safe_text(change.after)}: {_arithmetic(change.explained_after)}")
         for label, explanation in ((change.before, change.explained_before), (change.after, change.explained_after)):
@@ -125,6 +115,32 @@ def _change_facts(change: Change) -> Iterator[Fact]:
         yield Fact("remark", safe_text(remark, limit=400), "yellow")
     for path in change.recordings:
         yield Fact("recording", safe_text(path))
+
+
+def _node_facts(change: Change, node: ChangedNode) -> Iterator[Fact]:
+    operator = node.op if node.op == node.op_before or not node.op_before else f"{node.op_before} -> {node.op}"
+    label = "first node" if node.has_equal_inputs else "output of"  # a node before it may be the cause
+    yield Fact(label, f"{safe_text(operator)} {safe_text(node.node, limit=_NAME)}")
+    yield Fact("tensor", f"{safe_text(node.tensor, limit=_NAME)}; {_difference(change)}")
+    if node.has_equal_inputs:
+        inputs = "its inputs are equal"
+    else:
+        inputs = f"{numbers.counted(len(node.nodes), 'node')} from equal tensors to it: {_names(node.nodes)}"
+        if node.other_inputs:
+            inputs += f"; not known to be equal: {_names(node.other_inputs)}"
+    yield Fact("", f"equal before it: {numbers.counted(node.equal, 'tensor')}; {inputs}")
+    kernel, kernel_before = (safe_text(text, limit=_NAME) for text in (node.placement, node.placement_before))
+    whose = "" if node.placed_node == node.node else f" ({safe_text(node.placed_node, limit=_NAME)})"
+    if kernel and kernel == kernel_before:
+        yield Fact("kernel", f"{kernel} in both")
+    elif kernel or kernel_before:
+        yield Fact("kernel", f"{safe_text(change.before)}: {kernel_before or 'unknown'}{whose}")
+        yield Fact("", f"{safe_text(change.after)}: {kernel or 'unknown'}{whose}")
+
+
+def _names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MAX_NODES} more" if len(names) > _MAX_NODES else ""
+    return ", ".join(safe_text(name, limit=_NAME // 2) for name in names[:_MAX_NODES]) + more
 
 
 def _difference(change: Change) -> str:

@@ -117,6 +117,33 @@ def test_fusion_that_changes_the_outputs_is_told(net, tmp_path, monkeypatch):
     assert record(net, tmp_path, "xnnpack", taps="all").fidelity == "differs"
 
 
+def test_a_version_that_cannot_turn_off_fusion_is_recorded_all_the_same(net, tmp_path, monkeypatch):
+    current = interpreter.Interpreter
+
+    class Old(current):  # before 2.1.6
+        def __init__(
+            self,
+            model_path=None,
+            model_content=None,
+            num_threads=None,
+            experimental_op_resolver_type=None,
+            experimental_preserve_all_tensors=False,
+        ):
+            super().__init__(
+                model_path=model_path,
+                model_content=model_content,
+                num_threads=num_threads,
+                experimental_op_resolver_type=experimental_op_resolver_type,
+                experimental_preserve_all_tensors=experimental_preserve_all_tensors,
+            )
+
+    monkeypatch.setattr(interpreter, "Interpreter", Old)
+    summary = record(chain(net, 5), tmp_path, "xnnpack")
+    assert summary.fidelity == "bit_equal"
+    assert "cannot turn off fusion" in summary.fidelity_detail
+    assert len(qdebug.open_recording(tmp_path / "x.h5").names) > 2
+
+
 def test_a_tensor_that_cannot_be_looked_at_is_left_out_and_the_others_are_not(net, tmp_path, monkeypatch):
     alters(monkeypatch, "t19", lambda arguments, outputs: "model_content" in arguments and 8 in outputs)
     summary = record(chain(net, 20), tmp_path, "xnnpack")

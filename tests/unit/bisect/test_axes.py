@@ -34,9 +34,10 @@ def test_versions_are_ordered_as_versions_even_backwards(toy):
     assert (row, candidates.anchors) == (["1.10", "1.9", "1.9rc1", "1.2"], (0, 3))
 
 
-def test_each_pass_is_added_to_those_before_it():
-    pytest.importorskip("onnxruntime")
-    row, candidates = labels("onnxruntime", "passes")
+@pytest.mark.parametrize("backend", ["onnxruntime", "torch"])
+def test_each_pass_is_added_to_those_before_it(backend):
+    pytest.importorskip(backend)
+    row, candidates = labels(backend, "passes")
     assert (row[0], row[-1]) == ("none", "all")
     disabled = [candidate.options.get("disable", "").split("+") for candidate in candidates.row]
     for before, after in pairwise(disabled):
@@ -58,6 +59,8 @@ def test_unordered_values_are_compared_with_the_good_one():
         ("versions", {"good": "1.2", "bad": "one", "values": ["1.3"]}, "Invalid version"),
         ("versions", {"good": "1.2", "bad": "1.4", "fixed": "1.3", "values": ["1.3"]}, "not in one order"),
         ("versions", {"good": "1.2", "bad": "1.2", "values": ["1.3"]}, "not in one order"),
+        ("versions", {"good": "1.2", "bad": "1.2"}, "only one of the versions to try, '1.2'"),
+        ("options", {"values": ["level=high"]}, "only one of the options to try"),
         ("passes", {}, "has no passes"),
         ("cpu", {}, "no setting that limits"),
         ("threads", {}, "has no threads"),
@@ -67,3 +70,16 @@ def test_unordered_values_are_compared_with_the_good_one():
 def test_what_a_backend_does_not_have_is_refused(toy, over, options, message):
     with pytest.raises(UsageError, match=message):
         labels("toy", over, **options)
+
+
+def test_a_backend_without_options_to_choose_has_no_such_axis():
+    with pytest.raises(UsageError, match="has no options"):
+        labels("interpreter", "options")
+
+
+def test_wrong_values_are_refused_before_anything_runs():
+    pytest.importorskip("onnxruntime")
+    with pytest.raises(UsageError, match="'many' is not a number of threads"):
+        labels("onnxruntime", "threads", values=["1", "many"])
+    with pytest.raises(UsageError, match="opt"):
+        labels("onnxruntime", "levels", options={"opt": "wrong"})
