@@ -183,7 +183,7 @@ def miscounted_blocks(
         return
     for digits in _DIGITS:
         clauses, factors = [], np.ones(array.shape[axis])
-        for part, count in _merged(parts, np.round(counts, digits).tolist()):
+        for part, count in _merged(parts, (np.round(counts, digits) + 0.0).tolist()):
             factors[part] = count
             if count != 1:
                 place = f"elements {part.start} to {part.stop - 1} of {name!r} along axis {axis}"

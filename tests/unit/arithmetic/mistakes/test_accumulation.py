@@ -1,0 +1,49 @@
+"""Sums that are kept in a short float format."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from qdebug.arithmetic.mistakes.accumulation import short_sums
+from qdebug.model import Node
+
+RNG = np.random.default_rng(0)
+X, W = (RNG.normal(size=shape).astype(np.float32) for shape in ((5, 30), (30, 4)))
+
+
+def sums(node, values, shape):
+    return {each.likely: each.after(np.zeros(shape, np.float32)) for each in short_sums(node, values)}
+
+
+@pytest.mark.parametrize(("dtype", "name"), [(np.float16, "float16"), (ml_dtypes.bfloat16, "bfloat16")])
+@pytest.mark.parametrize("transposed", [0, 1])
+def test_a_product_is_summed_term_by_term(dtype, name, transposed):
+    node = Node(name="n", op="Gemm", inputs=("x", "w"), outputs=("y",), attrs={"transB": transposed})
+    made = sums(node, {"x": X, "w": W.T.copy() if transposed else W}, (5, 4))
+    total, rounded = (np.zeros((5, 4), dtype) for _ in range(2))
+    for at in range(30):
+        term = X[:, at, None] * W[None, at]
+        total = (total.astype(np.float32) + term).astype(dtype)
+        rounded = (rounded.astype(np.float32) + term.astype(dtype).astype(np.float32)).astype(dtype)
+    text = f"its sums are kept in {name}, one term after another"
+    assert np.array_equal(made[text], total.astype(np.float32))
+    assert np.array_equal(made[f"{text}, as are its terms"], rounded.astype(np.float32))
+
+
+@pytest.mark.parametrize(("op", "divisor"), [("ReduceSum", 1), ("ReduceMean", 30)])
+def test_a_reduction_is_summed_term_by_term(op, divisor):
+    node = Node(name="n", op=op, inputs=("x", "a"), outputs=("y",), attrs={"keepdims": 0})
+    made = sums(node, {"x": X, "a": np.array([1])}, (5,))
+    total = np.zeros(5, np.float16)
+    for at in range(30):
+        total = (total.astype(np.float32) + X[:, at]).astype(np.float16)
+    expected = (total.astype(np.float32) / np.float32(divisor)).astype(np.float16)
+    assert np.array_equal(made["its sums are kept in float16, one term after another"], expected.astype(np.float32))
+
+
+def test_other_nodes_have_no_sums_of_this_kind():
+    assert not sums(Node(name="n", op="Add", inputs=("x", "w"), outputs=("y",)), {"x": X, "w": X}, (5, 30))
+    gemm = Node(name="n", op="Gemm", inputs=("x", "w"), outputs=("y",), attrs={"alpha": 2.0})
+    assert not sums(gemm, {"x": X, "w": W}, (5, 4))

@@ -1,0 +1,103 @@
+"""Numbers that a kernel takes differently are solved for, as is how often each part of an operand counts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from qdebug.arithmetic.mistakes.fits import dials, miscounted_blocks, solve
+from qdebug.model import Node
+from qdebug.replay.registry import run_node
+
+OPSET = {"": 21}
+RNG = np.random.default_rng(3)
+
+
+def real(*shape):
+    return RNG.normal(size=shape).astype(np.float32)
+
+
+def computing(node, values):
+    def compute(mistake):
+        return mistake.after(run_node(mistake.node, {**values, **mistake.values}, OPSET)[node.outputs[0]])
+
+    return compute
+
+
+def node(op, inputs, **attrs):
+    return Node(name="n", op=op, inputs=tuple(inputs.split()), outputs=("y",), attrs=attrs)
+
+
+def solved(form, values, recorded):
+    """Return the text of each number with which the node comes close to the recorded result."""
+    compute, close = computing(form, values), []
+    asked = {}
+    run_node(form, values, OPSET, asked=asked)
+    for dial in dials(form, values, asked):
+        value = solve(dial, recorded, compute)
+        if value is not None and np.allclose(compute(dial.mistake(value)), recorded, rtol=1e-4, atol=1e-5):
+            close.append(dial.mistake(value).likely)
+    return close
+
+
+X = real(8, 40)
+
+
+@pytest.mark.parametrize(
+    ("form", "values", "recorded", "said"),
+    [
+        (node("Elu", "x", alpha=1.0), {"x": X}, np.where(X > 0, X, 1.7 * np.expm1(X)), "alpha acts as 1.7, not 1"),
+        (node("Softmax", "x"), {"x": X}, None, "'x' is multiplied by 0.25 first"),
+        (node("Tanh", "x"), {"x": X}, np.tanh(X - 0.5), "-0.5 is added to 'x' first"),
+        (node("Pow", "x e"), {"x": np.abs(X) + 0.1, "e": np.float32(2)}, None, "'e' acts as 3.5, not 2"),
+        (
+            node("HardSwish", "x"),
+            {"x": 3 * X},
+            3 * X * np.clip(3 * X / 6 + 0.25, 0, 1),
+            "beta of its HardSigmoid acts as 0.25, not 0.5",
+        ),
+    ],
+)
+def test_a_number_is_solved_for(form, values, recorded, said):
+    if recorded is None:
+        changed = {"x": values["x"] * np.float32(0.25)} if form.op == "Softmax" else {"e": np.float32(3.5)}
+        recorded = run_node(form, {**values, **changed}, OPSET)["y"]
+    assert said in solved(form, values, np.asarray(recorded, np.float32))
+
+
+def test_no_number_is_solved_for_in_unrelated_values():
+    assert not solved(node("Tanh", "x"), {"x": X}, real(8, 40))
+
+
+@pytest.mark.parametrize(
+    ("counts", "said"),
+    [
+        ({(16, 32): 2.0}, "elements 16 to 31 of 'w' along axis 0 count 2 times"),
+        ({(0, 4): 0.0, (28, 32): -1.0}, "elements 0 to 3 of 'w' along axis 0 count 0 times, and elements 28 to 31"),
+        ({(8, 16): 0.5}, "elements 8 to 15 of 'w' along axis 0 count 0.5 times"),
+    ],
+)
+def test_parts_of_an_operand_that_count_otherwise_are_found(counts, said):
+    form, values = node("MatMul", "x w"), {"x": real(24, 32), "w": real(32, 20)}
+    factors = np.ones((32, 1), np.float32)
+    for (begin, end), count in counts.items():
+        factors[begin:end] = count
+    recorded = values["x"] @ (values["w"] * factors)
+    found = [*miscounted_blocks(form, ("w", 0), values, recorded, computing(form, values))]
+    assert any(said in mistake.likely for mistake in found)
+    assert any(np.allclose(computing(form, values)(mistake), recorded, atol=1e-4) for mistake in found)
+
+
+def test_right_sums_and_many_different_counts_are_no_mistake():
+    form, values = node("MatMul", "x w"), {"x": real(24, 32), "w": real(32, 20)}
+    compute = computing(form, values)
+    assert not [*miscounted_blocks(form, ("w", 0), values, values["x"] @ values["w"], compute)]
+    factors = RNG.uniform(2, 9, (32, 1)).astype(np.float32)
+    assert not [*miscounted_blocks(form, ("w", 0), values, values["x"] @ (values["w"] * factors), compute)]
+
+
+def test_an_operand_with_a_nonlinear_effect_or_a_result_of_another_shape_is_left_alone():
+    form, values = node("Tanh", "x"), {"x": X}
+    found = miscounted_blocks(form, ("x", 0), values, np.tanh(X * 2), computing(form, values))
+    assert not any(np.allclose(computing(form, values)(mistake), np.tanh(X * 2), atol=1e-4) for mistake in found)
+    assert not [*miscounted_blocks(form, ("x", 0), values, real(3), computing(form, values))]

@@ -1,0 +1,64 @@
+"""Statistics of normalizations that differ from those that the operator defines."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from qdebug.arithmetic.mistakes.normalization import normalization_mistakes
+from qdebug.model import Node
+
+RNG = np.random.default_rng(4)
+ROWS = (RNG.normal(size=(6, 40)) + 0.7).astype(np.float32)
+SCALE, BIAS = (RNG.normal(size=40).astype(np.float32) for _ in range(2))
+MEAN, SIZE = ROWS.mean(1, keepdims=True), 40
+POWER, VARIANCE = np.square(ROWS).mean(1, keepdims=True), ROWS.var(1, keepdims=True)
+EPSILON = 1e-3
+
+
+def said(op, values, **attrs):
+    node = Node(name="n", op=op, inputs=tuple(values), outputs=("y",), attrs={"epsilon": EPSILON, **attrs})
+    data = values["x"]
+    return {each.likely: each.after(np.zeros_like(data)) for each in normalization_mistakes(node, values)}
+
+
+@pytest.mark.parametrize(
+    ("text", "normalized"),
+    [
+        ("the mean is not subtracted, as in an RMSNormalization", ROWS / np.sqrt(POWER + EPSILON)),
+        ("the mean is not subtracted after squaring", ROWS / np.sqrt(VARIANCE + EPSILON)),
+        ("the mean is not subtracted before squaring", (ROWS - MEAN) / np.sqrt(POWER + EPSILON)),
+        (
+            "the variance is divided by 39, not by the 40 elements",
+            (ROWS - MEAN) / np.sqrt(VARIANCE * 40 / 39 + EPSILON),
+        ),
+        ("squares are summed, but not divided by their count", (ROWS - MEAN) / np.sqrt(VARIANCE * SIZE + EPSILON)),
+        ("epsilon is added to the deviation, not the variance", (ROWS - MEAN) / (np.sqrt(VARIANCE) + EPSILON)),
+        ("it divides by the variance, not its root", (ROWS - MEAN) / (VARIANCE + EPSILON)),
+        ("the statistics are taken along axes 0", (ROWS - ROWS.mean(0)) / np.sqrt(ROWS.var(0) + EPSILON)),
+    ],
+)
+def test_other_statistics_of_rows(text, normalized):
+    made = said("LayerNormalization", {"x": ROWS, "g": SCALE, "b": BIAS})
+    assert np.allclose(made[text], normalized * SCALE + BIAS, rtol=1e-5, atol=1e-5)
+
+
+def test_a_bias_is_scaled_as_well():
+    made = said("LayerNormalization", {"x": ROWS, "g": SCALE, "b": BIAS})
+    expected = ((ROWS - MEAN) / np.sqrt(VARIANCE + EPSILON) + BIAS) * SCALE
+    assert np.allclose(made["the bias is added before the scale is applied"], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_mean_is_subtracted_where_there_is_none():
+    made = said("RMSNormalization", {"x": ROWS, "g": SCALE})
+    expected = (ROWS - MEAN) / np.sqrt(VARIANCE + EPSILON) * SCALE
+    assert np.allclose(made["the mean is subtracted first, as in a LayerNormalization"], expected, rtol=1e-5, atol=1e-5)
+    assert "the mean is not subtracted, as in an RMSNormalization" not in made
+
+
+def test_statistics_of_images_are_taken_along_other_axes():
+    x = RNG.normal(size=(3, 5, 6, 6)).astype(np.float32)
+    made = said("InstanceNormalization", {"x": x, "g": np.ones(5, np.float32), "b": np.zeros(5, np.float32)})
+    expected = (x - x.mean((0, 2, 3), keepdims=True)) / np.sqrt(x.var((0, 2, 3), keepdims=True) + EPSILON)
+    assert np.allclose(made["the statistics are taken along axes 0, 2, 3"], expected, rtol=1e-5, atol=1e-5)
+    assert "the statistics are taken along axes 2, 3" not in made
