@@ -15,15 +15,22 @@ import numpy as np
 from qdebug.arithmetic.floats.recipes import RECIPES, Along
 from qdebug.arithmetic.floats.search import Observation, PlacementFinding, search_placements
 from qdebug.arithmetic.floats.steps import Step, source
+from qdebug.arithmetic.mistakes.accumulation import short_sums
 from qdebug.arithmetic.units import Place
 from qdebug.compare.attribute.backend_replay import inputs_of
 from qdebug.compare.explaining.explanation import ExplainStatus, NodeExplanation, RunnerUp
 from qdebug.compare.explaining.float_band import output_format
-from qdebug.errors import KernelError, NotRecordedError
+from qdebug.errors import KernelError, NotRecordedError, UsageError
 from qdebug.model import Node, Recording, operators
-from qdebug.model.thresholds.explanation import FUSED_MAX_NODES, PLACEMENT_MAX_PRODUCTS_BEFORE
+from qdebug.model.thresholds.explanation import (
+    CAUSE_MIN_DISTINCT_VALUES,
+    FUSED_MAX_NODES,
+    PLACEMENT_MAX_PRODUCTS_BEFORE,
+)
 from qdebug.numerics.short_formats import ShortFormat
+from qdebug.replay.precision import is_real
 from qdebug.replay.real_form import real_form
+from qdebug.replay.registry import run_node
 
 __all__ = ["find_placement", "jointly_moved_axes", "with_placement"]
 
@@ -92,7 +99,7 @@ def with_placement(recording: Recording, node: Node, tensor: str, answer: NodeEx
     short = output_format(recording, form, tensor, at)
     finding = None if short is None else find_placement(recording, node, tensor, at, short)
     if finding is None or finding.named is None:
-        return answer
+        return answer if short is None else _with_accumulator(recording, node, tensor, answer, short)
     match = 1 - finding.witnesses / max(finding.elements, 1)
     runner_up = None if finding.runner_up is None else RunnerUp(variant=str(finding.runner_up), match=match)
     return NodeExplanation(
@@ -114,6 +121,61 @@ def with_placement(recording: Recording, node: Node, tensor: str, answer: NodeEx
         dtypes=finding.short,
         band=answer.band,
     )
+
+
+def _with_accumulator(
+    recording: Recording, node: Node, tensor: str, answer: NodeExplanation, short: ShortFormat
+) -> NodeExplanation:
+    """Return the answer for a node whose sums in a short format, one term after another, give every recorded bit."""
+    form, opset = real_form(node, recording.graph.opset)
+    common: dict[str, None] | None = None
+    witnesses = elements = 0
+    try:
+        for place in recording.places(tensor):
+            inputs = inputs_of(recording, form, place)
+            values = {
+                name: array.astype(np.float32) if is_real(array.dtype) else array for name, array in inputs.items()
+            }
+            recorded = recording.load(tensor, *place).astype(np.float32)
+            zeros = np.zeros(recorded.shape, np.float32)
+            here = [
+                each.likely
+                for each in short_sums(form, values)
+                if np.array_equal(short.rounded(each.after(zeros)), recorded)
+            ]
+            common = {text: None for text in here if common is None or text in common}
+            if not common:
+                return answer
+            in_float32 = run_node(form, values, opset)[form.outputs[0]]
+            elements += recorded.size
+            witnesses += int(np.count_nonzero(short.rounded(in_float32.astype(np.float32)) != recorded))
+    except (KernelError, NotRecordedError, UsageError):
+        return answer
+    if not common or witnesses < CAUSE_MIN_DISTINCT_VALUES:
+        return answer
+    words = ", or ".join(common)
+    return NodeExplanation(
+        node=node.name,
+        op=node.op,
+        tensor=tensor,
+        status=ExplainStatus.EXPLAINED,
+        reason=answer.reason if answer.status is ExplainStatus.IN_BAND else None,
+        kind=_ROUNDS,
+        words=words,
+        placements=(),
+        alone=len(common),
+        tried=_ACCUMULATORS_TRIED,
+        elements=elements,
+        match=1.0,
+        witnesses=witnesses,
+        witness_elements=witnesses,
+        dtypes=short.name,
+        band=answer.band,
+    )
+
+
+_ACCUMULATORS_TRIED = 4
+"""Two formats of sums, with exact terms and with rounded ones."""
 
 
 class _Expression:
