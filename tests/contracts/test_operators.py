@@ -22,8 +22,9 @@ PLACES = (
 EXCEPTIONS = {
     "qdebug/arithmetic/mistakes/accumulation.py": "sums and means along axes",
     "qdebug/arithmetic/mistakes/attention.py": "what kernels of single operators confuse: heads, positions",
-    "qdebug/arithmetic/mistakes/layers.py": "what kernels of single operators confuse: gates, indices, blocks",
+    "qdebug/arithmetic/mistakes/layers.py": "what kernels of single operators confuse: indices, blocks",
     "qdebug/arithmetic/mistakes/normalization.py": "what kernels of single operators confuse: statistics",
+    "qdebug/arithmetic/mistakes/recurrent.py": "what kernels of single operators confuse: gates, functions",
     "qdebug/compare/align/expand.py": "writes the nodes that a fused one is shown as: Add, Mul, ReduceSum",
     "qdebug/replay/fixed_forms.py": "kernels in fixed point of Sigmoid and Tanh",
     "qdebug/replay/interpolate.py": "part of the kernels of Resize and Upsample, which read other inputs",

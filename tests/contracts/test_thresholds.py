@@ -16,7 +16,7 @@ CONSTANTS = {
     "budget.py LEAST_SHARE": "display: what has a row of its own",
     "budget.py _PRUNED": "speed: what is replayed one by one; the rest is replayed together",
     "attribute/band.py _SURELY": "speed: up to which float32 is sure; beyond, float64 decides",
-    "explaining/further.py _FAR": "speed: up to which no mistake inside a layer is searched",
+    "explaining/wrong_node.py _FAR": "speed: up to which no mistake inside a layer is searched",
     "mistakes/fits.py _DISTANCE": "method: over which a slope is measured",
     "mistakes/fits.py _PROGRESS": "speed: by how much a step has to help for another one",
     "measure/inputs.py _HALF_STEP": "definition: half a step",

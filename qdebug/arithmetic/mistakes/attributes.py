@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from qdebug.errors import KernelError
 from qdebug.model import AttrValue, Node, operators
 from qdebug.replay.registry import has_kernel, run_node
 
-__all__ = ["other_attributes", "other_operators"]
+__all__ = ["other_attributes", "other_operators", "wrong_choices"]
 
 
 def other_attributes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int]) -> Iterator[Mistake]:
@@ -106,3 +107,69 @@ def other_operators(node: Node) -> Iterator[Mistake]:
 
 _PAIR = 2
 """Inputs of an element-wise operator of two operands."""
+
+
+_FLAGS = frozenset(
+    (
+        "linear_before_reset", "input_forget", "transA", "transB", "count_include_pad", "ceil_mode", "exclusive",
+        "reverse", "interleaved", "is_causal", "unidirectional", "largest", "select_last_index", "fmod",
+    )
+)  # fmt: skip
+"""Attributes with the values 0 and 1."""
+_CONFUSED_VALUES: Mapping[str, tuple[tuple[str, ...], ...]] = MappingProxyType(
+    {
+        "approximate": (("none", "tanh"),),
+        "auto_pad": (("SAME_UPPER", "SAME_LOWER", "VALID"),),
+        "coordinate_transformation_mode": (
+            ("half_pixel", "asymmetric", "align_corners", "output_half_pixel", "half_pixel_symmetric"),
+        ),
+        "direction": (("LEFT", "RIGHT"),),
+        "keep_aspect_ratio_policy": (("stretch", "not_larger", "not_smaller"),),
+        "mode": (
+            ("DCR", "CRD"),
+            ("nearest", "linear", "cubic"),
+            ("bilinear", "nearest", "bicubic"),
+            ("constant", "reflect", "edge", "wrap"),
+            ("avg", "max"),
+        ),
+        "nearest_mode": (("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"),),
+        "padding_mode": (("zeros", "border", "reflection"),),
+        "reduction": (("none", "add", "mul", "min", "max"),),
+        "rounding_mode": (("ROUND", "CEIL", "FLOOR", "DOWN", "UP", "HALF_UP", "HALF_DOWN"),),
+    }
+)
+"""Attribute values that are easily confused with each other."""
+_DIVISOR_FLAGS = ("count_include_pad", "ceil_mode")
+"""Flags for which 1 instead of 0 is handled as a separate mistake."""
+
+
+def wrong_choices(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int]) -> Iterator[Mistake]:
+    """Yield inverted flags and confused choices, including those left at their default by the node.
+
+    Args:
+        node: The node's real-valued form.
+        values: Its inputs.
+        opset: Version of each operator set of its graph.
+    """
+    read_attrs: dict[str, AttrValue | None] = {}
+    try:
+        run_node(node, values, opset, asked=read_attrs)
+    except KernelError:
+        return
+    for name, value in {**read_attrs, **node.attrs}.items():
+        if name in _FLAGS and value in (0, 1) and (value or name not in _DIVISOR_FLAGS):
+            inverted = replace(node, attrs={**node.attrs, name: 1 - int(bool(value))})
+            likely = f"{name} is ignored" if value else f"it uses {name} = 1, not 0"
+            operand = _TRANSPOSING_FLAGS.get(name)
+            about = "" if operand is None else node.inputs[operand]
+            yield Mistake(likely=likely, node=inverted, values={}, about=about)
+        for other_value in next((choices for choices in _CONFUSED_VALUES.get(name, ()) if value in choices), ()):
+            if other_value != value:
+                likely = f"it uses {name} = {other_value}, not {value}"
+                yield Mistake(
+                    likely=likely, node=replace(node, attrs={**node.attrs, name: other_value}), values={}, about=name
+                )
+
+
+_TRANSPOSING_FLAGS = MappingProxyType({"transA": 0, "transB": 1})
+"""Flags that transpose an operand, with its position. For a square operand, this equals a different memory order."""

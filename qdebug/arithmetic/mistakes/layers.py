@@ -1,4 +1,4 @@
-"""Known kernel mistakes in recurrent layers, movements, selections and casts, and inverted flags.
+"""Known kernel mistakes in movements, selections and casts.
 
 They are based on public bug reports, like those in `qdebug.arithmetic.mistakes.known`.
 """
@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from itertools import permutations
 from math import prod
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
+from qdebug.arithmetic.mistakes.attributes import wrong_choices
 from qdebug.arithmetic.mistakes.mistake import Mistake
-from qdebug.errors import KernelError
+from qdebug.arithmetic.mistakes.recurrent import recurrent_mistakes
 from qdebug.model import AttrValue, Node, operators
 from qdebug.model.operators import Move
 from qdebug.model.thresholds.patterns import KERNEL_BLOCKS
@@ -35,10 +35,9 @@ def layer_mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[
         values: Its inputs.
         opset: Version of each operator set of its graph.
     """
-    yield from _wrong_choices(node, values, opset)
+    yield from wrong_choices(node, values, opset)
     yield from _ignored_inputs(node, values)
-    yield from _gate_orders(node, values)
-    yield from _gate_mistakes(node, values)
+    yield from recurrent_mistakes(node, values)
     yield from _padded_softmax(node, values)
     yield from _ranges_of_parts(node, values, opset)
     yield from _wrong_indices(node, values)
@@ -191,64 +190,6 @@ def _padding_mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[
             )
 
 
-_FLAGS = frozenset(
-    (
-        "linear_before_reset", "input_forget", "transA", "transB", "count_include_pad", "ceil_mode", "exclusive",
-        "reverse", "interleaved", "is_causal", "unidirectional", "largest", "select_last_index", "fmod",
-    )
-)  # fmt: skip
-"""Attributes with the values 0 and 1."""
-_CONFUSED_VALUES: Mapping[str, tuple[tuple[str, ...], ...]] = MappingProxyType(
-    {
-        "approximate": (("none", "tanh"),),
-        "auto_pad": (("SAME_UPPER", "SAME_LOWER", "VALID"),),
-        "coordinate_transformation_mode": (
-            ("half_pixel", "asymmetric", "align_corners", "output_half_pixel", "half_pixel_symmetric"),
-        ),
-        "direction": (("LEFT", "RIGHT"),),
-        "keep_aspect_ratio_policy": (("stretch", "not_larger", "not_smaller"),),
-        "mode": (
-            ("DCR", "CRD"),
-            ("nearest", "linear", "cubic"),
-            ("bilinear", "nearest", "bicubic"),
-            ("constant", "reflect", "edge", "wrap"),
-            ("avg", "max"),
-        ),
-        "nearest_mode": (("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"),),
-        "padding_mode": (("zeros", "border", "reflection"),),
-        "reduction": (("none", "add", "mul", "min", "max"),),
-        "rounding_mode": (("ROUND", "CEIL", "FLOOR", "DOWN", "UP", "HALF_UP", "HALF_DOWN"),),
-    }
-)
-"""Attribute values that are easily confused with each other."""
-_DIVISOR_FLAGS = ("count_include_pad", "ceil_mode")
-"""Flags for which 1 instead of 0 is handled as a separate mistake."""
-
-
-def _wrong_choices(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int]) -> Iterator[Mistake]:
-    """Yield inverted flags and confused choices, including those left at their default by the node."""
-    read_attrs: dict[str, AttrValue | None] = {}
-    try:
-        run_node(node, values, opset, asked=read_attrs)
-    except KernelError:
-        return
-    for name, value in {**read_attrs, **node.attrs}.items():
-        if name in _FLAGS and value in (0, 1) and (value or name not in _DIVISOR_FLAGS):
-            inverted = replace(node, attrs={**node.attrs, name: 1 - int(bool(value))})
-            likely = f"{name} is ignored" if value else f"it uses {name} = 1, not 0"
-            operand = _TRANSPOSING_FLAGS.get(name)
-            about = "" if operand is None else node.inputs[operand]
-            yield Mistake(likely=likely, node=inverted, values={}, about=about)
-        for other_value in next((choices for choices in _CONFUSED_VALUES.get(name, ()) if value in choices), ()):
-            if other_value != value:
-                likely = f"it uses {name} = {other_value}, not {value}"
-                yield Mistake(
-                    likely=likely, node=replace(node, attrs={**node.attrs, name: other_value}), values={}, about=name
-                )
-
-
-_TRANSPOSING_FLAGS = MappingProxyType({"transA": 0, "transB": 1})
-"""Flags that transpose an operand, with its position. For a square operand, this equals a different memory order."""
 _TITLES = MappingProxyType(
     {
         "recurrent": {
@@ -283,103 +224,6 @@ def _ignored_inputs(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mi
             unit_offset = values[name].dtype.type(1)
             yield Mistake(likely="1 is added to the scale", node=node, values={name: values[name] + unit_offset})
             yield Mistake(likely="1 is not added to the scale", node=node, values={name: values[name] - unit_offset})
-
-
-_GATES = MappingProxyType({"LSTM": ("input", "output", "forget", "cell"), "GRU": ("update", "reset", "hidden")})
-
-
-def _gate_orders(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield recurrent layers with reordered gates or the reverse direction."""
-    gates = _GATES.get(node.op)
-    if gates is None:
-        return
-    names = [name for name in node.inputs[1:4] if name]
-    for order in permutations(range(len(gates))):
-        if order == tuple(range(len(gates))):
-            continue
-        reordered_values = {}
-        for name in names:
-            parts = values[name].reshape(values[name].shape[0], -1, len(gates), *_gate_shape(values[name], len(gates)))
-            reordered_values[name] = np.ascontiguousarray(parts[:, :, list(order)]).reshape(values[name].shape)
-        likely = ", ".join(gates[at] for at in order)
-        yield Mistake(likely=f"it assumes the gate order {likely}", node=node, values=reordered_values)
-    directions = {"forward": "reverse", "reverse": "forward"}
-    direction = str(node.attrs.get("direction", "forward"))
-    if direction in directions:
-        reversed_node = replace(node, attrs={**node.attrs, "direction": directions[direction]})
-        yield Mistake(
-            likely=f"it runs in direction {directions[direction]}, not {direction}", node=reversed_node, values={}
-        )
-
-
-_DEFAULT_FUNCTIONS = MappingProxyType(
-    {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
-)
-_OTHER_FUNCTIONS = ("Affine", "HardSigmoid", "Relu", "Sigmoid", "Softsign", "Tanh")
-
-
-def _gate_mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield recurrent layers with another function, with an inverted gate, or without memory between steps."""
-    functions = _DEFAULT_FUNCTIONS.get(node.op)
-    if functions is None or node.inputs[0] not in values:
-        return
-    stated = node.attrs.get("activations")
-    if not isinstance(stated, tuple) or not stated:
-        stated = functions * values[node.inputs[1]].shape[0]
-    for at, own in enumerate(stated):
-        for function in _OTHER_FUNCTIONS if values[node.inputs[1]].shape[0] == 1 else ():
-            if function != own:
-                other = (*stated[:at], function, *stated[at + 1 :])
-                likely = f"its activation {at + 1} is {function}, not {own}"
-                yield Mistake(likely=likely, node=replace(node, attrs={**node.attrs, "activations": other}), values={})
-    gates = _GATES.get(node.op, ())
-    names = [name for name in node.inputs[1:4] if name]
-    for at, gate in enumerate(gates):
-        inverted = {}
-        for name in names:
-            array = values[name].copy()
-            _gates_of(array, len(gates))[:, :, at] *= -1
-            inverted[name] = array
-        yield Mistake(likely=f"the {gate} gate is inverted", node=node, values=inverted)
-        bias = node.inputs[3] if len(node.inputs) > 3 else ""
-        if bias:
-            array = values[bias].copy()
-            _gates_of(array, len(gates))[:, 0, at] += 1
-            yield Mistake(likely=f"1 is added to the bias of the {gate} gate", node=node, values={bias: array})
-    yield from _without_memory(node, values)
-
-
-def _gates_of(array: np.ndarray, count: int) -> np.ndarray:
-    """Return a view of weights or biases with the axes direction, part of the bias, and gate."""
-    return array.reshape(array.shape[0], -1, count, *_gate_shape(array, count))
-
-
-def _without_memory(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield a layer that begins each step with the initial state: its steps are samples of one step each."""
-    data = values[node.inputs[0]]
-    lengths = node.inputs[4] if len(node.inputs) > 4 else ""
-    if data.ndim != 3 or data.shape[0] == 1 or lengths or node.attrs.get("layout"):
-        return
-    steps, samples = data.shape[:2]
-    states = {name: np.tile(values[name], (1, steps, 1)) for name in node.inputs[5:7] if name}
-
-    def in_steps(result: np.ndarray) -> np.ndarray:
-        if result.ndim != 4 or result.shape[0] != 1:
-            return result
-        split = result.reshape(result.shape[1], steps, samples, -1)
-        return np.ascontiguousarray(split.transpose(1, 0, 2, 3))
-
-    yield Mistake(
-        likely="its state is reset before each step",
-        node=node,
-        values={node.inputs[0]: data.reshape(1, steps * samples, -1), **states},
-        after=in_steps,
-    )
-
-
-def _gate_shape(array: np.ndarray, gates: int) -> tuple[int, ...]:
-    """Return the shape of one gate. A bias, which holds two rows of gates, has only one dimension."""
-    return (array.shape[1] // (2 * gates),) if array.ndim == 2 else (array.shape[1] // gates, *array.shape[2:])
 
 
 def scale_and_bias_positions(node: Node) -> tuple[int, ...] | None:

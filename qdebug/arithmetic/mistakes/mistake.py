@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from qdebug.model import Node
 
-__all__ = ["Mistake"]
+__all__ = ["Mistake", "without_inputs"]
 
 
 def _identity(values: np.ndarray) -> np.ndarray:
@@ -38,3 +38,13 @@ class Mistake:
     told: tuple[Any, ...] = ()
     opset: Mapping[str, int] | None = None
     about: str = ""
+
+
+def without_inputs(node: Node, *places: int) -> Node:
+    """Return a node without some of its inputs.
+
+    Args:
+        node: The node.
+        places: Positions of the inputs to leave out.
+    """
+    return replace(node, inputs=tuple("" if place in places else name for place, name in enumerate(node.inputs)))

@@ -6,59 +6,21 @@ differently or replaced by a different tensor, or a mistake in one part of the r
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from functools import partial
-from itertools import chain, islice
+from dataclasses import replace
 
-import numpy as np
-
-from qdebug.arithmetic.mistakes.attributes import other_attributes, other_operators
-from qdebug.arithmetic.mistakes.fits import Dial, dials, miscounted_blocks, solve
-from qdebug.arithmetic.mistakes.known import mistakes
-from qdebug.arithmetic.mistakes.mistake import Mistake
-from qdebug.arithmetic.mistakes.readings import readings, rewritings
 from qdebug.arithmetic.patterns.residual import Residual
-from qdebug.arithmetic.relations import (
-    Result,
-    coarse_relation_of,
-    functions_of,
-    line_of_codes,
-    relation_by_index,
-    relation_of,
-    share_of,
-)
 from qdebug.arithmetic.search import SearchResult
-from qdebug.compare.attribute.band import difference, finite_norm, norm, sum_terms
-from qdebug.compare.attribute.graph_walk import downstream
-from qdebug.compare.explaining.float_band import wrong_place
 from qdebug.compare.explaining.fused import WithFused
-from qdebug.compare.explaining.mistaken import form_of_output, is_telling, made_by, rounding_of
+from qdebug.compare.explaining.wrong_node import EVERY, LIKELY, MOST_SAID, ONE_OFF, WrongNode
 from qdebug.compare.measure.recordings import with_understood_graph
 from qdebug.errors import KernelError, NotRecordedError, UsageError
-from qdebug.model import AttrValue, Node, Recording, operators
-from qdebug.model.recording import shape_of
-from qdebug.model.thresholds.explanation import (
-    CAUSE_MIN_DISTINCT_REALS,
-    CAUSE_MIN_DISTINCT_VALUES,
-    FURTHER_CAUSE_MAX_SUMS,
-    FURTHER_CAUSE_MIN_EQUAL_CODES,
-    OUTLIER_ERROR_RATIO,
-)
-from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF, LSB_SLACK
-from qdebug.numerics.affine import dequantize, on_grid
-from qdebug.numerics.short_formats import format_of
-from qdebug.replay.extents import recorded_limits
-from qdebug.replay.registry import run_node
+from qdebug.model import Node, Recording
 
 __all__ = ["cause_inside", "further_cause", "with_further_cause"]
 
 Place = tuple[int, int]
-_LIKELY, _INSIDE = "likely: ", "inside the layer"
-_EVERY, _ONE_OFF = "reproduces every element", "reproduces every code to within one"
-"""Wording for a cause. The second is for codes whose rounding is not known well enough to reproduce all of them."""
 
 
 def further_cause(recording: Recording, node: Node, tensor: str, places: Sequence[Place]) -> str | None:
@@ -76,7 +38,7 @@ def further_cause(recording: Recording, node: Node, tensor: str, places: Sequenc
         return None
     coded = recording.graph.tensors[tensor].quant is not None
     try:
-        case = _Case(recording, node, tensor, places)
+        case = WrongNode(recording, node, tensor, places)
         cause = case.cause_of_codes() if coded else case.cause_of_numbers()
     except NotRecordedError:  # the node ends a fused layer, whose inner tensors were not recorded
         cause = None
@@ -86,7 +48,7 @@ def further_cause(recording: Recording, node: Node, tensor: str, places: Sequenc
         return cause
     layers = recording if isinstance(recording, WithFused) else WithFused(recording)
     inside = cause_inside(layers, node, tensor, places)
-    return None if inside is None else f"{_LIKELY}{inside}"
+    return None if inside is None else f"{LIKELY}{inside}"
 
 
 def cause_inside(layers: WithFused, node: Node, tensor: str, places: Sequence[Place]) -> str | None:
@@ -111,14 +73,14 @@ def cause_inside(layers: WithFused, node: Node, tensor: str, places: Sequence[Pl
         if each is not node and not later:
             continue
         with suppress(KernelError, NotRecordedError, UsageError):
-            case = _Case(layers, each, tensor, places, later)
+            case = WrongNode(layers, each, tensor, places, later)
             cause = case.cause_inside() if case.is_far_off else None
             if cause is not None:
-                mistake, _, claim = cause.removeprefix(_LIKELY).rpartition(" (")
+                mistake, _, claim = cause.removeprefix(LIKELY).rpartition(" (")
                 clauses.append((f"{mistake} in {each.name!r} ({each.op})", claim))
-    if not 0 < len(clauses) <= _MOST_SAID:
+    if not 0 < len(clauses) <= MOST_SAID:
         return None
-    claim = next((claim for _, claim in clauses if claim.startswith(_ONE_OFF)), clauses[0][1])
+    claim = next((claim for _, claim in clauses if claim.startswith(ONE_OFF)), clauses[0][1])
     return f"{', or '.join(clause for clause, _ in clauses)}, {_INSIDE} ({claim}"
 
 
@@ -146,523 +108,9 @@ def with_further_cause(left: Residual, finding: SearchResult) -> Residual:
     cause = further_cause(with_understood_graph(source.recording), source.node, source.tensor, source.places)
     if cause is None or (left.pattern == "factor" and _INSIDE in cause):  # the factor of codes has many causes inside
         return left
-    return replace(left, likely=cause.removeprefix(_LIKELY), reproduces=_EVERY in cause)
+    return replace(left, likely=cause.removeprefix(LIKELY), reproduces=EVERY in cause)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Sample:
-    """A node in one sample.
-
-    Args:
-        result: The recorded and the right result.
-        exact: The right result before rounding to codes.
-        allowed: Error norm that rounding explains, or 0 if there is no rounding.
-        slack: Largest error of a single element that counts as rounding.
-        wrong: Mask of the elements with a larger error.
-        few: Flat indices of elements that are compared first, including wrong ones.
-    """
-
-    result: Result
-    exact: np.ndarray
-    allowed: float
-    slack: float
-    wrong: np.ndarray
-    few: np.ndarray
-
-
-class _Case:
-    """A node with a wrong output, or one whose wrong output was not recorded, but a later tensor of its layer.
-
-    Args:
-        recording: The run.
-        node: The node.
-        tensor: The recorded tensor: its output, or that of the last later node.
-        places: Samples and steps.
-        later: The nodes between its output and that tensor, in order. With them, the run is `WithFused`.
-
-    Raises:
-        KernelError: It cannot be replayed.
-        NotRecordedError: One of its tensors was not recorded.
-    """
-
-    def __init__(
-        self, recording: Recording, node: Node, tensor: str, places: Sequence[Place], later: Sequence[Node] = ()
-    ) -> None:
-        self._recording, self._node, self._tensor, self._places = recording, node, tensor, places
-        self._later, self._own = later, node.outputs[0] if later else tensor
-        self._form, self._opset, _ = form_of_output(recording, node, self._own, places[0])
-        self._quant = recording.graph.tensors[tensor].quant
-        self._samples: dict[Place, _Sample] = {}
-        self._one_off = False
-        """Whether codes were accepted although a few of them are off by one."""
-        beside = [name for name in node.inputs if name and name not in self._form.inputs]
-        self._constants = {name: recording.load(name) for name in beside if recording.graph.is_constant(name)}
-        first = self._sample(places[0])
-        right_result, operands = first.result.right, first.result.operands
-        terms = sum_terms(self._form, {name: each.shape for name, each in operands.items()}, right_result.shape)
-        sums = max(terms * right_result.size, sum(each.size for each in operands.values()))
-        self._most = int(FURTHER_CAUSE_MAX_SUMS / sums)
-        min_distinct_values = CAUSE_MIN_DISTINCT_REALS if first.result.allowed else CAUSE_MIN_DISTINCT_VALUES
-        self._telling = is_telling(first.result.recorded, min_distinct_values) and (
-            not self.coded or np.count_nonzero(first.wrong) >= CAUSE_MIN_DISTINCT_VALUES
-        )
-
-    @property
-    def is_far_off(self) -> bool:
-        """Whether the error is large enough to tell mistakes inside a layer apart."""
-        result = self._sample(self._places[0]).result
-        return norm(difference(result.recorded, result.right)) > _FAR * finite_norm(result.recorded)
-
-    @property
-    def coded(self) -> bool:
-        """Whether the output is in codes."""
-        return self._quant is not None
-
-    def cause_of_codes(self) -> str | None:
-        """Return what accounts for the codes, as a clause."""
-        cause = self.mistake() or self.codes_of_a_line()
-        if cause is None and (count := self.count()) is not None:
-            cause = f"{count} ({self._claim()})"
-        return (
-            cause
-            or self.alteration()
-            or self.function()
-            or self.other_number()
-            or self.miscounting()
-            or self.other_tensor()
-        )
-
-    def cause_of_numbers(self) -> str | None:
-        """Return what accounts for the real numbers or integers, as a clause."""
-        cause = self.relation(relation_of) or self.count()
-        if cause is not None:
-            return cause
-        if self._is_unwritten:
-            other_node = self._clause_of_fitting(self._other_nodes(self._places[0]))
-            other_integers = other_node or self._clause_of_fitting(self._other_integers(self._places[0]))
-            return other_integers or self.relation(coarse_relation_of)
-        return (
-            self.alteration()
-            or self.other_number()
-            or self.miscounting()
-            or self.other_tensor()
-            or self.relation(coarse_relation_of)
-            or self.part()
-            or self.relation(relation_by_index)
-        )
-
-    @property
-    def _is_unwritten(self) -> bool:
-        """Whether all wrong elements hold one number, which says less about the cause than their position does."""
-        first = self._sample(self._places[0])
-        wrong_values = first.result.recorded[first.wrong]
-        return wrong_values.size >= CAUSE_MIN_DISTINCT_VALUES and bool((wrong_values == wrong_values[0]).all())
-
-    def _sample(self, place: Place) -> _Sample:
-        if place not in self._samples:
-            _, _, values = form_of_output(self._recording, self._node, self._own, place)
-            recorded_values = dequantize(self._recording.load(self._tensor, *place), self._quant)
-            with recorded_limits(self._recording, place), np.errstate(all="ignore"):
-                exact = run_node(self._form, values, self._opset)[self._form.outputs[0]]
-                right_result = self._finished(exact, place)
-            if right_result.shape != recorded_values.shape:
-                raise KernelError(
-                    f"The replay has shape {right_result.shape}, but the recorded tensor has {recorded_values.shape}."
-                )
-            allowed = 0.0
-            if not self.coded:
-                allowed = rounding_of(self._form, values, exact, recorded_values, self._opset)
-                allowed = max(allowed, self._rounding_of_layer(recorded_values, place))
-            slack = OUTLIER_ERROR_RATIO * allowed / math.sqrt(max(right_result.size, 1))
-            if self._quant is not None:
-                slack = float(np.max(self._quant.scale)) * (1 + LSB_SLACK)
-            right_result = on_grid(right_result, self._quant)
-            errors = np.abs(difference(recorded_values, right_result))
-            rounding = FLOAT32_UNIT_ROUNDOFF * finite_norm(right_result) if right_result.dtype.kind == "f" else 0.0
-            result = Result(
-                right=right_result,
-                recorded=recorded_values,
-                allowed=max(allowed, rounding),
-                operands=values,
-                numbers={name: each for name, each in self._constants.items() if each.size == 1},
-            )
-            is_wrong = ~(errors <= slack)
-            self._samples[place] = _Sample(
-                result=result,
-                exact=exact,
-                allowed=allowed,
-                slack=slack,
-                wrong=is_wrong,
-                few=_indices_to_check_first(is_wrong),
-            )
-        return self._samples[place]
-
-    def _finished(self, result: np.ndarray, place: Place) -> np.ndarray:
-        """Return what the later nodes of the layer make of the node's result, as real numbers."""
-        if not self._later or not isinstance(self._recording, WithFused):
-            return result
-        computed_tensors = {self._own: result}
-        for node in self._later:
-            names = dict.fromkeys(filter(None, node.inputs))
-            values = {
-                name: computed_tensors[name] if name in computed_tensors else self._recording.load(name, *place)
-                for name in names
-            }
-            computed_tensors.update(self._recording.run(node, values))
-        last = computed_tensors[self._tensor]
-        return dequantize(last, self._quant) if last.dtype.kind in "iu" else last
-
-    def _rounding_of_layer(self, recorded_values: np.ndarray, place: Place) -> float:
-        """Return the norm of the rounding error of the whole layer in the format that its result shows."""
-        if not isinstance(self._recording, WithFused):
-            return 0.0
-        short_format = format_of(recorded_values, read=())
-        unit = FLOAT32_UNIT_ROUNDOFF if short_format is None else short_format.unit
-        return self._recording.rounding([self._node, *self._later][-1], *place) * unit / FLOAT32_UNIT_ROUNDOFF
-
-    def cause_inside(self) -> str | None:
-        """Return the mistake of this node that reproduces the recorded tensor, as a clause."""
-        return self.mistake() or self.alteration() or self.function() or self.other_number() or self.miscounting()
-
-    def relation(self, find: Callable[[Result], str | None]) -> str | None:
-        """Return how the elements follow from the right ones in all samples, as a clause."""
-        common_relation: str | None = None
-        for place in self._places:
-            result = self._sample(place).result
-            if not (np.isfinite(result.right).all() and np.isfinite(result.recorded).all()):
-                return None
-            sample_relation = find(result)
-            if sample_relation is None or common_relation not in (None, sample_relation):
-                return None
-            common_relation = sample_relation
-        return common_relation
-
-    def count(self) -> str | None:
-        """Return a clause saying that an operand counts several times, or in part, if that reproduces every element."""
-        first = self._sample(self._places[0]).result
-        clauses = list(filter(None, (self._operand_count(name) for name in first.operands))) if self._telling else []
-        return clauses[0] if len(clauses) == 1 else None
-
-    def _operand_count(self, name: str) -> str | None:
-        common_share: str | None = None
-        for place in self._places:
-            result = self._sample(place).result
-            operand = result.operands[name]
-            if operand.dtype.kind != "f":
-                return None
-            zeroed = Mistake(likely="", node=self._form, values={name: np.zeros_like(operand)})
-            result_without_operand = self._computed(place, zeroed)
-            if result_without_operand is None or result_without_operand.shape != result.right.shape:
-                return None
-            sample_share = (
-                share_of(result, result_without_operand)
-                if self._quant is None
-                else self._share_in_codes(place, result_without_operand)
-            )
-            if sample_share is None or common_share not in (None, sample_share):
-                return None
-            common_share = sample_share
-        return None if common_share is None else f"{name!r} counts {common_share} times"
-
-    def _share_in_codes(self, place: Place, result_without_operand: np.ndarray) -> str | None:
-        """Return how often an operand counts in codes that are linear in it, in two digits, or None if once."""
-        sample = self._sample(place)
-        operand_effect, is_above_minimum = (
-            sample.exact - result_without_operand,
-            sample.result.recorded != sample.result.recorded.min(),
-        )
-        power = float(np.vdot(operand_effect[is_above_minimum], operand_effect[is_above_minimum]))
-        if not power:
-            return None
-        share = (
-            float(
-                np.vdot(
-                    operand_effect[is_above_minimum],
-                    (sample.result.recorded - result_without_operand)[is_above_minimum],
-                )
-            )
-            / power
-        )
-        share_text = f"{share:.2g}"
-        rescaled_codes = on_grid(
-            (result_without_operand + float(share_text) * operand_effect).astype(np.float32), self._quant
-        )
-        return share_text if share_text not in ("0", "1") and self._are_equal(sample, rescaled_codes) else None
-
-    def _are_equal(self, sample: _Sample, computed_codes: np.ndarray) -> bool:
-        """Return whether codes equal the recorded ones, allowing one step in a few of them."""
-        errors = np.abs(difference(sample.result.recorded, computed_codes))
-        equal_count = np.count_nonzero(errors <= sample.slack * LSB_SLACK)
-        accepted = bool((errors <= sample.slack).all()) and equal_count >= FURTHER_CAUSE_MIN_EQUAL_CODES * errors.size
-        self._one_off |= accepted and bool(errors.any())
-        return accepted
-
-    def mistake(self) -> str | None:
-        """Return which mistake of the operator reproduces every code, allowing one step if numbers are rounded."""
-        return self._clause_of_fitting(mistakes(self._form, self._sample(self._places[0]).result.operands, self._opset))
-
-    def codes_of_a_line(self) -> str | None:
-        """Return the scale and zero point that all codes have in fact, or the factor by which they are off."""
-        quant = self._quant
-        if quant is None or quant.qmin is None or quant.qmax is None or quant.scale.size > 1 or not self._telling:
-            return None
-        exact = np.concatenate([self._sample(place).exact.reshape(-1) for place in self._places]).astype(np.float64)
-        codes = np.concatenate([self._recording.load(self._tensor, *place).reshape(-1) for place in self._places])
-        line = line_of_codes(exact, codes.astype(np.float64), (quant.qmin, quant.qmax))
-        if line is None:
-            return None
-        step, zero = 1 / line.factor, line.zero
-        stated, stated_zero = float(quant.scale.reshape(-1)[0]), int(quant.zero_point.reshape(-1)[0])
-        # the recorded scale fits, so only rounding or clamping differs
-        if zero == stated_zero and round(stated / step, 2) == 1:
-            return None
-        if step < 0:
-            return f"the dequantized values are about {stated / step:.2g} times what they should be"
-        actual, stated_text = f"{step:.2g} and zero point {zero}", f"{stated:.4g} and {stated_zero}"
-        return f"{_LIKELY}its codes have a scale of about {actual}, not {stated_text} as the graph says ({_ONE_OFF})"
-
-    def function(self) -> str | None:
-        """Return which function of the right numbers, or of an operand, the codes are."""
-        return self._clause_of_fitting(self._functions(self._places[0]))
-
-    def _functions(self, place: Place) -> Iterator[Mistake]:
-        sample = self._sample(place)
-        return functions_of(self._form, sample.exact, sample.result.recorded, sample.result.operands)
-
-    def alteration(self) -> str | None:
-        """Return how the result is miswritten, the node another one or an operand misread, if that reproduces all.
-
-        What comes first says more: many changes of an operand may have the effect of another operator.
-        """
-        first = self._sample(self._places[0])
-        stages = (
-            rewritings(self._form, first.exact),
-            self._other_nodes(self._places[0]),
-            readings(self._form, first.result.operands),
-        )
-        return next(filter(None, map(self._clause_of_fitting, stages)), None)
-
-    def _alterations(self, place: Place) -> Iterator[Mistake]:
-        """Yield the mistakes that are possible for any operator."""
-        sample = self._sample(place)
-        yield from rewritings(self._form, sample.exact)
-        yield from self._other_nodes(place)
-        yield from readings(self._form, sample.result.operands)
-
-    def _other_integers(self, place: Place) -> Iterator[Mistake]:
-        """Yield the node with other integers, such as positions."""
-        for mistake in readings(self._form, self._sample(place).result.operands):
-            if mistake.values and all(array.dtype.kind in "iu" for array in mistake.values.values()):
-                yield mistake
-
-    def _other_nodes(self, place: Place) -> Iterator[Mistake]:
-        """Yield the node with another attribute or operator."""
-        yield from other_attributes(self._form, self._sample(place).result.operands, self._opset)
-        yield from other_operators(self._form)
-
-    def other_number(self) -> str | None:
-        """Return which number the node takes differently, if that reproduces every element of every sample."""
-        first = self._sample(self._places[0]).result
-        if not self._telling or self._most < _FIT_RUNS:
-            return None
-        dials_by_place = [self._dials(place) for place in self._places]
-        for same_dials in zip(*dials_by_place, strict=True):
-            solved = solve(same_dials[0], first.recorded, partial(self._computed, self._places[0]))
-            for value in _round_numbers(solved):
-                if value == same_dials[0].start:
-                    break
-                if all(
-                    self._is_reproduced_by(dial.mistake(value), place, whole=True)
-                    for dial, place in zip(same_dials, self._places, strict=True)
-                ):
-                    return f"{_LIKELY}{same_dials[0].mistake(value).likely} ({self._claim()})"
-        return None
-
-    def _dials(self, place: Place) -> list[Dial]:
-        defaults: dict[str, AttrValue | None] = {}
-        operands = self._sample(place).result.operands
-        with recorded_limits(self._recording, place), np.errstate(all="ignore"):
-            run_node(self._form, operands, self._opset, asked=defaults)
-        return list(dials(self._form, operands, defaults))
-
-    def _computed(self, place: Place, mistake: Mistake) -> np.ndarray | None:
-        with recorded_limits(self._recording, place), np.errstate(all="ignore"):
-            result = made_by(mistake, self._sample(place).result.operands, self._opset, None)
-            return None if result is None else self._finish_or_none(result, place)
-
-    def _finish_or_none(self, result: np.ndarray, place: Place) -> np.ndarray | None:
-        """Return what the later nodes make of a result, or None if they cannot compute with it."""
-        try:
-            return self._finished(result, place)
-        except (KernelError, UsageError):
-            return None
-
-    def miscounting(self) -> str | None:
-        """Return how often the parts of an operand count in sums, if that reproduces every element of every sample."""
-        row = operators.of(self._form.op)
-        if not self._telling or self._most < _FIT_RUNS or not (row.sums or row.reduces):
-            return None
-        operands = self._sample(self._places[0]).result.operands
-        for name, array in operands.items():
-            for axis in range(array.ndim) if array.dtype.kind == "f" else ():
-                clauses = {self._miscounted(place, (name, axis)) for place in self._places}
-                clause = clauses.pop()
-                if clause is not None and not clauses:
-                    return f"{_LIKELY}{clause} ({self._claim()})"
-        return None
-
-    def _miscounted(self, place: Place, operand: tuple[str, int]) -> str | None:
-        result = self._sample(place).result
-        if result.recorded.size > _MOST_OF_BLOCKS:
-            return None
-        compute = partial(self._computed, place)
-        found = miscounted_blocks(self._form, operand, result.operands, result.recorded, compute)
-        return next((mistake.likely for mistake in found if self._is_reproduced_by(mistake, place, whole=True)), None)
-
-    def other_tensor(self) -> str | None:
-        """Return which recorded tensor is read in place of an operand, if that reproduces every element."""
-        return self._clause_of_fitting(self._substituted_operands(self._places[0]))
-
-    def _substituted_operands(self, place: Place) -> Iterator[Mistake]:
-        recording, operands = self._recording, self._sample(place).result.operands
-        excluded_tensors = {*self._node.inputs, *downstream(recording.graph, [self._tensor])}
-        for name, array in operands.items():
-            if array.size < CAUSE_MIN_DISTINCT_VALUES or recording.graph.is_constant(name):
-                continue
-            candidates = (
-                candidate
-                for node in reversed(recording.graph.nodes)
-                for candidate in node.outputs
-                if candidate and candidate not in excluded_tensors and recording.has(candidate, *place)
-            )
-            fitting_candidates = (
-                candidate for candidate in candidates if shape_of(recording, candidate, *place) == array.shape
-            )
-            for candidate in islice(fitting_candidates, _MOST_TENSORS):
-                values = dequantize(recording.load(candidate, *place), recording.graph.tensors[candidate].quant)
-                if values.dtype == array.dtype and not np.array_equal(values, array):
-                    clause = f"{candidate!r} is read instead of {name!r}"
-                    yield Mistake(likely=clause, node=self._form, values={name: values})
-
-    def _clause_of_fitting(self, candidates: Iterable[Mistake]) -> str | None:
-        fitting_mistakes = self._fitting_mistakes(candidates, whole=True) if self._telling else []
-        return (
-            f"{_LIKELY}{', or '.join(fitting_mistakes)} ({self._claim()})"
-            if 0 < len(fitting_mistakes) <= _MOST_SAID
-            else None
-        )
-
-    def _claim(self) -> str:
-        return _ONE_OFF if self._one_off else _EVERY
-
-    def part(self) -> str | None:
-        """Return which mistake reproduces the wrong elements, all others being right."""
-        first = self._sample(self._places[0])
-        if np.unique(first.result.recorded[first.wrong]).size < CAUSE_MIN_DISTINCT_VALUES or first.wrong.all():
-            return None
-        operator_mistakes = mistakes(self._form, first.result.operands, self._opset)
-        fitting_mistakes = self._fitting_mistakes(
-            chain(operator_mistakes, self._alterations(self._places[0])), whole=False
-        )
-        if len(fitting_mistakes) != 1:
-            return None
-        place_clause = wrong_place(self._recording, self._node, self._tensor, self._places)
-        place = place_clause or f"{np.count_nonzero(first.wrong)} of {first.wrong.size} elements"
-        return f"{_LIKELY}{fitting_mistakes[0]} (reproduces all wrong elements, {place})"
-
-    def _fitting_mistakes(self, candidates: Iterable[Mistake], *, whole: bool) -> list[str]:
-        """Return the mistakes, in words, that reproduce all elements, or all wrong ones, of every sample."""
-        fitting_mistakes: list[Mistake] = []
-        for mistake in islice(candidates, self._most):
-            if self._is_reproduced_by(mistake, self._places[0], whole=whole) and not any(
-                _is_same(mistake, equal_mistake) for equal_mistake in fitting_mistakes
-            ):
-                fitting_mistakes.append(mistake)
-        clauses = [mistake.likely for mistake in fitting_mistakes]
-        for place in self._places[1:] if clauses else ():
-            values = self._sample(place).result.operands
-            sample_candidates = chain(
-                mistakes(self._form, values, self._opset),
-                self._alterations(place),
-                self._functions(place),
-                self._substituted_operands(place),
-            )
-            fitting_clauses = {
-                each.likely
-                for each in sample_candidates
-                if each.likely in clauses and self._is_reproduced_by(each, place, whole=whole)
-            }
-            clauses = [each for each in clauses if each in fitting_clauses]
-        return list(dict.fromkeys(clauses))
-
-    def _is_reproduced_by(self, mistake: Mistake, place: Place, *, whole: bool) -> bool:
-        if mistake.told:
-            return False
-        sample = self._sample(place)
-        right_result = sample.exact if mistake.node is self._form else None
-        with recorded_limits(self._recording, place), np.errstate(all="ignore"):
-            result = made_by(mistake, sample.result.operands, self._opset, right_result)
-            computed_values = None if result is None else self._finish_or_none(result, place)
-        if computed_values is None or computed_values.shape != sample.wrong.shape:
-            return False
-        if whole and not self._are_few_right(sample, computed_values):
-            return False
-        if self.coded:
-            return self._are_equal(sample, on_grid(computed_values, self._quant))
-        errors = np.abs(difference(sample.result.recorded, computed_values))
-        if not whole:
-            return bool((errors[sample.wrong] <= sample.slack).all())
-        return finite_norm(errors) <= sample.allowed and bool(np.isfinite(errors).all())
-
-    def _are_few_right(self, sample: _Sample, computed_values: np.ndarray) -> bool:
-        """Return whether a few elements match the recorded ones. If they do not, the full comparison can be skipped."""
-        computed_subset, recorded_subset = (
-            array.reshape(-1)[sample.few] for array in (computed_values, sample.result.recorded)
-        )
-        if self._quant is not None:
-            if self._quant.scale.size > 1:  # these elements alone do not tell their channels
-                return True
-            return bool(
-                (np.abs(difference(recorded_subset, on_grid(computed_subset, self._quant))) <= sample.slack).all()
-            )
-        return norm(difference(recorded_subset, computed_subset)) <= sample.allowed
-
-
-def _round_numbers(value: float | None) -> list[float]:
-    """Return a number rounded to few digits first, and then to more."""
-    if value is None:
-        return []
-    return list(dict.fromkeys([*(float(f"{value:.{digits}g}") for digits in (1, 2, 3, 4)), value]))
-
-
-def _is_same(mistake: Mistake, candidate: Mistake) -> bool:
-    """Return whether two mistakes compute the same result from the same values, although their wording differs."""
-    return (
-        mistake.node == candidate.node
-        and mistake.after is candidate.after
-        and mistake.opset == candidate.opset
-        and mistake.values.keys() == candidate.values.keys()
-        and all(np.array_equal(array, candidate.values[name]) for name, array in mistake.values.items())
-    )
-
-
-def _indices_to_check_first(is_wrong: np.ndarray) -> np.ndarray:
-    """Return indices of some wrong elements, and of some evenly spread ones."""
-    spread = np.arange(0, is_wrong.size, max(is_wrong.size // _FEW_ELEMENTS, 1))
-    return np.union1d(spread, np.flatnonzero(is_wrong)[:_FEW_ELEMENTS])
-
-
-_FAR = 0.01
-"""Relative error norm of a layer's output above which a mistake inside it is searched for."""
-_FEW_ELEMENTS = 1 << 12
-"""Number of elements that are compared first."""
+_INSIDE = "inside the layer"
 _PLAIN_PATTERNS = frozenset(("clamp", "one_code"))
 """Patterns of codes that say as much as a mistake. Errors of one code are those of rounding."""
-_FIT_RUNS = 100
-"""Replays that a fit takes: of nodes that are too large for as many, no number is solved for."""
-_MOST_OF_BLOCKS = 1 << 20
-"""Elements of the largest result whose parts are counted."""
-_MOST_SAID = 2
-"""Number of mistakes reported together if the recorded values cannot distinguish them."""
-_MOST_TENSORS = 64
-"""Number of tensors with an operand's shape that are tried in its place, last ones first."""

@@ -1,0 +1,127 @@
+"""Known mistakes of kernels that unpack weights of few bits. Begin at `packed_mistakes`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from qdebug.arithmetic.mistakes.mistake import Mistake, without_inputs
+from qdebug.model import Node, operators
+
+__all__ = ["packed_mistakes"]
+
+
+def packed_mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield scales of another block, other zero points, codes unpacked in another order, and rows at another pitch.
+
+    Args:
+        node: The node's real-valued form.
+        values: Its inputs.
+    """
+    packed = operators.of(node.op).packed
+    places = packed.inputs[1:] if packed else (1, 2) if node.attrs.get("block_size") else ()
+    names = [node.inputs[place] for place in places if place < len(node.inputs) and node.inputs[place]]
+    yield from _wrong_packed_zero_points(node, values)
+    yield from _misread_packed_codes(node, values)
+    yield from _packed_pitches(node, values)
+    for name in names[:1]:
+        for shift, side in ((1, "before"), (-1, "after")):
+            moved = np.roll(values[name], shift, -1)
+            if values[name].ndim and not np.array_equal(moved, values[name]):
+                yield Mistake(likely=f"the scale of the block {side} is used", node=node, values={name: moved})
+        columns = node.attrs.get("N")
+        rows = values[name].reshape(columns, -1).copy() if isinstance(columns, int) and columns else np.zeros((0, 0))
+        if rows.shape[-1] > 1:
+            rows[:, -1] = rows[:, -2]
+            likely = "the last block of each row has the scale of the block before"
+            yield Mistake(likely=likely, node=node, values={name: rows.reshape(values[name].shape)})
+
+
+def _wrong_packed_zero_points(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield a packed weight whose zero points are ignored, or are 0 instead of their default."""
+    packed = operators.of(node.op).packed
+    if packed is None or packed.layout != "columns" or len(packed.inputs) < 3:
+        return
+    place = packed.inputs[2]
+    if place < len(node.inputs) and node.inputs[place]:
+        yield Mistake(likely="the zero points of the weight are ignored", node=without_inputs(node, place), values={})
+        yield from _shifted_packed_zero_points(node, node.inputs[place], values)
+        return
+    inputs = (*node.inputs, *[""] * (place + 1 - len(node.inputs)))
+    name = f"{node.name} zero points"
+    shifted = replace(node, inputs=(*inputs[:place], name, *inputs[place + 1 :]))
+    bits = node.attrs.get("bits", 4)
+    usual = 2 ** (bits - 1) if isinstance(bits, int) else 8
+    readings = {
+        0: "is not subtracted",
+        usual - 1: f"is {usual - 1}, not {usual}",
+        usual + 1: f"is {usual + 1}, not {usual}",
+    }
+    for zero, words in readings.items():
+        zeros = np.full(values[node.inputs[place - 1]].shape, zero, np.float32)  # one zero point per scale
+        yield Mistake(likely=f"the zero point of the weight {words}", node=shifted, values={name: zeros})
+
+
+def _shifted_packed_zero_points(node: Node, name: str, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield zero points that are off by 1, as between two versions of a quantizer's files."""
+    packed, bits = values[name], node.attrs.get("bits", 4)
+    if packed.dtype != np.uint8 or not isinstance(bits, int) or bits not in (2, 4, 8):
+        return
+    lanes = np.arange(0, 8, bits, dtype=np.uint8)
+    zeros = (packed[..., None] >> lanes) & np.uint8(2**bits - 1)
+    for step, word in ((1, "too large"), (-1, "too small")):
+        shifted = np.mod(zeros.astype(np.int16) + step, 2**bits).astype(np.uint8)
+        repacked = (shifted << lanes).sum(-1, dtype=np.uint8)
+        likely = f"the zero points of the weight are 1 {word}"
+        yield Mistake(likely=likely, node=node, values={name: repacked}, about="zero point")
+
+
+def _misread_packed_codes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield the codes of a packed weight unpacked in a different order, or in a different form."""
+    packed = operators.of(node.op).packed
+    name = node.inputs[packed.inputs[0]] if packed is not None else ""
+    if packed is None or packed.layout != "columns" or node.attrs.get("bits", 4) != 4:
+        return
+    codes = values[name]
+    if codes.dtype != np.uint8 or codes.ndim < 2 or codes.shape[-1] < 2:
+        return
+    low, high = codes & 15, codes >> 4
+    halves = np.concatenate([low, high], axis=-1)
+    evens = np.stack([low, high], axis=-1).reshape(*codes.shape[:-1], -1)
+    for likely, order in (
+        ("the two codes of each byte of {} are swapped", np.stack([high, low], axis=-1).reshape(evens.shape)),
+        ("each block of {} is read as all low codes and then all high codes, not in turn", halves),
+        (
+            "the codes of each block of {} are read in turn, although its low codes come first",
+            np.stack(np.split(evens, 2, axis=-1), axis=-1).reshape(evens.shape),
+        ),
+        ("the codes of {} are read in two's complement", evens ^ 8),
+        ("the codes of {} are read in reverse in each block", evens[..., ::-1]),
+    ):
+        repacked = (order[..., ::2] | (order[..., 1::2] << 4)).astype(np.uint8)
+        yield Mistake(likely=likely.format(repr(name)), node=node, values={name: repacked})
+
+
+def _packed_pitches(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield rows of a packed weight, or of its scales, read as if the last block of each row were not padded."""
+    packed = operators.of(node.op).packed
+    terms, block, bits = (node.attrs.get(name) for name in ("K", "block_size", "bits"))
+    if packed is None or packed.layout != "columns" or not isinstance(terms, int) or not isinstance(block, int):
+        return
+    blocks = -(-terms // block)
+    names = [node.inputs[place] for place in packed.inputs if place < len(node.inputs) and node.inputs[place]]
+    for name, pitch in zip(names, (terms * (bits if isinstance(bits, int) else 4) // 8, terms // block), strict=False):
+        array = values[name]
+        rows = array.size // max(blocks * (array.shape[-1] if name == names[0] else 1), 1)
+        length = array.size // max(rows, 1)
+        if not 0 < pitch < length or rows * length != array.size:
+            continue
+        memory = array.reshape(-1)
+        moved = np.stack([memory[row * pitch : row * pitch + length] for row in range(rows)]).reshape(array.shape)
+        unit = "bytes" if name == names[0] else "scales"
+        likely = (
+            f"the rows of {name!r} are read {pitch} {unit} apart, not {length}, as if the last block were not padded"
+        )
+        yield Mistake(likely=likely, node=node, values={name: moved})

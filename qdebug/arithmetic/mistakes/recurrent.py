@@ -1,0 +1,123 @@
+"""Known mistakes of kernels of recurrent layers. Begin at `recurrent_mistakes`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import permutations
+from types import MappingProxyType
+
+import numpy as np
+
+from qdebug.arithmetic.mistakes.mistake import Mistake
+from qdebug.model import Node
+
+__all__ = ["recurrent_mistakes"]
+
+
+def recurrent_mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield other orders of gates, directions and functions, inverted gates, and a state that is reset.
+
+    Args:
+        node: The node's real-valued form.
+        values: Its inputs.
+    """
+    yield from _gate_orders(node, values)
+    yield from _gate_mistakes(node, values)
+
+
+_GATES = MappingProxyType({"LSTM": ("input", "output", "forget", "cell"), "GRU": ("update", "reset", "hidden")})
+
+
+def _gate_orders(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield recurrent layers with reordered gates or the reverse direction."""
+    gates = _GATES.get(node.op)
+    if gates is None:
+        return
+    names = [name for name in node.inputs[1:4] if name]
+    for order in permutations(range(len(gates))):
+        if order == tuple(range(len(gates))):
+            continue
+        reordered_values = {}
+        for name in names:
+            parts = values[name].reshape(values[name].shape[0], -1, len(gates), *_gate_shape(values[name], len(gates)))
+            reordered_values[name] = np.ascontiguousarray(parts[:, :, list(order)]).reshape(values[name].shape)
+        likely = ", ".join(gates[at] for at in order)
+        yield Mistake(likely=f"it assumes the gate order {likely}", node=node, values=reordered_values)
+    directions = {"forward": "reverse", "reverse": "forward"}
+    direction = str(node.attrs.get("direction", "forward"))
+    if direction in directions:
+        reversed_node = replace(node, attrs={**node.attrs, "direction": directions[direction]})
+        yield Mistake(
+            likely=f"it runs in direction {directions[direction]}, not {direction}", node=reversed_node, values={}
+        )
+
+
+_DEFAULT_FUNCTIONS = MappingProxyType(
+    {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
+)
+_OTHER_FUNCTIONS = ("Affine", "HardSigmoid", "Relu", "Sigmoid", "Softsign", "Tanh")
+
+
+def _gate_mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield recurrent layers with another function, with an inverted gate, or without memory between steps."""
+    functions = _DEFAULT_FUNCTIONS.get(node.op)
+    if functions is None or node.inputs[0] not in values:
+        return
+    stated = node.attrs.get("activations")
+    if not isinstance(stated, tuple) or not stated:
+        stated = functions * values[node.inputs[1]].shape[0]
+    for at, own in enumerate(stated):
+        for function in _OTHER_FUNCTIONS if values[node.inputs[1]].shape[0] == 1 else ():
+            if function != own:
+                other = (*stated[:at], function, *stated[at + 1 :])
+                likely = f"its activation {at + 1} is {function}, not {own}"
+                yield Mistake(likely=likely, node=replace(node, attrs={**node.attrs, "activations": other}), values={})
+    gates = _GATES.get(node.op, ())
+    names = [name for name in node.inputs[1:4] if name]
+    for at, gate in enumerate(gates):
+        inverted = {}
+        for name in names:
+            array = values[name].copy()
+            _gates_of(array, len(gates))[:, :, at] *= -1
+            inverted[name] = array
+        yield Mistake(likely=f"the {gate} gate is inverted", node=node, values=inverted)
+        bias = node.inputs[3] if len(node.inputs) > 3 else ""
+        if bias:
+            array = values[bias].copy()
+            _gates_of(array, len(gates))[:, 0, at] += 1
+            yield Mistake(likely=f"1 is added to the bias of the {gate} gate", node=node, values={bias: array})
+    yield from _without_memory(node, values)
+
+
+def _gates_of(array: np.ndarray, count: int) -> np.ndarray:
+    """Return a view of weights or biases with the axes direction, part of the bias, and gate."""
+    return array.reshape(array.shape[0], -1, count, *_gate_shape(array, count))
+
+
+def _without_memory(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield a layer that begins each step with the initial state: its steps are samples of one step each."""
+    data = values[node.inputs[0]]
+    lengths = node.inputs[4] if len(node.inputs) > 4 else ""
+    if data.ndim != 3 or data.shape[0] == 1 or lengths or node.attrs.get("layout"):
+        return
+    steps, samples = data.shape[:2]
+    states = {name: np.tile(values[name], (1, steps, 1)) for name in node.inputs[5:7] if name}
+
+    def in_steps(result: np.ndarray) -> np.ndarray:
+        if result.ndim != 4 or result.shape[0] != 1:
+            return result
+        split = result.reshape(result.shape[1], steps, samples, -1)
+        return np.ascontiguousarray(split.transpose(1, 0, 2, 3))
+
+    yield Mistake(
+        likely="its state is reset before each step",
+        node=node,
+        values={node.inputs[0]: data.reshape(1, steps * samples, -1), **states},
+        after=in_steps,
+    )
+
+
+def _gate_shape(array: np.ndarray, gates: int) -> tuple[int, ...]:
+    """Return the shape of one gate. A bias, which holds two rows of gates, has only one dimension."""
+    return (array.shape[1] // (2 * gates),) if array.ndim == 2 else (array.shape[1] // gates, *array.shape[2:])
