@@ -35,7 +35,8 @@ Findings:
   one tensor quantized twice with unequal scales, and both results used together
   a bias shifted, or rounded at another scale than the accumulator
   a BatchNormalization folded wrongly, or an activation dropped
-  a zero point outside the code range, or not 0 where the backend needs 0 (--for)
+  a zero point outside the code range, or not the one that the backend assumes (--for)
+  types, ranges, scales and operators that a chip does not have (--for)
 
 Every finding has a witness: an input with different results in the two forms when the
 interpreter replays both. Parts that cannot be decided are counted."""
@@ -46,7 +47,7 @@ examples:
   qdebug lint net.int8.onnx optimized.onnx
   qdebug lint before.h5 after.h5                  recordings with their weights
   qdebug lint net.int8.onnx optimized.onnx --inputs x.npz
-  qdebug lint net.int8.tflite --for litert
+  qdebug lint net.int8.onnx --for my-npu.toml     the rules of a chip
   qdebug lint net.int8.onnx optimized.onnx --allow-param-changes
   qdebug lint net.int8.onnx optimized.onnx --write-witness w.npz
   qdebug lint net.int8.onnx optimized.onnx --json -o lint.json
@@ -81,9 +82,9 @@ def fill_parser(parser: Parser) -> None:
     parser.add_argument(
         "--for",
         dest="needs",
-        metavar="BACKEND",
-        help="also find zero points that BACKEND ignores: litert, tflm (weights), tensorrt (all);"
-        " default: litert for .tflite",
+        metavar="NAME|RULES.toml",
+        help="also check the rules of a chip: those of litert, tflm or tensorrt, or your own file (default: litert"
+        " for .tflite)",
     )
     parser.add_argument(
         "--allow-param-changes",
@@ -107,13 +108,11 @@ def _run(arguments: argparse.Namespace) -> int:
     sources = [path for path in (options.model, options.after, options.inputs) if path is not None]
     for target in (options.output, options.write_witness):
         check_target(target, force=options.force, sources=sources)
+    from qdebug.lint.chip_rules import find_rules
     from qdebug.lint.rewrites import lint
-    from qdebug.lint.rules import SYMMETRIC
     from qdebug.running.feeds import read_inputs
 
-    if options.needs is not None and options.needs not in SYMMETRIC:
-        known_backends = ", ".join(SYMMETRIC)
-        raise UsageError(f"The requirements of {options.needs!r} are not known.", hint=f"Choose of: {known_backends}.")
+    chip = None if options.needs is None else find_rules(options.needs)
     model_before = _open_model(options.model, options)
     model_after = None if options.after is None else _open_model(options.after, options)
     inputs = None if options.inputs is None else read_inputs(options.inputs)
@@ -121,7 +120,7 @@ def _run(arguments: argparse.Namespace) -> int:
         report = lint(
             model_before,
             model_after,
-            needs=options.needs,
+            chip=chip,
             allow=options.allow_param_changes,
             inputs=inputs,
             progress=note,

@@ -28,7 +28,7 @@ KINDS: Mapping[str, str] = MappingProxyType(
         "bias": "a bias was shifted, or is rounded at another scale than that of the sums",
         "batch_norm": "a BatchNormalization was folded into constants that do not compute the same",
         "zero_point": "a zero point is outside the range of its codes, so they cannot represent 0",
-        "asymmetric": "a zero point is not 0, but the backend ignores it",
+        "asymmetric": "a zero point is not the one that the backend assumes",
         "parameters": "scales, zero points or constants were changed",
         "rewrite": "the two forms do not compute the same",
     }
