@@ -16,6 +16,10 @@ from qdebug.present.text import safe_text
 from qdebug.running.model_files import is_model
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
+
     from qdebug.lint.replay import LintModel
     from qdebug.lint.rewrites import LintReport
 
@@ -50,10 +54,10 @@ examples:
   qdebug lint net.int8.onnx --for my-npu.toml     the rules of a chip
   qdebug lint net.int8.onnx optimized.onnx --allow-param-changes
   qdebug lint net.int8.onnx optimized.onnx --write-witness w.npz
-  qdebug lint net.int8.onnx optimized.onnx --json -o lint.json
+  qdebug lint net.int8.onnx optimized.onnx --fix fixed.onnx
 
-exit codes: 0 no finding, or allowed findings only, 1 at least one finding, 2 could not
-run, 3 nothing could be decided."""
+exit codes: 0 no finding, or only allowed and fixed ones, 1 at least one finding, 2 could
+not run, 3 nothing could be decided."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +70,7 @@ class LintArguments:
     allow_param_changes: bool
     inputs: Path | None
     write_witness: Path | None
+    fix: Path | None
     everything: bool
     format: str | None
     output: Path | None
@@ -95,6 +100,12 @@ def fill_parser(parser: Parser) -> None:
     parser.add_argument(
         "--write-witness", type=Path, metavar="FILE.npz", help="write the inputs that show each finding, for a replay"
     )
+    parser.add_argument(
+        "--fix",
+        type=Path,
+        metavar="OUT.onnx",
+        help="write a copy of the last model in which the right nodes compute what a rewrite lost",
+    )
     parser.add_argument("--all", action="store_true", dest="everything", help="list every undecided part")
     add_format(parser)
     add_output(parser, what="the result")
@@ -106,7 +117,7 @@ def fill_parser(parser: Parser) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     options = options_from(LintArguments, arguments)
     sources = [path for path in (options.model, options.after, options.inputs) if path is not None]
-    for target in (options.output, options.write_witness):
+    for target in (options.output, options.write_witness, options.fix):
         check_target(target, force=options.force, sources=sources)
     from qdebug.lint.chip_rules import find_rules
     from qdebug.lint.rewrites import lint
@@ -125,11 +136,29 @@ def _run(arguments: argparse.Namespace) -> int:
             inputs=inputs,
             progress=note,
         )
+    if options.fix is not None:
+        report = _fix(report, options, model_before, inputs)
     write_result(_text(report, options), options.output)
+    if report.fixes:
+        say(f"wrote {safe_text(options.fix)}")
     if options.write_witness is not None:
         _write_witness(report, options.write_witness)
     _say_next(report, options)
     return report.exit_code
+
+
+def _fix(
+    report: LintReport, options: LintArguments, before: LintModel, inputs: Mapping[str, np.ndarray] | None
+) -> LintReport:
+    from qdebug.lint.fix import fix_findings
+
+    if options.fix is None:
+        return report
+    model = options.after or options.model
+    with progress("fixing"):
+        return fix_findings(
+            report, model, options.fix, before=before if options.after is not None else None, inputs=inputs
+        )
 
 
 def _open_model(path: Path, options: LintArguments) -> LintModel:
@@ -176,7 +205,10 @@ def _say_next(report: LintReport, options: LintArguments) -> None:
         say(f"qdebug: exit code {INCOMPLETE}: nothing could be decided")
     if suffix_format(options.format, options.output) != "table" or options.output is not None:
         return
-    if report.bad and options.after is not None:
+    if report.fixes:
+        checked = [options.model, options.fix] if options.after is not None else [options.fix]
+        say(f"next: {command('qdebug', 'lint', *checked)}")
+    elif report.bad and options.after is not None:
         say(f"next: {command('qdebug', 'diff', options.model, options.after)}")
     elif report.bad and options.write_witness is None:
         say(f"next: {command('qdebug', 'lint', options.model, '--write-witness', 'w.npz')}")

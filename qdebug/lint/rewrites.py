@@ -22,7 +22,7 @@ from qdebug.compare.align.pairs import Pair
 from qdebug.compare.measure.recordings import with_understood_graph
 from qdebug.errors import AlignmentError, KernelError, UsageError
 from qdebug.lint.chip_rules import ChipRules, RuleBreach, find_breaches, find_rules
-from qdebug.lint.finding import KINDS, LintFinding
+from qdebug.lint.finding import KINDS, LintFinding, LintFix
 from qdebug.lint.replay import LintModel, Span, covers, is_coded, nodes_between
 from qdebug.lint.rules import find_own_faults
 from qdebug.lint.search import LintPart, find_witness, largest_step
@@ -71,12 +71,16 @@ class LintReport(JsonObject):
         findings: Rewrites and faults that change numerics, in topological order.
         rules: Name of the chip or runtime whose rules were checked, or "".
         breaches: Nodes and tensors that break these rules.
+        fixes: Findings that a changed copy of the model no longer has.
+        unfixed: Why others could not be fixed, by tensor.
         parts: Number of parts that were compared or checked.
         undecided: Why parts could not be decided, by the tensor that they compute.
     """
 
     json_format = "lint"
-    json_keys = "model=before model_after=after findings rules|null breaches parts undecided=undecided_parts"
+    json_keys = (
+        "model=before model_after=after findings rules|null breaches fixes unfixed parts undecided=undecided_parts"
+    )
 
     before: str
     after: str | None
@@ -85,6 +89,8 @@ class LintReport(JsonObject):
     undecided: Mapping[str, str] = field(default_factory=dict)
     rules: str = ""
     breaches: tuple[RuleBreach, ...] = ()
+    fixes: tuple[LintFix, ...] = ()
+    unfixed: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def undecided_parts(self) -> list[UndecidedPart]:
@@ -98,8 +104,8 @@ class LintReport(JsonObject):
 
     @property
     def exit_code(self) -> int:
-        """Exit code: 1 if a finding is not allowed or a rule is broken, 3 if nothing could be decided, 0 otherwise."""
-        return 1 if self.bad or self.breaches else 3 if self.undecided and not self.parts else 0
+        """Exit code: 1 if a finding is neither allowed nor fixed or a rule is broken, 3 if nothing could be decided."""
+        return 1 if len(self.bad) > len(self.fixes) or self.breaches else 3 if self.undecided and not self.parts else 0
 
 
 def open_model(path: Path, recording: Recording | None = None) -> LintModel:
@@ -314,6 +320,8 @@ class _Rewrites:
             step=max(largest_step(before), largest_step(after)),
             witness=found_witness,
             detail=_wrong_fold_text(before, after) if kind == "batch_norm" else "",
+            right=before,
+            actual=after,
         )
         return finding, nodes
 

@@ -199,7 +199,9 @@ def _misread_finding(
     direct_kind = "rescale_in_dequantize" if operators.of(node.op).dequantizes else "dequantize_quantize_removed"
     kind = "moved" if is_moved else direct_kind
     made_text, read_text = map(_quant_text, quants)
-    return _find_difference(kind, before, after, facts, f"{origin!r} has {made_text}, but is read with {read_text}")
+    detail = f"{origin!r} has {made_text}, but is read with {read_text}"
+    finding = _find_difference(kind, before, after, facts, detail)
+    return None if finding is None else replace(finding, right=before, actual=after)
 
 
 def _tensors_between(model: LintModel, node: Node, origin: str) -> Iterator[str]:
@@ -391,7 +393,13 @@ def _bias_finding(
     if producer is not None:
         constants[producer.inputs[1]] = scale if scale.size > 1 else scale.reshape(())
     detail = "its scale is not the product of the operands' scales"
-    return _changed_constant_finding(model, facts, node, (infos, constants), ("bias", detail))
+    finding = _changed_constant_finding(model, facts, node, (infos, constants), ("bias", detail))
+    if finding is None:
+        return None
+    witness = replace(finding.witness, before=finding.witness.after, after=finding.witness.before)
+    return replace(  # the changed scale is the right one
+        finding, span_before=finding.span_after, span_after=finding.span_before, witness=witness
+    )
 
 
 def _changed_constant_finding(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from qdebug.lint.chip_rules import RuleBreach
 from qdebug.lint.finding import KINDS, LintFinding
@@ -33,6 +33,7 @@ def lint_document(report: LintReport, *, everything: bool = False) -> Document:
         blocks.append(Section(f"{number}  {KINDS[finding.kind]}{allowed}"))
         blocks.append(FactList(list(_facts(finding, alone=report.after is None))))
     blocks += _breaches(report, everything=everything)
+    blocks += _fixes(report)
     blocks.append(Items.of(_undecided(report, everything=everything)))
     return blocks
 
@@ -81,6 +82,32 @@ def _breaches(report: LintReport, *, everything: bool) -> Iterator[Block]:
             yield Items.of([f"and {len(breaches) - len(shown)} more: --all lists them"])
 
 
+def _fixes(report: LintReport) -> Iterator[Block]:
+    """Yield what a changed copy of the model no longer has, and what could not be fixed."""
+    if report.fixes or report.unfixed:
+        yield Section(f"fixed: {len(report.fixes)} of {plural(len(report.bad), 'finding')}")
+    rows = [
+        (
+            safe_text(fix.tensor, limit=_NAME),
+            _names(fix.added),
+            _names(fix.removed),
+            _number(fix.before),
+            _number(fix.after),
+        )
+        for fix in report.fixes
+    ]
+    yield Grid(titles=("tensor", "added", "removed", "witness before", "fixed"), rows=rows, right=frozenset({3, 4}))
+    reasons = report.unfixed.items()
+    yield Items.of(
+        f"not fixed: {safe_text(repr(name), limit=_NAME)}: {safe_text(text, limit=200)}" for name, text in reasons
+    )
+
+
+def _names(nodes: Sequence[str]) -> str:
+    text = ", ".join(safe_text(name, limit=_NAME) for name in nodes[:_NODES]) or "nothing"
+    return text + (f" and {len(nodes) - _NODES} more" if len(nodes) > _NODES else "")
+
+
 def _facts(finding: LintFinding, *, alone: bool) -> Iterator[Fact]:
     witness = finding.witness
     yield Fact("kind", finding.kind)
@@ -90,10 +117,9 @@ def _facts(finding: LintFinding, *, alone: bool) -> Iterator[Fact]:
     yield Fact("meant" if alone else "before", _side(finding.before, finding.span_before))
     yield Fact("actual" if alone else "after", _side(finding.after, finding.span_after))
     places = ", ".join(map(str, witness.index))
-    instead = "and should be" if alone else "before and"
-    sentence = (
-        f"element ({places}) is {_number(witness.before)} {instead} {_number(witness.after)}{'' if alone else ' after'}"
-    )
+    before, after = _number(witness.before), _number(witness.after)
+    change = f"{after} and should be {before}" if alone else f"{before} before and {after} after"
+    sentence = f"element ({places}) is {change}"
     yield Fact("witness", sentence)
     for operand in witness.tensors:
         at = "" if operand.value is None else f", there {_number(operand.value)}"
@@ -109,10 +135,8 @@ def _number(value: float) -> str:
 
 
 def _side(nodes: tuple[str, ...], span: tuple[float, float]) -> str:
-    names_text = ", ".join(safe_text(name, limit=_NAME) for name in nodes[:_NODES]) or "nothing"
-    others_text = f" and {len(nodes) - _NODES} more" if len(nodes) > _NODES else ""
     low, high = map(_number, span)
-    return f"{names_text}{others_text}: values in [{low}, {high}]"
+    return f"{_names(nodes)}: values in [{low}, {high}]"
 
 
 def _undecided(report: LintReport, *, everything: bool) -> Iterator[str]:

@@ -4,6 +4,7 @@ import importlib.util
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("onnx")
@@ -11,6 +12,8 @@ pytest.importorskip("onnxruntime")
 
 from sweeps import sweep
 
+from qdebug.cli.main import main
+from qdebug.lint.fix import fix_findings
 from qdebug.lint.rewrites import lint, open_model
 
 HERE = Path(__file__).resolve().parent
@@ -48,3 +51,48 @@ def test_what_onnxruntime_makes_of_the_digits_net_is_clean(name, tmp_path):
         report = lint(*pair)
         assert (report.findings, dict(report.undecided)) == ((), {})
         assert report.parts > 9
+
+
+@pytest.mark.parametrize("name", sweep([name for name, plant in rewrites.PLANTS.items() if plant[0] and plant[2]], 5))
+def test_what_a_rewrite_lost_is_put_back_and_the_runtime_agrees(name, tmp_path):
+    import onnxruntime
+
+    report, before, after = rewrites.linted(rewrites.PLANTS[name], tmp_path)
+    fixed = tmp_path / "fixed.onnx"
+    answer = fix_findings(report, after, fixed, before=open_model(before), inputs=None)
+    assert (len(answer.fixes), dict(answer.unfixed), answer.exit_code) == (len(report.findings), {}, 0)
+    assert not lint(open_model(before), open_model(fixed)).findings
+    shown = report.findings[0].witness
+    x = (
+        shown.values[0].astype(np.float32)
+        if shown.leaves == ("x",)
+        else rewrites.first_input(open_model(before), None)["x"]
+    )
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    made = [onnxruntime.InferenceSession(str(path), options).run(None, {"x": x})[0] for path in (before, fixed)]
+    assert np.array_equal(made[0], made[1].reshape(made[0].shape))
+
+
+def test_a_single_model_gets_the_rescale_that_it_lacks(tmp_path):
+    report, model, _ = rewrites.linted(rewrites.PLANTS["one model: max pool"], tmp_path)
+    fixed = tmp_path / "fixed.onnx"
+    (fix,) = fix_findings(report, model, fixed, before=None, inputs=None).fixes
+    assert fix.before != fix.after == pytest.approx(report.findings[0].witness.before)
+    assert not lint(open_model(fixed)).findings
+
+
+def test_what_only_another_quantization_repairs_is_not_written(tmp_path):
+    report, model, _ = rewrites.linted(rewrites.PLANTS["one model: bias"], tmp_path)
+    fixed = tmp_path / "fixed.onnx"
+    answer = fix_findings(report, model, fixed, before=None, inputs=None)
+    assert ("conv" in answer.unfixed, answer.exit_code, fixed.exists()) == (True, 1, False)
+
+
+def test_the_model_is_never_overwritten(tmp_path, capsys):
+    _, before, after = rewrites.linted(rewrites.PLANTS["merged rescales"], tmp_path)
+    content = after.read_bytes()
+    assert main(["lint", str(before), str(after), "--fix", str(after), "--force"]) == 2
+    assert after.read_bytes() == content
+    assert main(["lint", str(before), str(after), "--fix", str(tmp_path / "fixed.onnx")]) == 0
+    assert "fixed: 1 of 1 finding" in capsys.readouterr().out
