@@ -20,6 +20,15 @@ UNKNOWN_PROGRAM_MIN_ELEMENTS = threshold(
     why="Minimum number of elements that only an unknown program reproduces. With fewer, it may match by chance.",
     source="derived: one of 2^13 programs gets 20 elements right by chance 1 time in 100",
 )
+FINE_MULTIPLIER_MIN_BITS = threshold(
+    "FINE_MULTIPLIER_MIN_BITS",
+    15,
+    unit="bits",
+    decides="cause",
+    why="A multiplier of at least this many bits explains several nodes by fewer elements than other programs. It "
+    "differs from the exact multiplier by 2^-15 at most, which changes 8-bit codes only within 1/128 of a tie.",
+    source="derived: half a unit in the last of 15 bits, times 255 codes, is 0.008 codes",
+)
 UNKNOWN_PROGRAM_MAX_SIBLINGS = threshold(
     "UNKNOWN_PROGRAM_MAX_SIBLINGS",
     8,
