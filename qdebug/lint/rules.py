@@ -381,7 +381,7 @@ def _codes_behind(model: LintModel, name: str) -> tuple[str, QuantParams | None]
 def _bias_finding(
     model: LintModel, facts: _TensorFacts, node: Node, name: str, sum_scale: np.ndarray
 ) -> LintFinding | None:
-    """Compare a bias that has its own scale with the same codes at the scale of the sums."""
+    """Compare a bias that has its own scale with the same codes as integer kernels add them, at the sums' scale."""
     producer = model.graph.producer(node.inputs[operators.of(node.op).bias or 0])
     recorded_quant = model.graph.tensors[name].quant
     if recorded_quant is None:
@@ -389,17 +389,14 @@ def _bias_finding(
     scale = sum_scale.astype(np.float32) if sum_scale.size > 1 else sum_scale.astype(np.float32).reshape(-1)
     quant = QuantParams(dtype=recorded_quant.dtype, scale=scale, axis=0 if scale.size > 1 else None)
     infos = {**model.graph.tensors, name: replace(model.graph.tensors[name], quant=quant)}
-    constants = {}
+    constants, reader = {}, producer
     if producer is not None:
         constants[producer.inputs[1]] = scale if scale.size > 1 else scale.reshape(())
-    detail = "its scale is not the product of the operands' scales"
-    finding = _changed_constant_finding(model, facts, node, (infos, constants), ("bias", detail))
-    if finding is None:
-        return None
-    witness = replace(finding.witness, before=finding.witness.after, after=finding.witness.before)
-    return replace(  # the changed scale is the right one
-        finding, span_before=finding.span_after, span_after=finding.span_before, witness=witness
-    )
+        reader = replace(producer, inputs=producer.inputs[:2], attrs={**producer.attrs, "axis": 0})
+    is_shared = scale.size > 1 and recorded_quant.scale.size == 1
+    right = "the product of the operands' scales"
+    detail = f"it has one scale for all channels, not {right} of each" if is_shared else f"its scale is not {right}"
+    return _changed_constant_finding(model, facts, node, (infos, constants), ("bias", detail), reader=reader)
 
 
 def _changed_constant_finding(
@@ -408,8 +405,10 @@ def _changed_constant_finding(
     node: Node,
     changed_facts: tuple[Mapping[str, TensorInfo], Mapping[str, np.ndarray]],
     kind_and_detail: tuple[str, str],
+    *,
+    reader: Node | None = None,
 ) -> LintFinding | None:
-    """Compare a node with the same node with different constants."""
+    """Compare a node with the same node with different constants, which `reader` may have to read differently."""
     stops = {
         name for name in model.graph.tensors if model.quant(name) is not None and not model.graph.is_constant(name)
     }
@@ -418,15 +417,16 @@ def _changed_constant_finding(
     if part is None:
         raise KernelError(f"More than {_MAX_NODES} nodes are needed to compute the inputs of {node.name!r}.")
     nodes, leaves = part
+    changed_nodes = [reader if reader is not None and reader.name == each.name else each for each in nodes]
     graph = Graph(
-        nodes,
+        changed_nodes,
         tensors=changed_facts[0].values(),
         inputs=sorted(leaves),
         outputs=node.outputs[:1],
         opset=model.graph.opset,
     )
     before = LintPart(model=model, nodes=nodes, output=node.outputs[0], leaves=sorted(leaves))
-    after = replace(before, model=model.with_graph(graph, changed_facts[1]))
+    after = replace(before, model=model.with_graph(graph, changed_facts[1]), nodes=graph.nodes)
     return _find_difference(kind_and_detail[0], before, after, facts, kind_and_detail[1])
 
 

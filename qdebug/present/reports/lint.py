@@ -48,6 +48,8 @@ def _title(report: LintReport) -> Title:
         if report.bad:
             broken = f"{_rewrites(report)}, and {broken}"
         return Title("FOUND", f"{broken}; {places}", "bold red")
+    if report.bad and len(report.fixes) == len(report.bad):
+        return Title("FIXED", f"{_rewrites(report)}, but not in the written copy; {places}", "bold green")
     if report.bad:
         return Title("FOUND", f"{_rewrites(report)}; {places}", "bold red")
     if report.exit_code:

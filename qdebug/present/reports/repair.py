@@ -179,12 +179,15 @@ def _sweep_title(sweep: FloatSweep) -> Title:
         return Title("NOT PROVED", f"{text} differs from the backend by more than the goal of {goal}", "bold yellow")
     if not sweep.enough:
         return Title("NOTHING TO DO", f"{name} is {value} with no layer in float; the goal is {goal}", "bold green")
-    text = f"{_layers_text(sweep, sweep.enough)} in float bring {name} to {value}; the goal is {goal}"
+    verb = "brings" if sweep.enough == 1 else "bring"
+    text = f"{_layers_text(sweep, sweep.enough)} in float {verb} {name} to {value}; the goal is {goal}"
     return Title("REACHED", text, "bold green")
 
 
 def _layers_text(sweep: FloatSweep, count: int) -> str:
-    return "no layer" if not count else f"the {sweep.end} {plural(count, 'layer')}"
+    if count <= 1:
+        return f"the {sweep.end} layer" if count else "no layer"
+    return f"the {sweep.end} {plural(count, 'layer')}"
 
 
 def _sweep_facts(sweep: FloatSweep) -> Iterator[tuple[str, str]]:

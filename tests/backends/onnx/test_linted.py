@@ -95,4 +95,26 @@ def test_the_model_is_never_overwritten(tmp_path, capsys):
     assert main(["lint", str(before), str(after), "--fix", str(after), "--force"]) == 2
     assert after.read_bytes() == content
     assert main(["lint", str(before), str(after), "--fix", str(tmp_path / "fixed.onnx")]) == 0
-    assert "fixed: 1 of 1 finding" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert out.startswith("FIXED  1 rewrite changes what the network computes, but not in the written copy")
+    assert "fixed: 1 of 1 finding" in out
+
+
+def test_one_bias_scale_for_all_channels_is_found(tmp_path):
+    """Filters have a scale each; an integer kernel adds codes of the bias to the sums of each channel."""
+
+    def form(path):
+        net = rewrites.Net(1, 2, 6, 6)
+        scales = np.array([0.01, 0.02, 0.005, 0.04], np.float32)
+        codes = np.random.default_rng(0).integers(-127, 128, (4, 2, 3, 3)).astype(np.int8)
+        weight = net.op("DequantizeLinear", codes, scales, np.zeros(4, np.int8), axis=0, name="weight")
+        bias = net.dq(np.array([400, -900, 70, 30], np.int32), 0.0005, name="bias")
+        return net.save(net.qdq(net.op("Conv", net.qdq("x", 0.05), weight, bias, name="conv"), 0.1), path)
+
+    report = lint(open_model(form(tmp_path / "bias.onnx")))
+    (finding,) = report.findings
+    assert (finding.kind, dict(report.undecided)) == ("bias", {})
+    assert finding.detail.startswith("it has one scale for all channels")
+    channel = finding.witness.index[1]
+    off = np.array([400, -900, 70, 30])[channel] * (0.05 * np.array([0.01, 0.02, 0.005, 0.04])[channel] - 0.0005)
+    assert finding.witness.after - finding.witness.before == pytest.approx(off, rel=1e-4)
