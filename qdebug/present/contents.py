@@ -122,10 +122,11 @@ class Contents(JsonObject):
 
     @property
     def weight_bytes(self) -> dict[str, int]:
-        """Size of the constants of the graph in bytes by dtype, largest first; without those of unknown size."""
+        """Size of the stored constants in bytes by dtype, largest first; without those of unknown size."""
         sizes = Counter[str]()
         for name, info in self.recording.graph.tensors.items():
-            size = _size(self.recording, info) if self.recording.graph.is_constant(name) else None
+            is_stored = self.recording.graph.is_constant(name) and self.recording.graph.producer(name) is None
+            size = _size(self.recording, info) if is_stored else None
             if size is not None and info.dtype:
                 sizes[info.dtype] += size
         return dict(sizes.most_common())

@@ -139,7 +139,12 @@ def test_what_a_quantized_graph_computes_in_float_is_named():
             Node(name="end", op="DequantizeLinear", inputs=("aq", "s"), outputs=("ar",)),
             Node(name="fc", op="MatMul", inputs=("ar", "wr"), outputs=("y",)),
         ],
-        tensors=[constant("w", "int4", (3, 3)), constant("v", "float32", (2, 3, 1, 1)), constant("s", "float32", ())],
+        tensors=[
+            constant("w", "int4", (3, 3)),
+            constant("wr", "float32", (3, 3)),  # dequantized when the runtime loads the model: no float weight
+            constant("v", "float32", (2, 3, 1, 1)),
+            constant("s", "float32", ()),
+        ],
         inputs=["x"],
         outputs=["y"],
     )
