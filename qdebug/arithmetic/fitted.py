@@ -29,6 +29,7 @@ from qdebug.numerics.fixedpoint import shift_right
 from qdebug.replay.columns import Columns
 from qdebug.replay.scaling import (
     EXPRESSIONS,
+    GIVEN,
     WIDTHS,
     Fixed,
     Multiplier,
@@ -217,6 +218,23 @@ def fitted_variants(unit: Unit, columns: Columns, recorded: np.ndarray, places: 
         texts = [f"shl,mulhi.{high},shr.{each},zp,sat" for high in _HIGH for each in final]
         variants += _within(pairs, pairs.bounds(rounding, more=first_rounding), Multiplier(number="q31"), texts)
     return variants
+
+
+def with_other_orders(unit: Unit, variants: Sequence[Variant]) -> list[Variant]:
+    """Return variants together with those that compute the same integers of a unit in another order of operations.
+
+    For another node, the order may make a difference.
+    """
+    scales, orders = scales_of(unit), list[Variant]()
+    for variant in variants:
+        if variant.multiplier.bits is None or variant.multiplier.number == GIVEN:
+            continue
+        key = _key(whole_of(unit, scales, variant.multiplier))
+        for expression in EXPRESSIONS:
+            multiplier = replace(variant.multiplier, expression=expression)
+            if multiplier != variant.multiplier and _key(whole_of(unit, scales, multiplier)) == key:
+                orders.append(replace(variant, multiplier=multiplier))
+    return [*dict.fromkeys((*variants, *orders))]
 
 
 def limited_variants(unit: Unit, columns: Columns, recorded: np.ndarray, places: np.ndarray) -> list[Variant]:

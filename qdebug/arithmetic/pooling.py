@@ -15,7 +15,7 @@ from qdebug.arithmetic.functions import same_functions
 from qdebug.arithmetic.presets import KnownRuntime, is_known, names_of
 from qdebug.arithmetic.search import SearchResult, reproduces, shared_variants
 from qdebug.model.thresholds.explanation import (
-    FINE_MULTIPLIER_MIN_BITS,
+    FREE_MULTIPLIER_BITS,
     UNKNOWN_PROGRAM_MAX_SIBLINGS,
     UNKNOWN_PROGRAM_MIN_ELEMENTS,
 )
@@ -77,7 +77,8 @@ def pool(findings: Mapping[int, SearchResult], measured: KnownRuntime | None = N
         runtime_variant = measured.variant(*kernel) if measured else None
         pooled |= _pool_group({number: findings[number] for number in members}, runtime_variants, runtime_variant)
     for members in groups.values():
-        if findings[members[0]].kind in PRODUCTS and any(pooled[number].doubt for number in members):
+        is_open = any(pooled[number].doubt or not pooled[number].variants for number in members)
+        if findings[members[0]].kind in PRODUCTS and is_open:
             pooled |= _confirmed({number: findings[number] for number in members}, _novel_of_products(findings, pooled))
     return pooled
 
@@ -99,19 +100,22 @@ def _confirmed(findings: Mapping[int, SearchResult], novel: Sequence[Variant]) -
     """Explain nodes by the program of other products, since a chip has one requantizer for both kinds.
 
     Args:
-        findings: Results of the nodes of one group, of which some program is doubtful.
+        findings: Results of the nodes of one group, of which some program is doubtful, or some node is unexplained.
         novel: Programs that explain several nodes of other groups.
     """
     explained = [number for number, finding in findings.items() if finding.matching]
     if not novel or len(explained) > UNKNOWN_PROGRAM_MAX_SIBLINGS:
         return {}
-    members = shared_variants([findings[number].source for number in explained], novel)
+    members = shared_variants([findings[number].source for number in explained or findings], novel)
     if not members:
         return {}
-    variants = _distinct_functions(members, [findings[number] for number in explained])
-    answer = Pooled(variants=variants, members=members, siblings=len(explained), usual=members[0])
+    covered = [
+        number for number in findings if number in explained or shared_variants([findings[number].source], members)
+    ]
+    variants = _distinct_functions(members, [findings[number] for number in covered])
+    answer = Pooled(variants=variants, members=members, siblings=len(covered), usual=members[0])
     rest = {number: Pooled(variants=(), siblings=len(findings), usual=members[0]) for number in findings}
-    return rest | dict.fromkeys(explained, answer)
+    return rest | dict.fromkeys(covered, answer)
 
 
 def _group_key(finding: SearchResult) -> tuple[object, ...]:
@@ -156,10 +160,11 @@ def _pool_group(
         members = tuple(variant for variant in uncovered[covered_numbers[0]].matching if variant in common)
         variants = _distinct_functions(members, [uncovered[number] for number in covered_numbers])
         reason = None if usual is None else "its siblings of the same kind and types use another arithmetic"
-        doubt = _reason_for_doubt(chosen_variant, [uncovered[number] for number in covered_numbers], known_findings)
+        covered = [uncovered[number] for number in covered_numbers]
+        chosen_variant, doubt = _in_best_order(chosen_variant, members, covered, known_findings)
         if len(covered_numbers) == 1 and not any(map(is_known, members)):
             doubt = doubt or _LONE.format(chosen_variant)
-        telling = sum(uncovered[number].novel or 0 for number in covered_numbers)
+        telling = sum(max(finding.novel, 1) for finding in covered if finding.novel is not None)
         if doubt is None and telling < UNKNOWN_PROGRAM_MIN_ELEMENTS and not any(map(is_known, members)):
             reason = reason or _FEW.format(plural(telling, "element"))
         usual = usual or (chosen_variant if doubt is None else None)
@@ -242,6 +247,29 @@ def _with_limits(findings: dict[int, SearchResult]) -> dict[int, SearchResult]:
     }
 
 
+def _in_best_order(
+    variant: Variant,
+    members: Sequence[Variant],
+    findings: Sequence[SearchResult],
+    known_findings: Sequence[SearchResult],
+) -> tuple[Variant, str | None]:
+    """Return a program and why it is doubtful, with its multiplier computed in an order without doubt if there is one.
+
+    Args:
+        variant: The program.
+        members: All programs that reproduce the nodes.
+        findings: Results of the nodes.
+        known_findings: Results of siblings that known variants reproduce.
+    """
+    doubt = _reason_for_doubt(variant, findings, known_findings)
+    for member in members if doubt is not None else ():
+        multiplier = replace(variant.multiplier, expression=member.multiplier.expression)
+        is_other_order = member != variant and replace(variant, multiplier=multiplier) == member
+        if is_other_order and _reason_for_doubt(member, findings, known_findings) is None:
+            return member, None
+    return variant, doubt
+
+
 def _distinct_functions(members: Sequence[Variant], findings: Sequence[SearchResult]) -> tuple[Variant, ...]:
     """Return the first variant of each function of the given nodes."""
     shapes = [finding.shape for finding in findings if finding.shape is not None]
@@ -282,12 +310,10 @@ def _may_be_chance(findings: Sequence[SearchResult], variant: Variant) -> bool:
     A multiplier of many bits differs from those of known arithmetics only next to ties. Anything but another rounding
     of the multiplier makes errors elsewhere, so a few elements suffice.
     """
-    bits = variant.multiplier.bits
-    is_fine = len(findings) > 1 and bits is not None and bits >= FINE_MULTIPLIER_MIN_BITS
-    novel = [finding.novel for finding in findings if finding.novel is not None]
-    if len(novel) < len(findings) or sum(novel) >= UNKNOWN_PROGRAM_MIN_ELEMENTS:
-        return False
-    return not is_fine
+    bits = None if variant.multiplier.shifts else variant.multiplier.bits
+    weight = 1 if bits is None else max(bits - FREE_MULTIPLIER_BITS, 1)
+    novel = [max(finding.novel, 1) for finding in findings if finding.novel is not None]  # some element differs
+    return len(novel) == len(findings) and sum(novel) * weight < UNKNOWN_PROGRAM_MIN_ELEMENTS
 
 
 def standing_for(explained: Sequence[tuple[SearchResult, Sequence[str]]]) -> tuple[dict[str, str], dict[str, str]]:

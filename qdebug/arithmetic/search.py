@@ -22,7 +22,7 @@ from itertools import islice, product
 import numpy as np
 
 from qdebug.arithmetic.candidates import any_of, candidates, given_ratio, given_variants, ways
-from qdebug.arithmetic.fitted import PRODUCTS, fitted_variants, limited_variants, shifted_variants
+from qdebug.arithmetic.fitted import PRODUCTS, fitted_variants, limited_variants, shifted_variants, with_other_orders
 from qdebug.arithmetic.functions import Shape, shape_of
 from qdebug.arithmetic.presets import known_presets
 from qdebug.arithmetic.selection import Decisive, decisive, parameters
@@ -541,6 +541,7 @@ class _Search:
             self._tried += len(variants)
             self._try(sums, [variant for variant in variants if variant not in self._rates], rated=False)
             if self._matching:
+                self._matching[:] = with_other_orders(self._unit, self._matching)
                 return
 
     def _try_programs(self, sums: HeavyPart) -> int:

@@ -85,8 +85,8 @@ def judged(path: Path, width: int) -> tuple[str, float]:
     verdicts: Counter[str] = Counter()
     for node in products:
         numbers = {parse_variant(text).multiplier.number for text in node.members or node.variants}
-        ours = f"q{width}" in numbers
-        alone = ours and all(number.rstrip("te") == f"q{width}" for number in numbers)
+        own_width = [number.rstrip("te") == f"q{width}" for number in numbers]
+        ours, alone = any(own_width), all(own_width)
         fitted = all(number.startswith("q") and number[1:].rstrip("te") not in LISTED for number in numbers)
         verdicts["right" if alone else "set" if ours else "wrong" if fitted else "other"] += 1
     return "wrong" if verdicts["wrong"] else verdicts.most_common(1)[0][0], seconds

@@ -20,14 +20,15 @@ UNKNOWN_PROGRAM_MIN_ELEMENTS = threshold(
     why="Minimum number of elements that only an unknown program reproduces. With fewer, it may match by chance.",
     source="derived: one of 2^13 programs gets 20 elements right by chance 1 time in 100",
 )
-FINE_MULTIPLIER_MIN_BITS = threshold(
-    "FINE_MULTIPLIER_MIN_BITS",
-    15,
+FREE_MULTIPLIER_BITS = threshold(
+    "FREE_MULTIPLIER_BITS",
+    8,
     unit="bits",
     decides="cause",
-    why="A multiplier of at least this many bits explains several nodes by fewer elements than other programs. It "
-    "differs from the exact multiplier by 2^-15 at most, which changes 8-bit codes only within 1/128 of a tie.",
-    source="derived: half a unit in the last of 15 bits, times 255 codes, is 0.008 codes",
+    why="Each bit of a multiplier beyond these halves the distance from a tie within which it changes a code. An error "
+    "of another origin is as close to a tie with half the probability. So an element counts as many times as there are "
+    "bits beyond these.",
+    source="derived: half a unit in the last of N bits, times 255 codes, is 2^(7-N) codes, on both sides of a tie",
 )
 UNKNOWN_PROGRAM_MAX_SIBLINGS = threshold(
     "UNKNOWN_PROGRAM_MAX_SIBLINGS",

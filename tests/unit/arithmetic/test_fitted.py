@@ -154,7 +154,9 @@ def test_a_limited_shift_is_found_in_one_node_and_holds_for_siblings_that_it_doe
 def test_few_elements_next_to_ties_suffice_for_a_fine_multiplier_of_two_nodes_and_this_is_said(quantized):
     finding = found(quantized.conv("m=q17:d:xw/y steps=mul,shr.up,zp,sat", samples=4, per_channel=True))
     fine = replace(finding, novel=3, matching=(parse_variant("m=q17:d:xw/y steps=mul,shr.up,zp,sat"),))
-    assert pool({0: fine})[0].doubt is not None
+    assert pool({0: fine})[0].doubt is not None  # no sibling confirms it
+    few = replace(fine, novel=1, matching=(parse_variant("m=q15:d:xw/y steps=mul,shr.up,zp,sat"),))
+    assert all(answer.doubt is not None for answer in pool({0: few, 1: few}).values())
     assert [
         (answer.doubt, "only 6 elements" in (answer.reason or "")) for answer in pool({0: fine, 1: fine}).values()
     ] == [
