@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from qdebug.arithmetic.candidates import candidates
+from qdebug.arithmetic.code_table import CodeTable, read_table
 from qdebug.arithmetic.fitted import PRODUCTS, fit_multiplier
 from qdebug.arithmetic.patterns.residual import Residual, residual
 from qdebug.arithmetic.patterns.wrong_evidence import CodesOfTensor, stretches
@@ -21,7 +22,7 @@ from qdebug.arithmetic.units import Place, channels_last
 from qdebug.arithmetic.vector_tail import vector_tail
 from qdebug.errors import KernelError, UsageError
 from qdebug.model.thresholds.explanation import OTHER_SUMS_MAX_PRODUCTS, VARIANT_MIN_ELEMENTS
-from qdebug.model.thresholds.patterns import PATTERN_MAX_ELEMENTS, TIE_DISTANCE_PARTS
+from qdebug.model.thresholds.patterns import PATTERN_MAX_ELEMENTS, SLIGHT_ERROR_CODES, TIE_DISTANCE_PARTS
 from qdebug.numerics.rounding import ROUNDINGS
 from qdebug.replay.columns import Columns, HeavyPart
 from qdebug.replay.evaluate import accumulate, finish
@@ -62,11 +63,14 @@ def residual_of(finding: SearchResult, variant: Variant) -> Residual | None:
     if culprit is not None:
         likely = f"{culprit.likely} (reproduces every element)"
         return replace(remaining, pattern=culprit.pattern, likely=likely, reproduces=True)
+    table = _code_table(finding)
+    if table is not None and not table.ambiguous:
+        return _as_code_table(remaining, table)
     return (
         _as_two_arithmetics(remaining, finding, unit)
         or _as_other_parameter(remaining, finding, variant)
         or _as_other_multiplier(remaining, finding)
-        or _as_own_table(remaining, finding, variant)
+        or _as_own_table(remaining, finding, variant, table)
     )
 
 
@@ -125,8 +129,31 @@ def _as_other_multiplier(remaining: Residual, finding: SearchResult) -> Residual
     return None if fitted is None else replace(remaining, pattern="multiplier", likely=str(fitted), reproduces=True)
 
 
-def _as_own_table(remaining: Residual, finding: SearchResult, variant: Variant) -> Residual:
+def _code_table(finding: SearchResult) -> CodeTable | None:
+    """Return the table that the recording of a function of one 8-bit code shows, or None."""
+    parts = []
+    for place in _examined_places(finding):
+        unit = finding.source.unit(place)
+        parts.append((unit, channels_first(finding.source.codes(place), unit)))
+    return read_table(parts)
+
+
+def _as_code_table(remaining: Residual, table: CodeTable) -> Residual:
+    """Explain a residual by a table."""
+    described = replace(remaining, detail=f"{remaining.detail}; {table}", table=table)
+    if table.made_for:
+        return replace(described, likely=f"a table for {table.made_for} (reproduces every element)", reproduces=True)
+    few = len(table.deviations) < table.seen - len(table.deviations)
+    likely = "wrong entries in the table" if few else f"a table of another function than {table.function}"
+    if not few and max(abs(entry.value - entry.exact) for entry in table.deviations) <= SLIGHT_ERROR_CODES:
+        likely = f"an inexact table of {table.function}"
+    return replace(described, likely=f"{likely}; no other input or output scale fits all entries")
+
+
+def _as_own_table(remaining: Residual, finding: SearchResult, variant: Variant, table: CodeTable | None) -> Residual:
     """Add whether each input code or sum always gives the same output code, as in a lookup table."""
+    if table is not None:
+        return replace(remaining, detail=f"{remaining.detail}; {table}", table=table)
     if remaining.pattern not in _VAGUE_PATTERNS or finding.kind in _KINDS_OF_SEVERAL:
         return remaining
     pairs, total, word = [], 0, "sum"

@@ -7,7 +7,8 @@ bounded on their own sides, so a rounding of ties costs nothing: intervals inclu
 every element decides afterwards.
 
 Three structures are solved: one rounding, the two roundings of gemmlowp (their first rounding widens the intervals),
-and a shift before the product (of the shifted sums). Begin at `fitted_variants` and `fit_multiplier`.
+and a shift before the product (of the shifted sums). Hardware may limit the right shift; then multipliers of channels
+with a small scale have fewer bits. Begin at `fitted_variants` and `fit_multiplier`.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from qdebug.numerics.fixedpoint import shift_right
 from qdebug.replay.columns import Columns
 from qdebug.replay.scaling import (
     EXPRESSIONS,
+    GIVEN,
     WIDTHS,
     Fixed,
     Multiplier,
@@ -40,12 +42,22 @@ from qdebug.replay.scaling import (
 from qdebug.replay.unit import Unit
 from qdebug.replay.variant import Variant, parse_variant
 
-__all__ = ["PRODUCTS", "FittedMultiplier", "fit_multiplier", "fitted_variants", "other_widths", "shifted_variants"]
+__all__ = [
+    "PRODUCTS",
+    "FittedMultiplier",
+    "fit_multiplier",
+    "fitted_variants",
+    "limited_variants",
+    "other_widths",
+    "shifted_variants",
+]
 
 PRODUCTS = ("conv", "linear")
 """Kinds of units whose exact sums one multiplier for each channel converts to codes."""
 _NEAREST = ("up", "away", "even", "down")
 _HIGH = ("up", "away", "trunc")
+_MOST_SHIFT = 62
+"""The largest right shift that a limit may have."""
 _ENDS = {"nearest": (0.5, 0.5), "floor": (0.0, 1.0), "trunc": (0.0, 0.0)}
 """How far the scaled sum of a code may lie below and above the code. Truncation depends on the code's sign."""
 
@@ -130,6 +142,11 @@ class _Bounds:
         """Whether any multiplier fits, for each channel."""
         return self.consistent and bool(np.all(self.low <= self.high * (1 + FITTED_BOUND_SLACK)))
 
+    def are_near(self, values: np.ndarray, pairs: _Pairs, integers: Fixed) -> bool:
+        """Return whether given multipliers fit if each may be off by one in its last place."""
+        last_place = values / np.maximum(pairs.by_channel(integers.multiplier), 1)
+        return bool(np.all((values + last_place >= self.low) & (values - last_place <= self.high)))
+
     def hold(self, values: np.ndarray) -> bool:
         """Return whether the given multipliers fit, one for each channel."""
         return bool(
@@ -172,6 +189,7 @@ def other_widths(variants: Sequence[Variant]) -> str:
         for variant in variants
         if (number := variant.multiplier.number).startswith("q")
         and (variant.requantize, variant.multiplier.pre) == (first.requantize, first.multiplier.pre)
+        and bool(variant.multiplier.shifts) == bool(first.multiplier.shifts)
     }
     if len(widths) < 2 or not first.multiplier.number.startswith("q"):
         return ""
@@ -202,6 +220,46 @@ def fitted_variants(unit: Unit, columns: Columns, recorded: np.ndarray, places: 
     return variants
 
 
+def with_other_orders(unit: Unit, variants: Sequence[Variant]) -> list[Variant]:
+    """Return variants together with those that compute the same integers of a unit in another order of operations.
+
+    For another node, the order may make a difference.
+    """
+    scales, orders = scales_of(unit), list[Variant]()
+    for variant in variants:
+        if variant.multiplier.bits is None or variant.multiplier.number == GIVEN:
+            continue
+        key = _key(whole_of(unit, scales, variant.multiplier))
+        for expression in EXPRESSIONS:
+            multiplier = replace(variant.multiplier, expression=expression)
+            if multiplier != variant.multiplier and _key(whole_of(unit, scales, multiplier)) == key:
+                orders.append(replace(variant, multiplier=multiplier))
+    return [*dict.fromkeys((*variants, *orders))]
+
+
+def limited_variants(unit: Unit, columns: Columns, recorded: np.ndarray, places: np.ndarray) -> list[Variant]:
+    """Like `fitted_variants`, for a right shift that is too short for some channels."""
+    pairs = _pairs(unit, columns, recorded, places)
+    if pairs is None:
+        return []
+    exponent = np.frexp(pairs.by_channel(real_multiplier(scales_of(unit), "d:xw/y")))[1]
+    limits = [
+        (0, limit)
+        for limit in range(max(WIDTHS[0] - int(exponent.max()), 0), WIDTHS[-1] - int(exponent.min()))
+        if limit <= _MOST_SHIFT
+    ]
+    variants: list[Variant] = []
+    for rounding in _ENDS:
+        final = _NEAREST if rounding == "nearest" else (rounding,)
+        texts = [f"mul,shr.{each},zp,sat" for each in final]
+        bounds = pairs.bounds(rounding)
+        for shifts in limits if bounds.possible else ():
+            least = max(shifts[1] + int(exponent.min()) + 1, WIDTHS[0])  # fewer bits need no longer shift
+            multiplier = Multiplier(number="q31", shifts=shifts)
+            variants += _within(pairs, bounds, multiplier, texts, range(least, WIDTHS[-1] + 1))
+    return variants
+
+
 def shifted_variants(unit: Unit, columns: Columns, recorded: np.ndarray, places: np.ndarray) -> list[Variant]:
     """Like `fitted_variants`, for programs that shift the sums to the right before the product."""
     pairs = _pairs(unit, columns, recorded, places)
@@ -218,17 +276,21 @@ def shifted_variants(unit: Unit, columns: Columns, recorded: np.ndarray, places:
     return variants
 
 
-def _within(pairs: _Pairs, bounds: _Bounds, multiplier: Multiplier, programs: Sequence[str]) -> Iterator[Variant]:
+def _within(
+    pairs: _Pairs, bounds: _Bounds, multiplier: Multiplier, programs: Sequence[str], widths: Sequence[int] = WIDTHS
+) -> Iterator[Variant]:
     """Yield programs with each significand whose values lie within bounds, one of those with equal integers."""
     if not bounds.possible:
         return
     same: set[bytes] = set()
     scales = scales_of(pairs.unit)
-    for width in WIDTHS:
+    for width in widths:
         for cut in ("", "t"):
             for expression in EXPRESSIONS:
                 tried = replace(multiplier, number=f"q{width}{cut}", expression=expression)
                 integers = whole_of(pairs.unit, scales, tried)
+                if not bounds.are_near(pairs.by_channel(value_of(integers)) * 2.0**multiplier.pre, pairs, integers):
+                    break  # orders of operations differ by less than the last place
                 key = _key(integers)
                 if key in same:
                     continue

@@ -15,10 +15,11 @@ from qdebug.arithmetic.functions import same_functions
 from qdebug.arithmetic.presets import KnownRuntime, is_known, names_of
 from qdebug.arithmetic.search import SearchResult, reproduces, shared_variants
 from qdebug.model.thresholds.explanation import (
+    FREE_MULTIPLIER_BITS,
     UNKNOWN_PROGRAM_MAX_SIBLINGS,
     UNKNOWN_PROGRAM_MIN_ELEMENTS,
-    VARIANT_MIN_ELEMENTS,
 )
+from qdebug.plural import plural
 from qdebug.replay.variant import Variant, keys_of
 
 __all__ = ["Pooled", "pool", "standing_for"]
@@ -27,6 +28,7 @@ _APART = ("lookup", "resize")
 """Kinds whose branches are different functions."""
 _CHANCE = "a step program of no known runtime fits ({}), but on too few elements to rule out chance"
 _LONE = "an arithmetic of no known backend fits ({}), and no other node of the same kind and types confirms it"
+_FEW = "only {}, next to ties, tell this multiplier from known ones; another one of nearly the same value may fit too"
 _ALIEN = "a step program of no known runtime fits ({}), but a known arithmetic reproduces its siblings"
 
 
@@ -75,7 +77,8 @@ def pool(findings: Mapping[int, SearchResult], measured: KnownRuntime | None = N
         runtime_variant = measured.variant(*kernel) if measured else None
         pooled |= _pool_group({number: findings[number] for number in members}, runtime_variants, runtime_variant)
     for members in groups.values():
-        if findings[members[0]].kind in PRODUCTS and any(pooled[number].doubt for number in members):
+        is_open = any(pooled[number].doubt or not pooled[number].variants for number in members)
+        if findings[members[0]].kind in PRODUCTS and is_open:
             pooled |= _confirmed({number: findings[number] for number in members}, _novel_of_products(findings, pooled))
     return pooled
 
@@ -97,19 +100,22 @@ def _confirmed(findings: Mapping[int, SearchResult], novel: Sequence[Variant]) -
     """Explain nodes by the program of other products, since a chip has one requantizer for both kinds.
 
     Args:
-        findings: Results of the nodes of one group, of which some program is doubtful.
+        findings: Results of the nodes of one group, of which some program is doubtful, or some node is unexplained.
         novel: Programs that explain several nodes of other groups.
     """
     explained = [number for number, finding in findings.items() if finding.matching]
     if not novel or len(explained) > UNKNOWN_PROGRAM_MAX_SIBLINGS:
         return {}
-    members = shared_variants([findings[number].source for number in explained], novel)
+    members = shared_variants([findings[number].source for number in explained or findings], novel)
     if not members:
         return {}
-    variants = _distinct_functions(members, [findings[number] for number in explained])
-    answer = Pooled(variants=variants, members=members, siblings=len(explained), usual=members[0])
+    covered = [
+        number for number in findings if number in explained or shared_variants([findings[number].source], members)
+    ]
+    variants = _distinct_functions(members, [findings[number] for number in covered])
+    answer = Pooled(variants=variants, members=members, siblings=len(covered), usual=members[0])
     rest = {number: Pooled(variants=(), siblings=len(findings), usual=members[0]) for number in findings}
-    return rest | dict.fromkeys(explained, answer)
+    return rest | dict.fromkeys(covered, answer)
 
 
 def _group_key(finding: SearchResult) -> tuple[object, ...]:
@@ -133,7 +139,7 @@ def _pool_group(
     usual: Variant | None = None
     known_findings = [finding for finding in findings.values() if finding.matching and finding.novel is None]
     uncovered = _with_novel(
-        {number: finding for number, finding in findings.items() if finding.matching}, known_findings
+        _with_limits({number: finding for number, finding in findings.items() if finding.matching}), known_findings
     )
     while uncovered:
         votes: dict[Variant, int] = {}
@@ -154,13 +160,17 @@ def _pool_group(
         members = tuple(variant for variant in uncovered[covered_numbers[0]].matching if variant in common)
         variants = _distinct_functions(members, [uncovered[number] for number in covered_numbers])
         reason = None if usual is None else "its siblings of the same kind and types use another arithmetic"
-        doubt = _reason_for_doubt(chosen_variant, [uncovered[number] for number in covered_numbers], known_findings)
+        covered = [uncovered[number] for number in covered_numbers]
+        chosen_variant, doubt = _in_best_order(chosen_variant, members, covered, known_findings)
         if len(covered_numbers) == 1 and not any(map(is_known, members)):
             doubt = doubt or _LONE.format(chosen_variant)
+        telling = sum(max(finding.novel, 1) for finding in covered if finding.novel is not None)
+        if doubt is None and telling < UNKNOWN_PROGRAM_MIN_ELEMENTS and not any(map(is_known, members)):
+            reason = reason or _FEW.format(plural(telling, "element"))
         usual = usual or (chosen_variant if doubt is None else None)
         fitting = (
             None
-            if doubt is None or _may_be_chance([uncovered[number] for number in covered_numbers])
+            if doubt is None or _may_be_chance([uncovered[number] for number in covered_numbers], chosen_variant)
             else chosen_variant
         )
         for number in covered_numbers:
@@ -178,9 +188,10 @@ def _pool_group(
     unexplained = [number for number, finding in findings.items() if not finding.matching]
     left = Pooled(variants=(), siblings=len(findings), usual=usual)
     agreeing = [answer for answer in pooled.values() if usual in answer.members and answer.doubt is None]
-    if usual is not None and not is_known(usual) and len(agreeing) > 1:  # nodes too small to be searched for it
-        small = [number for number in unexplained if findings[number].elements < VARIANT_MIN_ELEMENTS]
-        for number in small:
+    if usual is not None and not is_known(usual) and len(agreeing) > 1:
+        # nodes that were too small to be searched for it, or not searched, or that fit something else by chance
+        doubtful = [number for number, answer in pooled.items() if answer.doubt is not None]
+        for number in (*unexplained, *doubtful):
             members = shared_variants([findings[number].source], agreeing[0].members)
             if members:
                 pooled[number] = replace(agreeing[0], variants=members, members=members)
@@ -202,16 +213,61 @@ def _with_novel(findings: dict[int, SearchResult], known_findings: Sequence[Sear
     if not novel or not known_findings or len(known_findings) > limit:
         return findings
     common_variants = set.intersection(*(set(finding.matching) for finding in novel))
+    added: list[Variant] = []
     for variant in (variant for variant in novel[0].matching if variant in common_variants):
+        if added and variant.multiplier != added[0].multiplier:
+            continue  # other names of the same program only
         doubt = _reason_for_doubt(variant, novel, known_findings)
         if doubt is None and all(reproduces(f.source, variant) for f in known_findings[UNKNOWN_PROGRAM_MAX_SIBLINGS:]):
-            return {
-                number: finding
-                if finding.novel is not None
-                else replace(finding, matching=(*finding.matching, variant))
-                for number, finding in findings.items()
-            }
-    return findings
+            added.append(variant)
+    return {
+        number: finding if finding.novel is not None else replace(finding, matching=(*finding.matching, *added))
+        for number, finding in findings.items()
+    }
+
+
+def _with_limits(findings: dict[int, SearchResult]) -> dict[int, SearchResult]:
+    """Add multipliers with a limited shift to the siblings that they reproduce, where the limit changes nothing."""
+    limited = dict.fromkeys(
+        variant for finding in findings.values() for variant in finding.matching if variant.multiplier.shifts
+    )
+    if not limited:
+        return findings
+    return {
+        number: finding
+        if finding.novel is None
+        else replace(
+            finding,
+            matching=(
+                *finding.matching,
+                *(each for each in limited if each not in finding.matching and reproduces(finding.source, each)),
+            ),
+        )
+        for number, finding in findings.items()
+    }
+
+
+def _in_best_order(
+    variant: Variant,
+    members: Sequence[Variant],
+    findings: Sequence[SearchResult],
+    known_findings: Sequence[SearchResult],
+) -> tuple[Variant, str | None]:
+    """Return a program and why it is doubtful, with its multiplier computed in an order without doubt if there is one.
+
+    Args:
+        variant: The program.
+        members: All programs that reproduce the nodes.
+        findings: Results of the nodes.
+        known_findings: Results of siblings that known variants reproduce.
+    """
+    doubt = _reason_for_doubt(variant, findings, known_findings)
+    for member in members if doubt is not None else ():
+        multiplier = replace(variant.multiplier, expression=member.multiplier.expression)
+        is_other_order = member != variant and replace(variant, multiplier=multiplier) == member
+        if is_other_order and _reason_for_doubt(member, findings, known_findings) is None:
+            return member, None
+    return variant, doubt
 
 
 def _distinct_functions(members: Sequence[Variant], findings: Sequence[SearchResult]) -> tuple[Variant, ...]:
@@ -239,7 +295,7 @@ def _reason_for_doubt(
     """
     if any(finding.novel is None for finding in findings):
         return None
-    if _may_be_chance(findings):
+    if _may_be_chance(findings, variant):
         return _CHANCE.format(variant)
     return (
         None
@@ -248,10 +304,16 @@ def _reason_for_doubt(
     )
 
 
-def _may_be_chance(findings: Sequence[SearchResult]) -> bool:
-    """Return whether only novel programs reproduce some nodes, with few deciding elements."""
-    novel = [finding.novel for finding in findings if finding.novel is not None]
-    return len(novel) == len(findings) and sum(novel) < UNKNOWN_PROGRAM_MIN_ELEMENTS
+def _may_be_chance(findings: Sequence[SearchResult], variant: Variant) -> bool:
+    """Return whether only novel programs reproduce some nodes, with few deciding elements.
+
+    A multiplier of many bits differs from those of known arithmetics only next to ties. Anything but another rounding
+    of the multiplier makes errors elsewhere, so a few elements suffice.
+    """
+    bits = None if variant.multiplier.shifts else variant.multiplier.bits
+    weight = 1 if bits is None else max(bits - FREE_MULTIPLIER_BITS, 1)
+    novel = [max(finding.novel, 1) for finding in findings if finding.novel is not None]  # some element differs
+    return len(novel) == len(findings) and sum(novel) * weight < UNKNOWN_PROGRAM_MIN_ELEMENTS
 
 
 def standing_for(explained: Sequence[tuple[SearchResult, Sequence[str]]]) -> tuple[dict[str, str], dict[str, str]]:

@@ -22,7 +22,7 @@ from itertools import islice, product
 import numpy as np
 
 from qdebug.arithmetic.candidates import any_of, candidates, given_ratio, given_variants, ways
-from qdebug.arithmetic.fitted import PRODUCTS, fitted_variants, shifted_variants
+from qdebug.arithmetic.fitted import PRODUCTS, fitted_variants, limited_variants, shifted_variants, with_other_orders
 from qdebug.arithmetic.functions import Shape, shape_of
 from qdebug.arithmetic.presets import known_presets
 from qdebug.arithmetic.selection import Decisive, decisive, parameters
@@ -532,15 +532,16 @@ class _Search:
             yield unit, accumulate(unit, sums), recorded
 
     def _try_fitted(self) -> None:
-        """Try significands of every width that the recorded codes allow, and shifts before the product after that."""
+        """Try significands of every width that the recorded codes allow, then limited shifts, then shifts before."""
         sums = HeavyPart()
         if self._unit.kind not in PRODUCTS or sums not in self._deciding or not self._deciding[sums].consistent:
             return
-        for solve in (fitted_variants, shifted_variants):
+        for solve in (fitted_variants, limited_variants, shifted_variants):
             variants = solve(self._unit, self._columns[sums], self._recorded, self._deciding[sums].places)
             self._tried += len(variants)
             self._try(sums, [variant for variant in variants if variant not in self._rates], rated=False)
             if self._matching:
+                self._matching[:] = with_other_orders(self._unit, self._matching)
                 return
 
     def _try_programs(self, sums: HeavyPart) -> int:

@@ -14,7 +14,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qdebug.backends.protocol import Backend, ModelSource, NodeEdit
+from qdebug.backends.protocol import Backend, ModelSource, NewPart, NodeEdit
 from qdebug.errors import BackendError, MissingExtraError, UsageError
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ __all__ = [
     "installed_backends",
     "load_backend",
     "load_reader",
+    "replace_model_parts",
     "replay_kernel",
     "write_model",
 ]
@@ -321,6 +322,22 @@ def edit_model(model: Path, edits: Sequence[NodeEdit], out: Path) -> None:
         BackendError: The model cannot be changed this way.
     """
     _editor(model).edit(model, edits, out)
+
+
+def replace_model_parts(model: Path, parts: Sequence[NewPart], out: Path) -> None:
+    """Write a copy of a model in which other nodes compute some tensors.
+
+    Args:
+        model: The model.
+        parts: The new nodes.
+        out: The file to write.
+
+    Raises:
+        UsageError: There is no editor for models of this kind.
+        MissingExtraError: A package that the editor needs is not installed.
+        BackendError: The model cannot be changed this way.
+    """
+    _editor(model).replace_parts(model, parts, out)
 
 
 def editable_tensors(model: Path) -> frozenset[str]:

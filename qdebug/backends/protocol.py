@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 import numpy as np
 
 from qdebug.errors import InputError, UsageError
-from qdebug.model import Graph, QuantParams, Recording, TensorInfo
+from qdebug.model import Graph, Node, QuantParams, Recording, TensorInfo
 
 if TYPE_CHECKING:
     from qdebug.recording.recorder import Recorder
@@ -390,3 +390,24 @@ class NodeEdit:
     wide_sum: bool = False
     keep_float: bool = False
     clamp: tuple[float | None, float | None] = (None, None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class NewPart:
+    """Nodes that compute a tensor of a model in place of the model's own ones.
+
+    Args:
+        tensor: The tensor.
+        nodes: The nodes, in topological order. Their own names are replaced by new ones.
+        result: The name that these nodes give the tensor.
+        leaves: Tensors of the model that they read, by the names that they give them.
+        constants: The constants that they read, by name.
+        opset: Version of each operator set that they need, by domain.
+    """
+
+    tensor: str
+    nodes: Sequence[Node]
+    result: str
+    leaves: Mapping[str, str]
+    constants: Mapping[str, np.ndarray]
+    opset: Mapping[str, int]

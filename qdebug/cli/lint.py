@@ -16,6 +16,10 @@ from qdebug.present.text import safe_text
 from qdebug.running.model_files import is_model
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
+
     from qdebug.lint.replay import LintModel
     from qdebug.lint.rewrites import LintReport
 
@@ -35,7 +39,8 @@ Findings:
   one tensor quantized twice with unequal scales, and both results used together
   a bias shifted, or rounded at another scale than the accumulator
   a BatchNormalization folded wrongly, or an activation dropped
-  a zero point outside the code range, or not 0 where the backend needs 0 (--for)
+  a zero point outside the code range, or not the one that the backend assumes (--for)
+  types, ranges, scales and operators that a chip does not have (--for)
 
 Every finding has a witness: an input with different results in the two forms when the
 interpreter replays both. Parts that cannot be decided are counted."""
@@ -46,13 +51,13 @@ examples:
   qdebug lint net.int8.onnx optimized.onnx
   qdebug lint before.h5 after.h5                  recordings with their weights
   qdebug lint net.int8.onnx optimized.onnx --inputs x.npz
-  qdebug lint net.int8.tflite --for litert
+  qdebug lint net.int8.onnx --for my-npu.toml     the rules of a chip
   qdebug lint net.int8.onnx optimized.onnx --allow-param-changes
   qdebug lint net.int8.onnx optimized.onnx --write-witness w.npz
-  qdebug lint net.int8.onnx optimized.onnx --json -o lint.json
+  qdebug lint net.int8.onnx optimized.onnx --fix fixed.onnx
 
-exit codes: 0 no finding, or allowed findings only, 1 at least one finding, 2 could not
-run, 3 nothing could be decided."""
+exit codes: 0 no finding, or only allowed and fixed ones, 1 at least one finding, 2 could
+not run, 3 nothing could be decided."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +70,7 @@ class LintArguments:
     allow_param_changes: bool
     inputs: Path | None
     write_witness: Path | None
+    fix: Path | None
     everything: bool
     format: str | None
     output: Path | None
@@ -81,9 +87,9 @@ def fill_parser(parser: Parser) -> None:
     parser.add_argument(
         "--for",
         dest="needs",
-        metavar="BACKEND",
-        help="also find zero points that BACKEND ignores: litert, tflm (weights), tensorrt (all);"
-        " default: litert for .tflite",
+        metavar="NAME|RULES.toml",
+        help="also check the rules of a chip: those of litert, tflm or tensorrt, or your own file (default: litert"
+        " for .tflite)",
     )
     parser.add_argument(
         "--allow-param-changes",
@@ -93,6 +99,12 @@ def fill_parser(parser: Parser) -> None:
     parser.add_argument("--inputs", type=Path, metavar="FILE.npz", help="one array per model input (default: random)")
     parser.add_argument(
         "--write-witness", type=Path, metavar="FILE.npz", help="write the inputs that show each finding, for a replay"
+    )
+    parser.add_argument(
+        "--fix",
+        type=Path,
+        metavar="OUT.onnx",
+        help="write a copy of the last model in which the right nodes compute what a rewrite lost",
     )
     parser.add_argument("--all", action="store_true", dest="everything", help="list every undecided part")
     add_format(parser)
@@ -105,15 +117,13 @@ def fill_parser(parser: Parser) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     options = options_from(LintArguments, arguments)
     sources = [path for path in (options.model, options.after, options.inputs) if path is not None]
-    for target in (options.output, options.write_witness):
+    for target in (options.output, options.write_witness, options.fix):
         check_target(target, force=options.force, sources=sources)
+    from qdebug.lint.chip_rules import find_rules
     from qdebug.lint.rewrites import lint
-    from qdebug.lint.rules import SYMMETRIC
     from qdebug.running.feeds import read_inputs
 
-    if options.needs is not None and options.needs not in SYMMETRIC:
-        known_backends = ", ".join(SYMMETRIC)
-        raise UsageError(f"The requirements of {options.needs!r} are not known.", hint=f"Choose of: {known_backends}.")
+    chip = None if options.needs is None else find_rules(options.needs)
     model_before = _open_model(options.model, options)
     model_after = None if options.after is None else _open_model(options.after, options)
     inputs = None if options.inputs is None else read_inputs(options.inputs)
@@ -121,16 +131,34 @@ def _run(arguments: argparse.Namespace) -> int:
         report = lint(
             model_before,
             model_after,
-            needs=options.needs,
+            chip=chip,
             allow=options.allow_param_changes,
             inputs=inputs,
             progress=note,
         )
+    if options.fix is not None:
+        report = _fix(report, options, model_before, inputs)
     write_result(_text(report, options), options.output)
+    if report.fixes:
+        say(f"wrote {safe_text(options.fix)}")
     if options.write_witness is not None:
         _write_witness(report, options.write_witness)
     _say_next(report, options)
     return report.exit_code
+
+
+def _fix(
+    report: LintReport, options: LintArguments, before: LintModel, inputs: Mapping[str, np.ndarray] | None
+) -> LintReport:
+    from qdebug.lint.fix import fix_findings
+
+    if options.fix is None:
+        return report
+    model = options.after or options.model
+    with progress("fixing"):
+        return fix_findings(
+            report, model, options.fix, before=before if options.after is not None else None, inputs=inputs
+        )
 
 
 def _open_model(path: Path, options: LintArguments) -> LintModel:
@@ -177,7 +205,10 @@ def _say_next(report: LintReport, options: LintArguments) -> None:
         say(f"qdebug: exit code {INCOMPLETE}: nothing could be decided")
     if suffix_format(options.format, options.output) != "table" or options.output is not None:
         return
-    if report.bad and options.after is not None:
+    if report.fixes:
+        checked = [options.model, options.fix] if options.after is not None else [options.fix]
+        say(f"next: {command('qdebug', 'lint', *checked)}")
+    elif report.bad and options.after is not None:
         say(f"next: {command('qdebug', 'diff', options.model, options.after)}")
     elif report.bad and options.write_witness is None:
         say(f"next: {command('qdebug', 'lint', options.model, '--write-witness', 'w.npz')}")

@@ -19,8 +19,12 @@ from qdebug.errors import UsageError
 from qdebug.present.text import safe_text
 
 if TYPE_CHECKING:
-    from qdebug.repair.find import Repair
+    import numpy as np
+
+    from qdebug.present.reports.document import Document
+    from qdebug.repair.find import Repair, RepairOptions
     from qdebug.repair.search import EditCost
+    from qdebug.repair.sweep import FloatSweep
 
 __all__ = ["RepairArguments", "fill_parser"]
 
@@ -54,6 +58,7 @@ examples:
   qdebug repair float.h5 int8.h5 --kinds per-channel,bias -o repair.json
   qdebug repair float.h5 int8.h5 --resume repair.json --minutes 60 --jobs 4
   qdebug repair float.h5 int8.h5 --model net.int8.onnx --write-model repaired.onnx
+  qdebug repair float.h5 int8.h5 --sweep first:5      1 to 5 layers left in float
 
 metrics: output-sqnr (of the worst output), top1 (against --labels, or against the
 reference without --labels), MODULE:FUNCTION or FILE.py:FUNCTION, which is called as
@@ -79,6 +84,7 @@ class RepairArguments(PairOptions):
     arithmetic: str | None
     model: Path | None
     write_model: Path | None
+    sweep: tuple[str, int] | None
 
 
 def fill_parser(parser: Parser) -> None:
@@ -117,6 +123,12 @@ def fill_parser(parser: Parser) -> None:
         metavar="OUT.onnx",
         help="write the quantized model with the edits, and run it; with --model if BACKEND is a recording",
     )
+    parser.add_argument(
+        "--sweep",
+        type=_sweep,
+        metavar="first:K|last:K",
+        help="instead of a search, measure the outputs with 0 to K of the first or last layers in float",
+    )
     add_pair_options(parser)
     parser.set_defaults(run=_run)
 
@@ -134,6 +146,21 @@ def _minutes(text: str) -> float:
 
 
 _minutes.__name__ = "number of minutes"  # shown by argparse in errors
+
+
+def _sweep(text: str) -> tuple[str, int]:
+    """Parse an end of the network and a number of layers.
+
+    Raises:
+        ValueError: The text is not such a pair.
+    """
+    end, _, number = text.partition(":")
+    if end not in ("first", "last") or not number.isdecimal() or int(number) < 1:
+        raise ValueError(text)
+    return end, int(number)
+
+
+_sweep.__name__ = "first:K or last:K"  # shown by argparse in errors
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -157,6 +184,8 @@ def _run(arguments: argparse.Namespace) -> int:
         start=() if options.resume is None else _earlier_edits(options.resume),
     )
     labels = None if options.labels is None else load_labels(options.labels)
+    if options.sweep is not None:
+        return _run_sweep(options, repair_options, labels)
     with open_pair_session(options) as session, progress("searching") as note:
         repair = find_repair(
             session, repair_options, labels=labels, model=options.model, out=options.write_model, progress=note
@@ -175,13 +204,35 @@ def _run(arguments: argparse.Namespace) -> int:
     return repair.exit_code
 
 
+def _run_sweep(options: RepairArguments, repair_options: RepairOptions, labels: np.ndarray | None) -> int:
+    from qdebug.repair.sweep import sweep_layers
+
+    end, most = options.sweep or ("first", 1)
+    with open_pair_session(options) as session, progress("replaying") as note:
+        sweep = sweep_layers(session, repair_options, end=end, most=most, labels=labels, progress=note)
+    write_result(_text(sweep, options), options.output)
+    if options.output is not None:
+        emit_verdict(_verdict_text(sweep))
+    if options.is_table:
+        words = ["repair", options.reference] if sweep.proved else ["explain"]
+        say(f"next: {command('qdebug', *words, options.backend)}")
+    return sweep.exit_code
+
+
 def _check_models(options: RepairArguments) -> None:
     """Refuse models that cannot be read or written before the search begins.
 
     Raises:
-        UsageError: Only one of the two models is given.
+        UsageError: Only one of the two models is given, or a sweep is to change a model or to begin with edits.
         OutputExistsError: The model to write exists.
     """
+    if options.sweep is not None:
+        for name in ("model", "write_model", "resume", "kinds", "cost", "max_edits"):
+            if getattr(options, name) is not None:
+                raise UsageError(
+                    f"--sweep only measures layers in float; --{name.replace('_', '-')} belongs to the search.",
+                    hint="Leave one of the two out.",
+                )
     if (options.model is None) != (options.write_model is None):
         raise UsageError(
             "--model and --write-model must be used together.",
@@ -233,19 +284,24 @@ def _earlier_edits(path: Path) -> list[str]:
         ) from error
 
 
-def _verdict_text(repair: Repair) -> str:
+def _verdict_text(result: Repair | FloatSweep) -> str:
     """Return the title line of the result."""
     from qdebug.cli.reports import document_text
-    from qdebug.present.reports.repair import repair_document
 
-    return document_text(repair_document(repair)[:1], "table", plain=True)
+    return document_text(_document(result)[:1], "table", plain=True)
 
 
-def _text(repair: Repair, options: RepairArguments) -> str:
+def _text(result: Repair | FloatSweep, options: RepairArguments) -> str:
     form = suffix_format(options.format, options.output)
     if form == "json":
-        return repair.to_json()
+        return result.to_json()
     from qdebug.cli.reports import document_text
-    from qdebug.present.reports.repair import repair_document
 
-    return document_text(repair_document(repair), form, plain=options.output is not None)
+    return document_text(_document(result), form, plain=options.output is not None)
+
+
+def _document(result: Repair | FloatSweep) -> Document:
+    from qdebug.present.reports.repair import repair_document, sweep_document
+    from qdebug.repair.sweep import FloatSweep
+
+    return sweep_document(result) if isinstance(result, FloatSweep) else repair_document(result)

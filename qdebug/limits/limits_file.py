@@ -42,6 +42,7 @@ from qdebug.compare.result.limits import ALL_BOUNDS, BOUNDS, DECIBELS, Acknowled
 from qdebug.errors import LimitsError
 from qdebug.limits.place import find_limits, prefix_of, read_text, tables_of
 from qdebug.recording.target import replacing_file
+from qdebug.toml_text import line_of
 
 __all__ = [
     "LimitsText",
@@ -73,8 +74,7 @@ class LimitsText:
     """
 
     def __init__(self, file: str, text: str, *, prefix: str = "") -> None:
-        self._file, self._prefix = file, prefix
-        self._lines = text.splitlines()
+        self._file, self._content, self._prefix = file, text, prefix
 
     def limits(self, tables: Mapping[str, Any], today: dt.date) -> Limits:
         """Return the limits.
@@ -207,37 +207,10 @@ class LimitsText:
                 raise self._entry_error(position, key, "means nothing", f"{suggestion}Give one of: {', '.join(names)}.")
 
     def _entry_error(self, position: str, key: str, problem: str, hint: str) -> LimitsError:
-        line = self._line(position, key)
+        line = line_of(self._content, position, key, prefix=self._prefix)
         location = f"{self._file!r}" if line is None else f"{self._file!r}, line {line}"
         path = ".".join(part for part in (position, key) if part)
         return LimitsError(f"{location}: {self._prefix}{path} {problem}.", hint=hint)
-
-    def _line(self, table_position: str, key: str) -> int | None:
-        """Return the line of a key, counted from 1; None if the text has an unusual layout."""
-        table, _, number = table_position.rstrip("]").partition("[")
-        name = re.escape(f"{self._prefix}{table or key}")
-        header = re.compile(rf"\s*\[\[?\s*{name}\s*\]\]?\s*(#.*)?$")
-        header_lines = [line for line, text in enumerate(self._lines) if header.match(text)]
-        index = int(number or 1) - 1
-        if index >= len(header_lines):
-            return (
-                next((line + 1 for line, text in enumerate(self._lines) if _sets_key(text, key)), None)
-                if not table_position
-                else None
-            )
-        start = header_lines[index]
-        if not (key and table):
-            return start + 1
-        for line in range(start + 1, len(self._lines)):
-            if self._lines[line].lstrip().startswith("["):
-                break
-            if _sets_key(self._lines[line], key):
-                return line + 1
-        return start + 1
-
-
-def _sets_key(line: str, key: str) -> bool:
-    return bool(key) and re.match(rf"\s*[\"']?{re.escape(key)}[\"']?\s*[=.]", line) is not None
 
 
 def without_entries(text: str, name: str, is_removed: Sequence[bool]) -> str:

@@ -8,10 +8,10 @@ from types import MappingProxyType
 from typing import Annotated
 
 from qdebug.lint.replay import Span
-from qdebug.lint.search import Witness
+from qdebug.lint.search import LintPart, Witness
 from qdebug.model.json_object import JsonObject, SchemaPart
 
-__all__ = ["KINDS", "LintFinding"]
+__all__ = ["KINDS", "LintFinding", "LintFix"]
 
 KINDS: Mapping[str, str] = MappingProxyType(
     {
@@ -28,7 +28,7 @@ KINDS: Mapping[str, str] = MappingProxyType(
         "bias": "a bias was shifted, or is rounded at another scale than that of the sums",
         "batch_norm": "a BatchNormalization was folded into constants that do not compute the same",
         "zero_point": "a zero point is outside the range of its codes, so they cannot represent 0",
-        "asymmetric": "a zero point is not 0, but the backend ignores it",
+        "asymmetric": "a zero point is not the one that the backend assumes",
         "parameters": "scales, zero points or constants were changed",
         "rewrite": "the two forms do not compute the same",
     }
@@ -52,6 +52,8 @@ class LintFinding(JsonObject):
         witness: An input that reveals the difference, replayed.
         allowed: Whether `--allow-param-changes` allows it.
         detail: Further facts, as a clause, or "".
+        right: The nodes that compute the tensor correctly, or None if putting them back would be no repair.
+        actual: The nodes of the model that they replace.
     """
 
     json_keys = (
@@ -71,8 +73,31 @@ class LintFinding(JsonObject):
     witness: Witness
     allowed: bool = False
     detail: str = ""
+    right: LintPart | None = None
+    actual: LintPart | None = None
 
     @property
     def sentence(self) -> str:
         """The sentence of this kind of finding."""
         return KINDS[self.kind]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LintFix(JsonObject):
+    """A finding that a changed copy of the model no longer has.
+
+    Args:
+        kind: The kind of the finding.
+        tensor: The tensor.
+        added: The nodes that compute it in the copy, by their names in the correct form.
+        removed: The nodes of the model that compute it no longer.
+        before: The element of the witness in the model, replayed.
+        after: The same element in the copy.
+    """
+
+    kind: Annotated[str, SchemaPart(enum=[*KINDS])]
+    tensor: str
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+    before: float
+    after: float

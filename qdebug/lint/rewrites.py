@@ -21,7 +21,8 @@ from qdebug.compare.align.expand import parts_of, says_nothing
 from qdebug.compare.align.pairs import Pair
 from qdebug.compare.measure.recordings import with_understood_graph
 from qdebug.errors import AlignmentError, KernelError, UsageError
-from qdebug.lint.finding import KINDS, LintFinding
+from qdebug.lint.chip_rules import ChipRules, RuleBreach, find_breaches, find_rules
+from qdebug.lint.finding import KINDS, LintFinding, LintFix
 from qdebug.lint.replay import LintModel, Span, covers, is_coded, nodes_between
 from qdebug.lint.rules import find_own_faults
 from qdebug.lint.search import LintPart, find_witness, largest_step
@@ -68,18 +69,28 @@ class LintReport(JsonObject):
         before: Title of the model, or of the form before the rewrite if there are two.
         after: Title of the form after the rewrite, or None if there is only one form.
         findings: Rewrites and faults that change numerics, in topological order.
+        rules: Name of the chip or runtime whose rules were checked, or "".
+        breaches: Nodes and tensors that break these rules.
+        fixes: Findings that a changed copy of the model no longer has.
+        unfixed: Why others could not be fixed, by tensor.
         parts: Number of parts that were compared or checked.
         undecided: Why parts could not be decided, by the tensor that they compute.
     """
 
     json_format = "lint"
-    json_keys = "model=before model_after=after findings parts undecided=undecided_parts"
+    json_keys = (
+        "model=before model_after=after findings rules|null breaches fixes unfixed parts undecided=undecided_parts"
+    )
 
     before: str
     after: str | None
     findings: tuple[LintFinding, ...]
     parts: int
     undecided: Mapping[str, str] = field(default_factory=dict)
+    rules: str = ""
+    breaches: tuple[RuleBreach, ...] = ()
+    fixes: tuple[LintFix, ...] = ()
+    unfixed: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def undecided_parts(self) -> list[UndecidedPart]:
@@ -93,8 +104,8 @@ class LintReport(JsonObject):
 
     @property
     def exit_code(self) -> int:
-        """Exit code: 1 if a finding is not allowed, 3 if nothing could be decided, 0 in all other cases."""
-        return 1 if self.bad else 3 if self.undecided and not self.parts else 0
+        """Exit code: 1 if a finding is neither allowed nor fixed or a rule is broken, 3 if nothing could be decided."""
+        return 1 if len(self.bad) > len(self.fixes) or self.breaches else 3 if self.undecided and not self.parts else 0
 
 
 def open_model(path: Path, recording: Recording | None = None) -> LintModel:
@@ -137,7 +148,7 @@ def lint(
     before: LintModel,
     after: LintModel | None = None,
     *,
-    needs: str | None = None,
+    chip: ChipRules | None = None,
     allow: bool = False,
     inputs: Mapping[str, np.ndarray] | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -147,7 +158,7 @@ def lint(
     Args:
         before: The model, or its form before the rewrite.
         after: Its form after the rewrite, or None to check a single model.
-        needs: The backend whose requirements are checked, one of `SYMMETRIC`. None for those of the file's own kind.
+        chip: The rules of a chip or runtime to check as well. None for those of LiteRT in its own files.
         allow: Whether different scales are allowed if they only change how values are rounded.
         inputs: Inputs of the model. Recorded or random values if left out.
         progress: Called with the number of checked parts and the total.
@@ -158,9 +169,22 @@ def lint(
     """
     undecided: dict[str, str] = {}
     feed = first_input(before, inputs)
+    checked_form = before if after is None else after
+    if chip is None and checked_form.copies_codes:
+        chip = find_rules("litert")
+    breaches = () if chip is None else tuple(find_breaches(checked_form, chip))
+    rules = "" if chip is None else chip.name
     if after is None:
-        findings, parts = find_own_faults(before, before.run(feed), needs, undecided)
-        return LintReport(before=before.title, after=None, findings=tuple(findings), parts=parts, undecided=undecided)
+        findings, parts = find_own_faults(before, before.run(feed), chip, undecided)
+        return LintReport(
+            before=before.title,
+            after=None,
+            findings=tuple(findings),
+            parts=parts,
+            undecided=undecided,
+            rules=rules,
+            breaches=breaches,
+        )
     if _is_quantized(before) != _is_quantized(after):
         quantized_form, float_form = (before, after) if _is_quantized(after) else (after, before)
         raise UsageError(
@@ -170,8 +194,8 @@ def lint(
         )
     values_before, values_after = before.run(feed), after.run(first_input(after, feed))
     pairs = _align_forms(before, after, values_before, values_after)
-    own_faults, _ = find_own_faults(after, values_after, needs, undecided)
-    earlier_faults = {(fault.kind, fault.tensor) for fault in find_own_faults(before, values_before, needs, {})[0]}
+    own_faults, _ = find_own_faults(after, values_after, chip, undecided)
+    earlier_faults = {(fault.kind, fault.tensor) for fault in find_own_faults(before, values_before, chip, {})[0]}
     own_faults = [fault for fault in own_faults if (fault.kind, fault.tensor) not in earlier_faults]
     rewrites = _Rewrites(pairs, undecided)
     for number, (tensor, partner) in enumerate(pairs.outputs):
@@ -192,6 +216,8 @@ def lint(
         findings=tuple(_mark_allowed(fault) if allow else fault for fault in (*findings_so_far, *own_faults)),
         parts=rewrites.parts,
         undecided=undecided,
+        rules=rules,
+        breaches=breaches,
     )
 
 
@@ -294,6 +320,8 @@ class _Rewrites:
             step=max(largest_step(before), largest_step(after)),
             witness=found_witness,
             detail=_wrong_fold_text(before, after) if kind == "batch_norm" else "",
+            right=before,
+            actual=after,
         )
         return finding, nodes
 

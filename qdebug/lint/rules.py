@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from types import MappingProxyType
 
 import numpy as np
 
 from qdebug.errors import KernelError
+from qdebug.lint.chip_rules import ChipRules, codes_read
 from qdebug.lint.finding import LintFinding
 from qdebug.lint.replay import LintModel, Span, is_coded, nodes_between, span_of
 from qdebug.lint.search import LintPart, Witness, find_witness, largest_step
@@ -27,19 +27,7 @@ from qdebug.model.thresholds.explanation import BIAS_SCALE_MAX_REL_DIFFERENCE
 from qdebug.numerics.affine import dequantize, quantize
 from qdebug.numerics.checkpoint import checkpoint
 
-__all__ = ["SYMMETRIC", "find_own_faults"]
-
-SYMMETRIC: Mapping[str, frozenset[str]] = MappingProxyType(
-    {
-        "litert": frozenset({"weights"}),
-        "tflm": frozenset({"weights"}),
-        "tensorrt": frozenset({"weights", "activations"}),
-    }
-)
-"""Kinds of int8 tensors whose zero point must be 0 on a backend.
-
-Sources: LiteRT 8-bit quantization specification; NVIDIA TensorRT developer guide, "Working with quantized types".
-"""
+__all__ = ["find_own_faults"]
 
 _MAX_NODES = 60
 _QUANTIZE, _DEQUANTIZE = (operators.named(word).name for word in ("quantize", "dequantize"))
@@ -63,14 +51,14 @@ class _TensorFacts:
 
 
 def find_own_faults(
-    model: LintModel, values: Mapping[str, np.ndarray], needs: str | None, undecided: dict[str, str]
+    model: LintModel, values: Mapping[str, np.ndarray], chip: ChipRules | None, undecided: dict[str, str]
 ) -> tuple[list[LintFinding], int]:
     """Search for faults that a model reveals by itself.
 
     Args:
         model: The model.
         values: Values of its tensors, computed from network inputs.
-        needs: A backend of `SYMMETRIC` whose requirements are checked. None for those of the file's own kind.
+        chip: The rules of a chip or runtime, or None.
         undecided: Collects why parts could not be decided, by the tensor that they compute.
 
     Returns:
@@ -78,11 +66,10 @@ def find_own_faults(
     """
     inputs = {name: model.span(name, {}) for name in model.graph.inputs}
     facts = _TensorFacts(values=values, spans=model.spans(model.graph.nodes, inputs))
-    backend = needs or ("litert" if model.copies_codes else None)
     rules: list[Iterator[_TensorCheck]] = [
         _check_scales(model, facts), _check_zero_points(model), _check_duplicates(model, facts),
         _check_biases(model, facts),
-        _check_symmetry(model, facts, SYMMETRIC[backend] if backend else frozenset()),
+        iter(()) if chip is None else _check_zero_point_rules(model, facts, chip),
     ]  # fmt: skip
     findings, count = [], sum(is_coded(info.quant) for info in model.graph.tensors.values())
     for rule in rules:
@@ -212,7 +199,9 @@ def _misread_finding(
     direct_kind = "rescale_in_dequantize" if operators.of(node.op).dequantizes else "dequantize_quantize_removed"
     kind = "moved" if is_moved else direct_kind
     made_text, read_text = map(_quant_text, quants)
-    return _find_difference(kind, before, after, facts, f"{origin!r} has {made_text}, but is read with {read_text}")
+    detail = f"{origin!r} has {made_text}, but is read with {read_text}"
+    finding = _find_difference(kind, before, after, facts, detail)
+    return None if finding is None else replace(finding, right=before, actual=after)
 
 
 def _tensors_between(model: LintModel, node: Node, origin: str) -> Iterator[str]:
@@ -392,7 +381,7 @@ def _codes_behind(model: LintModel, name: str) -> tuple[str, QuantParams | None]
 def _bias_finding(
     model: LintModel, facts: _TensorFacts, node: Node, name: str, sum_scale: np.ndarray
 ) -> LintFinding | None:
-    """Compare a bias that has its own scale with the same codes at the scale of the sums."""
+    """Compare a bias that has its own scale with the same codes as integer kernels add them, at the sums' scale."""
     producer = model.graph.producer(node.inputs[operators.of(node.op).bias or 0])
     recorded_quant = model.graph.tensors[name].quant
     if recorded_quant is None:
@@ -400,11 +389,14 @@ def _bias_finding(
     scale = sum_scale.astype(np.float32) if sum_scale.size > 1 else sum_scale.astype(np.float32).reshape(-1)
     quant = QuantParams(dtype=recorded_quant.dtype, scale=scale, axis=0 if scale.size > 1 else None)
     infos = {**model.graph.tensors, name: replace(model.graph.tensors[name], quant=quant)}
-    constants = {}
+    constants, reader = {}, producer
     if producer is not None:
         constants[producer.inputs[1]] = scale if scale.size > 1 else scale.reshape(())
-    detail = "its scale is not the product of the operands' scales"
-    return _changed_constant_finding(model, facts, node, (infos, constants), ("bias", detail))
+        reader = replace(producer, inputs=producer.inputs[:2], attrs={**producer.attrs, "axis": 0})
+    is_shared = scale.size > 1 and recorded_quant.scale.size == 1
+    right = "the product of the operands' scales"
+    detail = f"it has one scale for all channels, not {right} of each" if is_shared else f"its scale is not {right}"
+    return _changed_constant_finding(model, facts, node, (infos, constants), ("bias", detail), reader=reader)
 
 
 def _changed_constant_finding(
@@ -413,8 +405,10 @@ def _changed_constant_finding(
     node: Node,
     changed_facts: tuple[Mapping[str, TensorInfo], Mapping[str, np.ndarray]],
     kind_and_detail: tuple[str, str],
+    *,
+    reader: Node | None = None,
 ) -> LintFinding | None:
-    """Compare a node with the same node with different constants."""
+    """Compare a node with the same node with different constants, which `reader` may have to read differently."""
     stops = {
         name for name in model.graph.tensors if model.quant(name) is not None and not model.graph.is_constant(name)
     }
@@ -423,15 +417,16 @@ def _changed_constant_finding(
     if part is None:
         raise KernelError(f"More than {_MAX_NODES} nodes are needed to compute the inputs of {node.name!r}.")
     nodes, leaves = part
+    changed_nodes = [reader if reader is not None and reader.name == each.name else each for each in nodes]
     graph = Graph(
-        nodes,
+        changed_nodes,
         tensors=changed_facts[0].values(),
         inputs=sorted(leaves),
         outputs=node.outputs[:1],
         opset=model.graph.opset,
     )
     before = LintPart(model=model, nodes=nodes, output=node.outputs[0], leaves=sorted(leaves))
-    after = replace(before, model=model.with_graph(graph, changed_facts[1]))
+    after = replace(before, model=model.with_graph(graph, changed_facts[1]), nodes=graph.nodes)
     return _find_difference(kind_and_detail[0], before, after, facts, kind_and_detail[1])
 
 
@@ -442,53 +437,54 @@ def _is_computed_from_constants(model: LintModel, name: str) -> bool:
     )
 
 
-def _check_symmetry(model: LintModel, facts: _TensorFacts, needs: frozenset[str]) -> Iterator[_TensorCheck]:
-    """Find zero points that a backend assumes to be 0."""
-    for node in model.graph.nodes if "weights" in needs else ():
+def _check_zero_point_rules(model: LintModel, facts: _TensorFacts, chip: ChipRules) -> Iterator[_TensorCheck]:
+    """Find zero points other than those that a backend assumes."""
+    for node in model.graph.nodes:
         if operators.plain(node).product and len(node.inputs) > 1:
-            yield node.outputs[0], partial(_asymmetric_weight_finding, model, facts, node)
-    for node in model.graph.nodes if "activations" in needs else ():
+            yield node.outputs[0], partial(_weight_zero_point_finding, model, facts, node, chip)
         quant = model.declared_quant(node, -1) if operators.of(node.op).quantizes else None
-        if quant is not None and quant.zero_point.any():
-            yield node.outputs[0], partial(_asymmetric_activation_finding, model, facts, node, quant)
+        zero_point = None if quant is None else chip.activations.zero_point(quant.dtype)
+        if quant is not None and zero_point is not None and (quant.zero_point != zero_point).any():
+            expected_quant = replace(quant, zero_point=np.full_like(quant.zero_point, zero_point))
+            yield node.outputs[0], partial(_result_zero_point_finding, model, facts, node, (quant, expected_quant))
 
 
-def _asymmetric_weight_finding(model: LintModel, facts: _TensorFacts, node: Node) -> LintFinding | None:
+def _weight_zero_point_finding(
+    model: LintModel, facts: _TensorFacts, node: Node, chip: ChipRules
+) -> LintFinding | None:
     places = operators.coded_inputs(node.op, len(node.inputs))
     place = places[1] if len(places) > 1 else 1
-    producer = model.graph.producer(node.inputs[place])
-    reader, position = (
-        (producer, 0) if producer is not None and operators.of(producer.op).dequantizes else (node, place)
-    )
-    name = reader.inputs[position]
-    quant = model.declared_quant(reader, position) or model.quant(name)
-    if model.constant(name) is None or quant is None or not quant.zero_point.any() or quant.dtype != "int8":
+    name, quant = codes_read(model, node, place)
+    zero_point = None if quant is None else chip.weights.zero_point(quant.dtype)
+    if (
+        model.constant(name) is None
+        or quant is None
+        or zero_point is None
+        or not (quant.zero_point != zero_point).any()
+    ):
         return None
-    symmetric_quant = replace(quant, zero_point=np.zeros_like(quant.zero_point))
-    infos = {**model.graph.tensors, name: replace(model.graph.tensors[name], quant=symmetric_quant)}
-    zero_point_name = (
-        reader.inputs[position + 2]
-        if len(reader.inputs) > position + 2 and model.declared_quant(reader, position) is not None
-        else ""
-    )
+    expected_quant = replace(quant, zero_point=np.full_like(quant.zero_point, zero_point))
+    infos = {**model.graph.tensors, name: replace(model.graph.tensors[name], quant=expected_quant)}
+    reader = node if name == node.inputs[place] else model.graph.producer(node.inputs[place]) or node
+    position = place if reader is node else 0
+    is_declared = len(reader.inputs) > position + 2 and model.declared_quant(reader, position) is not None
+    zero_point_name = reader.inputs[position + 2] if is_declared else ""
     zero_values = model.constant(zero_point_name)
-    constants = {} if zero_values is None else {zero_point_name: np.zeros_like(zero_values)}
-    return _changed_constant_finding(
-        model, facts, node, (infos, constants), ("asymmetric", f"weight {name!r} has {_quant_text(quant)}")
-    )
+    constants = {} if zero_values is None else {zero_point_name: np.full_like(zero_values, zero_point)}
+    detail = f"weight {name!r} has {_quant_text(quant)}, not zero point {zero_point}"
+    return _changed_constant_finding(model, facts, node, (infos, constants), ("asymmetric", detail))
 
 
-def _asymmetric_activation_finding(
-    model: LintModel, facts: _TensorFacts, node: Node, quant: QuantParams
+def _result_zero_point_finding(
+    model: LintModel, facts: _TensorFacts, node: Node, quants: tuple[QuantParams, QuantParams]
 ) -> LintFinding | None:
-    symmetric_quant = replace(quant, zero_point=np.zeros_like(quant.zero_point))
     parts = []
-    for used_quant in (quant, symmetric_quant):
+    for used_quant in quants:
         graph = Graph(
             [Node(name=node.name, op=_QUANTIZE, inputs=node.inputs[:1], outputs=node.outputs)],
             tensors=[
                 *(info for name, info in model.graph.tensors.items() if name != node.outputs[0]),
-                TensorInfo(name=node.outputs[0], dtype=quant.dtype, quant=used_quant),
+                TensorInfo(name=node.outputs[0], dtype=used_quant.dtype, quant=used_quant),
             ],
             inputs=node.inputs[:1], outputs=node.outputs, opset=model.graph.opset,
         )  # fmt: skip
@@ -497,4 +493,6 @@ def _asymmetric_activation_finding(
                 model=model.with_graph(graph, {}), nodes=graph.nodes, output=node.outputs[0], leaves=node.inputs[:1]
             )
         )
-    return _find_difference("asymmetric", parts[0], parts[1], facts, _quant_text(quant))
+    declared, expected = quants
+    detail = f"{_quant_text(declared)}, not zero point {int(expected.zero_point.ravel()[0])}"
+    return _find_difference("asymmetric", parts[0], parts[1], facts, detail)

@@ -46,11 +46,16 @@ def find_float_weights(graph: Graph) -> Sequence[Node]:
         info = graph.tensors.get(weight)
         if info is None or not graph.is_constant(weight) or info.quant is not None or not is_float(info.dtype or ""):
             continue
-        producer = graph.producer(data)
-        is_dequantized = producer is not None and operators.of(producer.op).dequantizes
-        if is_dequantized or _is_coded(graph, [data]):
+        if _is_dequantized(graph, weight):  # stored as codes, although some runtimes dequantize them when they load
+            continue
+        if _is_dequantized(graph, data) or _is_coded(graph, [data]):
             products.append(node)
     return products
+
+
+def _is_dequantized(graph: Graph, tensor: str) -> bool:
+    producer = graph.producer(tensor)
+    return producer is not None and operators.of(producer.op).dequantizes
 
 
 def _is_coded(graph: Graph, names: Sequence[str]) -> bool:

@@ -20,11 +20,20 @@ from qdebug.present.text import safe_text
 
 __all__ = ["TENSOR_TITLES", "Contents", "contents_facts", "stored_shape", "tensor_rows"]
 
-TENSOR_TITLES = ("tensor", "role", "dtype", "shape", SCALE_TITLE, "kept", "producer")
+TENSOR_TITLES = ("tensor", "role", "dtype", "shape", "bytes", SCALE_TITLE, "kept", "producer")
 """Titles of `tensor_rows`."""
 
 _OPS_SHOWN = 12
 _SKIPPED_SHOWN = 8
+
+
+class Edge(TypedDict):
+    """A tensor that one node hands on to others, and its size in bytes."""
+
+    tensor: str
+    node: str
+    readers: list[str]
+    bytes: int
 
 
 class Environment(TypedDict):
@@ -44,6 +53,7 @@ class ListedTensor(JsonObject):
         role: Its role in the network.
         dtype: Logical dtype, or None if unknown.
         shape: Declared shape, or that of the stored values. None for an open extent.
+        bytes: Size of one sample in bytes, or None if dtype or shape are unknown.
         layout: Names of its dimensions, if known.
         quant: Its quantization, or None.
         stored: Whether its values are stored.
@@ -55,6 +65,7 @@ class ListedTensor(JsonObject):
     role: Role
     dtype: str | None
     shape: tuple[int | None, ...] | None
+    bytes: int | None
     layout: str | None
     quant: QuantParams | None
     stored: bool
@@ -81,7 +92,7 @@ class Contents(JsonObject):
         "samples=recording.samples steps=recording.steps tensors constants nodes ops inputs=recording.graph.inputs "
         "outputs=recording.graph.outputs bytes=size skipped=recording.info.skipped "
         "skip_causes=recording.info.skip_causes doubts=recording.info.doubts disturbed=recording.info.disturbed "
-        "environment weight_bytes float_nodes float_weights tensor_list?"
+        "environment weight_bytes edge_bytes int32_edges float_nodes float_weights tensor_list?"
     )
 
     recording: Recording
@@ -111,13 +122,48 @@ class Contents(JsonObject):
 
     @property
     def weight_bytes(self) -> dict[str, int]:
-        """Size of the constants of the graph in bytes by dtype, largest first; without those of unknown size."""
+        """Size of the stored constants in bytes by dtype, largest first; without those of unknown size."""
         sizes = Counter[str]()
         for name, info in self.recording.graph.tensors.items():
-            shape = stored_shape(self.recording, info) if self.recording.graph.is_constant(name) else None
-            if shape is not None and info.dtype:
-                sizes[info.dtype] += -(-math.prod(extent or 0 for extent in shape) * bit_width(info.dtype) // 8)
+            is_stored = self.recording.graph.is_constant(name) and self.recording.graph.producer(name) is None
+            size = _size(self.recording, info) if is_stored else None
+            if size is not None and info.dtype:
+                sizes[info.dtype] += size
         return dict(sizes.most_common())
+
+    @property
+    def edge_bytes(self) -> dict[str, int]:
+        """Size of the tensors that one node hands on to another, in bytes of a sample by dtype, largest first."""
+        sizes = Counter[str]()
+        for info, size in self._edges():
+            sizes[info.dtype or ""] += size
+        return dict(sizes.most_common())
+
+    @property
+    def int32_edges(self) -> list[Edge]:
+        """The int32 tensors among them, largest first: mostly sums that no kernel converted to codes."""
+        graph = self.recording.graph
+        edges = [
+            Edge(
+                tensor=info.name,
+                node="" if (producer := graph.producer(info.name)) is None else producer.name,
+                readers=[node.name for node in graph.consumers(info.name)],
+                bytes=size,
+            )
+            for info, size in self._edges()
+            if info.dtype == "int32"
+        ]
+        return sorted(edges, key=lambda edge: -edge["bytes"])
+
+    def _edges(self) -> Iterator[tuple[TensorInfo, int]]:
+        """Yield the tensors that one node hands on to another, with their size; without those of unknown size."""
+        graph = self.recording.graph
+        for name, info in graph.tensors.items():
+            if graph.is_constant(name) or graph.producer(name) is None or not graph.consumers(name):
+                continue
+            size = _size(self.recording, info)
+            if size is not None:
+                yield info, size
 
     @property
     def float_nodes(self) -> list[str]:
@@ -148,6 +194,7 @@ def _listed_tensor(recording: Recording, info: TensorInfo) -> ListedTensor:
         role=info.role,
         dtype=info.dtype,
         shape=stored_shape(recording, info),
+        bytes=_size(recording, info),
         layout=info.layout,
         quant=info.quant,
         stored=recording.has(info.name),
@@ -177,7 +224,9 @@ def contents_facts(contents: Contents) -> list[tuple[str, str]]:
         ("samples", f"{recording.samples}" + (f", {recording.steps} steps each" if recording.steps > 1 else "")),
         ("tensors", counts_text),
         ("nodes", f"{numbers.grouped(len(graph.nodes))}: " + _ops(ops) if ops else "none: no graph was recorded"),
-        ("weights", ", ".join(f"{dtype} {numbers.byte_size(size)}" for dtype, size in contents.weight_bytes.items())),
+        ("weights", _sizes_text(contents.weight_bytes)),
+        ("edges", _sizes_text(contents.edge_bytes)),
+        ("int32 edges", _edges_text(contents.int32_edges)),
         ("in float", _float_text(find_float_nodes(graph), "between dequantize and quantize")),
         ("float weights", _float_text(find_float_weights(graph), "with quantized data")),
         ("inputs", ", ".join(_named_shape(graph.tensors[name]) for name in graph.inputs)),
@@ -194,6 +243,26 @@ def contents_facts(contents: Contents) -> list[tuple[str, str]]:
     if len(info.skipped) > _SKIPPED_SHOWN:
         facts.append(("", f"{len(info.skipped) - _SKIPPED_SHOWN} more not recorded; -f json lists them"))
     return [(label, safe_text(text)) for label, text in facts if text]
+
+
+def _sizes_text(sizes: Mapping[str, int]) -> str:
+    return ", ".join(f"{dtype} {numbers.byte_size(size)}" for dtype, size in sizes.items())
+
+
+def _edges_text(edges: Sequence[Edge]) -> str:
+    """Return the count, the size and the largest of edges, or "" if there are none."""
+    shown = ", ".join(f"{edge['tensor']} {numbers.byte_size(edge['bytes'])}" for edge in edges[:_SKIPPED_SHOWN])
+    rest = f", {len(edges) - _SKIPPED_SHOWN} more; -f json lists them" if len(edges) > _SKIPPED_SHOWN else ""
+    total = numbers.byte_size(sum(edge["bytes"] for edge in edges))
+    return f"{plural(len(edges), 'tensor')} between nodes, {total}: {shown}{rest}" if edges else ""
+
+
+def _size(recording: Recording, info: TensorInfo) -> int | None:
+    """Return the size of one sample of a tensor in bytes, or None if its dtype or shape is unknown."""
+    shape = stored_shape(recording, info)
+    if shape is None or not info.dtype or any(extent is None for extent in shape):
+        return None
+    return -(-math.prod(extent or 0 for extent in shape) * bit_width(info.dtype) // 8)
 
 
 def _float_text(nodes: Sequence[Node], place: str) -> str:
@@ -221,6 +290,7 @@ def tensor_rows(recording: Recording) -> list[tuple[str, ...]]:
                 str(info.role),
                 safe_text(info.dtype or numbers.MISSING, limit=40),
                 numbers.shape(stored_shape(recording, info)),
+                numbers.grouped(_size(recording, info)),
                 quant_summary(info.quant),
                 kept_text,
                 numbers.MISSING if producer is None else safe_text(f"{producer.op} {producer.name}", limit=120),

@@ -148,14 +148,17 @@ class EditTrials:
                 )
             yield self._scores[key]
 
-    def _outputs(self, sets: Sequence[Sequence[Edit]], places: Sequence[tuple[int, int]]) -> Iterator[Outputs]:
-        """Yield the outputs with each set in each sample."""
-        names = (tuple(edit.name for edit in edits) for edits in sets if edits)
-        tasks = [ReplayTask(edits=edits, places=tuple(places)) for edits in names]
+    def _outputs(
+        self, sets: Sequence[Sequence[Edit]], places: Sequence[tuple[int, int]], *, whole_run: bool = False
+    ) -> Iterator[Outputs]:
+        """Yield the outputs with each set in each sample. The empty set has the recorded outputs, or replayed ones."""
+        names = (tuple(edit.name for edit in edits) for edits in sets if edits or whole_run)
+        tasks = [ReplayTask(edits=edits, places=tuple(places), everything=whole_run) for edits in names]
         replays = self._replays(tasks)
         for edits in sets:
             for place in places:
-                yield self.under_reference_names(next(replays), place) if edits else self.recorded_outputs(place)
+                is_replayed = edits or whole_run
+                yield self.under_reference_names(next(replays), place) if is_replayed else self.recorded_outputs(place)
 
     def reference_metric(self, places: Sequence[tuple[int, int]]) -> float:
         """Return the metric of the reference itself."""
@@ -178,9 +181,17 @@ class EditTrials:
             interval=confidence(self.metric, run_outputs, reference_outputs, self._labels_of(places)),
         )
 
-    def score_edits(self, edits: Sequence[Edit], places: Sequence[tuple[int, int]]) -> Score:
-        """Return the metric before and after the given edits, and the reference's."""
-        return self.score_outputs(list(self._outputs([edits], places)), places)
+    def score_edits(
+        self, edits: Sequence[Edit], places: Sequence[tuple[int, int]], *, whole_run: bool = False
+    ) -> Score:
+        """Return the metric before and after the given edits, and the reference's.
+
+        Args:
+            edits: The edits.
+            places: Samples and steps.
+            whole_run: Also replay nodes that no edit reaches.
+        """
+        return self.score_outputs(list(self._outputs([edits], places, whole_run=whole_run)), places)
 
     def replayed_metric(self, places: Sequence[tuple[int, int]]) -> float:
         """Return the metric of a whole replay without edits. Its gain over the recording is not due to any edit.

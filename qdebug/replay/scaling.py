@@ -387,6 +387,12 @@ class Multiplier:
         return ", ".join(parts)
 
     @property
+    def bits(self) -> int | None:
+        """Bits of its significand, or None for another number format."""
+        significand = _significand_of(self.number)
+        return None if significand is None else significand[0]
+
+    @property
     def real(self) -> bool:
         """Whether it is a floating-point number."""
         return number_format(self.number).kept is not None

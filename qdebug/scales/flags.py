@@ -226,10 +226,8 @@ def _bias_flags(unit: Unit, tensor: str, node: str, *, is_stated: bool) -> Itera
     step = sums
     if unit.bias_scale is not None:
         step = unit.bias_scale.astype(np.float64).reshape(-1)
-        with np.errstate(all="ignore"):
-            difference = float(np.nan_to_num(np.abs(step - sums) / sums, nan=np.inf).max())
         if not is_stated:
-            yield _bias_scale_flag(tensor, node, float(step[0]), float(sums[0]), difference)
+            yield from _bias_scale_flags(tensor, node, step, sums)
     if unit.bias.dtype.kind not in "iu":
         return
     with np.errstate(all="ignore"):
@@ -262,24 +260,29 @@ def _stated_bias_flags(graph: Graph, node: Node) -> Iterator[ScaleFlag]:
     sums = data.scale.astype(np.float64).reshape(-1) * weight.scale.astype(np.float64).reshape(-1)
     if sums.size not in (1, bias.scale.size) and bias.scale.size != 1:
         return
+    yield from _bias_scale_flags(node.outputs[0], node.name, bias.scale.astype(np.float64).reshape(-1), sums)
+
+
+def _bias_scale_flags(tensor: str, node: str, steps: np.ndarray, sums: np.ndarray) -> Iterator[ScaleFlag]:
+    """Find a bias whose scale is not that of the sums, and name the channel where they differ most."""
     with np.errstate(all="ignore"):
-        differences = np.abs(bias.scale.astype(np.float64).reshape(-1) - sums) / sums
-    difference = float(np.nan_to_num(differences, nan=np.inf).max())
-    if difference > BIAS_SCALE_MAX_REL_DIFFERENCE:
-        yield _bias_scale_flag(node.outputs[0], node.name, float(bias.scale.reshape(-1)[0]), float(sums[0]), difference)
-
-
-def _bias_scale_flag(tensor: str, node: str, step: float, sum_scale: float, difference: float) -> ScaleFlag:
+        differences = np.nan_to_num(np.abs(steps - sums) / sums, nan=np.inf)
+    channel = int(differences.argmax())
+    if not differences[channel] > BIAS_SCALE_MAX_REL_DIFFERENCE:
+        return
+    step, sum_scale = (float(scales[channel if scales.size > 1 else 0]) for scales in (steps, sums))
+    place = f" in channel {channel}" if sums.size > 1 else ""
+    shared = " for all channels" if sums.size > steps.size else ""
     sentence = (
-        f"the scale of its bias is {step:.6g}, but input scale x weight scale is {sum_scale:.6g}; most integer "
-        "kernels add the codes of a bias to the accumulator without rescaling"
+        f"the scale of its bias is {step:.6g}{shared}, but input scale x weight scale is {sum_scale:.6g}{place}; most "
+        "integer kernels add the codes of a bias to the accumulator without rescaling"
     )
-    return ScaleFlag(
+    yield ScaleFlag(
         kind="bias_scale",
         tensor=tensor,
         node=node,
         sentence=sentence,
-        amount=difference,
+        amount=float(differences[channel]),
         limit=BIAS_SCALE_MAX_REL_DIFFERENCE,
         unit="relative difference",
     )

@@ -21,6 +21,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from qdebug.lint.chip_rules import find_rules
 from qdebug.lint.rewrites import LintReport, first_input, lint, open_model
 
 RNG = np.random.default_rng(3)
@@ -285,9 +286,9 @@ PLANTS: dict[str, Plant] = {
     "one model: max pool": ("moved", pooled("pool codes", second=0.02), None, {}),
     "one model: concat": ("moved", pooled("concat codes"), None, {}),
     "one model: bias": ("bias", biased(0.2), None, {}),
-    "one model: weight for LiteRT": ("asymmetric", asymmetric(7), None, {"needs": "litert"}),
+    "one model: weight for LiteRT": ("asymmetric", asymmetric(7), None, {"chip": find_rules("litert")}),
     "one model: weight, LiteRT not asked": ("", asymmetric(7), None, {}),
-    "one model: activation for TensorRT": ("asymmetric", clamped("Relu", -128), None, {"needs": "tensorrt"}),
+    "one model: activation for TensorRT": ("asymmetric", clamped("Relu", -128), None, {"chip": find_rules("tensorrt")}),
 }  # fmt: skip
 
 

@@ -71,3 +71,23 @@ def test_a_result_is_where_the_next_one_begins(capsys, runs, tmp_path):
     wrong.write_text('{"edits": [{"kind": "float"}]}')
     assert main([*words, str(wrong)]) == 2
     assert "is not the result of a repair" in capsys.readouterr().err
+
+
+def test_a_sweep_is_a_curve_over_the_number_of_layers_in_float(capsys, runs, tmp_path):
+    target = tmp_path / "sweep.json"
+    assert main(["repair", *runs, "--sweep", "first:4", "--within", "45"]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("REACHED  the first 4 layers in float bring output-sqnr to")
+    assert "\u2588" in out
+    assert "next: qdebug repair" in err
+    assert main(["repair", *runs, "--sweep", "last:1", "--within", "45", "-o", str(target)]) == 1
+    plain = json.loads(target.read_text())
+    assert (plain["format"], plain["end"], plain["enough"], len(plain["counts"])) == ("qdebug.sweep", "last", None, 2)
+
+
+def test_a_sweep_that_makes_no_sense_is_refused(capsys, runs):
+    assert main(["repair", *runs, "--sweep", "first:2", "--kinds", "float"]) == 2
+    assert "--kinds belongs to the search" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        main(["repair", *runs, "--sweep", "first:0"])
+    assert "invalid first:K or last:K" in capsys.readouterr().err

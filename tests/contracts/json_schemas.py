@@ -33,6 +33,7 @@ from qdebug.probe.run import ProbeResult
 from qdebug.pytest_plugin.gather import PytestReport
 from qdebug.recording.scale_profile import ProfileHeader
 from qdebug.repair.find import Repair
+from qdebug.repair.sweep import FloatSweep
 from qdebug.scales.choose import ChosenScales
 from qdebug.scales.trial import ScaleTrial
 
@@ -48,6 +49,7 @@ RESULTS = (
         ErrorBudget,
         ExplainedRun,
         FingerprintComparison,
+        FloatSweep,
         History,
     ),
     *(ImportSummary, LintReport, ProbeResult, Repair, RunComparison, ScaleTrial),

@@ -36,6 +36,7 @@ COMPARED = {
 }
 FACTORS = {
     "explaining/code_cause.py 2 * np.count_nonzero(np.isin(array, ends)) > array.size": "definition: most of them",
+    "code_table.py total < 2 * codes.size": "definition: most occur once",
     "evidence.py total < 2 * code_counts.size": "definition: most occur once",
     "patterns/wrong_places.py total >= 2 * block": "definition: a block occurs twice",
     "patterns/wrong_places.py is_wrong.shape[axis] <= 2 * width": "definition: a border has two sides",

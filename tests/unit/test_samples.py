@@ -66,6 +66,23 @@ def test_a_small_chip_is_explained_and_its_bug_is_found(run):
     assert "  likely: the sums wrap around in 16 bits (reproduces every element)" in lines
 
 
+def test_the_first_questions_have_one_command_each(run):
+    pytest.importorskip("onnxruntime")
+    answers = [part.split("\n") for part in run("first_questions.py").strip().split("\n\n") if "$ qdebug " in part]
+    assert [lines[1].split()[2:4] for lines in answers][1:] == [
+        ["lint", "chain.onnx"],
+        ["scales", "profile"],
+        ["scales", "choose"],
+        ["scales", "choose"],
+        ["lint", "bias.onnx"],
+        ["repair", "digits/digits.onnx"],
+    ]
+    assert [lines[2].split()[0] for lines in answers] == [
+        *("PASS", "FIXED", "profile", "SCALES", "SCALES", "FOUND", "REACHED"),
+    ]
+    assert "nan" not in "".join("".join(lines[2:]) for lines in answers[2:5]).lower()
+
+
 def test_harness_passes(run):
     assert "Ran 2 tests" in run("harness.py")
 

@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from qdebug.arithmetic.code_table import CodeTable
 from qdebug.arithmetic.patterns.wrong_evidence import CodesOfTensor, Trait
 from qdebug.arithmetic.patterns.wrong_places import Layout, WrongPlace, places
 from qdebug.arithmetic.patterns.wrong_values import traits
@@ -66,9 +67,10 @@ class Residual(JsonObject):
         elements: Indices of the first wrong elements, with the sample first.
         against: Text of the variant that the recording was compared with.
         reproduces: Whether the likely cause reproduces every element.
+        table: The table of a function of one 8-bit code, or None.
     """
 
-    json_keys = "max_lsb wrong total pattern detail likely=cause elements against reproduces"
+    json_keys = "max_lsb wrong total pattern detail likely=cause elements against reproduces table"
 
     wrong: int
     total: int
@@ -79,6 +81,7 @@ class Residual(JsonObject):
     elements: tuple[tuple[int, ...], ...] = ()
     against: str = ""
     reproduces: bool = False
+    table: CodeTable | None = None
 
     @property
     def cause(self) -> str:

@@ -6,12 +6,14 @@ It edits QDQ models, which have QuantizeLinear and DequantizeLinear around the n
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qdebug.backends.protocol import NodeEdit
+from qdebug.backends.onnx.write import node_proto
+from qdebug.backends.protocol import NewPart, NodeEdit
 from qdebug.errors import BackendError
 from qdebug.model import QuantParams, operators
 from qdebug.numerics.affine import quantize
@@ -19,7 +21,7 @@ from qdebug.numerics.affine import quantize
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["edit", "tensors"]
+__all__ = ["edit", "replace_parts", "tensors"]
 
 _Q, _DQ = "QuantizeLinear", "DequantizeLinear"
 _OPS_WITH_BIAS = ("Conv", "ConvTranspose", "Gemm")
@@ -42,15 +44,38 @@ def edit(model: Path, edits: Sequence[NodeEdit], out: Path) -> None:
     Raises:
         BackendError: The model cannot be read or written, or does not have such a node in QDQ form.
     """
-    import onnx
-
     proto = _load(model)
     editor = _Editor(proto)
     for node_edit in edits:
         editor.apply(node_edit)
+    _save(proto, editor, out, check=True)
+
+
+def replace_parts(model: Path, parts: Sequence[NewPart], out: Path) -> None:
+    """Write a copy of a model in which other nodes compute some tensors.
+
+    Args:
+        model: The model.
+        parts: The new nodes.
+        out: The file to write.
+
+    Raises:
+        BackendError: The model cannot be read or written, or needs another version of an operator set.
+    """
+    proto = _load(model)
+    editor = _Editor(proto)
+    for number, part in enumerate(parts):
+        editor.replace_part(part, f"fixed{number}/")
+    _save(proto, editor, out, check=False)  # not every model that runs passes
+
+
+def _save(proto: onnx.ModelProto, editor: _Editor, out: Path, *, check: bool) -> None:
+    import onnx
+
     editor.clean()
     try:
-        onnx.checker.check_model(proto)
+        if check:
+            onnx.checker.check_model(proto)
         onnx.save(proto, out)
     except Exception as error:
         raise BackendError(f"The changed model cannot be written: {error}") from error
@@ -103,6 +128,44 @@ class _Editor:
             self._requantize(quantizer, node_edit.quant)
         if node_edit.keep_float and quantizer is not None:
             self._bypass(quantizer, self._insert_clamp(quantizer, node_edit.clamp))
+
+    def replace_part(self, part: NewPart, prefix: str) -> None:
+        """Let other nodes compute a tensor. Names of new tensors, nodes and constants get a prefix."""
+        from onnx import helper, numpy_helper
+
+        versions = {
+            "" if entry.domain == "ai.onnx" else entry.domain: entry.version for entry in self._proto.opset_import
+        }
+        for domain, version in part.opset.items():
+            if versions.setdefault(domain, version) != version:
+                name = domain or "ai.onnx"
+                raise BackendError(
+                    f"The model has version {versions[domain]} of the operator set {name!r}, not {version}.",
+                    hint="Convert both models to one operator set.",
+                )
+        del self._proto.opset_import[:]
+        self._proto.opset_import.extend(helper.make_opsetid(*entry) for entry in versions.items())
+        position, producer = next(
+            (entry for entry in enumerate(self._graph.node) if part.tensor in entry[1].output), (0, None)
+        )
+        if producer is None:
+            raise BackendError(f"No node of the model computes {part.tensor!r}.")
+        old_outputs = [f"{prefix}{name}, replaced" if name == part.tensor else name for name in producer.output]
+        del producer.output[:]
+        producer.output.extend(old_outputs)
+        names = {"": "", **part.leaves, part.result: part.tensor}
+        for node in reversed(part.nodes):
+            inputs, outputs = (
+                tuple(names.get(name, f"{prefix}{name}") for name in ends) for ends in (node.inputs, node.outputs)
+            )
+            try:
+                new_node = node_proto(replace(node, name=f"{prefix}{node.name}", inputs=inputs, outputs=outputs))
+            except (TypeError, ValueError) as error:
+                raise BackendError(f"Node {node.name!r} cannot be written: {error}.") from error
+            self._graph.node.insert(position + 1, new_node)
+        self._graph.initializer.extend(
+            numpy_helper.from_array(np.asarray(array), f"{prefix}{name}") for name, array in part.constants.items()
+        )
 
     def clean(self) -> None:
         """Drop nodes and constants that are not read."""

@@ -14,7 +14,7 @@ from qdebug.model import Graph, Node
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["write"]
+__all__ = ["node_proto", "write"]
 
 _IR_VERSION = 8
 """IR version that every ONNX Runtime since 1.10 can read."""
@@ -36,7 +36,7 @@ def write(graph: Graph, constants: Mapping[str, np.ndarray], path: Path) -> None
 
     try:
         graph_proto = helper.make_graph(
-            [_node(helper, node) for node in graph.nodes],
+            [node_proto(node) for node in graph.nodes],
             graph.name or "graph",
             [_value(helper, graph, name) for name in graph.inputs],
             [_value(helper, graph, name) for name in graph.outputs],
@@ -48,8 +48,13 @@ def write(graph: Graph, constants: Mapping[str, np.ndarray], path: Path) -> None
         raise BackendError(f"The graph {graph.name!r} cannot be written as an ONNX model: {error}.") from error
 
 
-def _node(helper: Any, node: Node) -> onnx.NodeProto:
-    attrs = {name: list(value) if isinstance(value, tuple) else value for name, value in node.attrs.items()}
+def node_proto(node: Node) -> onnx.NodeProto:
+    """Return a node as ONNX writes it."""
+    from onnx import helper
+
+    attrs: dict[str, Any] = {
+        name: list(value) if isinstance(value, tuple) else value for name, value in node.attrs.items()
+    }
     proto: onnx.NodeProto = helper.make_node(
         node.op, list(node.inputs), list(node.outputs), name=node.name, domain=node.domain, **attrs
     )

@@ -20,6 +20,16 @@ UNKNOWN_PROGRAM_MIN_ELEMENTS = threshold(
     why="Minimum number of elements that only an unknown program reproduces. With fewer, it may match by chance.",
     source="derived: one of 2^13 programs gets 20 elements right by chance 1 time in 100",
 )
+FREE_MULTIPLIER_BITS = threshold(
+    "FREE_MULTIPLIER_BITS",
+    8,
+    unit="bits",
+    decides="cause",
+    why="Each bit of a multiplier beyond these halves the distance from a tie within which it changes a code. An error "
+    "of another origin is as close to a tie with half the probability. So an element counts as many times as there are "
+    "bits beyond these.",
+    source="derived: half a unit in the last of N bits, times 255 codes, is 2^(7-N) codes, on both sides of a tie",
+)
 UNKNOWN_PROGRAM_MAX_SIBLINGS = threshold(
     "UNKNOWN_PROGRAM_MAX_SIBLINGS",
     8,
@@ -69,6 +79,35 @@ FITTED_MULTIPLIER_MIN_WRONG = threshold(
     decides="cause",
     why="Channels with another multiplier must have this many elements, on average, that the scales' multiplier gets "
     "wrong. A single wrong element next to a tie fits some multiplier by chance.",
+)
+TABLE_TIE_SLACK = threshold(
+    "TABLE_TIE_SLACK",
+    1e-4,
+    unit="codes",
+    why="An entry of a table may be this much farther than half a code from the exact function: tables are computed in "
+    "float32.",
+    source="derived: 256 codes times the error of a float32 function, 2 units of roundoff, is 3e-5",
+)
+TABLE_FIT_MAX_SCALE_RATIO = threshold(
+    "TABLE_FIT_MAX_SCALE_RATIO",
+    32.0,
+    unit="ratio",
+    why="Tables for another input scale are looked for up to this factor from the recorded scale.",
+)
+TABLE_FIT_MIN_CODES = threshold(
+    "TABLE_FIT_MIN_CODES",
+    16,
+    unit="codes",
+    decides="cause",
+    why="A table is said to be made for another scale only if it has this many different output codes, none saturated.",
+    source="derived: one scale fits 16 codes, each by chance right 1 time in 8, 1 time in 10^13",
+)
+TABLE_FIT_MIN_WRONG = threshold(
+    "TABLE_FIT_MIN_WRONG",
+    4,
+    unit="entries",
+    decides="cause",
+    why="A table with fewer deviating entries is not fitted: single wrong entries next to a tie fit another scale.",
 )
 LARGE_SIBLINGS_TRIED = threshold(
     "LARGE_SIBLINGS_TRIED",

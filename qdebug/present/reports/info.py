@@ -16,5 +16,5 @@ def info_document(contents: Contents, *, tensors: bool = False) -> Document:
         tensors: Whether to list every tensor too.
     """
     rows = tensor_rows(contents.recording) if tensors else []
-    table = Grid(titles=TENSOR_TITLES, rows=rows, names=frozenset({0, len(TENSOR_TITLES) - 1}))
+    table = Grid(titles=TENSOR_TITLES, rows=rows, right=frozenset({4}), names=frozenset({0, len(TENSOR_TITLES) - 1}))
     return [FactList.of(contents_facts(contents)), table]

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 
 from qdebug.plural import plural
 from qdebug.present import numbers
+from qdebug.present.error_bars import bar
 from qdebug.present.reports.document import Block, Document, FactList, Grid, Items, Title
 from qdebug.present.text import safe_text
 from qdebug.repair.edits import KINDS, Edit
 from qdebug.repair.find import Repair
 from qdebug.repair.search import Score
+from qdebug.repair.sweep import FloatSweep
 
-__all__ = ["EDIT_TITLES", "cost_words", "edit_cells", "faithful_words", "repair_document"]
+__all__ = ["EDIT_TITLES", "cost_words", "edit_cells", "faithful_words", "repair_document", "sweep_document"]
 
 EDIT_TITLES = ("edit", "node", "op", "multiply-adds", "bytes")
 """Headings of `edit_cells`."""
 _NAME = 48
+_STUCK = 5
+"""Number of nodes that are named if they cannot be left in float."""
+_BAR = 24
+"""Length of the longest bar of a curve, in characters."""
 
 
 def repair_document(repair: Repair) -> Document:
@@ -126,8 +133,89 @@ def _score(repair: Repair, score: Score) -> str:
     return f"{samples}: {text}"
 
 
-def _value(repair: Repair, value: float) -> str:
-    return f"{numbers.number(value, digits=4)} {repair.metric.unit}".rstrip()
+def _value(result: Repair | FloatSweep, value: float) -> str:
+    return f"{numbers.number(value, digits=4)} {result.metric.unit}".rstrip()
+
+
+def sweep_document(sweep: FloatSweep) -> Document:
+    """Return the report on layers left in float: a curve of the metric, with the cost of each number of layers."""
+    values = [count.score.after for count in sweep.counts]
+    finite = [value for value in values if math.isfinite(value)]
+    low, high = min([0.0, *finite]), max([0.0, *finite])
+    lengths = [
+        0.0 if math.isnan(value) or high == low else (min(max(value, low), high) - low) / (high - low)
+        for value in values
+    ]
+    rows = [
+        (
+            str(count.layers),
+            _value(sweep, value),
+            bar(length, _BAR),
+            safe_text(count.node, limit=_NAME),
+            safe_text(count.op, limit=_NAME),
+            numbers.percent(min(count.macs, 1.0), 1.0) if count.macs else "0",
+            numbers.grouped(count.size),
+        )
+        for count, value, length in zip(sweep.counts, values, lengths, strict=True)
+    ]
+    titles = ("in float", sweep.metric.name, "", "added node", "op", "multiply-adds", "bytes")
+    return [
+        _sweep_title(sweep),
+        FactList.of(_sweep_facts(sweep)),
+        Grid(titles=titles, rows=rows, right=frozenset({0, 1, 5, 6}), names=frozenset({3})),
+        Items.of(_sweep_notes(sweep)),
+    ]
+
+
+def _sweep_title(sweep: FloatSweep) -> Title:
+    name, goal, measured = sweep.metric.name, _value(sweep, sweep.goal), sweep.counts
+    if sweep.enough is None:
+        best = max(measured, key=lambda count: -math.inf if math.isnan(count.score.after) else count.score.after)
+        reached = f"at most {_value(sweep, best.score.after)}, with {_layers_text(sweep, best.layers)} in float"
+        return Title("NOT REACHED", f"{name} is {reached}; the goal is {goal}", "bold red")
+    value = _value(sweep, measured[sweep.enough].score.after)
+    if not sweep.proved:
+        text = f"the replay has {name} {value} with {_layers_text(sweep, sweep.enough)} in float, but without edits it"
+        return Title("NOT PROVED", f"{text} differs from the backend by more than the goal of {goal}", "bold yellow")
+    if not sweep.enough:
+        return Title("NOTHING TO DO", f"{name} is {value} with no layer in float; the goal is {goal}", "bold green")
+    verb = "brings" if sweep.enough == 1 else "bring"
+    text = f"{_layers_text(sweep, sweep.enough)} in float {verb} {name} to {value}; the goal is {goal}"
+    return Title("REACHED", text, "bold green")
+
+
+def _layers_text(sweep: FloatSweep, count: int) -> str:
+    if count <= 1:
+        return f"the {sweep.end} layer" if count else "no layer"
+    return f"the {sweep.end} {plural(count, 'layer')}"
+
+
+def _sweep_facts(sweep: FloatSweep) -> Iterator[tuple[str, str]]:
+    first, last = sweep.counts[0].score, sweep.counts[-1].score
+    recorded = f"{plural(first.samples, 'sample')}: {sweep.metric.name} is {_value(sweep, first.before)} as recorded"
+    if math.isfinite(first.reference):
+        recorded += f", {_value(sweep, first.reference)} in the reference"
+    yield "outputs", recorded
+    if last.interval is not None:
+        low, high = (_value(sweep, end) for end in last.interval)
+        yield "confidence", f"95 % {low} to {high} with {_layers_text(sweep, sweep.counts[-1].layers)} in float"
+    yield "layers", f"{plural(sweep.layers, 'node')} on codes can be left in float"
+    yield "replay", f"arithmetic: {safe_text(sweep.arithmetic)}; {faithful_words(sweep.fidelity_db)}"
+
+
+def _sweep_notes(sweep: FloatSweep) -> Iterator[str]:
+    for before, after in itertools.pairwise(sweep.counts):
+        if after.score.after < before.score.after:
+            change = f"{_value(sweep, before.score.after)} to {_value(sweep, after.score.after)}"
+            yield f"{safe_text(after.node, limit=_NAME)!r} in float makes the outputs worse: {change}"
+    if sweep.stuck:
+        names = ", ".join(repr(safe_text(name, limit=_NAME)) for name in sweep.stuck[:_STUCK])
+        more = f" and {len(sweep.stuck) - _STUCK} more" if len(sweep.stuck) > _STUCK else ""
+        yield f"always on codes, because the reference's weights for them are unknown: {names}{more}"
+    if not sweep.proved:
+        yield "find out where the backend and the replay differ: qdebug explain"
+    if sweep.stopped:
+        yield f"the sweep ended early: {safe_text(sweep.stopped)}"
 
 
 def _notes(repair: Repair) -> Iterator[str]:

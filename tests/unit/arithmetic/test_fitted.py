@@ -31,6 +31,7 @@ def found(recording):
         "m=q12:d:xw/y steps=mul,shr.away,zp,sat",
         "m=q11t:d:xw/y steps=mul,shr.floor,zp,sat",
         "m=q9:d:xw/y steps=shl,mulhi.up,shr.away,zp,sat",
+        "m=q12:d:xw/y shift=0..14 steps=mul,shr.up,zp,sat",
         "m=q10:d:xw/y pre=5 steps=pre.floor,mul,shr.up,zp,sat",
         "m=q13t:d:xw/y pre=4 steps=pre.up,mul,shr.trunc,zp,sat",
     ],
@@ -41,8 +42,9 @@ def test_the_width_of_a_multiplier_is_solved_for(quantized, text):
     fitting = [v for v in finding.matching if v.requantize == variant.requantize]
     numbers = {v.multiplier.number for v in fitting}
     assert variant.multiplier.number in numbers
-    assert len(numbers) <= 3
+    assert len(numbers) <= 3 or variant.multiplier.shifts  # with a limited shift, more bits change nothing
     assert {v.multiplier.pre for v in fitting} == {variant.multiplier.pre}
+    assert {v.multiplier.shifts for v in fitting} == {variant.multiplier.shifts}
 
 
 def test_two_nodes_of_unusual_width_confirm_each_other(quantized):
@@ -113,13 +115,15 @@ def test_a_doubtful_program_is_confirmed_by_products_of_another_kind(quantized):
     assert together[0].variants
 
 
-def test_a_node_too_small_to_search_takes_the_width_of_its_siblings(quantized):
+def test_a_node_without_a_search_takes_the_width_of_its_siblings(quantized):
     text = "m=q9:d:xw/y steps=mul,shr.up,zp,sat"
     finding = found(quantized.conv(text, samples=4, scales=quantized.generic, per_channel=True))
     small = replace(finding, matching=(), novel=None, elements=24)
     pooled = pool({0: finding, 1: finding, 2: small, 3: replace(small, elements=4096)})
     assert pooled[2].variants
-    assert not pooled[3].variants
+    assert pooled[3].variants
+    other = found(quantized.conv("m=q7:d:xw/y steps=mul,shr.up,zp,sat", samples=4, per_channel=True, seed=3))
+    assert not pool({0: finding, 1: finding, 2: replace(other, matching=(), novel=None)})[2].variants
 
 
 @pytest.mark.parametrize(
@@ -134,3 +138,30 @@ def test_a_node_too_small_to_search_takes_the_width_of_its_siblings(quantized):
 def test_the_difference_of_a_multiplier_is_a_range(least, most, words):
     text = str(FittedMultiplier(channels=(1,), of=2, least=least, most=most, recorded=None))
     assert words in text
+
+
+def test_a_limited_shift_is_found_in_one_node_and_holds_for_siblings_that_it_does_not_cut(quantized):
+    text = "m=q12:d:xw/y shift=0..16 steps=mul,shr.up,zp,sat"
+    runs = [
+        quantized.conv(text, samples=4, scales=quantized.generic, per_channel=True, seed=seed, channels=channels)
+        for seed, channels in ((1, 8), (2, 6), (5, 7))
+    ]
+    pooled = pool(dict(enumerate(map(found, runs))))
+    assert {answer.doubt for answer in pooled.values()} == {None}
+    assert {variant.multiplier.shifts for answer in pooled.values() for variant in answer.members} == {(0, 16)}
+
+
+def test_few_elements_next_to_ties_suffice_for_a_fine_multiplier_of_two_nodes_and_this_is_said(quantized):
+    finding = found(quantized.conv("m=q17:d:xw/y steps=mul,shr.up,zp,sat", samples=4, per_channel=True))
+    fine = replace(finding, novel=3, matching=(parse_variant("m=q17:d:xw/y steps=mul,shr.up,zp,sat"),))
+    assert pool({0: fine})[0].doubt is not None  # no sibling confirms it
+    few = replace(fine, novel=1, matching=(parse_variant("m=q15:d:xw/y steps=mul,shr.up,zp,sat"),))
+    assert all(answer.doubt is not None for answer in pool({0: few, 1: few}).values())
+    assert [
+        (answer.doubt, "only 6 elements" in (answer.reason or "")) for answer in pool({0: fine, 1: fine}).values()
+    ] == [
+        (None, True),
+        (None, True),
+    ]
+    coarse = replace(fine, matching=(parse_variant("m=q9:d:xw/y steps=mul,shr.up,zp,sat"),))
+    assert all(answer.doubt is not None for answer in pool({0: coarse, 1: coarse}).values())

@@ -93,9 +93,35 @@ def test_a_recording_without_graph_says_so():
 
 def test_rows_of_tensors_are_safe_to_print(contents):
     rows = tensor_rows(contents.recording)
-    assert rows[0] == ("x", "input", "float32", "1x4", "-", "yes", "-")
+    assert rows[0] == ("x", "input", "float32", "1x4", "16", "-", "yes", "-")
     assert rows[2][-1] == r"Relu act\x1b[2J"
-    assert rows[3] == ("w", "constant", "int8", "4x2", "0.1 / 0", "yes", "-")
+    assert rows[3] == ("w", "constant", "int8", "4x2", "8", "0.1 / 0", "yes", "-")
+
+
+def test_sums_that_a_fusion_left_in_memory_are_named_with_their_bytes():
+    graph = Graph(
+        [
+            Node(name="product", op="MatMulInteger", inputs=("x", "w"), outputs=("sums",)),
+            Node(name="cast", op="Cast", inputs=("sums",), outputs=("real",)),
+            Node(name="halves", op="Identity", inputs=("real",), outputs=("half",)),
+            Node(name="end", op="Neg", inputs=("half",), outputs=("y",)),
+        ],
+        tensors=[
+            TensorInfo(name="sums", dtype="int32", shape=(2, 5)),
+            TensorInfo(name="real", dtype="float32", shape=(2, 5)),
+            TensorInfo(name="half", dtype="int4", shape=(5,)),
+            TensorInfo(name="y", dtype="float32", shape=(5,)),
+            TensorInfo(name="w", dtype="int8", shape=(3, 5), role=Role.CONSTANT),
+        ],
+        inputs=["x"],
+        outputs=["y"],
+    )
+    contents = Contents(recording=MemoryRecording(graph, {}, RunInfo(backend="npu")), listed=True)
+    plain = contents.to_dict()
+    assert plain["edge_bytes"] == {"int32": 40, "float32": 40, "int4": 3}
+    assert plain["int32_edges"] == [{"tensor": "sums", "node": "product", "readers": ["cast"], "bytes": 40}]
+    assert {entry["name"]: entry["bytes"] for entry in plain["tensor_list"]}["y"] == 20
+    assert dict(contents_facts(contents))["int32 edges"] == "1 tensor between nodes, 40 B: sums 40 B"
 
 
 def test_what_a_quantized_graph_computes_in_float_is_named():
@@ -113,7 +139,12 @@ def test_what_a_quantized_graph_computes_in_float_is_named():
             Node(name="end", op="DequantizeLinear", inputs=("aq", "s"), outputs=("ar",)),
             Node(name="fc", op="MatMul", inputs=("ar", "wr"), outputs=("y",)),
         ],
-        tensors=[constant("w", "int4", (3, 3)), constant("v", "float32", (2, 3, 1, 1)), constant("s", "float32", ())],
+        tensors=[
+            constant("w", "int4", (3, 3)),
+            constant("wr", "float32", (3, 3)),  # dequantized when the runtime loads the model: no float weight
+            constant("v", "float32", (2, 3, 1, 1)),
+            constant("s", "float32", ()),
+        ],
         inputs=["x"],
         outputs=["y"],
     )

@@ -322,3 +322,20 @@ def test_some_nodes_get_another_scheme(digits):
     assert math.frexp(scale)[0] == 0.5
     with pytest.raises(UsageError, match="matches 'op:Sigmoid'"):
         choose_scales(*digits, node_schemes={"op:Sigmoid": "asymmetric"})
+
+
+def test_a_bias_scale_for_all_channels_is_held_against_the_channel_that_it_fits_worst():
+    scales = {"x": int8(0.2), "w": QuantParams(dtype="int8", scale=np.float32([0.1, 0.2]), axis=0)}
+    scales["b"] = int8(0.02, dtype="int32")
+    infos = [TensorInfo(name=name, quant=quant, role=Role.CONSTANT) for name, quant in scales.items() if name != "x"]
+    infos += [TensorInfo(name="x", quant=scales["x"]), TensorInfo(name="y", quant=int8(0.5))]
+    node = Node(name="conv", op="Conv", inputs=("x", "w", "b"), outputs=("y",))
+    graph = Graph([node], tensors=infos, inputs=["x"], outputs=["y"])
+    values = {
+        "x": np.ones((1, 1, 2, 2), np.int8),
+        "w": np.ones((2, 1, 1, 1), np.int8),
+        "b": np.ones(2, np.int32),
+        "y": np.ones((1, 2, 2, 2), np.int8),
+    }
+    flag = kinds(MemoryRecording.single(graph, values))["bias_scale"]
+    assert "is 0.02 for all channels, but input scale x weight scale is 0.04 in channel 1" in flag.sentence

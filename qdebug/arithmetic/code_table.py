@@ -1,0 +1,271 @@
+"""Reads the table of a function of one 8-bit code off a recording, and tells what the table was made for.
+
+A kernel that looks codes up gives one output code for each input code, whatever the function's arithmetic. So a
+recorded tensor shows its entries. They are compared with the exact function. If they differ, tables of the same
+function are tried that somebody may have made instead: for another scale of the input, for an end of the range beyond
+which the input is clamped, or for another usual scale of the output. Begin at `read_table`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from qdebug.errors import KernelError
+from qdebug.model.json_object import Count, JsonObject
+from qdebug.model.thresholds.explanation import (
+    TABLE_FIT_MAX_SCALE_RATIO,
+    TABLE_FIT_MIN_CODES,
+    TABLE_FIT_MIN_WRONG,
+    TABLE_TIE_SLACK,
+)
+from qdebug.replay.form_codes import apply_function
+from qdebug.replay.unit import Unit
+
+__all__ = ["CodeTable", "TableEntry", "read_table"]
+
+_COARSE, _FINE, _ZOOMS = 2048, 257, 4
+_ENDS_STEPS = 40
+"""Bisection steps for the ends of an interval of scales."""
+_HALF_RANGES = (128.0, 127.0, 127.5)
+"""Numbers of steps from the middle of the codes to the end of a range that a table is made for."""
+_LISTED = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableEntry(JsonObject):
+    """An entry of a table that deviates from the exact function.
+
+    Args:
+        code: The input code.
+        value: The recorded output code.
+        exact: The output code of the exact function.
+    """
+
+    code: int
+    value: int
+    exact: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodeTable(JsonObject):
+    """The table of a function of one 8-bit code, as far as a recording shows it.
+
+    Args:
+        function: The function, an ONNX operator.
+        seen: Number of input codes that occur.
+        ambiguous: Number of input codes that have several output codes. With any, there is no table.
+        deviations: Entries that deviate from the exact function, in order.
+        made_for: What a table of this function was made for that has all entries, as a clause, or "".
+    """
+
+    function: str
+    seen: Count
+    ambiguous: Count
+    deviations: tuple[TableEntry, ...]
+    made_for: str
+
+    def __str__(self) -> str:
+        """Return a clause that states the entries."""
+        if self.ambiguous:
+            return f"{self.ambiguous} of {self.seen} input codes give different output codes, so it is no table"
+        text = "the same input code always gives the same output code, as in a table"
+        listed = ", ".join(
+            f"{entry.code} -> {entry.value} (exact {entry.exact})" for entry in self.deviations[:_LISTED]
+        )
+        more = f" and {len(self.deviations) - _LISTED} more" if len(self.deviations) > _LISTED else ""
+        count = len(self.deviations)
+        deviate = f"; {count} {'deviates' if count == 1 else 'deviate'} from {self.function}: {listed}{more}"
+        return f"{text}; {self.seen} of 256 entries seen{deviate if count else ''}"
+
+
+class _Table(NamedTuple):
+    """The entries of a table.
+
+    Args:
+        unit: The unit, for its function and its quantization.
+        inputs: Input codes, ascending.
+        outputs: Their output codes.
+    """
+
+    unit: Unit
+    inputs: np.ndarray
+    outputs: np.ndarray
+
+
+class _Output(NamedTuple):
+    """Quantization of the output."""
+
+    scale: float
+    zero_point: int
+
+
+def read_table(parts: Sequence[tuple[Unit, np.ndarray]]) -> CodeTable | None:
+    """Return the table of a function of one 8-bit code, or None if it is another unit or codes hardly repeat.
+
+    Args:
+        parts: Unit and recorded codes of each sample, in the order of the operand's codes.
+    """
+    unit = parts[0][0]
+    operand = unit.operands[0]
+    if unit.kind != "lookup" or operand.codes.dtype.itemsize != 1 or operand.codes.dtype.kind not in "iu":
+        return None
+    if unit.per_channel or unit.out.scale.size != 1 or unit.out.dtype.kind not in "iu":
+        return None
+    if any(part.operands[0].codes.size != recorded.size for part, recorded in parts):
+        return None
+    total = sum(recorded.size for _, recorded in parts)
+    pairs = np.concatenate(
+        [
+            np.stack([part.operands[0].codes.reshape(-1).astype(np.int64), recorded.reshape(-1).astype(np.int64)])
+            for part, recorded in parts
+        ],
+        axis=1,
+    )
+    distinct = np.unique(pairs, axis=1)
+    codes, first, counts = np.unique(distinct[0], return_index=True, return_counts=True)
+    table = _Table(unit, codes, distinct[1][first])
+    ambiguous = int(np.count_nonzero(counts > 1))
+    try:
+        own = _Output(float(unit.out.scale.reshape(-1)[0]), int(unit.out.zero_point.reshape(-1)[0]))
+        exact = _exact(table, _real_inputs(table), own)
+        wrong = _violations(table, exact) > 0
+        made_for = "" if ambiguous or not _can_fit(table, wrong) else next(_made_for(table, own), "")
+    except KernelError:
+        return None
+    if total < 2 * codes.size and not made_for:
+        return None  # most codes occur once, so one output code for each proves nothing
+    nearest = np.clip(np.rint(exact), *unit.out.limits)
+    deviations = [
+        TableEntry(code=int(code), value=int(value), exact=int(right))
+        for code, value, right in zip(codes[wrong], table.outputs[wrong], nearest[wrong], strict=True)
+    ]
+    return CodeTable(
+        function=unit.function,
+        seen=codes.size,
+        ambiguous=ambiguous,
+        deviations=() if ambiguous else tuple(deviations),
+        made_for=made_for,
+    )
+
+
+def _can_fit(table: _Table, wrong: np.ndarray) -> bool:
+    """Return whether enough entries tell tables apart."""
+    low, high = table.unit.out.limits
+    inside = table.outputs[(table.outputs > low) & (table.outputs < high)]
+    return bool(np.unique(inside).size >= TABLE_FIT_MIN_CODES and np.count_nonzero(wrong) >= TABLE_FIT_MIN_WRONG)
+
+
+def _real_inputs(table: _Table, scale: np.ndarray | None = None) -> np.ndarray:
+    """Return the real values of the input codes, for the recorded scale or for each of several."""
+    operand = table.unit.operands[0]
+    steps = table.inputs - int(operand.zero_point.reshape(-1)[0])
+    own = operand.scale.reshape(-1)[:1].astype(np.float64)
+    return np.asarray(steps * (own if scale is None else scale[:, np.newaxis]))
+
+
+def _exact(table: _Table, real: np.ndarray, output: _Output) -> np.ndarray:
+    """Return the exact function of real values, in codes before rounding."""
+    with np.errstate(all="ignore"):
+        values = apply_function(table.unit, np.asarray(real, np.float64)).astype(np.float64)
+    return np.asarray(values / output.scale + output.zero_point)
+
+
+def _violations(table: _Table, exact: np.ndarray) -> np.ndarray:
+    """Return by how many codes each entry is farther from the exact value than rounding to nearest allows."""
+    low, high = table.unit.out.limits
+    clipped = np.clip(exact, low, high)
+    return np.asarray(np.maximum(np.abs(clipped - table.outputs) - 0.5 - TABLE_TIE_SLACK, 0.0))
+
+
+def _made_for(table: _Table, own: _Output) -> Iterator[str]:
+    """Yield what tables were made for that have all entries, the likeliest first."""
+    outputs = [own, *(output for output in _usual_outputs(table) if output != own)]
+    for output in outputs:
+        also = "" if output == own else f" and the output scale {output.scale:.6g} / zero point {output.zero_point}"
+        if also and not _violations(table, _exact(table, _real_inputs(table), output)).any():
+            recorded = f"{own.scale:.6g} / {own.zero_point}"
+            yield f"the output scale {output.scale:.6g} / zero point {output.zero_point}, not {recorded}"
+        ends = _clamped_ends(table, output)
+        if ends is not None:
+            yield f"inputs clamped to about [{ends[0]:.4g}, {ends[1]:.4g}]{also}"
+        scales = _fitting_scales(table, output)
+        if scales is not None:
+            yield f"{_range_text(table, *scales)}{also}"
+
+
+def _usual_outputs(table: _Table) -> Iterator[_Output]:
+    """Yield quantizations that runtimes fix for functions between 0 and 1, or -1 and 1."""
+    low, _ = table.unit.out.limits
+    for count in (256, 255):
+        yield _Output(1 / count, int(low))
+    middle = 0 if low < 0 else 128
+    for count in (128, 127):
+        yield _Output(1 / count, middle)
+
+
+def _clamped_ends(table: _Table, output: _Output) -> tuple[float, float] | None:
+    """Return the ends to which the input is clamped, if the entries at both ends of the codes are constant."""
+    real, last = _real_inputs(table), table.outputs.size - 1
+    changes = np.flatnonzero(np.diff(table.outputs))
+    if not changes.size:
+        return None
+    start, stop = int(changes[0]), int(changes[-1]) + 1
+    for low, high in ((start, stop), (start, last), (0, stop)):
+        ends = float(real[low]), float(real[high])
+        if not _violations(table, _exact(table, np.clip(real, *ends), output)).any():
+            return ends
+    return None
+
+
+def _fitting_scales(table: _Table, output: _Output) -> tuple[float, float] | None:
+    """Return the interval of input scales for which the exact function has all entries, or None."""
+    own = float(table.unit.operands[0].scale.reshape(-1)[0])
+
+    def total(scales: np.ndarray) -> np.ndarray:
+        return np.asarray(_violations(table, _exact(table, _real_inputs(table, scales), output)).sum(axis=1))
+
+    grid = own * np.geomspace(1 / TABLE_FIT_MAX_SCALE_RATIO, TABLE_FIT_MAX_SCALE_RATIO, _COARSE)
+    for _ in range(_ZOOMS):
+        violations = total(grid)
+        best = int(violations.argmin())
+        if not violations[best] > 0:
+            break
+        grid = np.linspace(grid[max(best - 1, 0)], grid[min(best + 1, grid.size - 1)], _FINE)
+    violations = total(grid)
+    best = int(violations.argmin())
+    if not violations[best] <= 0:
+        return None
+    ends = []
+    for direction in (-1, 1):
+        inside, outside = grid[best], grid[best] * (1 + direction / 10)
+        for _ in range(_ENDS_STEPS):
+            middle = (inside + outside) / 2
+            inside, outside = (middle, outside) if total(np.array([middle]))[0] <= 0 else (inside, middle)
+        ends.append(float(inside))
+    return ends[0], ends[1]
+
+
+def _range_text(table: _Table, least: float, most: float) -> str:
+    """Return the range of inputs of a table with a scale in an interval, by a round number if there is one."""
+    operand = table.unit.operands[0]
+    own, zero = float(operand.scale.reshape(-1)[0]), int(operand.zero_point.reshape(-1)[0])
+    low, high = (np.iinfo(operand.codes.dtype).min - zero, np.iinfo(operand.codes.dtype).max - zero)
+    if low + high in (-1, 0):  # codes on both sides of 0
+        for steps in _HALF_RANGES:
+            for end in _round_numbers(least * steps, most * steps):
+                return f"the range [-{end:g}, {end:g}] (scale {end / steps:.6g}), not for the scale {own:.6g}"
+    scale = (least + most) / 2
+    return f"the range [{low * scale:.4g}, {high * scale:.4g}] (scale {scale:.6g}), not for the scale {own:.6g}"
+
+
+def _round_numbers(least: float, most: float) -> Iterator[float]:
+    """Yield numbers with at most two digits in an interval, those with one digit first."""
+    for digits in (1, 2):
+        unit = 10.0 ** (np.floor(np.log10(most)) - digits + 1)
+        number = float(np.round(most / unit) * unit)
+        if least <= number <= most:
+            yield number
