@@ -127,6 +127,8 @@ class WrongNode:
         cause = self.mistake() or self.codes_of_a_line()
         if cause is None and (count := self.count()) is not None:
             cause = f"{count} ({self._claim()})"
+        if cause is None and self._is_unwritten:
+            return self._cause_of_one_value() or self.function()
         return (
             cause
             or self.alteration()
@@ -142,9 +144,7 @@ class WrongNode:
         if cause is not None:
             return cause
         if self._is_unwritten:
-            other_node = self._clause_of_fitting(self._other_nodes(self._places[0]))
-            other_integers = other_node or self._clause_of_fitting(self._other_integers(self._places[0]))
-            return other_integers or self.relation(coarse_relation_of)
+            return self._cause_of_one_value() or self.relation(coarse_relation_of)
         return (
             self.alteration()
             or self.other_number()
@@ -154,6 +154,11 @@ class WrongNode:
             or self.part()
             or self.relation(relation_by_index)
         )
+
+    def _cause_of_one_value(self) -> str | None:
+        """Return which other node or which other integers give all wrong elements the same number."""
+        other_node = self._clause_of_fitting(self._other_nodes(self._places[0]))
+        return other_node or self._clause_of_fitting(self._other_integers(self._places[0]))
 
     @property
     def _is_unwritten(self) -> bool:
