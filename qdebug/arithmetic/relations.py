@@ -18,7 +18,7 @@ from qdebug.model.thresholds.explanation import (
     FURTHER_CAUSE_MIN_EQUAL_CODES,
     OUTLIER_ERROR_RATIO,
 )
-from qdebug.model.thresholds.patterns import SCALED_ROUNDING_SLACK
+from qdebug.model.thresholds.patterns import SCALED_ROUNDING_SLACK, SMOOTH_MAX_CHANGE
 from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF
 
 __all__ = [
@@ -454,7 +454,7 @@ def _approximation(result: Result, right: np.ndarray, recorded: np.ndarray) -> I
         return
     order = np.argsort(operands[0], axis=None)
     errors = (recorded - right).reshape(-1)[order]
-    if float(np.abs(np.diff(errors)).sum()) <= _MOST_TURNS * float(np.abs(errors).max()):
+    if float(np.abs(np.diff(errors)).sum()) <= SMOOTH_MAX_CHANGE * float(np.abs(errors).sum()):
         yield "its error depends smoothly on its input alone, as that of an approximation"
 
 
@@ -490,8 +490,6 @@ _LEAST_NUMBERS = 64
 _FLOAT32_BITS = 24
 _MANY_BITS = 20
 """Significant bits from which on numbers are hardly shorter than those of float32."""
-_MOST_TURNS = 16
-"""Largest total change of an error along its input, in terms of the largest error, that still is a smooth function."""
 _CLOSE = FLOAT32_UNIT_ROUNDOFF * 1024
 _MOSTLY = FURTHER_CAUSE_MIN_EQUAL_CODES
 _MOST_STEPS = 9

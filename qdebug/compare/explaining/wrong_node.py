@@ -371,8 +371,9 @@ class WrongNode:
 
     def other_number(self) -> str | None:
         """Return which number the node takes differently, if that reproduces every element of every sample."""
-        first = self._sample(self._places[0]).result
-        if not self._telling or self._most < _FIT_RUNS:
+        sample = self._sample(self._places[0])
+        first, wrong_values = sample.result, sample.result.recorded[sample.wrong]
+        if np.unique(wrong_values).size < CAUSE_MIN_DISTINCT_VALUES or self._most < _FIT_RUNS:
             return None
         dials_by_place = [self._dials(place) for place in self._places]
         for same_dials in zip(*dials_by_place, strict=True):

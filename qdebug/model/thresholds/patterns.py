@@ -52,6 +52,13 @@ BLOCK_PART_MAX_PROBABILITY = threshold(
     why="If the probability that indices lie in the same part of each block by chance is larger, it is "
     "considered chance.",
 )
+SMOOTH_MAX_CHANGE = threshold(
+    "SMOOTH_MAX_CHANGE",
+    0.25,
+    unit="of the errors' sum",
+    why="An error changes by less than this from one input to the next larger one if it is a smooth function of it. "
+    "Independent errors change by more than their own size.",
+)
 KERNEL_BLOCKS = threshold(
     "KERNEL_BLOCKS",
     (4, 8, 16, 32, 64, 128),
