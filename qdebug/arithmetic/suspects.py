@@ -220,6 +220,13 @@ def _bias_mistakes(unit: Unit) -> Iterator[Suspect]:
     yield Suspect(name="no bias", pattern=pattern, likely="the bias is dropped", unit=replace(unit, bias=None))
     if bias.dtype.kind not in "iu":
         return
+    out_scale = float(np.max(unit.out.scale))
+    for name, likely, real_bias in (
+        ("real bias", "the integers of the bias are added as real numbers, without their scale", bias),
+        ("late bias", "the integers of the bias are added to the scaled result, without their scale", bias * out_scale),
+    ):
+        real_unit = replace(unit, bias=real_bias.astype(np.float32), bias_scale=None)
+        yield Suspect(name=name, pattern=pattern, likely=likely, unit=real_unit)
     clipped_bias = np.clip(bias, -(2**15), 2**15 - 1)
     if np.any(clipped_bias != bias):
         yield Suspect(

@@ -64,9 +64,10 @@ def cause_inside(layers: WithFused, node: Node, tensor: str, places: Sequence[Pl
         The clause, or None if no node or more than two may have one, or if the output is not far enough off to tell.
     """
     chains = [chain for name in node.inputs if name and (chain := layers.chain(name)) is not None]
-    if len(chains) != 1 or chains[0].makes_codes or not places:
+    if not chains or any(chain.makes_codes for chain in chains) or not places:
         return None
-    nodes = [*chains[0].nodes, node]
+    names = {inner.name for chain in chains for inner in chain.nodes}
+    nodes = [*(inner for inner in layers.graph.nodes if inner.name in names), node]
     clauses: list[tuple[str, str]] = []
     for at, each in enumerate(nodes[: None if len(nodes[-1].outputs) == 1 else -1]):
         later = _depending(nodes[at + 1 :], each)

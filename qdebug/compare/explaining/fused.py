@@ -176,7 +176,7 @@ class WithFused(View):
             if chain is not None:
                 count += len(chain.nodes)
                 inner_tensors = [
-                    each for inner in chain.nodes for each in inner.outputs if each and not self._is_recorded(each)
+                    each for inner in chain.nodes for each in inner.outputs if each and self.chain(each) is not None
                 ]
                 values = [
                     dequantize(self.load(each, sample, step), self.graph.tensors[each].quant) for each in inner_tensors

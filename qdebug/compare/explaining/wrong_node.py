@@ -478,7 +478,7 @@ class WrongNode:
             return None
         place_clause = wrong_place(self._recording, self._node, self._tensor, self._places)
         place = place_clause or f"{np.count_nonzero(first.wrong)} of {first.wrong.size} elements"
-        return f"{LIKELY}{fitting_mistakes[0]} (reproduces all wrong elements, {place})"
+        return f"{LIKELY}{place}: {fitting_mistakes[0]} (reproduces all wrong elements)"
 
     def _fitting_mistakes(self, candidates: Iterable[Mistake], *, whole: bool) -> list[str]:
         """Return the mistakes, in words, that reproduce all elements, or all wrong ones, of every sample."""

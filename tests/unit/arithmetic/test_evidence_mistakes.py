@@ -51,6 +51,14 @@ ADD = Unit(
 
 OF_A_CONV = {
     "no bias": ("constant_per_channel", "the bias is dropped"),
+    "real bias": (
+        "constant_per_channel",
+        "the integers of the bias are added as real numbers, without their scale",
+    ),
+    "late bias": (
+        "constant_per_channel",
+        "the integers of the bias are added to the scaled result, without their scale",
+    ),
     "short bias": ("constant_per_channel", "the bias is clipped to 16 bits"),
     "moved bias": ("constant_per_channel", "the bias is shifted by one channel"),
     "no zero point 0": ("constant_per_channel", "the first operand's zero point is dropped"),
@@ -113,9 +121,17 @@ def test_every_mistake_that_a_convolution_may_have_is_tried_once():
 @pytest.mark.parametrize(
     ("unit", "gone", "more"),
     [
-        (replace(CONV, bias=None), {"no bias", "short bias", "moved bias"}, set()),
-        (replace(CONV, bias=np.zeros(3, np.int32)), {"no bias", "short bias", "moved bias"}, set()),
-        (replace(CONV, bias=np.float32([0.5, 0, 0])), {"short bias", "moved bias", "early zero point"}, set()),
+        (replace(CONV, bias=None), {"no bias", "real bias", "late bias", "short bias", "moved bias"}, set()),
+        (
+            replace(CONV, bias=np.zeros(3, np.int32)),
+            {"no bias", "real bias", "late bias", "short bias", "moved bias"},
+            set(),
+        ),
+        (
+            replace(CONV, bias=np.float32([0.5, 0, 0])),
+            {"real bias", "late bias", "short bias", "moved bias", "early zero point"},
+            set(),
+        ),
         (replace(CONV, bias=np.int32([7, 0, 0])), {"short bias"}, set()),
         (replace(CONV, operands=(operand(np.int8(CODES // 2), 0.5, 5), W)), {"wrapped 0"}, set()),
         (

@@ -169,3 +169,23 @@ def test_a_right_layer_and_one_of_unknown_mistakes_are_not_accused_of_one():
     assert explain_recording(layer()).nodes[1].status == "in_band"
     _, relu = explain_recording(layer(weight=1.3)).nodes
     assert (relu.status, "likely" in relu.reason) == ("no_input", False)
+
+
+def test_a_scale_of_weights_that_is_read_for_all_channels_is_named_inside_a_layer():
+    r = np.random.default_rng(9)
+    arrays = {
+        "w": r.integers(-127, 128, (8, 3)).astype(np.int8),
+        "s": r.uniform(0.002, 0.006, 8).astype(np.float32),
+        "z": np.zeros(8, np.int8),
+        "x": r.normal(size=(3, 40)).astype(np.float32),
+    }
+    arrays["y"] = np.maximum((arrays["w"] * arrays["s"][0]).astype(np.float32) @ arrays["x"], 0)
+    nodes = [
+        Node(name="weight", op="DequantizeLinear", inputs=("w", "s", "z"), outputs=("d",), attrs={"axis": 0}),
+        Node(name="product", op="MatMul", inputs=("d", "x"), outputs=("p",)),
+        Node(name="relu", op="Relu", inputs=("p",), outputs=("y",)),
+    ]
+    tensors = [TensorInfo(name=name, role=Role.CONSTANT, dtype=str(arrays[name].dtype)) for name in ("w", "s", "z")]
+    graph = Graph(nodes, tensors=tensors, inputs=["x"], outputs=["y"], opset={"": 21})
+    (told,) = [each for each in explain_recording(MemoryRecording.single(graph, arrays)).nodes if each.node == "relu"]
+    assert "the first element of 's' along axis 0 is read for all positions in 'weight'" in told.reason
