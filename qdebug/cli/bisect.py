@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["BisectOptions", "fill_parser", "run"]
 
 _OVER = ("versions", "levels", "passes", "options", "kernels", "threads", "cpu")
+_NEIGHBOURS = 2
+"""Recordings in full that a found change takes, besides one of each candidate."""
 
 _DESCRIPTION = """\
 Find which version of a runtime changed the outputs of a model, and at which node.
@@ -164,7 +166,7 @@ def _bisect(options: BisectOptions, folder: Path) -> BisectReport:
 
         def on_trial(done: int, label: str) -> None:
             interrupts.check()
-            note(done, len(candidates.row), label)
+            note(done, max(len(candidates.row) + _NEIGHBOURS, done), label)
 
         return run_bisection(
             model_command,
