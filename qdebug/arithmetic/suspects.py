@@ -246,6 +246,7 @@ def _bias_mistakes(unit: Unit) -> Iterator[Suspect]:
 
 def _zero_point_mistakes(unit: Unit) -> Iterator[Suspect]:
     names = ("the first operand's zero point", "the second operand's zero point")
+    wrapped_operands: dict[int, Operand] = {}
     for position, (operand, name) in enumerate(zip(unit.operands, names, strict=False)):
         if operand.codes.dtype.kind not in "iu" or not np.any(operand.zero_point):
             continue
@@ -261,12 +262,17 @@ def _zero_point_mistakes(unit: Unit) -> Iterator[Suspect]:
             )
         wrapped = _wrapped_to_8_bits(operand)
         if wrapped is not None:
+            wrapped_operands[position] = wrapped
             yield Suspect(
                 name=f"wrapped {position}",
                 pattern="growing",
                 likely=f"the difference from {name} wraps around in 8 bits",
                 unit=_with_operand(unit, position, wrapped),
             )
+    if len(wrapped_operands) > 1:
+        both = replace(unit, operands=(wrapped_operands[0], wrapped_operands[1], *unit.operands[2:]))
+        likely = "the differences from the zero points of both operands wrap around in 8 bits"
+        yield Suspect(name="wrapped both", pattern="growing", likely=likely, unit=both)
     yield from _zero_points_off_by_one(unit)
     zero = unit.out.zero_point
     if unit.out.dtype.kind in "iu" and np.any(zero):

@@ -21,12 +21,14 @@ _MOST_SUMS = 1 << 23
 
 
 def short_sums(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield a product of matrices or a reduction whose sums are kept in a short format.
+    """Yield a product of matrices, a reduction or a cumulative sum whose sums are kept in a short format.
 
     Args:
         node: The node's real-valued form.
         values: Its inputs.
     """
+    if operators.of(node.op).accumulates:
+        yield from _short_running_sums(node, values)
     terms = _terms(node, values)
     if terms is None:
         return
@@ -43,6 +45,26 @@ def short_sums(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake
                 after=partial(_shaped_like, sums=sums),
                 about="accumulator",
             )
+
+
+def _short_running_sums(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield cumulative sums of which each is rounded."""
+    data, axis = (values[name] for name in node.inputs[:2])
+    if node.op != "CumSum" or data.dtype != np.float32 or axis.size != 1 or data.size > _MOST_SUMS:
+        return
+    if node.attrs.get("exclusive") or node.attrs.get("reverse"):
+        return
+    terms = np.moveaxis(data, int(axis.reshape(-1)[0]), 0)
+    for short_format in (each for each in SHORT_FORMATS if each.name in _ACCUMULATORS):
+        total, sums = np.zeros(terms.shape[1:], np.float32), []
+        for term in terms:
+            total = short_format.rounded(total + term)
+            sums.append(total)
+        result = np.moveaxis(np.stack(sums), 0, int(axis.reshape(-1)[0]))
+        likely = f"its sums are kept in {short_format.name}, one term after another"
+        yield Mistake(
+            likely=likely, node=node, values={}, after=partial(_shaped_like, sums=result), about="accumulator"
+        )
 
 
 def _shaped_like(result: np.ndarray, *, sums: np.ndarray) -> np.ndarray:

@@ -17,7 +17,7 @@ from qdebug.errors import KernelError
 from qdebug.model import AttrValue, Node, operators
 from qdebug.replay.registry import has_kernel, run_node
 
-__all__ = ["other_attributes", "other_operators", "wrong_choices"]
+__all__ = ["other_attributes", "other_integers", "other_operators", "wrong_choices"]
 
 
 def other_attributes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int]) -> Iterator[Mistake]:
@@ -44,6 +44,28 @@ def other_attributes(node: Node, values: Mapping[str, np.ndarray], opset: Mappin
             other = replace(node, attrs={**node.attrs, name: other_value})
             text = f"it uses {name} = {_text(other_value)}, not {_text(value)}"
             yield Mistake(likely=text, node=other, values={}, after=crop, about=name)
+
+
+def other_integers(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield a node with another value of a single integer that it reads, such as an index or an axis.
+
+    Args:
+        node: The node's real-valued form.
+        values: Its inputs.
+    """
+    for name in dict.fromkeys(filter(None, node.inputs)):
+        array = values[name]
+        if array.size != 1 or array.dtype.kind != "i":
+            continue
+        own = int(array.reshape(-1)[0])
+        for other in (*range(_MOST_INTEGER + 1), *range(-1, -_MOST_INTEGER - 1, -1)):
+            if other != own:
+                text = f"{name!r} is taken for {other}, not {own}"
+                yield Mistake(likely=text, node=node, values={name: np.full_like(array, other)}, about=name)
+
+
+_MOST_INTEGER = 16
+"""Largest magnitude of an integer that is tried in place of a stated one."""
 
 
 def _other_values(value: AttrValue | None, extents: set[int]) -> Iterator[AttrValue]:

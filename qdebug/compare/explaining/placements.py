@@ -42,13 +42,15 @@ def jointly_moved_axes(form: Node, rank: int) -> tuple[int, ...]:
     """Return the axes along which an error inside a node may move all elements of its result together.
 
     In a normalization, the rounded factor of a row does. In a product, a rounded weight does: it is read for each
-    element of a channel.
+    element of a channel. In a cumulative sum, each error is part of all later sums.
 
     Args:
         form: The real form of the node.
         rank: Number of axes of its result.
     """
     row, recipe = operators.of(form.op), RECIPES.get(form.op)
+    if row.accumulates:
+        return tuple(range(rank))
     if row.windowed:
         return tuple(range(1, rank - 1) if form.attrs.get("channels_last") else range(2, rank))
     if row.product:

@@ -10,7 +10,7 @@ from itertools import chain, islice
 
 import numpy as np
 
-from qdebug.arithmetic.mistakes.attributes import other_attributes, other_operators
+from qdebug.arithmetic.mistakes.attributes import other_attributes, other_integers, other_operators
 from qdebug.arithmetic.mistakes.fits import Dial, dials, miscounted_blocks, solve
 from qdebug.arithmetic.mistakes.known import mistakes
 from qdebug.arithmetic.mistakes.mistake import Mistake
@@ -365,8 +365,10 @@ class WrongNode:
                 yield mistake
 
     def _other_nodes(self, place: Place) -> Iterator[Mistake]:
-        """Yield the node with another attribute or operator."""
-        yield from other_attributes(self._form, self._sample(place).result.operands, self._opset)
+        """Yield the node with another attribute, another single integer or another operator."""
+        operands = self._sample(place).result.operands
+        yield from other_attributes(self._form, operands, self._opset)
+        yield from other_integers(self._form, operands)
         yield from other_operators(self._form)
 
     def other_number(self) -> str | None:

@@ -47,3 +47,18 @@ def test_other_nodes_have_no_sums_of_this_kind():
     assert not sums(Node(name="n", op="Add", inputs=("x", "w"), outputs=("y",)), {"x": X, "w": X}, (5, 30))
     gemm = Node(name="n", op="Gemm", inputs=("x", "w"), outputs=("y",), attrs={"alpha": 2.0})
     assert not sums(gemm, {"x": X, "w": W}, (5, 4))
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_cumulative_sum_is_rounded_at_each_step(axis):
+    node = Node(name="n", op="CumSum", inputs=("x", "a"), outputs=("y",))
+    made = sums(node, {"x": X, "a": np.array(axis)}, X.shape)
+    total, expected = np.zeros(X.shape[1 - axis], np.float16), []
+    for at in range(X.shape[axis]):
+        total = (total.astype(np.float32) + X.take(at, axis)).astype(np.float16)
+        expected.append(total.astype(np.float32))
+    text = "its sums are kept in float16, one term after another"
+    assert np.array_equal(made[text], np.stack(expected, axis))
+    assert not sums(
+        node.__class__(name="n", op="CumProd", inputs=("x", "a"), outputs=("y",)), {"x": X, "a": np.array(0)}, X.shape
+    )

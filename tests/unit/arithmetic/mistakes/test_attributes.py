@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from qdebug.arithmetic.mistakes.attributes import other_attributes, other_operators
+from qdebug.arithmetic.mistakes.attributes import other_attributes, other_integers, other_operators
 from qdebug.model import Node
 from qdebug.replay.registry import run_node
 
@@ -75,3 +75,12 @@ def test_a_comparison_may_be_negated():
     node = Node(name="n", op="Equal", inputs=("a", "b"), outputs=("y",))
     (negated,) = [each for each in other_operators(node) if each.likely == "its result is negated"]
     assert negated.after(np.array([True, False])).tolist() == [False, True]
+
+
+def test_single_integers_are_tried():
+    node = Node(name="n", op="Gather", inputs=("x", "i"), outputs=("y",))
+    made = {each.likely: each.values["i"] for each in other_integers(node, {"x": X, "i": np.array(-1)})}
+    assert next(iter(made)) == "'i' is taken for 0, not -1"
+    assert made["'i' is taken for 2, not -1"].shape == ()
+    assert "'i' is taken for -1, not -1" not in made
+    assert not [*other_integers(node, {"x": X, "i": np.array([1, 2])})]

@@ -194,3 +194,17 @@ def test_a_rounded_weight_moves_its_channel_together_and_is_no_fault():
 
     result = diff(filtered(w, short=False), filtered(rounded(w), short=True))
     assert not [each for node in result.nodes for each in node.findings if each.kind == "one_sided"]
+
+
+def test_errors_that_a_cumulative_sum_hands_on_count_once():
+    x = RNG.standard_normal((4, 400)).astype(np.float32)
+    total, sums = np.zeros(4, np.float16), []
+    for at in range(400):
+        total = (total.astype(np.float32) + x[:, at]).astype(np.float16)
+        sums.append(total.astype(np.float32))
+    node = Node(name="sum", op="CumSum", inputs=("x", "axis"), outputs=("y",))
+    graph = Graph([node], tensors=[TensorInfo(name="axis", role=Role.CONSTANT)], inputs=["x"], outputs=["y"])
+    arrays = {"x": x, "axis": np.array(1)}
+    right = np.cumsum(x, 1, dtype=np.float64).astype(np.float32)
+    runs = [MemoryRecording.single(graph, arrays | {"y": y}) for y in (right, np.stack(sums, 1))]
+    assert not [each for each in diff(*runs)["sum"].findings if each.kind == "one_sided"]
