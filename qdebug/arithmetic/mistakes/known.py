@@ -401,9 +401,13 @@ def _clamped(values: np.ndarray) -> np.ndarray:
 
 
 def _rounded_inputs(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield inputs that are rounded to a short format first. Products are checked elsewhere."""
-    if operators.of(node.op).product:
+    """Yield inputs that are rounded to a short format first, or dequantized results. Products are checked elsewhere."""
+    row = operators.of(node.op)
+    if row.product:
         return
+    for short in SHORT_FORMATS if row.dequantizes else ():
+        likely = f"its results are rounded to {short.name}"
+        yield Mistake(likely=likely, node=node, values={}, after=short.rounded, about="results")
     float_values = {name: array for name, array in values.items() if array.dtype == np.float32}
     for short in SHORT_FORMATS:
         if short.bits < 8:
