@@ -52,7 +52,7 @@ def difference(context: NodeContext) -> Finding | None:
 def _mistake_inside_layer(context: NodeContext, difference: Finding) -> Finding | None:
     """Find the known mistake inside a fused layer that explains an apparent difference of operators."""
     entry, node, runs = context.entry, context.node, context.runs
-    if node is None or difference.kind is not FindingKind.OPERATOR:
+    if node is None or difference.kind not in (FindingKind.OPERATOR, FindingKind.ARITHMETIC):
         return None
     places = [*recorded_places(runs.reference, runs.backend, entry)]
     mistake = cause_inside(WithFused(runs.backend), node, entry.tensor, places)

@@ -144,8 +144,9 @@ def declared_difference(facts: TensorFacts) -> Finding:
         or _other_attribute_inside(facts)
         or different_beside(facts)
     )
-    if finding is None:
-        return graph_difference(FindingKind.OPERATOR, node, sentence)
+    if finding is None:  # graphs that state the same are no cause, but what the backend computes between them
+        kind = FindingKind.ARITHMETIC if same_operators else FindingKind.OPERATOR
+        return graph_difference(kind, node, sentence)
     return replace(finding, sentence=f"{finding.sentence}; {sentence}")
 
 
