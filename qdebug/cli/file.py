@@ -15,6 +15,7 @@ from qdebug.present.text import safe_text
 
 if TYPE_CHECKING:
     from qdebug.cli.parser import Verbs
+    from qdebug.recording.reading.shards import ShardedRecording
 
 __all__ = ["JoinOptions", "PackOptions", "PruneOptions", "RecoverOptions", "VerifyOptions", "fill_parser"]
 
@@ -48,11 +49,14 @@ that does not get smaller is stored uncompressed."""
 _JOIN = """\
 Join the recordings of the processes, ranks or workers of one run. This writes a small
 JSON file that every command accepts like a recording. The recordings themselves stay
-in the folder of the JSON file, or in folders below it."""
+in the folder of the JSON file, or in folders below it. With --by shards, tensors that
+all ranks should hold alike are compared first, and the exit code is 1 if they differ."""
 
 _JOIN_EPILOG = """\
 examples:
   qdebug file join rank0.h5 rank1.h5 -o run.json
+  qdebug file join rank0.h5 rank1.h5 --by shards --axis 'o_proj=1,*=replicated' \\
+      -o run.json
   qdebug file join worker0.h5 worker1.h5 --by samples -o run.json
   qdebug file join rank0.h5 rank1.h5 --prefix r0/ --prefix r1/ -o run.json"""
 
@@ -109,6 +113,7 @@ class JoinOptions:
     files: list[Path]
     output: Path
     by: str
+    axis: list[str] | None
     prefix: list[str] | None
     force: bool
 
@@ -145,11 +150,20 @@ def _add_join(actions: Verbs) -> None:
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="RUN.json", help="the manifest to write")
     parser.add_argument(
         "--by",
-        choices=("tensors", "samples"),
+        choices=("tensors", "samples", "shards"),
         default="tensors",
         help=(
             "tensors (default): the files hold different tensors of the same samples; samples: each file "
-            "holds further samples"
+            "holds further samples; shards: each file holds a slice of the same tensors"
+        ),
+    )
+    parser.add_argument(
+        "--axis",
+        action="append",
+        metavar="PATTERN=AXIS,...",
+        help=(
+            "for shards: the axis along which tensors are sliced, or 'replicated'; the first matching pattern "
+            "applies. 0:4:1:1: each slice consists of blocks of these relative sizes"
         ),
     )
     parser.add_argument(
@@ -278,15 +292,40 @@ def _join(arguments: argparse.Namespace) -> int:
             f"There are {len(options.prefix)} prefixes for {len(options.files)} recordings.",
             hint="Give --prefix once for each recording, in order.",
         )
-    from qdebug.recording.reading.opening import JoinedRecording, join, read_manifest
+    if (options.by == "shards") != bool(options.axis) or (options.axis and options.prefix):
+        raise UsageError(
+            "--by shards needs --axis and takes no --prefix; --axis needs --by shards.",
+            hint="Write --by shards --axis 'PATTERN=AXIS,*=replicated'.",
+        )
+    from qdebug.recording.reading.opening import join, open_manifest
+    from qdebug.recording.reading.shards import ShardedRecording
 
-    join(options.files, options.output, by=options.by, force=options.force, prefixes=options.prefix)
-    with JoinedRecording(read_manifest(options.output), options.output) as recording:
+    axes = ",".join(options.axis or ())
+    join(options.files, options.output, by=options.by, force=options.force, prefixes=options.prefix, axes=axes)
+    with open_manifest(options.output) as recording:
         emit(
             f"{command(options.output)}: {_count_text(len(options.files), 'recording')}, "
             f"{_count_text(len(recording.names), 'tensor')}, {_count_text(recording.samples, 'sample')}"
         )
-    return 0
+        return _compare_replicas(recording, options) if isinstance(recording, ShardedRecording) else 0
+
+
+def _compare_replicas(recording: ShardedRecording, options: JoinOptions) -> int:
+    """Print what the ranks do not hold alike."""
+    from qdebug.present.replicas import replica_lines
+
+    with progress("comparing replicated tensors") as note:
+        differences = list(recording.replica_differences(progress=note))
+    partial_tensors = recording.partial_tensors()
+    if partial_tensors:
+        names = ", ".join(safe_text(name) for name in partial_tensors[:_MAX_LOST_LINES])
+        more = len(partial_tensors) - _MAX_LOST_LINES
+        emit(f"without values, since a rank kept only part of them: {names}{f' and {more} more' if more > 0 else ''}")
+    if not differences:
+        emit(f"replicated tensors are equal in all ranks\n\ncompare:  qdebug diff REF.h5 {command(options.output)}")
+        return 0
+    emit("\n".join([*replica_lines(differences), f"{command(options.output)} has the values of rank 0"]))
+    return 1
 
 
 def _recover(arguments: argparse.Namespace) -> int:

@@ -102,7 +102,7 @@ def _manifest_parts(path: Path) -> Sequence[Path]:
     from qdebug.recording.reading.opening import is_manifest, read_manifest
 
     try:
-        return [part.path for part in read_manifest(path)] if is_manifest(path) else ()
+        return [part.path for part in read_manifest(path).parts] if is_manifest(path) else ()
     except QdebugError:  # reported by the command itself
         return ()
 

@@ -357,7 +357,7 @@ def _judge_manifest(folder, promise):
     if promise.final is not None and path.read_bytes() != promise.final:
         return "it was finished, and is not there or is another one"
     try:
-        prefixes = [part.prefix for part in read_manifest(path)]
+        prefixes = [part.prefix for part in read_manifest(path).parts]
     except (QdebugError, OSError) as error:
         return f"the manifest is lost: {error}"
     return "" if prefixes in (["x", "y"], ["a", "b"]) else f"the manifest is another one: {prefixes}"

@@ -51,7 +51,7 @@ def test_the_shell_can_read_its_script(shell, tmp_path):
         (["probe", "--backend", "on"], {"onnxruntime"}),
         (["probe", "--kind", "soft"], {"softmax"}),
         (["file", "j"], {"join"}),
-        (["file", "join", "--by", ""], {"tensors", "samples"}),
+        (["file", "join", "--by", ""], {"tensors", "samples", "shards"}),
         (["export", "repro", "--who"], {"--whole"}),
         (["explain", "x.h5", "--wri"], {"--write-arithmetic"}),
         (["nonsense", "--x"], set()),

@@ -111,3 +111,26 @@ def test_an_action_is_needed(run):
     done = run("file")
     assert done.code == 2
     assert "an action is missing" in done.err
+
+
+def test_join_of_shards_names_the_rank_that_differs(run, tmp_path):
+    weight = np.arange(16, dtype=np.float32).reshape(4, 4)
+    for rank in range(2):
+        with Recorder(tmp_path / f"r{rank}.h5", backend="tp") as rec:
+            rec.put("a.up", weight[:, 2 * rank : 2 * rank + 2])
+            rec.put("norm", weight + (weight == 5) * rank)
+    with Recorder(tmp_path / "ref.h5", backend="trainer") as rec:
+        rec.put("a.up", weight)
+        rec.put("norm", weight)
+    files, out = [str(tmp_path / f"r{rank}.h5") for rank in range(2)], str(tmp_path / "run.json")
+    done = run("file", "join", *files, "--by", "shards", "--axis", "up=1,*=replicated", "-o", out)
+    assert done.code == 1
+    assert "rank 1: norm of" in done.out
+    assert "max_abs 1.00, rel_l2 0.0284, 1 of 16 elements, first at sample 0, step 0" in done.out
+    assert run("diff", str(tmp_path / "ref.h5"), out).code == 0
+    axes = ["--axis", "up=1", "--axis", "norm=0"]
+    assert run("file", "join", *files, "--by", "shards", *axes, "-o", out, "--force").code == 0
+    assert run("file", "join", *files, "--by", "shards", "-o", out, "--force").code == 2
+    done = run("file", "join", *files, "--axis", "up=1", "-o", out, "--force")
+    assert done.code == 2
+    assert "hint: Write --by shards --axis" in done.err

@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,7 +18,7 @@ from qdebug.model.recording import SkipCause
 from qdebug.recording.format.payload import from_physical, to_bytes
 from qdebug.recording.format.specification import physical_dtype
 
-__all__ = ["decode_attrs", "decode_info", "encode_attrs", "json_facts"]
+__all__ = ["decode_attrs", "decode_info", "encode_attrs", "join_infos", "json_facts"]
 
 T = TypeVar("T")
 
@@ -191,4 +192,25 @@ def decode_info(run: Mapping[str, Any], *, is_complete: bool) -> RunInfo:
         skip_causes=causes,
         doubts=_get_texts(json_object, "doubts", {}),
         disturbed=_get_texts(json_object, "disturbed", {}),
+    )
+
+
+def join_infos(infos: Sequence[tuple[str, RunInfo]]) -> RunInfo:
+    """Return the facts of several recordings of one run: the first one's; complete and faithful only if all are.
+
+    Args:
+        infos: The facts of each, with the prefix of its tensors.
+    """
+    order = (Fidelity.DIFFERS, Fidelity.NONDETERMINISTIC, Fidelity.UNKNOWN, Fidelity.BIT_EQUAL)
+    worst = min((info for _, info in infos), key=lambda info: order.index(info.fidelity))
+    facts_by_tensor: dict[str, Any] = {
+        fact: {prefix + name: value for prefix, info in infos for name, value in getattr(info, fact).items()}
+        for fact in ("disturbed", "skipped", "skip_causes")
+    }
+    return replace(
+        infos[0][1],
+        complete=all(info.complete for _, info in infos),
+        fidelity=worst.fidelity,
+        fidelity_detail=worst.fidelity_detail,
+        **facts_by_tensor,
     )

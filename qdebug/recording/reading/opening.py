@@ -10,7 +10,7 @@ A manifest is a small JSON file that names the files of the processes, ranks or 
 A path is relative to the manifest and must not lead outside its folder. `prefix` is put before the names of a part's
 tensors and nodes, for ranks that use the same name for different tensors. `first_sample` is the number of a part's
 first sample in the whole, for workers that each ran some of the samples. Recordings do not contain links, which the
-reader refuses.
+reader refuses. A manifest of version 2 has `axes` instead: its parts hold slices of the same tensors (`shards`).
 """
 
 from __future__ import annotations
@@ -28,20 +28,33 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import numpy as np
 
 from qdebug.errors import GraphError, NotARecordingError, RecordingError, UsageError
-from qdebug.model import Fidelity, Graph, Node, QuantParams, Recording, Role, RunInfo, TensorInfo
+from qdebug.model import Graph, Node, QuantParams, Recording, Role, RunInfo, TensorInfo
 from qdebug.model.kept import Kept
 from qdebug.model.recording import Outline, no_values, not_in_full
-from qdebug.recording.reading.read import Closable, FileRecording, KnownGraphs
+from qdebug.recording.format.facts import join_infos
+from qdebug.recording.reading.read import Closable, FileRecording, KnownGraphs, open_part
+from qdebug.recording.reading.shards import Axes, ShardedRecording, parse_axes
 from qdebug.recording.target import cannot_write_error, check_target, describe_cause, replacing_file
 from qdebug.regular_file import open_binary, read_regular
 
 if TYPE_CHECKING:
     from qdebug.recording.reading.follow import FollowedRecording
 
-__all__ = ["JoinedRecording", "Part", "is_manifest", "join", "open_recording", "opened_recording", "read_manifest"]
+__all__ = [
+    "JoinedRecording",
+    "Part",
+    "is_manifest",
+    "join",
+    "open_manifest",
+    "open_recording",
+    "opened_recording",
+    "read_manifest",
+]
 
 FORMAT = "qdebug.manifest"
 VERSION = 1
+SHARDS_VERSION = 2
+"""Version of manifests of shards, which an older qdebug must not read as recordings of different tensors."""
 _MOST_BYTES = 16 << 20
 _MOST_PARTS = 100_000
 _MOST_OPEN = 64
@@ -58,8 +71,8 @@ def is_manifest(path: Path) -> bool:
         return False
 
 
-def read_manifest(path: Path) -> tuple[Part, ...]:
-    """Read the parts of a manifest.
+def read_manifest(path: Path) -> Manifest:
+    """Read a manifest.
 
     Raises:
         NotARecordingError: It is not a manifest.
@@ -82,14 +95,16 @@ def read_manifest(path: Path) -> tuple[Part, ...]:
         raise NotARecordingError(
             f"{str(path)!r} is a JSON file, but not a manifest of recordings.", hint="Give a recording."
         )
-    if manifest.get("version") != VERSION:
+    if manifest.get("version") not in (VERSION, SHARDS_VERSION):
         raise RecordingError(
-            f"{str(path)!r} is a manifest of version {manifest.get('version')!r}; this qdebug reads {VERSION}.",
+            f"{str(path)!r} is a manifest of version {manifest.get('version')!r}; this qdebug reads up to "
+            f"{SHARDS_VERSION}.",
             hint="Upgrade qdebug: pip install --upgrade qdebug.",
         )
     try:
         parts = tuple(_part(path, entry) for entry in manifest["parts"])
-    except (KeyError, TypeError, ValueError, AttributeError) as exc:
+        axes = parse_axes(manifest["axes"]) if manifest["version"] == SHARDS_VERSION else None
+    except (KeyError, TypeError, ValueError, AttributeError, UsageError) as exc:
         raise RecordingError(
             f"The manifest {str(path)!r} is damaged: {exc}.", hint="Create it again: qdebug file join."
         ) from None
@@ -97,7 +112,19 @@ def read_manifest(path: Path) -> tuple[Part, ...]:
         raise RecordingError(
             f"The manifest {str(path)!r} names {len(parts)} recordings.", hint="Create it again: qdebug file join."
         )
-    return parts
+    return Manifest(parts=parts, axes=axes)
+
+
+def open_manifest(path: Path) -> JoinedRecording | ShardedRecording:
+    """Open the recordings of a manifest as one.
+
+    Raises:
+        RecordingError: The manifest or a recording cannot be read, or the recordings contradict each other.
+    """
+    manifest = read_manifest(path)
+    if manifest.axes is None:
+        return JoinedRecording(manifest.parts, path)
+    return ShardedRecording([part.path for part in manifest.parts], manifest.axes, path)
 
 
 def _part(path: Path, entry: Mapping[str, Any]) -> Part:
@@ -119,7 +146,13 @@ def _part(path: Path, entry: Mapping[str, Any]) -> Part:
 
 
 def join(
-    paths: Sequence[Path], out: Path, *, by: str = "tensors", force: bool = False, prefixes: Sequence[str] | None = None
+    paths: Sequence[Path],
+    out: Path,
+    *,
+    by: str = "tensors",
+    force: bool = False,
+    prefixes: Sequence[str] | None = None,
+    axes: str = "",
 ) -> None:
     """Write a manifest of recordings, after checking that they can be read as one.
 
@@ -127,12 +160,14 @@ def join(
         paths: The recordings, below the folder of the manifest.
         out: The manifest.
         by: "tensors" if each file holds different tensors of the same samples, "samples" if each file holds further
-            samples.
+            samples, "shards" if each file holds a slice of the same tensors.
         force: Replace `out` if it exists.
         prefixes: A prefix for the names of each recording; None adds no prefixes.
+        axes: With "shards", the axis of each tensor, as `parse_axes` reads it.
 
     Raises:
-        UsageError: A recording is not below the manifest's folder, is the manifest itself, or is listed twice.
+        UsageError: The axes are invalid, or a recording is not below the manifest's folder, is the manifest itself, or
+            is listed twice.
         OutputExistsError: The manifest exists and `force` is not set.
         RecordingError: Its folder is missing, it is a folder or a device, it cannot be written, a recording cannot be
             read, or they contradict each other.
@@ -146,11 +181,22 @@ def join(
         parts.append(Part(path=path, prefix=prefix, first_sample=first_sample))
         with FileRecording(path) as recording:
             first_sample += recording.samples if by == "samples" else 0
-    JoinedRecording(parts, out).close()
-    entries = [
-        {"path": _relative(part.path, out), "prefix": part.prefix, "first_sample": part.first_sample} for part in parts
-    ]
-    text = json.dumps({"format": FORMAT, "version": VERSION, "parts": entries}, indent=1)
+    manifest: dict[str, Any] = {"format": FORMAT, "version": VERSION}
+    if by == "shards":
+        with ShardedRecording(paths, parse_axes(axes), out) as recording:
+            recording.check_shards()
+        manifest |= {
+            "version": SHARDS_VERSION,
+            "axes": axes,
+            "parts": [{"path": _relative(path, out)} for path in paths],
+        }
+    else:
+        JoinedRecording(parts, out).close()
+        manifest["parts"] = [
+            {"path": _relative(part.path, out), "prefix": part.prefix, "first_sample": part.first_sample}
+            for part in parts
+        ]
+    text = json.dumps(manifest, indent=1)
     try:
         with replacing_file(out) as temporary_file:
             temporary_file.write_text(text + "\n", encoding="utf-8")
@@ -178,6 +224,19 @@ def _relative(path: Path, out: Path) -> str:
             f"The recording {str(path)!r} is not in or below the folder of {str(out)!r}.",
             hint="Put the manifest into the folder of the recordings, or above it.",
         ) from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """A list of recordings that are read as one.
+
+    Args:
+        parts: The recordings.
+        axes: For recordings of shards, how to put their tensors together; None for other recordings.
+    """
+
+    parts: tuple[Part, ...]
+    axes: Axes | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,7 +279,7 @@ class JoinedRecording(Recording, Closable):
         try:
             for part in parts:  # a file may be a manifest of several
                 if part.path not in file_of_path:
-                    file_of_path[part.path] = _open_part(part, path, graphs)
+                    file_of_path[part.path] = open_part(part.path, path, graphs)
                     self._keep_open(file_of_path[part.path])
                 self._parts.append((part, file_of_path[part.path]))
             self.graph = _join_graphs(self._parts)
@@ -232,24 +291,7 @@ class JoinedRecording(Recording, Closable):
     @cached_property
     def info(self) -> RunInfo:
         """Facts of the run, taken from the first part; complete and faithful only if every part is."""
-        infos = [file.info for _, file in self._parts]
-        order = (Fidelity.DIFFERS, Fidelity.NONDETERMINISTIC, Fidelity.UNKNOWN, Fidelity.BIT_EQUAL)
-        worst = min(infos, key=lambda info: order.index(info.fidelity))
-        return replace(
-            infos[0],
-            disturbed=self._fact_by_tensor("disturbed"),
-            complete=all(info.complete for info in infos),
-            fidelity=worst.fidelity,
-            fidelity_detail=worst.fidelity_detail,
-            skipped=self._fact_by_tensor("skipped"),
-            skip_causes=self._fact_by_tensor("skip_causes"),
-        )
-
-    def _fact_by_tensor(self, fact: str) -> dict[str, Any]:
-        """Return a fact of the run that is stated per tensor, under the joined names."""
-        return {
-            part.prefix + name: value for part, file in self._parts for name, value in getattr(file.info, fact).items()
-        }
+        return join_infos([(part.prefix, file.info) for part, file in self._parts])
 
     @cached_property
     def samples(self) -> int:
@@ -411,16 +453,6 @@ class JoinedRecording(Recording, Closable):
         return JoinedRecording, ([part for part, _ in self._parts], self.path.absolute())
 
 
-def _open_part(part: Part, path: Path, graphs: KnownGraphs) -> FileRecording:
-    try:
-        return FileRecording(part.path, graphs=graphs)
-    except NotARecordingError as exc:
-        raise RecordingError(
-            f"{str(path)!r} includes {str(part.path)!r}, which cannot be read: {exc.message}",
-            hint="Put that recording back, or join the others again: qdebug file join.",
-        ) from None
-
-
 def _join_graphs(parts: Sequence[tuple[Part, FileRecording]]) -> Graph:
     nodes: dict[str, Node] = {}
     tensors: dict[str, TensorInfo] = {}
@@ -544,7 +576,7 @@ def open_recording(path: str | Path, *, follow: bool = False) -> Recording:
     """
     path = Path(path)
     if is_manifest(path):
-        return JoinedRecording(read_manifest(path), path)
+        return open_manifest(path)
     if follow:
         from qdebug.recording.reading.follow import FollowedRecording
 

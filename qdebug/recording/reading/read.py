@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 import xxhash
 
-from qdebug.errors import GraphError, PayloadMismatchError, RecordingError
+from qdebug.errors import GraphError, NotARecordingError, PayloadMismatchError, RecordingError
 from qdebug.model import Graph, QuantParams, Recording, RunInfo
 from qdebug.model.kept import Kept
 from qdebug.model.recording import Outline, no_values, not_in_full
@@ -39,7 +39,7 @@ from qdebug.recording.reading.tables import (
     decode_texts,
 )
 
-__all__ = ["Closable", "Event", "FileRecording", "mismatch_error"]
+__all__ = ["Closable", "Event", "FileRecording", "mismatch_error", "open_part"]
 
 
 class Closable:
@@ -579,3 +579,18 @@ def _content_hash(tables: Tables) -> str:
         if name != "index":
             digest.update(np.ascontiguousarray(tables[name]).view(np.uint8).data)
     return digest.hexdigest()
+
+
+def open_part(part: Path, path: Path, graphs: KnownGraphs) -> FileRecording:
+    """Open one of the recordings that `path` joins. `graphs` are those of the recordings opened before it.
+
+    Raises:
+        RecordingError: It cannot be read.
+    """
+    try:
+        return FileRecording(part, graphs=graphs)
+    except NotARecordingError as exc:
+        raise RecordingError(
+            f"{str(path)!r} includes {str(part)!r}, which cannot be read: {exc.message}",
+            hint="Put that recording back, or join the others again: qdebug file join.",
+        ) from None

@@ -78,7 +78,7 @@ def verify(path: Path, *, memory: int = MEMORY_LIMIT, timeout: float | None = No
             f"--memory {memory >> 20} is too small to read any recording.",
             hint=f"Give at least {_MIN_MEMORY >> 20} MB: qdebug file verify --memory {_MIN_MEMORY >> 20}.",
         )
-    parts = [part.path for part in read_manifest(path)] if is_manifest(path) else [path]
+    parts = [part.path for part in read_manifest(path).parts] if is_manifest(path) else [path]
     return _verify_files(path, list({os.path.realpath(part): part for part in parts}.values()), memory, timeout)
 
 

@@ -188,8 +188,8 @@ def test_json_that_is_no_manifest(tmp_path, text):
 
 
 def test_a_manifest_of_a_later_version(tmp_path):
-    (tmp_path / "run.json").write_text('{"format": "qdebug.manifest", "version": 2, "parts": []}')
-    with pytest.raises(RecordingError, match="version 2"):
+    (tmp_path / "run.json").write_text('{"format": "qdebug.manifest", "version": 3, "parts": []}')
+    with pytest.raises(RecordingError, match="version 3"):
         qdebug.open_recording(tmp_path / "run.json")
 
 
@@ -428,5 +428,5 @@ def test_a_part_of_a_manifest_says_where_it_begins(tmp_path, entry, read):
         with pytest.raises(RecordingError, match="of the wrong type"):
             read_manifest(tmp_path / "run.json")
     else:
-        (part,) = read_manifest(tmp_path / "run.json")
+        (part,) = read_manifest(tmp_path / "run.json").parts
         assert (part.path, part.prefix, part.first_sample) == (tmp_path / "r0.h5", *read)
