@@ -70,6 +70,11 @@ def _ignore(stage: str) -> None:
 _SWAPPED = "The reference holds codes, but the backend does not; check whether the two files were swapped."
 
 
+def _is_named(limits: Limits, output: str) -> bool:
+    """Return whether the user says that an output holds logits."""
+    return limits.logits_rule(output) is not None
+
+
 def _not_acknowledged(node: str) -> None:
     pass
 
@@ -211,9 +216,9 @@ class DiffSession:
             values = self.values(tensor, sample=sample, step=step)
             return values.reference, values.backend
 
-        rankings = rank_outputs(
-            self.backend.graph, compared, partial(recorded_places, self.reference, self.backend), load
-        )
+        places = partial(recorded_places, self.reference, self.backend)
+        is_named = partial(_is_named, self.limits)
+        rankings = rank_outputs(self.backend.graph, compared, places, load, named=is_named)
         if len(self._results) == self.total:
             self._outputs = rankings
         return rankings

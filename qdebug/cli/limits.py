@@ -216,10 +216,11 @@ def say_unused(limits: Limits, results: Sequence[RunComparison]) -> None:
         limits: The limits in effect.
         results: The comparisons.
     """
-    from qdebug.compare.result.limits import unused_entries
+    from qdebug.compare.result.limits import unused_entries, unused_logits
 
     nodes = [node for result in results for node in result.nodes]
     unused_texts = unused_entries(limits.rules, limits.acknowledged, nodes)
+    unused_texts += unused_logits(limits.logits, [name for result in results for name in result.network_outputs])
     for text in unused_texts[:_MAX_UNUSED_LINES]:
         say(f"qdebug: {safe_text(limits.file)}: {safe_text(text)}")
     if len(unused_texts) > _MAX_UNUSED_LINES:

@@ -6,15 +6,23 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from qdebug.compare.attribute.graph_walk import upstream
-from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
-from qdebug.compare.result.limits import Limits, RuleFinder
+from qdebug.compare.result.finding import Finding, FindingKind, FindingRole, apart
+from qdebug.compare.result.limits import Limits, LogitsRule, RuleFinder
 from qdebug.compare.result.node_result import cost_of, is_excused
-from qdebug.compare.result.result import NodeResult, Status
+from qdebug.compare.result.result import NodeResult, OutputRanking, Status
 from qdebug.compare.result.result_table import ResultTable
 from qdebug.model import Graph
 from qdebug.model.dtypes import is_integer
+from qdebug.numerics.metric_table import metric
 
-__all__ = ["beyond_by_its_arithmetic", "costs_that_count", "lost_part", "short_outputs"]
+__all__ = [
+    "beyond_by_its_arithmetic",
+    "costs_that_count",
+    "judge_logits",
+    "lost_part",
+    "short_outputs",
+    "unjudged_logits",
+]
 
 
 def short_outputs(of: ResultTable, graph: Graph, limits: Limits) -> list[NodeResult]:
@@ -103,3 +111,68 @@ def beyond_by_its_arithmetic(sole: NodeResult, output: NodeResult) -> NodeResult
 def lost_part(output: NodeResult) -> Finding | None:
     """Return the finding that a part of an output exceeds the limit of outputs, or None."""
     return next((finding for finding in output.findings if finding.role is FindingRole.OUTPUT), None)
+
+
+def judge_logits(of: ResultTable, rankings: Sequence[OutputRanking], limits: Limits) -> ResultTable:
+    """Return the table with each output of logits beyond its limit marked as diverged.
+
+    Args:
+        of: The table of results.
+        rankings: The metrics of outputs that may hold scores.
+        limits: The limits in force.
+    """
+    for ranking in rankings:
+        rule = limits.logits_rule(ranking.tensor)
+        node = of[of.rows[ranking.tensor]]
+        breaches = [] if rule is None else _logits_breaches(node, ranking, rule)
+        if breaches:
+            status = Status.DIVERGED if node.status in (Status.IDENTICAL, Status.WITHIN) else node.status
+            reason = node.reason if node.status is status else breaches[0].sentence
+            findings = (*node.findings, *breaches)
+            of = of.replacing(replace(node, status=status, reason=reason, findings=findings))
+    return of
+
+
+def _logits_breaches(node: NodeResult, ranking: OutputRanking, rule: LogitsRule) -> list[Finding]:
+    breaches = []
+    for name, limit in rule.bounds.items():
+        key = name.partition("_")[2]
+        amount = getattr(ranking, key)
+        is_minimum = name.startswith("min_")
+        if amount is None or (amount >= limit if is_minimum else amount <= limit):  # NaN is beyond any limit
+            continue
+        spec = metric(key)
+        unit = f" {spec.unit}" if spec.unit else ""
+        bound = "at least" if is_minimum else "at most"
+        sentence = f"{key} is {apart(amount, limit)}{unit}, the limit is {bound} {limit:g}{unit}"
+        breaches.append(
+            Finding(
+                kind=FindingKind.ERROR,
+                role=FindingRole.BREACH,
+                node=node.node,
+                sentence=sentence,
+                amount=amount,
+                limit=limit,
+                unit=spec.unit or None,
+                given=True,
+            )
+        )
+    return breaches
+
+
+def unjudged_logits(graph: Graph, rankings: Sequence[OutputRanking], limits: Limits) -> list[str]:
+    """Return a clause for each limit on logits that no metric could be held against.
+
+    Args:
+        graph: The backend's graph.
+        rankings: The metrics of outputs that may hold scores.
+        limits: The limits in force.
+    """
+    ranking_of = {ranking.tensor: ranking for ranking in rankings}
+    rules = [(output, rule) for output in graph.outputs if (rule := limits.logits_rule(output)) is not None]
+    return [
+        f"limit {name} of the output {output!r} was not judged: it has no such metric"
+        for output, rule in rules
+        for name in rule.bounds
+        if getattr(ranking_of.get(output), name.partition("_")[2], None) is None
+    ]

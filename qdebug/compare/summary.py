@@ -9,7 +9,13 @@ import numpy as np
 from qdebug.compare.align.leftover import as_unchecked
 from qdebug.compare.align.pairs import Unmatched
 from qdebug.compare.growth import fails_by_growth
-from qdebug.compare.outputs import beyond_by_its_arithmetic, costs_that_count, short_outputs
+from qdebug.compare.outputs import (
+    beyond_by_its_arithmetic,
+    costs_that_count,
+    judge_logits,
+    short_outputs,
+    unjudged_logits,
+)
 from qdebug.compare.policy import shortcomings, verdict, verdict_on_different_inputs
 from qdebug.compare.result.finding import FindingKind
 from qdebug.compare.result.inputs import different_inputs, different_inputs_clause
@@ -73,10 +79,10 @@ def sum_up(
     Raises:
         AlignmentError: Tensors were compared and none of them beyond the inputs is comparable.
     """
-    table = ResultTable(tuple(nodes))
+    table = judge_logits(ResultTable(tuple(nodes)), outputs, limits)
     _check_comparable(table)
     coverage = _coverage(table, unmatched)
-    missing = shortcomings(*runs, coverage, table, limits=limits)
+    missing = (*shortcomings(*runs, coverage, table, limits=limits), *unjudged_logits(graph, outputs, limits))
     all_shortcomings = shortcomings(*runs, coverage, table, limits=limits.accepting_nothing())
     accepted = [clause for clause in all_shortcomings if clause not in missing]
     different = different_inputs(table)

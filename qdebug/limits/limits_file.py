@@ -9,6 +9,10 @@
     op = "Softmax"              # a pattern for the operator; all given patterns must match
     max_lsb = 2                 # min_sqnr, max_lsb, atol, rtol, max_saturation (a share: 0.01)
 
+    [[logits]]                  # this output of the network holds logits; of several that match, the last applies
+    tensor = "lm_head*"         # a pattern for the backend's output
+    max_kl = 0.01               # max_kl, max_logprob_rms, min_top1_agreement, min_top5_overlap; all optional
+
     [[acknowledged]]            # this node may be beyond its limit; of several for one node the last applies
     node = "conv3"              # the exact name of the backend's node
     reason = "rounds half up"
@@ -38,7 +42,17 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from qdebug.compare.result.limits import ALL_BOUNDS, BOUNDS, DECIBELS, Acknowledgement, LimitRule, Limits
+from qdebug.compare.result.limits import (
+    ALL_BOUNDS,
+    BOUNDS,
+    DECIBELS,
+    LOGITS_BOUNDS,
+    SHARES,
+    Acknowledgement,
+    LimitRule,
+    Limits,
+    LogitsRule,
+)
 from qdebug.errors import LimitsError
 from qdebug.limits.place import find_limits, prefix_of, read_text, tables_of
 from qdebug.recording.target import replacing_file
@@ -56,7 +70,7 @@ __all__ = [
     "write_note",
 ]
 
-_TABLES = ("default", "limit", "acknowledged", "allow", "note")
+_TABLES = ("default", "limit", "logits", "acknowledged", "allow", "note")
 _PATTERNS = ("tensor", "node", "op")
 _RULE_KEYS = (*_PATTERNS, *BOUNDS)
 _ACKNOWLEDGED_KEYS = ("node", "reason", "expires")
@@ -90,6 +104,7 @@ class LimitsText:
         default = self._table(tables, "default")
         self._check_keys(default, ALL_BOUNDS, "default")
         rules = tuple(self._rule(entry, position) for entry, position in self._entries(tables, "limit"))
+        logits = tuple(self._logits_rule(entry, position) for entry, position in self._entries(tables, "logits"))
         acknowledged = [
             self._acknowledgement(entry, position, today) for entry, position in self._entries(tables, "acknowledged")
         ]
@@ -99,6 +114,7 @@ class LimitsText:
         return Limits(
             **self._bounds(default, "default", ALL_BOUNDS),
             rules=rules,
+            logits=logits,
             acknowledged=tuple(acknowledged),
             file=self._file,
             allow_partial=self._flag(allow, "partial"),
@@ -143,6 +159,10 @@ class LimitsText:
             raise self._entry_error(position, "", "does not say to which tensors it applies", hint)
         return LimitRule(**patterns, **bounds)  # type: ignore[arg-type]  # keys are checked above
 
+    def _logits_rule(self, entry: dict[str, Any], position: str) -> LogitsRule:
+        self._check_keys(entry, ("tensor", *LOGITS_BOUNDS), position)
+        return LogitsRule(tensor=self._text(entry, "tensor", position), **self._bounds(entry, position, LOGITS_BOUNDS))
+
     def _acknowledgement(self, entry: dict[str, Any], position: str, today: dt.date) -> Acknowledgement:
         self._check_keys(entry, _ACKNOWLEDGED_KEYS, position)
         node, reason = self._text(entry, "node", position), self._text(entry, "reason", position).strip()
@@ -170,7 +190,7 @@ class LimitsText:
                 raise self._entry_error(position, name, f"must be a number, but is {value!r}", f"Write {name} = 1.")
             if name not in DECIBELS and value < 0:
                 raise self._entry_error(position, name, f"must be at least 0, but is {value!r}", f"Write {name} = 1.")
-            if name == "max_saturation" and value > 1:
+            if name in SHARES and value > 1:
                 raise self._entry_error(
                     position, name, f"must be a share from 0 to 1, but is {value!r}", "Write 0.01 for 1 %."
                 )

@@ -186,6 +186,26 @@ _RANKING = _rows(
         _LOWER,
         "most other entries of the backend that score at least as high as the reference's winner",
     ),
+    (
+        "logprob_rms",
+        "nats",
+        _LOWER,
+        "sqrt(mean over vectors of sum p (log p - log q)^2), p and q the softmax of both sides' scores",
+    ),
+    (
+        "kl",
+        "nats",
+        _LOWER,
+        "mean over vectors of sum p log(p/q); infinite if q is 0 where p is not, NaN if the backend has a NaN",
+    ),
+    ("worst_kl", "nats", _LOWER, "the largest of these over vectors"),
+    ("worst_kl_sample", "", _NEITHER, "the first sample with that divergence"),
+    (
+        "top5_overlap",
+        "",
+        _HIGHER,
+        "mean share of the reference's five highest scores that are among the backend's five highest",
+    ),
 )
 
 _AGREEMENT = _rows(

@@ -121,11 +121,13 @@ def _from_file(limits: Mapping[str, Any]) -> str:
     rules, acknowledged = len(limits.get("rules", ())), limits.get("acknowledged", ())
     expired = sum(bool(entry.get("expired")) for entry in acknowledged)
     clauses = [f"{plural(rules, 'rule')} for single tensors"] if rules else []
+    logits = len(limits.get("logits", ()))
+    clauses += [f"{plural(logits, 'rule')} for logits"] if logits else []
     if acknowledged:
         clauses.append(
             f"{plural(len(acknowledged), 'node')} acknowledged" + (f" ({expired} expired)" if expired else "")
         )
-    return f"; {' and '.join(clauses) or 'nothing more'} in {safe_text(limits['file'], limit=200)}"
+    return f"; {', '.join(clauses) or 'nothing more'} in {safe_text(limits['file'], limit=200)}"
 
 
 def fidelity_sentence(info: RunInfo) -> str:
@@ -201,14 +203,29 @@ def ranking_clause(output: OutputRanking) -> str:
         parts.append(f"ties in {numbers.grouped(output.tied)}")
     if output.unranked:
         parts.append(f"{numbers.grouped(output.unranked)} more have no winner in the reference")
+    parts += [clause] if (clause := divergence_clause(output)) else []
     return "; ".join(parts)
 
 
+def divergence_clause(output: OutputRanking) -> str:
+    """Return how far the distributions of an output are apart, or "" if it is not taken for logits."""
+    if output.kl is None:
+        return ""
+    text = f"KL {numbers.metric('kl', output.kl)} nats (worst {numbers.metric('worst_kl', output.worst_kl)} in sample "
+    text += f"{output.worst_kl_sample}), log-probability RMS {numbers.metric('logprob_rms', output.logprob_rms)} nats"
+    if output.top5_overlap is not None:
+        text += f", top-5 overlap {numbers.percent(output.top5_overlap, 1)}"
+    return text
+
+
 def winners_clause(output: OutputRanking) -> str:
-    """Return for how many score vectors the winner is the same."""
-    if output.top1_agreement is None:
-        return "no winner in the reference"
-    return f"top-1 agrees in {_of(output.top1_agreement, output.samples)}"
+    """Return for how many score vectors the winner is the same, and for logits, how far distributions are apart."""
+    text = "no winner in the reference"
+    if output.top1_agreement is not None:
+        text = f"top-1 agrees in {_of(output.top1_agreement, output.samples)}"
+    if output.kl is not None:
+        text += f", KL {numbers.metric('kl', output.kl)} nats"
+    return text
 
 
 def _of(share: float, samples: int) -> str:

@@ -2,7 +2,10 @@
 
 import json
 
+import numpy as np
 import pytest
+
+from qdebug.recording.recorder import Recorder
 
 LIMITS = """\
 [[acknowledged]]
@@ -92,3 +95,34 @@ def test_suggested_limits_are_kept_by_the_runs_they_came_from(recordings, run, t
     assert run("diff", recordings.reference, *runs, "--limits", "new.toml").code == 0
     assert run("diff", recordings.reference, *runs, "--suggest-limits", "new.toml").code == 2
     assert run("diff", recordings.reference, *runs, "--suggest-limits", "new.toml", "--force").code == 1
+
+
+@pytest.mark.parametrize(
+    ("rule", "code", "text"),
+    [
+        ("max_kl = 0.01\nmin_top5_overlap = 0.5", 0, "1 rule for logits in logits.toml"),
+        ("max_kl = 0.0001", 1, "nats, the limit is at most 0.0001 nats"),
+        ("min_top1_agreement = 1", 3, "limit min_top1_agreement of the output 'flat' was not judged"),
+        ("max_logprob_rms = -1", 2, "must be at least 0"),
+        ("min_top1_agreement = 1.5", 2, "must be a share from 0 to 1"),
+    ],
+)
+def test_limits_of_logits(run, tmp_path, rule, code, text):
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(2, 4, 30)).astype(np.float32)
+    for name, noise in (("ref", 0.0), ("new", 0.03)):
+        with Recorder(tmp_path / f"{name}.h5", backend="lm") as rec:
+            rec.put("head", values + noise * rng.normal(size=values.shape).astype(np.float32))
+            rec.put("flat", np.zeros((2, 4, 30), np.float32))
+            rec.outputs("head", "flat")
+    output = "flat" if code == 3 else "head"
+    (tmp_path / "logits.toml").write_text(f'[[logits]]\ntensor = "{output}"\n{rule}\n', encoding="utf-8")
+    done = run("diff", "ref.h5", "new.h5", "--limits", "logits.toml")
+    assert done.code == code
+    assert text in " ".join((done.out + done.err).split())
+
+
+def test_a_rule_for_logits_that_matches_nothing_is_named(run, recordings, tmp_path):
+    (tmp_path / "l.toml").write_text('[[logits]]\ntensor = "nowhere"\n', encoding="utf-8")
+    done = run("diff", recordings.reference, recordings.within, "--limits", tmp_path / "l.toml")
+    assert "[[logits]] 1 (tensor = 'nowhere') matches no output" in done.err

@@ -21,20 +21,30 @@ __all__ = [
     "BOUNDS",
     "DECIBELS",
     "LIMITS_SCHEMA",
+    "LOGITS_BOUNDS",
+    "SHARES",
     "Acknowledgement",
     "LimitRule",
     "Limits",
+    "LogitsRule",
     "Named",
     "RuleFinder",
     "check_bounds",
     "checked_limits",
     "unused_entries",
+    "unused_logits",
 ]
 
 BOUNDS = ("min_sqnr", "max_lsb", "atol", "rtol", "max_saturation")
 """Names of the limits that can be set for all tensors or for some."""
 ALL_BOUNDS = (*BOUNDS, "min_output_sqnr")
 """The same, plus the limit of a whole comparison."""
+
+LOGITS_BOUNDS = ("max_kl", "max_logprob_rms", "min_top1_agreement", "min_top5_overlap")
+"""Limits of an output that holds logits: of its metric of that name."""
+
+SHARES = ("max_saturation", "min_top1_agreement", "min_top5_overlap")
+"""Limits that are a share from 0 to 1."""
 
 DECIBELS = ("min_sqnr", "min_output_sqnr")
 """Limits in dB, the only ones that may be negative."""
@@ -46,6 +56,7 @@ LIMITS_SCHEMA = SchemaPart(
             "source": {"enum": ["derived", "given", "default"]},
             "file": {"type": "string"},
             "rules": {"type": "array", "items": {"type": "object"}},
+            "logits": {"type": "array", "items": {"type": "object", "required": ["tensor"]}},
             "acknowledged": {"type": "array", "items": {"type": "object", "required": ["node", "reason"]}},
             "allow": {"type": "object"},
         },
@@ -75,7 +86,7 @@ def check_bounds(entry: object, names: Sequence[str] = BOUNDS) -> None:
             raise UsageError(f"The limit {name} must be a number, but is {value!r}.", hint=f"Give one: {name}=1.")
         if name not in DECIBELS and number < 0:
             raise UsageError(f"The limit {name} must be at least 0, but is {value!r}.", hint=f"Give more: {name}=1.")
-        if name == "max_saturation" and number > 1:
+        if name in SHARES and number > 1:
             raise UsageError(
                 f"The limit {name} must be a share from 0 to 1, but is {value!r}.", hint="Give 0.01 for 1 %."
             )
@@ -125,6 +136,36 @@ class LimitRule:
         """Return the rule as plain values, without unset limits."""
         plain = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in plain.items() if value not in (None, "*")}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogitsRule:
+    """Outputs of the network whose last axis holds logits, or probabilities behind a Softmax, and their limits.
+
+    Args:
+        tensor: Pattern (`*`, `?`, `[seq]`) for the name of the backend's output.
+        max_kl: Largest mean Kullback-Leibler divergence, in nats.
+        max_logprob_rms: Largest root mean square of the log-probability ratio, in nats.
+        min_top1_agreement: Smallest share of vectors with the reference's winner, from 0 to 1.
+        min_top5_overlap: Smallest mean share of the five highest scores in common, from 0 to 1.
+
+    Raises:
+        UsageError: A limit is not a number, or is meaningless.
+    """
+
+    tensor: str
+    max_kl: float | None = None
+    max_logprob_rms: float | None = None
+    min_top1_agreement: float | None = None
+    min_top5_overlap: float | None = None
+
+    def __post_init__(self) -> None:
+        check_bounds(self, LOGITS_BOUNDS)
+
+    @property
+    def bounds(self) -> dict[str, float]:
+        """The limits that are set, by name."""
+        return {name: value for name in LOGITS_BOUNDS if (value := getattr(self, name)) is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,6 +253,15 @@ def unused_entries(
     ]
 
 
+def unused_logits(rules: Sequence[LogitsRule], outputs: Sequence[str]) -> list[str]:
+    """Return a sentence for each rule on logits that matches no output of the network."""
+    return [
+        f"[[logits]] {number} (tensor = {rule.tensor!r}) matches no output"
+        for number, rule in enumerate(rules, 1)
+        if not any(fnmatchcase(output, rule.tensor) for output in outputs)
+    ]
+
+
 def _compiled(pattern: str) -> re.Pattern[str] | None:
     """Return the regular expression of a pattern, or None for a pattern that matches everything."""
     return None if pattern == "*" else re.compile(translate(pattern))
@@ -238,6 +288,7 @@ class Limits:
         min_output_sqnr: Minimum SQNR in dB of each network output that holds real numbers or codes, judged if no node
             exceeds its limit. Defaults to `OUTPUT_MIN_SQNR` if no limit is given. Use -inf for no limit.
         rules: Limits for some tensors. The last rule that matches a tensor applies.
+        logits: Outputs that hold logits, and limits of their metrics. The last rule that matches an output applies.
         acknowledged: Nodes that may exceed their limits. If a node has several entries, the last one applies.
         file: The file that these limits were read from, or None.
         explain: Search for the arithmetic of quantized nodes that differ. A node that is reproduced bit for bit is
@@ -263,6 +314,7 @@ class Limits:
     max_saturation: float | None = None
     min_output_sqnr: float | None = None
     rules: tuple[LimitRule, ...] = ()
+    logits: tuple[LogitsRule, ...] = ()
     acknowledged: tuple[Acknowledgement, ...] = ()
     file: str | None = None
     explain: bool = True
@@ -286,6 +338,10 @@ class Limits:
             rule: The rule that applies to the tensor, or None.
         """
         return self if rule is None else replace(self, **rule.bounds)  # type: ignore[arg-type]  # bounds are no flags
+
+    def logits_rule(self, output: str) -> LogitsRule | None:
+        """Return the rule that says that an output holds logits, or None."""
+        return next((rule for rule in reversed(self.logits) if fnmatchcase(output, rule.tensor)), None)
 
     def acknowledgement(self, node: str) -> Acknowledgement | None:
         """Return the acknowledgement of a backend node, or None."""
@@ -347,6 +403,8 @@ class Limits:
             plain["file"] = self.file
         if self.rules:
             plain["rules"] = [rule.to_dict() for rule in self.rules]
+        if self.logits:
+            plain["logits"] = [{"tensor": rule.tensor, **rule.bounds} for rule in self.logits]
         if self.acknowledged:
             plain["acknowledged"] = [{"node": entry.node, **entry.to_dict()} for entry in self.acknowledged]
         allowed = {

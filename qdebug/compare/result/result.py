@@ -60,6 +60,12 @@ class OutputRanking(JsonObject):
         tied: Number of ranked vectors in which an entry that is not a winner shares the winner's score in the backend.
         worst_rank: Largest number of entries ahead of the winner. None if nothing was ranked.
         worst_sample: The first sample with that rank.
+        logprob_rms: Root mean square of log p - log q over entries drawn by the reference, in nats. None, like the
+            following, unless the output is taken for logits.
+        kl: Mean Kullback-Leibler divergence of the backend from the reference over vectors, in nats.
+        worst_kl: Largest divergence of a vector, in nats.
+        worst_kl_sample: The first sample with that divergence.
+        top5_overlap: Mean share of the reference's five highest scores that are among the backend's five highest.
     """
 
     tensor: str
@@ -71,6 +77,11 @@ class OutputRanking(JsonObject):
     tied: int
     worst_rank: int | None
     worst_sample: int | None
+    logprob_rms: float | None = None
+    kl: float | None = None
+    worst_kl: float | None = None
+    worst_kl_sample: int | None = None
+    top5_overlap: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,14 +9,17 @@ pick. A tensor compared with itself always has rank 0.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from qdebug.compare.attribute.plan import PlannedNode
 from qdebug.compare.result.result import OutputRanking
 from qdebug.model import Graph, operators
+from qdebug.model.thresholds.verdict import VOCABULARY_MIN_ENTRIES
+from qdebug.numerics.divergence import Divergence, score_divergence
 
 __all__ = ["PairLoader", "Rank", "rank_outputs", "winner_rank"]
 
@@ -65,6 +68,7 @@ PairLoader = Callable[[str, int, int], tuple[np.ndarray, np.ndarray]]
 """Returns the real values of the reference and of the backend for a backend tensor, sample and step."""
 
 _LEAST_ENTRIES = 2
+_LOGITS_NAME = "logit"
 
 
 def rank_outputs(
@@ -72,36 +76,57 @@ def rank_outputs(
     planned: Sequence[PlannedNode],
     places: Callable[[PlannedNode], Iterable[tuple[int, int]]],
     load: PairLoader,
+    *,
+    named: Callable[[str], bool] = lambda _: False,
 ) -> tuple[OutputRanking, ...]:
     """Rank the reference's winners in every compared output that may hold scores.
 
     Such an output is a vector of numbers for each sample (not an image or a table) from an operator that classifiers
     end in, as far as operators are known. No graph declares that the numbers are scores, so no report may claim it.
 
+    An output is taken for logits of a language model if the user names it, or if it is called so and has as many
+    entries as a vocabulary. Then its last axis holds the scores, for as many vectors as the other axes have, and the
+    distributions are compared too.
+
     Args:
         graph: The backend's graph.
         planned: The tensors to compare.
         places: Returns the samples and steps of a compared tensor that both sides recorded.
         load: Returns the values.
+        named: Whether the user says that a backend's output holds logits.
     """
-    outputs = [entry for entry in planned if entry.tensor in graph.outputs and _may_be_vector(entry.shape)]
-    rankings = (_rank_output(entry, places(entry), load) for entry in outputs if _may_be_scores(graph, entry.tensor))
+    rankings = []
+    for entry in planned:
+        if entry.tensor not in graph.outputs:
+            continue
+        is_named = named(entry.tensor)
+        is_called_so = any(_LOGITS_NAME in name.lower() for name in (entry.tensor, entry.pair.reference))
+        if not (is_named or is_called_so or _may_be_vector(entry.shape)):
+            continue
+        operator = _score_operator(graph, entry.tensor)
+        if is_named or operator is None or operator.gives_scores:
+            vectors = _Vectors(
+                is_named=is_named,
+                is_called_logits=is_called_so,
+                probabilities=operator is not None and operator.gives_probabilities,
+            )
+            rankings.append(_rank_output(entry, places(entry), load, vectors))
     return tuple(ranking for ranking in rankings if ranking is not None)
 
 
-def _may_be_scores(graph: Graph, tensor: str) -> bool:
-    """Return whether a tensor comes from an operator that computes scores. An unknown operator may."""
+def _score_operator(graph: Graph, tensor: str) -> operators.Operator | None:
+    """Return the operator that computes the values of a tensor, behind casts and biases; None if unknown."""
     for _ in range(len(graph.nodes)):
         node = graph.producer(tensor)
         if node is None or not node.op:
-            return True
+            return None
         varying = [name for name in node.inputs if name and not graph.is_constant(name)]
         row = operators.of(node.op)
         adds_bias = row.adds_term and len(varying) == 1
         if not (row.keeps_values or row.casts or row.arranges or adds_bias) or not varying:
-            return operators.named(operators.plain(node).name).gives_scores
+            return operators.named(operators.plain(node).name)
         tensor = varying[0]
-    return True
+    return None
 
 
 def _may_be_vector(shape: tuple[int | None, ...] | None) -> bool:
@@ -109,39 +134,93 @@ def _may_be_vector(shape: tuple[int | None, ...] | None) -> bool:
     return shape is None or sum(extent is not None and extent != 1 for extent in shape) <= 1
 
 
-def _rank_output(entry: PlannedNode, places: Iterable[tuple[int, int]], load: PairLoader) -> OutputRanking | None:
-    """Rank one output, or return None if it turns out not to be a vector of real numbers."""
-    ranks: list[tuple[int, Rank]] = []
-    place_count, entries = 0, 0
-    for sample, step in places:
-        reference, backend = (np.squeeze(values) for values in load(entry.tensor, sample, step))
-        if not _vectors(reference, backend):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Vectors:
+    """Which score vectors an output holds.
+
+    Args:
+        is_named: Whether the user says that it holds logits.
+        is_called_logits: Whether its name says so.
+        probabilities: Whether its values are probabilities.
+    """
+
+    is_named: bool
+    is_called_logits: bool
+    probabilities: bool
+
+    def split(self, reference: np.ndarray, backend: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]] | None:
+        """Return the pairs of score vectors at one place, or None if the values are no scores."""
+        if not all(values.dtype.kind in "iuf" for values in (reference, backend)):
             return None
-        place_count, entries = place_count + 1, reference.size
-        rank = winner_rank(reference, backend)
-        if rank is not None:
-            ranks.append((sample, rank))
-    if not place_count:
+        flat = np.squeeze(reference), np.squeeze(backend)
+        if flat[0].ndim == 1 and flat[0].shape == flat[1].shape and flat[0].size >= _LEAST_ENTRIES:
+            return [flat]
+        is_table = reference.ndim > 0 and reference.shape == backend.shape and reference.shape[-1] >= _LEAST_ENTRIES
+        if not is_table or not reference.size or not self.are_logits(reference.shape[-1]):
+            return None
+        tables = (values.reshape(-1, values.shape[-1]) for values in (reference, backend))
+        return list(zip(*tables, strict=True))
+
+    def are_logits(self, entries: int) -> bool:
+        """Return whether vectors of this length are taken for logits of a language model."""
+        return self.is_named or (self.is_called_logits and entries >= VOCABULARY_MIN_ENTRIES)
+
+
+def _rank_output(
+    entry: PlannedNode, places: Iterable[tuple[int, int]], load: PairLoader, vectors: _Vectors
+) -> OutputRanking | None:
+    """Rank one output, or return None if it turns out to hold no vectors of real numbers."""
+    ranks: list[tuple[int, Rank]] = []
+    divergences: list[tuple[int, Divergence]] = []
+    vector_count, entries = 0, 0
+    for sample, step in places:
+        pairs = vectors.split(*load(entry.tensor, sample, step))
+        if pairs is None:
+            return None
+        for reference, backend in pairs:
+            vector_count, entries = vector_count + 1, reference.size
+            rank = winner_rank(reference, backend)
+            if rank is not None:
+                ranks.append((sample, rank))
+            if vectors.are_logits(entries):
+                divergence = score_divergence(reference, backend, probabilities=vectors.probabilities)
+                divergences += [] if divergence is None else [(sample, divergence)]
+    if not vector_count:
         return None
-    count = len(ranks)
     worst = max(ranks, key=lambda item: item[1].rank, default=None)
-    return OutputRanking(
+    ranking = OutputRanking(
         tensor=entry.tensor,
         entries=entries,
-        samples=count,
-        unranked=place_count - count,
+        samples=len(ranks),
+        unranked=vector_count - len(ranks),
         top1_agreement=_share(ranks, 1),
         top5_agreement=_share(ranks, 5) if entries > 5 else None,
         tied=sum(rank.tied for _, rank in ranks),
         worst_rank=None if worst is None else worst[1].rank,
         worst_sample=None if worst is None else worst[0],
     )
+    return _with_divergences(ranking, divergences)
 
 
-def _vectors(reference: np.ndarray, backend: np.ndarray) -> bool:
-    if reference.ndim != 1 or reference.shape != backend.shape or reference.size < _LEAST_ENTRIES:
-        return False
-    return all(values.dtype.kind in "iuf" for values in (reference, backend))
+def _with_divergences(ranking: OutputRanking, divergences: Sequence[tuple[int, Divergence]]) -> OutputRanking:
+    """Return a ranking with how far the distributions are apart."""
+    if not divergences:
+        return ranking
+    # NaN is the worst of all
+    worst_sample, worst = max(divergences, key=lambda item: math.inf if math.isnan(item[1].kl) else item[1].kl)
+    overlaps = [divergence.top_overlap for _, divergence in divergences if divergence.top_overlap is not None]
+    return replace(
+        ranking,
+        logprob_rms=math.sqrt(_mean([divergence.squared_log_ratio for _, divergence in divergences])),
+        kl=_mean([divergence.kl for _, divergence in divergences]),
+        worst_kl=worst.kl,
+        worst_kl_sample=worst_sample,
+        top5_overlap=_mean(overlaps) if overlaps else None,
+    )
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
 
 
 def _share(ranks: Sequence[tuple[int, Rank]], first: int) -> float | None:

@@ -187,6 +187,7 @@ class Operator:
     ordered: bool = False  # its inputs have the dimension order that the operator defines
     recurrent: bool = False  # runs over a sequence with a state
     gives_scores: bool = False  # classifiers end in it
+    gives_probabilities: bool = False  # its results along an axis are positive and sum to 1
 
     quantizes: bool = False  # converts real numbers to codes by a stated scale
     dequantizes: bool = False  # converts codes to real numbers

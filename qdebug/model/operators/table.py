@@ -304,6 +304,7 @@ def _activations() -> Iterator[Operator]:
         name="Softmax", words="softmax", hides_low=True, gives_scores=True, unit="softmax", folds=True, data=_FIRST,
         through_exp=True,
         along_axis=True,
+        gives_probabilities=True,
     )  # fmt: skip
     yield Operator(name="LogSoftmax", words="logsoftmax", gives_scores=True, data=_FIRST, along_axis=True)
     yield Operator(name="Hardmax", data=_FIRST, along_axis=True)

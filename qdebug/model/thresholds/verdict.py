@@ -288,3 +288,12 @@ EQUALIZED_MIN_VALUES = threshold(
     unit="elements",
     why="Minimum number of elements of each channel from which its factor is known. One factor fits a few by chance.",
 )
+VOCABULARY_MIN_ENTRIES = threshold(
+    "VOCABULARY_MIN_ENTRIES",
+    256,
+    unit="entries",
+    decides="flag",
+    why="Minimum number of entries of an output that is called logits to be taken for those of a language model, one "
+    "vector per token. Classifiers have fewer classes, or one vector per sample.",
+    source="cited: Xue et al., 'ByT5' (2022): tokens of bytes are the smallest vocabulary",
+)

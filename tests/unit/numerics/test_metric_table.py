@@ -65,4 +65,5 @@ def test_only_agreement_is_better_high():
         "zero_refs_hit",
         "top1_agreement",
         "top5_agreement",
+        "top5_overlap",
     }

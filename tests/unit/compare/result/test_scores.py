@@ -145,3 +145,61 @@ def test_a_sum_of_two_tensors_is_no_bias():
 
 def test_a_tensor_that_no_node_produces_is_ranked():
     assert len(ranking([np.arange(3.0)], [np.arange(3.0)], graph=Graph(outputs=("y",)))) == 1
+
+
+def logits_graph(name, op="MatMul"):
+    node = Node(name="head", op=op, inputs=("x",), outputs=(name,))
+    return Graph([node], inputs=("x",), outputs=(name,))
+
+
+def logits_ranking(name, shape, *, op="MatMul", named=False, change=0.0):
+    reference = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    backend = reference.copy()
+    backend.reshape(-1, shape[-1])[-1, 0] += change
+    entry = planned(name, shape)
+    places, pair = [(0, 0)], (reference, backend)
+    return rank_outputs(
+        logits_graph(name, op),
+        [entry],
+        lambda _: places,
+        lambda *_: pair,
+        named=lambda tensor: named and tensor == name,
+    )
+
+
+def test_logits_have_a_vector_for_each_token():
+    (ranking,) = logits_ranking("lm.Logits", (2, 3, 256), change=9.0)
+    assert (ranking.samples, ranking.entries, ranking.top1_agreement) == (6, 256, pytest.approx(5 / 6))
+    assert ranking.top5_overlap == pytest.approx(1 - 1 / 5 / 6)
+    assert ranking.worst_kl == pytest.approx(6 * ranking.kl)
+    assert ranking.kl > 0.5
+    assert (ranking.worst_kl_sample, ranking.logprob_rms > 1) == (0, True)
+    (equal,) = logits_ranking("logits", (1, 256))
+    assert (equal.kl, equal.logprob_rms, equal.top5_overlap) == (0.0, 0.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "op"),
+    [("hidden", (2, 3, 256), "MatMul"), ("logits", (2, 3, 255), "MatMul"), ("logits", (2, 3, 256), "Conv")],
+)
+def test_tables_that_nobody_calls_logits_are_left_out(name, shape, op):
+    assert logits_ranking(name, shape, op="Exp" if op == "Conv" else op) == ()
+    (ranking,) = logits_ranking(name, shape, op=op, named=True)
+    assert (ranking.samples, ranking.kl) == (6, 0.0)
+
+
+def test_scores_of_a_classifier_are_no_distribution_over_tokens():
+    (ranking,) = logits_ranking("logits", (1, 10))
+    assert (ranking.samples, ranking.kl, ranking.top5_overlap) == (1, None, None)
+
+
+def test_results_of_a_softmax_are_probabilities():
+    reference, backend = np.array([0.25, 0.75, 0.0]), np.array([0.5, 0.5, 0.0])
+    (ranking,) = rank_outputs(
+        logits_graph("y", "Softmax"),
+        [planned()],
+        lambda _: [(0, 0)],
+        lambda *_: (reference, backend),
+        named=lambda _: True,
+    )
+    assert ranking.kl == pytest.approx(0.25 * np.log(0.5) + 0.75 * np.log(1.5))
