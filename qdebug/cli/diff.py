@@ -111,6 +111,7 @@ class DiffOptions:
     suggest_limits: Path | None
     map: Path | None
     write_map: Path | None
+    retake: Path | None
     min_sqnr: float | None
     min_output_sqnr: float | None
     max_lsb: float | None
@@ -220,6 +221,13 @@ def fill_parser(parser: Parser) -> None:
         metavar="FILE",
         help="write the pairs, and unmatched tensors with their closest candidate, to FILE for editing by hand",
     )
+    parser.add_argument(
+        "--retake",
+        type=Path,
+        metavar="FILE",
+        help="write rules to FILE that keep the suspected tensors of partial recordings in full in the next run: "
+        "--keep sketch --keep @FILE",
+    )
     add_allowances(parser.add_argument_group("what may be incomplete (otherwise the exit code is 3)"))
     add_models(parser.add_argument_group("model files instead of recordings (recorded into qdebug-runs/ first)"))
     display_group = parser.add_argument_group("what is shown")
@@ -293,6 +301,15 @@ def run(arguments: argparse.Namespace) -> int:
         uses_pager = options.everything and options.output is None and options.form == "table"
         text = _join_texts(options, results, agreement, texts, details)
         page(text) if uses_pager else write_result(text, options.output)
+    _write_files(options, results, sessions)
+    say_unused(limits, list(results.values()))
+    shown_node = details[0].result.node if details else None
+    _say_next(options, list(results.values()), [session.timing for session in sessions], shown_node)
+    return max(result.exit_code for result in results.values())
+
+
+def _write_files(options: DiffOptions, results: Mapping[str, RunComparison], sessions: Sequence[DiffSession]) -> None:
+    """Write what is derived from the comparisons to the files that the user names."""
     if options.suggest_limits is not None:
         from qdebug.limits.suggest import suggest_limits
 
@@ -301,19 +318,20 @@ def run(arguments: argparse.Namespace) -> int:
         from qdebug.limits.map_file import map_text
 
         write_result(map_text(next(iter(results.values()))), options.write_map)
+    if options.retake is not None:
+        from qdebug.limits.retake import retake_text
+
+        pairs = zip(results.values(), (session.backend.graph for session in sessions), strict=True)
+        write_result(retake_text(list(pairs)), options.retake)
     if options.track is not None:
         from qdebug.accuracy.track import track, tracked_diffs
 
         track(options.track, tracked_diffs(results))
-    say_unused(limits, list(results.values()))
-    shown_node = details[0].result.node if details else None
-    _say_next(options, list(results.values()), [session.timing for session in sessions], shown_node)
-    return max(result.exit_code for result in results.values())
 
 
 def _check_options(options: DiffOptions) -> None:
     """Refuse invalid options before any work is done."""
-    for target in (options.output, options.suggest_limits, options.write_map):
+    for target in (options.output, options.suggest_limits, options.write_map, options.retake):
         check_target(target, force=options.force, sources=[options.reference, *options.backends])
     if options.track is not None:
         from qdebug.accuracy.track import check_track

@@ -194,9 +194,10 @@ def fill_parser(parser: Parser) -> None:
         action="append",
         default=[],
         metavar="[RULE=]HOW",
-        help="how much of each tensor to keep: full, stats (only statistics), elements:N (statistics, N elements "
-        "at the same places in every run, and the largest ones) or none. RULE is a name pattern, op:OPERATOR or >SIZE; "
-        "may be given several times; the last matching rule applies",
+        help="how much of each tensor to keep: full, stats (only statistics), sketch (statistics, and projections that "
+        "estimate errors), elements:N (statistics, N elements at the same places in every run, and the largest ones) "
+        "or none. RULE is a name pattern, op:OPERATOR or >SIZE; @FILE has rules, one a line; may be given several "
+        "times; the last matching rule applies",
     )
     parser.add_argument(
         "--keep-every", type=positive, default=1, metavar="N", help="keep every Nth sample (default: 1, all)"

@@ -141,7 +141,8 @@ def _status_and_reason(measured: Measured, findings: Sequence[Finding]) -> tuple
         if finding.role is FindingRole.BREACH and _decides(measured, finding):
             return Status.DIVERGED, ": ".join([finding.sentence, *causes[:1]])
     excuses = [finding.sentence for finding in findings if finding.role in (FindingRole.COST, FindingRole.EXCUSE)]
-    return Status.WITHIN, excuses[0] if excuses and not (stats and measured.limits.judge_whole(stats)) else None
+    is_decided = stats is not None and not stats.estimated and measured.limits.judge_whole(stats)
+    return Status.WITHIN, excuses[0] if excuses and not is_decided else None
 
 
 _STATED = frozenset(
@@ -260,20 +261,19 @@ def _unjudged_clause(table: ResultTable) -> str:
 
 
 def _partial_clause(table: ResultTable) -> str:
-    """Count the tensors that were judged only by some of their elements, or by hashes or statistics."""
-    by_elements = int(np.count_nonzero(table.on("elements")))
-    by_statistics = int(np.count_nonzero(table.on("stats") & ~table.having(Status.INCOMPARABLE)))
-    text = (
-        f" {plural(by_elements, 'tensor')} {agreeing(by_elements, 'was')} compared by the elements "
-        "kept in both runs only."
-        if by_elements
-        else ""
+    """Count the tensors that were judged only by some of their elements, by sketches, hashes or statistics."""
+    known = ~table.having(Status.INCOMPARABLE)
+    ways = (
+        ("elements", "compared by the elements kept in both runs only"),
+        ("sketch", "compared by sketches, which estimate the error"),
+        ("stats", "judged by hashes or statistics only"),
     )
-    return text + (
-        f" {plural(by_statistics, 'tensor')} {agreeing(by_statistics, 'was')} judged by hashes or statistics only."
-        if by_statistics
-        else ""
-    )
+    clauses = []
+    for basis, text in ways:
+        count = int(np.count_nonzero(table.on(basis) & (known | (basis == "elements"))))
+        if count:
+            clauses.append(f" {plural(count, 'tensor')} {agreeing(count, 'was')} {text}.")
+    return "".join(clauses)
 
 
 def _short_format_clause(table: ResultTable) -> str:

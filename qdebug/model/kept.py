@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["EXPONENT_BINS", "LOWEST_EXPONENT", "Kept", "Statistics"]
+__all__ = ["EXPONENT_BINS", "LOWEST_EXPONENT", "SKETCH_SIZE", "Kept", "Statistics"]
 
 LOWEST_EXPONENT = -40
 EXPONENT_BINS = 64
@@ -15,6 +15,10 @@ EXPONENT_BINS = 64
 Bin k counts magnitudes from 2**(LOWEST_EXPONENT + k) up to but excluding twice that. The first bin also counts smaller
 magnitudes except 0, and the last bin also counts larger ones except infinity.
 """
+
+
+SKETCH_SIZE = 64
+"""Number of projections of a sketch, see `qdebug.numerics.sketch`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -34,7 +38,7 @@ class Statistics:
         mean: Their mean.
         std: Their standard deviation.
         l2: Root of the sum of their squares.
-        negative: Histogram of the negative real values by binary exponent, uint64.
+        negative: Histogram of the negative real values by binary exponent, uint64; all 0 next to a sketch.
         positive: Histogram of the positive real values.
     """
 
@@ -65,6 +69,7 @@ class Kept:
         statistics: Statistics of all elements.
         positions: Positions of the recorded elements in C order, ascending, int64; None without recorded elements.
         values: The recorded elements.
+        sketch: Random projections of the real values, float32; None without a sketch.
         truncated: Whether fewer elements were recorded than requested, because the recording was full.
     """
 
@@ -74,4 +79,5 @@ class Kept:
     statistics: Statistics
     positions: np.ndarray | None = None
     values: np.ndarray | None = None
+    sketch: np.ndarray | None = None
     truncated: bool = False

@@ -38,6 +38,8 @@ class ErrorStats(JsonObject):
         beyond_tolerance: Elements that differ by more than atol + rtol*abs(reference); None without a tolerance.
         lsb_bias: Mean signed difference of the elements that differ, in steps of the backend's scale; None without a
             scale.
+        estimated: Whether `rmse`, `rel_l2` and `sqnr_db` are estimates from sketches. Then `mismatches` is 1, because
+            all that is known is that some elements differ.
     """
 
     json_keys = " ".join(spec.name for spec in METRICS if spec.group in (MetricGroup.ERROR, MetricGroup.COUNTS))
@@ -63,6 +65,7 @@ class ErrorStats(JsonObject):
     backend_max: float | None
     beyond_tolerance: int | None = None
     lsb_bias: float | None = None
+    estimated: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -137,6 +137,7 @@ def metric_facts(stats: ErrorStats | None) -> list[MetricFact]:
     for spec in ERROR_METRICS:
         value = getattr(stats, spec.name, None)
         text = position(value) if isinstance(value, tuple) else numbers.metric(spec.name, value)
+        text = numbers.mismatches(stats) if spec.name == "mismatches" else text
         unit = spec.unit if isinstance(value, float) and spec.unit not in {"real", "elements"} else ""
         facts.append(MetricFact(metric_title(spec.name), f"{text} {unit}".rstrip(), spec.definition))
     return facts

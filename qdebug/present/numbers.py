@@ -7,8 +7,12 @@ Rounding must not turn "almost" into "exactly": a cosine of 0.9999998 is not sho
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 from qdebug.plural import plural
+
+if TYPE_CHECKING:
+    from qdebug.numerics.stats import ErrorStats
 
 __all__ = [
     "MISSING",
@@ -144,6 +148,11 @@ def metric(name: str, value: float | None) -> str:
     if isinstance(value, int):
         return grouped(value)
     return cosine(value) if name == "cosine" else number(value)
+
+
+def mismatches(stats: ErrorStats) -> str:
+    """Return the number of elements that differ. Sketches tell only whether there are any."""
+    return f"≥ {grouped(stats.mismatches)}" if stats.estimated else grouped(stats.mismatches)
 
 
 def shape(extents: tuple[int | None, ...] | None) -> str:

@@ -376,6 +376,8 @@ def _metric_cell(name: str, stats: ErrorStats | None, state: str) -> Cell:
         return Cell(text=numbers.MISSING, state="muted")
     if isinstance(value, tuple):
         return Cell(text=position(value), value=str(value))
+    if name == "mismatches" and stats is not None:
+        return Cell(text=numbers.mismatches(stats), value=value)
     return Cell(text=numbers.metric(name, value), value=value, state=state if name == "sqnr_db" else "")
 
 

@@ -26,8 +26,9 @@ Bodies
             offset of the payload in NAME.part u64, then four u8: where the payload is (0 nowhere, 1 in NAME.part,
             2 after the body), what `hash` is (0 nothing, 1 xxh3-128, 2 CRC-32 in its first four bytes), 1 for a
             constant, 0; if its flag SAMPLED is set, the offsets of elements and positions in NAME.part u64 u64, then
-            `count`, `hash` and `check` of /samples; if its flag HISTOGRAM is set, `counts` of /exponents; the shape as
-            u64 each if there are more than 8 dimensions; the name in UTF-8
+            `count`, `hash` and `check` of /samples; if its flag HISTOGRAM is set, `counts` of /exponents; if SKETCH is
+            set, `projections` of /sketches; the shape as u64 each if there are more than 8 dimensions; the name in
+            UTF-8
     END     JSON {"complete": bool, "events": number}: nothing follows, and the recording has been finished
 
 The first incomplete frame ends the journal. Whatever a killed process left incomplete was never acknowledged.
@@ -49,7 +50,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from qdebug.model.dtypes import LOGICAL_DTYPES
-from qdebug.model.kept import EXPONENT_BINS
+from qdebug.model.kept import EXPONENT_BINS, SKETCH_SIZE
 from qdebug.recording.format.payload import PartialArray
 from qdebug.recording.format.specification import INDEX_DIMS, MAX_NDIM, TABLES, Flag, physical_dtype
 
@@ -127,6 +128,7 @@ class JournalEvent:
         offset: Offset of the payload; meaningless without a payload.
         sampled: Place of the recorded elements of a sampled tensor.
         bins: Its histogram, as in /exponents.
+        sketch: Its projections, as in /sketches.
         location: The file that `offset` refers to.
         hash_kind: Kind of the row's `hash`.
         constant: Whether the tensor is a constant.
@@ -138,6 +140,7 @@ class JournalEvent:
     offset: int = 0
     sampled: SampledElements | None = None
     bins: np.ndarray | None = None
+    sketch: np.ndarray | None = None
     location: PayloadLocation = PayloadLocation.PART
     hash_kind: HashKind = HashKind.XXH3
     constant: bool = False
@@ -184,7 +187,9 @@ def encode_event(
         if values is not None and positions is not None:
             element_fields = (values.offset or 0, positions.offset or 0, values.shape[0])
             parts.append(_SAMPLED_FIELDS.pack(*element_fields, values.digest, positions.digest))
-        parts += [bins.astype("<u8").tobytes() for bins in (record.statistics.negative, record.statistics.positive)]
+        bins = (record.statistics.negative, record.statistics.positive)
+        parts += [side.astype("<u8").tobytes() for side in bins] if record.sketch is None else []
+        parts += [] if record.sketch is None else [record.sketch.astype("<f4").tobytes()]
     if len(shape) > INDEX_DIMS:
         parts.append(struct.pack(f"<{len(shape)}Q", *shape))
     return b"".join((*parts, name.encode("utf-8", "surrogatepass")))
@@ -212,6 +217,7 @@ def decode_event(body: bytes) -> JournalEvent:
     bins = (
         np.frombuffer(take(_EMPTY_BINS.nbytes), "<u8").reshape(_EMPTY_BINS.shape) if Flag.HISTOGRAM in flags else None
     )
+    sketch = np.frombuffer(take(4 * SKETCH_SIZE), "<f4") if Flag.SKETCH in flags else None
     shape = tuple(int(extent) for extent in row["shape"][: min(ndim, INDEX_DIMS)])
     if ndim > INDEX_DIMS:
         shape = struct.unpack(f"<{ndim}Q", take(8 * ndim))
@@ -225,6 +231,7 @@ def decode_event(body: bytes) -> JournalEvent:
         offset=offset,
         sampled=sampled,
         bins=bins,
+        sketch=sketch,
         location=PayloadLocation(location),
         hash_kind=HashKind(hash_kind),
         constant=bool(constant),

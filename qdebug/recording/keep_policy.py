@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 import numpy as np
 
@@ -14,8 +15,11 @@ from qdebug.errors import UsageError
 from qdebug.model import QuantParams
 from qdebug.model.dtypes import logical_name
 from qdebug.model.kept import Kept
+from qdebug.numerics.sketch import take_sketch
 from qdebug.numerics.summary import take_statistics
 from qdebug.recording.format.payload import payload_hash, to_bytes
+from qdebug.recording.target import describe_cause
+from qdebug.regular_file import read_regular
 
 __all__ = [
     "FULL",
@@ -29,18 +33,25 @@ __all__ = [
 ]
 
 _SHARE_OF_LARGEST = 8
+_MOST_BYTES = 16 << 20
 _SEED = 20
 
 
 def make_partial_record(
-    array: np.ndarray, quant: QuantParams | None, *, element_count: int = 0, is_truncated: bool = False
+    array: np.ndarray,
+    quant: QuantParams | None,
+    *,
+    element_count: int = 0,
+    with_sketch: bool = False,
+    is_truncated: bool = False,
 ) -> Kept:
-    """Return the statistics of a tensor and a selection of its elements.
+    """Return the statistics of a tensor, and a selection of its elements or a sketch.
 
     Args:
         array: Its elements.
         quant: Its quantization; None for real numbers.
         element_count: Number of elements to keep in addition to the largest ones; 0 keeps no elements.
+        with_sketch: Whether to keep a sketch, if the tensor has real values, in place of a histogram.
         is_truncated: Whether less is kept than requested.
     """
     dtype = logical_name(array.dtype)
@@ -53,6 +64,7 @@ def make_partial_record(
         statistics=take_statistics(array, quant),
         positions=positions,
         values=None if positions is None else flat_array[positions],
+        sketch=take_sketch(array, quant) if with_sketch else None,
         truncated=is_truncated,
     )
 
@@ -98,7 +110,7 @@ def _magnitudes(flat: np.ndarray, quant: QuantParams | None) -> np.ndarray:
 
 
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-_KEEP_FORMS = "full, stats, elements:N or none, or RULE=KEEP with a name pattern, op:OPERATOR or >SIZE as RULE"
+_KEEP_FORMS = "full, stats, sketch, elements:N or none, or RULE=KEEP with a name pattern, op:OPERATOR or >SIZE as RULE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +121,13 @@ class Keep:
         keeps_values: Whether all values are recorded.
         element_count: Number of recorded elements, besides the statistics.
         has_record: Whether anything is recorded.
+        has_sketch: Whether a sketch is recorded, besides the statistics.
     """
 
     keeps_values: bool = True
     element_count: int = 0
     has_record: bool = True
+    has_sketch: bool = False
 
 
 FULL = Keep()
@@ -189,8 +203,9 @@ def policy_of(
     """Return the policy that a caller's arguments describe.
 
     Args:
-        keep: One or more texts, of which later ones take precedence: "full", "stats", "elements:1000", "none" for all
-            tensors, "conv*=stats" by name, "op:Conv=stats" by operator, ">1M=elements:4096" by size.
+        keep: One or more texts, of which later ones take precedence: "full", "stats", "sketch", "elements:1000", "none"
+            for all tensors, "conv*=stats" by name, "op:Conv=stats" by operator, ">1M=elements:4096" by size, "@FILE"
+            for the rules in a file, one a line.
         every: Keep every n-th sample.
         max_bytes: Bytes of values, as a number or a text such as "2G".
 
@@ -211,7 +226,23 @@ def policy_of(
     size = parse_size(max_bytes) if isinstance(max_bytes, str) else max_bytes
     if size is not None and (not isinstance(size, int) or size < 0):
         raise UsageError(f"{size!r} is not a number of bytes.", hint="Give an integer, or a size like 500M or 2G.")
+    texts = [rule for text in texts for rule in _rules_of(text)]
     return KeepPolicy(rules=tuple(_rule(text) for text in texts), sample_interval=every, max_bytes=size)
+
+
+def _rules_of(text: str) -> list[str]:
+    """Return the rules of a file "@FILE", one a line, or the text itself."""
+    if not text.startswith("@") or "=" in text:
+        return [text]
+    try:
+        content = read_regular(Path(text[1:]), _MOST_BYTES).decode("utf-8")
+    except (OSError, ValueError) as exc:
+        reason = describe_cause(exc) if isinstance(exc, OSError) else "it is too large or not UTF-8"
+        raise UsageError(
+            f"The keep rules {text[1:]!r} cannot be read: {reason}.",
+            hint="Write them: qdebug diff REF BACKEND --retake FILE.",
+        ) from None
+    return [line for line in content.splitlines() if line]
 
 
 def _rule(text: str) -> KeepRule:
@@ -231,6 +262,8 @@ def _keep(amount_text: str, text: str) -> Keep:
         return FULL
     if amount_text in ("stats", "none"):
         return Keep(keeps_values=False, has_record=amount_text == "stats")
+    if amount_text == "sketch":
+        return Keep(keeps_values=False, has_sketch=True)
     number = re.fullmatch(r"elements:(\d{1,15})", amount_text)
     if number is None or int(number[1]) < 1:
         raise UsageError(f"Invalid keep option {text!r}; expected {_KEEP_FORMS}.", hint="Write elements:1000.")

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from qdebug.errors import QdebugError, RecordingError, UsageError
 from qdebug.model import Fidelity, Graph, MemoryRecording, QuantParams, Role, RunInfo
 from qdebug.model.dtypes import logical_name
+from qdebug.model.kept import SKETCH_SIZE
 from qdebug.model.recording import SkipCause
 from qdebug.recording.arguments import (
     QuantFacts,
@@ -70,7 +71,8 @@ class Recorder:
         versions: Versions of further packages involved.
         options: Backend options in force.
         cpu_flags: Relevant instruction sets; by default those of this machine.
-        keep: How much of each tensor is kept: "full", "stats" (statistics and a histogram, no values), "elements:1000"
+        keep: How much of each tensor is kept: "full", "stats" (statistics and a histogram, no values), "sketch"
+            (statistics and 64 random projections, which estimate the error between two runs), "elements:1000"
             (statistics, elements at fixed random places, and the largest ones) or "none"; or several rules, of which
             the last that matches a tensor applies: "conv*=stats" by name, "op:Conv=stats", ">1M=elements:4096" by size.
         every: Keep every n-th sample.
@@ -582,12 +584,17 @@ class Recorder:
             self._sink.append(name, data, event_place, constant=constant, quant=quant or self._builder.quant(name))
             return
         # The index has no room for further extents, and without values they are stored nowhere else.
-        if amount.keeps_values or 0 < data.size <= amount.element_count or data.ndim > INDEX_DIMS:
+        is_small = 0 < data.size <= amount.element_count or (amount.has_sketch and data.nbytes <= 4 * SKETCH_SIZE)
+        if amount.keeps_values or is_small or data.ndim > INDEX_DIMS:
             self._sink.append(name, data, event_place, constant=constant, quant=quant)
             self._used_bytes += data.nbytes
             return
         record = make_partial_record(
-            data, quant or self._builder.quant(name), element_count=amount.element_count, is_truncated=is_truncated
+            data,
+            quant or self._builder.quant(name),
+            element_count=amount.element_count,
+            with_sketch=amount.has_sketch,
+            is_truncated=is_truncated,
         )
         self._partial_digests[name, *event_place] = _identity(data)
         self._sink.append(name, record, event_place, constant=constant, quant=quant)

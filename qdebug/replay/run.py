@@ -7,19 +7,17 @@ accelerators do. `one_thread` limits BLAS to one thread, so that results do not 
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import cache, partial
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
-from threadpoolctl import LibController, ThreadpoolController
 
 from qdebug.errors import InputError, KernelError
 from qdebug.model import Graph, Node, QuantParams, TensorInfo, operators
 from qdebug.model.dtypes import is_integer
 from qdebug.model.thresholds.attribution import GRAPH_MIN_ELEMENTS
+from qdebug.numerics.blas import one_thread
 from qdebug.replay.evaluate import compute
 from qdebug.replay.extents import max_elements, room
 from qdebug.replay.node_units import Coded, unit_of_codes, with_recorded_scale
@@ -114,67 +112,6 @@ Instead = Callable[[Node, Mapping[str, np.ndarray], Callable[[], Mapping[str, np
 
 Fault = Callable[[tuple[np.ndarray, ...]], tuple[np.ndarray, ...]]
 """Changes the outputs of a node to plant a bug deliberately."""
-
-
-@cache
-def _blas() -> tuple[LibController, ...]:
-    """Return the loaded BLAS libraries."""
-    return tuple(lib for lib in ThreadpoolController().lib_controllers if lib.user_api == "blas")
-
-
-def _set_threads(numbers: Sequence[int]) -> None:
-    """Set the threads of BLAS from any thread.
-
-    In newer versions of threadpoolctl, the thread that sets them blocks changes by all other threads, silently, for as
-    long as it lives.
-    """
-    for lib, number in zip(_blas(), numbers, strict=True):
-        release = getattr(lib, "clear_controlling_thread", _no_operation)
-        release(force=True)
-        lib.set_num_threads(number)
-        release(force=True)
-
-
-def _no_operation(*, force: bool) -> None:
-    """Do nothing, since an older threadpoolctl has no owner thread."""
-
-
-class _Limit:
-    """The limit of BLAS to one thread, shared by all threads of the process and lifted by the last to release it."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._holders = 0
-        self._before: list[int] = []
-
-    def take(self) -> None:
-        with self._lock:
-            if not self._holders:
-                self._before = [lib.num_threads or 1 for lib in _blas()]
-            _set_threads([1] * len(self._before))  # with OpenMP each thread has a number of its own
-            self._holders += 1
-
-    def release(self) -> None:
-        with self._lock:
-            self._holders -= 1
-            if not self._holders:
-                _set_threads(self._before)
-
-
-_limit = _Limit()
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Limit BLAS to one thread, so that results do not depend on the number of threads.
-
-    `with` blocks may be nested and may overlap across threads: the first sets the limit, the last lifts it.
-    """
-    _limit.take()
-    try:
-        yield
-    finally:
-        _limit.release()
 
 
 def run_graph(

@@ -10,7 +10,7 @@ from qdebug.model.thresholds.rounding import LSB_SLACK
 from qdebug.model.thresholds.verdict import CODES_MIN_SQNR, DEFAULT_MIN_SQNR, DERIVED_LSB
 from qdebug.numerics.stats import ErrorStats
 
-__all__ = ["largest_step", "level_of_sample", "nonfinite", "sqnr", "tolerance"]
+__all__ = ["largest_step", "least_level", "level_of_sample", "nonfinite", "sqnr", "tolerance"]
 
 
 def nonfinite(of: Measured) -> Finding | None:
@@ -31,9 +31,9 @@ def nonfinite(of: Measured) -> Finding | None:
 def sqnr(of: Measured) -> Finding | None:
     """Find an SQNR below the required minimum."""
     stats, limits = _whole(of), of.limits
-    if stats is None:
+    if stats is None or stats.estimated:
         return None
-    floor = limits.sqnr_in_force if limits.given or of.least_sqnr is None else of.least_sqnr
+    floor = least_level(of)
     if not limits.given and of.usual_rms is not None:
         return _sqnr_of_sample(of, stats)
     if not limits.given and stats.max_lsb is not None and stats.max_lsb <= DERIVED_LSB + LSB_SLACK:
@@ -46,6 +46,11 @@ def sqnr(of: Measured) -> Finding | None:
     elif of.unreplayed is not None and not limits.given:
         sentence += f"; this includes the error of its inputs, because {of.unreplayed}"
     return breach(of, FindingKind.ERROR, sentence, judged=(stats.sqnr_db, floor, "dB"), given=limits.given)
+
+
+def least_level(of: Measured) -> float | None:
+    """Return the minimum SQNR in dB of the total error, or None if the user's other limits judge it."""
+    return of.limits.sqnr_in_force if of.limits.given or of.least_sqnr is None else of.least_sqnr
 
 
 def _sqnr_of_sample(of: Measured, stats: ErrorStats) -> Finding | None:

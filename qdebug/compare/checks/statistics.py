@@ -10,7 +10,15 @@ from qdebug.compare.checks.measured import breach
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole, apart
 from qdebug.model.thresholds.verdict import DEFAULT_MIN_SQNR
 
-__all__ = ["bare_codes", "nonfinite_at_least", "sqnr_at_most", "undecided", "unjudged", "worst_sample"]
+__all__ = [
+    "bare_codes",
+    "nonfinite_at_least",
+    "sketch_undecided",
+    "sqnr_at_most",
+    "undecided",
+    "unjudged",
+    "worst_sample",
+]
 
 
 def nonfinite_at_least(context: NodeContext) -> Finding | None:
@@ -24,12 +32,34 @@ def nonfinite_at_least(context: NodeContext) -> Finding | None:
 
 
 def sqnr_at_most(context: NodeContext) -> Finding | None:
-    """Find that the statistics alone prove an SQNR below the required minimum."""
-    floor, bound, reason = context.limits.sqnr_in_force, context.comparison.sqnr_at_most, context.comparison.reason
-    if context.stats is not None or floor is None or bound is None or not bound < floor:
+    """Find that the statistics or sketches alone prove an SQNR below the required minimum."""
+    stats, bound, limits = context.stats, context.comparison.sqnr_at_most, context.limits
+    floor = limits.sqnr_in_force if stats is None else error.least_level(context)
+    if (stats is not None and not stats.estimated) or floor is None or bound is None or not bound < floor:
         return None
-    is_given = context.limits.given
-    return breach(context, FindingKind.ERROR, reason or "", judged=(bound, floor, "dB"), given=is_given)
+    sentence = context.comparison.reason or ""
+    if stats is not None:
+        if context.excused and not limits.given:
+            return None
+        sentence = f"{context.comparison.note}; the limit is {floor:g} dB"
+    return breach(context, FindingKind.ERROR, sentence, judged=(bound, floor, "dB"), given=limits.given)
+
+
+def sketch_undecided(context: NodeContext) -> Finding | None:
+    """Excuse an error that is known from sketches only, if these cannot tell whether it is within the limits."""
+    stats, comparison, limits = context.stats, context.comparison, context.limits
+    bounds = comparison.sqnr_at_least, comparison.sqnr_at_most
+    if stats is None or not stats.estimated or bounds[0] is None or bounds[1] is None:
+        return None
+    floor = error.least_level(context)
+    if limits.max_lsb is not None or limits.tolerance is not None:
+        return _doubt(
+            context, stats.sqnr_db or 0.0, floor or DEFAULT_MIN_SQNR, "sketches do not show the largest error"
+        )
+    if floor is None or not bounds[0] < floor <= bounds[1]:
+        return None
+    why = f"by its sketches, it is between {bounds[0]:.3g} and {bounds[1]:.3g} dB, the limit is {floor:g} dB"
+    return _doubt(context, stats.sqnr_db or 0.0, floor, why)
 
 
 def bare_codes(context: NodeContext) -> Finding | None:

@@ -47,6 +47,7 @@ CHECKS: tuple[Check, ...] = (
     outputs.joined_part,
     apart_on_equal_inputs,
     other_scale,
+    statistics.sketch_undecided,
     statistics.undecided,
     statistics.unjudged,
     statistics.bare_codes,

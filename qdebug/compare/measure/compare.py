@@ -142,11 +142,12 @@ class Comparison:
         samples: The error of each sample that both sides kept, in order.
         reason: Why nothing was compared, or None.
         note: What was left out of the comparison, or None.
-        basis: "full": every element that both sides kept was compared; "elements": a selection that both kept; "stats":
-            hashes and statistics only.
+        basis: "full": every element that both sides kept was compared; "elements": a selection that both kept;
+            "sketch": random projections; "stats": hashes and statistics only.
         known_equal: Whether a comparison without a difference proves equality. False if only some elements were
             compared.
-        sqnr_at_most: Upper bound of the SQNR in dB, from statistics, or None.
+        sqnr_at_most: Upper bound of the SQNR in dB, from statistics or sketches, or None.
+        sqnr_at_least: Lower bound of the SQNR in dB, from sketches, or None.
         nonfinite: Minimum number of elements that are NaN or infinite on one side only, according to the statistics.
         lacking: Whether one side kept more of some samples than the other, so that they were not compared.
     """
@@ -159,6 +160,7 @@ class Comparison:
     basis: str = "full"
     known_equal: bool = True
     sqnr_at_most: float | None = None
+    sqnr_at_least: float | None = None
     nonfinite: int = 0
     lacking: bool = False
 
@@ -297,6 +299,7 @@ def _comparison_of_part(partial: PartialComparison, missing_text: str) -> Compar
         basis=partial.basis,
         known_equal=partial.equal,
         sqnr_at_most=partial.sqnr_at_most,
+        sqnr_at_least=partial.sqnr_at_least,
         nonfinite=partial.nonfinite,
     )
 

@@ -9,14 +9,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from qdebug.compare.align.layouts import in_one_order
-from qdebug.compare.align.pairs import Pair, clamp_of
+from qdebug.compare.align.pairs import Pair, Transform, clamp_of
 from qdebug.model import QuantParams, Recording
-from qdebug.model.dtypes import logical_name
+from qdebug.model.dtypes import is_whole, logical_name
 from qdebug.model.kept import Kept
 from qdebug.model.recording import either_places, quant_of
 from qdebug.model.thresholds.attribution import MOMENTS_MIN_REL_ERROR
 from qdebug.numerics.accumulate import ErrorAccumulator
 from qdebug.numerics.blocks import incomparable_reason
+from qdebug.numerics.sketch import squared_error, take_sketch
 from qdebug.numerics.stats import ErrorStats
 from qdebug.numerics.summary import take_statistics
 
@@ -36,12 +37,13 @@ class PartialComparison:
     """The comparison of a pair with partial records.
 
     Args:
-        basis: "elements" or "stats".
+        basis: "elements", "sketch" or "stats".
         samples: The error of each sample, over the compared elements. Empty if only statistics are known and differ.
         stats: The error of all samples together. None if only statistics are known and differ.
         note: What was compared and what was not, or "" if nothing was left out.
         equal: Whether all values, kept or not, are equal bit for bit.
         sqnr_at_most: Upper bound of the SQNR in dB, according to the statistics, or None.
+        sqnr_at_least: Lower bound of the SQNR in dB, according to sketches, or None.
         nonfinite: Lower bound of the number of elements that are NaN or infinite on one side only, according to the
             statistics.
     """
@@ -52,6 +54,7 @@ class PartialComparison:
     note: str
     equal: bool = False
     sqnr_at_most: float | None = None
+    sqnr_at_least: float | None = None
     nonfinite: int = 0
 
 
@@ -76,6 +79,8 @@ def compare_partly(
     if not places:
         return None
     comparison = _compare_all_elements(reference, backend, pair, places, tolerance)
+    if comparison is None:
+        comparison = _compare_sketches(reference, backend, pair, places)
     if comparison is None:
         comparison = _compare_statistics(reference, backend, pair, places)
     else:
@@ -166,6 +171,66 @@ def _compare_all_elements(
     return PartialComparison(basis="elements", samples=samples, stats=stats, note=note)
 
 
+def _compare_sketches(
+    reference: Recording, backend: Recording, pair: Pair, places: Sequence[tuple[int, int]]
+) -> PartialComparison | None:
+    """Estimate the error from sketches, or return None if it takes more than these, or nothing differs.
+
+    Elements in another order have another sketch, and whole numbers that are not codes must be equal.
+    """
+    views = [view for view in (pair.reference_view, pair.backend_view) if view is not None]
+    if any(view != Transform() for view in views):
+        return None
+    unequal = [place for place in places if not hash_equal(reference, backend, pair, place)]
+    count, signal, estimate, low, high = 0, 0.0, 0.0, 0.0, 0.0
+    for place in places:
+        sides = ((reference, pair.reference), (backend, pair.backend))
+        records = [_record_of(side, name, *place, with_sketch=True) for side, name in sides]
+        first, second = (record.statistics for record in records)
+        if first.count != second.count or first.nan or first.inf or second.nan or second.inf:
+            return None
+        count, signal = count + first.count, signal + first.l2**2
+        if place not in unequal:
+            continue
+        sketches = [record.sketch for record in records]
+        if sketches[0] is None or sketches[1] is None or all(_is_whole(side, name) for side, name in sides):
+            return None
+        error = squared_error(sketches[0], sketches[1])
+        if error is None:
+            return None
+        estimate, low, high = estimate + error.estimate, low + error.low, high + error.high
+    if not unequal or not count or not math.isfinite(high):
+        return None
+    bounds = [_decibels(signal, squares) for squares in (estimate, low, high)]
+    stats = replace(
+        _zero_error(count),
+        max_abs=None,
+        mean_abs=None,
+        rmse=math.sqrt(estimate / count),
+        max_rel=None,
+        rel_l2=math.sqrt(estimate / signal) if signal else math.inf,
+        sqnr_db=bounds[0],
+        mismatches=1,
+        estimated=True,
+    )
+    note = f"estimated from sketches: SQNR {bounds[0]:.3g} dB, between {bounds[2]:.3g} and {bounds[1]:.3g} dB"
+    return PartialComparison(
+        basis="sketch", samples=(), stats=stats, note=note, sqnr_at_most=bounds[1], sqnr_at_least=bounds[2]
+    )
+
+
+def _decibels(signal: float, noise: float) -> float:
+    if not noise:
+        return math.inf
+    return 10 * math.log10(signal / noise) if signal else -math.inf
+
+
+def _is_whole(recording: Recording, tensor: str) -> bool:
+    """Return whether a tensor holds whole numbers that are not codes."""
+    info = recording.graph.tensors.get(tensor)
+    return info is not None and info.quant is None and info.dtype is not None and is_whole(info.dtype)
+
+
 def _compare_statistics(
     reference: Recording, backend: Recording, pair: Pair, places: Sequence[tuple[int, int]]
 ) -> PartialComparison:
@@ -214,14 +279,15 @@ def hash_equal(reference: Recording, backend: Recording, pair: Pair, place: tupl
     return is_equal and quants[0] == quants[1]
 
 
-def _record_of(recording: Recording, tensor: str, sample: int, step: int) -> Kept:
-    """Return the statistics of a tensor, computed from its values if they were kept."""
+def _record_of(recording: Recording, tensor: str, sample: int, step: int, *, with_sketch: bool = False) -> Kept:
+    """Return the statistics of a tensor, and its sketch if requested, computed from its values if they were kept."""
     record = recording.kept(tensor, sample, step)
     if record is not None:
         return record
     array = recording.load(tensor, sample, step)
-    statistics = take_statistics(array, quant_of(recording, tensor, sample, step))
-    return Kept(dtype=logical_name(array.dtype), shape=array.shape, digest=b"", statistics=statistics)
+    quant = quant_of(recording, tensor, sample, step)
+    statistics, sketch = take_statistics(array, quant), take_sketch(array, quant) if with_sketch else None
+    return Kept(dtype=logical_name(array.dtype), shape=array.shape, digest=b"", statistics=statistics, sketch=sketch)
 
 
 def _sqnr_bound(reference_record: Kept, backend_record: Kept) -> float | None:

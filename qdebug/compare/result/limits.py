@@ -375,6 +375,8 @@ class Limits:
         Args:
             stats: The tensor's error.
         """
+        if stats.estimated and (self.max_lsb, self.tolerance) != (None, None):
+            return False  # sketches do not show the largest difference
         return self.given and (stats.max_lsb is not None or (self.min_sqnr, self.tolerance) != (None, None))
 
     def not_allowed(self, lost: tuple[Unmatched, ...]) -> tuple[Unmatched, ...]:

@@ -140,7 +140,7 @@ class NodeResult(JsonObject, ErrorParts):
     confidence: float = 1.0
     reason: str | None = None
     note: str | None = None
-    basis: Annotated[str, SchemaPart(enum=["full", "elements", "stats"])] = "full"
+    basis: Annotated[str, SchemaPart(enum=["full", "elements", "sketch", "stats"])] = "full"
     lacking: bool = False
     metrics: ErrorStats | None = None
     judged: Judged | None = None

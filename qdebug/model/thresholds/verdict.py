@@ -288,6 +288,15 @@ EQUALIZED_MIN_VALUES = threshold(
     unit="elements",
     why="Minimum number of elements of each channel from which its factor is known. One factor fits a few by chance.",
 )
+SKETCH_SIGMAS = threshold(
+    "SKETCH_SIGMAS",
+    3.29,
+    unit="standard deviations",
+    decides="status",
+    why="Half the width of the interval of an error that is estimated from sketches. A tensor is judged only if the "
+    "whole interval is on one side of its limit.",
+    source="derived: 99.9 % of a normal distribution; measured: tests/benchmarks/sketch_intervals.py",
+)
 VOCABULARY_MIN_ENTRIES = threshold(
     "VOCABULARY_MIN_ENTRIES",
     256,

@@ -109,7 +109,7 @@ def _figures(node: NodeResult) -> str:
         "max LSB": numbers.number(stats.max_lsb),
         "rel L2": numbers.number(stats.rel_l2),
         "max abs": numbers.number(stats.max_abs),
-        "mismatches": f"{numbers.grouped(stats.mismatches)} of {numbers.grouped(stats.count)}",
+        "mismatches": f"{numbers.mismatches(stats)} of {numbers.grouped(stats.count)}",
         "reference tensor": node.reference_tensor,
     }
     return "\n".join(_safe(f"{label}: {value}") for label, value in figures.items())

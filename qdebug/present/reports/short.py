@@ -314,7 +314,9 @@ def _error_text(node: NodeResult, *, brief: bool = False) -> str:
     level = f"{numbers.metric('sqnr_db', stats.sqnr_db)} dB" if stats.sqnr_db is not None else ""
     if level and brief:
         return level
-    parts = [f"SQNR {level}"] if level else []
+    parts = [f"SQNR {'about ' if stats.estimated else ''}{level}"] if level else []
+    if stats.estimated:
+        return parts[0] if parts else "differs"
     if stats.max_lsb is not None:
         parts.append(f"max {numbers.number(stats.max_lsb)} LSB")
     else:

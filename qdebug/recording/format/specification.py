@@ -129,6 +129,9 @@ row of /strings, or -1 for none; "run of X" is an offset and a length in X.
     event       row of /index
     counts      [2, 64]: finite real values by binary exponent, negative ones first. Entry k counts magnitudes from
                 2^(k - 40) up to below 2^(k - 39); the first also smaller ones but 0, the last also larger ones
+/sketches   only in files that have such events: one row per event with the flag SKETCH
+    event       row of /index
+    projections [64], float32: random projections of the real values, as `qdebug/numerics/sketch.py` defines them
 /run        uint8: a JSON object in ASCII:
             "info": facts of the run, with the keys of `qdebug.model.RunInfo`
             "graph": {"name", "opset": {domain: version}, "inputs": rows of /tensors, "outputs": same,
@@ -165,7 +168,7 @@ import numpy as np
 import xxhash
 
 from qdebug.model.dtypes import LOGICAL_DTYPES, logical_dtype
-from qdebug.model.kept import EXPONENT_BINS
+from qdebug.model.kept import EXPONENT_BINS, SKETCH_SIZE
 from qdebug.model.tensor import Role
 
 __all__ = [
@@ -250,6 +253,7 @@ class Flag(IntFlag):
     RAILS = 512  # sat_lo and sat_hi are valid
     SUMMARY = 1024  # absmax, mean, std and l2 are valid
     HISTOGRAM = 2048  # it has a row in /exponents
+    SKETCH = 4096  # it has a row in /sketches
 
 
 class QuantField(IntFlag):
@@ -363,6 +367,7 @@ OPTIONAL_TABLES: dict[str, np.dtype[Any]] = {
         ]
     ),
     "exponents": np.dtype([("event", "<u4"), ("counts", "<u8", (2, EXPONENT_BINS))]),
+    "sketches": np.dtype([("event", "<u4"), ("projections", "<f4", (SKETCH_SIZE,))]),
 }
 """Row types of the optional tables."""
 

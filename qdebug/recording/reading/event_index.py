@@ -132,7 +132,7 @@ class EventIndex:
                     raise OtherElementsError
                 parts[name] = from_physical(read_payload(payloads, expected), logical)
             check_positions(parts["positions"], int(event["count"]))
-        bins = self._optional_row("exponents", row)
+        bins, sketch = self._optional_row("exponents", row), self._optional_row("sketches", row)
         return Kept(
             dtype=dtype,
             shape=Expected.of_event(event).shape,
@@ -140,6 +140,7 @@ class EventIndex:
             statistics=statistics_of(event, None if bins is None else bins["counts"]),
             positions=parts.get("positions"),
             values=parts.get("values"),
+            sketch=None if sketch is None else sketch["projections"],
             truncated=bool(event["flags"] & Flag.TRUNCATED),
         )
 

@@ -211,6 +211,7 @@ class JournalReader:
             statistics=statistics_of(event.row, event.bins),
             positions=positions,
             values=values,
+            sketch=event.sketch,
             truncated=Flag.TRUNCATED in event.flags,
         )
 

@@ -32,8 +32,8 @@ from qdebug.model import Graph, Node, QuantParams, Recording, Role, RunInfo, Ten
 from qdebug.model.kept import Kept
 from qdebug.model.recording import Outline, no_values, not_in_full
 from qdebug.recording.format.facts import join_infos
-from qdebug.recording.reading.read import Closable, FileRecording, KnownGraphs, open_part
-from qdebug.recording.reading.shards import Axes, ShardedRecording, parse_axes
+from qdebug.recording.reading.read import Closable, FileRecording, KnownGraphs
+from qdebug.recording.reading.shards import Axes, ShardedRecording, open_part, parse_axes
 from qdebug.recording.target import cannot_write_error, check_target, describe_cause, replacing_file
 from qdebug.regular_file import open_binary, read_regular
 

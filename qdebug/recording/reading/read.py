@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 import xxhash
 
-from qdebug.errors import GraphError, NotARecordingError, PayloadMismatchError, RecordingError
+from qdebug.errors import GraphError, PayloadMismatchError, RecordingError
 from qdebug.model import Graph, QuantParams, Recording, RunInfo
 from qdebug.model.kept import Kept
 from qdebug.model.recording import Outline, no_values, not_in_full
@@ -39,7 +39,7 @@ from qdebug.recording.reading.tables import (
     decode_texts,
 )
 
-__all__ = ["Closable", "Event", "FileRecording", "mismatch_error", "open_part"]
+__all__ = ["Closable", "Event", "FileRecording", "mismatch_error"]
 
 
 class Closable:
@@ -159,6 +159,8 @@ _CACHED_BYTES = 64 << 20
 
 A comparison requests the same few several times in a row.
 """
+_CACHED_RECORDS = 1024
+"""Maximum number of cached partial records without elements: a comparison reads those of a tensor many times."""
 _CACHED_SPILLED = 2
 """Maximum number of cached arrays in temporary files."""
 
@@ -247,6 +249,7 @@ class FileRecording(Recording, Closable):
         self._datasets: DatasetPayloads | None = None
         self._arrays = _ArrayCache()
         self._verified_rows: set[int] = set()
+        self._partial_records: dict[int, Kept] = {}
 
     # -- contents
 
@@ -432,12 +435,19 @@ class FileRecording(Recording, Closable):
             PayloadMismatchError: The hash differs.
             RecordingError: The file is damaged or closed.
         """
+        if (cached := self._partial_records.get(event)) is not None:
+            return cached
         try:
-            return self._index.kept(self._payloads(), event)
+            record = self._index.kept(self._payloads(), event)
         except OtherElementsError:
             raise mismatch_error(self.path, [self._names[self._index.rows["tensor"][event]]]) from None
         except BAD_FILE_ERRORS as exc:
             raise damaged_file_error(self.path, exc) from None
+        if record.values is None:
+            if len(self._partial_records) >= _CACHED_RECORDS:
+                self._partial_records.clear()
+            self._partial_records[event] = record
+        return record
 
     def check_payload(self, event: int) -> None:
         """Check the values of one row of the index against their recorded hash.
@@ -579,18 +589,3 @@ def _content_hash(tables: Tables) -> str:
         if name != "index":
             digest.update(np.ascontiguousarray(tables[name]).view(np.uint8).data)
     return digest.hexdigest()
-
-
-def open_part(part: Path, path: Path, graphs: KnownGraphs) -> FileRecording:
-    """Open one of the recordings that `path` joins. `graphs` are those of the recordings opened before it.
-
-    Raises:
-        RecordingError: It cannot be read.
-    """
-    try:
-        return FileRecording(part, graphs=graphs)
-    except NotARecordingError as exc:
-        raise RecordingError(
-            f"{str(path)!r} includes {str(part)!r}, which cannot be read: {exc.message}",
-            hint="Put that recording back, or join the others again: qdebug file join.",
-        ) from None

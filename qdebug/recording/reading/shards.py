@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from qdebug.errors import RecordingError, UsageError
+from qdebug.errors import NotARecordingError, RecordingError, UsageError
 from qdebug.model import Graph, Node, QuantParams, Recording, Role, RunInfo, TensorInfo
 from qdebug.model.dtypes import is_integer
 from qdebug.model.kept import Kept
@@ -26,9 +26,9 @@ from qdebug.model.recording import Outline, no_values, not_in_full
 from qdebug.numerics.accumulate import ErrorAccumulator
 from qdebug.numerics.stats import ErrorStats
 from qdebug.recording.format.facts import join_infos
-from qdebug.recording.reading.read import Closable, FileRecording, KnownGraphs, open_part
+from qdebug.recording.reading.read import Closable, FileRecording, KnownGraphs
 
-__all__ = ["Axes", "ReplicaDifference", "ShardAxis", "ShardedRecording", "parse_axes"]
+__all__ = ["Axes", "ReplicaDifference", "ShardAxis", "ShardedRecording", "open_part", "parse_axes"]
 
 _MOST_RANKS = 64
 """Maximum number of ranks: all files stay open, and each takes two descriptors."""
@@ -528,3 +528,18 @@ def _join_quants(infos: Sequence[TensorInfo], axis: ShardAxis, dimension: int | 
 
 def _columns(quants: Sequence[QuantParams]) -> tuple[list[np.ndarray], list[np.ndarray]]:
     return [quant.scale for quant in quants], [quant.zero_point for quant in quants]
+
+
+def open_part(part: Path, path: Path, graphs: KnownGraphs) -> FileRecording:
+    """Open one of the recordings that `path` joins. `graphs` are those of the recordings opened before it.
+
+    Raises:
+        RecordingError: It cannot be read.
+    """
+    try:
+        return FileRecording(part, graphs=graphs)
+    except NotARecordingError as exc:
+        raise RecordingError(
+            f"{str(path)!r} includes {str(part)!r}, which cannot be read: {exc.message}",
+            hint="Put that recording back, or join the others again: qdebug file join.",
+        ) from None

@@ -190,12 +190,15 @@ def _check_optional(tables: Mapping[str, np.ndarray], index: np.ndarray) -> None
     flags = index["flags"]
     if bool((((flags & PARTIAL_FLAGS) != 0) != (index["payload"] == NO_PAYLOAD)).any()):
         raise ValueError("the index does not say which events have all values")
-    for name, flag in (("samples", Flag.SAMPLED), ("exponents", Flag.HISTOGRAM)):
+    for name, flag in (("samples", Flag.SAMPLED), ("exponents", Flag.HISTOGRAM), ("sketches", Flag.SKETCH)):
         events_needed = (flags & int(flag)).nonzero()[0]
         if not (
             np.array_equal(np.sort(tables[name]["event"]), events_needed) if name in tables else not len(events_needed)
         ):
             raise ValueError(f"/{name} and the index contradict each other")
+
+
+_STATISTICS = tuple((column, name, int(flag)) for column, (name, flag) in STATISTICS.items())
 
 
 def statistics_of(row: Any, bins: np.ndarray | None) -> Statistics:
@@ -205,10 +208,11 @@ def statistics_of(row: Any, bins: np.ndarray | None) -> Statistics:
         row: Its row of /index.
         bins: Its histogram; None without a histogram.
     """
+    fields = dict(zip(row.dtype.names, row.item(), strict=True))
     values: dict[str, Any] = {}
-    for column, (name, flag) in STATISTICS.items():
-        default = 0 if row.dtype[column].kind == "u" else math.nan
-        values[name] = row[column].item() if row["flags"] & flag else default
+    for column, name, bit in _STATISTICS:
+        value = fields[column]
+        values[name] = value if fields["flags"] & bit else math.nan if isinstance(value, float) else 0
     negative, positive = np.zeros((2, EXPONENT_BINS), np.uint64) if bins is None else bins
     return Statistics(count=int(row["count"]), **values, negative=negative, positive=positive)
 

@@ -68,7 +68,8 @@ def _pack_description(dtype: str, shape: tuple[int, ...]) -> tuple[bytes, bytes]
 def pack_kept_row(sequence: int, place: EventPlace, partial_array: PartialArray) -> bytes:
     """Return the row of an event with a partial record."""
     record, statistics = partial_array.kept, partial_array.kept.statistics
-    flags = Flag.COUNTS | Flag.RAILS | Flag.SUMMARY | Flag.HISTOGRAM
+    flags = Flag.COUNTS | Flag.RAILS | Flag.SUMMARY
+    flags |= Flag.HISTOGRAM if record.sketch is None else Flag.SKETCH
     flags |= Flag.STATS_ONLY if partial_array.values is None else Flag.SAMPLED
     for flag, is_set in (
         (Flag.EXTREMES, not math.isnan(statistics.low)),
@@ -94,6 +95,7 @@ class IndexRows:
         self._quants: dict[int, QuantParams] = {}
         self._samples: list[tuple[int, StoredArray, StoredArray]] = []
         self._histograms: list[tuple[int, np.ndarray]] = []
+        self._sketches: list[tuple[int, np.ndarray]] = []
         self._samples_seen = self._steps_seen = 1
         self.count = 0
         """Number of rows."""
@@ -138,8 +140,11 @@ class IndexRows:
         if quant is not None:
             self._quants[number] = quant
         if partial_array is not None:
-            statistics = partial_array.kept.statistics
-            self._histograms.append((number, np.stack([statistics.negative, statistics.positive])))
+            statistics, sketch = partial_array.kept.statistics, partial_array.kept.sketch
+            if sketch is None:
+                self._histograms.append((number, np.stack([statistics.negative, statistics.positive])))
+            else:
+                self._sketches.append((number, sketch))
             if partial_array.values is not None and partial_array.positions is not None:
                 self._samples.append((number, partial_array.values, partial_array.positions))
         self._rows += row
@@ -178,6 +183,11 @@ class IndexRows:
             histograms["event"] = [event for event, _ in self._histograms]
             histograms["counts"] = [bins for _, bins in self._histograms]
             tables["exponents"] = histograms
+        if self._sketches:
+            sketches = np.zeros(len(self._sketches), OPTIONAL_TABLES["sketches"])
+            sketches["event"] = [event for event, _ in self._sketches]
+            sketches["projections"] = [sketch for _, sketch in self._sketches]
+            tables["sketches"] = sketches
         return tables
 
 

@@ -109,11 +109,11 @@ def _comparison_facts(result: NodeResult, samples: int) -> list[Fact]:
     if stats is not None:
         bias = "" if stats.lsb_bias is None else f", mean with sign {numbers.number(stats.lsb_bias)} LSB"
         samples_text = f" of {numbers.grouped(samples)} samples" if samples > 1 else ""
-        count_text = (
-            f"{numbers.grouped(stats.mismatches)} of {numbers.grouped(stats.count)} elements{samples_text} differ"
-        )
+        count_text = f"{numbers.mismatches(stats)} of {numbers.grouped(stats.count)} elements{samples_text} differ"
         size_text = f"by at most {numbers.number(stats.max_abs)}"  # in the units of the tensor, where it has no steps
         size_text = size_text if stats.max_lsb is None else f"by at most {numbers.number(stats.max_lsb)} LSB"
+        if stats.estimated:
+            size_text = f"SQNR about {numbers.metric('sqnr_db', stats.sqnr_db)} dB"
         facts.append(("whole error", f"{count_text}, {size_text}{bias}", "plain"))
     share = own_share(result)
     if share is not None:
