@@ -31,6 +31,8 @@ def _sentence(difference: ReplicaDifference) -> str:
     elements = f"{numbers.grouped(stats.mismatches)} of {numbers.grouped(stats.count)} elements"
     if stats.nonfinite:
         elements += f", {numbers.grouped(stats.nonfinite)} of them not finite"
+    if not stats.count:
+        amount, elements = "the hashes differ", "only part of the values was kept"
     sample, step = difference.places[0]
     where = f"first at sample {sample}, step {step}"
     names = f"{safe_text(str(difference.path))} differs from {safe_text(str(difference.reference))}"

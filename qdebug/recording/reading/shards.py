@@ -115,7 +115,7 @@ class ReplicaDifference:
         path: Its recording.
         reference: The recording of a rank that holds what most ranks hold, of the first rank if there is no majority.
         places: The samples and steps at which its values differ.
-        stats: The error over these.
+        stats: The error over these, without those that were kept in part.
     """
 
     tensor: str
@@ -382,7 +382,8 @@ class ShardedRecording(Recording, Closable):
         for sample, step in places:
             files = self._ranks[reference], self._ranks[rank]
             if not all(file.has(tensor, sample, step) for file in files):
-                continue  # kept in part
+                unequal_places.append((sample, step))  # by the hashes of values that were kept in part
+                continue
             values = [file.load(tensor, sample, step) for file in files]
             error = whole.apart(values[0], values[1], sample=sample)
             if error.stats().mismatches:
@@ -425,8 +426,11 @@ def _check_graph(first: FileRecording, other: FileRecording, rank: int) -> None:
 
 
 def _digest(file: FileRecording, tensor: str, place: tuple[int, int]) -> tuple[object, ...] | None:
-    outline = file.outline(tensor, *place)
-    return None if outline is None else tuple(outline)
+    """Return dtype, shape and hash of values, also of those that were kept in part; None if there are none."""
+    if (outline := file.outline(tensor, *place)) is not None:
+        return tuple(outline)
+    record = file.kept(tensor, *place) if file.has_part(tensor, *place) else None
+    return None if record is None else (record.dtype, record.shape, record.digest)
 
 
 def _dimension(axis: ShardAxis, rank: int, tensor: str) -> int:

@@ -7,6 +7,7 @@ import pytest
 
 import qdebug
 from qdebug.errors import RecordingError, UsageError
+from qdebug.present.replicas import replica_lines
 from qdebug.recording.reading.opening import join
 from qdebug.recording.reading.shards import ShardAxis, parse_axes
 
@@ -191,3 +192,17 @@ def test_tensors_kept_in_part_have_no_values(tmp_path):
         assert run.kept("x") is not None
         with pytest.raises(RecordingError, match="Only part"):
             run.load("qkv")
+
+
+@pytest.mark.parametrize("keep", ["stats", "sketch"])
+def test_replicas_kept_in_part_are_compared_by_their_hashes(tmp_path, keep):
+    paths = []
+    for rank in range(3):
+        with qdebug.Recorder(tmp_path / f"r{rank}.h5", backend="tp", keep=keep) as rec:
+            rec.put("x", np.arange(100.0) + (rank == 1))
+        paths.append(rec.path)
+    with joined(tmp_path, paths, "*=replicated") as run:
+        (difference,) = run.replica_differences()
+        assert (difference.rank, difference.places, difference.stats.count) == (1, ((0, 0),), 0)
+    assert "r1.h5 differs from" in "".join(replica_lines([difference]))
+    assert "the hashes differ, only part of the values was kept" in "".join(replica_lines([difference]))
