@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,12 @@ _MAX_LINES = 8
 """Maximum number of printed lines of each kind. --json prints all."""
 
 _SOURCE_FORMATS = ("msprobe", "polygraphy", "arrays", "description", "litert-debugger")
+
+
+def _installed_names() -> set[str]:
+    """Return the names of dump formats in other packages, without loading these."""
+    return {entry.name for entry in entry_points(group="qdebug.importers")} - set(_SOURCE_FORMATS)
+
 
 _DESCRIPTION = """\
 Make a recording from tensors that another tool dumped, for example from an accelerator
@@ -86,7 +93,7 @@ def fill_parser(parser: Parser) -> None:
     )
     parser.add_argument(
         "--source-format",
-        choices=_SOURCE_FORMATS,
+        choices=(*_SOURCE_FORMATS, *sorted(_installed_names())),
         help="the format of SOURCE (default: detected, except litert-debugger)",
     )
     parser.add_argument(

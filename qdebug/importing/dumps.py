@@ -1,8 +1,9 @@
 """Dumps of other tools: their tensors, with values read on demand.
 
 Each dump format is one row of `SOURCES` and one module of `qdebug.importing.formats`, with a function that lists its
-tensors. Listing reads only headers. A stated size is checked against the file before anything is allocated, links that
-lead outside the dump's folder are not followed, and Python objects are never read.
+tensors, or an entry point of another package. Listing reads only headers. A stated size is
+checked against the file before anything is allocated, links that lead outside the dump's folder are not followed, and
+Python objects are never read.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import MappingProxyType
 
@@ -25,7 +27,7 @@ from qdebug.importing.names import Rename
 from qdebug.model import Graph
 from qdebug.recording.writing.write import At
 
-__all__ = ["SOURCES", "read_dump"]
+__all__ = ["SOURCES", "installed_formats", "read_dump"]
 
 
 @contextmanager
@@ -36,7 +38,7 @@ def read_dump(
 
     Args:
         source: A folder or a file.
-        form: A name in `SOURCES`; None to recognize it.
+        form: A name in `SOURCES` or of an installed format; None to recognize it, installed formats first.
         graph: The graph of the model, which some formats need.
         rename: Changes the names of tensors.
 
@@ -48,18 +50,53 @@ def read_dump(
     """
     if not source.exists():
         raise UsageError(f"There is no file or folder {str(source)!r}.", hint="Give the path of the dump.")
-    form = form or next((name for name, row in SOURCES.items() if row.recognizes(source)), "")
-    if form not in SOURCES:
+    formats = {**_installed(form), **SOURCES}
+    form = form or next((name for name, row in formats.items() if row.recognizes(source)), "")
+    if form not in formats:
         raise UsageError(
             f"{str(source)!r} is not a known kind of dump; expected a folder, a file of arrays "
             f"({', '.join(FILE_READERS)}), or a .json file that describes raw files.",
             hint="See `qdebug import --help` for the supported kinds.",
         )
     with closing(Files(source if source.is_dir() else source.parent)) as files:
-        dump = SOURCES[form].read(files, source, graph)
+        dump = formats[form].read(files, source, graph)
         dump = replace(dump, tensors=[replace(entry, name=rename(entry.name)) for entry in dump.tensors])
         _check_tensors(source, dump)
         yield form, dump
+
+
+_GROUP = "qdebug.importers"
+"""Entry point group of dump formats in other packages."""
+
+
+def installed_formats() -> dict[str, EntryPoint]:
+    """Return the dump formats of other packages by name. Names of this package's formats are excluded."""
+    return {entry.name: entry for entry in entry_points(group=_GROUP) if entry.name not in SOURCES}
+
+
+def _installed(form: str | None) -> dict[str, DumpFormat]:
+    """Load the format with a name, or all formats of other packages if the name is None.
+
+    Raises:
+        UsageError: One cannot be loaded, or is no `DumpFormat`.
+    """
+    formats = {}
+    for name, entry in installed_formats().items():
+        if form not in (None, name):
+            continue
+        package = entry.dist.name if entry.dist is not None else entry.module
+        try:
+            loaded = entry.load()
+            problem = "" if isinstance(loaded, DumpFormat) else "it is not a qdebug.importing.dump.DumpFormat"
+        except Exception as error:  # noqa: BLE001  another package may raise anything on import
+            problem = f"{type(error).__name__}: {error}"
+        if problem:
+            raise UsageError(
+                f"Dump format {name!r} of the package {package!r} ({entry.value}) cannot be loaded: {problem}.",
+                hint=f"Repair or uninstall {package}, or name another format: --source-format arrays.",
+            )
+        formats[name] = loaded
+    return formats
 
 
 def _check_tensors(source: Path, dump: Dump) -> None:
