@@ -99,7 +99,7 @@ def node_detail(session: DiffSession, result: RunComparison, name: str, *, sampl
     Raises:
         UsageError: Nothing with this name is compared.
     """
-    from qdebug.compare.result.result import Status
+    from qdebug.compare.result.node_result import compares_values
     from qdebug.present.detail import NodeDetail
     from qdebug.present.surroundings import surroundings
 
@@ -115,7 +115,7 @@ def node_detail(session: DiffSession, result: RunComparison, name: str, *, sampl
     input_names = (
         [] if producer is None else [tensor for tensor in producer.inputs if tensor and not graph.is_constant(tensor)]
     )
-    profile = None if node_result.status is Status.INCOMPARABLE else session.profile(part.tensor)
+    profile = session.profile(part.tensor) if compares_values(node_result) else None
     worst_elements = () if profile is None else profile.worst
     if sample is not None:
         worst_elements = tuple(replace(element, sample=sample) for element in worst_elements)

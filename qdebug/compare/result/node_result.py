@@ -23,6 +23,7 @@ __all__ = [
     "Status",
     "blamed",
     "breaks_limit",
+    "compares_values",
     "cost_of",
     "is_beyond",
     "is_doubt",
@@ -161,6 +162,11 @@ class NodeResult(JsonObject, ErrorParts):
     samples: tuple[SampleResult, ...] = ()
     placement: str | None = None
     acknowledged: Acknowledgement | None = None
+
+
+def compares_values(node: NodeResult) -> bool:
+    """Return whether elements of a tensor were compared, rather than hashes, statistics or sketches alone."""
+    return node.status is not Status.INCOMPARABLE and node.basis not in ("sketch", "stats")
 
 
 _BEYOND = (Status.DIVERGED, Status.NONFINITE)

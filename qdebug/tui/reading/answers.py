@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from qdebug.compare.result.node_result import compares_values
 from qdebug.compare.result.result import NodeResult, Status
 from qdebug.errors import QdebugError, RecordingError
 from qdebug.model.dtypes import is_whole
@@ -164,7 +165,7 @@ class Answers:
             if is_over():
                 raise Cancelled
             yield known
-        if known.profile is None and result.status not in {Status.INCOMPARABLE, Status.IDENTICAL}:
+        if known.profile is None and compares_values(result) and result.status is not Status.IDENTICAL:
             profile = source.profile(tensor, sample=sample, k=_WORST_COUNT, cancelled=is_over)
             if profile is None:
                 raise Cancelled

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import qdebug
+from qdebug.cli.main import main
 from qdebug.errors import UsageError
 from qdebug.limits.retake import retake_text
 from qdebug.recording.keep_policy import policy_of
@@ -67,6 +68,15 @@ def test_an_interval_around_the_limit_decides_nothing(tmp_path, reference):
     assert node.status == "within"
     assert "not judged" in node.reason
     assert "by its sketches, it is between" in node.reason
+
+
+@pytest.mark.parametrize("how", [["--node", "n2"], ["--node", "x"], ["-f", "html"], ["-f", "junit"], ["--verbose"]])
+def test_reports_of_sketches(tmp_path, reference, capsys, how):
+    backend = record(tmp_path / "b.h5", "sketch", fault=2, amount=0.4)
+    assert main(["diff", str(reference), str(backend), *how]) == 3
+    printed = capsys.readouterr()
+    assert "share no sample" not in printed.err
+    assert "1 of 2" not in printed.out.replace("≥ 1 of", "")
 
 
 def test_suspects_are_kept_in_full_next_time(tmp_path, reference):
