@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xxhash
@@ -23,10 +23,11 @@ from qdebug.model import Graph, Node, QuantParams, Recording, Role, RunInfo, Ten
 from qdebug.model.dtypes import is_integer
 from qdebug.model.kept import Kept
 from qdebug.model.recording import Outline, no_values, not_in_full
-from qdebug.numerics.accumulate import ErrorAccumulator
-from qdebug.numerics.stats import ErrorStats
 from qdebug.recording.format.facts import join_infos
 from qdebug.recording.reading.read import Closable, FileRecording, KnownGraphs
+
+if TYPE_CHECKING:
+    from qdebug.numerics.stats import ErrorStats
 
 __all__ = ["Axes", "ReplicaDifference", "ShardAxis", "ShardedRecording", "open_part", "parse_axes"]
 
@@ -377,6 +378,8 @@ class ShardedRecording(Recording, Closable):
     ) -> tuple[ErrorStats, list[tuple[int, int]]]:
         """Return the error of a rank over places, and the places at which it differs."""
         quant = self.graph.tensors[tensor].quant if tensor in self.graph.tensors else None
+        from qdebug.numerics.accumulate import ErrorAccumulator  # a recording opens without it
+
         whole = ErrorAccumulator(reference_quant=quant, backend_quant=quant)
         unequal_places: list[tuple[int, int]] = []
         for sample, step in places:
