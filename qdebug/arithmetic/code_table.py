@@ -1,4 +1,4 @@
-"""Reads the table of a function of one 8-bit code off a recording, and tells what the table was made for.
+"""Reads the table of a function of one 8-bit code off a recording, and finds the range and scale it was made for.
 
 A kernel that looks codes up gives one output code for each input code, whatever the function's arithmetic. So a
 recorded tensor shows its entries. They are compared with the exact function. If they differ, tables of the same
@@ -182,7 +182,7 @@ def _violations(table: _Table, exact: np.ndarray) -> np.ndarray:
 
 
 def _made_for(table: _Table, own: _Output) -> Iterator[str]:
-    """Yield what tables were made for that have all entries, the likeliest first."""
+    """Yield the scales or ranges of tables with all these entries, likely ones first."""
     outputs = [own, *(output for output in _usual_outputs(table) if output != own)]
     for output in outputs:
         also = "" if output == own else f" and the output scale {output.scale:.6g} / zero point {output.zero_point}"

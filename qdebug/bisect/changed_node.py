@@ -126,7 +126,7 @@ def _bits(array: np.ndarray) -> np.ndarray:
 
 
 def _nodes_behind(before: Recording, after: Recording, last: Node, equal: set[str]) -> tuple[list[Node], list[str]]:
-    """Return the nodes of the second run that compute a tensor from equal tensors, and what else they read."""
+    """Return the nodes of the second run between equal tensors and a tensor, and their other inputs."""
     nodes: dict[str, Node] = {}
     other_inputs: dict[str, None] = {}
     waiting = [last]

@@ -105,7 +105,7 @@ class Trials:
         return self._trials.get(position)
 
     def note(self, label: str) -> None:
-        """Tell what is being done, which also is when a stop is heeded."""
+        """Report progress, and end the search if a stop was requested."""
         self._on_trial(self.made + self.reused, label)
 
     def classify(self, position: int) -> Hashable | None:

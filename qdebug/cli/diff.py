@@ -309,7 +309,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _write_files(options: DiffOptions, results: Mapping[str, RunComparison], sessions: Sequence[DiffSession]) -> None:
-    """Write what is derived from the comparisons to the files that the user names."""
+    """Write the files that options derive from the comparisons, such as limits."""
     if options.suggest_limits is not None:
         from qdebug.limits.suggest import suggest_limits
 

@@ -311,7 +311,7 @@ def _join(arguments: argparse.Namespace) -> int:
 
 
 def _compare_replicas(recording: ShardedRecording, options: JoinOptions) -> int:
-    """Print what the ranks do not hold alike."""
+    """Print the replicated tensors that differ between ranks."""
     from qdebug.present.replicas import replica_lines
 
     with progress("comparing replicated tensors") as note:

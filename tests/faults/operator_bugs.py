@@ -4,10 +4,11 @@
     python tests/faults/operator_bugs.py --codes            the chip rounds results to codes, and shows these alone
     python tests/faults/operator_bugs.py --fused            the chip shows the result of the next node alone
 
-The cases, in `operator_bug_cases.py`, are of kinds that public reports repeat, and were written down before any was
-tried. Each is recorded twice: the right result comes from ONNX Runtime, or from ONNX's reference implementation where
-that has no kernel. Printed are the cases whose cause is not named. It ends with 1 if fewer than 95 % are named, or if
-fewer nodes are found; with --codes or --fused, where other causes may have the same effect, below 80 %.
+The cases, in `product_bugs.py`, `window_bugs.py` and `function_bugs.py`, are of kinds that public reports repeat, and
+were written down before any was tried. Each is recorded twice: the right result comes from ONNX Runtime, or from ONNX's
+reference implementation where that has no kernel. Printed are the cases whose cause is not named. It ends with 1 if
+fewer than 95 % are named, or if fewer nodes are found; with --codes or --fused, where other causes may have the same
+effect, below 80 %.
 """
 
 from __future__ import annotations
@@ -211,7 +212,9 @@ def cause_of(tried: Case, right: Sequence[np.ndarray], chip: MemoryRecording) ->
 
 def main() -> int:
     """Try each case, and print those whose cause is not named."""
-    import operator_bug_cases  # noqa: F401  it fills CASES
+    import function_bugs  # noqa: F401  these modules fill CASES
+    import product_bugs  # noqa: F401
+    import window_bugs  # noqa: F401
 
     warnings.filterwarnings("ignore")
     patterns = [text for text in sys.argv[1:] if not text.startswith("--")]

@@ -58,7 +58,7 @@ def other_integers(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mis
         if array.size != 1 or array.dtype.kind != "i":
             continue
         own = int(array.reshape(-1)[0])
-        for other in (*range(_MOST_INTEGER + 1), *range(-1, -_MOST_INTEGER - 1, -1)):
+        for other in dict.fromkeys((*range(_MOST_INTEGER + 1), own - 1, own + 1, *range(-1, -_MOST_INTEGER - 1, -1))):
             if other != own:
                 text = f"{name!r} is taken for {other}, not {own}"
                 yield Mistake(likely=text, node=node, values={name: np.full_like(array, other)}, about=name)
@@ -88,7 +88,7 @@ _MOST_COUNT = 64
 
 
 def _text(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else f"{list(value) if isinstance(value, tuple) else value}"
+    return f"{list(value) if isinstance(value, tuple) else value}"
 
 
 def _cropped(result: np.ndarray, *, shape: tuple[int, ...]) -> np.ndarray:

@@ -102,21 +102,8 @@ def _other_shapes(array: np.ndarray) -> Iterator[Reading]:
 
 def _other_numbers(array: np.ndarray) -> Iterator[Reading]:
     """Yield an operand with other numbers: rounded, quantized, narrowed, clamped, or of the other sign."""
-    if array.dtype.kind in "iu":
-        ends = np.iinfo(array.dtype)
-        for step, word in ((1, "one too large"), (-1, "one too small")):
-            if ends.min < array.min(initial=0) and array.max(initial=0) < ends.max:
-                yield f"{{}} is {word}", array + array.dtype.type(step)
-        other_sign = np.dtype(f"{'i' if array.dtype.kind == 'u' else 'u'}{array.dtype.itemsize}")
-        if array.ndim and np.any(array.view(other_sign) != array):
-            yield f"{{}} is read as {other_sign.name}", array.view(other_sign)
-        for dtype in map(np.dtype, ("int8", "uint8", "int16", "int32")):
-            narrowed = array.astype(dtype).astype(array.dtype)
-            if dtype.itemsize < array.dtype.itemsize and not np.array_equal(narrowed, array):
-                yield f"{{}} is kept in {dtype.name} and wraps around", narrowed
-        if array.size > 1:
-            yield "the largest number of {} is used for all", np.full_like(array, array.max())
-            yield "the smallest number of {} is used for all", np.full_like(array, array.min())
+    if array.dtype.kind in "iu":  # single integers are tried at other values, see `attributes.other_integers`
+        yield from _other_integers(array) if array.size > 1 else ()
         return
     if array.dtype.kind != "f":
         return
@@ -131,6 +118,23 @@ def _other_numbers(array: np.ndarray) -> Iterator[Reading]:
     for axis in (None, *(axis for axis in range(array.ndim) if 1 < array.shape[axis] < array.size)):
         place = "one scale" if axis is None else f"a scale for each index of axis {axis}"
         yield f"{{}} is quantized to 8 bits first, with {place}", _quantized(array, axis)
+
+
+def _other_integers(array: np.ndarray) -> Iterator[Reading]:
+    """Yield integers that are off by one, narrowed, of the other signedness, or all the same."""
+    ends = np.iinfo(array.dtype)
+    for step, word in ((1, "one too large"), (-1, "one too small")):
+        if ends.min < array.min(initial=0) and array.max(initial=0) < ends.max:
+            yield f"{{}} is {word}", array + array.dtype.type(step)
+    other_sign = np.dtype(f"{'i' if array.dtype.kind == 'u' else 'u'}{array.dtype.itemsize}")
+    if array.ndim and np.any(array.view(other_sign) != array):
+        yield f"{{}} is read as {other_sign.name}", array.view(other_sign)
+    for dtype in map(np.dtype, ("int8", "uint8", "int16", "int32")):
+        narrowed = array.astype(dtype).astype(array.dtype)
+        if dtype.itemsize < array.dtype.itemsize and not np.array_equal(narrowed, array):
+            yield f"{{}} is kept in {dtype.name} and wraps around", narrowed
+    yield "the largest number of {} is used for all", np.full_like(array, array.max())
+    yield "the smallest number of {} is used for all", np.full_like(array, array.min())
 
 
 _SHORTEST = 8

@@ -23,7 +23,9 @@ __all__ = ["cause_inside", "further_cause", "with_further_cause"]
 Place = tuple[int, int]
 
 
-def further_cause(recording: Recording, node: Node, tensor: str, places: Sequence[Place]) -> str | None:
+def further_cause(
+    recording: Recording, node: Node, tensor: str, places: Sequence[Place], *, in_layer: bool = True
+) -> str | None:
     """Return the cause of a wrong output that no known mistake of the operator reproduces, or None if none is found.
 
     A mistake is reported as likely, a relation to the right result as a fact.
@@ -33,6 +35,7 @@ def further_cause(recording: Recording, node: Node, tensor: str, places: Sequenc
         node: A node whose replay does not reproduce its output.
         tensor: The output, of real numbers, whole sums or codes.
         places: Samples and steps to examine.
+        in_layer: Whether to search inside the layer that the node ends, if its inner tensors were not recorded.
     """
     if not places:
         return None
@@ -44,7 +47,7 @@ def further_cause(recording: Recording, node: Node, tensor: str, places: Sequenc
         cause = None
     except (KernelError, UsageError):
         return None
-    if cause is not None:
+    if cause is not None or not in_layer:
         return cause
     layers = recording if isinstance(recording, WithFused) else WithFused(recording)
     inside = cause_inside(layers, node, tensor, places)
@@ -82,7 +85,7 @@ def cause_inside(layers: WithFused, node: Node, tensor: str, places: Sequence[Pl
     if not 0 < len(clauses) <= MOST_SAID:
         return None
     claim = next((claim for _, claim in clauses if claim.startswith(ONE_OFF)), clauses[0][1])
-    return f"{', or '.join(clause for clause, _ in clauses)}, {_INSIDE} ({claim}"
+    return f"{', or '.join(clause for clause, _ in clauses)}, inside the layer ({claim}"
 
 
 def _depending(nodes: Sequence[Node], first: Node) -> list[Node]:
@@ -106,12 +109,12 @@ def with_further_cause(left: Residual, finding: SearchResult) -> Residual:
     if left.reproduces or left.max_lsb <= 1 or left.pattern in _PLAIN_PATTERNS:
         return left
     source = finding.source
-    cause = further_cause(with_understood_graph(source.recording), source.node, source.tensor, source.places)
-    if cause is None or (left.pattern == "factor" and _INSIDE in cause):  # the factor of codes has many causes inside
+    recording, in_layer = with_understood_graph(source.recording), left.pattern != "factor"  # that has many causes
+    cause = further_cause(recording, source.node, source.tensor, source.places, in_layer=in_layer)
+    if cause is None:
         return left
     return replace(left, likely=cause.removeprefix(LIKELY), reproduces=EVERY in cause)
 
 
-_INSIDE = "inside the layer"
 _PLAIN_PATTERNS = frozenset(("clamp", "one_code"))
 """Patterns of codes that say as much as a mistake. Errors of one code are those of rounding."""

@@ -104,23 +104,31 @@ def with_placement(recording: Recording, node: Node, tensor: str, answer: NodeEx
         return answer if short is None else _with_accumulator(recording, node, tensor, answer, short)
     match = 1 - finding.witnesses / max(finding.elements, 1)
     runner_up = None if finding.runner_up is None else RunnerUp(variant=str(finding.runner_up), match=match)
-    return NodeExplanation(
-        node=node.name,
-        op=node.op,
-        tensor=tensor,
-        status=ExplainStatus.EXPLAINED,
-        reason=answer.reason if answer.status is ExplainStatus.IN_BAND else None,
-        kind=_ROUNDS,
-        words=finding.words,
+    explained = _explained(answer, finding.words, finding.short, alone=len(finding.fitting), tried=finding.tried)
+    return replace(
+        explained,
         placements=tuple(map(str, finding.fitting)),
-        alone=len(finding.fitting),
-        tried=finding.tried,
         elements=finding.elements,
-        match=1.0,
         witnesses=finding.witnesses,
         witness_elements=finding.witnesses,
         runner_up=runner_up,
-        dtypes=finding.short,
+    )
+
+
+def _explained(answer: NodeExplanation, words: str, short: str, *, alone: int, tried: int) -> NodeExplanation:
+    """Return the answer for a node whose every bit follows from its roundings, given in words."""
+    return NodeExplanation(
+        node=answer.node,
+        op=answer.op,
+        tensor=answer.tensor,
+        status=ExplainStatus.EXPLAINED,
+        reason=answer.reason if answer.status is ExplainStatus.IN_BAND else None,
+        kind=_ROUNDS,
+        words=words,
+        alone=alone,
+        tried=tried,
+        match=1.0,
+        dtypes=short,
         band=answer.band,
     )
 
@@ -131,7 +139,7 @@ def _with_accumulator(
     """Return the answer for a node whose sums in a short format, one term after another, give every recorded bit."""
     form, opset = real_form(node, recording.graph.opset)
     common: dict[str, None] | None = None
-    witnesses = elements = 0
+    witnesses = elements = tried = 0
     try:
         for place in recording.places(tensor):
             inputs = inputs_of(recording, form, place)
@@ -140,12 +148,9 @@ def _with_accumulator(
             }
             recorded = recording.load(tensor, *place).astype(np.float32)
             zeros = np.zeros(recorded.shape, np.float32)
-            here = [
-                each.likely
-                for each in short_sums(form, values)
-                if np.array_equal(short.rounded(each.after(zeros)), recorded)
-            ]
-            common = {text: None for text in here if common is None or text in common}
+            sums = {each.likely: short.rounded(each.after(zeros)) for each in short_sums(form, values)}
+            fitting = [text for text, result in sums.items() if np.array_equal(result, recorded)]
+            common, tried = {text: None for text in fitting if common is None or text in common}, len(sums)
             if not common:
                 return answer
             in_float32 = run_node(form, values, opset)[form.outputs[0]]
@@ -155,29 +160,8 @@ def _with_accumulator(
         return answer
     if not common or witnesses < CAUSE_MIN_DISTINCT_VALUES:
         return answer
-    words = ", or ".join(common)
-    return NodeExplanation(
-        node=node.name,
-        op=node.op,
-        tensor=tensor,
-        status=ExplainStatus.EXPLAINED,
-        reason=answer.reason if answer.status is ExplainStatus.IN_BAND else None,
-        kind=_ROUNDS,
-        words=words,
-        placements=(),
-        alone=len(common),
-        tried=_ACCUMULATORS_TRIED,
-        elements=elements,
-        match=1.0,
-        witnesses=witnesses,
-        witness_elements=witnesses,
-        dtypes=short.name,
-        band=answer.band,
-    )
-
-
-_ACCUMULATORS_TRIED = 4
-"""Two formats of sums, with exact terms and with rounded ones."""
+    explained = _explained(answer, ", or ".join(common), short.name, alone=len(common), tried=tried)
+    return replace(explained, elements=elements, witnesses=witnesses, witness_elements=witnesses)
 
 
 class _Expression:

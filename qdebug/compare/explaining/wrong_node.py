@@ -1,4 +1,4 @@
-"""A node with a wrong output, and the searches for what accounts for it. Begin at `WrongNode`."""
+"""A node with a wrong output, and the search for its cause. Begin at `WrongNode`."""
 
 from __future__ import annotations
 
@@ -93,8 +93,8 @@ class WrongNode:
         self, recording: Recording, node: Node, tensor: str, places: Sequence[Place], later: Sequence[Node] = ()
     ) -> None:
         self._recording, self._node, self._tensor, self._places = recording, node, tensor, places
-        self._later, self._own = later, node.outputs[0] if later else tensor
-        self._form, self._opset, _ = form_of_output(recording, node, self._own, places[0])
+        self._later, self._output = later, node.outputs[0] if later else tensor
+        self._form, self._opset, _ = form_of_output(recording, node, self._output, places[0])
         self._quant = recording.graph.tensors[tensor].quant
         self._samples: dict[Place, _Sample] = {}
         self._one_off = False
@@ -123,7 +123,7 @@ class WrongNode:
         return self._quant is not None
 
     def cause_of_codes(self) -> str | None:
-        """Return what accounts for the codes, as a clause."""
+        """Return the cause of wrong codes, as a clause."""
         cause = self.mistake() or self.codes_of_a_line()
         if cause is None and (count := self.count()) is not None:
             cause = f"{count} ({self._claim()})"
@@ -139,7 +139,7 @@ class WrongNode:
         )
 
     def cause_of_numbers(self) -> str | None:
-        """Return what accounts for the real numbers or integers, as a clause."""
+        """Return the cause of wrong real numbers or integers, as a clause."""
         cause = self.relation(relation_of) or self.count()
         if cause is not None:
             return cause
@@ -158,7 +158,7 @@ class WrongNode:
     def _cause_of_one_value(self) -> str | None:
         """Return which other node or which other integers give all wrong elements the same number."""
         other_node = self._clause_of_fitting(self._other_nodes(self._places[0]))
-        return other_node or self._clause_of_fitting(self._other_integers(self._places[0]))
+        return other_node or self._clause_of_fitting(self._integer_readings(self._places[0]))
 
     @property
     def _is_unwritten(self) -> bool:
@@ -169,7 +169,7 @@ class WrongNode:
 
     def _sample(self, place: Place) -> _Sample:
         if place not in self._samples:
-            _, _, values = form_of_output(self._recording, self._node, self._own, place)
+            _, _, values = form_of_output(self._recording, self._node, self._output, place)
             recorded_values = dequantize(self._recording.load(self._tensor, *place), self._quant)
             with recorded_limits(self._recording, place), np.errstate(all="ignore"):
                 exact = run_node(self._form, values, self._opset)[self._form.outputs[0]]
@@ -207,10 +207,10 @@ class WrongNode:
         return self._samples[place]
 
     def _finished(self, result: np.ndarray, place: Place) -> np.ndarray:
-        """Return what the later nodes of the layer make of the node's result, as real numbers."""
+        """Return a result of the node after the later nodes of the layer, as real numbers."""
         if not self._later or not isinstance(self._recording, WithFused):
             return result
-        computed_tensors = {self._own: result}
+        computed_tensors = {self._output: result}
         for node in self._later:
             names = dict.fromkeys(filter(None, node.inputs))
             values = {
@@ -341,25 +341,18 @@ class WrongNode:
     def alteration(self) -> str | None:
         """Return how the result is miswritten, the node another one or an operand misread, if that reproduces all.
 
-        What comes first says more: many changes of an operand may have the effect of another operator.
+        The first of these kinds that fits is said: many changes of an operand have the effect of another operator.
         """
-        first = self._sample(self._places[0])
-        stages = (
-            rewritings(self._form, first.exact),
-            self._other_nodes(self._places[0]),
-            readings(self._form, first.result.operands),
-        )
-        return next(filter(None, map(self._clause_of_fitting, stages)), None)
+        return next(filter(None, map(self._clause_of_fitting, self._alterations(self._places[0]))), None)
 
-    def _alterations(self, place: Place) -> Iterator[Mistake]:
-        """Yield the mistakes that are possible for any operator."""
+    def _alterations(self, place: Place) -> tuple[Iterator[Mistake], ...]:
+        """Return the mistakes that are possible for any operator, by kind."""
         sample = self._sample(place)
-        yield from rewritings(self._form, sample.exact)
-        yield from self._other_nodes(place)
-        yield from readings(self._form, sample.result.operands)
+        written, read = rewritings(self._form, sample.exact), readings(self._form, sample.result.operands)
+        return written, self._other_nodes(place), read
 
-    def _other_integers(self, place: Place) -> Iterator[Mistake]:
-        """Yield the node with other integers, such as positions."""
+    def _integer_readings(self, place: Place) -> Iterator[Mistake]:
+        """Yield the node with misread integers, such as positions."""
         for mistake in readings(self._form, self._sample(place).result.operands):
             if mistake.values and all(array.dtype.kind in "iu" for array in mistake.values.values()):
                 yield mistake
@@ -403,7 +396,7 @@ class WrongNode:
             return None if result is None else self._finish_or_none(result, place)
 
     def _finish_or_none(self, result: np.ndarray, place: Place) -> np.ndarray | None:
-        """Return what the later nodes make of a result, or None if they cannot compute with it."""
+        """Return the result after the later nodes, or None if they cannot compute with it."""
         try:
             return self._finished(result, place)
         except (KernelError, UsageError):
@@ -474,7 +467,7 @@ class WrongNode:
             return None
         operator_mistakes = mistakes(self._form, first.result.operands, self._opset)
         fitting_mistakes = self._fitting_mistakes(
-            chain(operator_mistakes, self._alterations(self._places[0])), whole=False
+            chain(operator_mistakes, *self._alterations(self._places[0])), whole=False
         )
         if len(fitting_mistakes) != 1:
             return None
@@ -495,7 +488,7 @@ class WrongNode:
             values = self._sample(place).result.operands
             sample_candidates = chain(
                 mistakes(self._form, values, self._opset),
-                self._alterations(place),
+                *self._alterations(place),
                 self._functions(place),
                 self._substituted_operands(place),
             )

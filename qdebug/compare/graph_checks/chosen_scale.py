@@ -47,11 +47,10 @@ def chooses_scale(facts: TensorFacts) -> bool:
     The scale and the zero point themselves are computed like any other value.
     """
     own_nodes, last_node = facts.segment.own, facts.node
-    packed_alone = facts.segment.wide and all(
-        not operators.of(node.op).takes_codes or (operators.of(node.op).packed is not None and not rounds_data(node))
-        for node in own_nodes
-    )
-    if packed_alone or not any(operators.of(node.op).takes_codes for node in own_nodes):
+    coded_nodes = [node for node in own_nodes if operators.of(node.op).takes_codes]
+    if facts.segment.wide:  # a packed weight has its scales in the graph
+        coded_nodes = [node for node in coded_nodes if operators.of(node.op).packed is None or rounds_data(node)]
+    if not coded_nodes:
         return False
     if operators.of(last_node.op).gives_scale and facts.entry.tensor in last_node.outputs[1:]:
         return False

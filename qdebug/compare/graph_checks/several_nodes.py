@@ -27,7 +27,7 @@ from qdebug.numerics.short_formats import SHORT_FORMATS, format_of
 
 __all__ = ["SeveralNodes"]
 
-BFLOAT16 = next(each for each in SHORT_FORMATS if each.name == "bfloat16")
+_BFLOAT16 = next(each for each in SHORT_FORMATS if each.name == "bfloat16")
 """The shortest format in which runtimes compute between codes."""
 
 
@@ -115,7 +115,7 @@ class SeveralNodes(TensorCheck):
             return None  # codes inside may be rounded otherwise, by more than one step of these
         make = partial(own_values, facts.be, facts.entry.pair, self.segment, reference_values.shape, place)
         try:
-            own, in_bfloat16 = make(), make(rounded=BFLOAT16.rounded)
+            own, in_bfloat16 = make(), make(rounded=_BFLOAT16.rounded)
         except (KernelError, NotRecordedError):
             return None
         share = 10 ** (-DEFAULT_MIN_SQNR / 20)
