@@ -447,7 +447,8 @@ def _ruled_out(result: RunComparison, table: ResultTable, faults: Sequence[Diagn
         count = len(unsearched_nodes)
         sentence = f"{plural(count, 'other node')} {agreeing(count, 'match')} a replay within rounding"
         yield RuledOut(fault=FaultClass.KERNEL, sentence=sentence)
-    if FaultClass.MODEL not in present and replayed_nodes and not table.declared.any():
+    has_graph = not result.backend.borrowed_order
+    if FaultClass.MODEL not in present and has_graph and replayed_nodes and not table.declared.any():
         yield RuledOut(
             fault=FaultClass.MODEL,
             sentence=f"the graphs agree at {plural(len(replayed_nodes), 'node')}, except for rounded weights",

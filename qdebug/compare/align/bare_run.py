@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from qdebug.compare.align.expand import says_nothing
-from qdebug.compare.align.pairs import Alignment
-from qdebug.model import Graph, Recording, RunInfo
+from qdebug.compare.align.pairs import Alignment, Pair
+from qdebug.model import Graph, Recording, RunInfo, TensorInfo
 from qdebug.model.view import View
 
-__all__ = ["in_order_of", "is_bare"]
+__all__ = ["OnGraphOf", "in_order_of", "is_bare"]
 
 
 def is_bare(recording: Recording) -> bool:
@@ -50,7 +53,7 @@ class _Ordered(View):
             recording,
             graph=Graph(
                 [node for node in nodes if not set(inputs).intersection(node.outputs)],
-                tensors=graph.tensors.values(),
+                tensors=_with_quants(graph, known_graph, partners),
                 inputs=[*graph.inputs, *(name for name in inputs if name not in graph.inputs)],
                 outputs=outputs,
                 name=graph.name,
@@ -63,6 +66,86 @@ class _Ordered(View):
     def info(self) -> RunInfo:
         """Facts of the run."""
         return self._info
+
+
+def _with_quants(graph: Graph, known_graph: Graph, partners: Mapping[str, str]) -> list[TensorInfo]:
+    """Return a graph's tensors. Integers without a scale get that of their partners of the same dtype."""
+    infos = dict(graph.tensors)
+    for name, partner in partners.items():
+        info, known = infos[partner], known_graph.tensors[name]
+        if info.quant is None and known.quant is not None and known.dtype == info.dtype:
+            infos[partner] = replace(info, quant=known.quant)
+    return list(infos.values())
+
+
+class OnGraphOf(View):
+    """A run as if it computed the graph of the run it is compared with, whose constants it reads.
+
+    Names and values of paired tensors are the run's own. All other tensors have the other run's names.
+
+    Args:
+        recording: The run without a graph.
+        other: The run it is compared with.
+        pairs: Their pairs. Those that change the form of a tensor before the comparison are not used.
+    """
+
+    def __init__(self, recording: Recording, other: Recording, pairs: Iterable[Pair]) -> None:
+        unchanged = [pair for pair in pairs if pair.reference_view is None and pair.backend_view is None]
+        self._other, self._other_names = other, {pair.backend: pair.reference for pair in unchanged}
+        own_names = {name: own for own, name in self._other_names.items()}
+        graph, own_tensors = other.graph, recording.graph.tensors
+        new_names = {name: own_names.get(name, f"{name} of the reference") for name in own_tensors} | own_names
+        self._lenders = {new_names.get(name, name): name for name in graph.tensors if name not in own_names}
+
+        def renamed(names: Sequence[str]) -> tuple[str, ...]:
+            return tuple(new_names.get(name, name) for name in names)
+
+        nodes = [
+            replace(node, inputs=renamed(node.inputs), outputs=renamed(node.outputs), origin=()) for node in graph.nodes
+        ]
+        tensors = {}
+        for name, info in graph.tensors.items():
+            own = own_tensors.get(own_names.get(name, ""))
+            if own is None:
+                tensors[name] = replace(info, name=new_names.get(name, name))
+            else:
+                tensors[name] = replace(own, role=info.role, quant=own.quant or info.quant)
+        super().__init__(
+            recording,
+            graph=Graph(
+                nodes,
+                tensors=tensors.values(),
+                inputs=renamed(graph.inputs),
+                outputs=renamed(graph.outputs),
+                opset=graph.opset,
+            ),
+        )
+
+    def has(self, tensor: str, sample: int = 0, step: int = 0) -> bool:
+        """Return whether a tensor has values for a sample and step."""
+        if self._is_borrowed(tensor):
+            return self._other.has(self._lenders[tensor], sample, step)
+        return tensor in self._other_names and self._recording.has(tensor, sample, step)
+
+    def places(self, tensor: str | None = None) -> Sequence[tuple[int, int]]:
+        """Return the samples and steps with a record of the tensor (by default of any tensor), in order."""
+        if tensor is not None and self._is_borrowed(tensor):
+            return self._other.places(self._lenders[tensor])
+        return super().places(tensor) if tensor is None or tensor in self._other_names else ()
+
+    def load(self, tensor: str, sample: int = 0, step: int = 0) -> np.ndarray:
+        """Return the elements, read-only.
+
+        Raises:
+            RecordingError: No values are recorded under this name, sample and step.
+        """
+        if self._is_borrowed(tensor):
+            return self._other.load(self._lenders[tensor], sample, step)
+        return self._recording.load(tensor, sample, step)
+
+    def _is_borrowed(self, tensor: str) -> bool:
+        """Return whether a tensor is a constant that only the other run has."""
+        return tensor in self._lenders and self.graph.is_constant(tensor)
 
 
 def _computed_tensors(graph: Graph) -> list[str]:

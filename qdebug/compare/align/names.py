@@ -240,8 +240,9 @@ def namesake(context: Context, tensor: str) -> str | None:
 def _of_spelling(context: Context, tensor: str, source: str) -> str | None:
     """Return the reference tensor of exactly this name, or one that stands in for it."""
     tensors, forms = context.ref.graph.tensors, context.forms
-    info = tensors.get(source)
-    if info is not None and info.stands_for in (None, source) and not context.ref.folds(source):
+    info, node = tensors.get(source), context.be.graph.producer(tensor)
+    is_all_known = node is not None and says_nothing(node) and source == tensor
+    if info is not None and not context.ref.folds(source) and (is_all_known or info.stands_for in (None, source)):
         return source
     twin = tensors.get(tensor)
     return tensor if source in forms and twin is not None and twin.stands_for == source else forms.get(source)

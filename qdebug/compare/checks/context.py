@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from qdebug.arithmetic.reproduce import Reproduced, ReproductionCheck
+from qdebug.compare.align.bare_run import OnGraphOf
 from qdebug.compare.align.pairs import Pair
 from qdebug.compare.attribute.arithmetic_pair import ArithmeticPair, hold_arithmetics
 from qdebug.compare.attribute.attribute import Attribution, attribute, no_error, reference_self_check
@@ -83,6 +84,11 @@ class Runs:
     graphs: GraphCheck
     reproducer: ReproductionCheck
     reference_reproducer: ReproductionCheck
+
+    @cached_property
+    def on_reference_graph(self) -> OnGraphOf:
+        """The backend run, which states no graph, on the reference's graph."""
+        return OnGraphOf(self.backend, self.reference, self.pairs.values())
 
     @cached_property
     def error_effect(self) -> ErrorEffect:

@@ -6,15 +6,18 @@ from dataclasses import replace
 
 import numpy as np
 
+from qdebug.compare.align.expand import says_nothing
 from qdebug.compare.attribute.backend_replay import real_values
 from qdebug.compare.attribute.plan import recorded_places
 from qdebug.compare.attribute.segments import main_node
 from qdebug.compare.checks.context import NodeContext
 from qdebug.compare.checks.error import nonfinite
 from qdebug.compare.checks.precision import float32_overflow
-from qdebug.compare.explaining.further import cause_inside
+from qdebug.compare.explaining.code_cause import CodeCause, cause_of_codes
 from qdebug.compare.explaining.fused import WithFused
+from qdebug.compare.explaining.layer_cause import cause_inside, is_far_off
 from qdebug.compare.explaining.mistaken import mistake_of
+from qdebug.compare.explaining.wrong_node import EVERY
 from qdebug.compare.graph_checks.casts import changed_by_cast
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
 from qdebug.errors import NotRecordedError
@@ -32,6 +35,7 @@ __all__ = [
     "harmless",
     "lossy_cast",
     "mistaken",
+    "mistaken_as_in_reference",
     "otherwise_said",
     "out_of_range",
     "overflow",
@@ -133,6 +137,48 @@ def mistaken(context: NodeContext) -> Finding | None:
         return None
     sentence = f"{likely} (reproduces every element)"
     return Finding(kind=FindingKind.ARITHMETIC, role=FindingRole.CAUSE, node=node.name, sentence=sentence)
+
+
+def mistaken_as_in_reference(context: NodeContext) -> Finding | None:
+    """Find what differs from the reference's node in the wrong values of a run that states no graph.
+
+    Such a run may compute another graph or with other weights. So its values must be beyond their limit, or a mistake
+    must give each of them from the inputs that the reference reads as well.
+    """
+    entry, node, runs = context.entry, context.node, context.runs
+    if node is None or not says_nothing(node) or context.stats is None or not context.stats.mismatches:
+        return None
+    run = runs.on_reference_graph
+    reference_node = run.graph.producer(entry.tensor)
+    if reference_node is None or not (context.diverges or _reads_equal_values(context, reference_node)):
+        return None
+    places = [*recorded_places(runs.reference, runs.backend, entry)]
+    if not is_far_off(run, reference_node, entry.tensor, places):
+        return None
+    known = mistake_of(run, reference_node, entry.tensor, places)
+    found = (
+        cause_of_codes(run, entry.tensor)
+        if known is None
+        else CodeCause(sentence=f"{known} ({EVERY})", explains_all=True)
+    )
+    if not context.diverges and not found.explains_all:
+        return None
+    sentence = f"{found.sentence}, if the node is the reference's {reference_node.op}"
+    if found.sentence is None:
+        sentence = f"the reference's {reference_node.op}, computed from this run's tensors, gives other values"
+    role = FindingRole.CAUSE if context.diverges else FindingRole.DIFFERENCE
+    return Finding(kind=FindingKind.ARITHMETIC, role=role, node=node.name, sentence=sentence)
+
+
+def _reads_equal_values(context: NodeContext, reference_node: Node) -> bool:
+    """Return whether all recorded tensors from which a node's output follows are equal in both runs."""
+    runs = context.runs
+    layers, names = WithFused(runs.on_reference_graph), [name for name in reference_node.inputs if name]
+    chains = {name: layers.chain(name) for name in names}
+    reads = {read for name, chain in chains.items() for read in ((name,) if chain is None else chain.reads)}
+    errors = [runs.error_of(name) for name in reads if not layers.graph.is_constant(name)]
+    stats = [None if comparison is None else comparison.stats for comparison in errors]
+    return bool(stats) and all(each is not None and not each.mismatches for each in stats)
 
 
 def otherwise_said(context: NodeContext) -> Finding | None:

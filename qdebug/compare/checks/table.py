@@ -37,6 +37,7 @@ CHECKS: tuple[Check, ...] = (
     captured_once,
     with_bytes_of_another,
     graph.mistaken,
+    graph.mistaken_as_in_reference,
     dead_zone,
     dead_channels,
     graph.harmless,

@@ -27,9 +27,11 @@ class CodeCause:
 
     Args:
         sentence: One clause, or None if nothing is known.
+        explains_all: Whether it explains every element, not only where the wrong ones are.
     """
 
     sentence: str | None = None
+    explains_all: bool = False
 
 
 def cause_of_codes(recording: Recording, tensor: str) -> CodeCause:
@@ -46,14 +48,14 @@ def cause_of_codes(recording: Recording, tensor: str) -> CodeCause:
     try:
         units = Units(recording)
         if recording.graph.tensors[tensor].quant is None:
-            places = units.places(node, tensor)
+            places = units.places(node, tensor) or tuple(recording.places(tensor))  # it may end a layer
             cause = further_cause(recording, node, tensor, places)
             if cause is not None:
-                return CodeCause(sentence=cause.removeprefix("likely: "))
+                return CodeCause(sentence=cause.removeprefix("likely: "), explains_all=True)
             place = wrong_place(recording, node, tensor, places)
             return CodeCause(sentence=None if place is None else f"wrong elements: {place}")
         if units.missing(node, tensor) is not None:
-            return CodeCause(sentence=_cause_before_rounding(recording, node, tensor))
+            return _cause_before_rounding(recording, node, tensor)
         source = units.find(node, tensor)
         if not isinstance(source, UnitSource):
             return CodeCause()
@@ -65,14 +67,14 @@ def cause_of_codes(recording: Recording, tensor: str) -> CodeCause:
     if left is None:
         return CodeCause()
     if left.reproduces or left is not known:
-        return CodeCause(sentence=left.likely)
+        return CodeCause(sentence=left.likely, explains_all=left.reproduces)
     if left.pattern == _SAYS_NOTHING:
         return CodeCause()
     are = "is" if left.wrong == 1 else "are"
     return CodeCause(sentence=f"{left.wrong} of {left.total} codes {are} wrong, {left.detail}; likely: {left.likely}")
 
 
-def _cause_before_rounding(recording: Recording, node: Node, tensor: str) -> str | None:
+def _cause_before_rounding(recording: Recording, node: Node, tensor: str) -> CodeCause:
     """Return the cause of wrong codes that only round the result of another node, which was not recorded.
 
     That node is examined as if it returned the codes itself.
@@ -84,19 +86,19 @@ def _cause_before_rounding(recording: Recording, node: Node, tensor: str) -> str
     """
     maker = recording.graph.producer(node.inputs[0]) if operators.plain(node).quantizes and node.inputs else None
     if maker is None:
-        return None
+        return CodeCause()
     rounding_itself = replace(maker, outputs=(tensor,))
     units = Units(recording)
     places = units.places(rounding_itself, tensor)
     cause = further_cause(recording, rounding_itself, tensor, places)
     if cause is not None:
-        return cause.removeprefix("likely: ")
+        return CodeCause(sentence=cause.removeprefix("likely: "), explains_all=True)
     place = (
         None
         if _is_mostly_saturated(recording, tensor, places[:1])
         else wrong_place(recording, rounding_itself, tensor, places)
     )
-    return None if place is None else f"wrong elements: {place}"
+    return CodeCause(sentence=None if place is None else f"wrong elements: {place}")
 
 
 def _is_mostly_saturated(recording: Recording, tensor: str, places: Sequence[tuple[int, int]]) -> bool:

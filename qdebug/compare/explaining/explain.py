@@ -34,8 +34,9 @@ from qdebug.compare.explaining.explanation import (
     RunnerUp,
 )
 from qdebug.compare.explaining.float_band import assumption, judge_float
-from qdebug.compare.explaining.further import cause_inside, further_cause, with_further_cause
+from qdebug.compare.explaining.further import further_cause, with_further_cause
 from qdebug.compare.explaining.fused import WithFused
+from qdebug.compare.explaining.layer_cause import cause_inside
 from qdebug.compare.explaining.neighbours import with_neighbours
 from qdebug.compare.explaining.placements import with_placement
 from qdebug.compare.explaining.states import state_read

@@ -7,18 +7,18 @@ differently or replaced by a different tensor, or a mistake in one part of the r
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 
 from qdebug.arithmetic.patterns.residual import Residual
 from qdebug.arithmetic.search import SearchResult
 from qdebug.compare.explaining.fused import WithFused
-from qdebug.compare.explaining.wrong_node import EVERY, LIKELY, MOST_SAID, ONE_OFF, WrongNode
+from qdebug.compare.explaining.layer_cause import cause_inside
+from qdebug.compare.explaining.wrong_node import EVERY, LIKELY, WrongNode
 from qdebug.compare.measure.recordings import with_understood_graph
 from qdebug.errors import KernelError, NotRecordedError, UsageError
 from qdebug.model import Node, Recording
 
-__all__ = ["cause_inside", "further_cause", "with_further_cause"]
+__all__ = ["further_cause", "with_further_cause"]
 
 Place = tuple[int, int]
 
@@ -52,51 +52,6 @@ def further_cause(
     layers = recording if isinstance(recording, WithFused) else WithFused(recording)
     inside = cause_inside(layers, node, tensor, places)
     return None if inside is None else f"{LIKELY}{inside}"
-
-
-def cause_inside(layers: WithFused, node: Node, tensor: str, places: Sequence[Place]) -> str | None:
-    """Return the mistakes inside a layer that reproduce its whole output, in words, with their nodes.
-
-    Args:
-        layers: The run with tensors inside its layers computed.
-        node: The last node of the layer.
-        tensor: Its output.
-        places: Samples and steps to examine.
-
-    Returns:
-        The clause, or None if no node or more than two may have one, or if the output is not far enough off to tell.
-    """
-    chains = [chain for name in node.inputs if name and (chain := layers.chain(name)) is not None]
-    if not chains or any(chain.makes_codes for chain in chains) or not places:
-        return None
-    names = {inner.name for chain in chains for inner in chain.nodes}
-    nodes = [*(inner for inner in layers.graph.nodes if inner.name in names), node]
-    clauses: list[tuple[str, str]] = []
-    for at, each in enumerate(nodes[: None if len(nodes[-1].outputs) == 1 else -1]):
-        later = _depending(nodes[at + 1 :], each)
-        if each is not node and not later:
-            continue
-        with suppress(KernelError, NotRecordedError, UsageError):
-            case = WrongNode(layers, each, tensor, places, later)
-            cause = case.cause_inside() if case.is_far_off else None
-            if cause is not None:
-                mistake, _, claim = cause.removeprefix(LIKELY).rpartition(" (")
-                clauses.append((f"{mistake} in {each.name!r} ({each.op})", claim))
-    if not 0 < len(clauses) <= MOST_SAID:
-        return None
-    claim = next((claim for _, claim in clauses if claim.startswith(ONE_OFF)), clauses[0][1])
-    return f"{', or '.join(clause for clause, _ in clauses)}, inside the layer ({claim}"
-
-
-def _depending(nodes: Sequence[Node], first: Node) -> list[Node]:
-    """Return the nodes, out of some in order, that need the result of a first one."""
-    needed = set(first.outputs)
-    depending = []
-    for node in nodes:
-        if needed & set(node.inputs):
-            needed |= set(node.outputs)
-            depending.append(node)
-    return depending
 
 
 def with_further_cause(left: Residual, finding: SearchResult) -> Residual:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from qdebug.errors import KernelError, NotRecordedError
-from qdebug.model import Node, Recording, operators
+from qdebug.model import Graph, Node, Recording, operators
 from qdebug.model.operators import Sums
 from qdebug.model.recording import Outline
 from qdebug.model.thresholds.explanation import FUSED_MAX_NODES
@@ -77,6 +77,22 @@ class WithFused(View):
         self._order = {node.name: place for place, node in enumerate(recording.graph.nodes)}
         self._last: tuple[tuple[str, int, int], np.ndarray] | None = None
 
+    def with_values(self, values: Mapping[str, np.ndarray]) -> WithFused:
+        """Return this recording with other values of some recorded tensors, the same in all samples."""
+        return WithFused(View(self._recording, constants=values), self._arithmetic, rounded=self._rounded)
+
+    def with_nodes(self, nodes: Mapping[str, Node]) -> WithFused:
+        """Return this recording with other nodes in place of those of some names, with the same outputs."""
+        graph = self.graph
+        changed = Graph(
+            [nodes.get(node.name, node) for node in graph.nodes],
+            tensors=graph.tensors.values(),
+            inputs=graph.inputs,
+            outputs=graph.outputs,
+            opset=graph.opset,
+        )
+        return WithFused(View(self._recording, graph=changed), self._arithmetic, rounded=self._rounded)
+
     def chain(self, tensor: str) -> Chain | None:
         """Return the nodes that compute an unrecorded tensor, or None if it was recorded or cannot be computed."""
         if tensor not in self._chains:
@@ -105,7 +121,7 @@ class WithFused(View):
             if node.name not in nodes:
                 nodes[node.name] = node
                 waiting += [each for each in node.inputs if each]
-        if not nodes or not any(not graph.is_constant(name) for name in reads):
+        if not nodes:
             return None
         order = sorted(nodes.values(), key=lambda node: self._order[node.name])
         return Chain(nodes=tuple(order), reads=tuple(reads), handed_on=handed_on)
@@ -143,7 +159,7 @@ class WithFused(View):
         chain = None if tensor is None else self.chain(tensor)
         if chain is None or tensor is None:
             return super().places(tensor)
-        varying = next(name for name in chain.reads if not self.graph.is_constant(name))
+        varying = next((name for name in chain.reads if not self.graph.is_constant(name)), None)
         return tuple(place for place in super().places(varying) if self.has(tensor, *place))
 
     def has(self, tensor: str, sample: int = 0, step: int = 0) -> bool:

@@ -53,3 +53,49 @@ def test_what_a_bare_dump_does_not_hold_is_not_lost_but_an_output_is():
     result = qdebug.diff(reference(), bare(("x", "zeta"), factor=1))
     assert [entry.tensor for entry in result.coverage.unmatched if str(entry.kind) == "lost"] == ["out"]
     assert result.exit_code == 3
+
+
+def bare_with(**values):
+    with qdebug.Recorder(None, backend="dump", taps="import") as rec:
+        for name, array in values.items():
+            rec.put(name, array)
+    return rec.recording
+
+
+def test_the_cause_is_looked_for_in_the_node_of_the_reference():
+    right = _values(1)
+    wrong = (X @ WEIGHTS["zeta"].T).astype(np.float32)
+    result = qdebug.diff(reference(), bare_with(x=X, zeta=wrong, mid=wrong @ WEIGHTS["mid"], out=right["out"]))
+    (finding, *_) = result["zeta"].findings
+    assert finding.kind == "arithmetic"
+    assert "if the node is the reference's MatMul" in finding.sentence
+    assert "reproduces every element" in finding.sentence
+    assert not result["mid"].findings or "reproduces" not in result["mid"].findings[0].sentence
+
+
+def test_a_mistake_that_gives_every_element_is_a_fault_within_the_usual_limit_too():
+    wrong = (X @ WEIGHTS["zeta"] + np.float32(0.08)).astype(np.float32)
+    result = qdebug.diff(reference(), bare_with(x=X, zeta=wrong))
+    assert result["zeta"].metrics.sqnr_db > 20
+    assert result["zeta"].status == "diverged"
+    assert "0.08 more than it should be" in result["zeta"].findings[0].sentence
+
+
+def test_other_weights_within_the_usual_limit_accuse_nobody():
+    weights = WEIGHTS["zeta"] + RNG.normal(size=(16, 16)).astype(np.float32) * np.float32(0.01)
+    result = qdebug.diff(reference(), bare_with(x=X, zeta=(X @ weights).astype(np.float32)))
+    assert result["zeta"].status != "diverged"
+
+
+def test_codes_have_the_scale_of_the_reference():
+    codes = np.arange(-20, 20, dtype=np.int8).reshape(4, 10)
+
+    def run(values, **facts):
+        with qdebug.Recorder(None, backend="ref") as rec:
+            rec.put("x", X, **({"node": "n"} if facts else {}))
+            rec.put("q", values, **facts)
+        return rec.recording
+
+    result = qdebug.diff(run(codes, node="quantize", op="Custom", inputs=("x",), scale=0.1, zero_point=3), run(codes))
+    assert result["q"].quant is not None
+    assert result["q"].quant.zero_point == 3

@@ -1,0 +1,183 @@
+"""The cause of a wrong result of a fused layer, whose inner tensors were not recorded. Begin at `cause_inside`.
+
+Tried are two nodes in the other order, then each mistake of each single node, then one misreading of several operands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from itertools import islice
+
+import numpy as np
+
+from qdebug.arithmetic.mistakes.readings import misreadings
+from qdebug.compare.explaining.fused import WithFused
+from qdebug.compare.explaining.wrong_node import LIKELY, MOST_SAID, ONE_OFF, WrongNode
+from qdebug.errors import KernelError, NotRecordedError, UsageError
+from qdebug.model import Node, Recording
+from qdebug.numerics.affine import dequantize
+
+__all__ = ["cause_inside", "is_far_off"]
+
+Place = tuple[int, int]
+
+
+def is_far_off(recording: Recording, node: Node, tensor: str, places: Sequence[Place]) -> bool:
+    """Return whether a node's output is far from its replay in a sample, also if it ends a fused layer.
+
+    Args:
+        recording: The run.
+        node: The node.
+        tensor: Its output.
+        places: Samples and steps to examine.
+    """
+    try:
+        return WrongNode(WithFused(recording), node, tensor, places).is_far_off
+    except (KernelError, NotRecordedError, UsageError):
+        return False
+
+
+def cause_inside(layers: WithFused, node: Node, tensor: str, places: Sequence[Place]) -> str | None:
+    """Return the mistakes inside a layer that reproduce its whole output, in words, with their nodes.
+
+    Args:
+        layers: The run with tensors inside its layers computed.
+        node: The last node of the layer.
+        tensor: Its output.
+        places: Samples and steps to examine.
+
+    Returns:
+        The clause, or None if no node or more than two may have one, or if the output is not far enough off to tell.
+    """
+    chains = [chain for name in node.inputs if name and (chain := layers.chain(name)) is not None]
+    if not chains or any(chain.makes_codes for chain in chains) or not places:
+        return None
+    names = {inner.name for chain in chains for inner in chain.nodes}
+    nodes = [*(inner for inner in layers.graph.nodes if inner.name in names), node]
+    exchanged = _exchanged_nodes(layers, nodes, tensor, places)
+    if exchanged is not None:
+        return exchanged
+    clauses: list[tuple[str, str]] = []
+    for at, each in enumerate(nodes[: None if len(nodes[-1].outputs) == 1 else -1]):
+        later = _depending(nodes[at + 1 :], each)
+        if each is not node and not later:
+            continue
+        with suppress(KernelError, NotRecordedError, UsageError):
+            case = WrongNode(layers, each, tensor, places, later)
+            cause = case.cause_inside() if case.is_far_off else None
+            if cause is not None:
+                mistake, _, claim = cause.removeprefix(LIKELY).rpartition(" (")
+                clauses.append((f"{mistake} in {each.name!r} ({each.op})", claim))
+    if not clauses:
+        return _shared_misreading(layers, node, tensor, places)
+    if len(clauses) > MOST_SAID:
+        return None
+    claim = next((claim for _, claim in clauses if claim.startswith(ONE_OFF)), clauses[0][1])
+    return f"{', or '.join(clause for clause, _ in clauses)}, inside the layer ({claim}"
+
+
+def _exchanged_nodes(layers: WithFused, nodes: Sequence[Node], tensor: str, places: Sequence[Place]) -> str | None:
+    """Return which two successive nodes of a layer, taken in the other order, reproduce its output."""
+    with suppress(KernelError, NotRecordedError, UsageError):
+        case = WrongNode(layers, nodes[-1], tensor, places)
+        if not case.is_far_off:
+            return None
+        clauses = []
+        for first, second in _successive(layers, nodes):
+            exchanged = _in_other_order(layers, first, second)
+            last = exchanged.graph.producer(tensor)
+            with suppress(KernelError, NotRecordedError, UsageError):
+                if last is not None and all(
+                    case.is_reproduced(_real_result(exchanged, last, place), place) for place in places
+                ):
+                    clauses.append(f"{second.op} {second.name!r} is applied before {first.op} {first.name!r}")
+        if 0 < len(clauses) <= MOST_SAID:
+            return f"{', or '.join(clauses)}, inside the layer ({case.claim})"
+    return None
+
+
+def _successive(layers: WithFused, nodes: Sequence[Node]) -> Iterator[tuple[Node, Node]]:
+    """Yield nodes of a layer that compute with data, each with the only one that reads its result."""
+    for first in nodes[:-1]:
+        readers = layers.graph.consumers(first.outputs[0])
+        if len(readers) == 1 and readers[0] in nodes and _data_of(layers, first) is not None:
+            yield first, readers[0]
+
+
+def _data_of(layers: WithFused, node: Node) -> str | None:
+    """Return the only operand of a node that no constants give, or None if there are none or several."""
+    names = [
+        name
+        for name in dict.fromkeys(filter(None, node.inputs))
+        if not all(map(layers.graph.is_constant, chain.reads if (chain := layers.chain(name)) else (name,)))
+    ]
+    return names[0] if len(names) == 1 else None
+
+
+def _in_other_order(layers: WithFused, first: Node, second: Node) -> WithFused:
+    """Return a run in which two successive nodes are applied in the other order."""
+    between, data = first.outputs[0], _data_of(layers, first) or ""
+    earlier = replace(second, inputs=tuple(data if name == between else name for name in second.inputs))
+    later = replace(first, inputs=tuple(between if name == data else name for name in first.inputs))
+    nodes = {first.name: replace(earlier, outputs=(between,)), second.name: replace(later, outputs=second.outputs)}
+    return layers.with_nodes(nodes)
+
+
+def _real_result(layers: WithFused, node: Node, place: Place) -> np.ndarray:
+    """Return the result of the last node of a layer, as real numbers."""
+    values = {name: layers.load(name, *place) for name in dict.fromkeys(filter(None, node.inputs))}
+    output = node.outputs[0]
+    return dequantize(layers.run(node, values)[output], layers.graph.tensors[output].quant)
+
+
+def _shared_misreading(layers: WithFused, node: Node, tensor: str, places: Sequence[Place]) -> str | None:
+    """Return the one misreading of several operands of a layer, such as two tables, that reproduces its output."""
+    with suppress(KernelError, NotRecordedError, UsageError):
+        case = WrongNode(layers, node, tensor, places)
+        if not case.is_far_off:
+            return None
+        for names in _operands_of_one_shape(layers, node, places[0]):
+            for at, (clause, changes) in enumerate(islice(_misread(layers, names, places[0]), case.most_replays)):
+                if not case.is_reproduced(_real_result(layers.with_values(changes), node, places[0]), places[0]):
+                    continue
+                changes_elsewhere = [next(islice(_misread(layers, names, place), at, None)) for place in places[1:]]
+                if all(
+                    other_clause == clause
+                    and case.is_reproduced(_real_result(layers.with_values(other), node, place), place)
+                    for place, (other_clause, other) in zip(places[1:], changes_elsewhere, strict=True)
+                ):
+                    return f"{clause}, inside the layer ({case.claim})"
+    return None
+
+
+def _operands_of_one_shape(layers: WithFused, node: Node, place: Place) -> list[tuple[str, ...]]:
+    """Return the recorded operands of a layer that have one shape and dtype, if there are several."""
+    names = dict.fromkeys(name for name in node.inputs if name and layers.chain(name) is None)
+    for chain in filter(None, map(layers.chain, filter(None, node.inputs))):
+        names |= dict.fromkeys(chain.reads)
+    groups: dict[tuple[object, ...], list[str]] = {}
+    for name in names:
+        array = layers.load(name, *place)
+        if array.size > 1:
+            groups.setdefault((array.shape, array.dtype), []).append(name)
+    return [tuple(group) for group in groups.values() if len(group) > 1]
+
+
+def _misread(layers: WithFused, names: Sequence[str], place: Place) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+    """Yield the misreadings of some operands at once: a clause, and the values that are read."""
+    for readings in zip(*(misreadings(layers.load(name, *place)) for name in names), strict=False):
+        clause = readings[0][0].format(" and ".join(map(repr, names)))
+        yield clause, {name: values for name, (_, values) in zip(names, readings, strict=True)}
+
+
+def _depending(nodes: Sequence[Node], first: Node) -> list[Node]:
+    """Return the nodes, out of some in order, that need the result of a first one."""
+    needed = set(first.outputs)
+    depending = []
+    for node in nodes:
+        if needed & set(node.inputs):
+            needed |= set(node.outputs)
+            depending.append(node)
+    return depending

@@ -1,0 +1,100 @@
+"""Causes inside a layer whose end alone was recorded: nodes in the other order, tables that are misread together."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import qdebug
+from qdebug.model import Graph, MemoryRecording, Node, Role, RunInfo, TensorInfo
+
+RNG = np.random.default_rng(3)
+
+
+def real(*shape):
+    return RNG.normal(size=shape).astype(np.float32)
+
+
+def recorded(nodes, values, **made):
+    """Return a run that recorded its inputs, its constants and some results."""
+    infos = [TensorInfo(name=name, role=Role.CONSTANT) for name in values if name != "x"]
+    outputs = nodes[-1].outputs
+    graph = Graph(nodes, tensors=infos, inputs=["x"], outputs=outputs, opset={"": 21})
+    return MemoryRecording(
+        graph, {(name, 0, 0): each for name, each in {**values, **made}.items()}, RunInfo(backend="chip")
+    )
+
+
+def node(name, op, inputs, **attrs):
+    return Node(name=name, op=op, inputs=tuple(inputs.split()), outputs=(f"{name}_out",), attrs=attrs)
+
+
+def why(nodes, values, right, wrong):
+    """Return the cause that the diagnosis states, if the chip shows the last result alone."""
+    last = nodes[-1].outputs[0]
+    result = qdebug.diff(recorded(nodes, values, **right), recorded(nodes, values, **{last: wrong}))
+    assert result[last].status == "diverged"
+    return result.diagnosis[0].why
+
+
+def normalized(x, values):
+    shape = (1, -1, 1)
+    scale = values["g"] / np.sqrt(values["v"] + np.float32(1e-5))
+    return (x - values["m"].reshape(shape)) * scale.reshape(shape) + values["b"].reshape(shape)
+
+
+def test_a_normalization_that_is_folded_across_a_relu():
+    values = {"x": real(1, 6, 30), "g": real(6) + 2, "b": real(6), "m": real(6), "v": np.abs(real(6)) + 1}
+    nodes = [node("relu", "Relu", "x"), node("bn", "BatchNormalization", "relu_out g b m v")]
+    relu = np.maximum(values["x"], 0)
+    right = {"relu_out": relu, "bn_out": normalized(relu, values).astype(np.float32)}
+    wrong = np.maximum(normalized(values["x"], values), 0).astype(np.float32)
+    assert "BatchNormalization 'bn' is applied before Relu 'relu'" in why(nodes, values, right, wrong)
+
+
+def test_a_bias_that_is_added_after_the_scale():
+    values = {"x": real(5, 8), "w": real(8, 6), "b": real(6), "f": np.float32(0.1)}
+    nodes = [node("fc", "MatMul", "x w"), node("add", "Add", "fc_out b"), node("scale", "Mul", "add_out f")]
+    product = values["x"] @ values["w"]
+    right = {"fc_out": product, "add_out": product + values["b"], "scale_out": (product + values["b"]) * values["f"]}
+    cause = why(nodes, values, right, product * values["f"] + values["b"])
+    assert "Mul 'scale' is applied before Add 'add'" in cause
+
+
+@pytest.mark.parametrize(
+    ("misread", "text"),
+    [
+        (lambda table: np.concatenate([table[:, :4]] * 2, axis=1), "only the first 4 elements of 'cos' and 'sin'"),
+        (lambda table: np.roll(table, 1, 0), "'cos' and 'sin' is read one position before the right one along axis 0"),
+    ],
+)
+def test_two_tables_that_are_misread_in_the_same_way(misread, text):
+    values = {"x": real(1, 6, 8), "cos": real(6, 8), "sin": real(6, 8)}
+    nodes = [
+        node("neg", "Neg", "x"),
+        node("c", "Mul", "x cos"),
+        node("s", "Mul", "neg_out sin"),
+        node("r", "Add", "c_out s_out"),
+    ]
+
+    def results(cos, sin):
+        x = values["x"]
+        return {"neg_out": -x, "c_out": x * cos, "s_out": -x * sin, "r_out": x * cos - x * sin}
+
+    wrong = results(misread(values["cos"]), misread(values["sin"]))["r_out"]
+    assert text in why(nodes, values, results(values["cos"], values["sin"]), wrong)
+
+
+def test_a_constant_that_is_folded_wrongly_and_not_recorded():
+    values = {"x": real(4, 10), "p": (10 * real(10)).astype(np.float32), "q": np.float32(3)}
+    nodes = [node("mod", "Mod", "p q", fmod=1), node("mul", "Mul", "x mod_out")]
+    right = {"mod_out": np.fmod(values["p"], 3), "mul_out": values["x"] * np.fmod(values["p"], 3)}
+    assert "fmod is ignored in 'mod'" in why(nodes, values, right, values["x"] * np.mod(values["p"], 3))
+
+
+def test_unknown_numbers_have_no_such_cause():
+    values = {"x": real(5, 8), "w": real(8, 6), "b": real(6), "f": np.float32(0.1)}
+    nodes = [node("fc", "MatMul", "x w"), node("add", "Add", "fc_out b"), node("scale", "Mul", "add_out f")]
+    product = values["x"] @ values["w"]
+    right = {"fc_out": product, "add_out": product + values["b"], "scale_out": (product + values["b"]) * values["f"]}
+    assert "reproduces" not in why(nodes, values, right, right["scale_out"] + real(5, 6))
