@@ -30,6 +30,7 @@ __all__ = [
     "relation_by_index",
     "relation_of",
     "share_of",
+    "shifts_of_codes",
 ]
 
 
@@ -366,6 +367,29 @@ def _weighted_sum(result: Result, right: np.ndarray, recorded: np.ndarray) -> It
             for at in changed_positions
         ]
         yield ", and ".join(clauses)
+
+
+def shifts_of_codes(exact: np.ndarray, codes: np.ndarray, span: tuple[int, int], axis: int) -> np.ndarray | None:
+    """Return the number by which codes are too large for each index of an axis, if that explains all of them.
+
+    A code that is rounded to nearest bounds the number from both sides, one at an end of the range from one side.
+
+    Args:
+        exact: What the codes should be before rounding, in steps and with the zero point.
+        codes: The codes.
+        span: Lowest and highest code.
+        axis: The axis.
+
+    Returns:
+        The numbers in steps, or None if no number explains the codes of an index.
+    """
+    other_axes = tuple(other for other in range(codes.ndim) if other != axis)
+    differences = codes - exact
+    at_most = np.where(codes < span[1], differences + 0.5, np.inf).min(other_axes)
+    at_least = np.where(codes > span[0], differences - 0.5, -np.inf).max(other_axes)
+    if not np.isfinite(at_most + at_least).all() or np.any(at_least - at_most > SCALED_ROUNDING_SLACK):
+        return None
+    return np.asarray((at_least + at_most) / 2)
 
 
 def _constants_by_index(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:

@@ -56,7 +56,8 @@ def dials(node: Node, values: Mapping[str, np.ndarray], defaults: Mapping[str, A
         values: Its inputs.
         defaults: Attributes that its kernel reads and the node omits.
     """
-    for name, value in {**defaults, **node.attrs}.items():
+    is_sum = operators.of(node.op).adds  # kernels of some frameworks give one of its terms a factor
+    for name, value in {**({} if is_sum else defaults), **node.attrs}.items():
         if isinstance(value, float) and np.isfinite(value):
             yield _attribute_dial(node, name, value)
     yield from _gate_dials(node, values)

@@ -17,7 +17,7 @@ from qdebug.arithmetic.mistakes.accumulation import short_sums
 from qdebug.arithmetic.mistakes.attention import attention_mistakes
 from qdebug.arithmetic.mistakes.layers import layer_mistakes
 from qdebug.arithmetic.mistakes.mistake import Mistake, without_inputs
-from qdebug.arithmetic.mistakes.normalization import normalization_mistakes
+from qdebug.arithmetic.mistakes.normalization import normalization_mistakes, other_windows
 from qdebug.arithmetic.mistakes.packed import packed_mistakes
 from qdebug.model import AttrValue, Node, operators
 from qdebug.model.operators import Sums
@@ -55,6 +55,7 @@ def mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, i
     yield from _late_writes(node, values)
     yield from attention_mistakes(node, values)
     yield from normalization_mistakes(node, values)
+    yield from other_windows(node, values)
     yield from layer_mistakes(node, values, opset)
     yield from short_sums(node, values)
 

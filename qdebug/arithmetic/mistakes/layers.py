@@ -17,6 +17,7 @@ import numpy as np
 from qdebug.arithmetic.mistakes.attributes import wrong_choices
 from qdebug.arithmetic.mistakes.mistake import Mistake
 from qdebug.arithmetic.mistakes.recurrent import recurrent_mistakes
+from qdebug.arithmetic.mistakes.windows import window_mistakes
 from qdebug.model import AttrValue, Node, operators
 from qdebug.model.operators import Move
 from qdebug.model.thresholds.patterns import KERNEL_BLOCKS
@@ -50,10 +51,31 @@ def layer_mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[
     yield from _wrong_powers_of_two(node, values)
     yield from _other_functions(node)
     yield from _saturating_integers(node, values)
-    yield from _padding_mistakes(node, values)
     yield from _clipped_infinities(node, values)
     yield from _restarting_sums(node, values)
     yield from _exchanged_sides(node, values)
+    yield from window_mistakes(node, values)
+    yield from _other_ties(node, values)
+
+
+def _other_ties(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield numbers that are rounded to whole ones, with halves in another direction than to even."""
+    if node.op != "Round" or not node.inputs:
+        return
+    data = values[node.inputs[0]]
+    for direction, rounded in (
+        ("up", np.floor(data + data.dtype.type(0.5))),
+        ("down", np.ceil(data - data.dtype.type(0.5))),
+        ("away from 0", np.copysign(np.floor(np.abs(data) + data.dtype.type(0.5)), data)),
+        ("toward 0", np.copysign(np.ceil(np.abs(data) - data.dtype.type(0.5)), data)),
+    ):
+        likely = f"halves are rounded {direction}, not to even"
+        yield Mistake(
+            likely=likely, node=node, values={}, after=partial(_replaced, result=rounded), about=_WHOLE_NUMBERS
+        )
+
+
+_WHOLE_NUMBERS = "whole numbers"
 
 
 def _restarting_sums(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
@@ -105,6 +127,7 @@ def _other_functions(node: Node) -> Iterator[Mistake]:
             likely=f"it computes {function}, not {node.op}",
             node=replace(node, op=function, domain=domain, attrs={}, inputs=node.inputs[:1]),
             values={},
+            about=_WHOLE_NUMBERS if node.op == "Round" else "",
         )
     gate = operators.of(node.op).gate
     if gate is not None and gate.attrs:
@@ -156,38 +179,6 @@ def _mistaken_quotients(node: Node, dividend: np.ndarray, divisor: np.ndarray) -
             values={},
             after=partial(_replaced, result=quotients),
         )
-
-
-_FILLINGS = (("edge", "its outermost values"), ("reflect", "its values mirrored"))
-
-
-def _padding_mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield windows with different values in their padding."""
-    data, pads = values.get(node.inputs[0]) if node.inputs else None, node.attrs.get("pads")
-    row = operators.of(node.op)
-    if data is None or data.dtype.kind != "f" or not row.windowed or node.attrs.get("channels_last"):
-        return
-    sizes = [int(pad) for pad in pads if isinstance(pad, int)] if isinstance(pads, tuple) else []
-    axes = data.ndim - 2
-    if axes < 1 or len(sizes) != 2 * axes or not any(sizes) or min(sizes) < 0:
-        return
-    widths = [(0, 0), (0, 0), *zip(sizes[:axes], sizes[axes:], strict=True)]
-    unpadded = replace(
-        node, attrs={name: value for name, value in node.attrs.items() if name not in ("pads", "auto_pad")}
-    )
-    name = node.inputs[0]
-    if row.selects:
-        yield Mistake(
-            likely="the padding counts as 0 instead of being ignored",
-            node=unpadded,
-            values={name: np.pad(data, widths)},
-        )
-    for mode, likely in _FILLINGS:
-        if mode == "edge" or all(max(each) < size for each, size in zip(widths, data.shape, strict=True)):
-            filled = np.pad(data, widths, mode=mode)  # type: ignore[call-overload]  # a literal to numpy's stubs
-            yield Mistake(
-                likely=f"the padding repeats {likely} instead of being empty", node=unpadded, values={name: filled}
-            )
 
 
 _TITLES = MappingProxyType(

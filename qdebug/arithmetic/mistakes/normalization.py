@@ -18,7 +18,7 @@ from qdebug.arithmetic.mistakes.mistake import Mistake
 from qdebug.model import Node, operators
 from qdebug.model.thresholds.patterns import KERNEL_BLOCKS
 
-__all__ = ["normalization_mistakes"]
+__all__ = ["normalization_mistakes", "other_windows"]
 
 
 def normalization_mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
@@ -61,6 +61,30 @@ def normalization_mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iter
         )
 
 
+def other_windows(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield a normalization by neighboring channels with one more or fewer of them, but divided by their own count."""
+    data, size = values.get(node.inputs[0]) if node.inputs else None, node.attrs.get("size")
+    if node.op != "LRN" or data is None or not isinstance(size, int) or not 0 < size <= data.shape[1]:
+        return
+    squares = np.square(data.astype(np.float64))
+    numbers = {"alpha": 1e-4, "beta": 0.75, "bias": 1.0}
+    alpha, beta, bias = (
+        float(value) if isinstance(value := node.attrs.get(name, default), int | float) else default
+        for name, default in numbers.items()
+    )
+    before, after = (size - 1) // 2, size // 2
+    for more_before, more_after in ((0, 1), (1, 0), (1, 1), (0, -1), (-1, 0), (-1, -1)):
+        window = range(-before - more_before, after + more_after + 1)
+        total = np.zeros_like(squares)
+        for shift in window:
+            low, high = max(0, -shift), min(data.shape[1], data.shape[1] - shift)
+            total[:, low:high] += squares[:, low + shift : high + shift]
+        result = (data / (bias + alpha / size * total) ** beta).astype(data.dtype)
+        likely = f"the sums reach from channel {window[0]:+d} to {window[-1]:+d}, not from {-before:+d} to {after:+d}"
+        if window:
+            yield Mistake(likely=likely, node=node, values={}, after=partial(_replaced, result=result))
+
+
 def _other_statistics(
     shaped: np.ndarray, axes: tuple[int, ...], epsilon: float, *, is_centered: bool
 ) -> Iterator[tuple[str, np.ndarray]]:
@@ -96,6 +120,12 @@ def _other_statistics(
             *_deviations_with_lanes(own_mean, own_power, count, epsilon),
         ):
             yield likely, own / divisor
+        for lanes in empty_lanes(count) if is_centered else ():
+            total = count + lanes
+            mean_of_all = mean * count / total
+            deviation = np.sqrt(power * count / total - np.square(mean_of_all) + epsilon)
+            likely = f"mean and variance count {lanes} zeros beyond the {count} elements"
+            yield likely, (shaped - mean_of_all) / deviation
         if np.any(own_power < epsilon):  # otherwise it equals an epsilon of 0
             yield "the variance is at least epsilon, without adding it", own / np.sqrt(np.maximum(own_power, epsilon))
 

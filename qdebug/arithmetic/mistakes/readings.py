@@ -17,7 +17,7 @@ from qdebug.arithmetic.mistakes.mistake import Mistake
 from qdebug.model import Node, operators
 from qdebug.numerics.short_formats import SHORT_FORMATS
 
-__all__ = ["readings", "rewritings"]
+__all__ = ["misreadings", "readings", "rewritings"]
 
 Reading = tuple[str, np.ndarray]
 """A sentence with `{}` for the operand's name, and the values that the kernel reads by mistake."""
@@ -38,7 +38,7 @@ def readings(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
         yield from _with_interleaved_operand(node, name, values[name])
     for name in names:
         other_numbers = _other_numbers(values[name])
-        other_places = _misreadings(values[name]) if name in large_names else ()
+        other_places = misreadings(values[name]) if name in large_names else ()
         for text, array in chain(other_places, _other_shapes(values[name]), other_numbers):
             yield Mistake(likely=text.format(repr(name)), node=node, values={name: array}, about=name)
     yield from _with_quantized_factors(node, values)
@@ -67,10 +67,38 @@ def _replaced(_: np.ndarray, *, result: np.ndarray) -> np.ndarray:
     return result
 
 
-def _misreadings(array: np.ndarray) -> Iterator[Reading]:
-    """Yield the mistakes in reading one operand, likely ones first."""
+def misreadings(array: np.ndarray) -> Iterator[Reading]:
+    """Yield the mistakes in reading one operand, likely ones first, as clauses with `{}` for its name."""
     yield from _other_order(array)
     yield from _parts(array, _wide_axes(array))
+    yield from _other_diagonals(array)
+
+
+def _other_diagonals(array: np.ndarray) -> Iterator[Reading]:
+    """Yield a mask of two values, split by a diagonal, that is split by another one: causal masks are misaligned."""
+    if array.ndim < _MATRIX or array.size == 0:
+        return
+    rows, columns = array.shape[-2:]
+    first_row = array.reshape(-1, rows, columns)[0, 0]
+    low, high = first_row[:1], first_row[-1:]
+    diagonal = int(np.count_nonzero(first_row == low)) - 1
+    if low[0] == high[0] or not np.array_equal(_split(array, low, high, diagonal), array):
+        return
+    aligned = {0: "first", columns - rows: "last"}
+    for other in dict.fromkeys((0, columns - rows, diagonal - 1, diagonal + 1)):
+        if other != diagonal:
+            columns_text = [f"i{shift:+d}" if shift else "i" for shift in (other, diagonal)]
+            text = f"row i of {{}} ends at column {columns_text[0]}, not {columns_text[1]}"
+            if other in aligned:
+                text += f", as if the {aligned[other]} row and column were aligned"
+            yield text, _split(array, low, high, other)
+
+
+def _split(array: np.ndarray, low: np.ndarray, high: np.ndarray, diagonal: int) -> np.ndarray:
+    """Return an array of one value up to a diagonal of its last two axes, and of another beyond it."""
+    rows, columns = array.shape[-2:]
+    is_low = np.arange(columns) <= np.arange(rows)[:, None] + diagonal
+    return np.ascontiguousarray(np.broadcast_to(np.where(is_low, low, high).astype(array.dtype), array.shape))
 
 
 def _wide_axes(array: np.ndarray) -> list[int]:

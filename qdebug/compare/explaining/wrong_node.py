@@ -23,6 +23,7 @@ from qdebug.arithmetic.relations import (
     relation_by_index,
     relation_of,
     share_of,
+    shifts_of_codes,
 )
 from qdebug.compare.attribute.band import difference, finite_norm, norm, sum_terms
 from qdebug.compare.attribute.graph_walk import downstream
@@ -115,7 +116,8 @@ class WrongNode:
     def is_far_off(self) -> bool:
         """Whether the error is large enough to tell mistakes inside a layer apart."""
         result = self._sample(self._places[0]).result
-        return norm(difference(result.recorded, result.right)) > _FAR * finite_norm(result.recorded)
+        error = norm(difference(result.recorded, result.right))
+        return error > max(_FAR * finite_norm(result.recorded), result.allowed)
 
     @property
     def coded(self) -> bool:
@@ -126,7 +128,7 @@ class WrongNode:
         """Return the cause of wrong codes, as a clause."""
         cause = self.mistake() or self.codes_of_a_line()
         if cause is None and (count := self.count()) is not None:
-            cause = f"{count} ({self._claim()})"
+            cause = f"{count} ({self.claim})"
         if cause is None and self._is_unwritten:
             return self._cause_of_one_value() or self.function()
         return (
@@ -136,6 +138,7 @@ class WrongNode:
             or self.other_number()
             or self.miscounting()
             or self.other_tensor()
+            or self.shifts()
         )
 
     def cause_of_numbers(self) -> str | None:
@@ -330,6 +333,46 @@ class WrongNode:
         actual, stated_text = f"{step:.2g} and zero point {zero}", f"{stated:.4g} and {stated_zero}"
         return f"{LIKELY}its codes have a scale of about {actual}, not {stated_text} as the graph says ({ONE_OFF})"
 
+    def shifts(self) -> str | None:
+        """Return that codes are off by a number for each index of an axis, if that gives every code of all samples."""
+        quant = self._quant
+        if quant is None or quant.qmin is None or quant.qmax is None or quant.scale.size > 1 or not self._telling:
+            return None
+        scale, zero_point = float(quant.scale.reshape(-1)[0]), int(quant.zero_point.reshape(-1)[0])
+        samples = [self._sample(place) for place in self._places]
+        extents = samples[0].exact.shape
+        for axis in range(len(extents) if len(extents) > 1 else 0):
+            if samples[0].exact.size < CAUSE_MIN_DISTINCT_VALUES * extents[axis]:
+                continue
+            shifts = [
+                shifts_of_codes(
+                    sample.exact.astype(np.float64) / scale + zero_point,
+                    sample.result.recorded.astype(np.float64) / scale + zero_point,
+                    (quant.qmin, quant.qmax),
+                    axis,
+                )
+                for sample in samples
+            ]
+            known = [each for each in shifts if each is not None]
+            if len(known) == len(samples):
+                low, high = (float(extreme([extreme(each) for each in known])) for extreme in (min, max))
+                source = self._clause_of_zero_point(axis - len(extents))
+                numbers = f"{low:.2g} to {high:.2g} codes"
+                return f"each index along axis {axis} is off by one number, {numbers}{source} ({EVERY})"
+        return None
+
+    def _clause_of_zero_point(self, axis: int) -> str:
+        """Return a clause on the operand whose sums a zero point multiplies, if a product's errors may be theirs."""
+        row, names = operators.plain(self._node), [operators.titled_input(self._form, place) for place in (0, 1)]
+        quants = [self._recording.graph.tensors[name].quant if name else None for name in names]
+        if row.sums is not operators.Sums.MATRIX or axis not in (-1, -2):
+            return ""
+        own, other = (1, 0) if axis == -1 else (0, 1)
+        quant = quants[other]
+        if quant is None or not np.any(quant.zero_point):
+            return ""
+        return f", as sums of {names[own]!r} are that the zero point of {names[other]!r} multiplies"
+
     def function(self) -> str | None:
         """Return which function of the right numbers, or of an operand, the codes are."""
         return self._clause_of_fitting(self._functions(self._places[0]))
@@ -380,7 +423,7 @@ class WrongNode:
                     self._is_reproduced_by(dial.mistake(value), place, whole=True)
                     for dial, place in zip(same_dials, self._places, strict=True)
                 ):
-                    return f"{LIKELY}{same_dials[0].mistake(value).likely} ({self._claim()})"
+                    return f"{LIKELY}{same_dials[0].mistake(value).likely} ({self.claim})"
         return None
 
     def _dials(self, place: Place) -> list[Dial]:
@@ -413,7 +456,7 @@ class WrongNode:
                 clauses = {self._miscounted(place, (name, axis)) for place in self._places}
                 clause = clauses.pop()
                 if clause is not None and not clauses:
-                    return f"{LIKELY}{clause} ({self._claim()})"
+                    return f"{LIKELY}{clause} ({self.claim})"
         return None
 
     def _miscounted(self, place: Place, operand: tuple[str, int]) -> str | None:
@@ -452,12 +495,19 @@ class WrongNode:
     def _clause_of_fitting(self, candidates: Iterable[Mistake]) -> str | None:
         fitting_mistakes = self._fitting_mistakes(candidates, whole=True) if self._telling else []
         return (
-            f"{LIKELY}{', or '.join(fitting_mistakes)} ({self._claim()})"
+            f"{LIKELY}{', or '.join(fitting_mistakes)} ({self.claim})"
             if 0 < len(fitting_mistakes) <= MOST_SAID
             else None
         )
 
-    def _claim(self) -> str:
+    @property
+    def most_replays(self) -> int:
+        """How many replays of the node a search may take."""
+        return self._most
+
+    @property
+    def claim(self) -> str:
+        """How exactly the accepted candidates reproduce the output, as a clause."""
         return ONE_OFF if self._one_off else EVERY
 
     def part(self) -> str | None:
@@ -508,7 +558,14 @@ class WrongNode:
         with recorded_limits(self._recording, place), np.errstate(all="ignore"):
             result = made_by(mistake, sample.result.operands, self._opset, right_result)
             computed_values = None if result is None else self._finish_or_none(result, place)
-        if computed_values is None or computed_values.shape != sample.wrong.shape:
+        return computed_values is not None and self._matches(sample, computed_values, whole=whole)
+
+    def is_reproduced(self, computed_values: np.ndarray, place: Place) -> bool:
+        """Return whether real numbers that were computed elsewhere equal all recorded elements of a sample."""
+        return self._matches(self._sample(place), computed_values, whole=True)
+
+    def _matches(self, sample: _Sample, computed_values: np.ndarray, *, whole: bool) -> bool:
+        if computed_values.shape != sample.wrong.shape:
             return False
         if whole and not self._are_few_right(sample, computed_values):
             return False

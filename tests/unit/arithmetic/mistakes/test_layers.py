@@ -535,3 +535,23 @@ def test_a_dynamic_scale_of_a_part_of_the_data_is_one_fault_of_one_node():
     (fault,) = qdebug.diff(*pair).diagnosis
     assert (fault.node, fault.nodes) == ("n", ("n",))
     assert "its scale is chosen for the data before index 32 along axis 1 alone" in fault.why
+
+
+@pytest.mark.parametrize(
+    ("rounded", "direction"),
+    [
+        (lambda x: np.floor(x + np.float32(0.5)), "up"),
+        (lambda x: np.copysign(np.floor(np.abs(x) + np.float32(0.5)), x), "away from 0"),
+    ],
+)
+def test_halves_that_are_rounded_in_another_direction(rounded, direction):
+    values = {"x": (RNG.integers(-40, 40, (6, 8)) / np.float32(4)).astype(np.float32)}
+    found = " ".join(named(node("Round", "x"), values, rounded(values["x"])))
+    assert f"halves are rounded {direction}, not to even" in found
+
+
+def test_halves_alone_do_not_tell_one_direction_from_rounding_up():
+    values = {"x": (RNG.integers(-40, 40, (6, 8)) / np.float32(2)).astype(np.float32)}
+    found = " ".join(named(node("Round", "x"), values, np.ceil(values["x"])))
+    assert "halves are rounded up" in found
+    assert "it computes Ceil" in found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from qdebug.arithmetic.mistakes.normalization import normalization_mistakes
+from qdebug.arithmetic.mistakes.normalization import normalization_mistakes, other_windows
 from qdebug.model import Node
 
 RNG = np.random.default_rng(4)
@@ -62,3 +62,20 @@ def test_statistics_of_images_are_taken_along_other_axes():
     expected = (x - x.mean((0, 2, 3), keepdims=True)) / np.sqrt(x.var((0, 2, 3), keepdims=True) + EPSILON)
     assert np.allclose(made["the statistics are taken along axes 0, 2, 3"], expected, rtol=1e-5, atol=1e-5)
     assert "the statistics are taken along axes 2, 3" not in made
+
+
+def test_mean_and_variance_count_zeros_beyond_the_row():
+    padded = np.pad(ROWS, ((0, 0), (0, 24)))
+    expected = (ROWS - padded.mean(1, keepdims=True)) / np.sqrt(padded.var(1, keepdims=True) + EPSILON)
+    made = said("LayerNormalization", {"x": ROWS, "g": SCALE, "b": BIAS})
+    text = "mean and variance count 24 zeros beyond the 40 elements"
+    assert np.allclose(made[text], expected * SCALE + BIAS, rtol=1e-5, atol=1e-5)
+
+
+def test_a_window_of_channels_has_one_more_at_its_end():
+    data = (RNG.normal(size=(1, 9, 4)) * 30).astype(np.float32)
+    node = Node(name="n", op="LRN", inputs=("x",), outputs=("y",), attrs={"size": 3, "alpha": 0.01})
+    sums = sum(np.pad(data**2, ((0, 0), (1, 2), (0, 0)))[:, at : at + 9] for at in range(4))
+    made = {each.likely: each.after(np.zeros_like(data)) for each in other_windows(node, {"x": data})}
+    text = "the sums reach from channel -1 to +2, not from -1 to +1"
+    assert np.allclose(made[text], data / (1 + 0.01 / 3 * sums) ** 0.75, rtol=1e-5)

@@ -99,3 +99,15 @@ def test_a_result_is_written_in_another_order_but_not_left_unwritten():
     said = {mistake.likely: mistake.after(ARRAY) for mistake in rewritings(node(), ARRAY)}
     assert np.array_equal(said["the result is read in reverse along axis 0"], ARRAY[::-1])
     assert not any("counts as 0" in text and "sparse" not in text for text in said)
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.0, -np.inf), (True, False)])
+def test_a_causal_mask_is_read_as_if_its_first_row_and_column_were_aligned(low, high):
+    mask = np.where(np.arange(12) <= np.arange(4)[:, None] + 8, low, high)[None, None]
+    expected = np.where(np.arange(12) <= np.arange(4)[:, None], low, high)[None, None]
+    texts = [text for text, values in read(mask).items() if values is not None and np.array_equal(values, expected)]
+    assert "row i of 'x' ends at column i, not i+8, as if the first row and column were aligned" in texts
+
+
+def test_an_array_that_no_diagonal_splits_is_no_causal_mask():
+    assert not [text for text in read(np.array([[0.0, 1, 1], [0, 0, 1], [0, 1, 1]])) if text.startswith("row i")]

@@ -1,0 +1,57 @@
+"""Windows that move over images: what a kernel takes the padding and the groups for."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from qdebug.arithmetic.mistakes.windows import window_mistakes
+from qdebug.model import Node
+from qdebug.replay import run_node
+
+RNG = np.random.default_rng(4)
+
+
+def real(*shape):
+    return RNG.normal(size=shape).astype(np.float32)
+
+
+def results(values, **attrs):
+    """Return what a convolution with each mistake gives, by text."""
+    conv = Node(name="n", op="Conv", inputs=tuple(values), outputs=("y",), attrs=attrs)
+    made = {}
+    for mistake in window_mistakes(conv, values):
+        result = run_node(mistake.node, {**values, **mistake.values}, {"": 21})["y"]
+        made[mistake.likely] = mistake.after(result)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("memory", "order", "before"),
+    [("channels-last", (0, 2, 3, 1), (0, slice(None), 0, 3)), ("channels-first", (0, 1, 2, 3), (0, slice(None), 0, 3))],
+)
+def test_padding_that_is_read_from_the_memory_around_a_row(memory, order, before):
+    x, w = real(1, 2, 3, 4), real(1, 2, 1, 2)
+    (found,) = [y for text, y in results({"x": x, "w": w}, pads=(0, 1, 0, 0)).items() if memory in text]
+    # at the first column of row 1, the window begins with the last pixel of row 0
+    assert np.isclose(found[0, 0, 1, 0], x[before] @ w[0, :, 0, 0] + x[0, :, 1, 0] @ w[0, :, 0, 1])
+    # at the first column of row 0, with what comes before in memory: nothing, or the end of another channel
+    stored = np.ascontiguousarray(x.transpose(order)).reshape(-1)
+    earlier = [0, 0] if memory == "channels-last" else [0, stored[x[0, 0].size - 1]]
+    assert np.isclose(found[0, 0, 0, 0], earlier @ w[0, :, 0, 0] + x[0, :, 0, 0] @ w[0, :, 0, 1])
+
+
+def test_sums_over_all_groups():
+    x, w, b = real(1, 6, 4, 4), real(4, 3, 1, 1), real(4)
+    made = results({"x": x, "w": w, "b": b}, group=2)
+    per_group = np.stack(
+        [np.einsum("nchw,oc->nohw", x[:, 3 * g : 3 * g + 3], w[2 * g : 2 * g + 2, :, 0, 0]) for g in (0, 1)]
+    )
+    added = np.concatenate([per_group.sum(0)] * 2, axis=1) + b.reshape(1, -1, 1, 1)
+    assert np.allclose(made["the results of all groups are added up"], added, atol=1e-5)
+    own = np.einsum("nchw,oc->nohw", x[:, :3] + x[:, 3:], w[:, :, 0, 0]) + b.reshape(1, -1, 1, 1)
+    assert np.allclose(made["each channel sums over the inputs of all groups with its own weights"], own, atol=1e-5)
+
+
+def test_a_convolution_without_padding_and_groups_has_none_of_these_mistakes():
+    assert not results({"x": real(1, 2, 4, 4), "w": real(1, 2, 2, 2)})
