@@ -39,8 +39,6 @@ from qdebug.replay.variant import Arithmetic
 
 __all__ = ["Place", "UnitSource", "Units", "channels_last"]
 
-_UNKNOWN_OP = "Unknown"
-"""Operator name of tensors that were recorded without their node."""
 Place = tuple[int, int]
 """A sample and a step."""
 
@@ -337,7 +335,7 @@ def _bounds(recording: Recording) -> Mapping[str, np.ndarray]:
 
 def _unknown_reason(recording: Recording, node: Node) -> str:
     """Return why a node is not a unit: its operator is unknown, or its operands are not codes."""
-    if node.op == _UNKNOWN_OP:
+    if node.op == operators.UNKNOWN_OP:
         return "The recording does not say which operator computes it."
     if not has_kernel(node.op, node.domain):
         op_by_lowercase = {op.lower(): op for op in operators.names_where(lambda row: row.unit)}

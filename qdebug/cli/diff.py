@@ -532,15 +532,17 @@ def _fault_commands(pair: tuple[Path, Path], result: RunComparison) -> list[list
 
     unexplained_node = next((entry.node for entry in result.nodes if entry.reproduced is False), None)
     explain_commands: list[list[str | Path]] = []
-    if unexplained_node is not None:
+    has_graph = not result.backend.borrowed_order
+    if unexplained_node is not None and has_graph:
         explain_commands = [["qdebug", "explain", pair[1], "--node", unexplained_node]]
     if not result.diagnosis:
         return explain_commands
     first_fault = result.diagnosis[0]
     is_stateful = open_source(pair[1]).steps > 1
     detail_command: list[str | Path] = ["qdebug", "diff", *pair, "--node", first_fault.node]
+    explain_fault: list[list[str | Path]] = [["qdebug", "explain", pair[1], "--node", first_fault.node]]
     by_class: dict[FaultClass, list[list[str | Path]]] = {
-        FaultClass.KERNEL: [["qdebug", "explain", pair[1], "--node", first_fault.node], detail_command],
+        FaultClass.KERNEL: [*(explain_fault if has_graph else []), detail_command],
         FaultClass.QUANTIZATION: [["qdebug", "budget" if is_stateful else "repair", *pair], detail_command],
         FaultClass.MODEL: [detail_command, ["qdebug", "lint", *pair]],
         FaultClass.RECORDING: [["qdebug", "info", pair[1]]],

@@ -11,6 +11,7 @@ import numpy as np
 from qdebug.errors import GraphError, RecordingError
 from qdebug.model import AttrValue, Graph, Node, QuantParams, Role, TensorInfo
 from qdebug.model.frozen import same_value
+from qdebug.model.operators import UNKNOWN_OP
 from qdebug.recording.format.facts import decode_attrs, encode_attrs
 
 __all__ = [
@@ -181,10 +182,6 @@ def in_short(value: Any) -> str:
             f"{value.dtype} scale {value.scale.ravel()[:3].tolist()} zero point {value.zero_point.ravel()[:3].tolist()}"
         )
     return repr(value) if len(repr(value)) <= 80 else repr(value)[:77] + "..."
-
-
-UNKNOWN_OP = "Unknown"
-"""Operator of tensors that were put without an operator."""
 
 
 _Key = tuple[bool, str]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -15,7 +16,7 @@ from qdebug.compare.align.expand import says_nothing
 from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.pairs import Pair, Side, Unmatched, UnmatchedKind
 from qdebug.compare.align.region import between, why_unchecked
-from qdebug.model import operators
+from qdebug.model import Recording, operators
 from qdebug.model.recording import Outline, RunInfo, SkipCause
 from qdebug.model.thresholds.alignment import NEAREST_ASKED_MAX
 
@@ -160,9 +161,18 @@ def _side_facts(context: Context, pairs: Sequence[Pair], side: Side, inside: Ins
         notes=context.notes if is_backend else {},
         never=_uncomputed_tensors(other_recording.info),
         other=other_recording.info,
-        dumped_bare=other_recording.info.taps == "import" and is_bare(other_recording),
+        dumped_bare=_is_bare_dump(other_recording, {pair.of(side.other) for pair in pairs}),
         twins=() if is_backend else [pair.reference for pair in pairs],
     )
+
+
+def _is_bare_dump(recording: Recording, paired: AbstractSet[str]) -> bool:
+    """Return whether a run without a graph holds selected tensors, so that others were not lost.
+
+    A harness that records names alone may use other names. Then some of its own tensors have no partner.
+    """
+    is_selection = not recording.info.skipped and paired >= set(recording.names)
+    return is_bare(recording) and (recording.info.taps == "import" or is_selection)
 
 
 def _unmatched(half: _SideFacts, tensor: str) -> Unmatched:

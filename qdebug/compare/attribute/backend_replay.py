@@ -150,4 +150,6 @@ def without_kernel(node: Node) -> str:
     """Return why a node cannot be replayed if its operator has no kernel."""
     if operators.of(node.op).holds_nodes and not node.domain:
         return f"the nodes inside this {node.op} were not recorded"
+    if node.op == operators.UNKNOWN_OP:
+        return "the recording does not state its operator"
     return f"no kernel is known for {node.op}"

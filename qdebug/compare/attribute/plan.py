@@ -10,7 +10,7 @@ from qdebug.compare.align.expand import clamps_at_zero
 from qdebug.compare.align.pairs import Alignment, Match, Pair
 from qdebug.compare.attribute.integer_tensors import holds_whole_numbers
 from qdebug.errors import UsageError
-from qdebug.model import Graph, QuantParams, Recording
+from qdebug.model import Graph, Node, QuantParams, Recording, operators
 from qdebug.model.names import fitting_names, listed_names, near_names
 from qdebug.model.recording import either_places
 
@@ -94,13 +94,18 @@ def _planned(index: int, pair: Pair, reference: Graph, backend: Graph, said: Gra
     return PlannedNode(
         index=index,
         node=pair.backend if node is None else node.name,
-        op="Input" if node is None else node.op,
+        op="Input" if node is None else _operator_of(node, reference.producer(pair.reference)),
         pair=pair,
         shape=info.shape,
         quant=info.quant,
         relu_floor=_has_floor(reference, backend, pair),
         whole=holds_whole_numbers(reference, backend, pair),
     )
+
+
+def _operator_of(node: Node, reference_node: Node | None) -> str:
+    """Return the operator of a node. If the recording does not state it, this is the reference's."""
+    return node.op if node.op != operators.UNKNOWN_OP or reference_node is None else reference_node.op
 
 
 class _Named(Protocol):

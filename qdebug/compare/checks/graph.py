@@ -163,7 +163,7 @@ def mistaken_as_in_reference(context: NodeContext) -> Finding | None:
     )
     if not context.diverges and not found.explains_all:
         return None
-    sentence = f"{found.sentence}, if the node is the reference's {reference_node.op}"
+    sentence = f"{found.sentence}, if the node computes what the reference states"
     if found.sentence is None:
         sentence = f"the reference's {reference_node.op}, computed from this run's tensors, gives other values"
     role = FindingRole.CAUSE if context.diverges else FindingRole.DIFFERENCE

@@ -23,9 +23,10 @@ from qdebug.model.operators.queries import (
     turns_channels,
     valued_inputs,
 )
-from qdebug.model.operators.words import in_words_of_onnx, is_foreign, is_unknown, kinds_of, named
+from qdebug.model.operators.words import UNKNOWN_OP, in_words_of_onnx, is_foreign, is_unknown, kinds_of, named
 
 __all__ = [
+    "UNKNOWN_OP",
     "Count",
     "Domain",
     "Gate",

@@ -16,8 +16,10 @@ from qdebug.model.operators.operator import Operator
 from qdebug.model.operators.queries import of
 from qdebug.model.operators.table import ROWS
 
-__all__ = ["in_words_of_onnx", "is_foreign", "is_unknown", "kinds_of", "named"]
+__all__ = ["UNKNOWN_OP", "in_words_of_onnx", "is_foreign", "is_unknown", "kinds_of", "named"]
 
+UNKNOWN_OP = "Unknown"
+"""Operator of nodes for which a recording states none."""
 _LISTED = frozenset(row.name for row in ROWS)
 _WORDS = {word: row.name for row in ROWS for word in row.words.split()}
 _NOTHING: Mapping[str, AttrValue] = MappingProxyType({})

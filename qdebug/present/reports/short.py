@@ -370,7 +370,9 @@ def _notes_on_runs(result: RunComparison, rest: str, hidden_remarks: int = 0, hi
         if not info.complete:
             clauses.setdefault("INCOMPLETE, the run did not finish", []).append(side)
         if info.borrowed_order:
-            clauses.setdefault("it has no graph; order, inputs and outputs come from the reference", []).append(side)
+            clauses.setdefault(
+                "it has no graph; order, inputs, outputs and operators come from the reference", []
+            ).append(side)
     is_doubtful = any(info.fidelity is Fidelity.DIFFERS or not info.complete for info in sides.values())
     for clause, affected_sides in clauses.items():
         facts.append(
