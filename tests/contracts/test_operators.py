@@ -26,6 +26,7 @@ EXCEPTIONS = {
     "qdebug/arithmetic/mistakes/normalization.py": "what kernels of single operators confuse: statistics",
     "qdebug/arithmetic/mistakes/recurrent.py": "what kernels of single operators confuse: gates, functions",
     "qdebug/compare/align/expand.py": "writes the nodes that a fused one is shown as: Add, Mul, ReduceSum",
+    "qdebug/compare/explaining/layer_cause.py": "writes the Identity in place of a node that is left out",
     "qdebug/replay/fixed_forms.py": "kernels in fixed point of Sigmoid and Tanh",
     "qdebug/replay/interpolate.py": "part of the kernels of Resize and Upsample, which read other inputs",
     "qdebug/present/reports/reproducer.py": "writes the QLinearConv that a cut convolution is run as",

@@ -81,11 +81,11 @@ class WithFused(View):
         """Return this recording with other values of some recorded tensors, the same in all samples."""
         return WithFused(View(self._recording, constants=values), self._arithmetic, rounded=self._rounded)
 
-    def with_nodes(self, nodes: Mapping[str, Node]) -> WithFused:
-        """Return this recording with other nodes in place of those of some names, with the same outputs."""
+    def with_nodes(self, nodes: Mapping[str, Sequence[Node]]) -> WithFused:
+        """Return this recording with other nodes in place of each of some names, with the same outputs."""
         graph = self.graph
         changed = Graph(
-            [nodes.get(node.name, node) for node in graph.nodes],
+            [each for node in graph.nodes for each in nodes.get(node.name, (node,))],
             tensors=graph.tensors.values(),
             inputs=graph.inputs,
             outputs=graph.outputs,

@@ -1,6 +1,7 @@
 """The cause of a wrong result of a fused layer, whose inner tensors were not recorded. Begin at `cause_inside`.
 
-Tried are two nodes in the other order, then each mistake of each single node, then one misreading of several operands.
+Tried are a node that is left out, applied twice or moved, then each mistake of each single node, then one misreading of
+several operands.
 """
 
 from __future__ import annotations
@@ -56,9 +57,9 @@ def cause_inside(layers: WithFused, node: Node, tensor: str, places: Sequence[Pl
         return None
     names = {inner.name for chain in chains for inner in chain.nodes}
     nodes = [*(inner for inner in layers.graph.nodes if inner.name in names), node]
-    exchanged = _exchanged_nodes(layers, nodes, tensor, places)
-    if exchanged is not None:
-        return exchanged
+    rearranged = _other_structure(layers, nodes, tensor, places)
+    if rearranged is not None:
+        return rearranged
     clauses: list[tuple[str, str]] = []
     for at, each in enumerate(nodes[: None if len(nodes[-1].outputs) == 1 else -1]):
         later = _depending(nodes[at + 1 :], each)
@@ -78,24 +79,41 @@ def cause_inside(layers: WithFused, node: Node, tensor: str, places: Sequence[Pl
     return f"{', or '.join(clause for clause, _ in clauses)}, inside the layer ({claim}"
 
 
-def _exchanged_nodes(layers: WithFused, nodes: Sequence[Node], tensor: str, places: Sequence[Place]) -> str | None:
-    """Return which two successive nodes of a layer, taken in the other order, reproduce its output."""
+def _other_structure(layers: WithFused, nodes: Sequence[Node], tensor: str, places: Sequence[Place]) -> str | None:
+    """Return how a layer with the same nodes, but one left out, applied twice or moved, reproduces its output."""
     with suppress(KernelError, NotRecordedError, UsageError):
         case = WrongNode(layers, nodes[-1], tensor, places)
         if not case.is_far_off:
             return None
         clauses = []
-        for first, second in _successive(layers, nodes):
-            exchanged = _in_other_order(layers, first, second)
-            last = exchanged.graph.producer(tensor)
+        for clause, changed in _structures(layers, nodes):
+            last = changed.graph.producer(tensor)
             with suppress(KernelError, NotRecordedError, UsageError):
                 if last is not None and all(
-                    case.is_reproduced(_real_result(exchanged, last, place), place) for place in places
+                    case.is_reproduced(_real_result(changed, last, place), place) for place in places
                 ):
-                    clauses.append(f"{second.op} {second.name!r} is applied before {first.op} {first.name!r}")
+                    clauses.append(clause)
         if 0 < len(clauses) <= MOST_SAID:
             return f"{', or '.join(clauses)}, inside the layer ({case.claim})"
     return None
+
+
+def _structures(layers: WithFused, nodes: Sequence[Node]) -> Iterator[tuple[str, WithFused]]:
+    """Yield layers of the same nodes in another arrangement, with what differs in words."""
+    for first, second in _successive(layers, nodes):
+        clause = f"{second.op} {second.name!r} is applied before {first.op} {first.name!r}"
+        yield clause, _in_other_order(layers, first, second)
+    for node in nodes:
+        data = _data_of(layers, node)
+        if data is not None and len(node.outputs) == 1:
+            identity = Node(name=node.name, op="Identity", inputs=(data,), outputs=node.outputs)
+            yield f"{node.op} {node.name!r} is left out", layers.with_nodes({node.name: [identity]})
+            once = f"{node.outputs[0]} once"
+            twice = [
+                replace(node, name=f"{node.name} once", outputs=(once,)),
+                replace(node, inputs=tuple(once if name == data else name for name in node.inputs)),
+            ]
+            yield f"{node.op} {node.name!r} is applied twice", layers.with_nodes({node.name: twice})
 
 
 def _successive(layers: WithFused, nodes: Sequence[Node]) -> Iterator[tuple[Node, Node]]:
@@ -121,8 +139,8 @@ def _in_other_order(layers: WithFused, first: Node, second: Node) -> WithFused:
     between, data = first.outputs[0], _data_of(layers, first) or ""
     earlier = replace(second, inputs=tuple(data if name == between else name for name in second.inputs))
     later = replace(first, inputs=tuple(between if name == data else name for name in first.inputs))
-    nodes = {first.name: replace(earlier, outputs=(between,)), second.name: replace(later, outputs=second.outputs)}
-    return layers.with_nodes(nodes)
+    exchanged = replace(earlier, outputs=(between,)), replace(later, outputs=second.outputs)
+    return layers.with_nodes({first.name: exchanged[:1], second.name: exchanged[1:]})
 
 
 def _real_result(layers: WithFused, node: Node, place: Place) -> np.ndarray:

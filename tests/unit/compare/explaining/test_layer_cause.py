@@ -98,3 +98,20 @@ def test_unknown_numbers_have_no_such_cause():
     product = values["x"] @ values["w"]
     right = {"fc_out": product, "add_out": product + values["b"], "scale_out": (product + values["b"]) * values["f"]}
     assert "reproduces" not in why(nodes, values, right, right["scale_out"] + real(5, 6))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        (lambda x: np.tanh(x.T.copy().reshape(x.shape)), None),
+        (np.abs, "Tanh 'tanh' is left out"),
+        (lambda x: np.abs(np.tanh(np.tanh(x))), "Tanh 'tanh' is applied twice"),
+        (np.tanh, "Abs 'abs' is left out"),
+    ],
+)
+def test_a_node_that_is_left_out_or_applied_twice(wrong, text):
+    values = {"x": real(6, 8)}
+    nodes = [node("tanh", "Tanh", "x"), node("abs", "Abs", "tanh_out")]
+    right = {"tanh_out": np.tanh(values["x"]), "abs_out": np.abs(np.tanh(values["x"]))}
+    cause = why(nodes, values, right, wrong(values["x"]))
+    assert text in cause if text else "left out" not in cause
