@@ -17,6 +17,7 @@ import numpy as np
 from qdebug.errors import KernelError
 from qdebug.model.json_object import Count, JsonObject
 from qdebug.model.thresholds.explanation import (
+    CAUSE_MIN_DISTINCT_VALUES,
     TABLE_FIT_MAX_SCALE_RATIO,
     TABLE_FIT_MIN_CODES,
     TABLE_FIT_MIN_WRONG,
@@ -67,6 +68,16 @@ class CodeTable(JsonObject):
     ambiguous: Count
     deviations: tuple[TableEntry, ...]
     made_for: str
+
+    @property
+    def passed_on(self) -> str | None:
+        """The deviating input codes, as a clause, if each of them is its own output code up to one constant."""
+        shifts = {entry.value - entry.code for entry in self.deviations}
+        if len(shifts) != 1 or len(self.deviations) < CAUSE_MIN_DISTINCT_VALUES or self.ambiguous:
+            return None
+        shift, codes = shifts.pop(), [entry.code for entry in self.deviations]
+        text = f"input codes {min(codes)} to {max(codes)} are passed on"
+        return f"{text} {f'plus {shift}' if shift else 'unchanged'}, not rescaled to the output's scale and zero point"
 
     def __str__(self) -> str:
         """Return a clause that states the entries."""

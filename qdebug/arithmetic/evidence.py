@@ -143,6 +143,8 @@ def _as_code_table(remaining: Residual, table: CodeTable) -> Residual:
     described = replace(remaining, detail=f"{remaining.detail}; {table}", table=table)
     if table.made_for:
         return replace(described, likely=f"a table for {table.made_for} (reproduces every element)", reproduces=True)
+    if table.passed_on is not None:
+        return replace(described, likely=f"{table.passed_on} (reproduces every element)", reproduces=True)
     few = len(table.deviations) < table.seen - len(table.deviations)
     likely = "wrong entries in the table" if few else f"a table of another function than {table.function}"
     if not few and max(abs(entry.value - entry.exact) for entry in table.deviations) <= SLIGHT_ERROR_CODES:

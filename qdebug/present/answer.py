@@ -77,6 +77,7 @@ _NARROW = ("float16", "bfloat16", "float8")
 _CLAUSE = re.compile(r";| \(|\. ")
 """The end of the first clause of a reason."""
 _CLAUSE_MOST = 140
+_OR = ", or "
 
 
 def verdict_word(result: RunComparison) -> str:
@@ -123,7 +124,10 @@ def headline(result: RunComparison) -> str:
 def _clause(fault: Diagnosis) -> str:
     """Return the first clause of a fault's reason."""
     end = _CLAUSE.search(QUOTED.sub(lambda name: "x" * len(name[0]), fault.why))  # a name may contain any character
-    return shorten(safe_text(fault.why[: end.start() if end else None].strip(), limit=_WHY), _CLAUSE_MOST)
+    clause = safe_text(fault.why[: end.start() if end else None].strip(), limit=_WHY)
+    if len(clause) > _CLAUSE_MOST:  # the first of several causes that have the same effect
+        clause = clause.partition(_OR)[0]
+    return shorten(clause, _CLAUSE_MOST)
 
 
 def _worst_output_text(result: RunComparison) -> str:

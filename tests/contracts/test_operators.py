@@ -21,6 +21,7 @@ PLACES = (
 )
 EXCEPTIONS = {
     "qdebug/arithmetic/mistakes/accumulation.py": "sums and means along axes",
+    "qdebug/arithmetic/mistakes/attributes.py": "attributes that one operator takes fewer values of than others",
     "qdebug/arithmetic/mistakes/attention.py": "what kernels of single operators confuse: heads, positions",
     "qdebug/arithmetic/mistakes/layers.py": "what kernels of single operators confuse: indices, blocks",
     "qdebug/arithmetic/mistakes/normalization.py": "what kernels of single operators confuse: statistics",

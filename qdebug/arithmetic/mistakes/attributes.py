@@ -161,6 +161,10 @@ _CONFUSED_VALUES: Mapping[str, tuple[tuple[str, ...], ...]] = MappingProxyType(
     }
 )
 """Attribute values that are easily confused with each other."""
+_CHOICES_OF_OPERATORS: Mapping[tuple[str, str], tuple[tuple[str, ...], ...]] = MappingProxyType(
+    {("RoiAlign", "coordinate_transformation_mode"): (("half_pixel", "output_half_pixel"),)}
+)
+"""Values of an attribute of which an operator takes fewer than others."""
 _DIVISOR_FLAGS = ("count_include_pad", "ceil_mode")
 """Flags for which 1 instead of 0 is handled as a separate mistake."""
 
@@ -185,7 +189,8 @@ def wrong_choices(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[s
             operand = _TRANSPOSING_FLAGS.get(name)
             about = "" if operand is None else node.inputs[operand]
             yield Mistake(likely=likely, node=inverted, values={}, about=about)
-        for other_value in next((choices for choices in _CONFUSED_VALUES.get(name, ()) if value in choices), ()):
+        groups = _CHOICES_OF_OPERATORS.get((node.op, name), _CONFUSED_VALUES.get(name, ()))
+        for other_value in next((choices for choices in groups if value in choices), ()):
             if other_value != value:
                 likely = f"it uses {name} = {other_value}, not {value}"
                 yield Mistake(

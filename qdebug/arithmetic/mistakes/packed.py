@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 import numpy as np
 
@@ -26,6 +27,7 @@ def packed_mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mi
     yield from _wrong_packed_zero_points(node, values)
     yield from _misread_packed_codes(node, values)
     yield from _packed_pitches(node, values)
+    yield from _codes_of_other_signedness(node, values)
     for name in names[:1]:
         for shift, side in ((1, "before"), (-1, "after")):
             moved = np.roll(values[name], shift, -1)
@@ -102,6 +104,20 @@ def _misread_packed_codes(node: Node, values: Mapping[str, np.ndarray]) -> Itera
     ):
         repacked = (order[..., ::2] | (order[..., 1::2] << 4)).astype(np.uint8)
         yield Mistake(likely=likely.format(repr(name)), node=node, values={name: repacked})
+
+
+def _codes_of_other_signedness(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield unsigned codes that are read in two's complement, although their zero point is half of their range."""
+    name = node.inputs[0] if operators.of(node.op).dequantizes and node.inputs else ""
+    array = values.get(name)
+    bits = None if array is None else _UNSIGNED_BITS.get(array.dtype.name)
+    if array is not None and bits is not None:
+        turned = (array.astype(np.uint8) ^ np.uint8(1 << bits - 1)).astype(array.dtype)
+        likely = f"the codes of {name!r} are read in two's complement"
+        yield Mistake(likely=likely, node=node, values={name: turned}, about=name)
+
+
+_UNSIGNED_BITS = MappingProxyType({"uint2": 2, "uint4": 4, "uint8": 8})
 
 
 def _packed_pitches(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:

@@ -71,34 +71,41 @@ def misreadings(array: np.ndarray) -> Iterator[Reading]:
     """Yield the mistakes in reading one operand, likely ones first, as clauses with `{}` for its name."""
     yield from _other_order(array)
     yield from _parts(array, _wide_axes(array))
-    yield from _other_diagonals(array)
+    yield from _other_bands(array)
 
 
-def _other_diagonals(array: np.ndarray) -> Iterator[Reading]:
-    """Yield a mask of two values, split by a diagonal, that is split by another one: causal masks are misaligned."""
-    if array.ndim < _MATRIX or array.size == 0:
+def _other_bands(array: np.ndarray) -> Iterator[Reading]:
+    """Yield a mask of two values, whose rows mark the columns around their own, with other columns marked.
+
+    Causal masks and sliding windows are such masks. Columns count from that of the row itself.
+    """
+    if array.ndim < _MATRIX or min(array.shape[-2:]) < _MATRIX or np.unique(array).size != _MATRIX:
         return
     rows, columns = array.shape[-2:]
-    first_row = array.reshape(-1, rows, columns)[0, 0]
-    low, high = first_row[:1], first_row[-1:]
-    diagonal = int(np.count_nonzero(first_row == low)) - 1
-    if low[0] == high[0] or not np.array_equal(_split(array, low, high, diagonal), array):
+    distance = np.arange(columns) - np.arange(rows)[:, None]
+    marked = array == array.max()
+    own_distances = distance[marked.reshape(-1, rows, columns)[0]]
+    if not own_distances.size:
         return
-    aligned = {0: "first", columns - rows: "last"}
-    for other in dict.fromkeys((0, columns - rows, diagonal - 1, diagonal + 1)):
-        if other != diagonal:
-            columns_text = [f"i{shift:+d}" if shift else "i" for shift in (other, diagonal)]
-            text = f"row i of {{}} ends at column {columns_text[0]}, not {columns_text[1]}"
-            if other in aligned:
-                text += f", as if the {aligned[other]} row and column were aligned"
-            yield text, _split(array, low, high, other)
+    first, last = int(own_distances.min()), int(own_distances.max())
+    if not np.array_equal(marked, np.broadcast_to((first <= distance) & (distance <= last), array.shape)):
+        return
+    ends = 1 - rows, columns - 1
+    others = [(first, other) for other in (0, columns - rows, -first, last - 1, last + 1, ends[1]) if last != ends[1]]
+    others += [(other, last) for other in (0, -last, first - 1, first + 1, ends[0]) if first != ends[0]]
+    for other in dict.fromkeys(others):
+        if other != (first, last) and other[0] <= other[1]:
+            is_marked = np.broadcast_to((other[0] <= distance) & (distance <= other[1]), array.shape)
+            text = f"row i of {{}} marks columns {_columns_text(other, ends)}, not {_columns_text((first, last), ends)}"
+            yield text, np.where(is_marked, array.max(), array.min()).astype(array.dtype)
 
 
-def _split(array: np.ndarray, low: np.ndarray, high: np.ndarray, diagonal: int) -> np.ndarray:
-    """Return an array of one value up to a diagonal of its last two axes, and of another beyond it."""
-    rows, columns = array.shape[-2:]
-    is_low = np.arange(columns) <= np.arange(rows)[:, None] + diagonal
-    return np.ascontiguousarray(np.broadcast_to(np.where(is_low, low, high).astype(array.dtype), array.shape))
+def _columns_text(band: tuple[int, int], ends: tuple[int, int]) -> str:
+    """Return the columns of a band, counted from that of the row."""
+    low, high = (f"i{shift:+d}" if shift else "i" for shift in band)
+    if band[0] <= ends[0]:
+        return f"up to {high}" if band[1] < ends[1] else "of all"
+    return f"{low} to {high}" if band[1] < ends[1] else f"from {low} on"
 
 
 def _wide_axes(array: np.ndarray) -> list[int]:

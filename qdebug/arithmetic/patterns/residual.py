@@ -68,6 +68,7 @@ class Residual(JsonObject):
         against: Text of the variant that the recording was compared with.
         reproduces: Whether the likely cause reproduces every element.
         table: The table of a function of one 8-bit code, or None.
+        usual: The likely cause by the pattern alone.
     """
 
     json_keys = "max_lsb wrong total pattern detail likely=cause elements against reproduces table"
@@ -82,6 +83,12 @@ class Residual(JsonObject):
     against: str = ""
     reproduces: bool = False
     table: CodeTable | None = None
+    usual: str = ""
+
+    @property
+    def is_pattern_alone(self) -> bool:
+        """Whether the likely cause follows from the pattern alone, and not from a replay of a mistake."""
+        return self.likely == self.usual
 
     @property
     def cause(self) -> str:
@@ -111,13 +118,15 @@ def residual(evidence: CodesOfTensor) -> Residual | None:
     first_wrong = np.argwhere(wrong)[:_SHOWN]
     if pattern == "scattered" and count == 1 and np.abs(error).max() > 1:
         pattern = "altered"  # a rounding rule would change more than one element
+    likely = _likely(pattern, found_places, found_traits)
     return Residual(
         wrong=count,
         total=wrong.size,
         max_lsb=int(np.abs(error).max()),
         pattern=pattern,
         detail="; ".join(details) or _scattered_text(first_wrong, count, evidence.layout),
-        likely=_likely(pattern, found_places, found_traits),
+        likely=likely,
+        usual=likely,
         elements=tuple(tuple(int(index) for index in row) for row in first_wrong),
     )
 

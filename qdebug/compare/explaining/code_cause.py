@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from qdebug.arithmetic.evidence import residual_of
-from qdebug.arithmetic.search import search
-from qdebug.arithmetic.units import Units, UnitSource
+from qdebug.arithmetic.units import Units
+from qdebug.compare.explaining.explain import Explainer
 from qdebug.compare.explaining.float_band import wrong_place
-from qdebug.compare.explaining.further import further_cause, with_further_cause
+from qdebug.compare.explaining.further import further_cause
 from qdebug.compare.measure.recordings import with_understood_graph
 from qdebug.errors import KernelError, NotRecordedError, UsageError
 from qdebug.model import Node, Recording, operators
@@ -54,22 +53,24 @@ def cause_of_codes(recording: Recording, tensor: str) -> CodeCause:
                 return CodeCause(sentence=cause.removeprefix("likely: "), explains_all=True)
             place = wrong_place(recording, node, tensor, places)
             return CodeCause(sentence=None if place is None else f"wrong elements: {place}")
-        if units.missing(node, tensor) is not None:
-            return _cause_before_rounding(recording, node, tensor)
-        source = units.find(node, tensor)
-        if not isinstance(source, UnitSource):
-            return CodeCause()
-        found = search(source, unknown=False)
-        known = None if found.matching or found.plain is None else residual_of(found, found.plain)
-        left = None if known is None else with_further_cause(known, found)
+        is_complete = units.missing(node, tensor) is None
+        before_rounding = CodeCause() if is_complete else _cause_before_rounding(recording, node, tensor)
+        if before_rounding.explains_all:
+            return before_rounding
+        return _cause_of_search(recording, tensor) or before_rounding
     except (KernelError, NotRecordedError, UsageError):
         return CodeCause()
+
+
+def _cause_of_search(recording: Recording, tensor: str) -> CodeCause | None:
+    """Return the cause that the search for an arithmetic leaves, also of a layer whose end alone was recorded."""
+    left = Explainer(recording).explain_alone(tensor).residual
     if left is None:
-        return CodeCause()
-    if left.reproduces or left is not known:
+        return None
+    if left.reproduces or not left.is_pattern_alone:
         return CodeCause(sentence=left.likely, explains_all=left.reproduces)
     if left.pattern == _SAYS_NOTHING:
-        return CodeCause()
+        return None
     are = "is" if left.wrong == 1 else "are"
     return CodeCause(sentence=f"{left.wrong} of {left.total} codes {are} wrong, {left.detail}; likely: {left.likely}")
 

@@ -125,6 +125,16 @@ class Explainer:
                     finding = with_placement(self.recording, node, tensor, finding)
             return finding
 
+    def explain_alone(self, tensor: str) -> NodeExplanation:
+        """Explain one output without its siblings and without step programs that no known runtime uses.
+
+        Args:
+            tensor: The output of a node.
+        """
+        result = self.look(tensor, unknown=False)
+        findings, pooled = _pooled(self, [result])
+        return self.answer(findings[0], pooled[0]) if isinstance(result, SearchResult) else result
+
     def _look_before(self, node: Node, tensor: str, finding: SearchResult | NodeExplanation) -> SearchResult | None:
         """Examine a quantizing node together with the preceding node on codes, or return None if that does not help.
 

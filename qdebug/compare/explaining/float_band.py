@@ -78,6 +78,8 @@ _INPUTS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = MappingProxyType(
     {title: _NAMED[name].rounded for title, name in _SHORT.items()}
 )
 _OUTPUT = "output"
+_MOST_BETWEEN = 32
+"""Number of nodes between a tensor and the product that gives its last axis a meaning."""
 """The rounded part if a node is exact except for its output format."""
 _ON_CODES = f"codes {_OUTPUT}"
 """Precision of real numbers on the grid of codes with an undeclared scale."""
@@ -568,7 +570,7 @@ class _Case:
             return ""
         is_outlier = error > OUTLIER_ERROR_RATIO * self._rounding_of_elements(at[0], replayed, allowed)
         axes = recorded_values.ndim - 1
-        vectors = operators.plain(self._form).sums is Sums.MATRIX
+        vectors = self._holds_vectors()
         last = vectors or keeps_channels_last(self._form)
         spatial = tuple(range(axes - 1) if last else range(1, axes))
         first = "row" if vectors and axes == 1 else "sample"
@@ -584,6 +586,20 @@ class _Case:
             clause = clause or f", {outlier_count} of {is_outlier.size} elements"
             clause += f", all {float(recorded_values[is_outlier][0]):g} (possibly never written)"
         return clause
+
+    def _holds_vectors(self) -> bool:
+        """Return whether the last axis counts features: the nearest product before it is one of matrices."""
+        node: Node | None = self._form
+        for _ in range(_MOST_BETWEEN):
+            if node is None or not node.inputs:
+                return False
+            row = operators.plain(node)
+            if row.product:
+                return row.sums is Sums.MATRIX
+            if row.moves is not None or operators.has_channels_second(node.op):
+                return False
+            node = self._recording.graph.producer(node.inputs[0])
+        return False
 
     def _rounding_of_elements(self, place: Place, replayed: np.ndarray, allowed: float) -> np.ndarray | float:
         """Return the error of each element by rounding: in a short format, a share of its own magnitude."""

@@ -519,11 +519,11 @@ class WrongNode:
         fitting_mistakes = self._fitting_mistakes(
             chain(operator_mistakes, *self._alterations(self._places[0])), whole=False
         )
-        if len(fitting_mistakes) != 1:
+        if not 0 < len(fitting_mistakes) <= MOST_SAID:
             return None
         place_clause = wrong_place(self._recording, self._node, self._tensor, self._places)
         place = place_clause or f"{np.count_nonzero(first.wrong)} of {first.wrong.size} elements"
-        return f"{LIKELY}{place}: {fitting_mistakes[0]} (reproduces all wrong elements)"
+        return f"{LIKELY}{place}: {', or '.join(fitting_mistakes)} (reproduces all wrong elements)"
 
     def _fitting_mistakes(self, candidates: Iterable[Mistake], *, whole: bool) -> list[str]:
         """Return the mistakes, in words, that reproduce all elements, or all wrong ones, of every sample."""

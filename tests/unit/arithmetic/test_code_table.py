@@ -1,8 +1,11 @@
 """A table read off a recording: its deviating entries, and the range, clamp or output scale that it was made for."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from qdebug.arithmetic.code_table import CodeTable, TableEntry
 from qdebug.compare.explaining.explain import explain_recording
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, TensorInfo
 
@@ -84,3 +87,12 @@ def test_different_output_codes_of_one_input_code_are_no_table():
 
 def test_a_right_table_is_explained():
     assert explained(table(sigmoid)).status == "explained"
+
+
+def test_entries_that_are_passed_on_without_rescaling_are_named():
+    entries = tuple(TableEntry(code=code, value=code, exact=code - 90) for code in range(118, 208))
+    table = CodeTable(function="LeakyRelu", seen=149, ambiguous=0, deviations=entries, made_for="")
+    assert table.passed_on.startswith("input codes 118 to 207 are passed on unchanged")
+    assert replace(table, deviations=entries[:3]).passed_on is None
+    other = (*entries, TableEntry(code=3, value=9, exact=4))
+    assert replace(table, deviations=other).passed_on is None

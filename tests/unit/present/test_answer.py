@@ -142,3 +142,12 @@ def test_a_fault_without_a_tried_change_has_advice_where_one_is_known(made, chan
     remedy = Remedy(edit="x", what="y", gains=(), samples=1, cost="no cost", command="c")
     mended = replace(result, diagnosis=(fault(**changed, remedies=(remedy,)),))
     assert not advice_line(mended)
+
+
+def test_a_long_clause_ends_before_the_next_cause_and_not_in_the_middle_of_a_word(made):
+    modes = ("asymmetric", "align_corners", "half_pixel_symmetric")
+    clauses = [f"it uses coordinate_transformation_mode = {mode}, not half_pixel" for mode in modes]
+    result = made.result([made.node(2, Status.DIVERGED)], diagnosis=(fault(why=", or ".join(clauses)),))
+    text = headline(result)
+    assert clauses[0] in text
+    assert "align" not in text

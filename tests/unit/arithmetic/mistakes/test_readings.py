@@ -101,13 +101,23 @@ def test_a_result_is_written_in_another_order_but_not_left_unwritten():
     assert not any("counts as 0" in text and "sparse" not in text for text in said)
 
 
-@pytest.mark.parametrize(("low", "high"), [(0.0, -np.inf), (True, False)])
-def test_a_causal_mask_is_read_as_if_its_first_row_and_column_were_aligned(low, high):
-    mask = np.where(np.arange(12) <= np.arange(4)[:, None] + 8, low, high)[None, None]
-    expected = np.where(np.arange(12) <= np.arange(4)[:, None], low, high)[None, None]
+def band(first, last, marked, other, shape=(4, 12)):
+    distance = np.arange(shape[1]) - np.arange(shape[0])[:, None]
+    return np.where((first <= distance) & (distance <= last), marked, other)[None, None]
+
+
+@pytest.mark.parametrize(("marked", "other"), [(0.0, -np.inf), (True, False), (0.0, -1e4)])
+def test_a_causal_mask_is_read_as_if_its_first_row_and_column_were_aligned(marked, other):
+    mask, expected = band(-3, 8, marked, other), band(-3, 0, marked, other)
     texts = [text for text, values in read(mask).items() if values is not None and np.array_equal(values, expected)]
-    assert "row i of 'x' ends at column i, not i+8, as if the first row and column were aligned" in texts
+    assert "row i of 'x' marks columns up to i, not up to i+8" in texts
 
 
-def test_an_array_that_no_diagonal_splits_is_no_causal_mask():
+def test_a_window_is_read_as_symmetric():
+    mask, expected = band(-2, 0, 0.0, -1e4, (8, 8)), band(-2, 2, 0.0, -1e4, (8, 8))
+    assert np.array_equal(read(mask)["row i of 'x' marks columns i-2 to i+2, not i-2 to i"], expected)
+    assert "row i of 'x' marks columns up to i, not i-2 to i" in read(mask)
+
+
+def test_an_array_of_no_band_is_no_such_mask():
     assert not [text for text in read(np.array([[0.0, 1, 1], [0, 0, 1], [0, 1, 1]])) if text.startswith("row i")]

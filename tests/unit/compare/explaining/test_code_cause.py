@@ -5,7 +5,7 @@ import pytest
 
 import qdebug
 from qdebug.compare.explaining.code_cause import cause_of_codes
-from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
+from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
 
 RNG = np.random.default_rng(2)
 WEIGHT, X = RNG.integers(-127, 128, (16, 24), dtype=np.int8), RNG.integers(-128, 128, (40, 24), dtype=np.int8)
@@ -142,3 +142,28 @@ def test_codes_that_only_round_a_wrong_result_have_its_cause():
 def test_codes_that_round_a_right_result_in_fewer_digits_are_within():
     for inside in (np.float32, np.float16):
         assert qdebug.diff(*island(lambda x, right: right, inside)).verdict.status == "within"
+
+
+def test_codes_of_an_unrecorded_function_that_wrap_around_have_that_cause():
+    values = RNG.normal(size=(60, 8)).astype(np.float32)
+    exact = np.exp(values) / np.exp(values).sum(-1, keepdims=True)
+    quant = QuantParams(dtype="int8", scale=np.float32(1 / 400), zero_point=-128)
+    graph = Graph(
+        [
+            Node(name="softmax", op="Softmax", inputs=("x",), outputs=("p",), attrs={"axis": -1}),
+            Node(name="quantize", op="QuantizeLinear", inputs=("p", "s", "z"), outputs=("q",)),
+        ],
+        tensors=[
+            TensorInfo(name="q", dtype="int8", quant=quant),
+            *(TensorInfo(name=name, role=Role.CONSTANT) for name in "sz"),
+        ],
+        inputs=("x",),
+        outputs=("q",),
+        opset={"": 21},
+    )
+    wrapped = (np.rint(exact * 400) - 128).astype(np.int64).astype(np.int8)
+    assert np.any(np.rint(exact * 400) - 128 > 127)
+    constants = {"s": np.float32(1 / 400), "z": np.int8(-128)}
+    found = cause_of_codes(MemoryRecording.single(graph, {"x": values, "q": wrapped, **constants}), "q")
+    assert found.explains_all
+    assert "wrap" in found.sentence

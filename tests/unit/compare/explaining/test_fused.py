@@ -156,7 +156,7 @@ def layer(*, bias=1.0, weight=1.0, activation=True):
     [
         ({"bias": 0}, "the bias is dropped in 'conv' (Conv), inside the layer"),
         ({"bias": 2}, "the bias is added twice in 'conv' (Conv), inside the layer"),
-        ({"activation": False}, "in 'relu' (Relu), inside the layer"),
+        ({"activation": False}, "Relu 'relu' is left out, inside the layer"),
     ],
 )
 def test_a_mistake_inside_a_real_layer_is_named_with_its_node(mistake, said):
