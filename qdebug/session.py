@@ -55,6 +55,7 @@ from qdebug.numerics.profile import TensorProfile
 from qdebug.numerics.stats import ErrorStats, WorstElement
 from qdebug.recording.cache import ColumnCache
 from qdebug.recording.reading.opening import open_recording, opened_recording
+from qdebug.recording.remote_url import absolute
 from qdebug.replay.run import one_thread
 from qdebug.version import __version__
 
@@ -436,7 +437,7 @@ class DiffSession:
             backend: The file of the backend run.
             sample: The only sample that this session compares; None for all.
         """
-        paths = reference.absolute(), backend.absolute()
+        paths = absolute(reference), absolute(backend)
         given = pickle.dumps((paths, sample, self._tokens, self.alignment.pairs, self.limits))  # once
         self.workers = executor, *paths, sample
         shared = _Shared(os.urandom(16).hex(), __version__, given)
