@@ -20,6 +20,7 @@ from qdebug.model.kept import Kept
 from qdebug.model.quant import QuantParams
 
 __all__ = [
+    "TOKEN_INDEX",
     "ChangedRow",
     "Fidelity",
     "MemoryRecording",
@@ -31,6 +32,9 @@ __all__ = [
     "quant_of",
     "shape_of",
 ]
+
+TOKEN_INDEX = "token_index"  # noqa: S105  no password
+"""Name of a recorded index: request and position of each row. "token_index:PATTERN" is that of matching tensors."""
 
 
 class SkipCause(StrEnum):

@@ -22,13 +22,10 @@ from qdebug.errors import UsageError
 from qdebug.model import Graph, Node, Recording, RunInfo, TensorInfo, operators
 from qdebug.model.graph import AttrValue
 from qdebug.model.kept import Kept
-from qdebug.model.recording import ChangedRow, Outline, SkipCause, no_values, shape_of
+from qdebug.model.recording import TOKEN_INDEX, ChangedRow, Outline, SkipCause, no_values, shape_of
 from qdebug.model.view import View
 
-__all__ = ["TOKEN_INDEX", "TokenIndex", "TokenPairing", "pair_tokens"]
-
-TOKEN_INDEX = "token_index"  # noqa: S105  no password
-"""Name of a recorded index. "token_index:PATTERN" is the index of the tensors that match a pattern, such as a cache."""
+__all__ = ["TokenIndex", "TokenPairing", "pair_tokens"]
 
 Place = tuple[int, int]
 TokenIndex = Mapping[tuple[str, Place], np.ndarray]
@@ -240,7 +237,7 @@ class _TokenRecording(View):
     def _node(self, node: Node) -> Node:
         """Return a node; without its operator if it does not compute each row from the same row alone."""
         attrs = self._attrs_by_row(node)
-        return replace(node, op="", domain="", attrs={}) if attrs is None else replace(node, attrs=attrs)
+        return replace(node, op=operators.UNKNOWN_OP, domain="", attrs={}) if attrs is None else replace(node, attrs=attrs)
 
     def _attrs_by_row(self, node: Node) -> dict[str, AttrValue] | None:
         """Return the attributes of a node that works row by row, with axes counted from the end; None for others."""
