@@ -54,6 +54,9 @@ def read_onnxruntime_database(files: Files, source: Path, graph: Graph | None) -
     """
     del files, graph
     ignored: dict[str, str] = {}
+    log = source.with_name(f"{source.name}-wal")
+    if log.is_file() and log.stat().st_size:
+        ignored[log.name] = "rows that were not written into the database; open and close it with sqlite3"
     with _opened(source) as connection:
         _check_tables(connection, source)
         nodes = connection.execute("select Name, ExecutionCounter, ExecutionProvider from Nodes").fetchall()

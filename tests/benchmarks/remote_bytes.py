@@ -1,6 +1,6 @@
 """Compare two recordings in an object store: bytes moved against bytes compared.
 
-    python tests/benchmarks/bench_remote.py FOLDER [--gigabytes 2]
+    python tests/benchmarks/remote_bytes.py FOLDER [--gigabytes 2]
 
 It makes two recordings in FOLDER, uploads them to moto's S3 server on the loopback, and compares them through s3://. It
 needs moto[server] and s3fs, and counts the bytes of all ranges that are fetched.
