@@ -237,7 +237,9 @@ class _TokenRecording(View):
     def _node(self, node: Node) -> Node:
         """Return a node; without its operator if it does not compute each row from the same row alone."""
         attrs = self._attrs_by_row(node)
-        return replace(node, op=operators.UNKNOWN_OP, domain="", attrs={}) if attrs is None else replace(node, attrs=attrs)
+        return (
+            replace(node, op=operators.UNKNOWN_OP, domain="", attrs={}) if attrs is None else replace(node, attrs=attrs)
+        )
 
     def _attrs_by_row(self, node: Node) -> dict[str, AttrValue] | None:
         """Return the attributes of a node that works row by row, with axes counted from the end; None for others."""
