@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields, replace
@@ -24,6 +24,7 @@ from qdebug.repair.remedies import with_remedies
 from qdebug.running.explain_file import explain as explain_run
 from qdebug.running.explain_file import explained_by
 from qdebug.running.model_files import is_model, record_runs
+from qdebug.running.tokens_file import load_tokens
 from qdebug.session import DiffSession, opened_recording
 
 if TYPE_CHECKING:
@@ -163,6 +164,7 @@ def diff(
     rtol: float | None = None,
     min_output_sqnr: float | None = None,
     map: str | Path | PairList | None = None,  # noqa: A002  as on the command line
+    tokens: Mapping[str, str | Path] | str | Path | None = None,
     inputs: str | Path | None = None,
     executor: Executor | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -185,6 +187,8 @@ def diff(
         rtol: Maximum difference relative to the reference's value, added to `atol`.
         min_output_sqnr: Minimum SQNR of a network output in dB.
         map: Pairs of tensors that override automatic ones: a file, see `qdebug.limits.map_file`, or a list.
+        tokens: An .npz file with the token of each row of both runs, or files by "reference" and "backend", see
+            `qdebug.running.tokens_file`. Rows are then paired by tokens.
         inputs: An .npz file with the inputs of a reference that is a model file, or further inputs of a recorded one.
             Random values if None, with a warning: they hide what real ones show.
         executor: Compares tensors in its workers, with the same result; both sides must be paths.
@@ -217,7 +221,14 @@ def diff(
     reference, backend = _record_models(reference, backend, inputs)
     given_pairs = load_map(map) if isinstance(map, str | Path) else map
     with opened_recording(reference) as reference_recording, opened_recording(backend) as backend_recording:
-        session = DiffSession(reference_recording, backend_recording, limits=limits, cache=True, given=given_pairs)
+        session = DiffSession(
+            reference_recording,
+            backend_recording,
+            limits=limits,
+            cache=True,
+            given=given_pairs,
+            tokens=load_tokens(tokens),
+        )
         if executor is not None:
             session.compare_in(executor, _path(reference), _path(backend))
         result = session.result(progress=progress, contributors=not quick, thorough=thorough)

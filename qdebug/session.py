@@ -28,6 +28,7 @@ from qdebug.compare.diagnosis import diagnosed
 from qdebug.compare.explaining.code_cause import CodeCause, cause_of_codes
 from qdebug.compare.measure.pair_values import OpenPair, PairedValues, PairReader, open_pair
 from qdebug.compare.measure.recordings import OneSample, as_compared
+from qdebug.compare.measure.token_rows import TokenIndex, pair_tokens
 from qdebug.compare.node_comparer import NodeComparer
 from qdebug.compare.result.kept import from_columns, kept_columns, kept_results, result_facts, to_columns
 from qdebug.compare.result.limits import Acknowledgement, Limits, checked_limits
@@ -54,10 +55,11 @@ from qdebug.numerics.profile import TensorProfile
 from qdebug.numerics.stats import ErrorStats, WorstElement
 from qdebug.recording.cache import ColumnCache
 from qdebug.recording.reading.opening import open_recording, opened_recording
+from qdebug.recording.remote_url import absolute
 from qdebug.replay.run import one_thread
 from qdebug.version import __version__
 
-__all__ = ["DiffSession", "PairedValues", "open_recording", "open_sample", "opened_recording"]
+__all__ = ["DiffSession", "PairedValues", "Tokens", "open_recording", "open_sample", "opened_recording"]
 
 _PART = 4
 """Minimum number of tensors in a worker's part."""
@@ -82,6 +84,16 @@ def _not_acknowledged(node: str) -> None:
 _Made = TypeVar("_Made")
 
 
+Tokens = tuple[TokenIndex | None, TokenIndex | None]
+"""The token of each row of the reference and of the backend, where the user states them."""
+
+
+def _by_tokens(reference: Recording, backend: Recording, tokens: Tokens) -> tuple[Recording, Recording, str]:
+    """Return two runs with rows paired by tokens, if they state these, and a sentence about it."""
+    paired = pair_tokens(reference, backend, tokens)
+    return (reference, backend, "") if paired is None else (paired.reference, paired.backend, paired.sentence)
+
+
 class DiffSession:
     """A comparison of a reference and a backend recording, and its results so far.
 
@@ -93,12 +105,14 @@ class DiffSession:
             computed; only for recordings in files.
         told: Called with the current stage while the runs are aligned; an exception from it ends the work.
         given: Pairs that the user stated, which take precedence over all others.
+        tokens: The token of each row of the reference and of the backend; None for what the recordings state.
 
     Raises:
         AlignmentError: The recordings are of different networks.
-        UsageError: A stated pair names a tensor without values.
+        UsageError: A stated pair names a tensor without values, or the tokens of the two runs do not fit.
 
     Attributes:
+        token_sentence: How many tokens were paired; "" if rows are not paired by tokens.
         timing: Where time was spent so far; results from the cache do not count.
         workers: The executor that shares the work, the files of both runs, and the only sample to compare; None without
             workers.
@@ -115,8 +129,12 @@ class DiffSession:
         cache: bool = False,
         told: Callable[[str], object] | None = None,
         given: PairList | None = None,
+        tokens: Tokens = (None, None),
     ) -> None:
         files = reference, backend
+        cache = cache and tokens == (None, None)
+        reference, backend, self.token_sentence = _by_tokens(reference, backend, tokens)
+        self._tokens = tokens
         self.reference = reference = as_compared(reference)
         self.backend = backend = as_compared(backend)
         self.limits = checked_limits(limits)
@@ -281,7 +299,7 @@ class DiffSession:
             else None,
             growing=self._growth if contributors and not self._seems_swapped else None,
             errors=self._examiner.errors_by_input,
-            remark=_SWAPPED if self._seems_swapped else "",
+            remark=_SWAPPED if self._seems_swapped else self._token_remark,
             cause=self._cause if self.limits.explain else None,
         )
         return self._diagnosed(summary, contributors=contributors, thorough=thorough)
@@ -312,6 +330,10 @@ class DiffSession:
         diagnose = partial(diagnosed, contributing=contributing, weights=weights, model_name=model_name)
         diagnose = partial(diagnose, cause=cause, joint_share=joint_share)
         return diagnose(result, graph, reference_graph, inputs_allowed=self.limits.allow_different_inputs)
+
+    @property
+    def _token_remark(self) -> str:
+        return f"Rows are paired by tokens: {self.token_sentence}." if self.token_sentence else ""
 
     @cached_property
     def _seems_swapped(self) -> bool:
@@ -415,8 +437,8 @@ class DiffSession:
             backend: The file of the backend run.
             sample: The only sample that this session compares; None for all.
         """
-        paths = reference.absolute(), backend.absolute()
-        given = pickle.dumps((paths, sample, self.alignment.pairs, self.limits))  # once, not for each part
+        paths = absolute(reference), absolute(backend)
+        given = pickle.dumps((paths, sample, self._tokens, self.alignment.pairs, self.limits))  # once
         self.workers = executor, *paths, sample
         shared = _Shared(os.urandom(16).hex(), __version__, given)
         self._shared = partial(self._examine_in_workers, executor, partial(_examine_part, shared))
@@ -629,7 +651,7 @@ class _Shared:
     Args:
         comparison: Identifies it.
         version: Version of qdebug that requests it.
-        given: The two paths, the only sample to compare, all pairs and the limits, pickled.
+        given: The two paths, the only sample to compare, stated tokens, all pairs and the limits, pickled.
     """
 
     comparison: str
@@ -642,8 +664,10 @@ class _Shared:
         examiner = _worker.examiner
         if examiner is None or _worker.comparison != self.comparison:
             _worker.examiner = None  # free the previous one first
-            paths, sample, pairs, limits = pickle.loads(self.given)  # noqa: S301  made above, by this program
-            reference, backend = (as_compared(open_sample(path, sample)) for path in paths)
+            paths, sample, tokens, pairs, limits = pickle.loads(self.given)  # noqa: S301  made above, by this program
+            reference, backend = (open_sample(path, sample) for path in paths)
+            reference, backend, _ = _by_tokens(reference, backend, tokens)
+            reference, backend = as_compared(reference), as_compared(backend)
             runs = IndexedRecording.of(reference), IndexedRecording.of(backend)
             examiner = NodeComparer(reference, backend, pairs, limits, runs=runs)
             _worker.comparison, _worker.examiner = self.comparison, examiner

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from qdebug.compare.result.result import RunComparison
     from qdebug.model import Recording, TensorInfo
     from qdebug.present.detail import NodeDetail
-    from qdebug.session import DiffSession
+    from qdebug.session import DiffSession, Tokens
 
 __all__ = ["compare", "node_detail", "open_session"]
 
@@ -28,6 +29,7 @@ def open_session(
     limits: Limits | None = None,
     sample: int | None = None,
     user_pairs: PairList | None = None,
+    tokens: Tokens = (None, None),
 ) -> DiffSession:
     """Open two recordings and align them.
 
@@ -37,6 +39,7 @@ def open_session(
         limits: The limits; None for derived ones.
         sample: The only sample to compare; None for all.
         user_pairs: Pairs of tensors that the user specified.
+        tokens: The token of each row of both sides, as far as the user states it.
 
     Raises:
         RecordingError: A file cannot be read.
@@ -49,10 +52,10 @@ def open_session(
 
     sides = (open_source(reference), open_source(backend))
     with show_stages("aligning") as on_stage:
+        open_with = partial(DiffSession, limits=limits, told=on_stage, given=user_pairs, tokens=tokens)
         if sample is not None:
-            reference_sample, backend_sample = (OneSample(side, sample) for side in sides)
-            return DiffSession(reference_sample, backend_sample, limits=limits, told=on_stage, given=user_pairs)
-        return DiffSession(*sides, limits=limits, cache=True, told=on_stage, given=user_pairs)
+            return open_with(*(OneSample(side, sample) for side in sides))
+        return open_with(*sides, cache=True)
 
 
 def compare(

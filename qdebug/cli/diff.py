@@ -17,8 +17,10 @@ from qdebug.cli.limits import (
     add_limits,
     add_limits_file,
     add_map,
+    add_tokens,
     limits_of_options,
     load_map_option,
+    load_tokens_option,
     say_unused,
 )
 from qdebug.cli.models import add_models, record_models
@@ -112,6 +114,7 @@ class DiffOptions:
     map: Path | None
     write_map: Path | None
     retake: Path | None
+    tokens: list[str] | None
     min_sqnr: float | None
     min_output_sqnr: float | None
     max_lsb: float | None
@@ -215,6 +218,7 @@ def fill_parser(parser: Parser) -> None:
     )
     pairing_group = parser.add_argument_group("which tensors are compared")
     add_map(pairing_group)
+    add_tokens(pairing_group)
     pairing_group.add_argument(
         "--write-map",
         type=Path,
@@ -355,7 +359,12 @@ def _compare_backend(
     """Compare one backend with the reference. With several backends, error messages name the file."""
     try:
         session = open_session(
-            options.reference, backend, limits=limits, sample=options.sample, user_pairs=load_map_option(options.map)
+            options.reference,
+            backend,
+            limits=limits,
+            sample=options.sample,
+            user_pairs=load_map_option(options.map),
+            tokens=load_tokens_option(options.tokens),
         )
         if executor is not None:
             session.compare_in(executor, options.reference, backend, sample=options.sample)

@@ -23,7 +23,10 @@ __all__ = ["ImportOptions", "fill_parser", "run"]
 _MAX_LINES = 8
 """Maximum number of printed lines of each kind. --json prints all."""
 
-_SOURCE_FORMATS = ("msprobe", "polygraphy", "arrays", "description", "litert-debugger")
+_SOURCE_FORMATS = (
+    "msprobe", "polygraphy", "onnxruntime", "gguf", "vllm", "sglang", "tensorrt-llm", "transformers", "statistics",
+    "arrays", "description", "litert-debugger",
+)  # fmt: skip
 
 
 def _installed_names() -> set[str]:
@@ -37,11 +40,14 @@ that qdebug cannot run. The result is an ordinary recording for `qdebug info`, `
 `explain` and `tui`.
 
 SOURCE is one of these:
-  a folder of .npy, .npz, .safetensors, .pt or .pth files, named like their tensors;
+  a folder of .npy, .npz, .safetensors, .pt, .pth or .pb files, named like their tensors;
       sub-folders or archives that differ only in a number are samples: sample0 ...
       with --graph, raw files (.raw, .bin) as well; the model states types and shapes
   one such file; a .pt file is read without torch, and nothing in it is run
   results or inputs of Polygraphy (.json), or a dump.json of Ascend's msprobe
+  a database of ONNX Runtime's node dumps; .tensorproto files are read like .npy files
+  a .gguf file (needs the extra gguf), or a table of statistics (.csv) of TFLite or LiteRT
+  a folder that vLLM, SGLang, TensorRT-LLM or transformers wrote: `qdebug help import`
   a .json file that describes raw files: tensor, dtype, shape, scale, zero_point ...
   a folder of the LiteRT accuracy debugger: --source-format litert-debugger
 

@@ -10,6 +10,7 @@ from qdebug.cli.output import check_target, write_result
 from qdebug.cli.parser import Parser, add_common, add_format, add_output, add_untrusted, options_from, suffix_format
 from qdebug.cli.reports import contents_text
 from qdebug.cli.sources import open_source
+from qdebug.recording.remote_url import url_of
 
 __all__ = ["InfoOptions", "fill_parser", "run"]
 
@@ -58,7 +59,10 @@ def run(arguments: argparse.Namespace) -> int:
     from qdebug.present.contents import Contents
 
     recording = open_source(options.file)
-    contents = Contents(recording=recording, path=str(options.file), size=options.file.stat().st_size)
+    from qdebug.recording.reading.read import FileRecording
+
+    size = recording.nbytes if isinstance(recording, FileRecording) else options.file.stat().st_size
+    contents = Contents(recording=recording, path=url_of(options.file) or str(options.file), size=size)
     form = suffix_format(options.format, options.output)
     text = contents_text(contents, form, tensors=options.tensors, plain=options.output is not None)
     write_result(text, options.output)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from qdebug.compare.align.pairs import PairList
     from qdebug.compare.result.limits import Limits
     from qdebug.compare.result.result import RunComparison
+    from qdebug.session import Tokens
 
 __all__ = [
     "Allowances",
@@ -23,8 +24,10 @@ __all__ = [
     "add_limits",
     "add_limits_file",
     "add_map",
+    "add_tokens",
     "limits_of_options",
     "load_map_option",
+    "load_tokens_option",
     "say_unused",
     "with_allowances",
 ]
@@ -98,6 +101,32 @@ def add_map(parser: TakesArguments) -> None:
         metavar="FILE",
         help="your own pairs of tensors (TOML), which take precedence; qdebug diff --write-map writes such a file",
     )
+
+
+def add_tokens(parser: TakesArguments) -> None:
+    """Add `--tokens`."""
+    parser.add_argument(
+        "--tokens",
+        action="append",
+        metavar="[SIDE=]IDS.npz",
+        help="request and position of each row, per step: rows are then paired by tokens (qdebug help huge); "
+        "SIDE is reference or backend",
+    )
+
+
+def load_tokens_option(texts: Sequence[str] | None) -> Tokens:
+    """Return the token of each row of both sides, as far as they are given.
+
+    Raises:
+        QdebugError: A file cannot be read, or is no index.
+    """
+    if not texts:
+        return None, None
+    from qdebug.running.tokens_file import load_tokens
+
+    sides = [text.partition("=") if text.startswith(("reference=", "backend=")) else ("", "", text) for text in texts]
+    common = next((path for side, _, path in sides if not side), None)
+    return load_tokens({side: path for side, _, path in sides if side} or common)
 
 
 def load_map_option(path: Path | None) -> PairList | None:

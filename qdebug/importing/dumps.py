@@ -20,9 +20,16 @@ from qdebug.importing.dump import Dump, DumpFormat
 from qdebug.importing.files import Files
 from qdebug.importing.formats.arrays import FILE_READERS, read_arrays
 from qdebug.importing.formats.description import read_description
+from qdebug.importing.formats.gguf_file import is_gguf, read_gguf
 from qdebug.importing.formats.litert_debugger import read_litert_debugger
 from qdebug.importing.formats.msprobe import is_msprobe, read_msprobe
+from qdebug.importing.formats.onnxruntime_dump import is_onnxruntime_database, read_onnxruntime_database
 from qdebug.importing.formats.polygraphy import is_polygraphy, read_polygraphy
+from qdebug.importing.formats.sglang_dump import is_sglang, read_sglang
+from qdebug.importing.formats.statistics_csv import is_statistics_table, read_statistics_table
+from qdebug.importing.formats.tensorrt_llm_dump import is_tensorrt_llm, read_tensorrt_llm
+from qdebug.importing.formats.transformers_dump import is_transformers, read_transformers
+from qdebug.importing.formats.vllm_dump import is_vllm, read_vllm
 from qdebug.importing.names import Rename
 from qdebug.model import Graph
 from qdebug.recording.writing.write import At
@@ -140,6 +147,37 @@ SOURCES: Mapping[str, DumpFormat] = MappingProxyType(
             read=read_polygraphy,
             summary="results or inputs that Polygraphy saved as JSON",
             recognizes=is_polygraphy,
+        ),
+        "onnxruntime": DumpFormat(
+            read=read_onnxruntime_database,
+            summary="a database of ONNX Runtime's node dumps",
+            recognizes=is_onnxruntime_database,
+        ),
+        "gguf": DumpFormat(read=read_gguf, summary="the tensors of a GGUF file", recognizes=is_gguf),
+        "vllm": DumpFormat(
+            read=read_vllm,
+            summary="a run of vLLM's intermediate tensor logging",
+            recognizes=is_vllm,
+        ),
+        "sglang": DumpFormat(
+            read=read_sglang,
+            summary="one rank's tensor dumps of SGLang",
+            recognizes=is_sglang,
+        ),
+        "tensorrt-llm": DumpFormat(
+            read=read_tensorrt_llm,
+            summary="one rank's debug tensors of TensorRT-LLM",
+            recognizes=is_tensorrt_llm,
+        ),
+        "transformers": DumpFormat(
+            read=read_transformers,
+            summary="a trace of transformers' model_addition_debugger_context",
+            recognizes=is_transformers,
+        ),
+        "statistics": DumpFormat(
+            read=read_statistics_table,
+            summary="statistics of TFLite's QuantizationDebugger or LiteRT's accuracy debugger (.csv)",
+            recognizes=is_statistics_table,
         ),
         "arrays": DumpFormat(
             read=read_arrays,

@@ -20,6 +20,8 @@ from qdebug.model.kept import Kept
 from qdebug.model.quant import QuantParams
 
 __all__ = [
+    "TOKEN_INDEX",
+    "ChangedRow",
     "Fidelity",
     "MemoryRecording",
     "Outline",
@@ -30,6 +32,9 @@ __all__ = [
     "quant_of",
     "shape_of",
 ]
+
+TOKEN_INDEX = "token_index"  # noqa: S105  no password
+"""Name of a recorded index: request and position of each row. "token_index:PATTERN" is that of matching tensors."""
 
 
 class SkipCause(StrEnum):
@@ -157,6 +162,22 @@ class Outline(NamedTuple):
     digest: bytes
 
 
+class ChangedRow(NamedTuple):
+    """A row of a cache that a later step changed.
+
+    Args:
+        request: The request of its token.
+        position: The token's position in the request.
+        written: The step that wrote the row.
+        changed: The first step in which the row differs.
+    """
+
+    request: int
+    position: int
+    written: int
+    changed: int
+
+
 class Recording(ABC):
     """A recorded run, independent of how it is stored. Analyses use this interface and never a file.
 
@@ -235,6 +256,11 @@ class Recording(ABC):
         """Return the outline of values that were recorded in full. Default: None, for unknown."""
         del tensor, sample, step
         return None
+
+    def changed_rows(self, tensor: str) -> Sequence[ChangedRow]:
+        """Return the rows of a cache that differ from the step that wrote them. Default: none."""
+        del tensor
+        return ()
 
 
 def shape_of(recording: Recording, tensor: str, sample: int = 0, step: int = 0) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ import numpy as np
 from qdebug.model.graph import Graph
 from qdebug.model.kept import Kept
 from qdebug.model.quant import QuantParams
-from qdebug.model.recording import Recording, RunInfo
+from qdebug.model.recording import ChangedRow, Recording, RunInfo
 
 __all__ = ["View"]
 
@@ -87,3 +87,7 @@ class View(Recording):
     def kept(self, tensor: str, sample: int = 0, step: int = 0) -> Kept | None:
         """Return the partial record of values; None if they were recorded in full, or not at all."""
         return None if tensor in self._constants else self._recording.kept(tensor, sample, step)
+
+    def changed_rows(self, tensor: str) -> Sequence[ChangedRow]:
+        """Return the rows of a cache that differ from the step that wrote them."""
+        return self._recording.changed_rows(tensor)

@@ -30,10 +30,19 @@ from qdebug.model.thresholds.verdict import SKETCH_SIGMAS
 from qdebug.numerics.affine import dequantize, is_wide_code
 from qdebug.numerics.blas import one_thread
 
-__all__ = ["SquaredError", "squared_error", "take_sketch"]
+__all__ = [
+    "BLOCK",
+    "SquaredError",
+    "block_signs",
+    "element_sign_bits",
+    "place_signs",
+    "squared_error",
+    "take_sketch",
+]
 
 _SEED = 64
-_BLOCK = 4096
+BLOCK = 4096
+"""Elements per block."""
 _BATCH = 64
 """Number of blocks per matrix product: two megabytes of float64."""
 
@@ -67,25 +76,25 @@ def take_sketch(array: np.ndarray, quant: QuantParams | None) -> np.ndarray | No
         return None
     flat, double = array.reshape(-1), is_wide_code(array.dtype)
     whole = dequantize(array, quant, double=double).reshape(-1) if quant is not None and quant.scale.size > 1 else None
-    element_signs, block_signs = np.random.PCG64(_SEED), np.random.PCG64(_SEED + 1)
+    element_bits, block_bits = np.random.PCG64(_SEED), np.random.PCG64(_SEED + 1)
     sums = np.zeros(SKETCH_SIZE)
     with one_thread(), np.errstate(all="ignore"):
-        for start in range(0, flat.size, _BLOCK * _BATCH):
-            part = slice(start, start + _BLOCK * _BATCH)
+        for start in range(0, flat.size, BLOCK * _BATCH):
+            part = slice(start, start + BLOCK * _BATCH)
             real = whole[part] if whole is not None else dequantize(flat[part], quant, double=double)
-            blocks = _signed_blocks(np.asarray(real), element_signs)
-            projections = blocks @ _place_signs()
-            projections *= _signs(block_signs, _BATCH * SKETCH_SIZE).reshape(_BATCH, SKETCH_SIZE)[: len(blocks)]
+            blocks = _signed_blocks(np.asarray(real), element_bits)
+            projections = blocks @ place_signs()
+            projections *= _signs(block_bits, _BATCH * SKETCH_SIZE).reshape(_BATCH, SKETCH_SIZE)[: len(blocks)]
             sums += projections.sum(axis=0)
         return sums.astype(np.float32)
 
 
 def _signed_blocks(values: np.ndarray, generator: np.random.PCG64) -> np.ndarray:
-    """Return values with random signs, float64, as rows of `_BLOCK` values. The last row is filled with 0."""
-    count = math.ceil(values.size / _BLOCK)
-    blocks = np.zeros((count, _BLOCK))
+    """Return values with random signs, float64, as rows of `BLOCK` values. The last row is filled with 0."""
+    count = math.ceil(values.size / BLOCK)
+    blocks = np.zeros((count, BLOCK))
     flat = blocks.reshape(-1)[: values.size]
-    np.multiply(values, _signs(generator, count * _BLOCK)[: values.size], out=flat)
+    np.multiply(values, _signs(generator, count * BLOCK)[: values.size], out=flat)
     flat[~np.isfinite(flat)] = 0.0
     return blocks
 
@@ -100,10 +109,24 @@ def _signs(generator: np.random.PCG64, count: int) -> np.ndarray:
 
 
 @lru_cache(maxsize=1)
-def _place_signs() -> np.ndarray:
+def place_signs() -> np.ndarray:
     """Return the signs of each place in a block, for each projection."""
-    signs = _signs(np.random.PCG64(_SEED + 2), _BLOCK * SKETCH_SIZE)
-    return signs.reshape(_BLOCK, SKETCH_SIZE).astype(np.float64)
+    signs = _signs(np.random.PCG64(_SEED + 2), BLOCK * SKETCH_SIZE)
+    return signs.reshape(BLOCK, SKETCH_SIZE).astype(np.float64)
+
+
+def element_sign_bits(count: int) -> np.ndarray:
+    """Return the signs of elements as bits, uint8: 1 for -1, the first element in the highest bit.
+
+    Args:
+        count: Number of elements, a multiple of 64.
+    """
+    return np.asarray(np.random.PCG64(_SEED).random_raw(count // 64), "<u8").view(np.uint8)
+
+
+def block_signs(count: int) -> np.ndarray:
+    """Return the signs of blocks, int8, [blocks, projections]."""
+    return _signs(np.random.PCG64(_SEED + 1), count * SKETCH_SIZE).reshape(count, SKETCH_SIZE)
 
 
 def squared_error(reference: np.ndarray, backend: np.ndarray) -> SquaredError | None:

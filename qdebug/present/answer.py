@@ -46,6 +46,7 @@ _KINDS: Mapping[str, str] = MappingProxyType(
         FindingKind.ONE_SIDED: "one-sided error",
         FindingKind.ROUNDING: "another rounding",
         FindingKind.SELECTION: "other elements are selected",
+        FindingKind.CACHE: "cache row changed",
         FindingKind.STALE: "wrong buffer",
         FindingKind.SCALE: "scale",
         FindingKind.ZERO_POINT: "zero point",

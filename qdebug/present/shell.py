@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import shlex
+from pathlib import Path
 
 from qdebug.present.text import safe_text
+from qdebug.recording.remote_url import url_of
 
 __all__ = ["command", "shell_word"]
 
@@ -22,7 +24,7 @@ def shell_word(word: object) -> str:
     Args:
         word: A path or a text.
     """
-    text = str(word)
+    text = _text(word)
     if _shown_as_it_is(text):
         return shlex.quote(text)
     return f"$'{''.join(map(_escaped, text))}'"
@@ -34,7 +36,7 @@ def command(*words: object) -> str:
     Args:
         words: The words. The value of `--node` and `--filter` is joined to the option if it starts with a dash.
     """
-    given = [str(word) for word in words]
+    given = [_text(word) for word in words]
     shown: list[str] = []
     for position, word in enumerate(given):
         if position and given[position - 1] in _VALUED and word.startswith("-"):
@@ -42,6 +44,11 @@ def command(*words: object) -> str:
         else:
             shown.append(shell_word(word))
     return " ".join(shown)
+
+
+def _text(word: object) -> str:
+    """Return a word as the user writes it: a path that was made of a URL is that URL."""
+    return (url_of(word) if isinstance(word, Path) else None) or str(word)
 
 
 def _shown_as_it_is(text: str) -> bool:

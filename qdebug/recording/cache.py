@@ -34,6 +34,7 @@ import xxhash
 from qdebug import version
 from qdebug.model import Recording
 from qdebug.recording.reading.read import FileRecording
+from qdebug.recording.remote_url import url_of
 
 __all__ = ["ColumnCache", "user_folder"]
 
@@ -71,7 +72,7 @@ class ColumnCache:
     def of(
         cls, reference: Recording, backend: Recording, *, facts: Iterable[str], versions: Sequence[str] = ()
     ) -> Self | None:
-        """Return the cache of two recordings; None if either is not a file, or if this process has no cache.
+        """Return the cache of two recordings; None if either is not a local file, or if this process has no cache.
 
         Args:
             reference: The reference run.
@@ -80,6 +81,8 @@ class ColumnCache:
             versions: Dependencies that change only with the code.
         """
         if cls._forgotten or not (isinstance(reference, FileRecording) and isinstance(backend, FileRecording)):
+            return None
+        if url_of(reference.path) or url_of(backend.path):
             return None
         try:
             sides = [_identity(side) for side in (reference, backend)]

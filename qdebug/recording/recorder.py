@@ -17,7 +17,7 @@ import numpy.typing as npt
 from qdebug.errors import QdebugError, RecordingError, UsageError
 from qdebug.model import Fidelity, Graph, MemoryRecording, QuantParams, Role, RunInfo
 from qdebug.model.dtypes import logical_name
-from qdebug.model.kept import SKETCH_SIZE
+from qdebug.model.kept import SKETCH_SIZE, Kept
 from qdebug.model.recording import SkipCause
 from qdebug.recording.arguments import (
     QuantFacts,
@@ -28,6 +28,7 @@ from qdebug.recording.arguments import (
     recording_path,
     tensor_facts,
 )
+from qdebug.recording.device_sketch import is_on_device, placeholder_of, take_device_record
 from qdebug.recording.environment import run_facts
 from qdebug.recording.fidelity import FidelityCheck
 from qdebug.recording.format.payload import payload_hash, to_bytes
@@ -234,10 +235,13 @@ class Recorder:
         is_bare = is_bare and node is op is dtype is layout is stands_for is None
         is_bare = is_bare and not (attrs or inputs or domain or origin or placement)
         stated_facts: Mapping[str, Any] | None = None
+        record: Kept | None = None
         if is_bare and type(array) is np.ndarray and self._bare_layouts.get(name) == (array.dtype, array.shape):
             data, facts = array, NO_FACTS  # facts as before: nothing to check or note
         else:
-            data = as_array(name, array, dtype)
+            if is_on_device(array):
+                record = self._take_on_device(name, array, op or "", has_facts=dtype is not None or scale is not None)
+            data = as_array(name, array, dtype) if record is None else placeholder_of(record)
             quant = QuantFacts(scale, zero_point, axis, block_size, qmin, qmax, multiplier, shift).params(name, data)
             onnx_op = op if op is None else self._op_map.get(op, op)
             facts = node_facts(
@@ -254,9 +258,18 @@ class Recorder:
         with self._locked():
             place = self._sample, self._step
             self._check_new(name, place)
-            self._put(name, data, place, facts=facts, stated_facts=stated_facts, dtype=dtype)
+            self._put(name, data, place, facts=facts, stated_facts=stated_facts, dtype=dtype, record=record)
             if stated_facts is not None and is_bare:
                 self._bare_layouts[name] = data.dtype, data.shape
+
+    def _take_on_device(self, name: str, tensor: Any, op: str, *, has_facts: bool) -> Kept | None:
+        """Return the record of a tensor on a device if only a sketch is kept; None if its values are needed."""
+        nbytes = tensor.numel() * tensor.element_size()
+        amount = self._policy.decide(name, op, nbytes, sample=self._sample)
+        is_small = nbytes <= 4 * SKETCH_SIZE or tensor.dim() > INDEX_DIMS
+        if has_facts or is_small or amount.keeps_values or not amount.has_sketch or self._sink.counts:
+            return None
+        return take_device_record(tensor)
 
     def _check_new(self, name: str, place: tuple[int, int]) -> None:
         """Refuse a tensor that was already put for this sample and step, or that is a constant."""
@@ -513,6 +526,7 @@ class Recorder:
         facts: NodeFacts,
         stated_facts: Mapping[str, Any] | None,
         dtype: str | None,
+        record: Kept | None = None,
     ) -> None:
         """Record values and their stated facts. Does nothing once recording has stopped.
 
@@ -523,6 +537,7 @@ class Recorder:
             facts: The node that produces it.
             stated_facts: Stated fields of `TensorInfo`; None if all are known already.
             dtype: Logical dtype as the caller stated it.
+            record: Their partial record if it was made on a device; the values are then a placeholder.
 
         Raises:
             RecordingError: The facts contradict earlier ones, or the array cannot be stored.
@@ -538,7 +553,11 @@ class Recorder:
             if stated_facts is not None:
                 quant = self._note_stated_facts(name, data.shape, facts, stated_facts, at_once=not amount.has_record)
             if amount.has_record:
-                self._keep_values(name, data, place, amount, quant, is_truncated=amount is not requested_amount)
+                if record is None:
+                    self._keep_values(name, data, place, amount, quant, is_truncated=amount is not requested_amount)
+                else:
+                    self._has_values = True
+                    self._sink.append(name, record, place or (0, 0), constant=place is None, quant=quant)
                 self._skipped.pop(name, None)
                 self._skip_causes.pop(name, None)
             self._stated_dtypes.setdefault(name, dtype)

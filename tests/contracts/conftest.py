@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 IGNORED = {".git", ".venv", ".hypothesis", "qdebug-demo", "dist", "build", "__pycache__"}
-BINARY = {".pt", ".safetensors", ".npz", ".onnx", ".tflite", ".h5", ".png", ".pyc"}
+BINARY = {".pt", ".safetensors", ".npz", ".onnx", ".tflite", ".h5", ".png", ".pyc", ".zip"}
 
 
 @dataclass(frozen=True)

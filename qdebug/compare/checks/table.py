@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from qdebug.compare.checks import graph, inputs, outputs, statistics
+from qdebug.compare.checks.cache_rows import changed_row
 from qdebug.compare.checks.context import NodeContext
 from qdebug.compare.checks.dead_zone import dead_channels, dead_zone
 from qdebug.compare.checks.error_checks import ERROR_CHECKS
@@ -23,6 +24,7 @@ Check = Callable[[NodeContext], Finding | None]
 CHECKS: tuple[Check, ...] = (
     inputs.different_input,
     inputs.nan_input,
+    changed_row,
     graph.difference,
     graph.lossy_cast,
     graph.cast_otherwise,

@@ -35,6 +35,7 @@ _CLASSES = {
     FindingKind.ARITHMETIC: FaultClass.KERNEL,
     FindingKind.ONE_SIDED: FaultClass.KERNEL,
     FindingKind.ERROR: FaultClass.UNKNOWN,
+    FindingKind.CACHE: FaultClass.KERNEL,
     FindingKind.STALE: FaultClass.KERNEL,
     FindingKind.OPERAND: FaultClass.KERNEL,
     FindingKind.WEIGHT: FaultClass.MODEL,

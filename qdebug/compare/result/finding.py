@@ -68,6 +68,8 @@ class FindingKind(StrEnum):
     """Recording changed how the tensor is computed."""
     STALE = "stale"
     """A tensor holds the bytes of another tensor."""
+    CACHE = "cache"
+    """A row of a cache differs from the step that wrote it."""
 
 
 class FindingRole(StrEnum):

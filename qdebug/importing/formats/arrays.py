@@ -16,6 +16,7 @@ from qdebug.errors import UsageError
 from qdebug.importing.dump import Dump, DumpedTensor
 from qdebug.importing.files import MAX_FILES, Files, damaged, read_elements, read_header
 from qdebug.importing.formats.safetensors_file import tensors_of_safetensors
+from qdebug.importing.formats.tensor_proto import tensors_of_tensor_proto
 from qdebug.importing.formats.torch_file import tensors_of_torch_file
 from qdebug.model import Graph
 from qdebug.recording.writing.write import At
@@ -96,7 +97,7 @@ def _samples_and_steps(source: Path, remarks: list[str]) -> Iterator[tuple[At, P
         yield (0, 0), source
         return
     first_number = min(entries_by_number)
-    are_steps = entries_by_number[first_number].stem.lower().rstrip("_-.0123456789").endswith("step")
+    are_steps = _is_step(entries_by_number[first_number])
     kind = "step" if are_steps else "sample"
     remarks.append(
         f"{len(entries_by_number)} {kind}s by the numbers of {entries_by_number[first_number].name!r} to "
@@ -104,15 +105,18 @@ def _samples_and_steps(source: Path, remarks: list[str]) -> Iterator[tuple[At, P
     )
     for number, path in sorted(entries_by_number.items()):
         inner_entries = None if are_steps or not path.is_dir() else _numbered_entries(path)
-        if inner_entries is None or not next(iter(inner_entries.values())).stem.lower().rstrip(
-            "_-.0123456789"
-        ).endswith("step"):
+        if inner_entries is None or not _is_step(next(iter(inner_entries.values()))):
             yield ((0, number - first_number) if are_steps else (number - first_number, 0)), path
         else:
             yield from (
                 ((number - first_number, inner_number - min(inner_entries)), inner_path)
                 for inner_number, inner_path in sorted(inner_entries.items())
             )
+
+
+def _is_step(path: Path) -> bool:
+    """Return whether a numbered name means a step of a stateful network, or an iteration of an engine."""
+    return path.stem.lower().rstrip("_-.0123456789").endswith(("step", "iteration"))
 
 
 def _numbered_entries(folder: Path) -> dict[int, Path] | None:
@@ -188,8 +192,10 @@ FILE_READERS: Mapping[str, Callable[[Files, Path, At, str, dict[str, str]], Iter
         ".safetensors": tensors_of_safetensors,
         ".pt": tensors_of_torch_file,
         ".pth": tensors_of_torch_file,
+        ".tensorproto": tensors_of_tensor_proto,
+        ".pb": tensors_of_tensor_proto,
     }
 )
 """What lists the tensors of a file, by its suffix."""
-_SEVERAL = frozenset(FILE_READERS) - {".npy"}
+_SEVERAL = frozenset(FILE_READERS) - {".npy", ".tensorproto", ".pb"}
 """Suffixes of files that hold several tensors. Numbered ones are samples or steps."""

@@ -11,13 +11,13 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
-
-import xxhash
 
 from qdebug.importing.dump import Dump, DumpedTensor
 from qdebug.importing.files import Files, damaged
 from qdebug.importing.formats.arrays import array_of_file
+from qdebug.importing.formats.calls import Calls
 from qdebug.importing.formats.torch_file import tensors_of_torch_file
 from qdebug.model import Graph
 from qdebug.regular_file import read_regular
@@ -29,6 +29,8 @@ _FILE = "dump.json"
 _MAX_BYTES = 256 << 20
 _PARTS = ("input_args", "input", "input_kwargs", "parameters", "output")
 """Groups of a call's values, in the order of its computation."""
+_ROLES: Mapping[str, str] = MappingProxyType({"output": "outputs", "parameters": "parameters"})
+"""What the values of a group are to their call; inputs by default."""
 _TENSOR_TYPES = ("torch.Tensor", "mindspore.Tensor")
 
 
@@ -66,64 +68,44 @@ def read_msprobe(files: Files, source: Path, graph: Graph | None) -> Dump:
     calls = content.get("data") if isinstance(content, dict) else None
     if not isinstance(calls, dict):
         raise damaged(path, None, "it has no calls", kind=_KIND)
-    calls_of_dump = _Calls(files, _folder(path, str(content.get("dump_data_dir") or "")))
+    folder = _folder(path, str(content.get("dump_data_dir") or ""))
+    calls_of_dump, ignored = Calls(), dict[str, str]()
     for call, values in calls.items():
         if not isinstance(values, dict) or ".backward" in call:
-            calls_of_dump.ignored[call] = "a backward call" if ".backward" in call else "no values"
+            ignored[call] = "a backward call" if ".backward" in call else "no values"
         else:
-            calls_of_dump.add(call, values)
+            tensors = _tensors_of_call(files, folder, ignored, call, values)
+            calls_of_dump.add(call, _operator(call), **tensors)
     backend = f"msprobe {content.get('level', '')}".strip()
-    return Dump(tensors=calls_of_dump.tensors, ignored=calls_of_dump.ignored, facts={"backend": backend})
+    return Dump(tensors=calls_of_dump.tensors, ignored=ignored, facts={"backend": backend})
 
 
-class _Calls:
-    """The tensors of the calls so far.
+def _tensors_of_call(
+    files: Files, folder: Path, ignored: dict[str, str], call: str, values: Mapping[str, Any]
+) -> dict[str, list[DumpedTensor]]:
+    """Return the tensors of a call by what they are to it."""
+    groups: dict[str, list[DumpedTensor]] = {"inputs": [], "outputs": [], "parameters": []}
+    for group in _PARTS:
+        for entry in _entries(values.get(group)):
+            tensor = _tensor(files, folder, ignored, f"{call}.{group}", entry)
+            if tensor is not None:
+                groups[_ROLES.get(group, "inputs")].append(tensor)
+    return groups
 
-    A call's inputs are dumped again although an earlier call made them. An input with the same bytes as an earlier
-    output is that output, so that the calls are connected.
 
-    Args:
-        files: The files of the dump.
-        folder: The folder of the tensors.
-    """
-
-    def __init__(self, files: Files, folder: Path) -> None:
-        self._files, self._folder = files, folder
-        self.tensors: list[DumpedTensor] = []
-        self.ignored: dict[str, str] = {}
-        self._names_by_content: dict[bytes, str] = {}
-
-    def add(self, call: str, values: Mapping[str, Any]) -> None:
-        """Add the tensors of a call."""
-        inputs: list[str] = []
-        for group in _PARTS:
-            for entry in _entries(values.get(group)):
-                tensor = self._tensor(call, group, entry)
-                if tensor is None:
-                    continue
-                kind = f"{tensor.dtype} {tensor.shape}".encode()
-                digest = xxhash.xxh3_128_digest(kind + tensor.load().tobytes())
-                if group == "output":
-                    facts = {"node": call, "op": _operator(call), "inputs": tuple(inputs)}
-                    self.tensors.append(replace(tensor, facts=facts))
-                    self._names_by_content[digest] = tensor.name
-                    continue
-                name = self._names_by_content.setdefault(digest, tensor.name)
-                inputs.append(name)
-                if name == tensor.name:
-                    self.tensors.append(replace(tensor, is_constant=group == "parameters"))
-
-    def _tensor(self, call: str, group: str, entry: Mapping[str, Any]) -> DumpedTensor | None:
-        """Describe the tensor of an entry, named like its file; None if there is none."""
-        name = entry.get("data_name")
-        if not isinstance(name, str) or not name:
-            self.ignored[f"{call}.{group}"] = "statistics only; dump with task = tensor"
-            return None
-        path = self._folder / name
-        if path.suffix == ".npy":
-            return array_of_file(self._files, path, None, name=path.stem, location=path.name, place=(0, 0))
-        tensor = next(tensors_of_torch_file(self._files, path, (0, 0), "", self.ignored), None)
-        return None if tensor is None else replace(tensor, name=path.stem, location=path.name)
+def _tensor(
+    files: Files, folder: Path, ignored: dict[str, str], title: str, entry: Mapping[str, Any]
+) -> DumpedTensor | None:
+    """Describe the tensor of an entry, named like its file; None if there is none."""
+    name = entry.get("data_name")
+    if not isinstance(name, str) or not name:
+        ignored[title] = "statistics only; dump with task = tensor"
+        return None
+    path = folder / name
+    if path.suffix == ".npy":
+        return array_of_file(files, path, None, name=path.stem, location=path.name, place=(0, 0))
+    tensor = next(tensors_of_torch_file(files, path, (0, 0), "", ignored), None)
+    return None if tensor is None else replace(tensor, name=path.stem, location=path.name)
 
 
 def _folder(path: Path, stated: str) -> Path:

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from itertools import product
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import xxhash
@@ -27,6 +27,7 @@ from qdebug.recording.format.specification import MAX_NDIM, physical_dtype
 __all__ = [
     "ZSTD",
     "PartialArray",
+    "RangeReader",
     "StoredArray",
     "array_hash",
     "blocks_of",
@@ -180,11 +181,22 @@ def blocks_of(array: np.ndarray) -> Iterator[np.ndarray]:
         yield flat[start : start + step]
 
 
-def read_bytes(fd: int, offset: int, out: np.ndarray) -> None:
+class RangeReader(Protocol):
+    """A file that is no local one, and is read by ranges."""
+
+    def read_into(self, offset: int, out: memoryview) -> None:
+        """Fill a buffer with the bytes at an offset.
+
+        Raises:
+            ValueError: The file is too short.
+        """
+
+
+def read_bytes(fd: int | RangeReader, offset: int, out: np.ndarray) -> None:
     """Fill an array with the bytes at an offset of a file.
 
     Args:
-        fd: Open file.
+        fd: Open file: a descriptor, or a reader.
         offset: Offset of the first byte.
         out: Contiguous uint8 array to fill.
 
@@ -192,6 +204,9 @@ def read_bytes(fd: int, offset: int, out: np.ndarray) -> None:
         ValueError: The file is too short.
     """
     view = out.data
+    if not isinstance(fd, int):
+        fd.read_into(offset, view)
+        return
     while view:
         count = os.preadv(fd, [view[: 1 << 30]], offset)
         if count == 0:

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -42,6 +42,7 @@ from qdebug.recording.reading.hdf5_checks import (
     read_text_attribute,
 )
 from qdebug.recording.reading.payloads import NumberedPayloads, Payloads, PlacedPayloads
+from qdebug.recording.remote_url import url_of
 from qdebug.recording.target import (
     HOW_TO_RECORD,
     has_unfinished_run,
@@ -53,6 +54,9 @@ from qdebug.recording.target import (
     recover_hint,
     target_of,
 )
+
+if TYPE_CHECKING:
+    from qdebug.recording.reading.remote import RemoteFile
 
 __all__ = ["MAX_ROWS", "Container"]
 
@@ -88,10 +92,9 @@ class Container:
         self._opened_group: Any = None
         self.version = FORMAT_VERSION
         try:
-            status = os.fstat(self.fd)
-            self.size = status.st_size
-            self._opened_as = _identity(status)
-            self.room = max(status.st_blocks * _BLOCK, _MIN_ROOM)
+            self.size, disk_bytes = _sizes(self.fd)
+            self._opened_as = _identity(self.fd)
+            self.room = max(disk_bytes, _MIN_ROOM)
             self.complete = self._check_format()
             self.graph_hash = read_text_attribute(self.library, b"graph_hash")
             known_tables = (graphs or {}).get(self.graph_hash or "", {})
@@ -113,6 +116,11 @@ class Container:
         except BaseException:
             self.close()
             raise
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the file is open."""
+        return self.fd != -1
 
     @property
     def library(self) -> Any:
@@ -147,7 +155,7 @@ class Container:
 
     def _is_rewritten(self) -> bool:
         """Return whether the superblock states a different end of the file than the finished file had."""
-        version, end = _SUPERBLOCK.unpack_from(os.pread(self.fd, _SUPERBLOCK.size, 0))
+        version, end = _SUPERBLOCK.unpack_from(_start_of(self.fd, _SUPERBLOCK.size))
         return bool(version != _SUPERBLOCK_VERSION or end != read_integer_attribute(self.library, b"file_end"))
 
     def read_tables(self, known_tables: Mapping[str, np.ndarray] = MappingProxyType({})) -> dict[str, np.ndarray]:
@@ -228,7 +236,7 @@ class Container:
             NotARecordingError: The file no longer exists.
             RecordingError: It was changed, or cannot be opened.
         """
-        if self.fd >= 0:
+        if self.is_open:
             return
         self.fd = _open_recording(self.path)
         try:
@@ -247,7 +255,7 @@ class Container:
         Raises:
             RecordingError: It was written to.
         """
-        if _identity(os.fstat(self.fd)) != self._opened_as:
+        if _identity(self.fd) != self._opened_as:
             raise _changed_error(self.path)
 
     def close(self) -> None:
@@ -256,8 +264,8 @@ class Container:
         self._opened_group = self._file = None
         if self.version == 1 and hasattr(self, "payloads"):
             del self.payloads
-        if self.fd >= 0:
-            os.close(self.fd)
+        if self.is_open:
+            _close(self.fd)
             self.fd = -1
 
 
@@ -268,21 +276,49 @@ def _changed_error(path: Path) -> RecordingError:
     )
 
 
-def _identity(status: os.stat_result) -> tuple[int, ...]:
+def _sizes(fd: int | RemoteFile) -> tuple[int, int]:
+    """Return the bytes of a file, and those that it takes on the disk; an object store states no holes."""
+    if not isinstance(fd, int):
+        return fd.size, fd.size
+    status = os.fstat(fd)
+    return status.st_size, status.st_blocks * _BLOCK
+
+
+def _start_of(fd: int | RemoteFile, count: int) -> bytes:
+    """Return the first bytes of a file, or fewer if it has fewer."""
+    if isinstance(fd, int):
+        return os.pread(fd, count, 0)
+    start = np.empty(min(count, fd.size), np.uint8)
+    read_bytes(fd, 0, start)
+    return start.tobytes()
+
+
+def _close(fd: int | RemoteFile) -> None:
+    if isinstance(fd, int):
+        os.close(fd)
+    else:
+        fd.close()
+
+
+def _identity(fd: int | RemoteFile) -> tuple[object, ...]:
     """Return a value that identifies a file and changes when it is written to."""
+    if not isinstance(fd, int):
+        return fd.identity
+    status = os.fstat(fd)
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
-def _open_recording(path: Path) -> int:
+def _open_recording(path: Path) -> int | RemoteFile:
     """Open a file for reading, if it can be a recording at all."""
+    fd: int | RemoteFile
     try:
-        fd = open_regular(path)
+        fd = open_regular(path) if url_of(path) is None else _open_remote(path)
     except NotARecordingError:
         _check_finished(path)
         raise
-    start = os.pread(fd, 64, 0)
+    start = _start_of(fd, 64)
     if not start.startswith(HDF5_MAGIC):
-        os.close(fd)
+        _close(fd)
         _check_finished(path)
         if start.lstrip()[:1] == b"{":
             raise NotARecordingError(
@@ -293,6 +329,12 @@ def _open_recording(path: Path) -> int:
             raise _journal_error(path)
         raise NotARecordingError(f"{str(path)!r} is not a qdebug recording.", hint=HOW_TO_RECORD)
     return fd
+
+
+def _open_remote(path: Path) -> RemoteFile:
+    from qdebug.recording.reading.remote import RemoteFile  # local files are opened without it
+
+    return RemoteFile(path)
 
 
 def _journal_error(path: Path) -> RecordingError:

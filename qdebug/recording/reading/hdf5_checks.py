@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
-from h5py import h5a, h5d, h5f, h5g, h5p, h5t, h5z
+from h5py import h5a, h5d, h5f, h5fd, h5g, h5p, h5t, h5z
 
 from qdebug.recording.format.payload import ZSTD
 
@@ -73,11 +73,19 @@ class Extent(NamedTuple):
         return math.prod(self.shape) * self.itemsize
 
 
-def open_hdf5(path: Path, fd: int) -> Any:
+def open_hdf5(path: Path, fd: int | Any) -> Any:
     """Open the container as h5py does, because a process may open a file twice only with equal access properties.
 
     If the lock is not available, the file is opened without it, since a finished file is never written to.
+
+    Args:
+        path: The file.
+        fd: Its descriptor, or an object that reads it like a file.
     """
+    if not isinstance(fd, int):
+        access = h5p.create(h5p.FILE_ACCESS)
+        access.set_fileobj_driver(h5fd.fileobj_driver, fd)
+        return h5f.open(repr(fd).encode(), h5f.ACC_RDONLY, fapl=access)
     descriptor_path = f"/proc/self/fd/{fd}"  # this name refers to the opened file, even if its path was replaced
     name = os.fsencode(descriptor_path if os.path.exists(descriptor_path) else path)  # noqa: PTH110  a Path costs as much as the question
     try:

@@ -16,7 +16,7 @@ import xxhash
 from qdebug.errors import RecordingError
 from qdebug.model.dtypes import LOGICAL_DTYPES
 from qdebug.numerics.large_arrays import SPILL_FROM, Making
-from qdebug.recording.format.payload import array_hash, chunks_of, decompress, read_bytes
+from qdebug.recording.format.payload import RangeReader, array_hash, chunks_of, decompress, read_bytes
 from qdebug.recording.format.specification import INDEX_DIMS, NOWHERE, hdf5_type, payload_key, physical_dtype
 from qdebug.recording.reading.hdf5_checks import (
     MAX_CHUNK_BYTES,
@@ -105,7 +105,7 @@ class Location(NamedTuple):
 class Payloads(Protocol):
     """The payloads of an open file."""
 
-    fd: int
+    fd: int | RangeReader
     """Descriptor of the file."""
     size: int
     """Size of the file."""
@@ -133,7 +133,7 @@ class NumberedPayloads:
         room: Bytes that it takes on the disk.
     """
 
-    def __init__(self, group: Any, fd: int, *, size: int, room: int) -> None:
+    def __init__(self, group: Any, fd: int | RangeReader, *, size: int, room: int) -> None:
         self._group, self.fd, self.size, self.room = group, fd, size, room
         self._count = int(group.get_num_objs())
 
@@ -209,7 +209,7 @@ class PlacedPayloads:
         ValueError: The tables contradict each other.
     """
 
-    def __init__(self, tables: Mapping[str, np.ndarray], fd: int, *, size: int, room: int) -> None:
+    def __init__(self, tables: Mapping[str, np.ndarray], fd: int | RangeReader, *, size: int, room: int) -> None:
         self.fd, self.size, self.room = fd, size, room
         self._offsets = tables["payloads"]
         self._chunks = tables.get("chunks")
@@ -360,7 +360,7 @@ def payload_digest(payloads: Payloads, expected: Expected) -> bytes:
     return digest.digest()
 
 
-def _chunks(fd: int, location: Location) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
+def _chunks(fd: int | RangeReader, location: Location) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
     """Yield the coordinates of each chunk, and its elements as raw bytes."""
     chunk, find_stored_chunk = location.chunk, location.find_chunk
     if chunk is None or find_stored_chunk is None:
@@ -381,7 +381,7 @@ def _chunks(fd: int, location: Location) -> Iterator[tuple[tuple[int, ...], np.n
         yield place, values[location.index_in_chunk]
 
 
-def _read_contiguous(fd: int, location: Location, offset: int, physical: np.dtype[Any]) -> np.ndarray:
+def _read_contiguous(fd: int | RangeReader, location: Location, offset: int, physical: np.dtype[Any]) -> np.ndarray:
     """Copy contiguous elements.
 
     They are never mapped, because truncating a mapped file kills the process (SIGBUS).

@@ -38,6 +38,7 @@ from qdebug.recording.reading.tables import (
     decode_run,
     decode_texts,
 )
+from qdebug.recording.remote_url import absolute
 
 __all__ = ["Closable", "Event", "FileRecording", "mismatch_error"]
 
@@ -530,11 +531,16 @@ class FileRecording(Recording, Closable):
         return self._index.find(row, 0, 0) if self._constant[row] else self._index.find(row, sample, step)
 
     def _open_container(self) -> Container:
-        if self._container.fd < 0:
+        if not self._container.is_open:
             raise RecordingError(f"The recording {str(self.path)!r} is closed.", hint="Open it again.")
         return self._container
 
     # -- life
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the file in bytes."""
+        return self._container.size
 
     def reopen(self) -> None:
         """Reopen a closed file. An open file stays open.
@@ -552,7 +558,7 @@ class FileRecording(Recording, Closable):
         self._container.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return FileRecording, (self.path.absolute(),)
+        return FileRecording, (absolute(self.path),)
 
     def __del__(self) -> None:
         if hasattr(self, "_container") and not sys.is_finalizing():  # then modules that closing needs may be gone

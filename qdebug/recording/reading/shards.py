@@ -22,7 +22,7 @@ from qdebug.errors import NotARecordingError, RecordingError, UsageError
 from qdebug.model import Graph, Node, QuantParams, Recording, Role, RunInfo, TensorInfo
 from qdebug.model.dtypes import is_integer
 from qdebug.model.kept import Kept
-from qdebug.model.recording import Outline, no_values, not_in_full
+from qdebug.model.recording import TOKEN_INDEX, Outline, no_values, not_in_full
 from qdebug.recording.format.facts import join_infos
 from qdebug.recording.reading.read import Closable, FileRecording, KnownGraphs
 
@@ -180,6 +180,8 @@ class ShardedRecording(Recording, Closable):
                     )
 
     def _find_axis(self, name: str) -> ShardAxis | None:
+        if name.startswith(TOKEN_INDEX):
+            return None
         parts = f".{name.replace('/', '.')}."
         for pattern, axis in self._axes.items():
             if fnmatchcase(name, pattern) or fnmatchcase(parts, f"*.{pattern.replace('/', '.')}.*"):

@@ -38,7 +38,7 @@ def test_a_folder_gives_each_file_and_each_array_of_an_archive_in_natural_order(
     with read_dump(tmp_path) as (form, dump):
         assert form == "arrays"
         assert [entry.name for entry in dump.tensors] == ["block/conv", "layer9", "layer10", "a", "b/c"]
-        assert dump.ignored == {"log.txt": "not one of .npy, .npz, .safetensors, .pt, .pth"}
+        assert dump.ignored == {"log.txt": "not one of .npy, .npz, .safetensors, .pt, .pth, .tensorproto, .pb"}
         found = {entry.name: entry for entry in dump.tensors}
         assert np.array_equal(found["layer9"].load(), arrays(3, 2).T)
         assert found["block/conv"].load().shape == ()
@@ -285,4 +285,4 @@ def test_unknown_sources_are_refused(tmp_path):
     for path in (tmp_path / "a.pt", tmp_path / "gone"):
         with pytest.raises(UsageError):
             dumped(path)
-    assert list(SOURCES) == ["msprobe", "polygraphy", "arrays", "description", "litert-debugger"]
+    assert {"arrays", "description", "litert-debugger"} < set(SOURCES)

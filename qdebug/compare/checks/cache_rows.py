@@ -1,0 +1,23 @@
+"""Checks whether the rows of a cache stay as they were written, see `qdebug.compare.measure.token_rows`."""
+
+from __future__ import annotations
+
+from qdebug.compare.checks.context import NodeContext
+from qdebug.compare.checks.measured import breach
+from qdebug.compare.result.finding import Finding, FindingKind
+from qdebug.plural import plural
+
+__all__ = ["changed_row"]
+
+
+def changed_row(context: NodeContext) -> Finding | None:
+    """Find that a later step changed a row of the backend's cache."""
+    rows = context.runs.backend.changed_rows(context.entry.tensor)
+    if not rows:
+        return None
+    first = min(rows, key=lambda row: (row.changed, row.request, row.position))
+    clause = (
+        f"{plural(len(rows), 'row')} of the cache changed after being written, first that of request {first.request}, "
+        f"position {first.position}: step {first.written} wrote it, and in step {first.changed} it differs"
+    )
+    return breach(context, FindingKind.CACHE, clause, judged=(len(rows), 0, "rows"), given=False)

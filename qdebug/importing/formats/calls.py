@@ -1,0 +1,64 @@
+"""Dumps of calls: which tensors each call of a run read and made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import xxhash
+
+from qdebug.importing.dump import DumpedTensor
+from qdebug.recording.writing.write import At
+
+__all__ = ["Calls"]
+
+
+class Calls:
+    """The tensors of the calls so far, in the order of the run.
+
+    A call's inputs are dumped again although an earlier call made them. An input with the same bytes as an earlier
+    output of the same sample and step is that output, so that the calls are connected.
+    """
+
+    def __init__(self) -> None:
+        self.tensors: list[DumpedTensor] = []
+        self._names_by_content: dict[tuple[At, bytes], str] = {}
+        self._facts: dict[str, Mapping[str, Any]] = {}
+
+    def add(
+        self,
+        node: str,
+        op: str | None,
+        *,
+        inputs: Iterable[DumpedTensor],
+        outputs: Iterable[DumpedTensor],
+        parameters: Iterable[DumpedTensor] = (),
+    ) -> None:
+        """Add the tensors of a call.
+
+        Args:
+            node: Its name.
+            op: Its operator; None if the dump does not state it.
+            inputs: What it reads.
+            outputs: What it makes.
+            parameters: Constants that it reads.
+        """
+        names = [self._add_input(tensor) for tensor in inputs]
+        names += [self._add_input(replace(tensor, is_constant=True)) for tensor in parameters]
+        for tensor in outputs:
+            facts = self._facts.setdefault(tensor.name, {"node": node, "op": op, "inputs": tuple(names)})
+            self.tensors.append(replace(tensor, facts=facts))
+            self._names_by_content[_content_of(tensor)] = tensor.name
+
+    def _add_input(self, tensor: DumpedTensor) -> str:
+        """Return the name of an input: that of an earlier tensor with the same bytes, or its own."""
+        name = self._names_by_content.setdefault(_content_of(tensor), tensor.name)
+        if name == tensor.name:
+            self.tensors.append(tensor)
+        return name
+
+
+def _content_of(tensor: DumpedTensor) -> tuple[At, bytes]:
+    kind = f"{tensor.dtype} {tensor.shape}".encode()
+    return tensor.place, xxhash.xxh3_128_digest(kind + tensor.load().tobytes())

@@ -1,0 +1,163 @@
+"""Files in object stores, read by ranges through fsspec (extra `remote`).
+
+What is read is fetched in blocks of 64 kB, adjacent ones in a single request, and kept in a temporary file with holes.
+A comparison reads a tensor several times, and HDF5 many small pieces of the tables, but each block is fetched once.
+There is no read-ahead: fsspec's own would fetch megabytes around each table.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import tempfile
+from pathlib import Path
+from threading import RLock
+from typing import Any
+
+import numpy as np
+
+from qdebug.errors import MissingExtraError, NotARecordingError, RecordingError
+from qdebug.recording.remote_url import url_of
+from qdebug.recording.target import describe_cause
+
+__all__ = ["RemoteFile"]
+
+_BLOCK = 1 << 16
+"""Bytes that a small read fetches: more would be fetched in vain where tensors are small."""
+_MOST_BLOCKS = 512
+"""Maximum number of blocks per request: 32 MB, which are held in memory."""
+_IDENTITY = ("size", "ETag", "etag", "mtime", "created", "LastModified")
+"""Facts that change when a file is written again, as the stores name them."""
+_INSTALL = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "hf": "huggingface_hub", "http": "aiohttp"}
+
+
+class RemoteFile(io.RawIOBase):
+    """A file in an object store, open for reading.
+
+    Args:
+        path: Its URL, as a path.
+
+    Raises:
+        MissingExtraError: fsspec, or its package for this kind of store, is not installed.
+        NotARecordingError: The file is missing, or cannot be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._url = url_of(path) or str(path)
+        try:
+            from fsspec.core import url_to_fs
+        except ImportError:
+            raise MissingExtraError("fsspec", extra="remote", purpose=f"Reading {self._url!r}") from None
+        try:
+            self._store, self._name = url_to_fs(self._url)
+            facts = self._store.info(self._name)
+        except ImportError as error:
+            package = _INSTALL.get(self._url.partition("://")[0], "fsspec")
+            raise NotARecordingError(
+                f"{self._url!r} cannot be opened: {error}.", hint=f"Install the package: pip install {package}."
+            ) from None
+        except FileNotFoundError:
+            raise NotARecordingError(f"There is no file {self._url!r}.", hint="Check the URL.") from None
+        except Exception as error:  # noqa: BLE001  each store has errors of its own
+            raise _unreadable(self._url, error) from None
+        if facts.get("type") != "file" or not isinstance(facts.get("size"), int):
+            raise NotARecordingError(f"{self._url!r} is not a file of known size.", hint="Give the URL of a recording.")
+        self.size: int = facts["size"]
+        self.identity = tuple(
+            str(facts.get(key)) for key in ("size", "ETag", "etag", "mtime", "created", "LastModified")
+        )
+        self._at = 0
+        self._lock = RLock()
+        self._local = tempfile.TemporaryFile(prefix="qdebug-")  # noqa: SIM115  closed with this object
+        try:
+            self._local.truncate(self.size)
+        except OSError as error:
+            raise _unreadable(self._url, error) from None
+        self._is_local = np.zeros(-(-self.size // _BLOCK), bool)
+
+    def read_into(self, offset: int, out: memoryview) -> None:
+        """Fill a buffer with the bytes at an offset.
+
+        Raises:
+            ValueError: The file is too short.
+            RecordingError: The store does not answer, or the disk is full.
+        """
+        if offset < 0 or offset + len(out) > self.size:
+            raise ValueError("it ends too early")
+        if not len(out):
+            return
+        with self._lock:
+            first, last = offset // _BLOCK, (offset + len(out) - 1) // _BLOCK
+            missing = np.flatnonzero(~self._is_local[first : last + 1]) + first
+            for run in np.split(missing, np.flatnonzero(np.diff(missing) > 1) + 1) if missing.size else ():
+                for start in range(int(run[0]), int(run[-1]) + 1, _MOST_BLOCKS):
+                    self._fetch_blocks(start, min(start + _MOST_BLOCKS, int(run[-1]) + 1))
+        while out:
+            count = os.preadv(self._local.fileno(), [out], offset)
+            out, offset = out[count:], offset + count
+
+    def _fetch_blocks(self, first: int, end: int) -> None:
+        """Fetch adjacent blocks and keep them."""
+        start = first * _BLOCK
+        content = self._fetch(start, min(end * _BLOCK, self.size) - start)
+        try:
+            self._local.seek(start)
+            self._local.write(content)
+            self._local.flush()
+        except OSError as error:
+            folder = tempfile.gettempdir()
+            raise RecordingError(
+                f"Parts of {self._url!r} cannot be kept in {folder!r}: {describe_cause(error)}.",
+                hint="Make room there, or set TMPDIR to a folder with room.",
+            ) from None
+        self._is_local[first:end] = True
+
+    def _fetch(self, offset: int, count: int) -> bytes:
+        try:
+            content: bytes = self._store.cat_file(self._name, start=offset, end=offset + count)
+        except Exception as error:  # noqa: BLE001  each store has errors of its own
+            raise _unreadable(self._url, error) from None
+        if len(content) != count:
+            raise RecordingError(f"{self._url!r} was changed while it was in use.", hint="Run the command again.")
+        return content
+
+    def close(self) -> None:
+        """Delete what was fetched. A second call does nothing."""
+        if hasattr(self, "_local"):
+            self._local.close()
+        super().close()
+
+    # -- what the HDF5 library needs of a file
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill a buffer from the current position; return the number of bytes."""
+        view = memoryview(buffer).cast("B")
+        count = min(len(view), max(self.size - self._at, 0))
+        self.read_into(self._at, view[:count])
+        self._at += count
+        return count
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Move the position, and return it."""
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self.size}[whence]
+        return self._at
+
+    def tell(self) -> int:
+        """Return the position."""
+        return self._at
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return True."""
+        return True
+
+
+def _unreadable(url: str, error: Exception) -> NotARecordingError:
+    reason = (str(error) or type(error).__name__).splitlines()[0][:200].rstrip(".")
+    return NotARecordingError(
+        f"{url!r} cannot be read: {reason}.", hint="Check the URL, the network and the credentials of the store."
+    )
