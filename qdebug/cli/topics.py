@@ -16,6 +16,7 @@ __all__ = ["OTHER_NAMES", "TOPICS", "fill_parser", "topic_text"]
 
 TOPICS: Mapping[str, str] = MappingProxyType(
     {
+        "tutorial": "a net fails at 2 a.m.: from the first message to the mended model",
         "start": "first steps: record, compare, examine",
         "verdict": "how to read the verdict and the table",
         "next": "from a verdict to the next command: a flow chart",

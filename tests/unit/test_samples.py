@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from qdebug.tui.screens import ScreenId
-
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = ROOT / "samples"
 
@@ -138,16 +136,3 @@ def test_every_sample_has_a_test_and_a_line_in_the_list():
     tests = Path(__file__).read_text(encoding="utf-8")
     assert scripts
     assert not {name for name in scripts if f"samples/{name}" not in listed or f'run("{name}")' not in tests}
-
-
-PICTURES = [*(view for view in ScreenId if view is not ScreenId.BACKENDS), "wide-dark", "wide-light"]
-
-
-def test_there_is_a_picture_of_every_screen():
-    assert {path.stem for path in SAMPLES.glob("pictures/*.svg")} == set(PICTURES)
-
-
-@pytest.mark.slow  # the gate draws every screen once, for tests/snapshots
-def test_pictures_are_made_of_every_screen(run):
-    printed = run("pictures.py")
-    assert [line.split(".svg")[0] for line in printed.splitlines()] == PICTURES
