@@ -1,9 +1,9 @@
-"""The pytest plugin: a recorder for each test, a reference, a golden recording.
+"""Tests of a device: the pytest plugin with a recorder for each test, and assertions on a single kernel.
 
 The device under test is a filter bank that hands every intermediate tensor to a callback. `qdebug_recorder` is the
 callback; the marker says what the recording is compared with; the plugin is there as soon as qdebug is installed.
 
-Run it from a clone with qdebug and pytest installed: python -m pytest -p no:cacheprovider samples/pytest_device.py
+Run it from a clone with qdebug and pytest installed: python -m pytest -p no:cacheprovider samples/03_pytest_device.py
 As a script it runs itself twice, in a temporary folder: once as it is, once with a device that has a bug.
 """
 
@@ -20,8 +20,10 @@ import numpy as np
 import pytest
 
 import qdebug
+from qdebug.testing import assert_close, assert_explained, random_recording
 
 SIGNAL = np.sin(np.arange(200, dtype=np.float32) / 7)
+SCALE = 0.05
 BROKEN = False
 
 
@@ -52,6 +54,22 @@ def test_half_precision_is_good_enough(qdebug_recorder: qdebug.Recorder) -> None
     """Half precision keeps 50 dB everywhere; the plugin compares when this function has returned."""
     run_device(np.float16, qdebug_recorder.put)
     qdebug_recorder.outputs("power")
+
+
+def test_a_table_of_256_entries_is_good_enough() -> None:
+    """Check one kernel on arrays alone: a sigmoid by a table, in 8-bit codes, within one step of the exact values."""
+    x = np.linspace(-6, 6, 1000, dtype=np.float32)
+    entry = np.rint((x + 8) / 16 * 255)
+    codes = np.rint(1 / (1 + np.exp(8 - entry / 255 * 16)) / SCALE).astype(np.int8)
+    assert_close(1 / (1 + np.exp(-x)), codes, scale=SCALE, max_lsb=1)
+
+
+def test_the_arithmetic_of_a_net_is_known() -> None:
+    """Check a whole recording: within the derived limits, and each node in a known arithmetic."""
+    reference = random_recording(np.random.default_rng(0))
+    backend = random_recording(np.random.default_rng(0), quantized=True)
+    assert_close(reference, backend)
+    assert_explained(backend)
 
 
 def main() -> None:

@@ -5,7 +5,7 @@ builds a wheel of each version, with the backend of the runtime in it, and bisec
 
     qdebug bisect net.onnx --inputs x.npz --backend onnxruntime --good 1.20.1 --bad 1.24.4
 
-Needs pip: python samples/bisect_versions.py
+Needs pip: python samples/09_bisect.py
 """
 
 import os

@@ -3,7 +3,7 @@
 The reference computes in float. The backend computes with 8-bit codes, as a small chip would, and has a bug:
 the accumulator of its second layer is 16 bits wide and wraps around. Both are recorded, then compared.
 
-Run it from a clone with qdebug installed: python samples/first_diff.py
+Run it from a clone with qdebug installed: python samples/01_first_diff.py
 The two recordings go to a temporary folder and are removed at the end.
 """
 

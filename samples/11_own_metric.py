@@ -1,6 +1,6 @@
 """A metric of your own for qdebug accuracy and qdebug repair: BLEU of token numbers, for nets that write text.
 
-    qdebug accuracy fp32.h5 int8.h5 --labels text.npz --metric samples/bleu.py:bleu
+    qdebug accuracy fp32.h5 int8.h5 --labels text.npz --metric samples/11_own_metric.py:bleu
 
 The first output has the tokens of a sample, or a row of scores for each; labels have the right tokens, a row a sample,
 filled up with -1. Source: K. Papineni and others, "BLEU: a method for automatic evaluation of machine translation",

@@ -3,13 +3,14 @@
 The adapter is the class ToyRun and the class Toy, forty lines. A package names its object in pyproject.toml:
 
     [project.entry-points."qdebug.backends"]
-    toy = "own_backend:backend"
+    toy = "toy_backend:backend"
 
 This script makes such a package in a temporary folder, records a small net in two precisions, and compares.
-Needs qdebug alone: python samples/own_backend.py
+Needs qdebug alone: python samples/10_own_backend.py
 """
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -73,7 +74,7 @@ backend = Toy()
 
 
 def qdebug(folder, *words):
-    path = os.pathsep.join([str(folder), str(Path(__file__).parent), *sys.path])
+    path = os.pathsep.join([str(folder), *sys.path])
     command = [sys.executable, "-m", "qdebug", *words]
     print("$ qdebug", *words)
     done = subprocess.run(  # noqa: S603
@@ -88,7 +89,8 @@ def main():
         installed = folder / "toy_backend-1.0.dist-info"  # as `pip install` would make it
         installed.mkdir()
         (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: toy-backend\nVersion: 1.0\n")
-        (installed / "entry_points.txt").write_text("[qdebug.backends]\ntoy = own_backend:backend\n")
+        (installed / "entry_points.txt").write_text("[qdebug.backends]\ntoy = toy_backend:backend\n")
+        shutil.copy(__file__, folder / "toy_backend.py")
         rng = np.random.default_rng(0)
         np.savez(folder / "net.npz", w=rng.standard_normal((8, 4)).astype(np.float32))
         np.savez(folder / "x.npz", x=rng.standard_normal((1, 8)).astype(np.float32))
