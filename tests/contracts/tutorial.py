@@ -52,7 +52,7 @@ def printed(words: list[str]) -> str:
             main(words)
         except SystemExit as stop:
             raise RuntimeError(f"qdebug {shlex.join(words)}: {errors.getvalue()}") from stop
-    return _ESCAPES.sub("", out.getvalue()).strip("\n")
+    return _ESCAPES.sub("", out.getvalue()).strip("\n").replace("\u202f", ",")  # as a file gets it
 
 
 def run(commands: str) -> str:
