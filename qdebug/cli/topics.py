@@ -114,11 +114,14 @@ OTHER_NAMES: Mapping[str, str] = MappingProxyType(
 )
 """Alternative names for topics."""
 
-_DESCRIPTION = """\
-example:
-  qdebug help tutorial
-
-Show a page of the guide, an entry of the reference, or the help of a verb."""
+_DESCRIPTION = "Show a page of the guide, an entry of the reference, or the whole help of a verb."
+_EPILOG = """\
+examples:
+  qdebug help                     lists the topics
+  qdebug help tutorial            a page of the guide
+  qdebug help thresholds SQNR     an entry of the reference
+  qdebug help diff                every option of a verb
+  qdebug help agent --skill > SKILL.md"""
 _MIN_WIDTH, _MAX_WIDTH = 40, 100
 _DEFAULT_WIDTH = 80
 _COMMENT = re.compile(r"^<!-- .* -->\n", re.MULTILINE)
@@ -163,13 +166,13 @@ def skill_text() -> str:
 def fill_parser(parser: Parser) -> None:
     """Add the arguments of the verb."""
     parser.description = _DESCRIPTION
-    parser.epilog = _topics_text()
+    parser.epilog = _EPILOG
     parser.add_argument(
         "topic",
         nargs="?",
         choices=[*TOPICS, *OTHER_NAMES, *_verbs()],
         metavar="TOPIC",
-        help="a topic below, or a verb",
+        help="a topic or a verb",
     )
     parser.add_argument("entry", nargs="?", metavar="NAME", help=f"an entry of {', '.join(GENERATED)}")
     parser.add_argument(

@@ -62,7 +62,7 @@ def test_every_page_is_a_topic():
 
 
 def test_the_help_of_diff_states_the_limits_that_are_judged(run):
-    said = " ".join(run("diff", "--help").out.split())
+    said = " ".join(run("help", "diff").out.split())
     assert f"may add at most {DERIVED_LSB:g} LSB of its own output" in said
     assert f"must reach an SQNR of {DEFAULT_MIN_SQNR:g} dB" in said
     page = topic_text("limits")
@@ -75,7 +75,8 @@ def test_the_help_of_diff_states_the_limits_that_are_judged(run):
 
 def test_a_verb_is_explained_too(run):
     done = run("help", "diff")
-    assert (done.code, done.out) == (0, run("diff", "--help").out)
+    assert done.code == 0
+    assert all(option in done.out for option in ("--suggest-limits", "--allow-unfaithful", "exit codes:"))
     page = run("help", "explain").out
     assert page.rstrip().endswith("qdebug explain --help lists the options of this verb.")
     assert "Did you mean diff?" in run("help", "dif").err
