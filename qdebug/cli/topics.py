@@ -73,6 +73,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "repair-details": "how shares, edits and proofs are made",
             "scales-details": "every calibrator, scheme and finding",
             "rewrites-details": "every finding; the rules of a chip",
+            "tests-details": "the HTML page; Model Explorer and Netron",
             "file-details": "the layout of the file; the order of writes",
             "recording-details": "states, placement, facts of a harness, costs",
             "pytorch-details": "GPUs and inductor",

@@ -4,6 +4,7 @@ import os
 import re
 import shlex
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -110,3 +111,11 @@ def test_the_output_of_the_demo_is_what_it_prints(readme, tmp_path, monkeypatch,
 def test_the_checks_can_fail():
     text = "```bash\n.venv/bin/qdebug diff a.h5 b.h5 && qdebug tui x y  # look\npip install .\n```\n"
     assert qdebug_commands(text) == [["diff", "a.h5", "b.h5"], ["tui", "x", "y"]]
+
+
+def test_the_extra_of_all_runtimes_has_all_of_them(root, readme):
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    (everything,) = extras["all"]
+    assert set(re.findall(r"\w+", everything)) - {"qdebug"} == set(extras) - {"all", "dev", "docs"}
+    assert all(f"[{name}]" in readme for name in ("onnx", "litert", "tflm", "openvino", "torch", "executorch", "all"))
