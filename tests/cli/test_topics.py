@@ -29,7 +29,8 @@ def test_code_is_not_broken_into_lines(topic, run):
 
 @pytest.mark.parametrize("topic", TOPICS)
 def test_every_option_in_a_page_exists(topic):
-    parsers, known = [build_parser()], {"--junitxml", "--quick", "--index-url"}  # of pytest, of our scripts, of pip
+    parsers = [build_parser()]
+    known = {"--junitxml", "--quick", "--pages", "--index-url", "--strict"}  # of other programs, and of our scripts
     while parsers:
         parser = parsers.pop().with_arguments()
         known |= set(parser._option_string_actions)
