@@ -44,7 +44,7 @@ class DiffResult(RunComparison):
     `print` shows a report that fits on a screen. `result["conv1"]` is the result of one node. Iterating yields the
     results of all nodes in the backend's topological order.
 
-    Example:
+    Examples:
         >>> result = qdebug.diff("float.h5", "int8.h5")
         >>> print(str(result).split(":")[0])
         FAIL  diverged
@@ -122,7 +122,7 @@ class DiffResult(RunComparison):
 class Explanation(ExplainedRun):
     """The arithmetic that reproduces each node of a recording. `print` shows the report.
 
-    Example:
+    Examples:
         >>> explanation = qdebug.explain("int8.h5")
         >>> explanation.summary["unexplained"]
         1
@@ -204,7 +204,7 @@ def diff(
         BackendError: A model cannot be run.
         InputError: The inputs are not an .npz file of plain arrays, or do not match the model.
 
-    Example:
+    Examples:
         >>> result = qdebug.diff("float.h5", "int8.h5", max_lsb=100)
         >>> result.status, result.first_divergence
         (<Status.DIVERGED: 'diverged'>, 'pwconv_quant')
@@ -297,7 +297,7 @@ def explain(
         RecordingError: The file cannot be read.
         UsageError: The node does not exist.
 
-    Example:
+    Examples:
         >>> qdebug.explain("int8.h5", node="conv1_quant").nodes[0].status
         <ExplainStatus.EXPLAINED: 'explained'>
     """
@@ -324,7 +324,7 @@ def budget(
         RecordingError: A file cannot be read.
         AlignmentError: The recordings are of different networks.
 
-    Example:
+    Examples:
         >>> qdebug.budget("float.h5", "int8.h5").outputs[0].nodes[0].node
         'pwconv_quant'
     """

@@ -35,7 +35,7 @@ class QdebugError(Exception):
         message: One sentence that states what was found and what was expected.
         hint: One imperative sentence, with a command if there is one; empty if nothing helps.
 
-    Example:
+    Examples:
         >>> try:
         ...     qdebug.open_recording("missing.h5")
         ... except qdebug.QdebugError as error:

@@ -16,7 +16,7 @@ def plural(count: int, noun: str, *, number: str | None = None) -> str:
         noun: A regular noun, in the singular.
         number: The count as text; None for its digits.
 
-    Example:
+    Examples:
         >>> plural(1, "node"), plural(3, "node")
         ('1 node', '3 nodes')
     """

@@ -5,13 +5,31 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from difflib import get_close_matches
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["NotRegularFileError", "open_binary", "open_descriptor", "read_regular"]
+__all__ = ["NotRegularFileError", "near_file", "open_binary", "open_descriptor", "read_regular"]
 
 _ON_A_SOCKET = (errno.ENXIO, errno.EOPNOTSUPP, errno.ENODEV)
 """Errors that systems return for opening a socket, or a device that does not exist."""
+
+
+_NAMES_READ = 2000
+"""Entries of a folder that are compared with a mistyped name."""
+
+
+def near_file(path: str | os.PathLike[str]) -> str:
+    """Return a blank and a question that names the file beside a missing one with the most similar name, or ""."""
+    missing = Path(path)
+    try:
+        with os.scandir(missing.parent) as entries:
+            names = [entry.name for entry in islice(entries, _NAMES_READ)]
+    except (OSError, ValueError):  # the folder is missing or hidden too, or the path holds a null byte
+        return ""
+    close_matches = get_close_matches(missing.name, sorted(names), n=1)
+    return f" Did you mean {str(missing.with_name(close_matches[0]))!r}?" if close_matches else ""
 
 
 class NotRegularFileError(OSError):

@@ -29,13 +29,13 @@ _NEIGHBOURS = 2
 _DESCRIPTION = """\
 Find which version of a runtime changed the outputs of a model, and at which node.
 
-  qdebug bisect net.onnx --inputs x.npz --backend onnxruntime --good 1.20.1 --bad 1.24.4
-
 Versions are installed beside each other in a cache, a child process records the model
 with each, and the range is halved until two neighbours differ. Both are then recorded
 in full, for qdebug diff and tui. --over varies a setting of one version instead."""
 
 _EPILOG = """\
+examples:
+  qdebug bisect net.onnx --inputs x.npz --backend onnxruntime --good 1.20.1 --bad 1.24.4
   qdebug bisect net.onnx --inputs x.npz --backend onnxruntime --over passes
   qdebug bisect --remove-environments
 

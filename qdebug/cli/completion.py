@@ -16,11 +16,13 @@ __all__ = ["Completable", "fill_parser", "list_completables", "script"]
 
 _DESCRIPTION = """\
 Print a completion script for a shell. It completes the verbs, options and choices of
-qdebug, and after --node the nodes of the recording on the command line.
+qdebug, and after --node the nodes of the recording on the command line."""
 
-  bash   qdebug completion bash > ~/.local/share/bash-completion/completions/qdebug
-  zsh    qdebug completion zsh > "${fpath[1]}/_qdebug"
-  fish   qdebug completion fish > ~/.config/fish/completions/qdebug.fish"""
+_EPILOG = """\
+examples:
+  qdebug completion bash > ~/.local/share/bash-completion/completions/qdebug
+  qdebug completion zsh > "${fpath[1]}/_qdebug"
+  qdebug completion fish > ~/.config/fish/completions/qdebug.fish"""
 
 
 _NODE = "--node"
@@ -112,6 +114,7 @@ def script(shell: str, parser: Parser) -> str:
 def fill_parser(parser: Parser) -> None:
     """Add the arguments of the verb."""
     parser.description = _DESCRIPTION
+    parser.epilog = _EPILOG
     target = parser.add_mutually_exclusive_group(required=True)
     target.add_argument("shell", nargs="?", choices=list(_SHELLS), metavar="SHELL", help="bash, zsh or fish")
     target.add_argument(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -254,6 +254,12 @@ def run_npz(arguments: argparse.Namespace) -> int:
 _DESCRIPTION = """\
 Write a part of a recording, or of a comparison, in a format for other programs."""
 
+_EPILOG = """\
+examples:
+  qdebug export repro ref.h5 int8.h5 --node conv1 -o test_conv1.py
+  qdebug export netron ref.h5 int8.h5 -o diff.json
+  qdebug export npz int8.h5 --tensor 'conv*' -o values.npz"""
+
 _REPRO_DESCRIPTION = """\
 Write a pytest file for one node, in plain numpy: its inputs, weights and parameters,
 the output of the backend, and the arithmetic that the node should follow. The file
@@ -289,6 +295,7 @@ class ReproOptions:
 def fill_parser(parser: Parser) -> None:
     """Add the arguments of the verb."""
     parser.description = _DESCRIPTION
+    parser.epilog = _EPILOG
     parser.set_defaults(run=lambda _: _print_forms(parser))
     forms = parser.add_subparsers(title="forms", metavar="FORM", parser_class=Parser)
     _add_repro(forms)
@@ -326,7 +333,12 @@ def run_repro(arguments: argparse.Namespace) -> int:
     options = options_from(ReproOptions, arguments)
     check_target(options.output, force=options.force, sources=[options.reference, options.backend])
     reference, backend = open_source(options.reference), open_source(options.backend)
+    from qdebug.model.names import only_name
     from qdebug.reproduce.reproducer import is_float_node
+
+    owners = {name: node.name for node in backend.graph.nodes for name in (node.name, *filter(None, node.outputs))}
+    hint = f"List the nodes: {command('qdebug', 'explain', options.backend, '--all')}."
+    options = replace(options, node=only_name(options.node, owners, what="node of the backend", hint=hint))
 
     reference_clause, reference_tensor = _counterpart(reference, backend, options.node)
     if is_float_node(backend, options.node):

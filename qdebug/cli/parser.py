@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import math
 import re
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self, TypeVar
 
 from qdebug.cli.failures import COULD_NOT_RUN, say
@@ -75,6 +77,69 @@ class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
         return text.partition("\n")[2] if isinstance(action, argparse._SubParsersAction) else text  # noqa: SLF001  as above
 
 
+_SCREEN_LINES = 40
+"""Most lines of a help that is shown at once."""
+_HELP_WIDTH = 78
+_NAME_WIDTH = 26
+_USAGE = {"?": "[{}]", "+": "{0} [{0} ...]", "*": "[{} ...]"}
+"""How an argument is written, by how often it may be given."""
+
+
+def _narrow(text: str) -> str:
+    """Return a text with its paragraphs filled to the width of the help; lists and commands stay as they are."""
+    paragraphs = text.split("\n\n")
+    return "\n\n".join(
+        each if re.search(r"^\s", each, re.MULTILINE) else fill(" ".join(each.split()), _HELP_WIDTH)
+        for each in paragraphs
+    )
+
+
+def _examples(epilog: str | None) -> list[str]:
+    """Return the lines of an epilog that are commands, those that are too long on two lines."""
+    joined = re.sub(r" *\\\n +", " ", epilog or "")
+    lines = [line for line in joined.splitlines() if line.startswith("  qdebug ")]
+    return [each for line in lines for each in _on_lines(line)]
+
+
+def _on_lines(line: str) -> list[str]:
+    """Return a command, without its remark or with a continuation line if it is too long."""
+    if len(line) > _HELP_WIDTH:
+        line = re.sub(r" {3,}\S.*", "", line.rstrip())
+    if len(line) <= _HELP_WIDTH:
+        return [line]
+    cut = line.rfind(" -", 0, _HELP_WIDTH - 2)
+    return [line] if cut < 0 else [f"{line[:cut]} \\", f"     {line[cut:]}"]
+
+
+def _is_shown(action: argparse.Action) -> bool:
+    """Return whether an action is an option that a reader of the help wants to know."""
+    return bool(action.option_strings) and action.help != argparse.SUPPRESS and action.dest not in _COMMON_DESTS
+
+
+_COMMON_DESTS = frozenset({"help", "debug", "color", "memory", "seconds"})
+"""Options of every verb, which only the whole help lists."""
+
+
+def _invocation(action: argparse.Action) -> str:
+    """Return how an option is written: its longest name, and its value."""
+    name = max(action.option_strings, key=len)
+    if action.nargs == 0:
+        return name
+    value = action.metavar if isinstance(action.metavar, str) else None
+    if value is None:
+        value = "|".join(map(str, action.choices)) if action.choices else action.dest.upper()
+    return f"{name} {value}"
+
+
+def _row(name: str, text: str | None) -> str:
+    """Return a name with the beginning of its explanation, on one line."""
+    clause = " ".join((text or "").split()).partition("; ")[0].partition(" (default: ")[0]
+    room = _HELP_WIDTH - 4 - max(len(name), _NAME_WIDTH)
+    if len(clause) > room:
+        clause = clause.partition(", ")[0]
+    return f"  {name:{_NAME_WIDTH}}  {clause if len(clause) <= room else clause[: room - 3] + '...'}".rstrip()
+
+
 class Parser(argparse.ArgumentParser):
     """An argument parser that keeps line breaks in its texts, and prints errors in qdebug's style.
 
@@ -96,6 +161,50 @@ class Parser(argparse.ArgumentParser):
         if module:
             import_module(module).fill_parser(self)
         return self
+
+    def format_help(self) -> str:
+        """Return the whole help, with the first example at the top."""
+        self.description = _narrow(self.description) if self.description else None
+        examples = _examples(self.epilog) if " " in self.prog else []
+        first = examples[: 2 if examples and examples[0].endswith("\\") else 1]
+        return "\n".join([*(["example:", *first, ""] if first else []), super().format_help()])
+
+    def print_help(self, file: Any = None) -> None:
+        """Print the help if it fits a screen; otherwise what fits, and where the whole help is."""
+        text = self.with_arguments().format_help()
+        is_verb = self.prog.count(" ") == 1  # the whole help of a verb has a topic: qdebug help VERB
+        fits = not is_verb or len(text.splitlines()) <= _SCREEN_LINES
+        self._print_message(text if fits else self._short_help(), file or sys.stdout)
+
+    def _short_help(self) -> str:
+        """Return examples, the first paragraph, the arguments, and the options: a line each if they fit, else names."""
+        arguments = [action for action in self._actions if not action.option_strings]
+        names = [str(action.metavar or action.dest) for action in arguments]
+        words = [
+            _USAGE.get(str(action.nargs), "{}").format(name) for action, name in zip(arguments, names, strict=True)
+        ]
+        examples = _examples(self.epilog)[:4]
+        head = ["examples:", *(examples[:-1] if examples and examples[-1].endswith("\\") else examples), ""]
+        head += [*_narrow((self.description or "").strip().partition("\n\n")[0]).splitlines(), ""]
+        head += [f"usage: {self.prog} [options] {' '.join(words)}".rstrip()]
+        head += [_row(name, action.help) for name, action in zip(names, arguments, strict=True)]
+        groups = [
+            (group.title or "options", [action for action in group._group_actions if _is_shown(action)])  # noqa: SLF001
+            for group in self._action_groups
+        ]
+        tail = ["", f"The whole help, with every option explained: {self.prog.replace('qdebug ', 'qdebug help ', 1)}"]
+        rows = [
+            (title, [_row(_invocation(each), each.help) for each in actions]) for title, actions in groups if actions
+        ]
+        lines = [line for title, group in rows for line in ("", f"{title.partition(' (')[0]}:", *group)]
+        if len(head) + len(lines) + len(tail) > _SCREEN_LINES:
+            lines = [""]
+            for title, actions in groups:
+                if actions:
+                    listed = ", ".join(map(_invocation, actions)).replace(" ", "\xa0").replace(",\xa0", ", ")
+                    text = f"{title.partition(' (')[0]}: {listed}"
+                    lines += fill(text, _HELP_WIDTH, subsequent_indent="  ", break_on_hyphens=False).splitlines()
+        return "\n".join([*head, *lines, *tail]).replace("\xa0", " ") + "\n"
 
     def parse_known_args(self, *args: Any, **options: Any) -> tuple[Any, list[str]]:
         """Parse, and report unknown arguments here, so that the error names the verb's parser."""

@@ -14,6 +14,7 @@ from qdebug.cli.output import check_target, emit, progress
 from qdebug.cli.parser import Parser, TakesArguments, add_common, add_untrusted, natural, options_from, positive
 from qdebug.cli.sources import command, open_source
 from qdebug.errors import UsageError
+from qdebug.regular_file import near_file
 
 if TYPE_CHECKING:
     from qdebug.model import Recording, RunInfo
@@ -155,7 +156,7 @@ def fill_parser(parser: Parser) -> None:
         "--backend",
         type=backend_choice,
         metavar="NAME[:key=value,...]",
-        help="the backend and its options, see --list-backends",
+        help="the backend and its options, see --list-backends (default: the first installed one that runs MODEL)",
     )
     parser.add_argument("--list-backends", action=_ListBackends, nargs=0, help="list backends and their options")
     parser.add_argument("--inputs", type=Path, metavar="FILE.npz", help="one array per model input")
@@ -217,8 +218,9 @@ def run(arguments: argparse.Namespace) -> int:
     options = options_from(RecordOptions, arguments)
     if options.example_inputs is not None:
         return _write_example_inputs(options, options.example_inputs)
-    if options.backend is None or options.inputs is None or options.output is None:
+    if options.inputs is None or options.output is None:
         raise _missing_options_error(options)
+    backend = options.backend or _chosen_backend(options.model)
     from qdebug.model import Fidelity
     from qdebug.present.text import safe_text
     from qdebug.recording.keep_policy import policy_of
@@ -230,8 +232,8 @@ def run(arguments: argparse.Namespace) -> int:
         with progress("recording") as note, Interrupts() as interrupts:
             summary = record_run(
                 options.model,
-                backend=options.backend.name,
-                options=options.backend.options,
+                backend=backend.name,
+                options=backend.options,
                 inputs=options.inputs,
                 out=options.output,
                 samples=options.samples,
@@ -260,12 +262,25 @@ def run(arguments: argparse.Namespace) -> int:
     return 3 if summary.fidelity is Fidelity.DIFFERS else 0
 
 
+def _chosen_backend(model: Path) -> BackendChoice:
+    """Return the first installed backend that runs a model file, or the interpreter for a recording, and name it."""
+    from qdebug.running.model_files import holds_recording
+    from qdebug.running.model_runs import choose_backend
+
+    if not model.is_file():
+        raise UsageError(
+            f"There is no file {str(model)!r}.{near_file(model)}", hint="Give a model file or a recording."
+        )
+    name = "interpreter" if holds_recording(model) else choose_backend(model, reference=False).backend
+    say(f"backend {name}, the first installed one that runs this file; --backend names another")
+    return BackendChoice(name=name, options={})
+
+
 def _missing_options_error(options: RecordOptions) -> UsageError:
     """Return the error for missing options, with a hint for each."""
-    needed_options = {"--backend": options.backend, "--inputs": options.inputs, "-o": options.output}
+    needed_options = {"--inputs": options.inputs, "-o": options.output}
     missing_options = [name for name, value in needed_options.items() if value is None]
     hint_by_option = {
-        "--backend": "qdebug record --list-backends lists the backends",
         "--inputs": f"{command('qdebug', 'record', options.model, '--example-inputs', 'x.npz')} makes a template",
         "-o": "-o OUT.h5 is the file to write",
     }
@@ -289,7 +304,7 @@ def _write_example_inputs(options: RecordOptions, target: Path) -> int:
         raise UsageError(
             "--example-inputs does not support --steps."
             if options.steps is not None
-            else f"There is no file {str(options.model)!r}.",
+            else f"There is no file {str(options.model)!r}.{near_file(options.model)}",
             hint="Leave out --steps, and add an axis of steps yourself." if options.steps else "Give a model file.",
         )
     choice = options.backend

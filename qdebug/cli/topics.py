@@ -1,54 +1,98 @@
-"""qdebug help: the pages of the guide, rendered in the terminal."""
+"""qdebug help: the pages of the guide and the generated reference, rendered in the terminal."""
 
 from __future__ import annotations
 
 import argparse
 import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from types import MappingProxyType
 
 from qdebug.cli.output import emit, render, terminal_width
 from qdebug.cli.parser import Parser, add_common
+from qdebug.errors import UsageError
 from qdebug.present.shell import command
 
-__all__ = ["OTHER_NAMES", "TOPICS", "fill_parser", "topic_text"]
+__all__ = ["GENERATED", "GROUPS", "OTHER_NAMES", "TOPICS", "fill_parser", "topic_text"]
 
-TOPICS: Mapping[str, str] = MappingProxyType(
+GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
-        "start": "first steps: record, compare, examine",
-        "verdict": "how to read the verdict and the table",
-        "next": "from a verdict to the next command: a flow chart",
-        "alignment": "which tensors are compared, and how to set pairs yourself",
-        "limits": "which tolerance to use; every threshold",
-        "terminal": "the terminal interface: screens and keys",
-        "recording": "how to record your backend; why recording changes results",
-        "litert": "recording LiteRT (TensorFlow Lite)",
-        "tflm": "recording TensorFlow Lite Micro",
-        "openvino": "recording OpenVINO",
-        "pytorch": "recording PyTorch: programs, modules, torchao",
-        "executorch": "recording ExecuTorch",
-        "import": "how to import the dump of another tool",
-        "explain": "why a node is off by one: a bug or rounding?",
-        "arithmetics": "the known arithmetics, and how to describe your own",
-        "kernels": "every arithmetic as a formula and as NumPy, and who uses it",
-        "scales": "scales: profile values, choose scales, try a scale",
-        "repair": "which nodes cause the error of an output, and which changes repair it",
-        "rewrites": "find wrong rewrites of an optimizer",
-        "bisect": "which version or option of a runtime changed a node",
-        "accuracy": "is the quantized network as accurate; what got worse over time",
-        "agent": "for scripts and coding agents: commands, JSON, sizes, exit codes",
-        "tests": "assertions, the pytest plugin, CI, formats of reports",
-        "file": "the file: crashes, following a run, verify and pack",
-        "huge": "huge and partial recordings: keep less, join files",
-        "metrics": "the definition of every number",
-        "glossary": "the glossary",
-        "design": "how qdebug is built",
-        "extending": "a new operator, check, metric, screen or runtime",
-        "changelog": "what changed since the last version",
+        "start": {
+            "tutorial": "a net fails at 2 a.m.: from the message to the mended model",
+            "start": "first steps with your own net: record, compare, examine",
+            "verdict": "how to read the verdict",
+            "next": "from a verdict to the next command: a flow chart",
+            "faq": "questions and troubles: exit code 3, which file, sizes, times",
+        },
+        "find": {
+            "terminal": "the terminal interface",
+            "alignment": "which tensors are compared, and how to set pairs yourself",
+            "limits": "which tolerance to use",
+            "huge": "huge and partial recordings: keep less, join files",
+        },
+        "understand": {
+            "explain": "why a node is off by one: a bug or rounding?",
+            "accuracy": "is the quantized network as accurate; what got worse",
+            "bisect": "which version or option of a runtime changed a node",
+        },
+        "mend": {
+            "repair": "which nodes cause the error, and which changes repair it",
+            "scales": "scales: profile values, choose scales, try a scale",
+            "rewrites": "find wrong rewrites of an optimizer",
+        },
+        "automate": {
+            "tests": "assertions, the pytest plugin, CI, formats of reports",
+            "agent": "for scripts and coding agents: commands, JSON, exit codes",
+            "file": "the file: crashes, following a run, verify and pack",
+        },
+        "backends": {
+            "recording": "how to record your backend; why recording changes results",
+            "onnxruntime": "recording ONNX Runtime",
+            "litert": "recording LiteRT (TensorFlow Lite)",
+            "tflm": "recording TensorFlow Lite Micro",
+            "openvino": "recording OpenVINO",
+            "pytorch": "recording PyTorch: programs, modules, torchao",
+            "executorch": "recording ExecuTorch",
+            "import": "how to import the dump of another tool",
+        },
+        "reference": {
+            "kernels": "arithmetics as formulas and NumPy: qdebug help kernels Conv",
+            "thresholds": "the numbers behind a verdict: qdebug help thresholds SQNR",
+            "metrics": "the definition of every number: qdebug help metrics sqnr",
+            "keys": "the keys of qdebug tui: qdebug help keys filter",
+            "json": "the keys of the JSON documents: qdebug help json diff",
+            "arithmetics": "the known arithmetics, and how to describe your own",
+            "glossary": "the glossary",
+            "verdict-details": "how errors are split, judged and blamed; the columns",
+            "terminal-details": "what each screen shows",
+            "huge-details": "sketches, ranks of a distributed run",
+            "explain-details": "how arithmetics are searched; 16-bit floats; probes",
+            "accuracy-details": "references, ties, other outputs, an example",
+            "bisect-details": "how candidates are compared and installed",
+            "repair-details": "how shares, edits and proofs are made",
+            "scales-details": "every calibrator, scheme and finding",
+            "rewrites-details": "every finding; the rules of a chip",
+            "tests-details": "the HTML page; Model Explorer and Netron",
+            "file-details": "the layout of the file; the order of writes",
+            "recording-details": "states, placement, facts of a harness, costs",
+            "pytorch-details": "GPUs and inductor",
+            "import-details": "descriptions of raw files, the LiteRT debugger",
+        },
+        "develop": {
+            "design": "how qdebug is built",
+            "extending": "a new operator, check, metric, screen or runtime",
+            "changelog": "what changed since the last version",
+        },
     }
 )
-"""The pages of the guide and their subjects."""
+"""The topics by group, with their subjects."""
+
+TOPICS: Mapping[str, str] = MappingProxyType({name: what for group in GROUPS.values() for name, what in group.items()})
+"""All topics with their subjects."""
+
+GENERATED = ("kernels", "thresholds", "metrics", "keys", "json")
+"""Topics that are generated, and of which single entries can be shown."""
 
 OTHER_NAMES: Mapping[str, str] = MappingProxyType(
     {
@@ -56,63 +100,123 @@ OTHER_NAMES: Mapping[str, str] = MappingProxyType(
         "off-by-one": "explain",
         "backend": "recording",
         "dump": "import",
-        "table": "verdict",
+        "table": "verdict-details",
+        "columns": "verdict-details",
         "budget": "repair",
         "history": "accuracy",
         "lint": "rewrites",
         "upgrade": "bisect",
         "changes": "changelog",
+        "schema": "json",
+        "format": "file-details",
+        "troubleshooting": "faq",
+        "questions": "faq",
     }
 )
-"""Alternative names for pages."""
+"""Alternative names for topics."""
 
-_DESCRIPTION = "Show a page of the guide, or the help of a verb: qdebug help diff."
+_DESCRIPTION = "Show a page of the guide, an entry of the reference, or the whole help of a verb."
+_EPILOG = """\
+examples:
+  qdebug help                     lists the topics
+  qdebug help tutorial            a page of the guide
+  qdebug help thresholds SQNR     an entry of the reference
+  qdebug help diff                every option of a verb
+  qdebug help agent --skill > SKILL.md"""
 _MIN_WIDTH, _MAX_WIDTH = 40, 100
 _DEFAULT_WIDTH = 80
 _COMMENT = re.compile(r"^<!-- .* -->\n", re.MULTILINE)
+_PICTURE = re.compile(r"^!\[(.*)\]\(.*\)$", re.MULTILINE)
+_SKILL_HEAD = (
+    "---\nname: qdebug\n"
+    "description: Find the node at which a quantized neural network goes wrong on a backend (ONNX Runtime, LiteRT, "
+    "OpenVINO, PyTorch, ExecuTorch, an NPU). Use when two runs of one network differ, when an int8, int4 or 16-bit "
+    "float model lost accuracy, when a runtime upgrade changed results, or when dumps of an accelerator have to be "
+    "compared with a reference.\n---\n\n"
+)
+"""The front matter of a SKILL.md."""
 
 
-def topic_text(topic: str) -> str:
-    """Return a page of the guide as Markdown.
+def topic_text(topic: str, entry: str | None = None) -> str:
+    """Return a topic as Markdown.
 
     Args:
         topic: A key of `TOPICS` or of `OTHER_NAMES`.
+        entry: A name in a generated topic; None for all of it.
+
+    Raises:
+        UsageError: The topic has no such entry.
     """
-    page = f"{OTHER_NAMES.get(topic, topic)}.md"
-    return _COMMENT.sub("", resources.files("qdebug.guide").joinpath(page).read_text(encoding="utf-8"))
+    name = OTHER_NAMES.get(topic, topic)
+    if name in GENERATED and not (name == "kernels" and entry is None):
+        from qdebug.cli.reference import reference_text
+
+        return reference_text(name, entry)
+    if entry is not None:
+        raise UsageError(
+            f"The topic {topic!r} is read as a whole.", hint=f"Give an entry of one of: {', '.join(GENERATED)}."
+        )
+    return _COMMENT.sub("", resources.files("qdebug.guide").joinpath(f"{name}.md").read_text(encoding="utf-8"))
+
+
+def skill_text() -> str:
+    """Return the page for agents as a SKILL.md, with the front matter that coding agents read."""
+    return _SKILL_HEAD + topic_text("agent")
 
 
 def fill_parser(parser: Parser) -> None:
     """Add the arguments of the verb."""
-    topic_lines = "\n".join(f"  {name:12}{summary}" for name, summary in TOPICS.items())
     parser.description = _DESCRIPTION
-    parser.epilog = f"topics:\n{topic_lines}"
+    parser.epilog = _EPILOG
     parser.add_argument(
         "topic",
         nargs="?",
         choices=[*TOPICS, *OTHER_NAMES, *_verbs()],
         metavar="TOPIC",
-        help="a topic below, or a verb",
+        help="a topic or a verb",
+    )
+    parser.add_argument("entry", nargs="?", metavar="NAME", help=f"an entry of {', '.join(GENERATED)}")
+    parser.add_argument(
+        "--skill", action="store_true", help="with agent: print a SKILL.md for coding agents (install it as they say)"
     )
     add_common(parser)
-    parser.set_defaults(run=lambda arguments: _run(arguments, parser))
+    parser.set_defaults(run=_run)
 
 
-def _run(arguments: argparse.Namespace, parser: Parser) -> int:
+def _topics_text() -> str:
+    """Return the topics in groups; those with the details of another topic in one line."""
+    lines = []
+    for group, topics in GROUPS.items():
+        lines.append(f"{group}:")
+        lines += [f"  {name:12}{what}" for name, what in topics.items() if not name.endswith("-details")]
+    details = [name.removesuffix("-details") for name in TOPICS if name.endswith("-details")]
+    listed = textwrap.fill(", ".join(details), 78, initial_indent="  ", subsequent_indent="  ")
+    lines.append(f"\nmore of a topic, as in qdebug help verdict-details:\n{listed}")
+    return "\n".join(lines)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    if arguments.skill:
+        if arguments.topic not in (None, "agent"):
+            raise UsageError("--skill belongs to the topic agent.", hint="Run: qdebug help agent --skill")
+        emit(skill_text().rstrip("\n"))
+        return 0
     if not arguments.topic:
-        emit(parser.format_help())
+        emit(_topics_text())
         return 0
     if arguments.topic not in {*TOPICS, *OTHER_NAMES}:
         emit(_verb_help(arguments.topic))
         return 0
     from rich.markdown import Markdown
 
+    text = _PICTURE.sub(r"*(picture: \1)*", topic_text(arguments.topic, arguments.entry))
     width = min(max(terminal_width() or _DEFAULT_WIDTH, _MIN_WIDTH), _MAX_WIDTH)
-    page = Markdown(topic_text(arguments.topic), code_theme="ansi_dark", hyperlinks=False)
-    emit(render(page, width=width).strip("\n"))
-    verb = OTHER_NAMES.get(arguments.topic, arguments.topic)
-    if verb in _verbs():
-        emit(f"\n{command('qdebug', verb, '--help')} lists the options of this verb.")
+    emit(render(Markdown(text, code_theme="ansi_dark", hyperlinks=False), width=width).strip("\n"))
+    name = OTHER_NAMES.get(arguments.topic, arguments.topic)
+    if f"{name}-details" in TOPICS:
+        emit(f"\n{command('qdebug', 'help', f'{name}-details')} has the rest.")
+    if name in _verbs():
+        emit(f"\n{command('qdebug', name, '--help')} lists the options of this verb.")
     return 0
 
 

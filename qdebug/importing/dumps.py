@@ -33,6 +33,7 @@ from qdebug.importing.formats.vllm_dump import is_vllm, read_vllm
 from qdebug.importing.names import Rename
 from qdebug.model import Graph
 from qdebug.recording.writing.write import At
+from qdebug.regular_file import near_file
 
 __all__ = ["SOURCES", "installed_formats", "read_dump"]
 
@@ -56,7 +57,9 @@ def read_dump(
         UsageError: The source is missing, damaged, of unknown format, or does not contain a tensor.
     """
     if not source.exists():
-        raise UsageError(f"There is no file or folder {str(source)!r}.", hint="Give the path of the dump.")
+        raise UsageError(
+            f"There is no file or folder {str(source)!r}.{near_file(source)}", hint="Give the path of the dump."
+        )
     formats = {**_installed(form), **SOURCES}
     form = form or next((name for name, row in formats.items() if row.recognizes(source)), "")
     if form not in formats:

@@ -276,7 +276,7 @@ def load_limits(path: str | Path, *, today: dt.date | None = None) -> Limits:
         LimitsError: The file cannot be read, is not valid TOML, or has an invalid entry; the message names key and
             line.
 
-    Example:
+    Examples:
         >>> _ = pathlib.Path("limits.toml").write_text("[default]\nmin_sqnr = 3")
         >>> qdebug.diff("float.h5", "int8.h5", limits=qdebug.load_limits("limits.toml")).status
         <Status.WITHIN: 'within'>

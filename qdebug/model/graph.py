@@ -37,7 +37,7 @@ class Node:
         placement: Where it ran: a device, provider or delegate, optionally followed by ": " and facts about the kernel;
             "" if unknown.
 
-    Example:
+    Examples:
         >>> qdebug.Node(name="n", op="Relu", inputs=("x",), outputs=("y",)).outputs
         ('y',)
     """
@@ -93,7 +93,7 @@ class Graph:
     Raises:
         GraphError: A cycle, a tensor with two producers, or two nodes with the same name.
 
-    Example:
+    Examples:
         >>> graph = qdebug.open_recording("int8.h5").graph
         >>> graph.producer("logits_quantized").op
         'QGemm'

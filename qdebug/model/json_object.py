@@ -34,7 +34,7 @@ class JsonObject:
     path (`largest=witness.largest`). `key?` is left out if the value is None. `key|null` is null if the value is empty
     or 0. A subclass with a `json_format` is a whole document.
 
-    Example:
+    Examples:
         >>> @dataclass(frozen=True, slots=True)
         ... class Place(JsonObject):
         ...     json_keys = "name sample=index step|null"

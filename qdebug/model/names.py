@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
-__all__ = ["fitting_names", "listed_names", "near_names"]
+from qdebug.errors import UsageError
+
+__all__ = ["fitting_names", "listed_names", "near_names", "only_name"]
 
 _WILD = frozenset("*?")
 _MAX_LISTED = 8
+_SEPARATORS = re.compile(r"[/._:-]")
+_PART_CUTOFF = 0.75
+"""Least similarity of a mistyped text and a part of a name."""
 
 
 def fitting_names(text: str, known_names: Iterable[str]) -> list[str]:
@@ -36,5 +42,40 @@ def listed_names(names: Iterable[str]) -> str:
 
 def near_names(text: str, known_names: Iterable[str]) -> str:
     """Return a blank and a sentence with the names similar to a text; "" if there are none."""
-    close_matches = get_close_matches(text, dict.fromkeys(known_names), n=3)
+    names = list(dict.fromkeys(known_names))
+    close_matches = get_close_matches(text, names, n=3)
+    if not close_matches:  # a long name of which the user typed a part
+        names_of: dict[str, list[str]] = {}
+        for name in names:
+            for part in filter(None, _SEPARATORS.split(name)):
+                names_of.setdefault(part, []).append(name)
+        close_parts = get_close_matches(text, names_of, n=3, cutoff=_PART_CUTOFF)
+        close_matches = list(dict.fromkeys(name for part in close_parts for name in names_of[part]))[:3]
     return f" Near names: {listed_names(close_matches)}." if close_matches else ""
+
+
+def only_name(text: str, owners: Mapping[str, str], *, what: str, hint: str) -> str:
+    """Return the name that a user means: the whole name, or a name of the only node that a part or a pattern fits.
+
+    Args:
+        text: As in `fitting_names`.
+        owners: All names of nodes and tensors, with the node that each belongs to.
+        what: What has the names, as in "node or tensor".
+        hint: How to list them.
+
+    Raises:
+        UsageError: No name fits, or names of several nodes do.
+    """
+    if text in owners:
+        return text
+    fitting = fitting_names(text, owners)
+    own_names = [name for name in fitting if owners[name] == name]  # of nodes, which come before those of tensors
+    nodes = dict.fromkeys(owners[name] for name in fitting)
+    if len(nodes) == 1 or len(own_names) == 1:
+        return (own_names or fitting)[0]
+    if nodes:
+        raise UsageError(
+            f"{text!r} fits {len(nodes)} nodes: {listed_names(nodes)}.",
+            hint="Give one of these names, or a longer part of the name.",
+        )
+    raise UsageError(f"No {what} is called {text!r}.{near_names(text, owners)}", hint=hint)

@@ -42,7 +42,7 @@ def is_same_scale(scale: np.ndarray, other_scale: np.ndarray) -> bool:
     Runtimes store scales as float32. Decimals printed from such a scale, or the float64 from which it was computed,
     count as the same scale.
 
-    Example:
+    Examples:
         >>> is_same_scale(np.array([0.1]), np.float32([0.1]))
         True
     """
@@ -76,7 +76,7 @@ class QuantParams(JsonObject):
         ValueError: The shapes of `scale` and `zero_point` differ, there are several scales without an axis, a block
             size is negative, or a zero point, multiplier or shift is not a whole number.
 
-    Example:
+    Examples:
         >>> quant = qdebug.QuantParams(dtype="int8", scale=0.5, zero_point=3)
         >>> quant.qmin, quant.qmax
         (-128, 127)

@@ -40,7 +40,7 @@ TOKEN_INDEX = "token_index"  # noqa: S105  no password
 class SkipCause(StrEnum):
     """Why a tensor of the run was not recorded. With `FUSED`, `FOLDED` and `VIEW`, there is nothing to record.
 
-    Example:
+    Examples:
         >>> recorder.skip("relu1", "fused into conv1", because="fused")
     """
 
@@ -64,7 +64,7 @@ class SkipCause(StrEnum):
 class Fidelity(StrEnum):
     """Whether the outputs of the recorded run equal those of a plain run, bit for bit.
 
-    Example:
+    Examples:
         >>> qdebug.open_recording("int8.h5").info.fidelity
         <Fidelity.BIT_EQUAL: 'bit_equal'>
     """
@@ -103,7 +103,7 @@ class RunInfo(JsonObject):
         borrowed_order: Whether the recording does not state a graph, and uses the other run's order, inputs and
             outputs.
 
-    Example:
+    Examples:
         >>> qdebug.open_recording("int8.h5").info.options["arithmetic"]
         'glow-interpreter'
     """
@@ -183,7 +183,7 @@ class Recording(ABC):
 
     A new kind of recording must implement only the abstract members. The others have defaults.
 
-    Example:
+    Examples:
         >>> isinstance(qdebug.open_recording("int8.h5"), qdebug.Recording)
         True
     """
@@ -313,7 +313,7 @@ class MemoryRecording(Recording):
         quants: Quantization of values that differs from their tensor's.
         partly: Partial records of values that were not kept in full.
 
-    Example:
+    Examples:
         >>> relu = qdebug.Node(name="n", op="Relu", inputs=("x",), outputs=("y",))
         >>> graph = qdebug.Graph([relu], inputs=["x"], outputs=["y"])
         >>> arrays = {"x": np.float32([-1, 2]), "y": np.float32([0, 2])}

@@ -14,7 +14,7 @@ __all__ = ["Role", "TensorInfo"]
 class Role(StrEnum):
     """The role of a tensor in its graph.
 
-    Example:
+    Examples:
         >>> qdebug.open_recording("int8.h5").graph.tensors["x"].role
         <Role.INPUT: 'input'>
     """
@@ -39,7 +39,7 @@ class TensorInfo(JsonObject):
         stands_for: Name of the source model's tensor whose values this one holds in a different form (as codes or
             dequantized), if the model's structure shows it.
 
-    Example:
+    Examples:
         >>> qdebug.TensorInfo(name="x", shape=(None, 8), dtype="int8").shape
         (None, 8)
     """

@@ -103,7 +103,7 @@ class ProfileRecorder(Recorder):
         OutputExistsError: The file exists and `force` is not set.
         UsageError: An argument has a wrong type.
 
-    Example:
+    Examples:
         >>> with qdebug.ProfileRecorder("profile.h5", backend="my-npu") as recorder:
         ...     recorder.put("x", np.linspace(-1, 1, 100, dtype=np.float32))
     """

@@ -95,7 +95,7 @@ class Recorder:
         RecordingError: The file cannot be made, another process is writing it, an unfinished run left values there and
             `force` is not set, or an attribute or a tensor of the graph cannot be stored.
 
-    Example:
+    Examples:
         >>> with qdebug.Recorder("npu.h5", backend="my-npu") as recorder:
         ...     recorder.put("x", np.zeros((1, 8), np.int8), scale=0.1)
         ...     recorder.put("y", np.zeros((1, 4), np.int8), node="fc", op="Gemm", inputs=("x",), scale=0.02)

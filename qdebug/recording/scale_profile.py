@@ -39,7 +39,7 @@ from qdebug.numerics.range_histogram import MOST_BINS, RangeCounter, RangeHistog
 from qdebug.numerics.scheme import QuantScheme
 from qdebug.recording.reading.hdf5_checks import open_dataset, open_hdf5, read_integer_attribute, read_text_attribute
 from qdebug.recording.target import replacing_file
-from qdebug.regular_file import open_binary
+from qdebug.regular_file import near_file, open_binary
 
 __all__ = [
     "ProfiledTensor",
@@ -442,7 +442,7 @@ def read_profile(path: Path) -> ScaleProfile:
         RecordingError: It is missing or damaged.
     """
     if not path.exists():
-        raise RecordingError(f"There is no file {str(path)!r}.", hint="Check the path.")
+        raise RecordingError(f"There is no file {str(path)!r}.{near_file(path)}", hint="Check the path.")
     if not is_profile(path):
         raise NotARecordingError(f"{str(path)!r} is not a profile.", hint="Make one: qdebug scales profile RUN.h5.")
     try:

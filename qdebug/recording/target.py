@@ -20,7 +20,7 @@ from pathlib import Path
 from qdebug.errors import NotARecordingError, OutputExistsError, QdebugError, RecordingError
 from qdebug.recording.format.specification import FORMAT_NAME, HDF5_MAGIC
 from qdebug.recording.journal import MAGIC, FrameKind, read_frames
-from qdebug.regular_file import NotRegularFileError, open_descriptor
+from qdebug.regular_file import NotRegularFileError, near_file, open_descriptor
 
 __all__ = [
     "HOW_TO_RECORD",
@@ -324,7 +324,7 @@ def open_regular(path: Path, *, flags: int = 0) -> int:
         return open_descriptor(path, flags=flags)
     except FileNotFoundError:
         raise NotARecordingError(
-            f"There is no file {str(path)!r}.", hint="Check the path, or record a run first."
+            f"There is no file {str(path)!r}.{near_file(path)}", hint="Check the path, or record a run first."
         ) from None
     except OSError as exc:
         raise NotARecordingError(

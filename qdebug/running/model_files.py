@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from qdebug.running.fitted_inputs import GivenInputs
     from qdebug.running.model_runs import ModelRun
 
-__all__ = ["MODEL_ENDINGS", "RecordsRun", "is_model", "record_runs"]
+__all__ = ["MODEL_ENDINGS", "RecordsRun", "holds_recording", "is_model", "record_runs"]
 
 MODEL_ENDINGS = frozenset({".onnx", ".tflite", ".pt2", ".pte", ".pt", ".pth", ".xml", ".pb"})
 """File name suffixes of models."""
@@ -30,14 +30,17 @@ def is_model(path: Path) -> bool:
     Args:
         path: As written by the user. The result is False if it cannot be read.
     """
-    if path.suffix.lower() not in MODEL_ENDINGS:
-        return False
+    return path.suffix.lower() in MODEL_ENDINGS and holds_recording(path) is False
+
+
+def holds_recording(path: Path) -> bool | None:
+    """Return whether a file begins like a recording, or like the list of several; None if it cannot be read."""
     try:
         with open_binary(path) as file:
             start = file.read(64)
     except OSError:
-        return False
-    return not start.startswith(_HDF5) and start.lstrip()[:1] != b"{"
+        return None
+    return start.startswith(_HDF5) or start.lstrip()[:1] == b"{"
 
 
 class RecordsRun(Protocol):

@@ -15,6 +15,7 @@ from qdebug.errors import UsageError
 from qdebug.model import Node, QuantParams, Recording
 from qdebug.model.dtypes import is_integer
 from qdebug.model.json_object import JsonObject, SchemaPart
+from qdebug.model.names import only_name
 from qdebug.model.thresholds.scales import BRANCH_MIN_RANGE_RATIO
 from qdebug.numerics.calibration import RANGE_ALONE, Calibrator, MinMax, calibrate, calibrator_named
 from qdebug.numerics.quant_error import QuantError
@@ -227,15 +228,20 @@ def choose_scales(
     entries, notes = _entries(reference, backend, bins)
     schemes = _schemes_of(entries, scheme, node_schemes)
     weight_rows: list[ScaleRow] = []
+    if node is not None:
+        owners = {name: each.node or name for each in entries for name in _names(each) if name}
+        if not isinstance(reference, ScaleProfile):
+            owners |= _weight_owners(reference, backend)
+        node = only_name(
+            node,
+            owners,
+            what="node or tensor with values to choose a scale for",
+            hint="List them: qdebug scales choose REF.",
+        )
     if not isinstance(reference, ScaleProfile):
         weight_rows = [*_weight_rows(reference, backend, calibrator_objects, scheme, granularity=weights, node=node)]
     if node is not None:
-        entries = [each for each in entries if node in (each.node, each.values.name, each.backend_tensor)]
-        if not entries and not weight_rows:
-            raise UsageError(
-                f"There is no node or tensor {node!r} with values to choose a scale for.",
-                hint="List them: qdebug scales choose REF.",
-            )
+        entries = [each for each in entries if node in _names(each)]
     quantized_run = backend if backend is not None else reference if isinstance(reference, Recording) else None
     rows: list[ScaleRow] = []
     flags: list[ScaleFlag] = []
@@ -477,6 +483,22 @@ def _weight_rows(
             weight=True,
             scheme=weight_scheme.kind,
         )
+
+
+def _weight_owners(reference: Recording, backend: Recording | None) -> dict[str, str]:
+    """Return the names of the reference's float weights and of their nodes, with the node that each belongs to."""
+    backend_weights = {} if backend is None else recorded_weights(backend)
+    owners: dict[str, str] = {}
+    for weight in weights_of(reference):
+        recorded_weight = find_recorded_weight(weight, backend_weights)
+        names = (weight.node.name, weight.name, *(recorded_weight[:1] if recorded_weight else ()))
+        owners |= dict.fromkeys(names, weight.node.name)
+    return owners
+
+
+def _names(entry: _Entry) -> tuple[str, ...]:
+    """Return the names by which a user may call an activation."""
+    return entry.node, entry.values.name, entry.backend_tensor
 
 
 def _weight_choice(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -20,6 +20,7 @@ from qdebug.errors import KernelError, UsageError
 from qdebug.model import Graph, QuantParams, Recording
 from qdebug.model.dtypes import code_limits, is_integer
 from qdebug.model.json_object import JsonObject, SchemaPart
+from qdebug.model.names import only_name
 from qdebug.model.view import View
 from qdebug.numerics.affine import dequantize, quantize
 from qdebug.numerics.quant_error import QuantError
@@ -511,22 +512,31 @@ def try_scale(
 def _find_tensor(name: str, run: Recording, reference: Recording | None = None, pairs: Sequence[Pair] = ()) -> str:
     """Return the tensor of a run for the name of a node or tensor of either run, preferring codes over floats."""
     graph = run.graph
-    candidates = [tensor for node in graph.nodes if node.name == name for tensor in node.outputs if tensor]
-    candidates += [name] if name in graph.tensors else []
+    tensors_of: dict[str, list[str]] = {}
+    owners: dict[str, str] = {}
+    paired_tensors = {pair.backend for pair in pairs}
+    for node in graph.nodes:
+        for tensor in filter(None, node.outputs):
+            if reference is None or tensor in paired_tensors:
+                _add_names(tensors_of, owners, node.name, tensor, (node.name, tensor))
+    for tensor in graph.tensors:
+        if tensor not in tensors_of and (reference is None or tensor in paired_tensors):
+            _add_names(tensors_of, owners, tensor, tensor, (tensor,))
     if reference is not None:
-        producers = {pair.reference: reference.graph.producer(pair.reference) for pair in pairs}
-        candidates += [pair.backend for pair in pairs if pair.reference == name]
-        candidates += [
-            pair.backend for pair in pairs if (producer := producers[pair.reference]) and producer.name == name
-        ]
-        paired_tensors = {pair.backend for pair in pairs}
-        candidates = sorted(
-            (tensor for tensor in candidates if tensor in paired_tensors),
-            key=lambda tensor: coded_quant(graph, tensor) is None,
-        )
-    if not candidates:
-        raise UsageError(
-            f"No node or tensor named {name!r} has reference values.",
-            hint="List them: qdebug scales choose REF BACKEND.",
-        )
-    return candidates[0]
+        for pair in pairs:
+            producer, own_producer = reference.graph.producer(pair.reference), graph.producer(pair.backend)
+            names = (pair.reference, *((producer.name,) if producer else ()))
+            _add_names(tensors_of, owners, own_producer.name if own_producer else pair.backend, pair.backend, names)
+    found_name = only_name(
+        name, owners, what="node or tensor with reference values", hint="List them: qdebug scales choose REF BACKEND."
+    )
+    return min(tensors_of[found_name], key=lambda tensor: coded_quant(graph, tensor) is None)
+
+
+def _add_names(
+    tensors_of: dict[str, list[str]], owners: dict[str, str], node: str, tensor: str, names: Iterable[str]
+) -> None:
+    """Add names of a tensor, with the node that computes it."""
+    for name in names:
+        tensors_of.setdefault(name, []).append(tensor)
+        owners.setdefault(name, node)

@@ -75,7 +75,8 @@ def test_a_missing_file_is_named(run, words):
         ),
         (["dif", "REF", "WITHIN"], ["invalid choice: 'dif'", "Did you mean diff?"]),
         (["info"], ["required: FILE"]),
-        (["record", "net.onnx", "--inputs", "x.npz", "-o", "a.h5"], ["needs --backend", "--list-backends"]),
+        (["record", "net.onnx", "-o", "a.h5"], ["needs --inputs", "--example-inputs"]),
+        (["record", "net.onnx", "--inputs", "x.npz", "-o", "a.h5"], ["There is no file 'net.onnx'"]),
         (["record", "m", "--backend", "b:opt", "--inputs", "x", "-o", "a"], ["'opt' is not an option", "b:key=value"]),
         (["record", "m", "--backend", "b:a=1,a=2", "--inputs", "x", "-o", "a"], ["'a' is given twice"]),
         (["record", "m", "--backend", ":a=1", "--inputs", "x", "-o", "a"], ["name of the backend is missing"]),
@@ -188,3 +189,20 @@ def test_ctrl_c_during_a_recording_says_what_was_kept(run, monkeypatch, recordin
     assert partial.code == 3
     assert "--allow-partial" in partial.err
     assert run("diff", "part.h5", "part.h5", "--allow-partial").code == 0
+
+
+@pytest.mark.parametrize("words", [["info"], ["explain"], ["diff", "int8.h5"], ["import", "-o", "a.h5"]])
+def test_a_mistyped_file_has_a_near_name(words, run, recordings, tmp_path):
+    shutil.copy(recordings.within, tmp_path / "int8.h5")
+    done = run(words[0], *words[1:], "itn8.h5")
+    assert done.code == 2
+    assert "Did you mean 'int8.h5'?" in done.err
+
+
+def test_record_chooses_the_backend_by_the_file(run, recordings, tmp_path):
+    done = run("record", recordings.reference, "--inputs", recordings.inputs_npz, "-o", "a.h5")
+    assert "backend interpreter, the first installed one that runs this file" in done.err
+    (tmp_path / "net.unknown").write_text("text")
+    done = run("record", "net.unknown", "--inputs", recordings.inputs_npz, "-o", "a.h5")
+    assert done.code == 2
+    assert "No installed backend runs the model file 'net.unknown'" in done.err

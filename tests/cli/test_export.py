@@ -92,7 +92,7 @@ def test_a_file_is_not_overwritten_unasked(demo, tmp_path, capsys):
 
 def test_an_unknown_node_or_form_is_said(demo, tmp_path, capsys):
     assert export(demo, tmp_path / "t.py", "--node", "nobody") == 2
-    assert "no node 'nobody'" in capsys.readouterr().err
+    assert "No node of the backend is called 'nobody'" in capsys.readouterr().err
     assert main(["export"]) == 2
     assert "repro" in capsys.readouterr().err
 

@@ -4,13 +4,16 @@ import argparse
 import subprocess
 import sys
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from qdebug.cli.main import VERBS, build_parser
 from qdebug.cli.parser import Parser, decibels, limit, natural, options_from, positive, suffix_format
 from qdebug.cli.record import BackendChoice, backend_choice
 from qdebug.cli.sources import command
+from qdebug.cli.topics import TOPICS
 from qdebug.errors import UsageError
 
 
@@ -120,3 +123,23 @@ def test_only_the_verb_that_is_asked_for_is_loaded(words, loaded):
     program += "print([verb for verb in VERBS if f'qdebug.cli.{VERBS[verb].module}' in sys.modules], file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stderr.splitlines()[-1] == str(loaded)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_help_of_a_verb_fits_a_screen_and_begins_with_an_example(verb, run, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    shown, whole = run(verb, "--help").out, run("help", verb).out if verb not in TOPICS else ""
+    lines = shown.splitlines()
+    assert len(lines) <= 40
+    assert lines[0] in ("example:", "examples:")
+    assert lines[1].startswith(f"  qdebug {'record' if verb == 'accuracy' else verb} ")
+    assert not any(line.endswith("\\") and not following.startswith("  ") for line, following in pairwise(lines))
+    if whole and f"qdebug help {verb}" not in shown:
+        assert shown == whole
+
+
+def test_the_whole_help_explains_each_option(run):
+    for verb in VERBS:
+        parser = build_parser()._subparsers._group_actions[0].choices[verb].with_arguments()
+        whole = parser.format_help()
+        assert not [name for name in parser._option_string_actions if name not in whole]

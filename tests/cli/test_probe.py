@@ -44,10 +44,9 @@ def test_what_cannot_be_done_is_said(capsys):
 
 
 def test_help_teaches(capsys):
-    with pytest.raises(SystemExit, match="0"):
-        main(["probe", "--help"])
+    assert main(["help", "probe"]) == 0
     out = capsys.readouterr().out
-    assert "place every sum next\nto a tie" in out
+    assert "place every sum next to a tie" in " ".join(out.split())
     assert "qdebug probe --backend onnxruntime" in out
 
 

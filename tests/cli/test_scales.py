@@ -135,7 +135,7 @@ def test_files_that_are_not_trusted_are_read_in_a_guarded_process(capfd, tmp_pat
     ("words", "said"),
     [
         (["choose", FLOAT, INT8, "--calibrator", "best"], "Unknown calibrator 'best'"),
-        (["choose", FLOAT, "--node", "conv9"], "no node or tensor 'conv9'"),
+        (["choose", FLOAT, "--node", "conv9"], "values to choose a scale for is called 'conv9'"),
         (["choose", FLOAT, "--narrow"], "Add --dtype int8"),
         (["choose", FLOAT, "--rule", "tvm", "--scheme", "asymmetric"], "has no scheme 'asymmetric'"),
         (["choose", "none.h5"], "none.h5"),

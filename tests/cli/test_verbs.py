@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -27,11 +28,14 @@ def test_help_teaches_the_story_in_order(run):
 
 
 @pytest.mark.parametrize("verb", ["demo", "record", "info", "diff", "tui"])
-def test_each_verb_has_examples_that_parse(run, verb):
-    done = run(verb, "--help")
+@pytest.mark.parametrize("whole", [False, True])
+def test_each_verb_has_examples_that_parse(run, verb, whole):
+    done = run("help", verb) if whole else run(verb, "--help")
     assert done.code == 0
-    examples = [line.strip() for line in done.out.partition("examples:")[2].splitlines()]
-    commands = [line.split("   ")[0].split(" | ")[0].split(" >>")[0] for line in examples if line.startswith("qdebug ")]
+    text = re.sub(r" *\\\n +", " ", done.out)
+    lines = text.partition("examples:")[2].splitlines()
+    examples = [line.strip() for line in lines if line.startswith("  qdebug ")]
+    commands = [line.split("   ")[0].split(" | ")[0].split(" >>")[0] for line in examples]
     assert len(commands) >= 2
     for command in commands:
         words = command.split()[1:]

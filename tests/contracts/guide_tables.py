@@ -1,4 +1,4 @@
-"""Write the tables of the guide that follow from the program, such as those of thresholds, metrics and kernels.
+"""Write the tables of the guide that follow from the program, such as those of presets and kernels.
 
     python tests/contracts/guide_tables.py
 
@@ -7,11 +7,9 @@ A table stands between `<!-- begin NAME -->` and `<!-- end NAME -->` in a page o
 
 from __future__ import annotations
 
-import math
 import re
 import subprocess
 import sys
-from itertools import groupby
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "kernels"))
@@ -23,43 +21,11 @@ from qdebug.arithmetic.floats.recipes import RECIPES, Along
 from qdebug.arithmetic.floats.steps import edges_of, source
 from qdebug.arithmetic.presets import known_presets
 from qdebug.model import Node
-from qdebug.model.thresholds import TABLE
 from qdebug.numerics.rounding import ROUNDINGS
-from qdebug.present.reports.definitions import definitions_json
 from qdebug.replay.steps import STEPS
-from qdebug.tui.screen.bindings import key_table
 
 GUIDE = Path(__file__).parents[2] / "qdebug" / "guide"
 BLOCK = re.compile(r"(<!-- begin (\w+) -->\n)(.*?)(<!-- end \2 -->)", re.DOTALL)
-
-
-def number(value: float | tuple[int, ...]) -> str:
-    """Return a number as people write it; very large and very small powers of two as such."""
-    if isinstance(value, tuple):
-        return ", ".join(map(number, value))
-    fraction, exponent = math.frexp(value)
-    return f"2^{exponent - 1}" if fraction == 0.5 and not -6 < exponent < 14 else f"{value:g}"
-
-
-def thresholds() -> str:
-    """Return all thresholds, group by group."""
-    lines: list[str] = []
-    for group, rows in groupby(TABLE, lambda row: row.group):
-        lines += ["", f"### {group}", ""]
-        lines += [f"- `{row.name}` = {number(row.value)} {row.unit} ({row.decides}). {row.why}" for row in rows]
-    return "\n".join([*lines[1:], ""])
-
-
-def metrics() -> str:
-    """Return the definitions of all metrics, by where they stand in the JSON."""
-    lines: list[str] = []
-    for where, rows in groupby(definitions_json()["metrics"], lambda row: row["in"]):
-        lines += ["", f"### {f'In `{where}` of the JSON' if where else 'In tables'}", ""]
-        for row in rows:
-            better = f", {row['better']} is better" if row["better"] in ("lower", "higher") else ""
-            unit = f"{row['unit']}{better}".removeprefix(", ")
-            lines.append(f"- `{row['name']}`{f' ({unit})' if unit else ''}: {row['definition']}")
-    return "\n".join([*lines[1:], ""])
 
 
 def presets() -> str:
@@ -107,9 +73,6 @@ def array_path() -> str:
 
 
 TABLES = {
-    "thresholds": thresholds,
-    "metrics": metrics,
-    "keys": key_table,
     "presets": presets,
     "roundings": roundings,
     "kernels": kernel_page.page,

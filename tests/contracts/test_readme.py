@@ -3,12 +3,18 @@
 import os
 import re
 import shlex
+import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 from shown_commands import qdebug_commands, refusal, shell_lines
 
 from qdebug.cli.main import main
-from qdebug.cli.topics import TOPICS
+from qdebug.cli.topics import GROUPS
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+import peers
 
 FIRST_SCREEN = 30
 MOST_BYTES = 8192
@@ -65,9 +71,24 @@ def test_it_is_short(readme):
     assert len(readme.encode()) <= MOST_BYTES
 
 
-def test_every_page_of_the_guide_is_linked(readme):
-    linked = re.findall(r"^\| \[([\w-]+)\]\(qdebug/guide/\1\.md\) \| (.+) \|$", readme, re.MULTILINE)
-    assert linked == list(TOPICS.items())
+def test_every_page_of_the_guide_is_linked(readme, root):
+    rows = dict(re.findall(r"^\| (\w+) \| (.+) \|$", readme.partition("## Read on")[2], re.MULTILINE))
+    for group, topics in GROUPS.items():
+        names = [name for name in topics if not name.endswith("-details")]
+        assert re.findall(r"[\[`]([\w-]+)[\]`]", rows[group]) == names
+        pages = [name for name in names if (root / "qdebug" / "guide" / f"{name}.md").exists()]
+        assert re.findall(r"\]\(qdebug/guide/([\w-]+)\.md\)", rows[group]) == pages
+
+
+@pytest.mark.slow
+def test_the_comparison_with_other_tools_is_what_they_give(readme):
+    pytest.importorskip("onnxruntime")
+    lines = re.findall(r"^\| ([^|]+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", readme, re.MULTILINE)
+    cells = peers.table()
+    assert {"qdebug", "qdq_loss_debug"} <= set(cells)
+    for tool, column in (("qdebug", 1), ("Polygraphy", 2), ("qdq_loss_debug", 3), ("Netron", 4)):
+        if tool in cells:
+            assert [line[column] for line in lines] == [cells[tool][row] for row in peers.ROWS]
 
 
 def test_every_python_block_compiles(readme):
@@ -90,3 +111,11 @@ def test_the_output_of_the_demo_is_what_it_prints(readme, tmp_path, monkeypatch,
 def test_the_checks_can_fail():
     text = "```bash\n.venv/bin/qdebug diff a.h5 b.h5 && qdebug tui x y  # look\npip install .\n```\n"
     assert qdebug_commands(text) == [["diff", "a.h5", "b.h5"], ["tui", "x", "y"]]
+
+
+def test_the_extra_of_all_runtimes_has_all_of_them(root, readme):
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    (everything,) = extras["all"]
+    assert set(re.findall(r"\w+", everything)) - {"qdebug"} == set(extras) - {"all", "dev", "docs"}
+    assert all(f"[{name}]" in readme for name in ("onnx", "litert", "tflm", "openvino", "torch", "executorch", "all"))

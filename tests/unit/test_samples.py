@@ -1,16 +1,19 @@
 """Every sample runs from a clone, says what it should, and leaves nothing behind."""
 
+import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from qdebug.tui.screens import ScreenId
-
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = ROOT / "samples"
+DIGITS = SAMPLES / "digits"
+_EXPRESSION = re.compile(r"\$\{\{\s*([\w.]+)\s*\}\}")
 
 
 @pytest.fixture
@@ -22,9 +25,8 @@ def run(tmp_path):
 
     def go(name):
         environment = os.environ | {"TMPDIR": str(scratch), "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "default"}
-        environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         done = subprocess.run(
-            ["bash" if name.endswith(".sh") else sys.executable, SAMPLES / name],
+            [sys.executable, SAMPLES / name],
             cwd=here,
             env=environment,
             capture_output=True,
@@ -42,112 +44,210 @@ def run(tmp_path):
     return go
 
 
+def answers(printed):
+    """Return the exit code and the first words of the answer to each command that a sample shows."""
+    parts = printed.split("\n$ qdebug ")[1:]
+    return [(part.split()[0], part.split("\n")[1].split("  ")[0], part.split()[-1]) for part in parts]
+
+
 def test_first_diff_finds_the_narrow_accumulator(run):
-    printed = run("first_diff.py")
+    printed = run("01_first_diff.py")
     assert "first divergence: fc2" in printed
     states = {line.split()[0]: line.split()[1] for line in printed.splitlines() if " SQNR " in line}
     assert [name for name, status in states.items() if status == "diverged"] == ["fc2"]
     assert "fc3_relu" in states  # far off too, and innocent
 
 
-def test_bleu_falls_by_one_wrong_token(run):
-    # precisions 9/10, 7/9, 5/8 and 3/7: 0.1875 ** (1 / 4)
-    assert run("bleu.py").splitlines() == ["the same: BLEU 1.000", "one wrong token: BLEU 0.658"]
-
-
-def test_a_small_chip_is_explained_and_its_bug_is_found(run):
-    lines = run("explain_nodes.py").splitlines()
-    assert [line.split(",")[0] for line in lines if not line.startswith(" ")] == [
-        "fc1: explained",
-        "fc2: unexplained",
-        "fc3: explained",
-    ]
-    assert lines[1].startswith("  15-bit multiplier")
+def test_an_npu_is_recorded_compared_and_explained(run):
+    lines = run("02_own_npu.py").splitlines()
+    assert lines[0].startswith("The backend diverges first at MatMul 'fc2'")
+    assert lines[1] == "recording changed nothing: bit_equal"
+    layers = [line.split(",")[0] for line in lines if line.startswith("fc")]
+    assert layers == ["fc1: explained", "fc2: unexplained", "fc3: explained"]
+    assert lines[3].startswith("  15-bit multiplier")
     assert "  likely: the sums wrap around in 16 bits (reproduces every element)" in lines
-
-
-def test_the_first_questions_have_one_command_each(run):
-    pytest.importorskip("onnxruntime")
-    answers = [part.split("\n") for part in run("first_questions.py").strip().split("\n\n") if "$ qdebug " in part]
-    assert [lines[1].split()[2:4] for lines in answers][1:] == [
-        ["lint", "chain.onnx"],
-        ["scales", "profile"],
-        ["scales", "choose"],
-        ["scales", "choose"],
-        ["lint", "bias.onnx"],
-        ["repair", "digits/digits.onnx"],
-    ]
-    assert [lines[2].split()[0] for lines in answers] == [
-        *("PASS", "FIXED", "profile", "SCALES", "SCALES", "FOUND", "REACHED"),
-    ]
-    assert "nan" not in "".join("".join(lines[2:]) for lines in answers[2:5]).lower()
-
-
-def test_harness_passes(run):
-    assert "Ran 2 tests" in run("harness.py")
-
-
-def test_assertions_hold_and_fail_as_they_should(run):
-    printed = run("assertions.py")
-    holds = [line.split(":")[0] for line in printed.splitlines() if line.endswith(": holds")]
-    assert holds == ["a table of 256 entries", "an 8-bit net against its float form", "its arithmetic"]
-    assert "2.970 LSB" in printed
-    assert "\n>  diverged  fc2" in printed
 
 
 @pytest.mark.slow
 def test_the_plugin_passes_a_good_device_and_names_the_node_of_a_bad_one(run):
-    good, bad = run("pytest_device.py").split("--- device with a bug")
+    good, bad = run("03_pytest_device.py").split("--- device with a bug")
     assert "pytest exits with 0" in good
-    assert "1 comparison: 1 within" in good
+    assert "3 passed" in good
     assert "pytest exits with 1" in bad
     assert "\n>  diverged   edges" in bad
     assert "--node edges" in bad
 
 
-@pytest.mark.slow
-def test_a_harness_in_shell_branches_on_exit_codes(run):
-    printed = run("shell_harness.sh")
-    assert "a node diverges: FAIL  diverged: kernel at QLinearConv pwconv: 1123 of 3840 codes are wrong" in printed
-    assert "report.xml: 13 cases" in printed
-    assert "pwconv_quant acknowledged: exit code 0" in printed
+def shell(script, folder, environment):
+    """Run a step as GitHub does: bash, ended by the first command that fails."""
+    return subprocess.run(
+        ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
-def test_onnxruntime_int8_agrees_on_the_digits(run):
+@pytest.fixture
+def runner(tmp_path):
+    """Make a folder like a checkout, with the tools of a runner: `gh` keeps what it is asked to comment."""
     pytest.importorskip("onnxruntime")
-    printed = run("onnxruntime_int8.py")
-    assert "bit_equal" in printed
+    tools, checkout = tmp_path / "tools", tmp_path / "checkout"
+    for folder in (tools, checkout / "models"):
+        folder.mkdir(parents=True)
+    programs = {
+        "qdebug": f'exec {sys.executable} -m qdebug "$@"',
+        "pip": 'echo "$@" >> pip.txt',
+        "gh": 'echo "$@" >> gh.txt; for file; do :; done; cp "$file" comment.md',
+    }
+    for name, body in programs.items():
+        (tools / name).write_text(f"#!/usr/bin/env bash\n{body}\n")
+        (tools / name).chmod(0o755)
+    shutil.copy(DIGITS / "digits.onnx", checkout / "models" / "net.onnx")
+    script = (
+        f"import numpy as np; np.savez('models/x.npz', x=np.load({str(DIGITS / 'digits_test.npz')!r})['x'][:8, None])"
+    )
+    subprocess.run([sys.executable, "-c", script], cwd=checkout, check=True)
+    environment = os.environ | {
+        "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "GITHUB_STEP_SUMMARY": "summary.md",
+        "GITHUB_OUTPUT": "output.txt",
+    }
+    return checkout, environment
 
 
-def test_a_backend_of_another_package_is_found_run_and_compared(run):
-    printed = run("own_backend.py")
-    assert printed.count("fidelity bit_equal") == 2
-    assert "PASS  within" in printed
+def run_workflow(checkout, environment):
+    """Run the `run:` steps of the workflow and of the action that it uses; return the exit code of the last step."""
+    yaml = pytest.importorskip("yaml")
+    workflow, action = (
+        yaml.safe_load((SAMPLES / "04_ci" / name).read_text()) for name in ("workflow.yml", "action.yml")
+    )
+    values = {"github.token": "t", "github.event.number": "7"}
+    code = None
+    for step in workflow["jobs"]["compare"]["steps"]:
+        if "run" in step:
+            done = shell(step["run"], checkout, environment)
+            assert done.returncode == 0, done.stderr
+        if not step.get("uses", "").endswith("qdebug-diff"):
+            continue
+        given = {f"inputs.{name}": spec.get("default", "") for name, spec in action["inputs"].items()}
+        given |= {f"inputs.{name}": value for name, value in step["with"].items()}
+        for part in action["runs"]["steps"]:
+            known = values | given
+            variables = {
+                name: _EXPRESSION.sub(lambda match, known=known: known[match[1]], text)
+                for name, text in part["env"].items()
+            }
+            done = shell(part["run"], checkout, environment | variables)
+            code = done.returncode
+            if (checkout / "output.txt").exists():
+                outputs = dict(line.split("=") for line in (checkout / "output.txt").read_text().splitlines())
+                values |= {f"steps.diff.outputs.{name}": value for name, value in outputs.items()}
+    return code
+
+
+@pytest.mark.parametrize(
+    ("net", "code", "words"),
+    [
+        ("broken", 1, "FAIL"),
+        pytest.param("digits.qdq.per_channel.onnx", 0, "PASS", marks=pytest.mark.slow),
+        pytest.param("none", 2, "could not run", marks=pytest.mark.slow),
+    ],
+)
+def test_a_pull_request_gets_the_report_as_a_comment(net, code, words, runner):
+    checkout, environment = runner
+    target = checkout / "models" / "net.int8.onnx"
+    if net == "broken":
+        import numpy as np
+        import onnx
+        from onnx import numpy_helper
+
+        model = onnx.load(DIGITS / "digits.qdq.per_channel.onnx")
+        weight = next(each for each in model.graph.initializer if each.name == "w7.weight_quantized")
+        weight.CopyFrom(numpy_helper.from_array(np.roll(numpy_helper.to_array(weight), 1, axis=0), weight.name))
+        onnx.save(model, target)
+    elif net != "none":
+        shutil.copy(DIGITS / net, target)
+    assert run_workflow(checkout, environment) == code
+    comment = (checkout / "comment.md").read_text()
+    assert words in comment.splitlines()[0]
+    assert comment in (checkout / "summary.md").read_text()
+    assert (checkout / "gh.txt").read_text().split()[:3] == ["pr", "comment", "7"]
+    assert (checkout / "pip.txt").read_text().split() == ["install", "qdebug[onnx]"]
+
+
+@pytest.mark.slow  # the tutorial does the same in the gate
+def test_a_repaired_model_reaches_the_goal(run):
+    pytest.importorskip("onnxruntime")
+    assert answers(run("05_repair.py")) == [
+        ("repair", "REPAIRED", "0"),
+        ("diff", "PASS", "0"),
+        ("repair", "REACHED", "0"),
+    ]
+
+
+def test_scales_are_profiled_chosen_and_tried(run):
+    pytest.importorskip("onnxruntime")
+    printed = run("06_scales.py")
+    assert [code for *_, code in answers(printed)] == ["0"] * 6
+    assert "trial" in printed
+    assert "nan" not in printed.lower()
+
+
+def test_the_notebook_runs_from_top_to_bottom(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    notebook = json.loads((SAMPLES / "07_notebook.ipynb").read_text(encoding="utf-8"))
+    assert not any(cell.get("outputs") for cell in notebook["cells"])
+    names = {}
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            exec(compile("".join(cell["source"]), "notebook", "exec"), names)  # noqa: S102  as a notebook does
+    assert names["result"]._repr_html_().startswith("<")
+    assert capsys.readouterr().out.splitlines()[-1] == "[16 17 18 19 20 21 22 23]"
+
+
+def test_raw_dumps_of_an_accelerator_are_compared(run):
+    pytest.importorskip("onnxruntime")
+    printed = run("08_import.py")
+    assert "FAIL  diverged: kernel at QLinearConv pwconv" in printed
+    assert "only in the last 2" in printed
 
 
 @pytest.mark.slow  # tests/cli/test_bisect.py does the same in the gate
 def test_the_version_that_changed_a_rounding_is_found(run):
-    printed = run("bisect_versions.py")
+    printed = run("09_bisect.py")
     assert "CHANGED  1.1 -> 1.2: the first version that differs is 1.2" in printed
     assert "first node  Round round" in printed
 
 
+def test_a_backend_of_another_package_is_found_run_and_compared(run):
+    printed = run("10_own_backend.py")
+    assert printed.count("fidelity bit_equal") == 2
+    assert "PASS  within" in printed
+
+
+def test_bleu_falls_by_one_wrong_token(run):
+    # precisions 9/10, 7/9, 5/8 and 3/7: 0.1875 ** (1 / 4)
+    assert run("11_own_metric.py").splitlines() == ["the same: BLEU 1.000", "one wrong token: BLEU 0.658"]
+
+
+def test_rewrites_that_change_numbers_are_found(run):
+    pytest.importorskip("onnx")
+    found = [part.split("\n")[1].split()[0] for part in run("12_lint.py").split("$ qdebug ")[1:]]
+    assert found == ["FIXED", "FOUND"]
+
+
 def test_every_sample_has_a_test_and_a_line_in_the_list():
-    scripts = {path.name for ending in ("py", "sh") for path in SAMPLES.glob(f"*.{ending}")}
-    listed = (SAMPLES / "README.md").read_text(encoding="utf-8")
-    tests = Path(__file__).read_text(encoding="utf-8")
-    assert scripts
-    assert not {name for name in scripts if f"samples/{name}" not in listed or f'run("{name}")' not in tests}
-
-
-PICTURES = [*(view for view in ScreenId if view is not ScreenId.BACKENDS), "wide-dark", "wide-light"]
-
-
-def test_there_is_a_picture_of_every_screen():
-    assert {path.stem for path in SAMPLES.glob("pictures/*.svg")} == set(PICTURES)
-
-
-@pytest.mark.slow  # the gate draws every screen once, for tests/snapshots
-def test_pictures_are_made_of_every_screen(run):
-    printed = run("pictures.py")
-    assert [line.split(".svg")[0] for line in printed.splitlines()] == PICTURES
+    samples = {path.name for path in SAMPLES.iterdir() if path.name[:2].isdigit()}
+    listed = re.findall(
+        r"^\| `(?:python )?samples/([\w.]+)", (SAMPLES / "README.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    tests = Path(__file__).read_text(encoding="utf-8") + (ROOT / "tests/contracts/test_pictures.py").read_text(
+        encoding="utf-8"
+    )
+    assert samples == set(listed)
+    assert [name[:2] for name in listed] == [f"{number:02}" for number in range(len(listed))]
+    assert not [name for name in samples if f'"{name}"' not in tests]

@@ -301,7 +301,7 @@ class Limits:
     Raises:
         UsageError: A limit is not a number, or is meaningless.
 
-    Example:
+    Examples:
         >>> limits = qdebug.Limits(max_lsb=100, min_output_sqnr=5)
         >>> qdebug.diff("float.h5", "int8.h5", limits=limits).exit_code
         1

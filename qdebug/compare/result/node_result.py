@@ -117,7 +117,7 @@ class NodeResult(JsonObject, ErrorParts):
         placement: Where the backend's node ran, or None if unknown.
         acknowledged: Why it may exceed its limit, or None if it is not acknowledged.
 
-    Example:
+    Examples:
         >>> node = qdebug.diff("float.h5", "int8.h5")["conv1_quant"]
         >>> node.op, node.status, round(node.metrics.sqnr_db)
         ('QLinearConv', <Status.WITHIN: 'within'>, 45)

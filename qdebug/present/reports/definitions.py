@@ -8,13 +8,13 @@ from qdebug.numerics.metric_table import METRICS, MetricGroup
 from qdebug.present.reports.document import Document, Grid
 from qdebug.present.rows import columns, metric_title
 
-__all__ = ["definitions_document", "definitions_json"]
+__all__ = ["MetricRow", "definitions_document", "definitions_json", "metric_rows"]
 
 
 def definitions_document() -> Document:
     """Return the definitions of all metrics."""
     titles = ("metric", "in tables", "in JSON", "unit", "better", "definition")
-    rows = [(row.name, row.title, row.where, row.unit, row.better, row.definition) for row in _rows()]
+    rows = [(row.name, row.title, row.where, row.unit, row.better, row.definition) for row in metric_rows()]
     return [Grid(titles=titles, rows=rows, names=frozenset({0}))]
 
 
@@ -22,13 +22,15 @@ def definitions_json() -> dict[str, object]:
     """Return the metric definitions as plain values."""
     metrics = [
         {"name": row.name, "in": row.where, "unit": row.unit, "better": row.better, "definition": row.definition}
-        for row in _rows()
+        for row in metric_rows()
     ]
     return {"format": "qdebug.metrics", "version": 1, "metrics": metrics}
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class MetricRow:
+    """A metric with its places: its title in tables and its object in the JSON, "" where it has none."""
+
     name: str
     title: str
     where: str
@@ -37,10 +39,10 @@ class _Row:
     definition: str
 
 
-def _rows() -> list[_Row]:
+def metric_rows() -> list[MetricRow]:
     """Return a row for each metric, and for the columns of the node table that summarize several metrics."""
     rows = [
-        _Row(
+        MetricRow(
             spec.name,
             metric_title(spec.name) if spec.group in _IN_TABLES else "",
             str(_WHERE.get(spec.group, spec.group)),
@@ -51,7 +53,7 @@ def _rows() -> list[_Row]:
         for spec in METRICS
     ]
     for key, unit in (("clipped", "%"), ("arithmetic", "LSB"), ("constants", "LSB"), ("introduced", "LSB")):
-        rows.append(_Row(key, columns()[key].title, "", unit, "lower", columns()[key].definition))
+        rows.append(MetricRow(key, columns()[key].title, "", unit, "lower", columns()[key].definition))
     return rows
 
 

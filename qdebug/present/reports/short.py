@@ -148,7 +148,7 @@ def where(result: RunComparison, faults: Sequence[Diagnosis], *, whys: int) -> G
     output = next((name for fault in faults for name, share in fault.share.items() if share is not None), None)
     remaining_share = None if output is None else _remaining_share(result)
     if remaining_share is not None and faults == result.diagnosis[: len(faults)]:
-        rows.append([share_text(remaining_share[0]), "", "", remaining_share[1], "", "", ""])
+        rows.append([share_text(remaining_share[0]), "", "", "", "", "", remaining_share[1]])
     if output is None:
         titles, rows = ["#", "node", "op", "SQNR dB in -> out", "why"], [row[2:] for row in rows]
         return Grid(titles=titles, rows=rows, right=frozenset({0}), names=frozenset({1, 2}), below={4: ""})

@@ -569,7 +569,7 @@ def open_recording(path: str | Path, *, follow: bool = False) -> Recording:
     Raises:
         RecordingError: The file is missing, not a recording, damaged, of a newer format, or not finished.
 
-    Example:
+    Examples:
         >>> recording = qdebug.open_recording("int8.h5")
         >>> recording.samples, recording.load("logits_quantized", sample=3).shape
         (10, (1, 10))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from textual.binding import Binding, BindingType
 
-from qdebug.tui.keys import KeyRow, key_label, key_rows
+from qdebug.tui.keys import KeyRow, key_rows
 from qdebug.tui.screens import TABS, VIEWS
 from qdebug.tui.views.answer import VERDICT
 from qdebug.tui.views.table import view_class
@@ -18,7 +18,6 @@ __all__ = [
     "CONSTANT_ACTIONS",
     "READING_ACTIONS",
     "all_key_rows",
-    "key_table",
     "shared_key_rows",
     "view_key_rows",
 ]
@@ -120,12 +119,3 @@ def all_key_rows() -> Sequence[tuple[str, KeyRow]]:
         for (action, keys, description), views in views_of.items()
     ]
     return [*(("", row) for row in shared_key_rows()), *view_rows]
-
-
-def key_table() -> str:
-    """Return all keys as Markdown, for the documentation."""
-    lines = ["| keys | what they do | where |", "|---|---|---|"]
-    for views, row in all_key_rows():
-        keys = " ".join(f"`{key_label(key)}`" for key in row.keys)
-        lines.append(f"| {keys} | {row.help} | {views or 'everywhere'} |")
-    return "\n".join(lines) + "\n"

@@ -2,7 +2,8 @@
 
 import pytest
 
-from qdebug.model.names import fitting_names, listed_names, near_names
+from qdebug.errors import UsageError
+from qdebug.model.names import fitting_names, listed_names, near_names, only_name
 
 KNOWN = ["net/conv1", "net/conv10", "net/Relu[0]", "head"]
 
@@ -32,3 +33,20 @@ def test_names_are_listed_up_to_a_number():
 def test_near_names_are_a_sentence():
     assert near_names("haed", KNOWN) == " Near names: 'head'."
     assert near_names("zzz", KNOWN) == ""
+    assert near_names("covn1", ["net/conv1/quant_token_7"]) == " Near names: 'net/conv1/quant_token_7'."
+
+
+@pytest.mark.parametrize(
+    ("text", "name"), [("b", "b"), ("conv1", "conv1_quant"), ("conv1_out", "conv1_out"), ("*_out", "conv1_out")]
+)
+def test_a_part_stands_for_the_only_node_that_it_fits(text, name):
+    owners = {"conv1_quant": "conv1_quant", "conv1_out": "conv1_quant", "b": "b", "bb": "bb"}
+    assert only_name(text, owners, what="node", hint="") == name
+
+
+def test_a_part_of_several_nodes_or_of_none_is_refused():
+    owners = {"conv1": "conv1", "conv2": "conv2"}
+    with pytest.raises(UsageError, match="'conv' fits 2 nodes: 'conv1', 'conv2'"):
+        only_name("conv", owners, what="node", hint="")
+    with pytest.raises(UsageError, match=r"No node is called 'cnov1'\. Near names: 'conv1'"):
+        only_name("cnov1", owners, what="node", hint="")

@@ -76,7 +76,7 @@ def test_of_a_profile_errors_are_estimated(digits):
 def test_one_node_by_any_of_its_names(digits):
     for name in ("conv2_quant", "relu2", "conv2_quantized"):
         assert [row.tensor for row in choose_scales(*digits, node=name).rows] == ["relu2"]
-    with pytest.raises(UsageError, match="no node or tensor 'conv9'"):
+    with pytest.raises(UsageError, match=r"is called 'conv9'\. Near names: 'conv2'"):
         choose_scales(*digits, node="conv9")
     with pytest.raises(UsageError, match="Unknown calibrator"):
         choose_scales(*digits, calibrators=["best"])

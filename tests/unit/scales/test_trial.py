@@ -127,7 +127,7 @@ def test_an_arithmetic_that_is_not_the_recorded_one_is_said(digits):
         ({"scale": 1.0, "zero_point": 300}, "outside 0..255"),
         ({"scale": 1.0, "dtype": "int8"}, "do not accept int8"),
         ({"scale": 1.0, "dtype": "float32"}, "no scale to try"),
-        ({"scale": 1.0, "node": "conv9"}, "No node or tensor named 'conv9'"),
+        ({"scale": 1.0, "node": "conv9"}, "No node or tensor with reference values is called 'conv9'"),
     ],
 )
 def test_what_cannot_be_tried_is_refused_with_a_hint(digits, wrong, said):

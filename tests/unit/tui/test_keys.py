@@ -5,7 +5,7 @@ from textual.fuzzy import Matcher
 
 from qdebug.tui.application import QdebugApp
 from qdebug.tui.keys import key_label
-from qdebug.tui.screen.bindings import COMMANDS_WITHOUT_KEY, all_key_rows, key_table, shared_key_rows, view_key_rows
+from qdebug.tui.screen.bindings import COMMANDS_WITHOUT_KEY, all_key_rows, shared_key_rows, view_key_rows
 from qdebug.tui.screen.main_screen import MainScreen
 from qdebug.tui.screens import VIEWS
 from qdebug.tui.views.table import view_class
@@ -69,13 +69,6 @@ def test_labels_are_what_people_write():
     assert key_label("right_square_bracket") == "]"
     assert key_label("ctrl+d") == "ctrl+d"
     assert key_label("up") == "up"
-
-
-def test_the_markdown_lists_every_key():
-    table = key_table()
-    for _, row in all_key_rows():
-        assert row.help in table
-    assert "| `esc` `backspace` |" in table
 
 
 PLAIN = {
