@@ -117,7 +117,7 @@ def is_codes_without_scale(run: IndexedRecording, tensor: str) -> bool:
 def clamp_left_to_codes(context: Context, tensor: str, reference: str) -> Node | None:
     """Return the Relu or Clip of a reference tensor if the backend replaces it by the clipping of later codes."""
     ref, be = context.ref, context.be
-    backend_node, reference_node = be.graph.producer(tensor), ref.graph.producer(reference)
+    backend_node, reference_node = _node_before_moves(be, tensor), ref.graph.producer(reference)
     if backend_node is None or reference_node is None or not operators.of(reference_node.op).clamps:
         return None
     if be.is_after_codes(tensor) or same_family(backend_node, reference_node):
@@ -131,13 +131,36 @@ def clamp_left_to_codes(context: Context, tensor: str, reference: str) -> Node |
     return reference_node if before is not None and _codes_follow(context, tensor, reference_node) else None
 
 
+def _node_before_moves(run: IndexedRecording, tensor: str) -> Node | None:
+    """Return the node that computes the values of a tensor, before others that only move them."""
+    node = run.graph.producer(tensor)
+    while node is not None and operators.of(node.op).moves is not None and len(operands(node)) == 1:
+        node = run.graph.producer(operands(node)[0])
+    return node
+
+
 def _codes_follow(context: Context, tensor: str, clamp: Node) -> bool:
     """Return whether all readers of a backend tensor quantize it to a code range that acts as a reference clamp."""
-    bounds = bounds_of(context.ref, clamp)
-    readers = context.be.graph.consumers(tensor)
-    return bool(readers) and all(
-        operators.of(node.op).quantizes and codes_clamp(context.be, node.outputs[0], bounds) for node in readers
-    )
+    bounds, quantizers = bounds_of(context.ref, clamp), _quantizers_of(context.be, tensor)
+    return bool(quantizers) and all(codes_clamp(context.be, node.outputs[0], bounds) for node in quantizers)
+
+
+def _quantizers_of(run: IndexedRecording, tensor: str) -> list[Node]:
+    """Return the quantizing nodes that read a tensor, through nodes that only move values; none if others read it."""
+    quantizers, waiting = list[Node](), [tensor]
+    while waiting:
+        readers = run.graph.consumers(waiting.pop())
+        if not readers:
+            return []
+        for node in readers:
+            row = operators.of(node.op)
+            if row.quantizes:
+                quantizers.append(node)
+            elif row.moves is not None and len(node.outputs) == 1 and len(operands(node)) == 1:
+                waiting.append(node.outputs[0])
+            else:
+                return []
+    return quantizers
 
 
 def note_clamp_after(context: Context, pair: Pair) -> None:
@@ -182,13 +205,12 @@ def held_to_codes(context: Context) -> Iterator[Pair]:
     """Clamp a tensor to the code range of the quantizers that read it, if its partner was already quantized."""
     be = context.be
     for pair in list(context.found.values()):
-        tensor, readers = pair.backend, be.graph.consumers(pair.backend)
+        tensor, quantizers = pair.backend, _quantizers_of(be, pair.backend)
         if pair.backend_view is not None or tensor in be.graph.outputs:
             continue
         if be.is_after_codes(tensor) or not context.ref.is_after_codes(pair.reference):
             continue
-        if readers and all(operators.of(node.op).quantizes for node in readers):
-            spans = {code_span(be, node.outputs[0]) for node in readers}
-            if len(spans) == 1 and (span := spans.pop()) is not None:
-                reason = f"{pair.reason}; clipped to the range of the next quantizer"
-                yield replace(pair, reason=reason, backend_view=Transform(clamp_low=span[0], clamp_high=span[1]))
+        spans = {code_span(be, node.outputs[0]) for node in quantizers}
+        if len(spans) == 1 and (span := spans.pop()) is not None:
+            reason = f"{pair.reason}; clipped to the range of the next quantizer"
+            yield replace(pair, reason=reason, backend_view=Transform(clamp_low=span[0], clamp_high=span[1]))

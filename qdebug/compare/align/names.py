@@ -93,8 +93,9 @@ def form_of_another(context: Context, tensor: str, node: Node) -> Pair | None:
     if pair is None:
         context.unpaired(tensor, f"it is equivalent to {source!r}, which has no partner")
         return None
-    reference = context.clamped_later.get(source, pair.reference)
-    context.clamped_later[tensor] = reference
+    clamped = context.clamped_later.get(source, pair.reference)  # its values, if the form is of codes
+    reference = clamped if context.be.is_after_codes(tensor) else pair.reference
+    context.clamped_later[tensor] = clamped
     relation = "codes of" if row.quantizes else "dequantized values of" if row.dequantizes else "same values as"
     return _form(context, tensor, reference, f"{relation} {source!r}")
 

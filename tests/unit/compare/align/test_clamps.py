@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from qdebug.compare.align.align import align_runs
 from qdebug.compare.align.clamps import (
     after_codes,
     bounds_of,
@@ -155,6 +156,8 @@ CLAMPED = [node("Conv", "x k", "c"), node("Relu", "c", "y")]
         ([node("QuantizeLinear", "c ks kz", "q")], -100, False),  # codes of numbers below 0
         ([node("QuantizeLinear", "c ks kz", "q"), node("Exp", "c", "e")], -128, False),  # somebody reads it before
         ([node("QuantizeLinear", "c ks kz", "q"), node("QuantizeLinear", "c ks kz", "q2")], -128, True),
+        ([node("ReorderOutput", "c", "r"), node("QuantizeLinear", "r ks kz", "q")], -128, True),  # values only move
+        ([node("ReorderOutput", "c", "r")], -128, False),
         ([node("Exp", "c", "q")], -128, False),
         ([], -128, False),
     ],
@@ -216,3 +219,16 @@ def test_a_tensor_is_compared_with_the_form_of_its_kind_after_codes(tensor, form
     )
     assert after_codes(context, tensor, "c") == form
     assert after_codes(context, tensor, "x") == "x"  # which has been through none
+
+
+def test_a_moved_result_that_becomes_codes_is_paired_before_the_clamp():
+    ours = [
+        node("Conv", "x k", "c_blocks"),
+        node("ReorderOutput", "c_blocks", "y"),  # it has the name of the clamp's result
+        node("QuantizeLinear", "y ks kz", "q"),
+    ]
+    x, below = np.float32([1, -2]), np.float32([3, -4])
+    ref = run_of(CLAMPED, {"x": x, "c": below, "y": np.maximum(below, 0)}, outputs=("y",))
+    be = run_of(ours, {"x": x, "c_blocks": below, "y": below}, quants={"q": codes(0.5, -128)}, outputs=("q",))
+    pairs = {pair.backend: pair for pair in align_runs(ref, be, told=str).pairs}
+    assert pairs["y"].reference == "c"
