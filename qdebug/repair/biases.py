@@ -10,6 +10,7 @@ import numpy as np
 from qdebug.compare.attribute.backend_replay import real_values
 from qdebug.model import Node, QuantParams
 from qdebug.model.dtypes import is_integer
+from qdebug.model.thresholds.rounding import LSB_SLACK
 from qdebug.numerics.affine import dequantize, quantize
 from qdebug.repair.edited_replay import Change
 from qdebug.repair.units import ChangeableNodes
@@ -56,9 +57,10 @@ def changed_biases(
         if not has_new_scale and change.constants.keys().isdisjoint({(name, bias), weight}):
             continue
         recorded_values = np.asarray(real_values(nodes.run, bias), np.float32)
-        new_values = np.asarray(change.constants.get((name, bias), recorded_values), np.float32).reshape(
-            recorded_values.shape
-        )
+        new_values = change.constants.get((name, bias))
+        if new_values is None:
+            new_values = _unrounded(nodes, unit.node, bias, recorded_values)
+        new_values = np.asarray(new_values, np.float32).reshape(recorded_values.shape)
         if name in change.shifts:  # the summand of the result; a Gemm multiplies its bias
             beta = np.asarray(real_node.attrs.get("beta", 1.0), np.float32)
             new_values = np.asarray(new_values + change.shifts[name].reshape(recorded_values.shape) / beta)
@@ -70,6 +72,16 @@ def changed_biases(
         is_changed = not np.array_equal(values, recorded_values, equal_nan=True)
         biases[name, bias] = ChangedBias(values=values, codes=codes, is_changed=is_changed)
     return biases
+
+
+def _unrounded(nodes: ChangeableNodes, node: Node, bias: str, values: np.ndarray) -> np.ndarray:
+    """Return the reference's bias if the recorded values are its codes, so that it is not rounded twice."""
+    quant = nodes.quant_of(bias)
+    original = None if quant is None else nodes.reference_constants(node).get((node.name, bias))
+    if quant is None or original is None:
+        return values
+    rounded = dequantize(quantize(np.asarray(original, np.float32).reshape(values.shape), quant), quant)
+    return original if np.allclose(rounded, values, rtol=0, atol=float(quant.scale.max()) * LSB_SLACK) else values
 
 
 def min_weight_scale(nodes: ChangeableNodes, node: Node) -> np.ndarray | float:

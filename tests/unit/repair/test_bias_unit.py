@@ -5,7 +5,7 @@ import pytest
 
 import qdebug
 from qdebug.repair.edits import KINDS
-from qdebug.repair.find import RepairOptions, find_repair
+from qdebug.repair.find import RepairOptions, find_repair, prepare_search
 from qdebug.repair.search import EditCost
 from qdebug.session import DiffSession
 
@@ -70,3 +70,12 @@ def test_nothing_that_has_no_part_in_it_is_offered(session, kind):
 def test_a_bias_in_the_unit_of_the_sums_has_no_such_edit():
     found = find_repair(DiffSession(float_run(), device(SX * SW)), RepairOptions(within=90))
     assert "bias-unit" not in {edit.kind for edit in found.edits}
+
+
+def test_a_bias_at_a_new_scale_is_rounded_once_from_the_reference():
+    catalog = prepare_search(DiffSession(float_run(), device(SX * SW)), RepairOptions(within=60)).catalog
+    edits = [edit for name in catalog.units for edit in catalog.edits_of(name, ("16-bit",))]
+    ((_, bias),) = catalog.biases([edit for edit in edits if edit.unit.node.name == "q"]).items()
+    step = float(bias.codes.scale.max())
+    assert step < SX * SW / 100
+    assert np.abs(bias.values - B).max() <= step
