@@ -44,7 +44,7 @@ def test_the_shell_can_read_its_script(shell, tmp_path):
         (["export", "n"], {"netron", "npz"}),
         (["export", "csv", "--no"], {"--node"}),
         (["help", "ta"], {"table"}),
-        (["help", "te"], {"terminal", "terminal-details", "tests"}),
+        (["help", "te"], {"terminal", "terminal-details", "tests", "tests-details"}),
         (["completion", ""], set(SHELLS)),
         (["record", "diff", "--taps", "a"], {"all"}),
         (["record", "net.onnx", "--backend", ""], set(BACKENDS)),

@@ -31,6 +31,7 @@ def test_code_is_not_broken_into_lines(topic, run):
 def test_every_option_in_a_page_exists(topic):
     parsers = [build_parser()]
     known = {"--junitxml", "--quick", "--pages", "--index-url", "--strict"}  # of other programs, and of our scripts
+    known |= {"--csv", "--debug-tensor-dump-output-folder"}
     while parsers:
         parser = parsers.pop().with_arguments()
         known |= set(parser._option_string_actions)
