@@ -7,6 +7,7 @@ nodes. Begin at `pool`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -210,20 +211,41 @@ def _with_novel(findings: dict[int, SearchResult], known_findings: Sequence[Sear
     """
     novel = [finding for finding in findings.values() if finding.novel is not None]
     limit = max(UNKNOWN_PROGRAM_MAX_SIBLINGS, len(novel))  # many nodes of one program weigh more than known siblings
-    if not novel or not known_findings or len(known_findings) > limit:
+    if not novel or not known_findings:
         return findings
-    common_variants = set.intersection(*(set(finding.matching) for finding in novel))
     added: list[Variant] = []
-    for variant in (variant for variant in novel[0].matching if variant in common_variants):
+    votes = Counter(variant for finding in known_findings for variant in finding.matching)
+    usual = votes.most_common(1)[0][0]
+    outsiders = [finding for finding in known_findings if usual not in finding.matching]  # each has a telling element
+    for variant in _common_programs(novel):
+        if len(known_findings) > limit and variant.multiplier.bits is None:
+            continue  # of a multiplier, the width alone is one for all nodes
         if added and variant.multiplier != added[0].multiplier:
             continue  # other names of the same program only
-        doubt = _reason_for_doubt(variant, novel, known_findings)
+        doubt = _reason_for_doubt(variant, novel, known_findings, len(outsiders))
         if doubt is None and all(reproduces(f.source, variant) for f in known_findings[UNKNOWN_PROGRAM_MAX_SIBLINGS:]):
             added.append(variant)
     return {
-        number: finding if finding.novel is not None else replace(finding, matching=(*finding.matching, *added))
+        number: replace(finding, matching=tuple(dict.fromkeys((*finding.matching, *added))))
         for number, finding in findings.items()
     }
+
+
+def _common_programs(findings: Sequence[SearchResult]) -> list[Variant]:
+    """Return the programs that reproduce all nodes which no known variant does.
+
+    A node that few elements tell apart may have been explained by another program first. Then the widths that the
+    other nodes have in their multiplier are tried on it.
+    """
+    common_variants = set.intersection(*(set(finding.matching) for finding in findings))
+    if common_variants:
+        return [variant for variant in findings[0].matching if variant in common_variants]
+    widths = [variant for finding in findings for variant in finding.matching if variant.multiplier.bits is not None]
+    return [
+        variant
+        for variant in dict.fromkeys(widths)
+        if all(variant in finding.matching or reproduces(finding.source, variant) for finding in findings)
+    ]
 
 
 def _with_limits(findings: dict[int, SearchResult]) -> dict[int, SearchResult]:
@@ -282,7 +304,7 @@ def _distinct_functions(members: Sequence[Variant], findings: Sequence[SearchRes
 
 
 def _reason_for_doubt(
-    variant: Variant, findings: Sequence[SearchResult], known_findings: Sequence[SearchResult]
+    variant: Variant, findings: Sequence[SearchResult], known_findings: Sequence[SearchResult], outsiders: int = 0
 ) -> str | None:
     """Return why a program of no known backend is doubtful, or None if it is not.
 
@@ -292,10 +314,11 @@ def _reason_for_doubt(
         variant: The program.
         findings: Results of the nodes that it reproduces.
         known_findings: Results of siblings that known variants reproduce.
+        outsiders: How many of these siblings the usual known variant does not reproduce.
     """
     if any(finding.novel is None for finding in findings):
         return None
-    if _may_be_chance(findings, variant):
+    if _may_be_chance(findings, variant, outsiders):
         return _CHANCE.format(variant)
     return (
         None
@@ -304,7 +327,7 @@ def _reason_for_doubt(
     )
 
 
-def _may_be_chance(findings: Sequence[SearchResult], variant: Variant) -> bool:
+def _may_be_chance(findings: Sequence[SearchResult], variant: Variant, outsiders: int = 0) -> bool:
     """Return whether only novel programs reproduce some nodes, with few deciding elements.
 
     A multiplier of many bits differs from those of known arithmetics only next to ties. Anything but another rounding
@@ -313,7 +336,7 @@ def _may_be_chance(findings: Sequence[SearchResult], variant: Variant) -> bool:
     bits = None if variant.multiplier.shifts else variant.multiplier.bits
     weight = 1 if bits is None else max(bits - FREE_MULTIPLIER_BITS, 1)
     novel = [max(finding.novel, 1) for finding in findings if finding.novel is not None]  # some element differs
-    return len(novel) == len(findings) and sum(novel) * weight < UNKNOWN_PROGRAM_MIN_ELEMENTS
+    return len(novel) == len(findings) and (sum(novel) + outsiders) * weight < UNKNOWN_PROGRAM_MIN_ELEMENTS
 
 
 def standing_for(explained: Sequence[tuple[SearchResult, Sequence[str]]]) -> tuple[dict[str, str], dict[str, str]]:

@@ -173,3 +173,16 @@ def test_what_another_processor_computes_by_is_not_what_a_wrong_node_is_held_aga
     own, other = (pool({0: finding()}, KnownRuntime(run(flag)))[0].usual for flag in ("avx2", "avx512_vnni"))
     assert "pairsat16" in str(own)
     assert other is None
+
+
+def test_a_width_of_many_bits_that_fits_all_siblings_is_one_for_the_chip(monkeypatch):
+    width = parse_variant("m=q21:xw/y steps=mul,shr.up,zp,sat")
+    monkeypatch.setattr("qdebug.arithmetic.pooling.reproduces", lambda source, variant: variant == width)
+    usual = {number: finding(A) for number in range(12)}
+    odd = {20: finding(B), 21: finding(C)}  # which the usual variant does not reproduce
+    found = pool({**usual, **odd, 30: finding(width, novel=1)})
+    assert {answer.members for answer in found.values()} == {(width,)}
+    assert all(answer.doubt is None for answer in found.values())
+    alone = pool({**usual, 30: finding(width, novel=1)})  # one element in all may be chance
+    assert "too few elements" in alone[30].doubt
+    assert alone[0].members == (A,)
