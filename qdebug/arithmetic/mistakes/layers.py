@@ -130,6 +130,11 @@ def _other_functions(node: Node) -> Iterator[Mistake]:
             about=_WHOLE_NUMBERS if node.op == "Round" else "",
         )
     gate = operators.of(node.op).gate
+    is_function = len(node.inputs) == 1 and (functions or gate is not None or node.op == "Gelu")
+    for title, op, domain, attrs in _WITH_ATTRIBUTES if is_function else ():
+        if node.op != op:  # else it is another attribute
+            function_node = replace(node, op=op, domain=domain, attrs=attrs)
+            yield Mistake(likely=f"it computes {title}, not {node.op}", node=function_node, values={})
     if gate is not None and gate.attrs:
         likely = f"it computes only its {gate.op}, without the factor {node.inputs[0]!r}"
         yield Mistake(likely=likely, node=replace(node, op=gate.op, attrs=gate.attrs), values={})
@@ -137,6 +142,13 @@ def _other_functions(node: Node) -> Iterator[Mistake]:
 
 _ORT = "com.microsoft"
 """Domain of the functions that ONNX does not define."""
+_WITH_ATTRIBUTES: tuple[tuple[str, str, str, Mapping[str, AttrValue]], ...] = (
+    ("the tanh form of Gelu", "Gelu", "", MappingProxyType({"approximate": "tanh"})),
+    ("Gelu", "Gelu", "", MappingProxyType({"approximate": "none"})),
+    ("Silu", "QuickGelu", _ORT, MappingProxyType({"alpha": 1.0})),
+    ("QuickGelu", "QuickGelu", _ORT, MappingProxyType({"alpha": 1.702})),
+)
+"""Functions of language models: title, operator, domain and attributes."""
 
 
 def _saturating_integers(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:

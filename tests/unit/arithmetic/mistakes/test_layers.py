@@ -52,6 +52,10 @@ def named(right, values, made):
     return " ".join(causes), told.reason
 
 
+GELU, TANH_GELU = (node("Gelu", "x", approximate=form) for form in ("none", "tanh"))
+SILU = replace(node("QuickGelu", "x", alpha=1.0), domain="com.microsoft")
+
+
 def gru():
     values = {"x": real(7, 2, 5), "W": real(1, 18, 5), "R": real(1, 18, 6), "b": real(1, 36), "h": real(1, 2, 6)}
     return node("GRU", "x W R b - h", hidden_size=6, linear_before_reset=1), values
@@ -555,3 +559,17 @@ def test_halves_alone_do_not_tell_one_direction_from_rounding_up():
     found = " ".join(named(node("Round", "x"), values, np.ceil(values["x"])))
     assert "halves are rounded up" in found
     assert "it computes Ceil" in found
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "text"),
+    [
+        (SILU, TANH_GELU, "it computes the tanh form of Gelu, not QuickGelu"),
+        (SILU, GELU, "it computes Gelu, not QuickGelu"),
+        (GELU, TANH_GELU, "it uses approximate = tanh, not none"),
+    ],
+)
+def test_a_gate_of_language_models_is_taken_for_another(right, wrong, text):
+    values = {"x": real(20, 30)}
+    made = run_node(wrong, values, OPSET)["y"]
+    assert f"{text} (reproduces every element)" in " ".join(named(right, values, made))
