@@ -147,8 +147,9 @@ def _as_code_table(remaining: Residual, table: CodeTable) -> Residual:
         return replace(described, likely=f"{table.passed_on} (reproduces every element)", reproduces=True)
     few = len(table.deviations) < table.seen - len(table.deviations)
     likely = "wrong entries in the table" if few else f"a table of another function than {table.function}"
-    if not few and max(abs(entry.value - entry.exact) for entry in table.deviations) <= SLIGHT_ERROR_CODES:
-        likely = f"an inexact table of {table.function}"
+    largest = max(abs(entry.value - entry.exact) for entry in table.deviations)
+    if largest <= 1 or (not few and largest <= SLIGHT_ERROR_CODES):
+        likely = f"an inexact table of {table.function}, or a computation of it in several rounded steps"
     return replace(described, likely=f"{likely}; no other input or output scale fits all entries")
 
 

@@ -44,6 +44,7 @@ def short_sums(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake
                 values={},
                 after=partial(_shaped_like, sums=sums),
                 about="accumulator",
+                is_rounding=True,
             )
 
 
@@ -63,7 +64,12 @@ def _short_running_sums(node: Node, values: Mapping[str, np.ndarray]) -> Iterato
         result = np.moveaxis(np.stack(sums), 0, int(axis.reshape(-1)[0]))
         likely = f"its sums are kept in {short_format.name}, one term after another"
         yield Mistake(
-            likely=likely, node=node, values={}, after=partial(_shaped_like, sums=result), about="accumulator"
+            likely=likely,
+            node=node,
+            values={},
+            after=partial(_shaped_like, sums=result),
+            about="accumulator",
+            is_rounding=True,
         )
 
 

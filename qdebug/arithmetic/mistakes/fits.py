@@ -16,6 +16,7 @@ import numpy as np
 
 from qdebug.arithmetic.mistakes.mistake import Mistake
 from qdebug.model import AttrValue, Node, operators
+from qdebug.replay.registry import run_node
 
 __all__ = ["Dial", "dials", "miscounted_blocks", "solve"]
 
@@ -48,14 +49,21 @@ class Dial:
         return replace(self.set_to(value), likely=self.text.format(f"{value:.4g}"), about=self.title)
 
 
-def dials(node: Node, values: Mapping[str, np.ndarray], defaults: Mapping[str, AttrValue | None]) -> Iterator[Dial]:
+def dials(
+    node: Node,
+    values: Mapping[str, np.ndarray],
+    defaults: Mapping[str, AttrValue | None],
+    opset: Mapping[str, int],
+) -> Iterator[Dial]:
     """Yield the numbers of a node: its real attributes, its scalar inputs, and a factor and an addend of each operand.
 
     Args:
         node: The node's real-valued form.
         values: Its inputs.
         defaults: Attributes that its kernel reads and the node omits.
+        opset: Version of each operator set of its graph.
     """
+    yield from _zero_point_dials(node, values, opset)
     is_sum = operators.of(node.op).adds  # kernels of some frameworks give one of its terms a factor
     for name, value in {**({} if is_sum else defaults), **node.attrs}.items():
         if isinstance(value, float) and np.isfinite(value):
@@ -73,6 +81,32 @@ def dials(node: Node, values: Mapping[str, np.ndarray], defaults: Mapping[str, A
             yield _operand_dial(node, name, factor, 1.0, partial(_combined, np.multiply, array))
             addend = f"{{}} is added to {name!r} first"
             yield _operand_dial(node, name, addend, 0.0, partial(_combined, np.add, array))
+
+
+def _zero_point_dials(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int]) -> Iterator[Dial]:
+    """Yield the zero points of a product of integers, in which its sums are linear."""
+    places = range(_FIRST_ZERO_POINT, len(node.inputs)) if operators.of(node.op).sums_codes else ()
+    for place in places:
+        name, operand = node.inputs[place], values[node.inputs[place - _FIRST_ZERO_POINT]]
+        if not name or values[name].size != 1:
+            continue
+        zero_point = int(values[name].reshape(-1)[0])
+        step = 1 if zero_point < np.iinfo(operand.dtype).max else -1
+        one_each = {node.inputs[place - _FIRST_ZERO_POINT]: np.full_like(operand, zero_point + step)}
+        sums = run_node(node, {**values, **one_each}, opset)[node.outputs[0]] * step
+
+        def set_to(number: float, zero_point: int = zero_point, sums: np.ndarray = sums) -> Mistake:
+            def after(result: np.ndarray) -> np.ndarray:
+                return np.asarray(result + (zero_point - number) * sums)
+
+            return Mistake(likely="", node=node, values={}, after=after)
+
+        text = f"the zero point {name!r} acts as {{}}, not {zero_point}"
+        yield Dial(title=name, start=float(zero_point), text=text, set_to=set_to)
+
+
+_FIRST_ZERO_POINT = 2
+"""Position of the first operand's zero point in a product of integers; the second operand's follows."""
 
 
 def _combined(combine: np.ufunc, array: np.ndarray, number: float) -> np.ndarray:

@@ -408,15 +408,14 @@ def _rounded_inputs(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mi
         return
     for short in SHORT_FORMATS if row.dequantizes else ():
         likely = f"its results are rounded to {short.name}"
-        yield Mistake(likely=likely, node=node, values={}, after=short.rounded, about="results")
+        yield Mistake(likely=likely, node=node, values={}, after=short.rounded, about="results", is_rounding=True)
     float_values = {name: array for name, array in values.items() if array.dtype == np.float32}
     for short in SHORT_FORMATS:
         if short.bits < 8:
             continue
         likely = f"its inputs are rounded to {short.name} first"
-        yield Mistake(
-            likely=likely, node=node, values={name: short.rounded(array) for name, array in float_values.items()}
-        )
+        rounded = {name: short.rounded(array) for name, array in float_values.items()}
+        yield Mistake(likely=likely, node=node, values=rounded, is_rounding=True)
 
 
 def _factors_in_blocks(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:

@@ -29,6 +29,7 @@ class Mistake:
         told: Index of the part of the result that the mistake determines. The rest is undetermined.
         opset: Operator set version that computes it, or None for the version of the graph.
         about: The attribute or input concerned, if other mistakes involving it give nearly the same result, or "".
+        is_rounding: Whether it is numbers of fewer digits, which a backend may have chosen.
     """
 
     likely: str
@@ -38,6 +39,7 @@ class Mistake:
     told: tuple[Any, ...] = ()
     opset: Mapping[str, int] | None = None
     about: str = ""
+    is_rounding: bool = False
 
 
 def without_inputs(node: Node, *places: int) -> Node:

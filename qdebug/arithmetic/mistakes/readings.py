@@ -41,6 +41,9 @@ def readings(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
         other_places = misreadings(values[name]) if name in large_names else ()
         for text, array in chain(other_places, _other_shapes(values[name]), other_numbers):
             yield Mistake(likely=text.format(repr(name)), node=node, values={name: array}, about=name)
+        for text, array in _fewer_digits(values[name]):
+            likely = text.format(repr(name))
+            yield Mistake(likely=likely, node=node, values={name: array}, about=name, is_rounding=True)
     yield from _with_quantized_factors(node, values)
 
 
@@ -136,7 +139,7 @@ def _other_shapes(array: np.ndarray) -> Iterator[Reading]:
 
 
 def _other_numbers(array: np.ndarray) -> Iterator[Reading]:
-    """Yield an operand with other numbers: rounded, quantized, narrowed, clamped, or of the other sign."""
+    """Yield an operand with other numbers: narrowed, clamped, or of the other sign."""
     if array.dtype.kind in "iu":  # single integers are tried at other values, see `attributes.other_integers`
         yield from _other_integers(array) if array.size > 1 else ()
         return
@@ -147,6 +150,12 @@ def _other_numbers(array: np.ndarray) -> Iterator[Reading]:
     yield "negative numbers of {} are read as 0", np.maximum(array, 0)
     yield "the square of {} is read", np.square(array)
     yield "the root of {} is read", np.sqrt(np.abs(array)).astype(array.dtype)
+
+
+def _fewer_digits(array: np.ndarray) -> Iterator[Reading]:
+    """Yield real numbers that are rounded to a shorter format or quantized."""
+    if array.dtype.kind != "f":
+        return
     for short in SHORT_FORMATS:
         if array.dtype == np.float32 and short.bits >= _SHORTEST:
             yield f"{{}} is rounded to {short.name} first", short.rounded(array)
@@ -192,7 +201,8 @@ def _with_quantized_factors(node: Node, values: Mapping[str, np.ndarray]) -> Ite
     names = [name for name in node.inputs[:2] if name and values[name].dtype.kind == "f"]
     if operators.of(node.op).product and len(names) == len({*node.inputs[:2]}):
         likely = "both factors are quantized to 8 bits first, with one scale each"
-        yield Mistake(likely=likely, node=node, values={name: _quantized(values[name], None) for name in names})
+        quantized = {name: _quantized(values[name], None) for name in names}
+        yield Mistake(likely=likely, node=node, values=quantized, is_rounding=True)
 
 
 def _with_ignored_inputs(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:

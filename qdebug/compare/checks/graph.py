@@ -142,8 +142,8 @@ def mistaken(context: NodeContext) -> Finding | None:
 def mistaken_as_in_reference(context: NodeContext) -> Finding | None:
     """Find what differs from the reference's node in the wrong values of a run that states no graph.
 
-    Such a run may compute another graph or with other weights. So its values must be beyond their limit, or a mistake
-    must give each of them from the inputs that the reference reads as well.
+    Such a run may compute another graph, or with other weights or fewer digits. So its values must be beyond their
+    limit, or a mistake must give each of them from the inputs that the reference reads as well.
     """
     entry, node, runs = context.entry, context.node, context.runs
     if node is None or not says_nothing(node) or context.stats is None or not context.stats.mismatches:
@@ -153,14 +153,13 @@ def mistaken_as_in_reference(context: NodeContext) -> Finding | None:
     if reference_node is None or not (context.diverges or _reads_equal_values(context, reference_node)):
         return None
     places = [*recorded_places(runs.reference, runs.backend, entry)]
-    if not is_far_off(run, reference_node, entry.tensor, places):
+    known = mistake_of(run, reference_node, entry.tensor, places, roundings=context.diverges)
+    if known is not None:
+        found = CodeCause(sentence=f"{known} ({EVERY})", explains_all=True)
+    elif is_far_off(run, reference_node, entry.tensor, places):
+        found = cause_of_codes(run, entry.tensor, roundings=context.diverges)
+    else:
         return None
-    known = mistake_of(run, reference_node, entry.tensor, places)
-    found = (
-        cause_of_codes(run, entry.tensor)
-        if known is None
-        else CodeCause(sentence=f"{known} ({EVERY})", explains_all=True)
-    )
     if not context.diverges and not found.explains_all:
         return None
     sentence = f"{found.sentence}, if the node computes what the reference states"

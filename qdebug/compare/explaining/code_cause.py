@@ -33,12 +33,13 @@ class CodeCause:
     explains_all: bool = False
 
 
-def cause_of_codes(recording: Recording, tensor: str) -> CodeCause:
+def cause_of_codes(recording: Recording, tensor: str, *, roundings: bool = True) -> CodeCause:
     """Look for the cause of values that no known arithmetic reproduces. For real numbers, look for their location.
 
     Args:
         recording: The run.
         tensor: The output of the node.
+        roundings: Whether real numbers of fewer digits are a cause.
     """
     recording = with_understood_graph(recording)
     node = recording.graph.producer(tensor)
@@ -48,7 +49,7 @@ def cause_of_codes(recording: Recording, tensor: str) -> CodeCause:
         units = Units(recording)
         if recording.graph.tensors[tensor].quant is None:
             places = units.places(node, tensor) or tuple(recording.places(tensor))  # it may end a layer
-            cause = further_cause(recording, node, tensor, places)
+            cause = further_cause(recording, node, tensor, places, roundings=roundings)
             if cause is not None:
                 return CodeCause(sentence=cause.removeprefix("likely: "), explains_all=True)
             place = wrong_place(recording, node, tensor, places)

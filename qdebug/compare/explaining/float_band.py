@@ -78,6 +78,7 @@ _INPUTS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = MappingProxyType(
     {title: _NAMED[name].rounded for title, name in _SHORT.items()}
 )
 _OUTPUT = "output"
+_MATRIX = 2
 _MOST_BETWEEN = 32
 """Number of nodes between a tensor and the product that gives its last axis a meaning."""
 """The rounded part if a node is exact except for its output format."""
@@ -570,7 +571,7 @@ class _Case:
             return ""
         is_outlier = error > OUTLIER_ERROR_RATIO * self._rounding_of_elements(at[0], replayed, allowed)
         axes = recorded_values.ndim - 1
-        vectors = self._holds_vectors()
+        vectors = recorded_values.ndim == _MATRIX or self._holds_vectors()
         last = vectors or keeps_channels_last(self._form)
         spatial = tuple(range(axes - 1) if last else range(1, axes))
         first = "row" if vectors and axes == 1 else "sample"

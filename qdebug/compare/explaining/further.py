@@ -24,7 +24,13 @@ Place = tuple[int, int]
 
 
 def further_cause(
-    recording: Recording, node: Node, tensor: str, places: Sequence[Place], *, in_layer: bool = True
+    recording: Recording,
+    node: Node,
+    tensor: str,
+    places: Sequence[Place],
+    *,
+    in_layer: bool = True,
+    roundings: bool = True,
 ) -> str | None:
     """Return the cause of a wrong output that no known mistake of the operator reproduces, or None if none is found.
 
@@ -36,12 +42,13 @@ def further_cause(
         tensor: The output, of real numbers, whole sums or codes.
         places: Samples and steps to examine.
         in_layer: Whether to search inside the layer that the node ends, if its inner tensors were not recorded.
+        roundings: Whether numbers of fewer digits are mistakes.
     """
     if not places:
         return None
     coded = recording.graph.tensors[tensor].quant is not None
     try:
-        case = WrongNode(recording, node, tensor, places)
+        case = WrongNode(recording, node, tensor, places, roundings=roundings)
         cause = case.cause_of_codes() if coded else case.cause_of_numbers()
     except NotRecordedError:  # the node ends a fused layer, whose inner tensors were not recorded
         cause = None

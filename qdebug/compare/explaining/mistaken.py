@@ -30,7 +30,13 @@ __all__ = ["form_of_output", "is_telling", "made_by", "mistake_of", "read_inputs
 
 
 def mistake_of(
-    recording: Recording, node: Node, tensor: str, places: Sequence[tuple[int, int]], *, or_right: bool = False
+    recording: Recording,
+    node: Node,
+    tensor: str,
+    places: Sequence[tuple[int, int]],
+    *,
+    or_right: bool = False,
+    roundings: bool = True,
 ) -> str | None:
     """Return the only known mistake that reproduces all of a node's output, in words, or None if none or several do.
 
@@ -40,6 +46,7 @@ def mistake_of(
         tensor: The output, of real numbers or of whole sums.
         places: Samples and steps to examine.
         or_right: Whether to name what the replay does too. Otherwise a right output has no mistake.
+        roundings: Whether numbers of fewer digits are mistakes.
     """
     if recording.graph.tensors[tensor].quant is not None or not places:
         return None
@@ -57,7 +64,7 @@ def mistake_of(
                 fitting_here: dict[str, tuple[Mistake, _Fit]] = {}
                 for each in chain(mistakes(form, values, opset), _mistakes_of_scales(recording, form, values)):
                     fits_so_far = (each, _Fit.IN_FLOAT32) if candidates is None else candidates.get(each.likely)
-                    if fits_so_far is None:
+                    if fits_so_far is None or (each.is_rounding and not roundings):
                         continue
                     fit = _fit_of(each, values, recorded, opset, right_result if each.node is form else None)
                     if fit is not _Fit.NONE:

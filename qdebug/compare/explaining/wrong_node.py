@@ -84,6 +84,7 @@ class WrongNode:
         tensor: The recorded tensor: its output, or that of the last later node.
         places: Samples and steps.
         later: The nodes between its output and that tensor, in order. With them, the run is `WithFused`.
+        roundings: Whether numbers of fewer digits are mistakes.
 
     Raises:
         KernelError: It cannot be replayed.
@@ -91,10 +92,18 @@ class WrongNode:
     """
 
     def __init__(
-        self, recording: Recording, node: Node, tensor: str, places: Sequence[Place], later: Sequence[Node] = ()
+        self,
+        recording: Recording,
+        node: Node,
+        tensor: str,
+        places: Sequence[Place],
+        later: Sequence[Node] = (),
+        *,
+        roundings: bool = True,
     ) -> None:
         self._recording, self._node, self._tensor, self._places = recording, node, tensor, places
         self._later, self._output = later, node.outputs[0] if later else tensor
+        self._roundings = roundings
         self._form, self._opset, _ = form_of_output(recording, node, self._output, places[0])
         self._quant = recording.graph.tensors[tensor].quant
         self._samples: dict[Place, _Sample] = {}
@@ -431,7 +440,7 @@ class WrongNode:
         operands = self._sample(place).result.operands
         with recorded_limits(self._recording, place), np.errstate(all="ignore"):
             run_node(self._form, operands, self._opset, asked=defaults)
-        return list(dials(self._form, operands, defaults))
+            return list(dials(self._form, operands, defaults, self._opset))
 
     def _computed(self, place: Place, mistake: Mistake) -> np.ndarray | None:
         with recorded_limits(self._recording, place), np.errstate(all="ignore"):
@@ -515,10 +524,9 @@ class WrongNode:
         first = self._sample(self._places[0])
         if np.unique(first.result.recorded[first.wrong]).size < CAUSE_MIN_DISTINCT_VALUES or first.wrong.all():
             return None
-        operator_mistakes = mistakes(self._form, first.result.operands, self._opset)
-        fitting_mistakes = self._fitting_mistakes(
-            chain(operator_mistakes, *self._alterations(self._places[0])), whole=False
-        )
+        kinds = (mistakes(self._form, first.result.operands, self._opset), *self._alterations(self._places[0]))
+        fitting_by_kind = (self._fitting_mistakes(kind, whole=False) for kind in kinds)
+        fitting_mistakes = next((fitting for fitting in fitting_by_kind if fitting), [])
         if not 0 < len(fitting_mistakes) <= MOST_SAID:
             return None
         place_clause = wrong_place(self._recording, self._node, self._tensor, self._places)
@@ -551,7 +559,7 @@ class WrongNode:
         return list(dict.fromkeys(clauses))
 
     def _is_reproduced_by(self, mistake: Mistake, place: Place, *, whole: bool) -> bool:
-        if mistake.told:
+        if mistake.told or (mistake.is_rounding and not self._roundings):
             return False
         sample = self._sample(place)
         right_result = sample.exact if mistake.node is self._form else None

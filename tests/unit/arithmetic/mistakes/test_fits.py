@@ -33,7 +33,7 @@ def solved(form, values, recorded):
     compute, close = computing(form, values), []
     asked = {}
     run_node(form, values, OPSET, asked=asked)
-    for dial in dials(form, values, asked):
+    for dial in dials(form, values, asked, OPSET):
         value = solve(dial, recorded, compute)
         if value is not None and np.allclose(compute(dial.mistake(value)), recorded, rtol=1e-4, atol=1e-5):
             close.append(dial.mistake(value).likely)
@@ -101,3 +101,15 @@ def test_an_operand_with_a_nonlinear_effect_or_a_result_of_another_shape_is_left
     found = miscounted_blocks(form, ("x", 0), values, np.tanh(X * 2), computing(form, values))
     assert not any(np.allclose(computing(form, values)(mistake), np.tanh(X * 2), atol=1e-4) for mistake in found)
     assert not [*miscounted_blocks(form, ("x", 0), values, real(3), computing(form, values))]
+
+
+def test_a_zero_point_that_is_read_as_signed():
+    values = {
+        "a": RNG.integers(0, 255, (6, 9), dtype=np.uint8),
+        "b": RNG.integers(-128, 128, (9, 5), dtype=np.int8),
+        "za": np.uint8(137),
+        "zb": np.int8(4),
+    }
+    product = (values["a"].astype(np.int32) - (137 - 256)) @ (values["b"].astype(np.int32) - 4)
+    texts = solved(node("MatMulInteger", "a b za zb"), values, product.astype(np.int32))
+    assert texts == ["the zero point 'za' acts as -119, not 137"]

@@ -1,5 +1,8 @@
 """A run of which nobody stated a graph: in the order of the reference, which states one."""
 
+import math
+
+import ml_dtypes
 import numpy as np
 
 import qdebug
@@ -99,3 +102,32 @@ def test_codes_have_the_scale_of_the_reference():
     result = qdebug.diff(run(codes, node="quantize", op="Custom", inputs=("x",), scale=0.1, zero_point=3), run(codes))
     assert result["q"].quant is not None
     assert result["q"].quant.zero_point == 3
+
+
+def run_of_function(op, values, **attrs):
+    with qdebug.Recorder(None, backend="ref") as rec:
+        rec.put("x", X)
+        rec.put("y", values, node="act", op=op, inputs=("x",), attrs=attrs)
+        rec.put("z", -values, node="last", op="Neg", inputs=("y",))
+        rec.outputs("z")
+    return rec.recording
+
+
+def gelu(x, *, approximate):
+    inner = np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)
+    exact = np.vectorize(math.erf)(x / np.sqrt(2))
+    return (x / 2 * (1 + (np.tanh(inner) if approximate else exact))).astype(np.float32)
+
+
+def test_a_mistake_of_little_effect_is_a_fault_where_it_gives_every_element():
+    right, wrong = gelu(X, approximate=False), gelu(X, approximate=True)
+    result = qdebug.diff(run_of_function("Gelu", right, approximate="none"), bare_with(x=X, y=wrong, z=-wrong))
+    assert result["y"].metrics.sqnr_db > 60
+    assert result["y"].status == "diverged"
+    assert "approximate = tanh, not none (reproduces every element)" in result["y"].findings[0].sentence
+
+
+def test_fewer_digits_are_no_fault_of_a_run_that_may_have_chosen_them():
+    rounded = np.tanh(X.astype(ml_dtypes.bfloat16).astype(np.float32))
+    result = qdebug.diff(run_of_function("Tanh", np.tanh(X)), bare_with(x=X, y=rounded, z=-rounded))
+    assert result["y"].status != "diverged"
