@@ -177,7 +177,7 @@ def program(nodes: int, report: Path) -> int:
 
         async def _beat(self) -> None:
             loop = asyncio.get_running_loop()
-            while not self._main.finished:
+            while not self._main.is_finished:
                 used, before, worked = time.thread_time(), core_waits(), time.process_time()
                 due = loop.time() + 0.005
                 await asyncio.sleep(0.005)
@@ -196,7 +196,7 @@ def program(nodes: int, report: Path) -> int:
                 await asyncio.sleep(0.005)
             self.call_after_refresh(lambda: self.run_worker(self._beat(), exclusive=False))
 
-    app = Measured([synthetic(nodes)], begin=StartPlace(screen="nodes"))
+    app = Measured([synthetic(nodes)], start_place=StartPlace(screen="nodes"))
     return app.run(mouse=False) or 0
 
 
