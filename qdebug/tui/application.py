@@ -52,6 +52,8 @@ _ESCAPE_SECONDS = 0.15
 """How long an escape is held back for the rest of an arrow key, in addition to the driver's 0.1 s."""
 _ARROWS = {"A": "up", "B": "down", "C": "right", "D": "left", "H": "home", "F": "end"}
 """Keys by the final letter of their escape sequences."""
+_ALT_DIGITS = dict(zip("¡™£¢∞§¶•ª", "123456789", strict=True))
+"""Digits by what Textual reads where one follows an escape at once: what alt and the digit type on a Mac."""
 
 LIMITS_FILE = Path("qdebug-limits.toml")
 """File for acknowledgements if no limits file is given and the project has none."""
@@ -138,7 +140,8 @@ class QdebugApp(App[int]):
                 await self._release_keys()
             await super().on_event(event)
             return
-        for key in _split_alt_key(event):
+        is_asking = self.screen is self._main and self._main.is_asking
+        for key in _split_alt_key(event, types_text=is_asking):
             for complete_key in self._complete_keys(key):
                 await self._process_key(complete_key)
 
@@ -297,10 +300,20 @@ class QdebugApp(App[int]):
         self.exit(2)
 
 
-def _split_alt_key(event: Key | Paste) -> Iterator[Key | Paste]:
-    """Yield an event, or two keys if Textual has read escape and another key in one burst as an alt combination."""
-    if isinstance(event, Key) and event.key.startswith("alt+") and event.character:
+def _split_alt_key(event: Key | Paste, *, types_text: bool) -> Iterator[Key | Paste]:
+    """Yield an event, or two keys if Textual has read escape and another key in one burst as an alt combination.
+
+    Args:
+        event: The key.
+        types_text: Whether it is typed into a prompt, where a character may be meant as it is.
+    """
+    character = None
+    if isinstance(event, Key) and event.character and event.key.startswith("alt+"):
+        character = event.character
+    elif isinstance(event, Key) and event.character and not types_text:
+        character = _ALT_DIGITS.get(event.character)
+    if character is not None:
         yield Key("escape", "\x1b")
-        yield Key(event.character, event.character)
+        yield Key(character, character)
     else:
         yield event

@@ -162,6 +162,7 @@ def _draw_plot(navigator: Navigator, cells: int, rows: int, glyphs: GlyphSet, li
     severities[states == State.NONFINITE] = np.inf
     column_severities = pool(severities, 2 * cells)  # of what is drawn alone: a large net has many more rows
     heights = axis.dots(-column_severities if decibels else column_severities, rows)
+    heights[~pool(~np.isnan(values) | np.isposinf(severities), 2 * cells)] = 0  # unknown, not without an error
     is_beyond = (states == State.DIVERGED) | (states == State.NONFINITE)
     is_acknowledged = table.acknowledged[:size]
     failing_cells = _cells_with_any(is_beyond & ~is_acknowledged, cells)

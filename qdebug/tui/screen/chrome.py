@@ -22,6 +22,7 @@ from qdebug.tui.nodes.rows import State, shown_sample, why
 from qdebug.tui.reading.messages import Opened
 
 if TYPE_CHECKING:
+    from qdebug.compare.result.diagnosis import Diagnosis
     from qdebug.compare.result.result import RunComparison
     from qdebug.model import RunInfo
 
@@ -155,7 +156,10 @@ def verdict_lines(
     if is_short and navigator and result is not None and result.first_divergence:
         text = _short_verdict(navigator, result, room * height, is_reason_shown=is_reason_shown)
     final_result = None if state.opened is None or state.opened.is_writing else result
-    advice_lines = [] if final_result is None else _why_and_try(final_result)[: max(height - _SHORT_HEIGHT, 0)]
+    advice_lines: list[tuple[str, str]] = []
+    if final_result is not None and height > _SHORT_HEIGHT:
+        fault = navigator.table.diagnosis.get(navigator.cursor)
+        advice_lines = _why_and_try(final_result, fault)[: height - _SHORT_HEIGHT]
     text = _with_short_names(text, room, height)
     text_lines, line_count = wrap(glyphs.transliterate(text), room), max(height - len(advice_lines), 1)
     if len(text_lines) > line_count:
@@ -175,16 +179,21 @@ def verdict_lines(
     return verdict
 
 
-def _why_and_try(result: RunComparison) -> list[tuple[str, str]]:
-    """Return, with labels, why the first fault of the diagnosis is one, and the edit with the largest gain."""
+def _why_and_try(result: RunComparison, fault: Diagnosis | None) -> list[tuple[str, str]]:
+    """Return, with labels, the reason of a fault, by default the first one, and the edit with the largest gain of all.
+
+    Args:
+        result: The comparison.
+        fault: The fault of the node under the cursor, or None if it has none.
+    """
     if not result.diagnosis:
         return []
-    from qdebug.present.answer import advice_line, remedy_line
+    from qdebug.present.answer import advice_line, node_title, remedy_line
 
-    first = result.diagnosis[0]
-    remedies = [remedy for fault in result.diagnosis for remedy in fault.remedies]
+    fault = fault or result.diagnosis[0]
+    remedies = [remedy for each in result.diagnosis for remedy in each.remedies]
     best = max(remedies, key=lambda each: next(iter(each.gain_db.values()), 0.0), default=None)
-    lines = [("why", safe_text(first.why, limit=_MOST))]
+    lines = [("why", f"{node_title(fault, limit=_WHY_NAME)}: {safe_text(fault.why, limit=_MOST)}")]
     advice = advice_line(result) if best is None else remedy_line(best, result, most=1)
     return [*lines, ("try", advice)] if advice else lines
 
@@ -192,6 +201,8 @@ def _why_and_try(result: RunComparison) -> list[tuple[str, str]]:
 _SHORT_NAMES = (32, 24, 16)
 """Widths to which names in a verdict are cut, one after another, until it fits; the last only for a single line."""
 _LEAST_NAME, _MOST_NAME = 12, 56
+_WHY_NAME = 24
+"""Cells for a node in front of the reason of its fault."""
 _FIRST_AT = "diverges at "
 _LEAST_NODE = 8
 """Minimum cells for the node on the status line, next to the position in the list."""

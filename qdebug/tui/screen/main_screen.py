@@ -546,19 +546,28 @@ class MainScreen(Stage):
         """Go deeper."""
         self.with_scene(self.page.enter)
 
+    @property
+    def _forms(self) -> Sequence[ScreenId]:
+        """The forms of the screen that can be shown: backends beside each other only where there are several."""
+        has_one_backend = len(self.backend_states) == 1
+        hidden = {ScreenId.BACKENDS} - {self.view} if has_one_backend else set()
+        return [form for form in self.view.tab.forms if form not in hidden]
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Offer the next form only where the screen has several."""
+        if action == "form" and len(self._forms) == 1:
+            return False
+        return super().check_action(action, parameters)
+
     def action_form(self) -> None:
         """Show the next form: of the view itself, or else the next view of the screen."""
-        forms = self.view.tab.forms
+        forms = self._forms
 
         def show_next(scene: Scene) -> str:
             message = self.page.next_form(scene)
             if message is not None:
                 return message
-            if len(forms) == 1:
-                return f"the screen {self.view} has one form"
             next_view = forms[(forms.index(self.view) + 1) % len(forms)]
-            if next_view is ScreenId.BACKENDS and len(self.backend_states) == 1:
-                return "one backend is given; several: qdebug tui REF A B C"
             self.view = next_view
             return next_view.about
 

@@ -48,7 +48,7 @@ _COLUMNS = (
 _OPTIONAL_COLUMNS = ("explained", "propagated", "in LSB", "rel L2")
 """Columns that are left out if there is not enough room, in this order."""
 _OP_WIDTH = 12
-_LEAST_NAME, _LEAST_WHY = 24, 12
+_LEAST_NAME, _LEAST_WHY, _MOST_WHY = 24, 12, 400
 _CELLS_BEFORE_NAME = 4 + 6 + 1 + 8 + 2
 """Cells before a name: marks, share, SQNR."""
 
@@ -326,7 +326,10 @@ def _fault_line(scene: Scene, row: int, widths: tuple[int, int, int], *, is_curs
     signs = mark(table, row, state, table.first_divergence(), is_marked=row in scene.navigator.trail.marks)
     fault = table.diagnosis.get(row)
     share = numbers.MISSING if fault is None else share_text(share_of(fault))
-    reason = "" if fault is None else safe_text(fault.why, limit=4 * text_width + _LEAST_NAME)
+    reason = "" if fault is None else safe_text(fault.why, limit=_MOST_WHY).removeprefix("its ")
+    remedy = "" if fault is None else _best_remedy(fault)
+    if not remedy:  # the reason is given the room
+        text_width, remedy_width = text_width + remedy_width, 0
     line: Line = [
         (glyphs.cursor if is_cursor else " ", "cursor"),
         (signs[0], "first" if signs[0] == "!" else "accent"),
@@ -338,12 +341,8 @@ def _fault_line(scene: Scene, row: int, widths: tuple[int, int, int], *, is_curs
         ),
     ]
     if text_width > 1:
-        line.append((" " + glyphs.fit(glyphs.fit_end(reason, text_width - 1), text_width - 1), "muted"))
-    return (
-        [*line, (" " + glyphs.fit_end(_best_remedy(fault), remedy_width - 1), "fine")]
-        if remedy_width and fault is not None
-        else line
-    )
+        line.append((" " + glyphs.fit(glyphs.fit_end(glyphs.transliterate(reason), text_width - 1), text_width - 1), "muted"))
+    return [*line, (" " + glyphs.fit_end(remedy, remedy_width - 1), "fine")] if remedy_width else line
 
 
 def _cursor_lines(

@@ -44,13 +44,18 @@ def test_an_infinite_sqnr_is_as_high_as_it_goes_and_the_unknown_has_no_height():
 def test_more_decibels_are_higher(make_navigator):
     navigator = make_navigator(24, failing=(9, 17))
     table = navigator.table
-    levels = np.nan_to_num(table.values("sqnr_db", None), nan=np.inf, posinf=np.inf)
+    levels = table.values("sqnr_db", None)
     lines = texts(ErrorProfile().lines(navigator, 58, 6, UNICODE))[:-1]
-    heights = dict[int, int]()
+    heights, empty_columns = dict[int, int](), 0
     for column in range(11, 58):
-        (line,) = (at for at, line in enumerate(lines) if line.ljust(58)[column] != " ")
         row = column_to_row(column, 58, table.ordered)
+        drawn_lines = [at for at, line in enumerate(lines) if line.ljust(58)[column] != " "]
+        if np.isnan(levels[row]):  # not compared: unlike an identical tensor, it has no height
+            empty_columns += not drawn_lines
+            continue
+        (line,) = drawn_lines
         heights[row] = min(heights.get(row, 5), -line)
+    assert empty_columns
     worst = min(heights, key=lambda row: levels[row])
     assert heights[worst] == min(heights.values()) < max(heights.values())
     labels = [int(line[:10].split()[0]) for line in lines]

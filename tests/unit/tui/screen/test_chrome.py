@@ -211,7 +211,7 @@ def test_below_the_headline_stand_why_and_what_to_try(make_scene):
     )
     *head, why, tried = (words([line]) for line in verdict_lines(now, 80, 4, UNICODE))
     assert head[0].startswith(" FAIL ")
-    assert why.split(maxsplit=1) == ["why", "one scale for 128 channels"]
+    assert why.split(maxsplit=1) == ["why", "n: one scale for 128 channels"]
     assert tried.split(maxsplit=1)[0] == "try"
     assert "per-channel weights" in tried
     assert len(verdict_lines(now, 80, 2, UNICODE)) <= 2, "the headline first"
