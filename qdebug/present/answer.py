@@ -18,6 +18,7 @@ from qdebug.present.text import QUOTED, safe_text, shorten
 __all__ = [
     "BAR",
     "advice_line",
+    "gain_of",
     "headline",
     "level_change",
     "node_title",
@@ -232,7 +233,7 @@ def level_change(fault: Diagnosis) -> str:
 
 
 def remedy_line(remedy: Remedy, result: RunComparison, *, most: int) -> str:
-    """Return an edit that was tried, the resulting SQNR of the outputs, and the cost.
+    """Return an edit that was tried, the resulting SQNR of the outputs, worst first, and the cost.
 
     Args:
         remedy: The remedy.
@@ -242,7 +243,8 @@ def remedy_line(remedy: Remedy, result: RunComparison, *, most: int) -> str:
     levels = {node.tensor: node.metrics.sqnr_db for node in result.nodes if node.metrics is not None}
     floor = result.limits.get("min_output_sqnr")
     changes, is_below_floor = [], False
-    for name, gain in list(remedy.gain_db.items())[:most]:
+    worst_first = sorted(remedy.gain_db.items(), key=lambda item: _finite_level(levels.get(item[0])))
+    for name, gain in worst_first[:most]:
         level, output_text = (
             levels.get(name),
             "" if len(result.network_outputs) == 1 else f"{safe_text(name, limit=_NAME)} ",
@@ -255,6 +257,17 @@ def remedy_line(remedy: Remedy, result: RunComparison, *, most: int) -> str:
         changes.append(f"{output_text}{level:.1f} -> {new_level}")
     limit_text = f" (still below {floor:g})" if is_below_floor else ""
     return f"{safe_text(remedy.what, limit=200)}: {', '.join(changes)}{limit_text}; {remedy.cost}"
+
+
+def _finite_level(level: float | None) -> float:
+    """Return an output's SQNR, or infinity if it is unknown."""
+    return math.inf if level is None or math.isnan(level) else level
+
+
+def gain_of(remedy: Remedy, fault: Diagnosis) -> float:
+    """Return the gain of the output to which a fault contributes, or of the first output if that one is unknown."""
+    gains = [remedy.gain_db[name] for name in fault.share if name in remedy.gain_db]
+    return next(iter([*gains, *remedy.gain_db.values()]), 0.0)
 
 
 def advice_line(result: RunComparison) -> str:

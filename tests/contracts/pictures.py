@@ -2,8 +2,9 @@
 
     python tests/contracts/pictures.py [FOLDER]
 
-They go to `qdebug/guide/pictures` unless a folder is named. The screens show the recordings of `qdebug demo`, the
-pictures of the tutorial its three nights (`samples/00_tutorial.py`). Takes a minute.
+They go to `qdebug/guide/pictures` unless a folder is named. The screens show a real network that fails by several
+causes (`tests/snapshots/make_pitch_net.py`), the screen why a kernel bug of `qdebug demo`, and the pictures of the
+tutorial its three nights (`samples/00_tutorial.py`). Takes a minute.
 """
 
 from __future__ import annotations
@@ -32,9 +33,12 @@ from qdebug.tui.screens import ScreenId
 ROOT = Path(__file__).parents[2]
 PICTURES = ROOT / "qdebug" / "guide" / "pictures"
 SIZE, WIDE = (96, 28), (160, 45)
-SCREENS = tuple(each for each in ScreenId if each is not ScreenId.BACKENDS)  # there is one backend
-KEYS = {"map": ("v",), "mend": ("down", "down", "space")}
+PITCH = tuple(ROOT / "tests" / "snapshots" / "pitch_net" / name for name in ("pitch.h5", "pitch.int8.h5"))
+SCREENS = tuple(each for each in ScreenId if each not in {ScreenId.BACKENDS, ScreenId.WHY})  # there is one backend
+KEYS = {"mend": ("down", "space", "slash", *"conv18", "enter", "down", "space")}
 """What is pressed on a screen before it is drawn."""
+PLACES = {"values": "conv14_quant", "map": "conv14_quant", "channels": "conv14_quant", "graph": "concat1_quant"}
+"""Nodes that are shown instead of the first one of the diagnosis."""
 _TEXT = re.compile(r"<text[^>]*>(.*?)</text>")
 
 
@@ -64,23 +68,30 @@ TUTORIAL = {
 
 
 async def screens(reference: Path, backend: Path, folder: Path) -> None:
-    """Write each screen at the first divergence as SVG, and the list of nodes in a wide terminal."""
-    async with program(reference, backend).run_test(size=SIZE) as pilot:
-        main = await begun(pilot)
-        await pilot.press("exclamation_mark")
-        for screen in SCREENS:
+    """Write each screen as SVG, at the first node of the diagnosis or another one, and the answer in a wide terminal."""
+    for screen in SCREENS:
+        place = StartPlace(node=PLACES.get(screen), screen=str(screen))
+        async with program(reference, backend, place).run_test(size=SIZE) as pilot:
+            main = await begun(pilot)
             await shown(pilot, main, screen, KEYS.get(screen, ()))
             write(folder / f"{screen}.svg", pilot.app.export_screenshot(title=f"qdebug tui --screen {screen}"))
     async with program(reference, backend).run_test(size=WIDE) as pilot:
         main = await begun(pilot)
-        await pilot.press("exclamation_mark")
-        main.action_screen(str(ScreenId.NODES))
         for name in ("wide-dark", "wide-light"):
             if name == "wide-light":
                 await pilot.app.run_action("theme")
             await pilot.pause(0.2)
-            await until(pilot, lambda: known(main, ScreenId.NODES))
-            write(folder / f"{name}.svg", pilot.app.export_screenshot(title="qdebug tui --screen nodes"))
+            await until(pilot, lambda: known(main, ScreenId.ANSWER))
+            write(folder / f"{name}.svg", pilot.app.export_screenshot(title="qdebug tui"))
+
+
+async def explained(reference: Path, backend: Path, folder: Path) -> None:
+    """Write the screen why at the first divergence as SVG."""
+    async with program(reference, backend).run_test(size=SIZE) as pilot:
+        main = await begun(pilot)
+        await pilot.press("exclamation_mark")
+        await shown(pilot, main, ScreenId.WHY, ())
+        write(folder / f"{ScreenId.WHY}.svg", pilot.app.export_screenshot(title=f"qdebug tui --screen {ScreenId.WHY}"))
 
 
 async def tutorial(night: Path, folder: Path, names: Iterable[str]) -> None:
@@ -98,7 +109,8 @@ async def tutorial(night: Path, folder: Path, names: Iterable[str]) -> None:
 
 async def shown(pilot, main, screen, keys) -> None:
     """Open a screen, press keys, and wait for all that it shows."""
-    main.action_screen(str(screen))
+    if main.view is not screen:
+        main.action_screen(str(screen))
     await pilot.pause(0.2)
     await until(pilot, lambda: not main.shows_detail or known(main, screen))
     await pilot.press(*keys)
@@ -175,11 +187,12 @@ def write(path: Path, svg: str) -> None:
     print(f"{path.name}: {len(svg):,} characters")
 
 
-def draw_demo(folder: Path) -> None:
-    """Draw the screens on the recordings of the demo."""
+def draw_screens(folder: Path) -> None:
+    """Draw the screens on the real network, and the screen why on the demo."""
     with TemporaryDirectory() as scratch:
         demo = run_demo(Path(scratch))
-        asyncio.run(screens(Path(demo.reference), Path(demo.backend), folder))
+        asyncio.run(explained(Path(demo.reference), Path(demo.backend), folder))
+    asyncio.run(screens(*PITCH, folder))
 
 
 def draw_tutorial(night: Path, folder: Path, names: Iterable[str] = TUTORIAL) -> None:
@@ -192,7 +205,7 @@ def draw_tutorial(night: Path, folder: Path, names: Iterable[str] = TUTORIAL) ->
 def make(folder: Path) -> None:
     """Draw all pictures into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    draw_demo(folder)
+    draw_screens(folder)
     with TemporaryDirectory() as scratch:
         night = Path(scratch, "night")
         subprocess.run([sys.executable, ROOT / "samples" / "00_tutorial.py", night], check=True)

@@ -58,7 +58,7 @@ def drawn(tmp_path_factory, root):
                     subprocess.run([sys.executable, script, night], check=True)
                 pictures.draw_tutorial(night, folder, [name])
             else:
-                pictures.draw_demo(folder)
+                pictures.draw_screens(folder)
         return folder
 
     return draw

@@ -143,6 +143,18 @@ def make_picture_app():
     return make
 
 
+@pytest.fixture
+def pitch_app(monkeypatch):
+    """Return the application on the recordings of a real network, of which nothing is made up."""
+    monkeypatch.undo()
+    folder = Path(__file__).parent / "pitch_net"
+
+    def compare():
+        return DiffSession(open_recording(folder / "pitch.h5"), open_recording(folder / "pitch.int8.h5"))
+
+    return QdebugApp([Opening(compare=compare)], titles=[("pitch.h5", "pitch.int8.h5")])
+
+
 async def until(pilot, condition):
     """Wait for something to be on the screen."""
     end = time.monotonic() + 120  # a busy machine takes its time

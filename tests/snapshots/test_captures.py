@@ -25,6 +25,7 @@ pytestmark = [
 
 SIZES = ["60x20", "80x24", "120x40"]
 LOOKS = ["dark", "light", "no-color"]
+SECONDS = re.compile(r"in [0-9.e-]+ s a sample")
 
 
 class Text(SingleFileSnapshotExtension):
@@ -129,3 +130,15 @@ async def test_no_state_is_told_by_colour_alone(capture):
 
 def _is_grey(style):
     return all(r == g == b for r, g, b in re.findall(r"#(..)(..)(..)", style))
+
+
+async def test_every_screen_of_a_real_network(snapshot, settled, pitch_app):
+    found = []
+    async with pitch_app.run_test(size=(80, 24)) as pilot:
+        await settled.until(pilot, settled.computed)
+        for view in (view for view in VIEWS if view is not ScreenId.BACKENDS):
+            pitch_app.screen.action_screen(str(view))
+            await settled.until(pilot, lambda main, view=view: main.view is view and settled.shown(main))
+            lines = words([list(strip.crop(0, 80)) for strip in pitch_app.screen._compositor.render_strips()])
+            found += [f"== {view}", *(f"|{SECONDS.sub('', line).rstrip()}" for line in lines)]
+    assert "\n".join(found) + "\n" == snapshot(extension_class=Text)

@@ -188,11 +188,11 @@ def _why_and_try(result: RunComparison, fault: Diagnosis | None) -> list[tuple[s
     """
     if not result.diagnosis:
         return []
-    from qdebug.present.answer import advice_line, node_title, remedy_line
+    from qdebug.present.answer import advice_line, gain_of, node_title, remedy_line
 
     fault = fault or result.diagnosis[0]
-    remedies = [remedy for each in result.diagnosis for remedy in each.remedies]
-    best = max(remedies, key=lambda each: next(iter(each.gain_db.values()), 0.0), default=None)
+    gains = [(gain_of(remedy, each), remedy) for each in result.diagnosis for remedy in each.remedies]
+    _, best = max(gains, key=lambda gain: gain[0], default=(0.0, None))
     lines = [("why", f"{node_title(fault, limit=_WHY_NAME)}: {safe_text(fault.why, limit=_MOST)}")]
     advice = advice_line(result) if best is None else remedy_line(best, result, most=1)
     return [*lines, ("try", advice)] if advice else lines

@@ -895,12 +895,16 @@ class MainScreen(Stage):
         self.redraw()
 
     def _follow_culprit(self) -> None:
-        """Keep the cursor of the overview on the worst culprit until the user moves it."""
+        """Keep the cursor of the answer on the worst culprit until the user moves it.
+
+        A screen of a node, which shows its values, goes there once the diagnosis is known.
+        """
         scene, page = self.scene, self.page
-        if self.is_untouched and scene is not None and isinstance(page, AnswerView):
-            culprit_rows = page.culprit_rows(scene)
-            if len(culprit_rows):
-                scene.navigator.go(int(culprit_rows[0]))
+        if not self.is_untouched or scene is None:
+            return
+        culprit_rows = page.culprit_rows(scene) if isinstance(page, AnswerView) else list(scene.table.diagnosis)
+        if len(culprit_rows) and (page.view is ScreenId.ANSWER or "whole" not in page.view.traits):
+            scene.navigator.go(int(culprit_rows[0]))
 
     # Drawing
 

@@ -10,7 +10,7 @@ import numpy as np
 from textual.binding import Binding, BindingType
 
 from qdebug.present import numbers
-from qdebug.present.answer import share_of, share_text
+from qdebug.present.answer import gain_of, share_of, share_text
 from qdebug.present.text import safe_text
 from qdebug.tui.drawing.draw import bars, pool
 from qdebug.tui.drawing.glyphs import GlyphSet
@@ -312,7 +312,7 @@ def _culprit_line(
 def _best_remedy(fault: Diagnosis) -> str:
     """Return the edit of only this node with the largest gain, and that gain; "" if none was tried."""
     remedies = [remedy for remedy in fault.remedies if remedy.nodes == 1]
-    gains = [(next(iter(remedy.gain_db.values()), 0.0), remedy.edit.partition(" ")[0]) for remedy in remedies]
+    gains = [(gain_of(remedy, fault), remedy.edit.partition(" ")[0]) for remedy in remedies]
     if not gains:
         return ""
     gain, kind = max(gains)
