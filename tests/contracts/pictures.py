@@ -68,7 +68,7 @@ TUTORIAL = {
 
 
 async def screens(reference: Path, backend: Path, folder: Path) -> None:
-    """Write each screen as SVG, at the first node of the diagnosis or another one, and the answer in a wide terminal."""
+    """Write each screen at the first node of the diagnosis or another one, and the answer in a wide terminal."""
     for screen in SCREENS:
         place = StartPlace(node=PLACES.get(screen), screen=str(screen))
         async with program(reference, backend, place).run_test(size=SIZE) as pilot:

@@ -7,11 +7,13 @@ except `look` take turns, see `qdebug.tui.reading.turns`.
 from __future__ import annotations
 
 import datetime as dt
+import gc
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from qdebug.errors import AlignmentError, QdebugError, RecordingError
@@ -56,8 +58,6 @@ _FOLLOW_SECONDS = 0.5
 _PAINT_SECONDS = 0.3
 """Maximum time that reading graphs is delayed until the names are on the screen, since two busy threads would be
 slower."""
-_LOAD_SECONDS = 5.0
-"""Seconds after which the modules for replays are loaded even without a verdict."""
 _STAGE_SECONDS = 0.2
 """Minimum interval between two progress messages of the alignment."""
 _TURN_SECONDS = 0.002
@@ -73,8 +73,6 @@ class Reader:
         openings: For each backend, how it and the reference are opened and aligned.
         post: Receives each event; called on worker threads, must not block.
         load: Called on a worker thread once graphs are aligned, to import modules that the screen will soon need.
-        load_later: Called once on a worker thread when there is a verdict, or after a while without one, to import the
-            remaining modules.
 
     Attributes:
         names_shown: Set once the names are on the screen.
@@ -87,11 +85,10 @@ class Reader:
         post: Callable[[Event], object],
         *,
         load: Callable[[], object] = lambda: None,
-        load_later: Callable[[], object] = lambda: None,
     ) -> None:
         self.names_shown = threading.Event()
         self.preferred_backend = 0
-        self._post, self._load_later = post, load_later
+        self._post = post
         self._comparisons = [
             ComparisonInProgress(at, opening, post=post, load=load) for at, opening in enumerate(openings)
         ]
@@ -175,8 +172,6 @@ class Reader:
         if source is None:
             comparison.open(self._load_notes)
             return
-        if time.monotonic() - comparison.begun_at > _LOAD_SECONDS:  # a verdict that is far away does not wait for it
-            self._load_later()
         if self._compare_pairs(comparison, worker):
             return
         comparison.is_done, comparison.seconds = True, time.monotonic() - comparison.begun_at
@@ -186,8 +181,6 @@ class Reader:
         is_writing = comparison.opening.is_writing is not None and comparison.opening.is_writing()
         result = source.result(contributors=not is_writing)  # of a run that goes on, another one would be due at once
         self._post(Finished(backend_at=comparison.number, result=result))
-        if self._next_comparison() is None:
-            self._load_later()
         if not is_writing and result.diagnosis:
             self._find_remedies(comparison, source, result)
 
@@ -196,6 +189,7 @@ class Reader:
         from qdebug.numerics.checkpoint import checkpoint
         from qdebug.repair.remedies import with_remedies
 
+        _load_replays()
         completed_result = with_remedies(source, result, on_progress=lambda *_: checkpoint())
         if completed_result is not result:
             self._post(Finished(backend_at=comparison.number, result=completed_result))
@@ -274,11 +268,9 @@ class Reader:
 
     def try_out(self, request: TrialRequest, worker: Worker[Any]) -> None:
         """Replay the network for a request, step by step."""
-        from qdebug.tui.reading.trials import Trials  # imported lazily, when there is something to try
-
         comparison = self._comparisons[request.backend]
         with suppress(Cancelled), self._turns.turn(Urgency.TRIAL, worker) as is_over:
-            self._trials = self._trials or Trials(self._post)
+            self._trials = self._trials or _load_replays()(self._post)
             if comparison.source is not None:
                 self._trials.answer(
                     comparison.source, request, is_over, describe_change=comparison.opening.describe_change
@@ -367,3 +359,14 @@ class Reader:
         action = "note kept on" if job.text else "no note any more on"
         node, file = safe_text(job.node, limit=50), safe_text(job.path, limit=60)
         self._post(StatusMessage(message=f"{action} {node}, in {file}"))
+
+
+@cache
+def _load_replays() -> type[Trials]:
+    """Import the modules of replays and of what the screens say of them, on the worker that needs them first."""
+    from qdebug.tui.reading.trials import Trials
+
+    for name in ("budget", "repair", "scales"):
+        import_module(f"qdebug.present.reports.{name}")
+    gc.freeze()  # all that is loaded stays: a look for garbage among it holds up a key; the application unfreezes
+    return Trials

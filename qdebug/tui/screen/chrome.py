@@ -157,7 +157,7 @@ def verdict_lines(
         text = _short_verdict(navigator, result, room * height, is_reason_shown=is_reason_shown)
     final_result = None if state.opened is None or state.opened.is_writing else result
     advice_lines: list[tuple[str, str]] = []
-    if final_result is not None and height > _SHORT_HEIGHT:
+    if final_result is not None and navigator is not None and height > _SHORT_HEIGHT:
         fault = navigator.table.diagnosis.get(navigator.cursor)
         advice_lines = _why_and_try(final_result, fault)[: height - _SHORT_HEIGHT]
     text = _with_short_names(text, room, height)

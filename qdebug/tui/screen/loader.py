@@ -45,7 +45,6 @@ class Loader(Widget):
     Args:
         openings: For each backend, how it and the reference are opened and aligned on a worker thread.
         load: Called on a worker thread once graphs are aligned.
-        load_later: Called on a worker thread once there is a verdict, or after a while without one.
     """
 
     DEFAULT_CSS = "Loader { display: none; }"
@@ -59,10 +58,9 @@ class Loader(Widget):
         openings: Sequence[Opening],
         *,
         load: Callable[[], object] = lambda: None,
-        load_later: Callable[[], object] = lambda: None,
     ) -> None:
         super().__init__()
-        self.reader = Reader(openings, self.post_message, load=load, load_later=load_later)
+        self.reader = Reader(openings, self.post_message, load=load)
         self._answers: dict[Key, DetailReady] = {}
         self._glimpse: Glimpsed | None = None
         self._latest_trial: TrialReady | None = None

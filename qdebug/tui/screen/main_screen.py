@@ -53,7 +53,7 @@ from qdebug.tui.views.answer import AnswerView
 from qdebug.tui.views.elements import ElementCursor
 from qdebug.tui.views.nodes import NodesView
 from qdebug.tui.views.samples import BackendStep
-from qdebug.tui.views.table import Views, load_replaying_views, load_views
+from qdebug.tui.views.table import Views, load_views
 from qdebug.tui.views.view import Constant, Scene, Stage, Target, View
 from qdebug.tui.widgets.current_size import has_terminal_size
 from qdebug.tui.widgets.prompt import Prompt, Question
@@ -120,7 +120,7 @@ class MainScreen(Stage):
     ) -> None:
         super().__init__(classes=look.glyphs.name)
         self.look, self.files = look, files
-        self.loader = Loader(openings, load=load_views, load_later=load_replaying_views)
+        self.loader = Loader(openings, load=load_views)
         self._fail, self._start_place = fail, start_place
         self.backend_states = [BackendState(pair) for pair in titles]
         self.elements = ElementCursor()

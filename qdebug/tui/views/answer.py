@@ -341,7 +341,8 @@ def _fault_line(scene: Scene, row: int, widths: tuple[int, int, int], *, is_curs
         ),
     ]
     if text_width > 1:
-        line.append((" " + glyphs.fit(glyphs.fit_end(glyphs.transliterate(reason), text_width - 1), text_width - 1), "muted"))
+        reason = glyphs.fit_end(glyphs.transliterate(reason), text_width - 1)
+        line.append((" " + glyphs.fit(reason, text_width - 1), "muted"))
     return [*line, (" " + glyphs.fit_end(remedy, remedy_width - 1), "fine")] if remedy_width else line
 
 

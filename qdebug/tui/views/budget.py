@@ -8,11 +8,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
 
-from qdebug.compare.budget import ErrorBudget, NodeShare
-from qdebug.compare.own_error import PARTS
 from qdebug.errors import UsageError
 from qdebug.present import numbers
-from qdebug.present.reports.budget import budget_document
 from qdebug.present.reports.document import Grid, Items, Section, Title
 from qdebug.present.text import safe_text
 from qdebug.tui.drawing.look import Look
@@ -22,6 +19,7 @@ from qdebug.tui.screens import ScreenId
 from qdebug.tui.views.view import DrawnView, Line, Scene, Table, Target, grid_lines, paragraph, window
 
 if TYPE_CHECKING:
+    from qdebug.compare.budget import ErrorBudget, NodeShare
     from qdebug.session import DiffSession
 
 __all__ = ["BudgetView"]
@@ -106,6 +104,8 @@ class BudgetView(DrawnView):
         Raises:
             UsageError: The shares do not cover all outputs and samples yet.
         """
+        from qdebug.compare.own_error import PARTS
+
         _complete_budget(scene)
         lines = [
             (output, node.node, node.op, node.tensor, node.share, node.sqnr_db, *map(node.parts.get, PARTS))
@@ -119,6 +119,8 @@ class BudgetView(DrawnView):
         header = paragraph(_state_text(scene), scene, width, "accent")
         if budget is None:
             return header
+        from qdebug.present.reports.budget import budget_document  # loaded by then, by the worker that made the budget
+
         lines: list[Line] = []
         share_lines: list[int] = []
         for block in budget_document(budget, rest="e writes all of them to a .json"):

@@ -1,6 +1,7 @@
 """Edits of a quantized network: for the node under the cursor, the marked ones, and their effect on the outputs.
 
-An edit that is chosen is called marked here, to tell it from the one under the cursor.
+An edit that is chosen is called marked here, to tell it from the one under the cursor. The modules of edits are loaded
+by the worker that lists the first ones: they take 27 MB, and a second.
 """
 
 from __future__ import annotations
@@ -17,11 +18,7 @@ from qdebug.errors import UsageError
 from qdebug.plural import agreeing, plural
 from qdebug.present import numbers
 from qdebug.present.reports.document import Grid
-from qdebug.present.reports.repair import EDIT_TITLES, cost_words, edit_cells, faithful_words
-from qdebug.present.reports.scales import output_error, output_rows
 from qdebug.present.text import safe_text
-from qdebug.repair.edits import KINDS, Edit
-from qdebug.repair.find import RepairOptions, find_repair
 from qdebug.tui.drawing.look import Look
 from qdebug.tui.reading.messages import EditWish, worst_first_key
 from qdebug.tui.screens import ScreenId
@@ -39,6 +36,7 @@ from qdebug.tui.views.view import (
 )
 
 if TYPE_CHECKING:
+    from qdebug.repair.edits import Edit
     from qdebug.session import DiffSession
     from qdebug.tui.reading.facts import EditFacts
 
@@ -168,7 +166,7 @@ class MendView(DrawnView):
             )
         if replaced_edits:
             return f"{name}, in the place of {', '.join(safe_text(rival.name, limit=40) for rival in replaced_edits)}"
-        return f"{name}: {KINDS[edit.kind]}"
+        return f"{name}: {_kind_text(edit)}"
 
     def try_best(self, scene: Scene) -> str:
         """Mark the edit that helps most, now or once it is known."""
@@ -248,6 +246,8 @@ class MendView(DrawnView):
         names = self._edit_wish(scene).edits
         if not names:
             raise UsageError("No edit is chosen.", hint="Choose one: space.")
+        from qdebug.repair.find import RepairOptions, find_repair
+
         options = RepairOptions(minutes=0.0, start=names)
 
         def write(session: DiffSession) -> str:
@@ -292,6 +292,8 @@ class MendView(DrawnView):
             heading(scene, width, title),
             *self._output_lines(scene, width, height - 1 - min_lines - len(lines_below)),
         ]
+        from qdebug.present.reports.repair import EDIT_TITLES, edit_cells
+
         grid = Grid(
             titles=("", *EDIT_TITLES, "gain dB"),
             rows=[
@@ -333,11 +335,15 @@ class MendView(DrawnView):
         if ready.activity:
             message = f"replaying {ready.activity}" + (f": {done} of {total} nodes" if total else " ..")
         elif effect is not None and facts.fidelity_db is not None:
+            from qdebug.present.reports.repair import faithful_words
+
             fidelity_text = _replay_difference(facts) or faithful_words(facts.fidelity_db)
             message = f"replayed in {numbers.number(effect.seconds)} s a sample; {fidelity_text}"
         progress_lines = paragraph(message, scene, width, "accent" if ready.activity else "muted")
         if effect is None:
             return progress_lines
+        from qdebug.present.reports.scales import output_error, output_rows
+
         max_outputs, outputs, more_lines = max(room - len(progress_lines) - 1, 1), effect.outputs, list[Line]()
         if len(outputs) > max_outputs:
             outputs = tuple(
@@ -388,17 +394,16 @@ class MendView(DrawnView):
     def _description_lines(self, scene: Scene, width: int) -> list[Line]:
         """Return the description of the selected edit, the total cost of the marked edits, and the next step."""
         edits, marked_names = self._listed_edits(scene), {*self._marked_names(scene)}
-        sentences = (
-            [f"{edits[self._current_index(edits)].kind}: {KINDS[edits[self._current_index(edits)].kind]}"]
-            if edits
-            else []
-        )
+        edit = edits[self._current_index(edits)] if edits else None
+        sentences = [] if edit is None else [f"{edit.kind}: {_kind_text(edit)}"]
         facts = _facts(scene)
         if facts is not None and facts.gains:
             now_text = " now, over any that it replaces; of a chosen one: what it added" if marked_names else ""
             base_text = ", over a replay without edits" if _replay_difference(facts) and not marked_names else ""
             sentences.append(f"gain, in the SQNR of the worst output: what the edit adds{now_text}{base_text}")
         if marked_names and edits:
+            from qdebug.present.reports.repair import cost_words
+
             sentences += [
                 f"chosen: {cost_words([edit for edit in edits if edit.name in marked_names])}",
                 "e writes these edits; then Y copies the command that goes on with them",
@@ -423,6 +428,13 @@ def _replay_difference(facts: EditFacts | None) -> str:
 
 def _facts(scene: Scene) -> EditFacts | None:
     return None if scene.trial is None else scene.trial.edits
+
+
+def _kind_text(edit: Edit) -> str:
+    """Describe what an edit does."""
+    from qdebug.repair.edits import KINDS
+
+    return KINDS[edit.kind]
 
 
 def _edits_of(scene: Scene) -> dict[str, Edit]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable
-from functools import cache
 from importlib import import_module
 
 from qdebug.tui.drawing.glyphs import UNICODE
@@ -13,7 +11,7 @@ from qdebug.tui.screens import ScreenId
 from qdebug.tui.views.elements import ElementCursor, ElementsView
 from qdebug.tui.views.view import View
 
-__all__ = ["Views", "load_replaying_views", "load_views", "view_class"]
+__all__ = ["Views", "load_views", "view_class"]
 
 
 class Views(dict[ScreenId, View]):
@@ -54,16 +52,6 @@ def view_class(view: ScreenId) -> type[View]:
 def load_views() -> None:
     """Import the modules of views, facts and verdicts. Called by the reader, so that no key has to wait for them."""
     for view in ScreenId:
-        if "replays" not in view.traits:
-            view_class(view)
+        view_class(view)
     for name in ("present.explained", "present.reports.comparison"):
         import_module(f"qdebug.{name}")
-
-
-@cache
-def load_replaying_views() -> None:
-    """Import the modules of replays. Called by the reader once that can no longer delay a verdict."""
-    for view in ScreenId:
-        if "replays" in view.traits:
-            view_class(view)
-    gc.freeze()  # all that is loaded stays: a look for garbage among it holds up a key; the application unfreezes

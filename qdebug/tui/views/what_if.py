@@ -16,7 +16,6 @@ from qdebug.numerics.quant_error import QuantError, estimated_error
 from qdebug.numerics.range_histogram import RangeHistogram
 from qdebug.numerics.scheme import SCHEMES
 from qdebug.present import numbers
-from qdebug.present.reports.scales import trial_rows
 from qdebug.present.text import safe_text
 from qdebug.tui.drawing.draw import area, bars
 from qdebug.tui.drawing.look import Look
@@ -263,6 +262,8 @@ class WhatIfView(DrawnView):
             None if facts.current_quant is None else _estimate_error(facts.histogram, facts.current_quant)
         )
         replay = _replay_of(scene, quant)
+        from qdebug.present.reports.scales import trial_rows  # loaded by then, by the worker that found the facts
+
         rows = trial_rows((facts.current_quant, quant), (now_error, error), () if replay is None else replay.outputs)
         rows = self._with_choices(facts, rows)
         changed_text = ", changed" if self._scale_steps or self._zero_point_steps else ""

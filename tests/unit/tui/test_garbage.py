@@ -4,8 +4,7 @@ import gc
 
 import pytest
 
-from qdebug.tui.reading import comparing
-from qdebug.tui.views.table import load_replaying_views
+from qdebug.tui.reading import comparing, reader
 
 pytestmark = pytest.mark.asyncio
 
@@ -13,7 +12,7 @@ pytestmark = pytest.mark.asyncio
 @pytest.fixture
 def set_aside(monkeypatch):
     """Count how often everything there is is put out of the collector's sight."""
-    load_replaying_views()  # which sets aside once what it loads
+    reader._load_replays()  # which sets aside once what it loads
     times = []
     monkeypatch.setattr(gc, "freeze", lambda: times.append(1))
     return times
