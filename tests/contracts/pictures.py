@@ -73,10 +73,12 @@ async def screens(reference: Path, backend: Path, folder: Path) -> None:
         place = StartPlace(node=PLACES.get(screen), screen=str(screen))
         async with program(reference, backend, place).run_test(size=SIZE) as pilot:
             main = await begun(pilot)
+            await until(pilot, lambda main=main: any(fault.remedies for fault in main.current.result.diagnosis))
             await shown(pilot, main, screen, KEYS.get(screen, ()))
             write(folder / f"{screen}.svg", pilot.app.export_screenshot(title=f"qdebug tui --screen {screen}"))
     async with program(reference, backend).run_test(size=WIDE) as pilot:
         main = await begun(pilot)
+        await until(pilot, lambda: any(fault.remedies for fault in main.current.result.diagnosis))
         for name in ("wide-dark", "wide-light"):
             if name == "wide-light":
                 await pilot.app.run_action("theme")

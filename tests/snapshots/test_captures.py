@@ -135,7 +135,7 @@ def _is_grey(style):
 async def test_every_screen_of_a_real_network(snapshot, settled, pitch_app):
     found = []
     async with pitch_app.run_test(size=(80, 24)) as pilot:
-        await settled.until(pilot, settled.computed)
+        await settled.until(pilot, lambda main: main.is_finished and main.current.result.diagnosis[0].remedies)
         for view in (view for view in VIEWS if view is not ScreenId.BACKENDS):
             pitch_app.screen.action_screen(str(view))
             await settled.until(pilot, lambda main, view=view: main.view is view and settled.shown(main))

@@ -245,7 +245,7 @@ def test_what_a_replay_breaks_of_is_said_and_nothing_is_written(looked, session,
     page, look = looked
     scene = look(1, tensors(session)[0])
     page.mark(scene)
-    monkeypatch.setattr("qdebug.tui.views.mend.find_repair", broken)
+    monkeypatch.setattr("qdebug.repair.find.find_repair", broken)
     path, write = prepare_export(str(tmp_path / "edits.json"), scene, screenshot=str, view=page)
     with pytest.raises(UsageError, match=type(error).__name__ if not isinstance(error, TypeError) else "no array"):
         write(session, path)
