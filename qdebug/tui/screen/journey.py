@@ -17,7 +17,16 @@ from qdebug.tui.provisional import Provisional, Until
 from qdebug.tui.reading.messages import worst_first_key
 from qdebug.tui.views.view import Scene, origin_row
 
-__all__ = ["FIRST_DIVERGENCE", "NEXT_FAILING", "OUTPUT", "Jump", "go_to_origin", "go_to_output", "origin_jump"]
+__all__ = [
+    "FIRST_DIVERGENCE",
+    "NEXT_FAILING",
+    "OUTPUT",
+    "Jump",
+    "go_to_failing",
+    "go_to_origin",
+    "go_to_output",
+    "origin_jump",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,15 +57,44 @@ class Jump:
         return scene.result is not None or not pending or self.is_settled(scene)
 
 
+def go_to_failing(scene: Scene, direction: int) -> str:
+    """Go to the next or previous failing node in the network's order, or else node of the diagnosis.
+
+    Args:
+        scene: What is on the screen.
+        direction: 1 for the next one, -1 for the previous one.
+    """
+    navigator, diagnosed_rows = scene.navigator, sorted(scene.table.diagnosis)
+    if len(scene.table.failing(navigator.sample)) or navigator.sample is not None or not diagnosed_rows:
+        return navigator.failing(direction)
+    rows = [row for row in diagnosed_rows if (row - scene.row) * direction > 0]
+    if not rows:
+        return f"{_NONE_FAILS}, and no node of the diagnosis {'follows' if direction > 0 else 'comes before'} this one"
+    row = rows[0 if direction > 0 else -1]
+    filter_note = navigator.jump(row)
+    position = f"{diagnosed_rows.index(row) + 1} of {len(diagnosed_rows)}"
+    return f"{_NONE_FAILS}; node {position} of the diagnosis, in topological order{filter_note}"
+
+
+def _go_to_first(scene: Scene) -> str:
+    """Go to the first divergence, or else to the first node of the diagnosis."""
+    navigator, row = scene.navigator, next(iter(scene.table.diagnosis), None)
+    if row is None or navigator.sample is not None or scene.table.first_divergence() is not None:
+        return navigator.first_divergence()
+    return f"{_NONE_FAILS}; at the first node of the diagnosis{navigator.jump(row)}"
+
+
+_NONE_FAILS = "no node is beyond its limit"
+
 FIRST_DIVERGENCE = Jump(
     target_name="first divergence",
     is_settled=lambda scene: scene.table.first_divergence(scene.navigator.sample) is not None,
-    go=lambda scene: scene.navigator.first_divergence(),
+    go=_go_to_first,
 )
 NEXT_FAILING = Jump(
     target_name="next failing node",
     is_settled=lambda scene: scene.navigator.failing_from_here(1) is not None,
-    go=lambda scene: scene.navigator.failing(1),
+    go=lambda scene: go_to_failing(scene, 1),
 )
 
 

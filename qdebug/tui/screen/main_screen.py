@@ -43,7 +43,15 @@ from qdebug.tui.screen.chrome import BackendState
 from qdebug.tui.screen.files import Files
 from qdebug.tui.screen.finding import Filter, search_question
 from qdebug.tui.screen.frame import Frame, FrameState
-from qdebug.tui.screen.journey import FIRST_DIVERGENCE, NEXT_FAILING, OUTPUT, Jump, go_to_origin, origin_jump
+from qdebug.tui.screen.journey import (
+    FIRST_DIVERGENCE,
+    NEXT_FAILING,
+    OUTPUT,
+    Jump,
+    go_to_failing,
+    go_to_origin,
+    origin_jump,
+)
 from qdebug.tui.screen.loader import Loader
 from qdebug.tui.screen.other_screens import HelpScreen, ReadingScreen, help_lines
 from qdebug.tui.screen.start_place import StartPlace, make_navigator
@@ -367,7 +375,7 @@ class MainScreen(Stage):
     def action_failing(self, direction: int) -> None:
         """Go to the next or previous failing node. Jumps backwards never need to wait."""
         if direction < 0:
-            self.with_scene(lambda scene: scene.navigator.failing(direction))
+            self.with_scene(lambda scene: go_to_failing(scene, direction))
         else:
             self._jump_to(NEXT_FAILING)
 

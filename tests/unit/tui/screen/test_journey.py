@@ -2,12 +2,13 @@
 
 import threading
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from qdebug.model import Graph
 from qdebug.tui.reading.messages import Computed, Opening, StatusMessage
-from qdebug.tui.screen.journey import go_to_output
+from qdebug.tui.screen.journey import FIRST_DIVERGENCE, go_to_failing, go_to_output
 
 pytestmark = pytest.mark.asyncio
 
@@ -201,3 +202,16 @@ async def test_the_origin_waits_for_the_verdict_that_knows_what_costs_most(make_
             assert "still comparing" not in main.message
         finally:
             judged.set()
+
+
+async def test_where_no_node_fails_the_keys_walk_the_diagnosis(make_scene):
+    scene = make_scene(failing=(), row=5)
+    scene.table.diagnosis = {12: None, 3: None}
+    for go, row in ((FIRST_DIVERGENCE.go, 12), (partial(go_to_failing, direction=-1), 3)):
+        assert go(scene).startswith("no node is beyond its limit; ")
+        assert scene.row == row
+    assert "node 2 of 2 of the diagnosis" in go_to_failing(scene, 1)
+    assert "no node of the diagnosis follows this one" in go_to_failing(scene, 1)
+    assert scene.row == 12
+    scene.navigator.choose_sample(0)
+    assert go_to_failing(scene, -1) == "no node is beyond its limit", "the diagnosis is of all samples"
