@@ -35,16 +35,10 @@ BINDINGS: list[BindingType] = [
     Binding("enter", "open", show=False, tooltip="open what is chosen, go deeper"),
     Binding("escape,backspace", "back", show=False, tooltip="back: question, screen, search, filter, last first"),
     Binding("X", "edit", "mend", tooltip="try the edit of the node that helps most"),
-    Binding(
-        "exclamation_mark", "first_divergence", "first", tooltip="first divergence, else of the diagnosis"
-    ),
+    Binding("exclamation_mark", "first_divergence", "first", tooltip="first divergence, else of the diagnosis"),
     Binding("W", "origin", "origin", tooltip="origin: run to the culprit, or what costs most"),
-    Binding(
-        "right_square_bracket", "failing(1)", "failing", tooltip="next failing node, else of the diagnosis"
-    ),
-    Binding(
-        "left_square_bracket", "failing(-1)", show=False, tooltip="previous failing node, else of the diagnosis"
-    ),
+    Binding("right_square_bracket", "failing(1)", "failing", tooltip="next failing node, else of the diagnosis"),
+    Binding("left_square_bracket", "failing(-1)", show=False, tooltip="previous failing node, else of the diagnosis"),
     Binding("slash", "search", "find", tooltip="search, find: part of a name, 'whole name', #7, ~regex"),
     Binding("n", "match(1)", show=False, tooltip="next match, worst element or failing node"),
     Binding("N", "match(-1)", show=False, tooltip="the previous one"),

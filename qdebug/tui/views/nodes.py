@@ -16,7 +16,7 @@ from textual.geometry import Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from qdebug.tui.drawing.draw import Piece
+from qdebug.tui.drawing.draw import Piece, merge_pieces
 from qdebug.tui.drawing.glyphs import UNICODE
 from qdebug.tui.drawing.look import Look
 from qdebug.tui.nodes.columns import ColumnLayout, header_cells, lay_out, mark, row_cells
@@ -255,8 +255,9 @@ class NodesView(ScrollView, View, can_focus=True, inherit_bindings=False):
         styles["name"] = "match" if is_match else style if state.is_failing else "plain"
         cells = row_cells(navigator, row, layout, glyphs)
         for column, cell in zip(layout.columns[1:], cells[1:], strict=True):
-            pieces += [(" ", "plain"), (cell, styles.get(column.key, "plain"))]
-        return pieces
+            cell_style = styles.get(column.key, "plain")
+            pieces += [(" ", "plain"), (cell, cell_style)] if cell_style == "match" else [(f" {cell}", cell_style)]
+        return merge_pieces(pieces)  # Textual works on each piece of each row, for each key
 
     def _resize_virtual(self) -> None:
         size = 0 if self._navigator is None else self._navigator.lines
