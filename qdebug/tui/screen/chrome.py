@@ -156,12 +156,12 @@ def verdict_lines(
     if is_short and navigator and result is not None and result.first_divergence:
         text = _short_verdict(navigator, result, room * height, is_reason_shown=is_reason_shown)
     final_result = None if state.opened is None or state.opened.is_writing else result
-    advice_lines: list[tuple[str, str]] = []
+    text = _with_short_names(text, room, height)
+    text_lines, advice_lines = wrap(glyphs.transliterate(text), room), list[tuple[str, str]]()
     if final_result is not None and navigator is not None and height > _SHORT_HEIGHT:
         fault = navigator.table.diagnosis.get(navigator.cursor)
-        advice_lines = _why_and_try(final_result, fault)[: height - _SHORT_HEIGHT]
-    text = _with_short_names(text, room, height)
-    text_lines, line_count = wrap(glyphs.transliterate(text), room), max(height - len(advice_lines), 1)
+        advice_lines = _why_and_try(final_result, fault)[: height - min(len(text_lines), _SHORT_HEIGHT)]
+    line_count = max(height - len(advice_lines), 1)
     if len(text_lines) > line_count:
         remainder = glyphs.fit_end(" ".join(text_lines[line_count - 1 :]), room - len(_MORE_SUFFIX))
         text_lines = [*text_lines[: line_count - 1], f"{remainder}{_MORE_SUFFIX}"]

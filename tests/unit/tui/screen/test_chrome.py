@@ -213,6 +213,8 @@ def test_below_the_headline_stand_why_and_what_to_try(make_scene):
     assert head[0].startswith(" FAIL ")
     assert why.split(maxsplit=1) == ["why", "n: one scale for 128 channels"]
     assert tried.split(maxsplit=1)[0] == "try"
+    *_, why, tried = (words([line]) for line in verdict_lines(now, 200, 3, UNICODE))
+    assert [line.split(maxsplit=1)[0] for line in (why, tried)] == ["why", "try"], "also below a headline of one line"
     assert "per-channel weights" in tried
     assert len(verdict_lines(now, 80, 2, UNICODE)) <= 2, "the headline first"
     whole = " ".join(words(verdict_text(now, 80, UNICODE)).split())
