@@ -162,10 +162,12 @@ class NodesView(ScrollView, View, can_focus=True, inherit_bindings=False):
     @property
     def layout_shown(self) -> ColumnLayout | None:
         """The columns on the screen; None before a table is shown."""
+        return self._layout_for(self.scrollable_content_region.width)
+
+    def _layout_for(self, width: int) -> ColumnLayout | None:
         navigator = self._navigator
         if navigator is None:
             return None
-        width = self.scrollable_content_region.width
         key = (width, navigator.metric, navigator.sort, navigator.sample, self.offset_columns, navigator.table.size)
         if self._layout is None or key != self._layout_key:
             self._layout = lay_out(navigator, width, offset=self.offset_columns)
@@ -192,7 +194,8 @@ class NodesView(ScrollView, View, can_focus=True, inherit_bindings=False):
 
     def render_line(self, y: int) -> Strip:
         """Paint the header or one row."""
-        width, navigator, layout = self.scrollable_content_region.width, self._navigator, self.layout_shown
+        width, navigator = self.scrollable_content_region.width, self._navigator
+        layout = self._layout_for(width)
         if navigator is None or layout is None:
             return self.look.strip([("  reading names and graph .." if y == 1 else "", "muted")], width)
         if y == 0:
@@ -234,15 +237,15 @@ class NodesView(ScrollView, View, can_focus=True, inherit_bindings=False):
         if strip is None:
             if len(self._strips) >= _CACHED_STRIPS:
                 self._strips.clear()
-            pieces = self._row_pieces(navigator, row, State(state), first)
+            pieces = self._row_pieces(navigator, layout, row, State(state), first)
             strip = self._strips[key] = self.look.strip(pieces, width, selected=is_selected)
         return strip
 
-    def _row_pieces(self, navigator: Navigator, row: int, state: State, first: int | None) -> Sequence[Piece]:
+    def _row_pieces(
+        self, navigator: Navigator, layout: ColumnLayout, row: int, state: State, first: int | None
+    ) -> Sequence[Piece]:
         """Return the cells of a row."""
-        glyphs, layout = self.look.glyphs, self.layout_shown
-        if layout is None:
-            return []
+        glyphs = self.look.glyphs
         style, is_match = state_style(state), navigator.is_match(row)
         signs = mark(navigator.table, row, state, first, is_marked=row in navigator.trail.marks)
         pieces: list[Piece] = [
