@@ -8,7 +8,16 @@ import pytest
 from qdebug.compare.result.diagnosis import Diagnosis, FaultClass, OutputGain, Remedy, RuledOut
 from qdebug.compare.result.finding import FindingKind, JudgedBy, Status
 from qdebug.compare.result.limits import Acknowledgement
-from qdebug.present.answer import advice_line, headline, level_change, node_title, remedy_line, share_text, verdict_word
+from qdebug.present.answer import (
+    advice_line,
+    gain_of,
+    headline,
+    level_change,
+    node_title,
+    remedy_line,
+    share_text,
+    verdict_word,
+)
 
 LEVELS = (("p", 12.0), ("h", 30.0))
 
@@ -151,3 +160,14 @@ def test_a_long_clause_ends_before_the_next_cause_and_not_in_the_middle_of_a_wor
     text = headline(result)
     assert clauses[0] in text
     assert "align" not in text
+
+
+def test_the_gain_of_an_edit_is_that_of_the_output_that_the_fault_spoils():
+    gains = (OutputGain(output="right", db=0.0), OutputGain(output="spoilt", db=36.9))
+    remedy = Remedy(edit="float n", what="float", gains=gains, samples=2, cost="16 bytes", command="")
+    fault = Diagnosis(
+        fault=FaultClass.QUANTIZATION, kind=None, node="n", op="Conv", tensor="t", model_node=None,
+        why="clipping", share={"spoilt": 0.58}, remedies=(remedy,),
+    )  # fmt: skip
+    assert gain_of(remedy, fault) == 36.9
+    assert gain_of(remedy, replace(fault, share={})) == 0.0

@@ -1,9 +1,10 @@
 from collections import Counter
 
 from textual.binding import Binding
+from textual.events import Key
 from textual.fuzzy import Matcher
 
-from qdebug.tui.application import QdebugApp
+from qdebug.tui.application import QdebugApp, _split_alt_key
 from qdebug.tui.keys import key_label
 from qdebug.tui.screen.bindings import COMMANDS_WITHOUT_KEY, all_key_rows, shared_key_rows, view_key_rows
 from qdebug.tui.screen.main_screen import MainScreen
@@ -132,3 +133,9 @@ def test_the_palette_finds_an_action_by_its_plain_word(make_app, make_session):
         if not any(title.startswith(begins) for title in best):
             missed[word] = best
     assert not missed
+
+
+def test_a_digit_in_one_burst_with_an_escape_is_a_key_of_its_own():
+    burst = Key("trade_mark_sign", "™")  # what Textual reads for escape and 2
+    assert [key.key for key in _split_alt_key(burst, types_text=False)] == ["escape", "2"]
+    assert [*_split_alt_key(burst, types_text=True)] == [burst], "in a text it may be meant"
