@@ -142,7 +142,7 @@ class DiffSession:
         told("reading both graphs")
         runs = IndexedRecording.of(reference), IndexedRecording.of(backend)
         with one_thread(), np.errstate(all="ignore"):  # as in the comparison of pairs
-            alignment = align_runs(*runs, told=told, given=given)
+            alignment = align_runs(*runs, report_progress=told, given=given)
         self.backend, self.alignment = in_order_of(reference, backend, alignment)
         if self.backend is not backend:
             backend = self.backend
@@ -155,7 +155,9 @@ class DiffSession:
             return ColumnCache.of(*files, facts=(*facts, what), versions=versions) if cache else None
 
         self._further_cache = further_cache
-        self._plan = plan(reference, backend, self.alignment, said=None if is_bare(backend) else files[1].graph)
+        self._plan = plan(
+            reference, backend, self.alignment, declared_graph=None if is_bare(backend) else files[1].graph
+        )
         self._by_tensor = {entry.tensor: entry for entry in self._plan}
         self._examiner = NodeComparer(reference, backend, self.alignment.pairs, self.limits, runs=runs)
         self._runs = runs
@@ -420,7 +422,7 @@ class DiffSession:
             parts=parts,
             progress=progress,
             share_out=self._replays_shared,
-            kept=kept,
+            cached_powers=kept,
         )
         names = [name for name in self.backend.graph.outputs if only is None or name in only]
         outputs = [self._by_tensor[name] for name in names if name in self._by_tensor]

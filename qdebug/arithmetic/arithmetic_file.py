@@ -103,7 +103,7 @@ def _rounding(path: Path, key: str, text: object) -> Placement:
         short = short.partition(":")[0]
     elif op not in RECIPES:
         raise _format_error(path, f"the roundings of {op!r} are not known; those are of {', '.join(RECIPES)}")
-    if short not in (formats := [each.name for each in SHORT_FORMATS]):
+    if short not in (formats := [short_format.name for short_format in SHORT_FORMATS]):
         raise _format_error(
             path, f"the key {key!r} states no format; write {op}:FORMAT, with one of {', '.join(formats)}"
         )

@@ -141,10 +141,10 @@ def read_table(parts: Sequence[tuple[Unit, np.ndarray]]) -> CodeTable | None:
     table = _Table(unit, codes, distinct[1][first])
     ambiguous = int(np.count_nonzero(counts > 1))
     try:
-        own = _Output(float(unit.out.scale.reshape(-1)[0]), int(unit.out.zero_point.reshape(-1)[0]))
-        exact = _exact(table, _real_inputs(table), own)
+        recorded_output = _Output(float(unit.out.scale.reshape(-1)[0]), int(unit.out.zero_point.reshape(-1)[0]))
+        exact = _exact(table, _real_inputs(table), recorded_output)
         wrong = _violations(table, exact) > 0
-        made_for = "" if ambiguous or not _can_fit(table, wrong) else next(_made_for(table, own), "")
+        made_for = "" if ambiguous or not _can_fit(table, wrong) else next(_made_for(table, recorded_output), "")
     except KernelError:
         return None
     if total < 2 * codes.size and not made_for:
@@ -174,8 +174,8 @@ def _real_inputs(table: _Table, scale: np.ndarray | None = None) -> np.ndarray:
     """Return the real values of the input codes, for the recorded scale or for each of several."""
     operand = table.unit.operands[0]
     steps = table.inputs - int(operand.zero_point.reshape(-1)[0])
-    own = operand.scale.reshape(-1)[:1].astype(np.float64)
-    return np.asarray(steps * (own if scale is None else scale[:, np.newaxis]))
+    recorded_scale = operand.scale.reshape(-1)[:1].astype(np.float64)
+    return np.asarray(steps * (recorded_scale if scale is None else scale[:, np.newaxis]))
 
 
 def _exact(table: _Table, real: np.ndarray, output: _Output) -> np.ndarray:
@@ -192,13 +192,17 @@ def _violations(table: _Table, exact: np.ndarray) -> np.ndarray:
     return np.asarray(np.maximum(np.abs(clipped - table.outputs) - 0.5 - TABLE_TIE_SLACK, 0.0))
 
 
-def _made_for(table: _Table, own: _Output) -> Iterator[str]:
+def _made_for(table: _Table, recorded_output: _Output) -> Iterator[str]:
     """Yield the scales or ranges of tables with all these entries, likely ones first."""
-    outputs = [own, *(output for output in _usual_outputs(table) if output != own)]
+    outputs = [recorded_output, *(output for output in _usual_outputs(table) if output != recorded_output)]
     for output in outputs:
-        also = "" if output == own else f" and the output scale {output.scale:.6g} / zero point {output.zero_point}"
+        also = (
+            ""
+            if output == recorded_output
+            else f" and the output scale {output.scale:.6g} / zero point {output.zero_point}"
+        )
         if also and not _violations(table, _exact(table, _real_inputs(table), output)).any():
-            recorded = f"{own.scale:.6g} / {own.zero_point}"
+            recorded = f"{recorded_output.scale:.6g} / {recorded_output.zero_point}"
             yield f"the output scale {output.scale:.6g} / zero point {output.zero_point}, not {recorded}"
         ends = _clamped_ends(table, output)
         if ends is not None:
@@ -234,12 +238,12 @@ def _clamped_ends(table: _Table, output: _Output) -> tuple[float, float] | None:
 
 def _fitting_scales(table: _Table, output: _Output) -> tuple[float, float] | None:
     """Return the interval of input scales for which the exact function has all entries, or None."""
-    own = float(table.unit.operands[0].scale.reshape(-1)[0])
+    recorded_scale = float(table.unit.operands[0].scale.reshape(-1)[0])
 
     def total(scales: np.ndarray) -> np.ndarray:
         return np.asarray(_violations(table, _exact(table, _real_inputs(table, scales), output)).sum(axis=1))
 
-    grid = own * np.geomspace(1 / TABLE_FIT_MAX_SCALE_RATIO, TABLE_FIT_MAX_SCALE_RATIO, _COARSE)
+    grid = recorded_scale * np.geomspace(1 / TABLE_FIT_MAX_SCALE_RATIO, TABLE_FIT_MAX_SCALE_RATIO, _COARSE)
     for _ in range(_ZOOMS):
         violations = total(grid)
         best = int(violations.argmin())
@@ -263,14 +267,18 @@ def _fitting_scales(table: _Table, output: _Output) -> tuple[float, float] | Non
 def _range_text(table: _Table, least: float, most: float) -> str:
     """Return the range of inputs of a table with a scale in an interval, by a round number if there is one."""
     operand = table.unit.operands[0]
-    own, zero = float(operand.scale.reshape(-1)[0]), int(operand.zero_point.reshape(-1)[0])
-    low, high = (np.iinfo(operand.codes.dtype).min - zero, np.iinfo(operand.codes.dtype).max - zero)
+    recorded_scale, zero_point = float(operand.scale.reshape(-1)[0]), int(operand.zero_point.reshape(-1)[0])
+    low, high = (np.iinfo(operand.codes.dtype).min - zero_point, np.iinfo(operand.codes.dtype).max - zero_point)
     if low + high in (-1, 0):  # codes on both sides of 0
         for steps in _HALF_RANGES:
             for end in _round_numbers(least * steps, most * steps):
-                return f"the range [-{end:g}, {end:g}] (scale {end / steps:.6g}), not for the scale {own:.6g}"
+                return (
+                    f"the range [-{end:g}, {end:g}] (scale {end / steps:.6g}), not for the scale {recorded_scale:.6g}"
+                )
     scale = (least + most) / 2
-    return f"the range [{low * scale:.4g}, {high * scale:.4g}] (scale {scale:.6g}), not for the scale {own:.6g}"
+    return (
+        f"the range [{low * scale:.4g}, {high * scale:.4g}] (scale {scale:.6g}), not for the scale {recorded_scale:.6g}"
+    )
 
 
 def _round_numbers(least: float, most: float) -> Iterator[float]:

@@ -88,11 +88,13 @@ def _examined_places(finding: SearchResult) -> list[Place]:
 
 def _as_two_arithmetics(remaining: Residual, finding: SearchResult, unit: Unit) -> Residual | None:
     """Explain a residual by two known arithmetics, one for the vectorized loop and one for its tail, or return None."""
-    tail = vector_tail(finding.source, _examined_places(finding), [each for each in candidates(unit) if is_known(each)])
+    tail = vector_tail(
+        finding.source, _examined_places(finding), [variant for variant in candidates(unit) if is_known(variant)]
+    )
     if tail is None:
         return None
     likely = (
-        f"{tail.where} use another arithmetic ({describe(tail.tail)}) than the others ({describe(tail.body)}; "
+        f"{tail.place_text} use another arithmetic ({describe(tail.tail)}) than the others ({describe(tail.body)}; "
         f"{tail.elements} elements tell them apart; reproduces every element)"
     )
     return replace(remaining, pattern="tail", likely=likely, reproduces=True)
@@ -281,7 +283,10 @@ def _find_mistake_in_any(finding: SearchResult, unit: Unit) -> Suspect | None:
     """
     places = _examined_places(finding)
     units = [finding.source.unit(place) for place in places]
-    recorded = [channels_first(finding.source.codes(place), each) for place, each in zip(places, units, strict=True)]
+    recorded = [
+        channels_first(finding.source.codes(place), sample_unit)
+        for place, sample_unit in zip(places, units, strict=True)
+    ]
     if sum(codes.size for codes in recorded) < VARIANT_MIN_ELEMENTS:
         return None
     variants = known_variants(unit)
@@ -291,8 +296,8 @@ def _find_mistake_in_any(finding: SearchResult, unit: Unit) -> Suspect | None:
     for suspect in suspects(unit):
         for variant in _variants_passing(suspect, recorded[0], variants):
             if all(
-                _reproduces(_mistake_in_unit(suspect, each), codes, variant)
-                for each, codes in zip(units, recorded, strict=True)
+                _reproduces(_mistake_in_unit(suspect, sample_unit), codes, variant)
+                for sample_unit, codes in zip(units, recorded, strict=True)
             ):
                 by_likely[suspect.likely] = suspect
                 break
@@ -327,7 +332,7 @@ _TRIAL_ELEMENTS = 512
 
 
 def _mistake_in_unit(suspect: Suspect, unit: Unit) -> Suspect | None:
-    return next((other for other in suspects(unit) if other.name == suspect.name), None)
+    return next((candidate for candidate in suspects(unit) if candidate.name == suspect.name), None)
 
 
 def _reproduces(suspect: Suspect | None, recorded: np.ndarray, variant: Variant) -> bool:

@@ -122,7 +122,7 @@ class FingerprintComparison(JsonObject):
             else "second"
         )
         first_text, second_text = (
-            describe((shared or own)[0]) if own else None for own in (first_variants, second_variants)
+            describe((shared or variants)[0]) if variants else None for variants in (first_variants, second_variants)
         )
         title = self.first.titles.get(key) or self.second.titles.get(key) or key
         return KindDifference(title=title, verdict=verdict, first=first_text, second=second_text)
@@ -203,7 +203,7 @@ def packaged() -> Mapping[str, Fingerprint]:
     folder = files("qdebug.data").joinpath("fingerprints")
     names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".json"))
     fingerprints = (_decoded(name.removesuffix(".json"), folder.joinpath(name).read_bytes()) for name in names)
-    return MappingProxyType({each.name: each for each in fingerprints})
+    return MappingProxyType({fingerprint.name: fingerprint for fingerprint in fingerprints})
 
 
 def _decoded(name: str, content: bytes) -> Fingerprint:

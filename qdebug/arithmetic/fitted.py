@@ -213,9 +213,9 @@ def fitted_variants(unit: Unit, columns: Columns, recorded: np.ndarray, places: 
     variants: list[Variant] = []
     for rounding in _ENDS:
         final = _NEAREST if rounding == "nearest" else (rounding,)
-        texts = [f"mul,shr.{each},zp,sat" for each in final]
+        texts = [f"mul,shr.{shift_rounding},zp,sat" for shift_rounding in final]
         variants += _within(pairs, pairs.bounds(rounding), Multiplier(number="q31"), texts)
-        texts = [f"shl,mulhi.{high},shr.{each},zp,sat" for high in _HIGH for each in final]
+        texts = [f"shl,mulhi.{high},shr.{shift_rounding},zp,sat" for high in _HIGH for shift_rounding in final]
         variants += _within(pairs, pairs.bounds(rounding, more=first_rounding), Multiplier(number="q31"), texts)
     return variants
 
@@ -251,7 +251,7 @@ def limited_variants(unit: Unit, columns: Columns, recorded: np.ndarray, places:
     variants: list[Variant] = []
     for rounding in _ENDS:
         final = _NEAREST if rounding == "nearest" else (rounding,)
-        texts = [f"mul,shr.{each},zp,sat" for each in final]
+        texts = [f"mul,shr.{shift_rounding},zp,sat" for shift_rounding in final]
         bounds = pairs.bounds(rounding)
         for shifts in limits if bounds.possible else ():
             least = max(shifts[1] + int(exponent.min()) + 1, WIDTHS[0])  # fewer bits need no longer shift
@@ -271,7 +271,7 @@ def shifted_variants(unit: Unit, columns: Columns, recorded: np.ndarray, places:
             for rounding in _ENDS:
                 final = _NEAREST if rounding == "nearest" else (rounding,)
                 bounds = pairs.bounds(rounding, pre=(bits, first))
-                texts = [f"pre.{first},mul,shr.{each},zp,sat" for each in final]
+                texts = [f"pre.{first},mul,shr.{shift_rounding},zp,sat" for shift_rounding in final]
                 variants += _within(pairs, bounds, Multiplier(number="q31", pre=bits), texts)
     return variants
 
@@ -282,21 +282,21 @@ def _within(
     """Yield programs with each significand whose values lie within bounds, one of those with equal integers."""
     if not bounds.possible:
         return
-    same: set[bytes] = set()
+    seen_keys: set[bytes] = set()
     scales = scales_of(pairs.unit)
     for width in widths:
-        for cut in ("", "t"):
+        for suffix in ("", "t"):
             for expression in EXPRESSIONS:
-                tried = replace(multiplier, number=f"q{width}{cut}", expression=expression)
-                integers = whole_of(pairs.unit, scales, tried)
+                trial_multiplier = replace(multiplier, number=f"q{width}{suffix}", expression=expression)
+                integers = whole_of(pairs.unit, scales, trial_multiplier)
                 if not bounds.are_near(pairs.by_channel(value_of(integers)) * 2.0**multiplier.pre, pairs, integers):
                     break  # orders of operations differ by less than the last place
                 key = _key(integers)
-                if key in same:
+                if key in seen_keys:
                     continue
-                same.add(key)
+                seen_keys.add(key)
                 if bounds.hold(pairs.by_channel(value_of(integers)) * 2.0**multiplier.pre):
-                    yield from (parse_variant(f"m={tried} steps={steps}") for steps in programs)
+                    yield from (parse_variant(f"m={trial_multiplier} steps={steps}") for steps in programs)
 
 
 def _key(integers: Fixed) -> bytes:
@@ -325,11 +325,11 @@ class FittedMultiplier:
         """Return a clause that states the difference."""
         place = "" if self.of == 1 else f" in {_channels_text(self.channels, self.of)}"
         agrees = "agree" if self.recorded else "do not agree"
-        held = "" if self.recorded is None else f"; the recorded multiplier and shift {agrees} with this"
+        recorded_clause = "" if self.recorded is None else f"; the recorded multiplier and shift {agrees} with this"
         deviation = _deviation(self.least, self.most)
         return (
             f"the codes imply a multiplier that is {deviation}{place}: it was computed from other scales than the "
-            f"recorded ones, or rounded{held} (reproduces every element)"
+            f"recorded ones, or rounded{recorded_clause} (reproduces every element)"
         )
 
 
@@ -372,8 +372,11 @@ def fit_multiplier(parts: Sequence[tuple[Unit, Columns, np.ndarray]]) -> FittedM
     nominal = pairs[0].by_channel(real_multiplier(scales_of(pairs[0].unit), "d:xw/y"))
     for rounding in _ENDS:
         bounds = [sample.bounds(rounding) for sample in pairs]
-        low, high = np.max([each.low for each in bounds], axis=0), np.min([each.high for each in bounds], axis=0)
-        if not all(each.consistent for each in bounds) or not np.all(low < high):
+        low, high = (
+            np.max([sample_bounds.low for sample_bounds in bounds], axis=0),
+            np.min([sample_bounds.high for sample_bounds in bounds], axis=0),
+        )
+        if not all(sample_bounds.consistent for sample_bounds in bounds) or not np.all(low < high):
             continue
         differs = (nominal < low * (1 - FITTED_BOUND_SLACK)) | (nominal > high * (1 + FITTED_BOUND_SLACK))
         if not differs.any() or not np.all(_telling_pairs(pairs)[differs] >= FITTED_MULTIPLIER_MIN_PAIRS):

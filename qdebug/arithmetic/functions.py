@@ -70,8 +70,10 @@ def shape_of(unit: Unit, columns: Mapping[HeavyPart, Columns]) -> Shape:
     """
     hollow = tuple(replace(o, codes=np.broadcast_to(np.zeros((), o.codes.dtype), o.codes.shape)) for o in unit.operands)
     bare = {
-        sums: Columns(sums=sums, values=(), shape=own.shape, count=own.count, bound=own.bound)
-        for sums, own in columns.items()
+        sums: Columns(
+            sums=sums, values=(), shape=part_columns.shape, count=part_columns.count, bound=part_columns.bound
+        )
+        for sums, part_columns in columns.items()
     }
     return Shape(unit=replace(unit, operands=hollow, condition=None), columns=bare)
 

@@ -154,7 +154,11 @@ def _pool_group(
         # backend's, then the simplest.
         chosen_variant = max(
             leading_variants,
-            key=lambda each: (each.limited_sums is None, each in runtime_variants, _is_stated([each], first_finding)),
+            key=lambda variant: (
+                variant.limited_sums is None,
+                variant in runtime_variants,
+                _is_stated([variant], first_finding),
+            ),
         )
         covered_numbers = [number for number, finding in uncovered.items() if chosen_variant in finding.matching]
         common = set.intersection(*(set(uncovered[number].matching) for number in covered_numbers))
@@ -187,7 +191,7 @@ def _pool_group(
             del uncovered[number]
     usual = usual or stated
     unexplained = [number for number, finding in findings.items() if not finding.matching]
-    left = Pooled(variants=(), siblings=len(findings), usual=usual)
+    unexplained_result = Pooled(variants=(), siblings=len(findings), usual=usual)
     agreeing = [answer for answer in pooled.values() if usual in answer.members and answer.doubt is None]
     if usual is not None and not is_known(usual) and len(agreeing) > 1:
         # nodes that were too small to be searched for it, or not searched, or that fit something else by chance
@@ -196,7 +200,7 @@ def _pool_group(
             members = shared_variants([findings[number].source], agreeing[0].members)
             if members:
                 pooled[number] = replace(agreeing[0], variants=members, members=members)
-    return pooled | {number: left for number in unexplained if number not in pooled}
+    return pooled | {number: unexplained_result for number in unexplained if number not in pooled}
 
 
 def _is_stated(members: Sequence[Variant], finding: SearchResult) -> bool:
@@ -262,7 +266,11 @@ def _with_limits(findings: dict[int, SearchResult]) -> dict[int, SearchResult]:
             finding,
             matching=(
                 *finding.matching,
-                *(each for each in limited if each not in finding.matching and reproduces(finding.source, each)),
+                *(
+                    variant
+                    for variant in limited
+                    if variant not in finding.matching and reproduces(finding.source, variant)
+                ),
             ),
         )
         for number, finding in findings.items()

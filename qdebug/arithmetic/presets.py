@@ -456,15 +456,25 @@ def _preset_of_fingerprint(fingerprint: Fingerprint) -> Preset:
     )
     nearest_row = max(
         measured_rows,
-        key=lambda row: sum(1 if said in fit else -1 for said, fit in _compare_with_row(row, fingerprint) if said),
+        key=lambda row: sum(
+            1 if row_variant in fit else -1 for row_variant, fit in _compare_with_row(row, fingerprint) if row_variant
+        ),
     )
     nearest = dict(
-        zip(fingerprint.kinds, (said for said, _ in _compare_with_row(nearest_row, fingerprint)), strict=True)
+        zip(
+            fingerprint.kinds,
+            (row_variant for row_variant, _ in _compare_with_row(nearest_row, fingerprint)),
+            strict=True,
+        )
     )
     variants_by_key = {
         key: max(
             variants,
-            key=lambda each: (type_counts[kind_of(key), each], each == nearest[key], each in measured_variants),
+            key=lambda variant: (
+                type_counts[kind_of(key), variant],
+                variant == nearest[key],
+                variant in measured_variants,
+            ),
         )
         for key, variants in fingerprint.kinds.items()
     }
@@ -481,7 +491,7 @@ def _compare_with_row(row: Preset, fingerprint: Fingerprint) -> Iterator[tuple[V
     """Yield the variant that a row states for each kind of a fingerprint, or None, and the measured class."""
     for key, variants in fingerprint.kinds.items():
         keys = dict.fromkeys((key, key.partition(":")[0], kind_of(key)))
-        yield next((row.variants[each] for each in keys if each in row.variants), None), variants
+        yield next((row.variants[key] for key in keys if key in row.variants), None), variants
 
 
 @cache
@@ -490,7 +500,7 @@ def known_presets() -> Mapping[str, Preset]:
 
     Fingerprints are read on first use, so that a comparison starts sooner.
     """
-    return MappingProxyType({one.name: one for one in (*ROWS, *map(_preset_of_fingerprint, packaged().values()))})
+    return MappingProxyType({row.name: row for row in (*ROWS, *map(_preset_of_fingerprint, packaged().values()))})
 
 
 ALIASES: Mapping[str, str] = MappingProxyType({alias: one.name for one in ROWS for alias in one.aliases})
@@ -583,9 +593,11 @@ class KnownRuntime:
     def _variants_by_preset(self, kind: str, dtypes: tuple[str, ...], branch: str) -> dict[str, Variant]:
         keys = keys_of(kind, branch, dtypes)
         return {
-            name: next(found.variants[key] for key in keys if key in found.variants)
-            for name, found in known_presets().items()
-            if found.backend and found.backend == self.run.backend and not found.variants.keys().isdisjoint(keys)
+            name: next(known_preset.variants[key] for key in keys if key in known_preset.variants)
+            for name, known_preset in known_presets().items()
+            if known_preset.backend
+            and known_preset.backend == self.run.backend
+            and not known_preset.variants.keys().isdisjoint(keys)
         }
 
 
@@ -593,9 +605,9 @@ class KnownRuntime:
 def _all_variants() -> frozenset[Variant]:
     return frozenset(
         variant
-        for found in known_presets().values()
-        for own in (found.variants, found.also)
-        for variant in own.values()
+        for known_preset in known_presets().values()
+        for variants in (known_preset.variants, known_preset.also)
+        for variant in variants.values()
     )
 
 
@@ -608,8 +620,8 @@ def names_of(variant: Variant, kind: str, dtypes: tuple[str, ...] = (), branch: 
     """Return the names of the presets that state a variant."""
     keys = keys_of(kind, branch, dtypes)
 
-    def states(found: Preset) -> bool:
-        stated_variant = next((found.variants[key] for key in keys if key in found.variants), None)
-        return variant in (stated_variant, found.also.get(kind))
+    def states(known_preset: Preset) -> bool:
+        stated_variant = next((known_preset.variants[key] for key in keys if key in known_preset.variants), None)
+        return variant in (stated_variant, known_preset.also.get(kind))
 
-    return tuple(name for name, found in known_presets().items() if states(found))
+    return tuple(name for name, known_preset in known_presets().items() if states(known_preset))

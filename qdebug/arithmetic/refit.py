@@ -76,10 +76,12 @@ def refit(units: Sequence[Unit], recorded: Sequence[np.ndarray], variant: Varian
     scales = [*(side.scale for side in unit.operands), unit.out.scale]
     if len(unit.operands) != len(_NAMES) or any(scale.size > 1 for scale in scales):
         return None
-    candidates = [_refit_zero_point(units, recorded, variant, each) for each in _fit_zero_points(units, recorded)]
-    exact = [each for each in candidates if each is not None and each.equal == each.total]
+    candidates = [
+        _refit_zero_point(units, recorded, variant, candidate) for candidate in _fit_zero_points(units, recorded)
+    ]
+    exact = [candidate for candidate in candidates if candidate is not None and candidate.equal == candidate.total]
     if exact:  # different zero points can give the same codes
-        return replace(exact[0], likely=", or ".join(dict.fromkeys(each.likely for each in exact)))
+        return replace(exact[0], likely=", or ".join(dict.fromkeys(candidate.likely for candidate in exact)))
     return None if unit.kind == "mul" else _fit_scale(units, recorded, variant)
 
 

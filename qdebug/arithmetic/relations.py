@@ -52,17 +52,17 @@ class Result:
     operands: Mapping[str, np.ndarray]
     numbers: Mapping[str, np.ndarray] = field(default_factory=dict)
 
-    def fits(self, made: np.ndarray, times: float = 1.0) -> bool:
+    def fits(self, values: np.ndarray, times: float = 1.0) -> bool:
         """Return whether values equal the recorded ones, up to rounding.
 
         Args:
-            made: The values.
+            values: The values.
             times: How many times larger they are than the right result, if more than once.
         """
-        if made.shape != self.recorded.shape:
+        if values.shape != self.recorded.shape:
             return False
-        off = self.recorded.astype(np.float64) - made.astype(np.float64)
-        return bool(np.linalg.norm(off.reshape(-1)) <= self.allowed * max(1.0, abs(times)))
+        difference = self.recorded.astype(np.float64) - values.astype(np.float64)
+        return bool(np.linalg.norm(difference.reshape(-1)) <= self.allowed * max(1.0, abs(times)))
 
 
 def relation_of(result: Result) -> str | None:
@@ -315,7 +315,9 @@ def _relation_of_part(result: Result, right: np.ndarray, recorded: np.ndarray) -
     slack = OUTLIER_ERROR_RATIO * result.allowed / np.sqrt(max(right.size, 1))
     is_wrong = ~(np.abs(recorded - right) <= slack)
     for axis in range(right.ndim if right.ndim > 1 else 0):
-        places = np.flatnonzero(is_wrong.any(axis=tuple(other for other in range(right.ndim) if other != axis)))
+        places = np.flatnonzero(
+            is_wrong.any(axis=tuple(dimension for dimension in range(right.ndim) if dimension != axis))
+        )
         if not 0 < places.size < right.shape[axis] or places[-1] - places[0] + 1 != places.size:
             continue
         part_result = replace(
@@ -345,7 +347,7 @@ def _clipping(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterat
 
 def _weighted_sum(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
     """Find how often each of several operands in the result's shape counts."""
-    names = [name for name, each in result.operands.items() if each.dtype.kind == "f" and each.ndim <= right.ndim]
+    names = [name for name, array in result.operands.items() if array.dtype.kind == "f" and array.ndim <= right.ndim]
     try:
         columns = [np.broadcast_to(result.operands[name], right.shape).reshape(-1) for name in names]
     except ValueError:
@@ -354,7 +356,7 @@ def _weighted_sum(result: Result, right: np.ndarray, recorded: np.ndarray) -> It
         return
     table = np.stack(columns, axis=1).astype(np.float64)
     right_weights, recorded_weights = (
-        np.linalg.lstsq(table, each.reshape(-1), rcond=None)[0] for each in (right, recorded)
+        np.linalg.lstsq(table, array.reshape(-1), rcond=None)[0] for array in (right, recorded)
     )
     if not np.linalg.norm(table @ right_weights - right.reshape(-1)) <= result.allowed:
         return  # the node does not compute a weighted sum of these inputs
@@ -383,7 +385,7 @@ def shifts_of_codes(exact: np.ndarray, codes: np.ndarray, span: tuple[int, int],
     Returns:
         The numbers in steps, or None if no number explains the codes of an index.
     """
-    other_axes = tuple(other for other in range(codes.ndim) if other != axis)
+    other_axes = tuple(dimension for dimension in range(codes.ndim) if dimension != axis)
     differences = codes - exact
     at_most = np.where(codes < span[1], differences + 0.5, np.inf).min(other_axes)
     at_least = np.where(codes > span[0], differences - 0.5, -np.inf).max(other_axes)
@@ -397,7 +399,7 @@ def _constants_by_index(result: Result, right: np.ndarray, recorded: np.ndarray)
     for axis in range(right.ndim if right.ndim > 1 else 0):
         if right.shape[axis] < CAUSE_MIN_DISTINCT_REALS or right.size < CAUSE_MIN_DISTINCT_VALUES * right.shape[axis]:
             continue
-        other_axes = tuple(other for other in range(right.ndim) if other != axis)
+        other_axes = tuple(dimension for dimension in range(right.ndim) if dimension != axis)
         power = np.square(right).sum(other_axes, keepdims=True)
         with np.errstate(all="ignore"):
             factors = np.where(power > 0, (right * recorded).sum(other_axes, keepdims=True) / power, 1.0)

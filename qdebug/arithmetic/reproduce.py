@@ -171,7 +171,9 @@ class ReproductionCheck:
         if kind not in self._usual_by_kind:
             large = islice(filter(self._is_large, self._siblings.get(kind, ())), LARGE_SIBLINGS_TRIED)
             answers = {name: self._search(sibling, name) for sibling, name in large}
-            reproduced = {name: each.variant for name, each in answers.items() if each is not None and each.variant}
+            reproduced = {
+                name: answer.variant for name, answer in answers.items() if answer is not None and answer.variant
+            }
             distinct = tuple(dict.fromkeys(reproduced.values()))
             common = self._common_variant(reproduced) if len(distinct) > 1 else next(iter(distinct), None)
             self._usual_by_kind[kind] = distinct if common is None else (common,)

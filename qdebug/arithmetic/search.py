@@ -361,7 +361,7 @@ def reproduces(source: UnitSource, variant: Variant) -> bool:
 def shared_variants(sources: Sequence[UnitSource], variants: Sequence[Variant]) -> tuple[Variant, ...]:
     """Return those of some variants that give every recorded element of all given nodes."""
     searches = [*map(_Search, sources)]
-    return tuple(variant for variant in variants if all(each.reproduces(variant) for each in searches))
+    return tuple(variant for variant in variants if all(node_search.reproduces(variant) for node_search in searches))
 
 
 class _Search:
@@ -403,14 +403,16 @@ class _Search:
         self._matching += islice(fitting, 1)
         return self._result(ranked=False)
 
-    def run_common(self, others: Sequence[_Search]) -> Variant | None:
+    def run_common(self, other_searches: Sequence[_Search]) -> Variant | None:
         """Return the first known variant that reproduces this node and others."""
         fitting = (
             variant
             for sums, variants in self._group_known_variants().items()
             for variant in self._fitting(sums, variants)
         )
-        return next((variant for variant in fitting if all(other.reproduces(variant) for other in others)), None)
+        return next(
+            (variant for variant in fitting if all(other.reproduces(variant) for other in other_searches)), None
+        )
 
     def reproduces(self, variant: Variant) -> bool:
         """Return whether a variant reproduces the node."""

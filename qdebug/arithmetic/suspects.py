@@ -151,9 +151,9 @@ def _clip_bounds(unit: Unit) -> Iterator[Suspect]:
     """
     clamp, operand, out = unit.out.clamp, unit.operands[0], unit.out
     parameters = (operand.scale, operand.zero_point, out.scale, out.zero_point)
-    if clamp is None or unit.kind != "requantize" or any(np.size(each) != 1 for each in parameters):
+    if clamp is None or unit.kind != "requantize" or any(np.size(parameter) != 1 for parameter in parameters):
         return
-    step, zero, out_step, out_zero = (float(np.reshape(each, -1)[0]) for each in parameters)
+    step, zero, out_step, out_zero = (float(np.reshape(parameter, -1)[0]) for parameter in parameters)
     if operand.codes.dtype.kind not in "iu" or step <= 0 or out_step <= 0:
         return
     lowest, highest = limits(operand.codes.dtype)
@@ -162,7 +162,9 @@ def _clip_bounds(unit: Unit) -> Iterator[Suspect]:
     sides = []
     for code in clamp:
         near = np.abs(reals - (code - out_zero) * out_step) < step + out_step / 2
-        sides.append(sorted({code, *(int(each) for each in input_codes[near])}) if code != out_zero else [code])
+        sides.append(
+            sorted({code, *(int(input_code) for input_code in input_codes[near])}) if code != out_zero else [code]
+        )
     for low, high in product(*sides):
         if low <= high and (low, high) != clamp:
             yield Suspect(
@@ -407,7 +409,7 @@ def _confused_operand_scales(unit: Unit) -> Iterator[Suspect]:
         ("last scale", scales[-1:] * len(scales), "the last operand's scale is used for all operands"),
         ("swapped scales", scales[::-1], "the operands' scales are swapped"),
     ):
-        operands = tuple(replace(each, scale=scale) for each, scale in zip(unit.operands, mistaken, strict=True))
+        operands = tuple(replace(operand, scale=scale) for operand, scale in zip(unit.operands, mistaken, strict=True))
         yield Suspect(name=name, pattern="factor", likely=likely, unit=replace(unit, operands=operands))
 
 

@@ -80,14 +80,14 @@ class UnitSource:
     places: tuple[Place, ...]
     last: _LastUnit = field(default_factory=_LastUnit, repr=False)
 
-    def unit(self, place: Place, *others: Place) -> Unit:
+    def unit(self, place: Place, *further_places: Place) -> Unit:
         """Make the unit of a sample and step, or of a batch from `batches`.
 
         Raises:
             KernelError: The node is not a quantized unit, or its operands do not fit it.
             RecordingError: An operand cannot be read.
         """
-        return self.last.get(self.tensor, (place, *others), lambda: self._make(place, *others))
+        return self.last.get(self.tensor, (place, *further_places), lambda: self._make(place, *further_places))
 
     def _make(self, place: Place, *further_places: Place) -> Unit:
         reason = not_in_codes(self.node, self.recording.graph)
@@ -145,14 +145,14 @@ class UnitSource:
         empty = next((at for at, operand in enumerate(operands) if not np.any(operand.scale)), None)
         return None if empty is None else f"every scale of {_ordinal(empty)} is 0, so that all its values are 0"
 
-    def codes(self, place: Place, *others: Place) -> np.ndarray:
+    def codes(self, place: Place, *further_places: Place) -> np.ndarray:
         """Load the recorded output of one sample and step, or of a batch, in the node's own layout."""
-        return self._load(self.tensor, place, *others)
+        return self._load(self.tensor, place, *further_places)
 
     def _load(self, name: str, place: Place, *further_places: Place) -> np.ndarray:
         if not further_places or self.recording.graph.is_constant(name):
             return self.recording.load(name, *place)
-        return np.concatenate([self.recording.load(name, *each) for each in (place, *further_places)])
+        return np.concatenate([self.recording.load(name, *sample_place) for sample_place in (place, *further_places)])
 
     @cached_property
     def batches(self) -> tuple[tuple[Place, ...], ...]:
@@ -412,7 +412,9 @@ def channels_last(graph: Graph, node: Node) -> bool:
             return bool(current.attrs.get("channels_last")) or operators.of(current.op).channels_last
         if row.arranges or row.sums is Sums.MATRIX:
             continue  # the output's layout does not determine the input's
-        producers = [found for name in current.inputs if (found := graph.producer(name)) and found.name not in visited]
-        visited |= {found.name for found in producers}
+        producers = [
+            producer for name in current.inputs if (producer := graph.producer(name)) and producer.name not in visited
+        ]
+        visited |= {producer.name for producer in producers}
         waiting += producers
     return False

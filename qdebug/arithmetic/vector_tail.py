@@ -33,13 +33,13 @@ class VectorTail(NamedTuple):
     Args:
         body: The arithmetic of the vectorized loop.
         tail: The arithmetic of the remainder.
-        where: The remainder in words.
+        place_text: The remainder in words.
         elements: Number of recorded elements in the remainder that the arithmetic of the vectorized loop gets wrong.
     """
 
     body: Variant
     tail: Variant
-    where: str
+    place_text: str
     elements: int
 
 

@@ -24,8 +24,10 @@ def find_changes(anchors: Sequence[int], classify: Classify, *, every: bool = Fa
         every: Try all candidates.
     """
     if every:
-        tried = [position for position in range(anchors[0], anchors[-1] + 1) if classify(position) is not None]
-        return [pair for pair in pairwise(tried) if classify(pair[0]) != classify(pair[1])]
+        tried_positions = [
+            position for position in range(anchors[0], anchors[-1] + 1) if classify(position) is not None
+        ]
+        return [pair for pair in pairwise(tried_positions) if classify(pair[0]) != classify(pair[1])]
     return [pair for low, high in pairwise(anchors) for pair in _changes_between(low, high, classify)]
 
 

@@ -235,7 +235,7 @@ class Trials:
         package = self._candidates.package
         version = candidate.version or installed_version(package)
         modules = [name.partition(".")[0].replace("_", "-") for name in runtime_modules(self._command.run.backend)]
-        others = {name: text for name, text in package_versions(*modules).items() if name != package}
+        other_versions = {name: text for name, text in package_versions(*modules).items() if name != package}
         facts = {
             "files": self._hashes,
             "backend": self._command.backend_text(candidate),
@@ -243,7 +243,7 @@ class Trials:
             "words": self._command.words,
             "taps": taps,
             "package": [package, version],
-            "versions": others,
+            "versions": other_versions,
             "machine": {**machine(), "flags": list(cpu_flags())},
         }
         digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
@@ -267,12 +267,12 @@ class RecordingFailedError(QdebugError):
 
 def _failure_text(status: int, errors: str) -> str:
     lines = [line.strip() for line in errors.splitlines() if line.strip()]
-    said = next((line for line in lines if line.startswith("qdebug: ")), lines[-1] if lines else "")
+    error_line = next((line for line in lines if line.startswith("qdebug: ")), lines[-1] if lines else "")
     if status < 0:
         with suppress(ValueError):
             return f"it crashes with {Signals(-status).name}"
         return f"it crashes with signal {-status}"
-    return f"it fails: {said.removeprefix('qdebug: ')[:300]}" if said else f"it fails with status {status}"
+    return f"it fails: {error_line.removeprefix('qdebug: ')[:300]}" if error_line else f"it fails with status {status}"
 
 
 def _is_complete(path: Path) -> bool:

@@ -89,8 +89,8 @@ def _narrow(text: str) -> str:
     """Return a text with its paragraphs filled to the width of the help; lists and commands stay as they are."""
     paragraphs = text.split("\n\n")
     return "\n\n".join(
-        each if re.search(r"^\s", each, re.MULTILINE) else fill(" ".join(each.split()), _HELP_WIDTH)
-        for each in paragraphs
+        paragraph if re.search(r"^\s", paragraph, re.MULTILINE) else fill(" ".join(paragraph.split()), _HELP_WIDTH)
+        for paragraph in paragraphs
     )
 
 
@@ -98,7 +98,7 @@ def _examples(epilog: str | None) -> list[str]:
     """Return the lines of an epilog that are commands, those that are too long on two lines."""
     joined = re.sub(r" *\\\n +", " ", epilog or "")
     lines = [line for line in joined.splitlines() if line.startswith("  qdebug ")]
-    return [each for line in lines for each in _on_lines(line)]
+    return [line_part for line in lines for line_part in _on_lines(line)]
 
 
 def _on_lines(line: str) -> list[str]:

@@ -58,8 +58,8 @@ def reference_text(topic: str, name: str | None = None) -> str:
     reference = REFERENCE[topic]
     entries = list(reference.entries())
     if name is not None:
-        known_names = list(dict.fromkeys(each for entry in entries for each in entry.names))
-        exact_names = {each for each in known_names if each.casefold() == name.casefold()}
+        known_names = list(dict.fromkeys(known_name for entry in entries for known_name in entry.names))
+        exact_names = {known_name for known_name in known_names if known_name.casefold() == name.casefold()}
         chosen_names = exact_names or set(fitting_names(name, known_names))
         entries = [entry for entry in entries if chosen_names.intersection(entry.names)]
         if not entries:
@@ -134,7 +134,7 @@ def _kernels() -> Iterator[_Entry]:
             group = title
         elif number := re.match(r"### (\d+)\.", title):
             kinds = kinds_of.get(number[1], [])
-            operators = [each for kind in kinds for each in operators_of.get(kind, ())]
+            operators = [operator for kind in kinds for operator in operators_of.get(kind, ())]
             yield _Entry(group, (*kinds, *operators, *re.findall(r"`([\w.+-]+)`", section)), section)
             continue
         if body.strip():
@@ -186,7 +186,7 @@ def _type_of(schema: Mapping[str, Any]) -> str:
     if "enum" in schema:
         return ", ".join(map(str, schema["enum"]))
     if "anyOf" in schema:
-        return " or ".join(_type_of(each) for each in schema["anyOf"])
+        return " or ".join(_type_of(option) for option in schema["anyOf"])
     if schema.get("type") == "array":
         return f"list of {_type_of(schema.get('items', {}))}"
     kind = schema.get("type", "any")

@@ -159,9 +159,9 @@ class BudgetTask:
     @property
     def key(self) -> Hashable:
         """Identifies the task within a comparison."""
-        asked = (self.sizes, self.alone, self.parts, self.small, self.every)
-        names = (None if each is None else tuple(entry.tensor for entry in each) for each in asked)
-        groups = tuple(tuple(entry.tensor for entry in each) for each in self.groups)
+        node_lists = (self.sizes, self.alone, self.parts, self.small, self.every)
+        names = (None if nodes is None else tuple(entry.tensor for entry in nodes) for nodes in node_lists)
+        groups = tuple(tuple(entry.tensor for entry in nodes) for nodes in self.groups)
         return self.output.tensor, self.place, groups, *names
 
 
@@ -295,9 +295,9 @@ class _TaskRunner:
         progress: Called with the number of finished tasks and the total.
     """
 
-    def __init__(self, compute: ShareOut, kept: KeptPowers, progress: Callable[[int, int], None]) -> None:
+    def __init__(self, compute: ShareOut, cached_powers: KeptPowers, progress: Callable[[int, int], None]) -> None:
         self.sums = _Sums()
-        self._compute, self._kept, self._progress = compute, kept, progress
+        self._compute, self._kept, self._progress = compute, cached_powers, progress
         self._done = self._total = 0
 
     def run(self, tasks: Sequence[BudgetTask]) -> Iterator[BudgetPowers]:
@@ -331,7 +331,7 @@ def budget_of_output(
     parts: bool = True,
     progress: Callable[[int, int], None] | None = None,
     share_out: ShareOut | None = None,
-    kept: KeptPowers | None = None,
+    cached_powers: KeptPowers | None = None,
 ) -> OutputBudget:
     """Return each node's share of an output's error.
 
@@ -348,14 +348,16 @@ def budget_of_output(
         parts: Whether to replay the parts of each node's error as well.
         progress: Called with the number of finished tasks and the total.
         share_out: Distributes the replays to workers, or None to run them in this process.
-        kept: Results of earlier replays, which are reused and extended. None to store nothing.
+        cached_powers: Results of earlier replays, which are reused and extended. None to store nothing.
     """
     common_places = recorded_places(graphs.replays.ref.recording, graphs.replays.be.recording, output)
     places = [place for place in common_places if places is None or place in places]
     entries = above_output(graphs, plan, output)
     task = partial(BudgetTask, output=output)
     runner = _TaskRunner(
-        share_out or _InThisProcess(graphs, output), {} if kept is None else kept, progress or _ignore_progress
+        share_out or _InThisProcess(graphs, output),
+        {} if cached_powers is None else cached_powers,
+        progress or _ignore_progress,
     )
     all_powers = list(runner.run([task(place=place, sizes=entries) for place in places]))
     sums = runner.sums
@@ -378,7 +380,11 @@ def budget_of_output(
     stopped = {node: reason for item in reversed(replays) for node, reason in item.stopped.items()}
     shares = {entry.tensor: sums.share(entry.tensor, "") for entry in nodes_above.alone}
     large = [entry for entry in nodes_above.alone if (share := shares[entry.tensor]) is not None and share >= least]
-    small = [entry for entry in nodes_above.known if entry not in large and shares.get(entry.tensor, 0.0) is not None]
+    small = [
+        entry
+        for entry in nodes_above.with_known_error
+        if entry not in large and shares.get(entry.tensor, 0.0) is not None
+    ]
     tasks = [task(place=place, small=small, every=[*large, *small]) for place in places]
     if parts:
         ranked = sorted(large, key=lambda entry: -(shares[entry.tensor] or 0.0))
@@ -407,13 +413,13 @@ class _AboveOutput:
     """The nodes upstream of an output.
 
     Args:
-        known: Nodes whose own error is known.
+        with_known_error: Nodes whose own error is known.
         alone: The known nodes that are replayed individually.
         unknown: All other nodes, with the reason.
         stopped: Nodes whose error could not be replayed to the output, with the reason.
     """
 
-    known: Sequence[PlannedNode]
+    with_known_error: Sequence[PlannedNode]
     alone: Sequence[PlannedNode]
     unknown: Mapping[str, str]
     stopped: Mapping[str, str] = field(default_factory=dict)
@@ -437,7 +443,7 @@ def _classify(
             estimates[entry.tensor] = ratio**2 * reaches.get(entry.tensor, 1.0)
     known_entries = [entry for entry in entries if entry.tensor in estimates and entry.node not in unknown]
     entries_to_replay = [powers for powers in known_entries if not estimates[powers.tensor] < _PRUNED * min_share]
-    return _AboveOutput(known=known_entries, alone=entries_to_replay, unknown=unknown)
+    return _AboveOutput(with_known_error=known_entries, alone=entries_to_replay, unknown=unknown)
 
 
 def share_reaching(graph: Graph, output: str, table: ResultTable) -> Mapping[str, float]:
@@ -449,7 +455,7 @@ def share_reaching(graph: Graph, output: str, table: ResultTable) -> Mapping[str
     carried_on = np.divide(
         table.relative("propagated"), table.carried, out=np.ones(len(table)), where=table.carried > 0
     )
-    unknown = ~np.isfinite(carried_on) | table.which(lambda node: node.propagated is None)
+    unknown = ~np.isfinite(carried_on) | table.test_rows(lambda node: node.propagated is None)
     carried_on = np.where(unknown, 1.0, np.minimum(carried_on, 1.0) ** 2)
     shares = {output: 1.0}
     for node in reversed(graph.nodes):
@@ -493,7 +499,7 @@ def _with_shares(
     listed_tensors = {entry.tensor for entry in (*large, *small)}
     unreplayed = {
         entry.node: nodes_above.stopped.get(entry.node, "the combined effect of the small errors cannot be replayed")
-        for entry in nodes_above.known
+        for entry in nodes_above.with_known_error
         if entry.tensor not in listed_tensors
     }
     return replace(

@@ -49,11 +49,13 @@ class ConstantPairs:
         pair = self._pairs.get(tensor)
         producer = self._be.graph.producer(tensor)
         segment = None if pair is None else self._finder.of(pair)
-        own = segment.own if segment is not None else () if producer is None else (producer,)
-        pairs_found = [] if segment is None else [pair for node in own for pair in self._of_node(node, segment)]
+        backend_nodes = segment.own if segment is not None else () if producer is None else (producer,)
+        pairs_found = (
+            [] if segment is None else [pair for node in backend_nodes for pair in self._of_node(node, segment)]
+        )
         paired = {entry.backend for entry in pairs_found}
         constants = dict.fromkeys(
-            name for node in own for name in node.inputs if name and self._be.graph.is_constant(name)
+            name for node in backend_nodes for name in node.inputs if name and self._be.graph.is_constant(name)
         )
         unpaired = [
             name for name in constants if paired.isdisjoint({name, *self._be.members(name)}) and self._be.has(name)
@@ -78,16 +80,22 @@ class ConstantPairs:
         main = main_node(node, segment)
         if main is None:
             return []
-        ours, theirs = (real_form(each, run.graph.opset)[0] for each, run in ((node, self._be), (main, self._ref)))
-        titles = operators.plain(theirs).titles or ("constant",) * max(len(ours.inputs), len(theirs.inputs))
-        folded = dict.fromkeys(each.op for each in segment.beside(main) if operators.plain(each).goes_into_weights)
-        if any(operators.plain(each).goes_into_weights for each in segment.own if each is not node):
+        backend_form, reference_form = (
+            real_form(form, run.graph.opset)[0] for form, run in ((node, self._be), (main, self._ref))
+        )
+        titles = operators.plain(reference_form).titles or ("constant",) * max(
+            len(backend_form.inputs), len(reference_form.inputs)
+        )
+        folded = dict.fromkeys(
+            form.op for form in segment.nodes_except(main) if operators.plain(form).goes_into_weights
+        )
+        if any(operators.plain(form).goes_into_weights for form in segment.own if form is not node):
             folded = {}  # the backend scales by nodes of its own
         pairs_found = []
         for slot, title in enumerate(titles):
             backend_name, reference_name = (
-                _recorded_constant(run, operators.titled_input(each, slot))
-                for run, each in ((self._be, ours), (self._ref, theirs))
+                _recorded_constant(run, operators.titled_input(form, slot))
+                for run, form in ((self._be, backend_form), (self._ref, reference_form))
             )
             reason = (
                 f"the {title} of the backend's {node.op} {node.name!r} and of the reference's {main.op} {main.name!r}"
@@ -95,14 +103,14 @@ class ConstantPairs:
             if is_made_by_fold := bool(
                 folded and backend_name and not reference_name and title == "bias"
             ):  # the fold creates a bias that the reference does not have
-                reference_name = self._made_bias(backend_name, segment.beside(main))
+                reference_name = self._bias_made_by_folding(backend_name, segment.nodes_except(main))
                 reason = f"the {title} of {node.op} {node.name!r}; {main.op} {main.name!r} has no {title}"
             if not backend_name or not reference_name:
                 continue
             view = _transpose_between(self._ref.shape(reference_name), self._be.shape(backend_name))
             self._folded.pop(backend_name, None)  # the fold of another reader no longer applies
             if folded:
-                if self._fold(backend_name, title, theirs, segment.beside(main), folded):
+                if self._fold(backend_name, title, reference_form, segment.nodes_except(main), folded):
                     reason += f"; {self.folded_in(backend_name)} is folded into the reference's first"
                 elif is_made_by_fold:
                     continue
@@ -115,10 +123,10 @@ class ConstantPairs:
             pairs_found.append(pair if view is None else replace(pair, backend_view=view))
         return pairs_found
 
-    def _made_bias(self, backend: str, others: Sequence[Node]) -> str:
+    def _bias_made_by_folding(self, backend: str, other_nodes: Sequence[Node]) -> str:
         """Return the constant that becomes a product's bias when folded, such as a norm's bias, or "" if none does."""
         size = math.prod(self._be.shape(backend))
-        for node in others:
+        for node in other_nodes:
             titles = operators.plain(node).titles
             name = operators.titled_input(node, titles.index("bias")) if "bias" in titles else ""
             constant = _recorded_constant(self._ref, name)
@@ -126,9 +134,9 @@ class ConstantPairs:
                 return constant
         return ""
 
-    def _fold(self, backend: str, title: str, main: Node, others: Sequence[Node], folded: Collection[str]) -> bool:
+    def _fold(self, backend: str, title: str, main: Node, other_nodes: Sequence[Node], folded: Collection[str]) -> bool:
         """Compute the reference's constant with the given nodes folded in. Return whether that is possible."""
-        product = fold(self._ref, main, others)
+        product = fold(self._ref, main, other_nodes)
         folded_value = None if product is None else {"weight": product.weight, "bias": product.bias}.get(title)
         if product is None or folded_value is None or folded_value.size != math.prod(self._be.shape(backend)):
             return False

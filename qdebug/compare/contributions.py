@@ -50,12 +50,12 @@ class _Powers:
     Args:
         signal: Power of the reference's output.
         error: Power of the backend's error at the output.
-        made: Power of the output error that each tensor's own error causes, or NaN if a replay failed.
+        by_tensor: Power of the output error that each tensor's own error causes, or NaN if a replay failed.
     """
 
     signal: float = 0.0
     error: float = 0.0
-    made: dict[str, float] = field(default_factory=dict)
+    by_tensor: dict[str, float] = field(default_factory=dict)
 
     def sqnr_db(self, power: float) -> float:
         """Return the SQNR in dB for an error power."""
@@ -94,19 +94,19 @@ def contributions(
     probe = ErrorReplay(graphs, output, places[0])
     reaches = share_reaching(graphs.replays.be.recording.graph, output.tensor, table)
     estimates, unknown = _estimates(above_output(graphs, plan, output), table, reaches, probe, why)
-    estimates.sort(key=lambda each: (each.entry.tensor not in always, -each.share))
+    estimates.sort(key=lambda estimate: (estimate.entry.tensor not in always, -estimate.share))
     entries_to_replay = _worth_replaying(estimates, always, replayed)
-    work = ((each, len(places) * probe.work(each)) for each in entries_to_replay)
+    work = ((entry, len(places) * probe.work(entry)) for entry in entries_to_replay)
     affordable_entries = _affordable(work, probe.allowed if most is None else most)
     if len(affordable_entries) < len(estimates):
         why[_TOO_MUCH] = None
     replays = _OutputReplays(graphs=graphs, output=output, places=places, part=part, why=why)
     powers = replays.alone(affordable_entries)
     at_output = math.sqrt(powers.error / powers.signal) if powers.signal else math.inf
-    nodes = [_contributor(each, output, powers, at_output) for each in estimates]
-    ordered = tuple(sorted(nodes, key=lambda each: (each.how != "exact", each.sqnr_db)))
-    entries = {each.entry.tensor: each.entry for each in estimates}
-    leading_entries = [entries[each.tensor] for each in ordered if each.how == "exact"][:CONTRIBUTORS_NAMED]
+    nodes = [_contributor(estimate, output, powers, at_output) for estimate in estimates]
+    ordered = tuple(sorted(nodes, key=lambda node: (node.how != "exact", node.sqnr_db)))
+    entries = {estimate.entry.tensor: estimate.entry for estimate in estimates}
+    leading_entries = [entries[node.tensor] for node in ordered if node.how == "exact"][:CONTRIBUTORS_NAMED]
     together = replays.together(leading_entries, powers)
     return Contributions(nodes=ordered, unknown=unknown, why=tuple(why), together=together)
 
@@ -124,13 +124,13 @@ def joint_share(graphs: GraphCheck, output: PlannedNode, entries: Sequence[Plann
     """
     places = list(recorded_places(graphs.replays.ref.recording, graphs.replays.be.recording, output))
     replays, powers = _OutputReplays(graphs=graphs, output=output, places=places, part=None, why={}), _Powers()
-    made = 0.0
+    joint_power = 0.0
     for place in places:
         checkpoint()
         replay = ErrorReplay(graphs, output, place)
         replays.add_recorded(powers, replay)
-        made += replays.power(replay.output(entries), replay.signal)
-    return made / powers.error if powers.error and math.isfinite(made) else None
+        joint_power += replays.power(replay.output(entries), replay.signal)
+    return joint_power / powers.error if powers.error and math.isfinite(joint_power) else None
 
 
 def _estimates(
@@ -163,9 +163,11 @@ def _estimates(
 
 def _worth_replaying(estimates: Sequence[_Estimate], always: Collection[str], limit: int | None) -> list[PlannedNode]:
     """Return the nodes worth replaying: those always wanted, and those with a substantial estimate."""
-    considerable = sum(each.entry.tensor in always or each.share >= CONTRIBUTION_MIN_SHARE for each in estimates)
+    considerable = sum(
+        estimate.entry.tensor in always or estimate.share >= CONTRIBUTION_MIN_SHARE for estimate in estimates
+    )
     count = len(estimates) if limit is None else min(limit, max(considerable, CONTRIBUTORS_NAMED))
-    return [each.entry for each in estimates[:count]]
+    return [estimate.entry for estimate in estimates[:count]]
 
 
 def _affordable(work: Iterable[tuple[PlannedNode, float]], work_left: float) -> list[PlannedNode]:
@@ -208,10 +210,10 @@ class _OutputReplays:
                 entries, replay.outputs([[(entry, None)] for entry in entries]), strict=True
             ):
                 power = self.power(replayed_output, replay.signal)
-                powers.made[entry.tensor] = powers.made.get(entry.tensor, 0.0) + power
+                powers.by_tensor[entry.tensor] = powers.by_tensor.get(entry.tensor, 0.0) + power
         if not powers.signal and entries:
             self.why["the reference's output is all zero, so no SQNR is defined"] = None
-            powers.made = dict.fromkeys(powers.made, math.nan)
+            powers.by_tensor = dict.fromkeys(powers.by_tensor, math.nan)
         return powers
 
     def together(self, first: Sequence[PlannedNode], powers: _Powers) -> Together | None:
@@ -229,7 +231,7 @@ class _OutputReplays:
         if not (math.isfinite(joint_power) and math.isfinite(remaining_power)):
             return None
         return Together(
-            nodes=tuple(each.node for each in first),
+            nodes=tuple(contributor.node for contributor in first),
             sqnr_db=powers.sqnr_db(joint_power),
             without_db=powers.sqnr_db(remaining_power),
             left=remaining_power / powers.error if powers.error else None,
@@ -261,7 +263,7 @@ class _OutputReplays:
 
 
 def _contributor(estimate: _Estimate, output: PlannedNode, powers: _Powers, at_output: float) -> Contributor:
-    power = powers.made.get(estimate.entry.tensor, math.nan)
+    power = powers.by_tensor.get(estimate.entry.tensor, math.nan)
     is_exact = math.isfinite(power)
     bound = estimate.ratio * at_output
     level = powers.sqnr_db(power) if is_exact else -20 * math.log10(bound) if bound else math.inf

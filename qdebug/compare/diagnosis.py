@@ -329,7 +329,7 @@ class _DiagnosisMaker:
             name: The backend node. In a region judged as a whole, any node of it.
         """
         if name != node.node:
-            part_node = next((other for other in self._graph.nodes if other.name == name), None)
+            part_node = next((candidate for candidate in self._graph.nodes if candidate.name == name), None)
             return next(iter(part_node.origin), None) if part_node is not None else None
         model_name = None if self._model_name is None else self._model_name(node)
         if model_name is not None:

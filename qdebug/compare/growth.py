@@ -65,20 +65,20 @@ class _Powers:
         signal: Power of the reference's output.
         error: Power of the backend's error.
         ideal: Power of the error of an ideal backend.
-        made: Power of the error that the given errors make together.
+        combined: Power of the error that the given errors make together.
         independent: The same, if the errors were independent.
     """
 
     signal: float = 0.0
     error: float = 0.0
     ideal: float = 0.0
-    made: float = 0.0
+    combined: float = 0.0
     independent: float = 0.0
 
     @property
     def ratio(self) -> float:
         """How many times larger the error is than that of independent errors."""
-        return math.sqrt(self.made / self.independent) if self.independent else 1.0
+        return math.sqrt(self.combined / self.independent) if self.independent else 1.0
 
     def sqnr_db(self, power: float) -> float:
         """Return the SQNR in dB that an error power leaves."""
@@ -119,13 +119,13 @@ def growth_of_errors(
             main = main or _main_kind(replay, tensors)
             _add_replays(all_powers, replay, tensors, rng)
             if main.is_most and not main.is_only:
-                _add_replays(main_powers, replay, [each for each in tensors if each.entry.op == main.op], rng)
+                _add_replays(main_powers, replay, [tensor for tensor in tensors if tensor.entry.op == main.op], rng)
         except _NoReplayError:
             return None
     if main is None:
         return None
     main_powers = all_powers if main.is_only else main_powers
-    adds_up = _is_most(main_powers.made, main_powers.error) and main_powers.ratio >= GROWTH_MIN_RATIO
+    adds_up = _is_most(main_powers.combined, main_powers.error) and main_powers.ratio >= GROWTH_MIN_RATIO
     return Growth(
         output=output.tensor,
         op=main.op if adds_up else None,
@@ -158,9 +158,9 @@ def growth_sentence(growth: Growth) -> str:
     )
 
 
-def _is_most(made: float, error: float) -> bool:
+def _is_most(power: float, error: float) -> bool:
     """Return whether a power is at least as much of an output's error power as the rest."""
-    return made >= max(error - made, 0.0)
+    return power >= max(error - power, 0.0)
 
 
 class _NoReplayError(Exception):
@@ -196,11 +196,11 @@ def _main_kind(replay: ErrorReplay, tensors: Sequence[_RoundedTensor]) -> _Kind:
     kinds = [op for op, group in by_op.items() if len(group) >= GROWTH_MIN_NODES]
     if not kinds:
         raise _NoReplayError
-    powers = _replayed_powers(replay, [[(each.entry, each.error) for each in by_op[op]] for op in kinds])
+    powers = _replayed_powers(replay, [[(tensor.entry, tensor.error) for tensor in by_op[op]] for op in kinds])
     largest = int(np.argmax(powers))
     op = kinds[largest]
     error = norm(difference(replay.signal, replay.recorded)) ** 2
-    nodes = tuple(each.entry.node for each in by_op[op])
+    nodes = tuple(tensor.entry.node for tensor in by_op[op])
     is_only = len(nodes) == len(tensors)
     return _Kind(op=op, nodes=nodes, is_most=_is_most(powers[largest], error), is_only=is_only)
 
@@ -254,16 +254,16 @@ def _add_replays(
         _NoReplayError: No replay is possible.
     """
     cases: list[Errors] = [
-        [(each.entry, each.error) for each in tensors],
-        [(each.entry, each.ideal_error) for each in tensors],
+        [(tensor.entry, tensor.error) for tensor in tensors],
+        [(tensor.entry, tensor.ideal_error) for tensor in tensors],
     ]
     for _ in range(_SIGNS):
         signs = rng.choice((-1.0, 1.0), len(tensors))
-        cases.append([(each.entry, each.error * sign) for each, sign in zip(tensors, signs, strict=True)])
-    made, ideal, *independent = _replayed_powers(replay, cases)
+        cases.append([(tensor.entry, tensor.error * sign) for tensor, sign in zip(tensors, signs, strict=True)])
+    combined, ideal, *independent = _replayed_powers(replay, cases)
     powers.signal += finite_norm(replay.signal) ** 2
     powers.error += norm(difference(replay.signal, replay.recorded)) ** 2
-    powers.made += made
+    powers.combined += combined
     powers.ideal += ideal
     powers.independent += sum(independent) / _SIGNS
 

@@ -124,10 +124,12 @@ class NodeComparer:
             output: The output.
             replayed: Largest number of nodes to replay, failing ones first. None for all.
         """
-        entry = next(each for each in plan if each.tensor == output.tensor)
+        entry = next(planned_node for planned_node in plan if planned_node.tensor == output.tensor)
         lost = lost_part(output)
         parts = () if lost is None else joined_parts(self._runs.backend, output.tensor)
-        part = next((each for each in parts if lost is not None and each.tensor == lost.evidence), None)
+        part = next(
+            (planned_node for planned_node in parts if lost is not None and planned_node.tensor == lost.evidence), None
+        )
         with _reproducibly():
             always = {table[row].tensor for row in np.flatnonzero(table.beyond)}
             return contributions(self._runs.graphs, plan, table, entry, always=always, replayed=replayed, part=part)
@@ -139,7 +141,7 @@ class NodeComparer:
             plan: All compared tensors.
             output: The output.
         """
-        entry = next(each for each in plan if each.tensor == output.tensor)
+        entry = next(planned_node for planned_node in plan if planned_node.tensor == output.tensor)
         with _reproducibly():
             return growth_of_errors(self._runs.graphs, plan, entry, np.random.default_rng(_SEED))
 
@@ -154,9 +156,11 @@ class NodeComparer:
         Returns:
             None if they cannot be replayed.
         """
-        entry = next(each for each in plan if each.tensor == output)
+        entry = next(planned_node for planned_node in plan if planned_node.tensor == output)
         with _reproducibly():
-            return joint_share(self._runs.graphs, entry, [each for each in plan if each.tensor in tensors])
+            return joint_share(
+                self._runs.graphs, entry, [planned_node for planned_node in plan if planned_node.tensor in tensors]
+            )
 
     def budget(
         self,
@@ -169,7 +173,7 @@ class NodeComparer:
         parts: bool,
         progress: Callable[[int, int], None] | None,
         share_out: ShareOut | None = None,
-        kept: KeptPowers | None = None,
+        cached_powers: KeptPowers | None = None,
     ) -> OutputBudget:
         """Return the error budget of an output, see `qdebug.compare.budget`.
 
@@ -182,12 +186,18 @@ class NodeComparer:
             parts: Whether to replay the parts of each node's error as well.
             progress: Called with the number of finished tasks and the total.
             share_out: Distributes the replays to workers, or None to run them in this process.
-            kept: Results of earlier replays, which are reused and extended.
+            cached_powers: Results of earlier replays, which are reused and extended.
         """
         compute, graphs = partial(budget_of_output, least=least, places=places, parts=parts), self._runs.graphs
         with _reproducibly():
             return compute(
-                graphs, plan, ResultTable(results), output, progress=progress, share_out=share_out, kept=kept
+                graphs,
+                plan,
+                ResultTable(results),
+                output,
+                progress=progress,
+                share_out=share_out,
+                cached_powers=cached_powers,
             )
 
     def budget_powers(self, task: BudgetTask) -> BudgetPowers:

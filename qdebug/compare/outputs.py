@@ -101,8 +101,8 @@ def beyond_by_its_arithmetic(sole: NodeResult, output: NodeResult) -> NodeResult
     if level is not None:
         sentence += f"; this makes nearly all of the error of the output {output.tensor!r} (SQNR {level:.3g} dB)"
     breach = replace(cost, role=FindingRole.BREACH, sentence=sentence)
-    samples = [replace(each, status=Status.DIVERGED) if each.max_abs else each for each in sole.samples]
-    other_findings = (each for each in sole.findings if each is not cost)
+    samples = [replace(entry, status=Status.DIVERGED) if entry.max_abs else entry for entry in sole.samples]
+    other_findings = (finding for finding in sole.findings if finding is not cost)
     return replace(
         sole, status=Status.DIVERGED, reason=sentence, findings=(breach, *other_findings), samples=tuple(samples)
     )

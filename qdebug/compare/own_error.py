@@ -23,8 +23,8 @@ from qdebug.compare.align.pairs import clamp_of
 from qdebug.compare.attribute.backend_replay import read, real_values, replay, replay_own
 from qdebug.compare.attribute.band import difference, finite_norm, norm, sum_terms
 from qdebug.compare.attribute.code_spans import (
+    clip_in_turn,
     folded_clamp,
-    held,
     held_as_recorded,
     reference_codes,
     uniform_span,
@@ -33,7 +33,7 @@ from qdebug.compare.attribute.graph_walk import upstream
 from qdebug.compare.attribute.plan import PlannedNode
 from qdebug.compare.graph_checks.graph_check import GraphCheck
 from qdebug.compare.graph_checks.tensor_check import TensorCheck
-from qdebug.compare.graph_checks.tensor_facts import one_shape
+from qdebug.compare.graph_checks.tensor_facts import is_same_shape_but_ones
 from qdebug.errors import KernelError, NotRecordedError, QdebugError
 from qdebug.model import Node, operators
 from qdebug.model.recording import shape_of
@@ -123,11 +123,11 @@ def own_parts(graphs: GraphCheck, entry: PlannedNode, place: tuple[int, int]) ->
         stages = [on_grid(replayed, codes)]
         if has_own_codes and entry.quant is not None:
             stages += [
-                held(replayed, uniform_span(entry.quant)),
+                clip_in_turn(replayed, uniform_span(entry.quant)),
                 dequantize(quantize(replayed, entry.quant), entry.quant),
             ]
         stages = [in_reference_order(stage, view, expected.shape) for stage in stages]
-    steps = [expected, *(held(stage.reshape(expected.shape), clamp_of(view)) for stage in stages), actual]
+    steps = [expected, *(clip_in_turn(stage.reshape(expected.shape), clamp_of(view)) for stage in stages), actual]
     names = PARTS if has_own_codes else (PARTS[0], PARTS[-1])
     return {
         name: difference(later_stage, earlier_stage)
@@ -149,8 +149,10 @@ def _expected_and_actual(
     backend = graphs.replays.be.recording
     expected = graphs.replays.expected(entry, check.segment, place)
     view = entry.pair.backend_view
-    actual = held(in_reference_order(real_values(backend, entry.tensor, place), view, expected.shape), clamp_of(view))
-    if not one_shape(actual.shape, expected.shape):
+    actual = clip_in_turn(
+        in_reference_order(real_values(backend, entry.tensor, place), view, expected.shape), clamp_of(view)
+    )
+    if not is_same_shape_but_ones(actual.shape, expected.shape):
         raise KernelError(f"The replay has shape {expected.shape}, but the recorded tensor has {actual.shape}.")
     return expected, actual.reshape(expected.shape)
 
@@ -340,7 +342,7 @@ class ErrorReplay:
             for node in nodes:
                 form, _ = self._form(node)
                 names = dict.fromkeys(filter(None, form.inputs))
-                recorded_inputs = {name: self._read(form, name) for name in names if name not in computed_tensors}
+                recorded_inputs = {name: self._load_input(form, name) for name in names if name not in computed_tensors}
                 max_extent = max(max_extent, max_elements([array.shape for array in recorded_inputs.values()]))
                 for name, values in self._run(
                     node, {n: computed_tensors[n] for n in names if n in computed_tensors}, recorded_inputs, max_extent
@@ -418,7 +420,7 @@ class ErrorReplay:
         return None if size is None else size * count
 
     def _of_run(self, form: Node, name: str, runs: _Runs, run: int) -> np.ndarray:
-        return runs.parts[run] if run in runs.parts else self._read(form, name)
+        return runs.parts[run] if run in runs.parts else self._load_input(form, name)
 
     def _stack(
         self,
@@ -469,7 +471,7 @@ class ErrorReplay:
             self._forms[node.name] = real_form(node, self._reference.graph.opset)
         return self._forms[node.name]
 
-    def _read(self, form: Node, name: str) -> np.ndarray:
+    def _load_input(self, form: Node, name: str) -> np.ndarray:
         """Read an input of a node as the reference has it. Small constants are read once."""
         values = self._small.get((form.name, name))
         if values is None:
@@ -503,7 +505,7 @@ class ErrorReplay:
     def _recorded_range(self, entry: PlannedNode) -> tuple[float | None, float | None]:
         """Return the smallest and largest finite value of a tensor in both runs, or None for each if there is none."""
         reference = real_values(self._reference, entry.reference_tensor, self._place)
-        backend = held(real_values(self._backend, entry.tensor, self._place), clamp_of(entry.pair.backend_view))
+        backend = clip_in_turn(real_values(self._backend, entry.tensor, self._place), clamp_of(entry.pair.backend_view))
         finite = [values[np.isfinite(values)] for values in (reference, backend)]
         ends = [(values.min(), values.max()) for values in finite if values.size]
         return (float(min(low for low, _ in ends)), float(max(high for _, high in ends))) if ends else (None, None)

@@ -78,7 +78,7 @@ def judge(context: NodeContext, findings: Sequence[Finding]) -> tuple[Status, st
         clauses = [context.comparison.reason, *(f.sentence for f in findings if f.role is FindingRole.DIFFERENCE)]
         if status is Status.NONFINITE:
             return status, reason
-        is_proved = any(found.role is FindingRole.BREACH for found in findings)
+        is_proved = any(finding.role is FindingRole.BREACH for finding in findings)
         return (Status.DIVERGED if is_proved else Status.INCOMPARABLE), "; ".join(filter(None, clauses)) or None
     if status is Status.IDENTICAL and not context.comparison.known_equal:
         return Status.WITHIN, None
@@ -87,7 +87,7 @@ def judge(context: NodeContext, findings: Sequence[Finding]) -> tuple[Status, st
 
 def judge_error(measured: Measured) -> tuple[Status, str | None]:
     """Return the status of an error by itself, without a graph, and the reason."""
-    findings = [found for check in ERROR_CHECKS if (found := check(measured)) is not None]
+    findings = [finding for check in ERROR_CHECKS if (finding := check(measured)) is not None]
     return _status_and_reason(measured, findings)
 
 
@@ -119,7 +119,7 @@ def judge_sample(
 
 def _is_harmless(findings: Sequence[Finding]) -> bool:
     """Return whether an arithmetic error was found that changes no other tensor."""
-    return any(found.role is FindingRole.NOTE and found.kind is FindingKind.ARITHMETIC for found in findings)
+    return any(finding.role is FindingRole.NOTE and finding.kind is FindingKind.ARITHMETIC for finding in findings)
 
 
 def _status_and_reason(measured: Measured, findings: Sequence[Finding]) -> tuple[Status, str | None]:
@@ -262,15 +262,15 @@ def _unjudged_clause(table: ResultTable) -> str:
 
 def _partial_clause(table: ResultTable) -> str:
     """Count the tensors that were judged only by some of their elements, by sketches, hashes or statistics."""
-    known = ~table.having(Status.INCOMPARABLE)
-    ways = (
+    is_comparable = ~table.having(Status.INCOMPARABLE)
+    texts_by_basis = (
         ("elements", "compared by the elements kept in both runs only"),
         ("sketch", "compared by sketches, which estimate the error"),
         ("stats", "judged by hashes or statistics only"),
     )
     clauses = []
-    for basis, text in ways:
-        count = int(np.count_nonzero(table.on(basis) & (known | (basis == "elements"))))
+    for basis, text in texts_by_basis:
+        count = int(np.count_nonzero(table.on(basis) & (is_comparable | (basis == "elements"))))
         if count:
             clauses.append(f" {plural(count, 'tensor')} {agreeing(count, 'was')} {text}.")
     return "".join(clauses)
@@ -282,8 +282,8 @@ def _short_format_clause(table: ResultTable) -> str:
     if first is None:
         return ""
     name = first.precision
-    others = sum(node.precision == name for node in table.nodes) - 1
-    more = f" and of {plural(others, 'more tensor')}" if others else ""
+    other_count = sum(node.precision == name for node in table.nodes) - 1
+    more = f" and of {plural(other_count, 'more tensor')}" if other_count else ""
     return f" The values of {first.tensor!r}{more} are exactly representable in {name}; the reference's are not."
 
 

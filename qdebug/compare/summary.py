@@ -152,7 +152,7 @@ def _check_comparable(table: ResultTable) -> None:
     is_incomparable = table.having(Status.INCOMPARABLE) & table.on("full")
     if not is_incomparable.any():
         return
-    is_inner = table.which(lambda node: node.op != "Input")
+    is_inner = table.test_rows(lambda node: node.op != "Input")
     if any(finding.kind is FindingKind.SCALE for node in table.nodes for finding in node.findings):
         return  # scales may make all pairs incomparable although the network is the same
     if is_inner.any() and is_incomparable[is_inner].all():

@@ -122,8 +122,8 @@ def _clause_of_channels(
     ):
         return None
     rows, backend_rows = (
-        np.moveaxis(each, axis, 0).reshape(each.shape[axis], -1).astype(np.float64)
-        for each in (reference_values, backend_values)
+        np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1).astype(np.float64)
+        for values in (reference_values, backend_values)
     )
     signal, noise = np.sum(rows**2, axis=1), np.sum((rows - backend_rows) ** 2, axis=1)
     has_noise = (signal > 0) & (noise > 0)

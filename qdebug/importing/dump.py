@@ -55,14 +55,14 @@ class Dump:
         ignored: Files that were not read, with the reason.
         facts: Facts of the run: "backend", "model", "outputs", "op_map".
         graph: The graph of this dump, if its format provides more than the model; None for the model's graph.
-        said: Further sentences about how the dump was interpreted.
+        remarks: Further sentences about how the dump was interpreted.
     """
 
     tensors: Sequence[DumpedTensor]
     ignored: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     facts: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     graph: Graph | None = None
-    said: Sequence[str] = ()
+    remarks: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

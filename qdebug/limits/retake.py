@@ -44,5 +44,5 @@ def _inputs(node: NodeResult, graph: Graph, by_tensor: dict[str, NodeResult]) ->
 def _is_suspect(node: NodeResult, inputs: Sequence[NodeResult]) -> bool:
     if node.basis == "full" or node.status is Status.IDENTICAL:
         return False
-    is_first = all(each.status is Status.IDENTICAL for each in inputs)
+    is_first = all(entry.status is Status.IDENTICAL for entry in inputs)
     return is_first or node.status is not Status.WITHIN or any(map(is_doubt, node.findings))

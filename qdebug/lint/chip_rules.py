@@ -98,9 +98,9 @@ class CodeRules:
             other = quant.zero_point[quant.zero_point != zero_point][0]
             yield "zero_point", f"zero point {int(other)}", str(zero_point)
         if self.power_of_two:
-            others = quant.scale[np.frexp(quant.scale)[0] != _POWER_OF_TWO]
-            if others.size:
-                yield "power_of_two", f"scale {float(others[0]):.6g}", "a power of two"
+            other_scales = quant.scale[np.frexp(quant.scale)[0] != _POWER_OF_TWO]
+            if other_scales.size:
+                yield "power_of_two", f"scale {float(other_scales[0]):.6g}", "a power of two"
         if quant.per_channel and self.per_channel is not None and op not in self.per_channel:
             names = f", or one for each channel of {', '.join(sorted(self.per_channel))}" if self.per_channel else ""
             yield "per_channel", f"{quant.scale.size} scales", f"one scale{names}"
@@ -181,8 +181,8 @@ def find_rules(text: str) -> ChipRules:
 def _packaged_rules() -> Mapping[str, ChipRules]:
     folder = files("qdebug.data").joinpath("rules")
     entries = sorted(folder.iterdir(), key=lambda entry: entry.name)
-    read = (_RulesText(entry.name, entry.read_text()).rules() for entry in entries if entry.name.endswith(".toml"))
-    return MappingProxyType({rules.name: rules for rules in read})
+    all_rules = (_RulesText(entry.name, entry.read_text()).rules() for entry in entries if entry.name.endswith(".toml"))
+    return MappingProxyType({rules.name: rules for rules in all_rules})
 
 
 class _RulesText:
@@ -267,10 +267,10 @@ class _RulesText:
     def _operators(self, table: Mapping[str, Any], part: str, key: str) -> frozenset[str]:
         """Return operators under the names that they have in ONNX. Those with a domain, "my:Op", count as given."""
         names = self._names(table, part, key, f'{key} = ["Conv", "Gemm"]')
-        known = operators.names_where(lambda _: True)
+        known_operators = operators.names_where(lambda _: True)
         for name in names:
-            if ":" not in name and operators.named(name).name not in known:
-                similar = get_close_matches(name, known, n=1)
+            if ":" not in name and operators.named(name).name not in known_operators:
+                similar = get_close_matches(name, known_operators, n=1)
                 suggestion = f"Did you mean {similar[0]}? " if similar else ""
                 hint = f"{suggestion}Write an operator of your own with its domain: my.domain:{name}."
                 raise self._error(part, key, f"names an unknown operator {name!r}", hint)
@@ -326,7 +326,7 @@ def find_breaches(model: LintModel, rules: ChipRules) -> list[RuleBreach]:
 
     Zero points are left to `qdebug.lint.rules` where a witness can show the effect: in weights and in quantizers.
     """
-    breaches, seen = list[RuleBreach](), set[str]()
+    breaches, seen_parts = list[RuleBreach](), set[str]()
     for name in model.graph.inputs:
         breaches += _tensor_breaches(model, rules, "activations", None, (name, model.quant(name)))
     for node in model.graph.nodes:
@@ -346,8 +346,8 @@ def find_breaches(model: LintModel, rules: ChipRules) -> list[RuleBreach]:
             if not plain.product or place is None:
                 continue
             name, quant = codes_read(model, node, place)
-            if name not in seen and model.constant(name) is not None:
-                seen.add(name)
+            if name not in seen_parts and model.constant(name) is not None:
+                seen_parts.add(name)
                 breaches += _tensor_breaches(model, rules, part, node, (name, quant))
         result = node.outputs[0]
         quant = model.declared_quant(node, -1) or model.quant(result)

@@ -417,7 +417,7 @@ def _changed_constant_finding(
     if part is None:
         raise KernelError(f"More than {_MAX_NODES} nodes are needed to compute the inputs of {node.name!r}.")
     nodes, leaves = part
-    changed_nodes = [reader if reader is not None and reader.name == each.name else each for each in nodes]
+    changed_nodes = [reader if reader is not None and reader.name == node.name else node for node in nodes]
     graph = Graph(
         changed_nodes,
         tensors=changed_facts[0].values(),

@@ -200,7 +200,7 @@ class Affine:
             low: 1-D float64 for the remainders, to be added to `high`.
         """
         span = start, start + codes.size
-        zero_point, scale = (self.scales.expand(each, *span) for each in (self._zero_point, self._scale))
+        zero_point, scale = (self.scales.expand(parameter, *span) for parameter in (self._zero_point, self._scale))
         wide_parts(codes, zero_point, scale, (high, low), exact=self._exact_parts)
 
 

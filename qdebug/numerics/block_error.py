@@ -144,7 +144,7 @@ def add_quotients(
             return
     search = _QuotientSearch(tally, block, error, sizes, nonzero, buffers)
     # The least code above 0 is one step; its quotient is hardly ever large enough to end the search.
-    if (nonzero is not None and block.lsb.known and tally.max_rel) or not search.near_zero(place, largest):
+    if (nonzero is not None and block.lsb.is_known and tally.max_rel) or not search.near_zero(place, largest):
         search.everywhere()
 
 
@@ -284,7 +284,7 @@ def add_single(tally: Tally, block: Block, buffers: Scratch) -> bool:
         exact, place = _largest_difference(block, np.equal(error, largest, out=buffers.masks[0][:n]))
         tally.offer_abs(exact, block.start + place)
     slack = _VALUE_SLACK * (2.0 * most + largest)
-    if block.lsb.known:
+    if block.lsb.is_known:
         _add_steps(tally, block, error, largest, slack)
     if tally.tolerance is not None:
         _add_beyond(tally, block, (error, largest), slack, buffers)
@@ -345,7 +345,7 @@ def _add_equal(tally: Tally, block: Block, buffers: Scratch) -> None:
     tally.offer_abs(0.0, block.start)
     if nonzero:
         tally.offer_rel(0.0)
-    if block.lsb.known and not np.isnan(block.lsb.of(block.start, block.start + a.size)).all():
+    if block.lsb.is_known and not np.isnan(block.lsb.of(block.start, block.start + a.size)).all():
         tally.offer_lsb(0.0)
 
 
@@ -475,7 +475,7 @@ def add_double(tally: Tally, block: Block) -> None:
     if tally.tolerance is not None:
         atol, rtol = tally.tolerance
         tally.beyond += int(np.count_nonzero(error > atol + rtol * size))
-    if lsb.known:
+    if lsb.is_known:
         whole = lsb.whole and bool(np.isfinite(error[first]))
         lsb_difference = whole_lsb(difference, step) if whole else difference_in_lsb(a, b, step)
         largest_lsb = float(np.fmax.reduce(np.absolute(lsb_difference)))

@@ -51,7 +51,7 @@ class TurnedFlat:
         if bounds == self._span:
             return self._last
         if self._pages is not None:
-            self._pages.read(bounds[1] - bounds[0])
+            self._pages.count_read(bounds[1] - bounds[0])
         part = _part(self._array, *bounds)
         if part.nbytes <= _CACHED_BYTES:
             self._span, self._last = bounds, part

@@ -95,33 +95,35 @@ class _Squares:
         self.sums = np.zeros(extent)
         self.exponents = np.zeros(extent, np.int64)
 
-    def add(self, values: np.ndarray, most: np.ndarray, halves: np.ndarray, where: slice) -> None:
+    def add(self, values: np.ndarray, max_abs: np.ndarray, halves: np.ndarray, channel_slice: slice) -> None:
         """Add the squares of a stretch.
 
         Args:
             values: Values of shape (rows, channels, inner); for infinite values, `halves` holds half the value.
-            most: Largest magnitude of each channel.
+            max_abs: Largest magnitude of each channel.
             halves: Half the values; read only if a value is infinite.
-            where: The channels.
+            channel_slice: The channels.
         """
-        exponents = np.frexp(most)[1].astype(np.int64)
-        safe = (most == 0.0) | (np.isfinite(most) & (np.abs(exponents) < _SAFE_EXPONENT))
-        if safe.all() and not self.exponents[where].any():
-            self.sums[where] += np.einsum("rci,rci->c", values, values)
+        exponents = np.frexp(max_abs)[1].astype(np.int64)
+        safe = (max_abs == 0.0) | (np.isfinite(max_abs) & (np.abs(exponents) < _SAFE_EXPONENT))
+        if safe.all() and not self.exponents[channel_slice].any():
+            self.sums[channel_slice] += np.einsum("rci,rci->c", values, values)
             return
         mantissa, shift = np.frexp(values)
-        beyond = np.isinf(values)
-        if beyond.any():
+        is_infinite = np.isinf(values)
+        if is_infinite.any():
             half, half_shift = np.frexp(halves)
-            mantissa, shift = np.where(beyond, half, mantissa), np.where(beyond, half_shift + 1, shift)
-            exponents = np.where(np.isinf(most), 1025, exponents)
-        old = self.exponents[where]
-        empty = self.sums[where] == 0.0
+            mantissa, shift = np.where(is_infinite, half, mantissa), np.where(is_infinite, half_shift + 1, shift)
+            exponents = np.where(np.isinf(max_abs), 1025, exponents)
+        old = self.exponents[channel_slice]
+        empty = self.sums[channel_slice] == 0.0
         exponents = np.where(safe, 0, exponents)
-        new = np.where(empty, exponents, np.where(most == 0.0, old, np.maximum(exponents, old)))
+        new = np.where(empty, exponents, np.where(max_abs == 0.0, old, np.maximum(exponents, old)))
         scaled = np.ldexp(mantissa, shift - new[:, np.newaxis])
-        self.sums[where] = np.ldexp(self.sums[where], 2 * (old - new)) + np.einsum("rci,rci->c", scaled, scaled)
-        self.exponents[where] = new
+        self.sums[channel_slice] = np.ldexp(self.sums[channel_slice], 2 * (old - new)) + np.einsum(
+            "rci,rci->c", scaled, scaled
+        )
+        self.exponents[channel_slice] = new
 
     def roots(self, count: np.ndarray) -> np.ndarray:
         """Return the roots of the means over `count` elements."""
@@ -170,22 +172,22 @@ class ChannelCounter:
     ) -> None:
         """Add a range from `stretches`."""
         block = stretch.rows, stretch.channels, stretch.inner
-        where = slice(stretch.first, stretch.first + stretch.channels)
+        channel_slice = slice(stretch.first, stretch.first + stretch.channels)
         reference, backend = sides
         if finite is not None:
             matched = (reference == backend) | (np.isnan(reference) & np.isnan(backend))
-            self._unmatched[where] += (~finite & ~matched).reshape(block).sum(axis=(0, 2))
+            self._unmatched[channel_slice] += (~finite & ~matched).reshape(block).sum(axis=(0, 2))
             reference, backend = np.where(finite, reference, 0.0), np.where(finite, backend, 0.0)
             magnitudes = np.where(finite, magnitudes, 0.0)
-            self._left_out[where] += (~finite).reshape(block).sum(axis=(0, 2))
-        self._count[where] += stretch.rows * stretch.inner
+            self._left_out[channel_slice] += (~finite).reshape(block).sum(axis=(0, 2))
+        self._count[channel_slice] += stretch.rows * stretch.inner
         a, d = reference.reshape(block), magnitudes.reshape(block)
         most = d.max(axis=2).max(axis=0)
-        np.maximum(self._max[where], most, out=self._max[where])
+        np.maximum(self._max[channel_slice], most, out=self._max[channel_slice])
         halves = d if np.isfinite(most).all() else (backend * 0.5 - reference * 0.5).reshape(block)
-        self._errors.add(d, most, halves, where)
+        self._errors.add(d, most, halves, channel_slice)
         largest = np.maximum(a.max(axis=2).max(axis=0), -(a.min(axis=2).min(axis=0)))
-        self._references.add(a, largest, a, where)
+        self._references.add(a, largest, a, channel_slice)
 
     def errors(self) -> ChannelErrors:
         """Return the metrics of each channel."""

@@ -238,7 +238,7 @@ def mxnet_threshold(counts: np.ndarray, groups: int = 255) -> EntropyChoice:
             f"MXNet's entropy needs an odd number of bins, at least {groups}; there are {counts.size}.",
             hint="Profile with more --bins.",
         )
-    return _as_loop(counts, groups, kept=False, exact=_mxnet_exact)
+    return _as_loop(counts, groups, keeps_last_bins=False, exact=_mxnet_exact)
 
 
 def ort_threshold(counts: np.ndarray, groups: int = 128) -> EntropyChoice:
@@ -260,14 +260,14 @@ def ort_threshold(counts: np.ndarray, groups: int = 128) -> EntropyChoice:
             f"ONNX Runtime's entropy needs at least {groups} bins; there are {counts.size}.",
             hint="Profile with more --bins.",
         )
-    return _as_loop(counts, groups, kept=True, exact=_ort_exact)
+    return _as_loop(counts, groups, keeps_last_bins=True, exact=_ort_exact)
 
 
 def _as_loop(
     counts: np.ndarray,
     groups: int,
     *,
-    kept: bool,
+    keeps_last_bins: bool,
     exact: Callable[[np.ndarray, int, int, int], float],
 ) -> EntropyChoice:
     """Find the first minimum of the divergences as a loop computes them.
@@ -275,35 +275,35 @@ def _as_loop(
     Args:
         counts: The histogram.
         groups: Quantized bins.
-        kept: Whether to follow ONNX Runtime: q is truncated to whole counts and kept where p is 0, and the last group
-            is the remainder.
+        keeps_last_bins: Whether to follow ONNX Runtime: q is truncated to whole counts and kept where p is 0, and the
+            last group is the remainder.
         exact: Computes the divergence of one window as the loop does.
     """
     middle = counts.size // 2
-    far = np.arange(groups // 2, middle + 1)
-    start, stop = middle - far, np.minimum(middle + far + 1, counts.size)
-    sums, close, step = _Sums(counts), np.empty(far.size), (stop - start) // groups
+    half_widths = np.arange(groups // 2, middle + 1)
+    start, stop = middle - half_widths, np.minimum(middle + half_widths + 1, counts.size)
+    sums, closed_form, step = _Sums(counts), np.empty(half_widths.size), (stop - start) // groups
     first = 0
     with np.errstate(all="ignore"):
-        while first < far.size:  # windows whose groups have the same number of bins
+        while first < half_widths.size:  # windows whose groups have the same number of bins
             last = min(int(np.searchsorted(step, step[first], side="right")), first + _CHUNK)
             part = slice(first, last)
             # The bins after the whole groups are a group of their own in ONNX Runtime, and part of the last in MXNet.
-            edges = _equal_edges(start[part], stop[part], int(step[first]), groups if kept else groups - 1)
-            sizes = edges(sums.places) if kept else None
-            close[part] = _smoothed_divergences(sums, _windows(sums, start[part], stop[part], edges), sizes)
+            edges = _equal_edges(start[part], stop[part], int(step[first]), groups if keeps_last_bins else groups - 1)
+            sizes = edges(sums.places) if keeps_last_bins else None
+            closed_form[part] = _smoothed_divergences(sums, _windows(sums, start[part], stop[part], edges), sizes)
             first = last
-    order = np.argsort(close, kind="stable")
+    order = np.argsort(closed_form, kind="stable")
     exact_divergences: dict[int, float] = {}
     worst = 0.0
     for place in map(int, order):
         best = min(exact_divergences.values(), default=np.inf)
         # The error of the closed form (float32, higher orders of the smoothing) is measured on the windows so far.
-        if len(exact_divergences) >= _FIRST_EXACT and close[place] > best + 4.0 * worst + _SUM_ROUNDING:
+        if len(exact_divergences) >= _FIRST_EXACT and closed_form[place] > best + 4.0 * worst + _SUM_ROUNDING:
             break
         exact_divergences[place] = exact(counts, int(start[place]), int(stop[place]), groups)
-        if np.isfinite(exact_divergences[place]) and np.isfinite(close[place]):
-            worst = max(worst, abs(exact_divergences[place] - float(close[place])))
+        if np.isfinite(exact_divergences[place]) and np.isfinite(closed_form[place]):
+            worst = max(worst, abs(exact_divergences[place] - float(closed_form[place])))
     least = min(exact_divergences.values())
     # argmin: the first of equal ones, and the first of all where every divergence is infinite.
     best_place = min(place for place, value in exact_divergences.items() if value == least) if np.isfinite(least) else 0

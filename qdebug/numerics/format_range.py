@@ -24,12 +24,12 @@ class Lost:
     Args:
         count: Their number.
         exact: The exact result of the first element.
-        given: Its recorded value.
+        stored: Its recorded value.
     """
 
     count: int
     exact: float
-    given: float
+    stored: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class OutOfRange:
     def with_more(self, other: OutOfRange) -> OutOfRange:
         """Return the losses merged with those of more results."""
         merged = {
-            way: Lost(count=first.count + more.count, exact=first.exact, given=first.given)
+            way: Lost(count=first.count + more.count, exact=first.exact, stored=first.stored)
             for way, first in self.lost.items()
             if (more := other.lost.get(way)) is not None
         }
@@ -63,8 +63,8 @@ class OutOfRange:
         for way, words in _LOSS_TEXTS.items():
             if (lost := self.lost.get(way)) is not None:
                 effect = words.format(each=self.short, are="is" if lost.count == 1 else "are")
-                example = f"{lost.exact:.6g} became {lost.given:.6g}"
-                more = example if lost.count == 1 else f"the first, {lost.exact:.6g}, became {lost.given:.6g}"
+                example = f"{lost.exact:.6g} became {lost.stored:.6g}"
+                more = example if lost.count == 1 else f"the first, {lost.exact:.6g}, became {lost.stored:.6g}"
                 clauses.append(f"{lost.count} of {self.total} results {effect}; {more}")
         return "; ".join(clauses) or None
 
@@ -123,10 +123,10 @@ def out_of_range(
     return OutOfRange(short=short, total=values.size, lost=MappingProxyType(lost)), is_explained
 
 
-def _lost_elements(mask: np.ndarray, exact: np.ndarray, given: np.ndarray) -> Lost:
+def _lost_elements(mask: np.ndarray, exact: np.ndarray, stored: np.ndarray) -> Lost:
     first = np.flatnonzero(mask)[0]
     return Lost(
         count=int(np.count_nonzero(mask)),
         exact=float(exact.reshape(-1)[first]),
-        given=float(given.reshape(-1)[first]) + 0.0,
+        stored=float(stored.reshape(-1)[first]) + 0.0,
     )

@@ -167,12 +167,12 @@ def _divisor(distances: np.ndarray, largest: float) -> float | None:
         count = np.rint(distances / step)
         off = error + of_step * count
         rest = np.abs(distances - step * count)
-        left = np.flatnonzero((rest > off) & (off < _CLEAR * step))
-        if not left.size:
+        undecided = np.flatnonzero((rest > off) & (off < _CLEAR * step))
+        if not undecided.size:
             is_clear = off < _CLEAR * step
             return (
                 float(np.sum(distances[is_clear]) / np.sum(count[is_clear])) if is_clear.any() else step
             )  # each is rounded
-        place = left[np.argmin(rest[left])]
+        place = undecided[np.argmin(rest[undecided])]
         step, of_step = float(rest[place]), float(off[place])
     return None

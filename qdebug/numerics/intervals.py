@@ -63,7 +63,7 @@ class Interval:
 
     def rearranged(self, *terms: Interval) -> Interval:
         """Return the interval extended by the rounding of terms that a kernel may add in another order."""
-        most = sum(np.maximum(np.abs(each.low), np.abs(each.high)) for each in terms)
+        most = sum(np.maximum(np.abs(term.low), np.abs(term.high)) for term in terms)
         return Interval(self.low - FLOAT32_UNIT_ROUNDOFF * most, self.high + FLOAT32_UNIT_ROUNDOFF * most)
 
     def times(self, other: Interval) -> Interval:

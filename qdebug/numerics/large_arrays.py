@@ -86,7 +86,7 @@ class TouchedPages:
         self._mapped, self._span = mapped, (first, max(end - first, 0))
         self._step, self._touched = min(step, mmap.PAGESIZE), 0
 
-    def read(self, elements: int) -> None:
+    def count_read(self, elements: int) -> None:
         """Count elements that are about to be read. Release all pages once enough were read."""
         self._touched += elements * self._step
         if self._touched >= STRETCH:
@@ -227,10 +227,10 @@ class Making:
 
     def _read_back(self) -> np.ndarray:
         array = np.empty(self._shape, self._dtype)
-        left, start = array.reshape(-1).view(np.uint8).data, 0
-        while left:
-            count = os.preadv(self._fd, [left[:_MAX_READ]], start)
-            left, start = left[count:], start + count
+        unread_bytes, start = array.reshape(-1).view(np.uint8).data, 0
+        while unread_bytes:
+            count = os.preadv(self._fd, [unread_bytes[:_MAX_READ]], start)
+            unread_bytes, start = unread_bytes[count:], start + count
         return array
 
     def __del__(self) -> None:
@@ -254,7 +254,7 @@ def in_c_order(array: np.ndarray) -> np.ndarray:
         for span in _split_shape(part.shape, as_read, _AT_ONCE // array.itemsize):
             copied[span] = part[span]
             if pages is not None:
-                pages.read(copied[span].size)
+                pages.count_read(copied[span].size)
         making.put(place, copied)
     return making.done()
 
@@ -282,17 +282,17 @@ def _split_shape(shape: tuple[int, ...], along: Sequence[int], most: int) -> Ite
         along: Dimensions, in order of preference.
         most: Maximum elements of a part.
     """
-    steps, left = list(shape), prod(shape)
+    steps, part_size = list(shape), prod(shape)
     for axis in along:
-        left //= max(shape[axis], 1)  # elements that a part has at the least
-        parts = -(-shape[axis] // max(1, most // max(left, 1)))
+        part_size //= max(shape[axis], 1)  # elements that a part has at the least
+        parts = -(-shape[axis] // max(1, most // max(part_size, 1)))
         steps[axis] = max(
             1, -(-shape[axis] // max(parts, 1))
         )  # a small last part would touch as many pages as a large one
-        if left <= most:
+        if part_size <= most:
             break
-    cuts = (range(0, extent, step) for extent, step in zip(shape, steps, strict=True))
-    for starts in product(*cuts):
+    starts_by_axis = (range(0, extent, step) for extent, step in zip(shape, steps, strict=True))
+    for starts in product(*starts_by_axis):
         ends = (min(start + step, extent) for start, step, extent in zip(starts, steps, shape, strict=True))
         yield tuple(map(slice, starts, ends))
 

@@ -77,7 +77,7 @@ class LsbSizes:
             self.uniform = step
 
     @property
-    def known(self) -> bool:
+    def is_known(self) -> bool:
         """Whether differences can be measured in LSB."""
         return self.uniform is not None or self._map is not None
 

@@ -43,7 +43,7 @@ class TensorProfile(JsonObject):
         relative: abs(difference)/abs(reference) by binary exponent, with zero references counted separately.
         reference: Values of the reference, in the same bins as the backend's; None if no value is finite.
         backend: Values of the backend.
-        found: The elements that differ most, as columns.
+        worst_columns: The elements that differ most, as columns.
         ulp: Distance in units in the last place; None unless both sides are float16, bfloat16, float32 or float64 and
             not quantized.
         channels: The error of each channel; None if no axis was given, or if the number of channels differs between
@@ -66,14 +66,14 @@ class TensorProfile(JsonObject):
     relative: RelativeErrors
     reference: ValueHistogram | None
     backend: ValueHistogram | None
-    found: WorstColumns
+    worst_columns: WorstColumns
     ulp: UlpErrors | None
     channels: ChannelErrors | None
 
     @property
     def worst(self) -> tuple[WorstElement, ...]:
         """The elements that differ most, worst first, created on demand."""
-        return self.found.elements()
+        return self.worst_columns.elements()
 
 
 _FEW = 2048
@@ -335,7 +335,7 @@ class Profiler:
             relative=self._relative.errors(),
             reference=reference_histogram,
             backend=backend_histogram,
-            found=self._worst.found(),
+            worst_columns=self._worst.worst_so_far(),
             ulp=None if self._ulp is None else self._ulp.errors(),
             channels=None if self._channels is None else self._channels.errors(),
         )

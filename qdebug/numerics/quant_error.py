@@ -101,8 +101,8 @@ class QuantErrorCounter:
                 real = np.asarray(dequantize(np.asarray(values), quant))
                 scales = ScaleMap(self.quant, real.shape)
                 scale, zero_point = (
-                    np.broadcast_to(scales.expand(each, 0, real.size), real.size)
-                    for each in (self.quant.real_scale, self.quant.zero_point)
+                    np.broadcast_to(scales.expand(parameter, 0, real.size), real.size)
+                    for parameter in (self.quant.real_scale, self.quant.zero_point)
                 )
                 back = dequantize(quantize(real, self.quant), self.quant).reshape(-1)
                 flat = real.reshape(-1)
@@ -171,7 +171,7 @@ class QuantErrorCounter:
 
 def _span(nearest: tuple[float, float], ends: tuple[int, int]) -> int:
     """Return the number of codes between two codes, inclusive, both clamped to the range of codes."""
-    low, high = (min(max(each, ends[0]), ends[1]) for each in nearest)
+    low, high = (min(max(code, ends[0]), ends[1]) for code in nearest)
     return int(high - low) + 1
 
 

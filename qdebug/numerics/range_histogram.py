@@ -171,26 +171,26 @@ def merge_histograms(histograms: Sequence[RangeHistogram]) -> RangeHistogram:
     Raises:
         UsageError: There is no histogram, or their maximum numbers of bins differ.
     """
-    sizes = sorted({each.bins for each in histograms})
+    sizes = sorted({histogram.bins for histogram in histograms})
     if len(sizes) != 1:
         raise UsageError(
             f"Histograms of at most {', '.join(map(str, sizes)) or 'no'} bins cannot be merged.",
             hint="Profile all recordings with the same --bins.",
         )
     with np.errstate(all="ignore"):
-        low = float(np.fmin.reduce([each.low for each in histograms]))
-        high = float(np.fmax.reduce([each.high for each in histograms]))
-    filled = [each for each in histograms if each.counts.size]
+        low = float(np.fmin.reduce([histogram.low for histogram in histograms]))
+        high = float(np.fmax.reduce([histogram.high for histogram in histograms]))
+    filled = [histogram for histogram in histograms if histogram.counts.size]
     exponent, first, counts = _LOWEST, 0, np.zeros(0, np.int64)
     if filled:
-        exponent = max(_least_exponent(low, high, sizes[0]), *(each.exponent for each in filled))
-        coarse = [_coarser(each.first, each.counts, exponent - each.exponent) for each in filled]
+        exponent = max(_least_exponent(low, high, sizes[0]), *(histogram.exponent for histogram in filled))
+        coarse = [_coarser(histogram.first, histogram.counts, exponent - histogram.exponent) for histogram in filled]
         first = min(start for start, _ in coarse)
         counts = np.zeros(max(start + part.size for start, part in coarse) - first, np.int64)
         for start, part in coarse:
             counts[start - first : start - first + part.size] += part
     counts.flags.writeable = False
-    ranges = np.concatenate([each.ranges for each in histograms])
+    ranges = np.concatenate([histogram.ranges for histogram in histograms])
     ranges.flags.writeable = False
     return RangeHistogram(
         exponent=exponent,
@@ -198,9 +198,9 @@ def merge_histograms(histograms: Sequence[RangeHistogram]) -> RangeHistogram:
         counts=counts,
         low=low,
         high=high,
-        zeros=sum(each.zeros for each in histograms),
-        nan=sum(each.nan for each in histograms),
-        infinite=sum(each.infinite for each in histograms),
+        zeros=sum(histogram.zeros for histogram in histograms),
+        nan=sum(histogram.nan for histogram in histograms),
+        infinite=sum(histogram.infinite for histogram in histograms),
         ranges=ranges,
         bins=sizes[0],
     )

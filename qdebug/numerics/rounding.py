@@ -181,5 +181,5 @@ def unknown_rounding(name: str, formula: str) -> UsageError:
         name: The requested name.
         formula: The required field of `Rounding`.
     """
-    names = ", ".join(each for each, row in ROUNDINGS.items() if getattr(row, formula) is not None)
+    names = ", ".join(rounding_name for rounding_name, row in ROUNDINGS.items() if getattr(row, formula) is not None)
     return UsageError(f"Unknown rounding {name!r}; known roundings are {names}.", hint="Choose one of these names.")

@@ -81,9 +81,9 @@ class RoundingErrors:
         """Add the errors of other results in the same format."""
         self.elements += other.elements
         self.unequal += other.unequal
-        for own, added in ((self.upward, other.upward), (self.outward, other.outward)):
-            own.total += added.total
-            own.squares += added.squares
+        for errors, added_errors in ((self.upward, other.upward), (self.outward, other.outward)):
+            errors.total += added_errors.total
+            errors.squares += added_errors.squares
 
     def _add_rows(self, right: np.ndarray, actual: np.ndarray) -> None:
         size = np.abs(right)

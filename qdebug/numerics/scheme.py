@@ -147,8 +147,8 @@ class QuantScheme(JsonObject):
             UsageError: A range is invalid.
         """
         chosen = [self.parameters(low, high) for low, high in ranges]
-        scale = np.array([each.scale[0] for each in chosen], np.float32)
-        zero_point = np.array([each.zero_point[0] for each in chosen], np.int64)
+        scale = np.array([parameters.scale[0] for parameters in chosen], np.float32)
+        zero_point = np.array([parameters.zero_point[0] for parameters in chosen], np.int64)
         size = None
         if block is not None:
             size, shape = block
@@ -189,7 +189,7 @@ def fitted_scale(scheme: QuantScheme, low: float, high: float) -> float:
     return max(low / (scheme.qmin - scheme.middle), high / (scheme.qmax - scheme.middle))
 
 
-def _own(scheme: QuantScheme, low: float, high: float) -> _Choice:
+def _asymmetric_or_glow(scheme: QuantScheme, low: float, high: float) -> _Choice:
     """Choose asymmetric parameters like ONNX Runtime, symmetric ones like Glow (narrow int8 like ONNX Runtime)."""
     if scheme.kind == "asymmetric":
         return _asymmetric(scheme, low, high)
@@ -262,7 +262,9 @@ def _tvm(scheme: QuantScheme, low: float, high: float) -> _Choice:
 
 RULES: Mapping[str, _Rule] = MappingProxyType(
     {
-        "qdebug": _Rule(choose=_own, schemes=tuple(SCHEMES), summary="the least scale that holds the range"),
+        "qdebug": _Rule(
+            choose=_asymmetric_or_glow, schemes=tuple(SCHEMES), summary="the least scale that holds the range"
+        ),
         "onnxruntime": _Rule(
             choose=_onnxruntime,
             schemes=("asymmetric", "symmetric"),

@@ -138,8 +138,8 @@ def format_of(values: np.ndarray, *, read: Iterable[np.ndarray] = ()) -> ShortFo
 
     Args:
         values: Elements of any dtype.
-        read: The inputs of their computation. If the values have too few digits to decide, such as subnormal numbers or
-            zeros, they get the coarsest of these inputs' formats that they fit.
+        read: The inputs of their computation. If the values have too few digits to decide, such as subnormal numbers
+            or zeros, they get the coarsest of these inputs' formats that they fit.
     """
     stored_format = next((short for short in SHORT_FORMATS if short.name == values.dtype.name), None) or held_format(
         values
@@ -147,7 +147,7 @@ def format_of(values: np.ndarray, *, read: Iterable[np.ndarray] = ()) -> ShortFo
     if stored_format is not None or values.dtype not in (np.float32, np.float64) or not _may_fit(values):
         return stored_format
     units = [short.unit for short in map(format_of, read) if short is not None]
-    return held_format(values, known=max(units)) if units else None
+    return held_format(values, known_unit=max(units)) if units else None
 
 
 def _may_fit(values: np.ndarray) -> bool:
@@ -158,7 +158,7 @@ def _may_fit(values: np.ndarray) -> bool:
     return fits(values.reshape(-1)[:_FIRST], SHORT_FORMATS[-1])
 
 
-def held_format(values: np.ndarray, *, known: float | None = None) -> ShortFormat | None:
+def held_format(values: np.ndarray, *, known_unit: float | None = None) -> ShortFormat | None:
     """Return the shortest format that values in a longer format were rounded to; None if there is none.
 
     It is not sufficient that all elements fit a format, since whole numbers and codes times a power of two do as well.
@@ -166,16 +166,17 @@ def held_format(values: np.ndarray, *, known: float | None = None) -> ShortForma
 
     Args:
         values: Elements; None is returned for dtypes other than float32 and float64.
-        known: Unit roundoff of a format that the values are known to have been rounded to, provided that they fit it.
+        known_unit: Unit roundoff of a format that the values are known to have been rounded to, provided that they fit
+            it.
     """
-    if values.dtype not in (np.float32, np.float64) or (values.size < SHORT_FORMAT_MIN_ELEMENTS and known is None):
+    if values.dtype not in (np.float32, np.float64) or (values.size < SHORT_FORMAT_MIN_ELEMENTS and known_unit is None):
         return None
     if not _may_fit(values):
         return None
     for short in SHORT_FORMATS:
         if not (fits(values.reshape(-1)[:_FIRST], short) and fits(values, short)):
             continue
-        if short.unit == known or _uses_all_digits(values, short):
+        if short.unit == known_unit or _uses_all_digits(values, short):
             return short
     return None
 

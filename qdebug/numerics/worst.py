@@ -65,7 +65,7 @@ def worst_elements(
         for start in range(0, second.size, BLOCK):
             block = read_block((first, second), (start, min(start + BLOCK, second.size)), no_lsb, buffers)
             keeper.add(block, np.absolute(exact_difference(block)))
-    return keeper.found().elements()
+    return keeper.worst_so_far().elements()
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +209,7 @@ class WorstPlaces:
         if fresh[0].size == self._k:
             self._floor = fresh[0].item(-1)
 
-    def found(self) -> WorstColumns:
+    def worst_so_far(self) -> WorstColumns:
         """Return the worst elements so far."""
         return WorstColumns(tuple(self._seen), self._found[1:])
 
@@ -263,7 +263,7 @@ def _columns(tensors: _Tensors, block: Block, ranks: np.ndarray, places: np.ndar
     numbers, flat = tensors.locate(places + block.start)
     difference = exact_difference(picked)
     lsb = _empty_columns(places.size)
-    if tensors.lsb.known:
+    if tensors.lsb.is_known:
         step = tensors.lsb.at(flat)
         whole = tensors.lsb.whole and bool(np.isfinite(difference).all())
         lsb = whole_lsb(difference, step) if whole else difference_in_lsb(reference, backend, step)

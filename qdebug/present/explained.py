@@ -289,7 +289,7 @@ def _places(elements: Sequence[Sequence[int]]) -> str:
     by_sample: dict[int, list[str]] = {}
     for sample, *index in elements:
         by_sample.setdefault(sample, []).append(f"@{position(index)}")
-    return "; ".join(f"sample {sample}: {' '.join(found)}" for sample, found in by_sample.items())
+    return "; ".join(f"sample {sample}: {' '.join(places)}" for sample, places in by_sample.items())
 
 
 def _class_facts(node: NodeExplanation) -> list[tuple[str, str]]:

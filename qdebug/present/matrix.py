@@ -27,7 +27,7 @@ class MatrixRow:
         results: Its result in each backend, or the worst if a backend has it twice. None if it was not compared.
         cells: SQNR in each backend, in dB.
         agreement: Whether the backends have the same errors, or None if fewer than two have it.
-        alike: The same in words.
+        agreement_cell: The same in words.
     """
 
     tensor: str
@@ -35,7 +35,7 @@ class MatrixRow:
     results: Sequence[NodeResult | None]
     cells: Sequence[Cell]
     agreement: Agreement | None
-    alike: str
+    agreement_cell: str
 
     @property
     def stats(self) -> list[ErrorStats | None]:
@@ -114,7 +114,7 @@ def matrix_of(results: Mapping[str, RunComparison], agreement: Mapping[str, Agre
                 results=line,
                 cells=[_cell(node) for node in line],
                 agreement=agreement_text,
-                alike=_alike(agreement_text),
+                agreement_cell=_agreement_cell(agreement_text),
             )
         )
     return Matrix(backends=list(results), rows=rows)
@@ -128,7 +128,7 @@ def _cell(node: NodeResult | None) -> Cell:
     return Cell(text=text, value=value, state=node.status)
 
 
-def _alike(agreement: Agreement | None) -> str:
+def _agreement_cell(agreement: Agreement | None) -> str:
     if agreement is None or not agreement.differ:
         return numbers.MISSING
     return f"{numbers.percent(agreement.same, agreement.differ)} of {numbers.grouped(agreement.differ)}"

@@ -172,7 +172,7 @@ def values(numbers: list[float] | tuple[float, ...], *, most: int = 4, digits: i
         what: Plural noun for them.
     """
 
-    def one(value: float) -> str:
+    def number_text(value: float) -> str:
         if isinstance(value, int):
             return str(value)
         text = number(value, digits=digits)
@@ -181,10 +181,10 @@ def values(numbers: list[float] | tuple[float, ...], *, most: int = 4, digits: i
     if not numbers:
         return MISSING
     if all(value == numbers[0] for value in numbers):
-        return one(numbers[0])
+        return number_text(numbers[0])
     if len(numbers) <= most:
-        return ", ".join(map(one, numbers))
+        return ", ".join(map(number_text, numbers))
     usable = [value for value in numbers if not math.isnan(value)]
     if not usable:
         return f"{len(numbers)} {what}, all NaN"
-    return f"{len(numbers)} {what}, {one(min(usable))} to {one(max(usable))}"
+    return f"{len(numbers)} {what}, {number_text(min(usable))} to {number_text(max(usable))}"

@@ -98,21 +98,21 @@ def notes(result: ProbeResult) -> list[str]:
     return lines
 
 
-def comparison_headline(found: FingerprintComparison) -> str:
+def comparison_headline(comparison: FingerprintComparison) -> str:
     """Return one sentence on how two fingerprints compare."""
-    common_count = found.counted("differs") + found.counted("same")
+    common_count = comparison.counted("differs") + comparison.counted("same")
     if not common_count:
         return "no kind of node is explained in both"
-    alone = found.counted("first") + found.counted("second")
+    alone = comparison.counted("first") + comparison.counted("second")
     others_text = f"; {alone} more {agreeing(alone, 'is')} explained in one file only" if alone else ""
-    return f"{found.counted('differs')} of {common_count} kinds of node use different arithmetic{others_text}"
+    return f"{comparison.counted('differs')} of {common_count} kinds of node use different arithmetic{others_text}"
 
 
-def comparison_rows(found: FingerprintComparison, *, everything: bool = False) -> list[tuple[str, ...]]:
+def comparison_rows(comparison: FingerprintComparison, *, everything: bool = False) -> list[tuple[str, ...]]:
     """Return the rows of a comparison as safe texts: kind, verdict, wording of the first and of the second.
 
     Args:
-        found: The comparison to show.
+        comparison: The comparison to show.
         everything: Show all kinds. If false, show only those that differ.
     """
     verdict_texts = {"first": "only in the first", "second": "only in the second"}
@@ -122,6 +122,6 @@ def comparison_rows(found: FingerprintComparison, *, everything: bool = False) -
             verdict_texts.get(kind.verdict, kind.verdict),
             *(safe_text(words or numbers.MISSING) for words in (kind.first, kind.second)),
         )
-        for kind in found.kinds
+        for kind in comparison.kinds
         if everything or kind.verdict != "same"
     ]

@@ -34,6 +34,6 @@ def _sentence(difference: ReplicaDifference) -> str:
     if not stats.count:
         amount, elements = "the hashes differ", "only part of the values was kept"
     sample, step = difference.places[0]
-    where = f"first at sample {sample}, step {step}"
+    place_text = f"first at sample {sample}, step {step}"
     names = f"{safe_text(str(difference.path))} differs from {safe_text(str(difference.reference))}"
-    return f"rank {difference.rank}: {safe_text(difference.tensor)} of {names}: {amount}, {elements}, {where}"
+    return f"rank {difference.rank}: {safe_text(difference.tensor)} of {names}: {amount}, {elements}, {place_text}"

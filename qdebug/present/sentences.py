@@ -160,8 +160,8 @@ def processor_sentence(reference: RunInfo, backend: RunInfo) -> str | None:
         return None
     sides = (("reference", first, second), ("backend", second, first))
     clauses = []
-    for side, flags, others in sides:
-        only = [flag for flag in flags if flag not in others]
+    for side, flags, other_flags in sides:
+        only = [flag for flag in flags if flag not in other_flags]
         if only:
             clauses.append(f"only the {side}'s has {safe_text(', '.join(only), limit=200)}")
     return "; ".join(clauses)

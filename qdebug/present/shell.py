@@ -36,10 +36,10 @@ def command(*words: object) -> str:
     Args:
         words: The words. The value of `--node` and `--filter` is joined to the option if it starts with a dash.
     """
-    given = [_text(word) for word in words]
+    texts = [_text(word) for word in words]
     shown: list[str] = []
-    for position, word in enumerate(given):
-        if position and given[position - 1] in _VALUED and word.startswith("-"):
+    for position, word in enumerate(texts):
+        if position and texts[position - 1] in _VALUED and word.startswith("-"):
             shown[-1] += f"={shell_word(word)}"
         else:
             shown.append(shell_word(word))
@@ -61,7 +61,7 @@ def _escaped(character: str) -> str:
     if _shown_as_it_is(character):
         return character
     try:
-        held = os.fsencode(character)  # the original bytes of a file name that is not valid text
+        raw_bytes = os.fsencode(character)  # the original bytes of a file name that is not valid text
     except UnicodeEncodeError:
-        held = character.encode("utf-8", "surrogatepass")
-    return "".join(f"\\x{byte:02x}" for byte in held)
+        raw_bytes = character.encode("utf-8", "surrogatepass")
+    return "".join(f"\\x{byte:02x}" for byte in raw_bytes)

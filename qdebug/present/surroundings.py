@@ -157,17 +157,17 @@ def _hops(
     middle: _Place, step: Callable[[_Place], Iterable[_Place]], error: Callable[[_Place], float]
 ) -> tuple[list[_Place], int]:
     """Go a number of steps from a place. Return the places that are kept, and how many are not."""
-    known, kept, left_out = {_key(middle)}, [], 0
+    visited, neighbours, left_out = {_key(middle)}, [], 0
     edge: list[_Place] = [middle]
     for _ in range(_HOPS):
-        found = {_key(place): place for here in edge for place in step(here)}
-        new = [place for key, place in found.items() if key not in known]
-        known.update(map(_key, new))
+        reached = {_key(neighbour): neighbour for place in edge for neighbour in step(place)}
+        new = [place for key, place in reached.items() if key not in visited]
+        visited.update(map(_key, new))
         worst = sorted(new, key=error, reverse=True)[:_MOST]
-        edge = [place for place in new if any(place is one for one in worst)]
+        edge = [place for place in new if any(place is worst_place for worst_place in worst)]
         left_out += len(new) - len(edge)
-        kept += edge
-    return kept, left_out
+        neighbours += edge
+    return neighbours, left_out
 
 
 def _levels(middle: _Place, places: Sequence[_Place], around: _Around, *, sign: int) -> dict[tuple[bool, str], int]:

@@ -75,9 +75,9 @@ def shorten(text: str, limit: int) -> str:
         raise ValueError(f"a text cannot be shortened to {limit} characters")
     if len(text) <= limit:
         return text
-    kept = limit - len(ELLIPSIS)
-    head = kept // 3
-    return text[:head] + ELLIPSIS + text[len(text) - (kept - head) :]
+    remaining = limit - len(ELLIPSIS)
+    head = remaining // 3
+    return text[:head] + ELLIPSIS + text[len(text) - (remaining - head) :]
 
 
 def styled(value: object, style: str = "", *, limit: int = _LIMIT) -> Text:

@@ -114,8 +114,8 @@ class NetBuilder:
 
     def model(self) -> ProbeModel:
         """Return the network, with all results that no node reads as outputs."""
-        read = {name for node in self.nodes for name in node.inputs}
-        outputs = tuple(name for node in self.nodes for name in node.outputs if name not in read)
+        input_names = {name for node in self.nodes for name in node.inputs}
+        outputs = tuple(name for node in self.nodes for name in node.outputs if name not in input_names)
         graph = Graph(
             self.nodes,
             tensors=self.infos,
@@ -159,9 +159,9 @@ def encoded(sums: np.ndarray) -> np.ndarray:
 
 def tap_weights() -> np.ndarray:
     """Return weights (products, filters). The second filter of each pair gives the negated sums."""
-    one = np.full(CHANNELS, TAP)
-    one[0] = 1
-    return one[:, None] * np.where(np.arange(FILTERS) % 2, -1, 1)
+    tap = np.full(CHANNELS, TAP)
+    tap[0] = 1
+    return tap[:, None] * np.where(np.arange(FILTERS) % 2, -1, 1)
 
 
 def quant_of_codes(codes: np.ndarray, scale: float, zero: int) -> QuantParams:
@@ -240,12 +240,12 @@ def changes_of_scale() -> Iterator[ProbeModel]:
     for dtype, middle in _group_types():
         net = NetBuilder("requantize", f"requantize {dtype.name}")
         info = np.iinfo(dtype)
-        every = np.arange(info.min, info.max + 1).astype(dtype).reshape(1, 256)
+        all_codes = np.arange(info.min, info.max + 1).astype(dtype).reshape(1, 256)
         for in_scale, out_scale, in_zero, out_zero in _CHANGES:
-            given, out = [(every, in_scale, middle + in_zero)], (out_scale, middle + out_zero)
+            inputs, out = [(all_codes, in_scale, middle + in_zero)], (out_scale, middle + out_zero)
             bounds = [net.stored(np.asarray(end, np.float32)) for end in (-_FAR, _FAR)]
-            grouped(net, "Clip", given, out, other_inputs=bounds)
-            grouped(net, "Relu", given, out)
+            grouped(net, "Clip", inputs, out, other_inputs=bounds)
+            grouped(net, "Relu", inputs, out)
         yield net.model()
 
 
@@ -254,12 +254,12 @@ def means() -> Iterator[ProbeModel]:
     rng = np.random.default_rng(SEED)
     for dtype, middle in _group_types():
         net = NetBuilder("reduce_mean", f"reduce_mean {dtype.name}")
-        plain = (((16, 16, 41), (-1,)), ((64, 40, 9, 7), (2, 3)))
-        cases = [(case, shape, axes) for case in _GROUP_MEANS for shape, axes in plain]
+        usual_shapes = (((16, 16, 41), (-1,)), ((64, 40, 9, 7), (2, 3)))
+        cases = [(case, shape, axes) for case in _GROUP_MEANS for shape, axes in usual_shapes]
         cases += [(_TIES, (64, 64, count), (-1,)) for count in _ODD_COUNTS]
         for (in_scale, out_scale, in_zero, out_zero), shape, axes in cases:
-            given = _drawn(rng, dtype, shape), in_scale, middle + in_zero
-            grouped(net, "ReduceMean", [given], (out_scale, middle + out_zero), axes=axes)
+            operand = _drawn(rng, dtype, shape), in_scale, middle + in_zero
+            grouped(net, "ReduceMean", [operand], (out_scale, middle + out_zero), axes=axes)
         yield net.model()
 
 
@@ -503,16 +503,16 @@ def _global_pools() -> Iterator[ProbeModel]:
 def _functions() -> Iterator[ProbeModel]:
     """Compute functions of every code: those with a quantized form, and one without."""
     for dtype in _types("uint8", "int8"):
-        every, middle, low = _all_codes(dtype).reshape(1, 256), _middle(dtype), int(np.iinfo(dtype).min)
+        all_codes, middle, low = _all_codes(dtype).reshape(1, 256), _middle(dtype), int(np.iinfo(dtype).min)
         for function in ("Sigmoid", "LeakyRelu", "HardSwish", "Tanh"):
             net = NetBuilder("lookup", f"lookup {function} {dtype}")
             for in_scale, in_zero in _FUNCTIONS:
                 if function in ("HardSwish", "Tanh"):
                     swish = function == "HardSwish"
-                    given = every, in_scale if swish else in_scale / 4, middle + in_zero
-                    grouped(net, function, [given], (in_scale * 0.4, middle + 3) if swish else (1 / 128, middle))
+                    operand = all_codes, in_scale if swish else in_scale / 4, middle + in_zero
+                    grouped(net, function, [operand], (in_scale * 0.4, middle + 3) if swish else (1 / 128, middle))
                     continue
-                x, scales = net.fed(every), net.pair(in_scale, middle + in_zero, dtype)
+                x, scales = net.fed(all_codes), net.pair(in_scale, middle + in_zero, dtype)
                 if function == "Sigmoid":
                     net.node("QLinearSigmoid", (x, *scales, *net.pair(1 / 256, low, dtype)), dtype, domain=DOMAIN)
                 else:
@@ -581,14 +581,14 @@ def _slopes() -> Iterator[ProbeModel]:
     """Multiply values below 0 by slopes: every pair of codes, one slope per column."""
     for dtype in _types("uint8", "int8"):
         net = NetBuilder("prelu", f"prelu {dtype}")
-        every, middle = _all_codes(dtype), _middle(dtype)
-        x = np.ascontiguousarray(np.broadcast_to(every[:, None], (256, 256)))
+        all_codes, middle = _all_codes(dtype), _middle(dtype)
+        x = np.ascontiguousarray(np.broadcast_to(all_codes[:, None], (256, 256)))
         for x_scale, s_scale, scale, x_zero, s_zero, zero in _PAIR_PRODUCTS:
-            given, slope = net.fed(x, quant_of_codes(x, x_scale, middle + x_zero)), net.stored(every)
+            data, slope = net.fed(x, quant_of_codes(x, x_scale, middle + x_zero)), net.stored(all_codes)
             pairs = net.pair(x_scale, middle + x_zero, dtype), net.pair(s_scale, middle + s_zero, dtype)
             names = [
                 net.node("DequantizeLinear", (codes, *pair), _REAL)
-                for codes, pair in zip((given, slope), pairs, strict=True)
+                for codes, pair in zip((data, slope), pairs, strict=True)
             ]
             real = net.node("PRelu", tuple(names), _REAL)
             out = net.pair(scale, middle + zero, dtype)

@@ -91,7 +91,7 @@ def distinct(kind: str, recording: Recording, texts: Sequence[str]) -> tuple[str
         shapes = []
         for _, unit, _ in _nodes(kind, recording) if len(variants) > 1 else ():
             sums = dict.fromkeys(variant.sums for variant in variants)
-            shapes.append(shape_of(unit, {own: accumulate(unit, own) for own in sums}))
+            shapes.append(shape_of(unit, {part: accumulate(unit, part) for part in sums}))
         numbers = same_functions(variants, shapes) if shapes else range(len(variants))
     first: dict[int, str] = {}
     for text, number in zip(texts, numbers, strict=True):
@@ -274,7 +274,7 @@ def run_probe(
                 hint="Leave --kind out to probe all of them.",
             )
     chosen = load_backend(backend)
-    models = [said for model in probe_models(kinds) if (said := _in_words(chosen, model)) is not None]
+    models = [translated for model in probe_models(kinds) if (translated := _in_words(chosen, model)) is not None]
     entries: list[ProbeEntry] = []
     info: RunInfo | None = None
     for finished, model in enumerate(models):
@@ -374,8 +374,14 @@ def _entry(model: ProbeModel, recording: Recording) -> ProbeEntry:
     rival = max(rivals, key=lambda runner: runner.match) if rivals else None
     status = "unexplained" if wrong else "explained" if common else "mixed"
     keys = _keys(model.kind, recording)
-    stating = {name: found for name, found in known_presets().items() if not found.variants.keys().isdisjoint(keys)}
-    preset_fits = fitting_nodes(model.kind, recording, {name: _chosen_by(found) for name, found in stating.items()})
+    stating = {
+        name: known_preset
+        for name, known_preset in known_presets().items()
+        if not known_preset.variants.keys().isdisjoint(keys)
+    }
+    preset_fits = fitting_nodes(
+        model.kind, recording, {name: _chosen_by(known_preset) for name, known_preset in stating.items()}
+    )
     variants = worst.variants[:1] if wrong else common or tuple(mixture)
     return ProbeEntry(
         kind=model.kind,

@@ -171,7 +171,7 @@ class QuantFacts(NamedTuple):
         if self.scale is None:
             for value in self:
                 if value is not None:
-                    title = next(title for title, each in zip(self._fields, self, strict=True) if each is value)
+                    title = next(title for title, fact in zip(self._fields, self, strict=True) if fact is value)
                     raise RecordingError(
                         f"Tensor {name!r} was put with {title} but without a scale.", hint="Give its scale too."
                     )

@@ -82,7 +82,7 @@ def _piece(torch: Any, stored: Any, start: int, total: int) -> Any:
     low = torch.where(is_nan, math.inf, values).min()
     high = torch.where(is_nan, -math.inf, values).max()
     counts = (is_nan.sum(), is_inf.sum(), (values == 0).sum())
-    moments = [*(each.to(torch.float64) for each in counts), low, high, count, finite.abs().max(), mean, spread]
+    moments = [*(tensor.to(torch.float64) for tensor in counts), low, high, count, finite.abs().max(), mean, spread]
     return torch.cat([torch.stack([*moments, finite.square().sum()]), _projections(torch, finite, start, total)])
 
 

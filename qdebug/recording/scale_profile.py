@@ -264,8 +264,8 @@ def profile_json(profile: ScaleProfile) -> str:
 def _write_hdf5(header: Mapping[str, Any], histograms: Sequence[RangeHistogram], path: Path) -> None:
     content = io.BytesIO()  # the library of HDF5 crashes when it closes a file on a full disk
     text = np.frombuffer(json.dumps(header, allow_nan=False).encode(), np.uint8)
-    counts = np.concatenate([np.zeros(0, np.int64), *(each.counts for each in histograms)])
-    ranges = np.concatenate([np.zeros((0, 2)), *(each.ranges for each in histograms)])
+    counts = np.concatenate([np.zeros(0, np.int64), *(histogram.counts for histogram in histograms)])
+    ranges = np.concatenate([np.zeros((0, 2)), *(histogram.ranges for histogram in histograms)])
     with h5py.File(content, "w") as file:
         file.attrs.create("format", np.bytes_(_FORMAT))
         file.attrs.create("format_version", np.int32(_VERSION))

@@ -15,7 +15,7 @@ import numpy as np
 import xxhash
 
 from qdebug.compare.attribute.backend_replay import read
-from qdebug.compare.attribute.code_spans import held
+from qdebug.compare.attribute.code_spans import clip_in_turn
 from qdebug.errors import KernelError, NotRecordedError
 from qdebug.model import Node, QuantParams, Recording, operators
 from qdebug.model.dtypes import is_integer
@@ -209,7 +209,7 @@ class EditedReplay:
     ) -> None:
         quant = self._run.graph.tensors[name].quant
         if name in change.floats:
-            values_so_far.store_real(run, name, held(result, change.floats[name]))
+            values_so_far.store_real(run, name, clip_in_turn(result, change.floats[name]))
         elif name in change.quants:
             values_so_far.store_real(run, name, dequantize(quantize(result, change.quants[name]), change.quants[name]))
         elif quant is not None and is_integer(quant.dtype) and result.dtype.kind == "f":

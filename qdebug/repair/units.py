@@ -11,7 +11,7 @@ import numpy as np
 
 from qdebug.compare.attribute.backend_replay import real_values
 from qdebug.compare.attribute.band import sum_terms
-from qdebug.compare.attribute.code_spans import folded_clamp, held
+from qdebug.compare.attribute.code_spans import clip_in_turn, folded_clamp
 from qdebug.compare.attribute.plan import PlannedNode
 from qdebug.compare.attribute.rounding import scales_by_constants
 from qdebug.compare.attribute.segments import main_node
@@ -198,7 +198,7 @@ class ChangeableNodes:
             return {}
         reference_form, _ = real_form(product_node, self._reference_replay.recording.graph.opset)
         try:
-            values_and_bias = self._folded_constants(reference_form, check.segment.beside(product_node))
+            values_and_bias = self._folded_constants(reference_form, check.segment.nodes_except(product_node))
         except NotRecordedError:
             return {}
         if values_and_bias is None:
@@ -275,7 +275,7 @@ class ChangeableNodes:
         span = folded_clamp(reference, self.run, entry)
         for place in self.places:
             if reference.has(entry.reference_tensor, *place):
-                yield held(real_values(reference, entry.reference_tensor, place), span)
+                yield clip_in_turn(real_values(reference, entry.reference_tensor, place), span)
 
     def float_span(self, unit: ChangeableNode) -> tuple[float | None, float | None]:
         """Return the bounds of a result without its codes: those of a clamp that was folded into the code range."""

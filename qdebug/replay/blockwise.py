@@ -48,7 +48,7 @@ def part_of(parameter: np.ndarray, block: tuple[slice, ...]) -> np.ndarray:
     """Return the part of a parameter that broadcasts to a block."""
     if parameter.ndim == 0:
         return parameter
-    index = tuple(where if size > 1 else slice(None) for size, where in zip(parameter.shape, block, strict=True))
+    index = tuple(part if size > 1 else slice(None) for size, part in zip(parameter.shape, block, strict=True))
     return np.asarray(parameter[index])
 
 

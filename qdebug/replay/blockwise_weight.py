@@ -169,7 +169,8 @@ def _unpack_table(node: Node, values: Mapping[str, np.ndarray]) -> tuple[np.ndar
     """
     data, scale = values[node.inputs[0]], values[node.inputs[2]].astype(np.float32)
     bits, block, axis = (
-        _int_attribute(node, *each) for each in (("bits", 4), ("block_size", 128), ("quantize_axis", 1))
+        _int_attribute(node, *name_and_default)
+        for name_and_default in (("bits", 4), ("block_size", 128), ("quantize_axis", 1))
     )
     zero_points = values.get(node.inputs[3]) if len(node.inputs) > 3 else None
     if data.dtype == np.uint8:

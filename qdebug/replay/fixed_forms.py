@@ -64,7 +64,7 @@ def _product(left: np.ndarray, right: np.ndarray, width: int) -> np.ndarray:
     return multiply_high(left, right, "up", bits=width - 1)
 
 
-def _one(width: int) -> int:
+def _largest_integer(width: int) -> int:
     return (1 << (width - 1)) - 1
 
 
@@ -98,12 +98,12 @@ def exp_of_negative(values: np.ndarray, bits: int, *, width: int = _WIDE) -> np.
         if exponent < bits:
             chosen = (remainder & (1 << (fraction + exponent))) != 0
             result = np.where(chosen, _product(result, _narrow_constant(power, width), width), result)
-    return np.where(values == 0, _one(width), result)
+    return np.where(values == 0, _largest_integer(width), result)
 
 
 def reciprocal_of_one_plus(values: np.ndarray, *, width: int = _WIDE) -> np.ndarray:
     """Compute 1 / (1 + x) for numbers from 0 to 1, without integer bits, by Newton's iteration."""
-    total = values + _one(width)
+    total = values + _largest_integer(width)
     half = shift_right(total, 1, "away")
     x = _narrow_constant(_GUESS, width) + _product(half, _narrow_constant(_SLOPE, width), width)
     for _ in range(_ROUNDS):
@@ -115,14 +115,14 @@ def reciprocal_of_one_plus(values: np.ndarray, *, width: int = _WIDE) -> np.ndar
 def logistic_of(values: np.ndarray, bits: int, *, width: int) -> np.ndarray:
     """Compute 1 / (1 + exp(-x)) for numbers with `bits` integer bits. The result has no integer bits."""
     positive = reciprocal_of_one_plus(exp_of_negative(-np.abs(values), bits, width=width), width=width)
-    result = np.where(values > 0, positive, _one(width) - positive)
+    result = np.where(values > 0, positive, _largest_integer(width) - positive)
     return np.where(values == 0, 1 << (width - 2), result)
 
 
 def tanh_of(values: np.ndarray, bits: int, *, width: int) -> np.ndarray:
     """Compute tanh(x) for numbers with `bits` integer bits, as (1 - e) / (1 + e) with e = exp(-2 |x|)."""
     exponential = exp_of_negative(-np.abs(values), bits + 1, width=width)  # the same integer, read as twice the number
-    half = shift_right(exponential + _one(width), 1, "away")
+    half = shift_right(exponential + _largest_integer(width), 1, "away")
     x = _narrow_constant(_GUESS, width) + _product(half, _narrow_constant(_SLOPE, width), width)
     for _ in range(_ROUNDS):
         error = (1 << (width - 3)) - _product(half, x, width)
@@ -199,7 +199,7 @@ def inverse_root_of(values: np.ndarray) -> np.ndarray:
     x = _product(x, np.asarray(_HALF_ROOT_2), _WIDE)
     shift = _ROOT_SHIFT - pairs
     is_one = positive == 1
-    mantissa = np.where(is_one, _one(_WIDE), x << np.maximum(-shift, 0))
+    mantissa = np.where(is_one, _largest_integer(_WIDE), x << np.maximum(-shift, 0))
     exponent = _ROOT_BITS - np.where(is_one, 0, np.maximum(shift, 0))
     high = multiply_high(np.int64(1) << np.maximum(exponent, 0), mantissa, "up", bits=_WORD)
     return shift_right(high, np.maximum(-exponent, 0), "away")
@@ -221,7 +221,7 @@ def inverse_root(unit: Unit, columns: Columns, variant: Variant) -> Start:
     def apply(numbers: Any, out: Any, zero: np.ndarray) -> np.ndarray:
         del out
         centred = numbers[0].astype(np.int64) - zero
-        beyond = np.where(centred < 0, -_one(_WIDE), _one(_WIDE))
+        beyond = np.where(centred < 0, -_largest_integer(_WIDE), _largest_integer(_WIDE))
         return np.where(centred > 0, inverse_root_of(centred), beyond)
 
     operation = Operation(apply=apply, parameters=(operand.zero_point.astype(np.int64),))

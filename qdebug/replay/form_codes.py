@@ -147,11 +147,11 @@ def _by_sign(unit: Unit, columns: Columns, variant: Variant, slope: np.ndarray) 
         runs.append((nested(steps), sum(len(step.parameters) for step in steps)))
         parameters += [parameter for step in steps for parameter in step.parameters]
 
-    def apply(numbers: Any, out: Any, *given: np.ndarray) -> np.ndarray:
+    def apply(numbers: Any, out: Any, *arguments: np.ndarray) -> np.ndarray:
         del out
-        centred = [codes.astype(np.int64) - zero for codes, zero in zip(numbers, given, strict=False)]
+        centred = [codes.astype(np.int64) - zero for codes, zero in zip(numbers, arguments, strict=False)]
         (above, count), (below, _) = runs
-        other_parameters = given[len(numbers) :]
+        other_parameters = arguments[len(numbers) :]
         high, low = above((centred[0].astype(dtype),), other_parameters[:count]), math.prod(centred).astype(dtype)
         return np.where(centred[0] >= 0, high, below((low,), other_parameters[count:]))
 

@@ -325,7 +325,7 @@ def _levels(unit: Unit, columns: Columns, variant: Variant) -> Start:
     is_uncentered, scales = variant.form == "levels-raw", scales_of(unit, columns.count)
     is_fused = variant.form == "levels-fma"
     low, high = (np.float32(end) for end in unit.out.limits)
-    scale, zero = (np.asarray(each).astype(np.float32) for each in (unit.out.scale, unit.out.zero_point))
+    scale, zero = (np.asarray(parameter).astype(np.float32) for parameter in (unit.out.scale, unit.out.zero_point))
     unit_of_sums = np.ones((), np.float32) if unit.kind == "quantize" else sum_scale(scales)
     with np.errstate(all="ignore"):  # a scale of 0 leaves no range
         low_end, high_end = (low - zero) * scale / unit_of_sums, (high - zero) * scale / unit_of_sums

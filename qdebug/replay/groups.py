@@ -129,18 +129,18 @@ def _codes_of_inputs(graph: Graph, node: Node) -> tuple[tuple[str, ...] | None, 
     data = row.data or tuple(range(len(node.inputs)))
     if max(data, default=0) >= len(node.inputs):
         return None, []
-    inputs, before = list(node.inputs), []
+    inputs, dequantizers = list(node.inputs), []
     for position, name in enumerate(node.inputs):
         optional = position == row.bias
         source = graph.producer(name) if name and (position in data or optional) else None
-        real = source is not None and operators.of(source.op).dequantizes
-        read = source.inputs[0] if source is not None and real and source.inputs else ""
-        if source is not None and read and _has_codes(graph, read, wide=optional):
-            inputs[position] = read
-            before.append(source)
+        is_dequantized = source is not None and operators.of(source.op).dequantizes
+        codes_name = source.inputs[0] if source is not None and is_dequantized and source.inputs else ""
+        if source is not None and codes_name and _has_codes(graph, codes_name, wide=optional):
+            inputs[position] = codes_name
+            dequantizers.append(source)
         elif position in data or (optional and name and not graph.is_constant(name)):
             return None, []
-    return tuple(inputs), list({source.name: source for source in before}.values())
+    return tuple(inputs), list({source.name: source for source in dequantizers}.values())
 
 
 def _nodes_to_quantization(graph: Graph, node: Node) -> list[Node] | None:

@@ -62,8 +62,8 @@ def with_recorded_scale(
     codes = tensors[node.outputs[0] if row.quantizes else node.inputs[0]]
     if codes.quant is None:
         return node, values
-    given = tensors.get(node.inputs[0])
-    if row.quantizes and row.real is not None and given is not None and given.quant == codes.quant:
+    input_info = tensors.get(node.inputs[0])
+    if row.quantizes and row.real is not None and input_info is not None and input_info.quant == codes.quant:
         array = values.get(node.inputs[0])
         if array is not None and logical_name(array.dtype) == codes.quant.dtype:
             return replace(node, op=row.real.op, domain="", attrs={}), values
@@ -177,8 +177,8 @@ def _operand(call: Call, position: int, codes: np.ndarray) -> Operand:
 
 
 def _zero_point(call: Call, position: int, codes: np.ndarray) -> np.ndarray:
-    given = call.optional(position)
-    return np.zeros((), codes.dtype) if given is None else given.reshape(())
+    zero_point_input = call.optional(position)
+    return np.zeros((), codes.dtype) if zero_point_input is None else zero_point_input.reshape(())
 
 
 def _simple(call: Call) -> Unit:
@@ -281,7 +281,7 @@ class _Request:
     bounds: Bounds
     opset: int
 
-    def given(self, position: int) -> Coded | None:
+    def input_at(self, position: int) -> Coded | None:
         return self.inputs[position] if position < len(self.inputs) else None
 
     def call(self) -> Call:
@@ -293,7 +293,7 @@ class _Request:
 
     def operand(self, position: int, *, turn: bool = False) -> Operand | None:
         """Return an input as an operand, optionally with channels first; None if it is not quantized."""
-        coded = self.given(position)
+        coded = self.input_at(position)
         if coded is None or coded.quant is None or not coded.quantized:
             return None
         shape = coded.values.shape
@@ -400,7 +400,7 @@ def _bias_in_scale(bias: np.ndarray, stated: QuantParams, sums: np.ndarray) -> t
 
 def _bias(request: _Request, position: int, sums: np.ndarray) -> tuple[np.ndarray | None, np.ndarray | None]:
     """Return a bias, and its scale if it differs from the scale of the sums."""
-    coded = request.given(position)
+    coded = request.input_at(position)
     if coded is None:
         return None, None
     if coded.quant is None:
@@ -442,7 +442,7 @@ def _activation(request: _Request) -> Bounds | None:
 def _coded_linear(request: _Request) -> Unit | None:
     a, b = request.operand(0), request.operand(1)
     call = request.call()
-    if a is None or b is None or (request.given(2) is not None and call.real("beta", 1.0) != 1):
+    if a is None or b is None or (request.input_at(2) is not None and call.real("beta", 1.0) != 1):
         return None
     a = _flattened(call, a, b)
     a, b = (_transposed(o) if call.integer(name) else o for o, name in ((a, "transA"), (b, "transB")))
@@ -450,7 +450,7 @@ def _coded_linear(request: _Request) -> Unit | None:
     if alpha != 1:
         a = Operand(codes=a.codes, scale=np.asarray(a.scale * alpha), zero_point=a.zero_point)
     bias, bias_scale = None, None
-    if request.given(2) is not None:
+    if request.input_at(2) is not None:
         bias, bias_scale = _bias(request, 2, a.scale.astype(np.float64) * b.scale.astype(np.float64))
     has_scales_along_depth = (a.scale.ndim and a.scale.shape[-1] > 1) or (b.scale.ndim > 1 and b.scale.shape[-2] > 1)
     bounds = _activation(request)
@@ -479,7 +479,7 @@ def _pair(request: _Request) -> Unit | None:
     if bounds is None:
         return None
     unit, second = operators.of(request.node.op).unit, request.operand(1)
-    slope = request.given(1)
+    slope = request.input_at(1)
     if unit == "prelu" and slope is not None and not slope.quantized and slope.values.size == 1:
         alpha: dict[str, AttrValue] = {"alpha": float(slope.values.reshape(()))}
         leaky = next(iter(operators.names_where(lambda row: "leaky" in row.forms)))
@@ -501,7 +501,7 @@ def _pool(request: _Request) -> Unit | None:
 
 
 def _mean(request: _Request) -> Unit | None:
-    axes_input = request.given(1)
+    axes_input = request.input_at(1)
     attrs: dict[str, AttrValue] = dict(request.node.attrs)
     if axes_input is not None:
         attrs["axes"] = tuple(int(axis) for axis in axes_input.values.reshape(-1))
@@ -517,7 +517,7 @@ def _clamp(request: _Request) -> Unit | None:
         return _unit_if_coded(request, "requantize", (request.operand(0),), bounds=(row.least, None))
     ends: list[float | None] = []
     for position, name in ((1, "min"), (2, "max")):
-        coded = request.given(position)
+        coded = request.input_at(position)
         if coded is not None and coded.quant is None:
             ends.append(float(coded.values.reshape(())))
         elif coded is not None:
@@ -540,14 +540,14 @@ def _concat(request: _Request) -> Unit | None:
 
 
 def _where(request: _Request) -> Unit | None:
-    condition = request.given(0)
+    condition = request.input_at(0)
     if condition is None:
         return None
     return _unit_if_coded(request, "where", (request.operand(1), request.operand(2)), condition=condition.values)
 
 
 def _settings(request: _Request, *positions: int) -> tuple[np.ndarray | None, ...]:
-    inputs = [request.given(position) for position in positions]
+    inputs = [request.input_at(position) for position in positions]
     return tuple(None if coded is None else coded.values for coded in inputs)
 
 
@@ -561,7 +561,7 @@ def _pad(request: _Request) -> Unit | None:
 
     A real fill value is converted to a code of the input; an integer of the input's type is a code already.
     """
-    data, value = request.operand(0), request.given(2)
+    data, value = request.operand(0), request.input_at(2)
     operands = [data]
     if value is not None and data is not None:
         operand = request.operand(2)
@@ -586,7 +586,7 @@ def _fake_quantized(request: _Request) -> Unit | None:
 
     The quantization of the codes covers the output range, or the output range is the range of the codes.
     """
-    x, ends = request.given(0), [request.given(position) for position in range(1, 5)]
+    x, ends = request.input_at(0), [request.input_at(position) for position in range(1, 5)]
     out, levels = request.target((None, None)), request.call().integer("levels")
     if x is None or x.quant is not None or not is_real(x.values.dtype) or out is None:
         return None

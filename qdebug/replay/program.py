@@ -171,8 +171,8 @@ def run_programs(unit: Unit, columns: Columns, variants: Sequence[Variant]) -> n
             values: list[np.ndarray] = []
             for batch, parameters in zip(batches, spreads, strict=True):
                 checkpoint()
-                given = numbers if batch.sources[0] == _NOWHERE else (_gather_rows(values, batch.sources),)
-                value = batch.operation.apply(given, None, *(part_of(p, block) for p in parameters))
+                arguments = numbers if batch.sources[0] == _NOWHERE else (_gather_rows(values, batch.sources),)
+                value = batch.operation.apply(arguments, None, *(part_of(p, block) for p in parameters))
                 value = value[None] if batch.sources[0] == _NOWHERE else value
                 values.append(value)
                 for row, position in batch.ends:

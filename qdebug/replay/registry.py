@@ -134,7 +134,7 @@ class Call:
         """Return an optional input, or None if the node leaves it out."""
         return self.inputs[position] if position < len(self.inputs) else None
 
-    def given(self) -> tuple[np.ndarray, ...]:
+    def all_inputs(self) -> tuple[np.ndarray, ...]:
         """Return the inputs of an operator that takes any number of inputs."""
         return tuple(self.array(position) for position in range(len(self.inputs)))
 
@@ -304,8 +304,8 @@ def run_node(
         opset: Version of each operator set by domain; the newest by default.
         arithmetic: Choices of quantized arithmetic; ONNX's own by default.
         moved: Distance by which kernels of the domain `REAL` move operands; None moves nothing.
-        asked: Receives the default of each attribute that the kernel reads and the node omits, or None for a default
-            that is not a plain value; filled even if the node cannot be computed.
+        asked: Receives the default of each attribute that the kernel reads and the node omits, or None for a
+            default that is not a plain value; filled even if the node cannot be computed.
 
     Returns:
         The node's named outputs by tensor name.
@@ -414,8 +414,8 @@ def _cannot(node: Node, inputs: Sequence[np.ndarray | None], error: Exception) -
 class _RecordingAttrs(Mapping[str, AttrValue]):
     """Attributes that record the default of each missing attribute that a kernel reads."""
 
-    def __init__(self, attrs: Mapping[str, AttrValue], asked: dict[str, AttrValue | None]) -> None:
-        self._attrs, self._asked = attrs, asked
+    def __init__(self, attrs: Mapping[str, AttrValue], requested: dict[str, AttrValue | None]) -> None:
+        self._attrs, self._requested = attrs, requested
 
     def __getitem__(self, name: str) -> AttrValue:
         return self._attrs[name]
@@ -428,13 +428,13 @@ class _RecordingAttrs(Mapping[str, AttrValue]):
 
     def __contains__(self, name: object) -> bool:
         if isinstance(name, str) and name not in self._attrs:
-            self._asked.setdefault(name, None)
+            self._requested.setdefault(name, None)
         return name in self._attrs
 
     def get(self, name: str, default: Any = None) -> Any:
         """Return an attribute. If it is missing, record its default."""
         if name not in self._attrs:
-            self._asked[name] = default
+            self._requested[name] = default
             return default
         return self._attrs[name]
 

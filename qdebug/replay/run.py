@@ -146,11 +146,11 @@ def run_graph(
     _check_fed(graph, feed)
     choices, most = arithmetic or Arithmetic(), GRAPH_MIN_ELEMENTS
 
-    def run(node: Node, made: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def run(node: Node, results: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         nonlocal most
         names = dict.fromkeys(filter(None, node.inputs))
-        needed = {name: _value(name, (made, feed, constants), node) for name in names}
-        most = max(most, max_elements([array.shape for name, array in needed.items() if name not in made]))
+        needed = {name: _value(name, (results, feed, constants), node) for name in names}
+        most = max(most, max_elements([array.shape for name, array in needed.items() if name not in results]))
         with room(most=most):
             usual = partial(run_as_recorded, graph, node, needed, choices)
             outputs = usual() if instead is None else dict(instead(node, needed, usual))
@@ -162,8 +162,8 @@ def run_graph(
         return outputs
 
     with one_thread():
-        made = run_nodes(graph.nodes, graph.outputs, run)
-    return {name: _value(name, (made, feed, constants)) for name in graph.outputs}
+        results = run_nodes(graph.nodes, graph.outputs, run)
+    return {name: _value(name, (results, feed, constants)) for name in graph.outputs}
 
 
 def run_as_recorded(

@@ -214,11 +214,11 @@ class Fixed:
 def _significand(bits: int, rounding: str = "away") -> Callable[[np.ndarray], Fixed]:
     """Return a function that rounds to a significand with the given number of bits."""
 
-    def kept(real: np.ndarray) -> Fixed:
+    def round_to_significand(real: np.ndarray) -> Fixed:
         multiplier, exponent = quantize_multiplier(real, bits=bits, rounding=rounding)
         return Fixed(multiplier=multiplier, bits=bits, exponent=exponent, pre=np.zeros(real.shape, np.int64))
 
-    return kept
+    return round_to_significand
 
 
 def _mantissa(real: np.ndarray, widened: int = 0) -> Fixed:
@@ -485,7 +485,7 @@ def recorded_multiplier(unit: Unit, scales: Scales) -> tuple[Fixed, np.ndarray] 
     multiplier = _by_channel(unit, np.ones(1, np.int64) if unit.out.multiplier is None else unit.out.multiplier)
     if multiplier is None or np.any(multiplier <= 0) or not np.all(np.isfinite(real) & (real > 0)):
         return None
-    ratios = [(found, value_of(found) / real) for found in _interpretations(unit, multiplier, real)]
+    ratios = [(fixed, value_of(fixed) / real) for fixed in _interpretations(unit, multiplier, real)]
     return min(ratios, key=lambda pair: float(np.abs(np.log2(pair[1])).max()), default=None)
 
 

@@ -98,12 +98,12 @@ def run_segment(
     """
     most = 0
 
-    def computed(node: Node, made: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+    def computed(node: Node, results: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         nonlocal most
         form, versions = real_form(node, opset)
-        inputs = {name: made[name] if name in made else read(form, name) for name in form.inputs if name}
+        inputs = {name: results[name] if name in results else read(form, name) for name in form.inputs if name}
         # Computed sizes may grow from node to node; recorded sizes do not.
-        most = max(most, max_elements([array.shape for name, array in inputs.items() if name not in made]))
+        most = max(most, max_elements([array.shape for name, array in inputs.items() if name not in results]))
         with room(most=most):
             return run(node, form, versions, inputs)
 

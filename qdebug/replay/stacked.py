@@ -39,17 +39,17 @@ def can_stack(
     row = operators.of(node.op)
     channels_second = "channels_last" not in node.attrs or row.windowed  # windows leave the first axis alone
     is_standard = not node.domain and channels_second and sum(map(bool, node.outputs)) == 1
-    if not is_standard or not out or not moving or any(not each.ndim or each.shape[0] != out[0] for each in moving):
+    if not is_standard or not out or not moving or any(not array.ndim or array.shape[0] != out[0] for array in moving):
         return False
     rank = moving[0].ndim
     if row.elementwise:
-        spread = any(each.ndim == len(out) and each.shape[0] != 1 for each in fixed)
-        return "axis" not in node.attrs and not spread and all(each.ndim == len(out) for each in moving)
+        spread = any(array.ndim == len(out) and array.shape[0] != 1 for array in fixed)
+        return "axis" not in node.attrs and not spread and all(array.ndim == len(out) for array in moving)
     if row.joins:
-        same = all(each.ndim == rank for each in moving)
+        same = all(array.ndim == rank for array in moving)
         return not fixed and same and _exclude_first_axis([node.attrs.get("axis", 0)], rank)
     if len(moving) > 1:
-        return row.sums is Sums.MATRIX and not fixed and all(each.ndim == rank > 2 for each in moving)
+        return row.sums is Sums.MATRIX and not fixed and all(array.ndim == rank > 2 for array in moving)
     if not inputs or not varying[0]:
         return False
     return _can_stack_data(node, row, version, inputs, out)
@@ -83,8 +83,8 @@ def _can_stack_data(
         return order is not None and int(np.asarray(order).reshape(-1)[0]) == 0
     if row.moves is operators.Move.SLICE or (row.reduces and not row.picks_index):
         place = 3 if row.moves is operators.Move.SLICE else 1
-        given = inputs[place] if len(inputs) > place else None
-        axes = attrs.get("axes") if given is None else given
+        input_value = inputs[place] if len(inputs) > place else None
+        axes = attrs.get("axes") if input_value is None else input_value
         return axes is not None and _exclude_first_axis(axes, rank)
     return False
 

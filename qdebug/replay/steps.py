@@ -222,7 +222,7 @@ def _left_shift(at: _StepContext) -> np.ndarray:
     return np.maximum(exponent, 0) if "shl" in at.ops else np.zeros_like(exponent)
 
 
-def _left(at: _StepContext) -> Operation:
+def _shift_left(at: _StepContext) -> Operation:
     text = "np.clip(v << {}, -(2**31), 2**31 - 1)"
     return _shift_unless_zero(lambda numbers, _, bits: shift_left(numbers[0], bits), _left_shift(at), text)
 
@@ -326,7 +326,7 @@ STEPS: Mapping[str, StepWord] = MappingProxyType(
                 np.multiply, sum_scale(at.start.scales), "v * {}  # input scale * weight scale"
             ),
         ),
-        "shl": StepWord(whole=_left, multiplies=True),
+        "shl": StepWord(whole=_shift_left, multiplies=True),
         "mulhi": StepWord(
             roundings=roundings_of("mulhi", "up", "away", "trunc"),
             words="high product, {}",

@@ -211,10 +211,10 @@ def _resized(unit: Unit) -> list[int]:
     """List the axes that a resize changes."""
     shape = unit.operands[0].codes.shape
     axes = np.asarray(unit.attrs.get("axes", range(len(shape))), np.int64).reshape(-1) % max(len(shape), 1)
-    for given in unit.settings:  # the region of a resize has twice as many values as sizes and scales
-        if given is not None and given.size == axes.size:
-            before = np.asarray(shape)[axes] if given.dtype.kind in "iu" else np.ones(axes.size)
-            return [int(axis) for axis in axes[given.reshape(-1) != before]]
+    for values in unit.settings:  # the region of a resize has twice as many values as sizes and scales
+        if values is not None and values.size == axes.size:
+            before = np.asarray(shape)[axes] if values.dtype.kind in "iu" else np.ones(axes.size)
+            return [int(axis) for axis in axes[values.reshape(-1) != before]]
     return []
 
 

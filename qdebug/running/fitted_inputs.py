@@ -245,7 +245,7 @@ def _random(
 
 
 def fit_inputs(
-    given: GivenInputs,
+    given_inputs: GivenInputs,
     infos: Sequence[TensorInfo],
     *,
     may_adapt: bool,
@@ -254,7 +254,7 @@ def fit_inputs(
     """Return arrays that fit a model, and the changes that were necessary.
 
     Args:
-        given: The inputs.
+        given_inputs: The inputs.
         infos: The inputs of the model.
         may_adapt: Whether values may be quantized, cast and moved to a different layout, and a single unmatched array
             may be used for a single missing input.
@@ -266,23 +266,25 @@ def fit_inputs(
     Raises:
         InputError: Random values cannot be made, an input has no array, or a chosen shape does not fit.
     """
-    if given.arrays is None:
-        shapes, fill_notes = choose_shapes(infos, chosen_shapes=given.shapes, extent_names=extent_names)
-        random_arrays = random_inputs(infos, samples=given.samples, seed=given.seed, ranges=given.ranges, shapes=shapes)
+    if given_inputs.arrays is None:
+        shapes, fill_notes = choose_shapes(infos, chosen_shapes=given_inputs.shapes, extent_names=extent_names)
+        random_arrays = random_inputs(
+            infos, samples=given_inputs.samples, seed=given_inputs.seed, ranges=given_inputs.ranges, shapes=shapes
+        )
         return random_arrays, fill_notes
-    arrays = {info.name: given.arrays[info.name] for info in infos if info.name in given.arrays}
-    unmatched_names = [name for name in given.arrays if name not in arrays]
+    arrays = {info.name: given_inputs.arrays[info.name] for info in infos if info.name in given_inputs.arrays}
+    unmatched_names = [name for name in given_inputs.arrays if name not in arrays]
     changes: list[str] = []
     missing_names = [info.name for info in infos if info.name not in arrays]
     if may_adapt and len(missing_names) == len(unmatched_names) == 1:
-        arrays[missing_names[0]] = given.arrays[unmatched_names[0]]
+        arrays[missing_names[0]] = given_inputs.arrays[unmatched_names[0]]
         changes.append(f"{missing_names[0]!r} gets {unmatched_names[0]!r}, the only input without a partner")
         unmatched_names, missing_names = [], []
     if missing_names:
-        check_names(given.arrays, infos)
+        check_names(given_inputs.arrays, infos)
     changes += [f"{name!r} is not an input of this model" for name in unmatched_names]
-    leading_axes = 0 if given.samples is None else 1
-    _check_chosen_shapes(given, arrays, infos, leading_axes)
+    leading_axes = 0 if given_inputs.samples is None else 1
+    _check_chosen_shapes(given_inputs, arrays, infos, leading_axes)
     if may_adapt:
         for info in infos:
             if info.name in arrays:
@@ -292,11 +294,11 @@ def fit_inputs(
 
 
 def _check_chosen_shapes(
-    given: GivenInputs, arrays: Mapping[str, np.ndarray], infos: Sequence[TensorInfo], leading_axes: int
+    given_inputs: GivenInputs, arrays: Mapping[str, np.ndarray], infos: Sequence[TensorInfo], leading_axes: int
 ) -> None:
     """Reject chosen shapes that the arrays do not have."""
-    choose_shapes(infos, chosen_shapes=given.shapes)
-    for name, shape in given.shapes.items():
+    choose_shapes(infos, chosen_shapes=given_inputs.shapes)
+    for name, shape in given_inputs.shapes.items():
         array_shape = arrays[name].shape[leading_axes:]
         if array_shape != shape:
             raise InputError(

@@ -89,8 +89,8 @@ def record_runs(
     if isinstance(reference, ModelRun):
         ranges_by_backend = (input_ranges(model_graph(run)) for run in backends if inputs is None)
         ranges = next(filter(None, ranges_by_backend), {})
-        given = make_given_inputs(inputs, samples=samples, seed=seed, ranges=ranges, shapes=shapes)
-        recorded_reference = record(reference, replace(given, files=tuple(files)), may_adapt=False)
+        given_inputs = make_given_inputs(inputs, samples=samples, seed=seed, ranges=ranges, shapes=shapes)
+        recorded_reference = record(reference, replace(given_inputs, files=tuple(files)), may_adapt=False)
         files.append(reference.model)
         if not backends:
             return recorded_reference, []
@@ -106,10 +106,10 @@ def record_runs(
     ]
 
 
-def _with_shapes(given: GivenInputs, run: ModelRun, shapes: Mapping[str, tuple[int, ...]]) -> GivenInputs:
+def _with_shapes(given_inputs: GivenInputs, run: ModelRun, shapes: Mapping[str, tuple[int, ...]]) -> GivenInputs:
     """Return inputs with those shapes chosen for the reference that fit a backend's model too."""
     if not shapes:
-        return given
+        return given_inputs
     from qdebug.running.feeds import fits
     from qdebug.running.model_runs import model_graph
 
@@ -118,4 +118,4 @@ def _with_shapes(given: GivenInputs, run: ModelRun, shapes: Mapping[str, tuple[i
     fitting_shapes = {
         name: shapes[name] for name, shape in model_shapes.items() if shape is None or fits(shapes[name], shape)
     }
-    return replace(given, shapes=fitting_shapes)
+    return replace(given_inputs, shapes=fitting_shapes)

@@ -232,7 +232,7 @@ def record_model(
 
 def _record(
     run: ModelRun,
-    given: GivenInputs,
+    given_inputs: GivenInputs,
     recording_path: Path,
     *,
     may_adapt: bool,
@@ -240,16 +240,16 @@ def _record(
     on_tensor: Callable[[], None] | None,
 ) -> None:
     backend = load_backend(run.backend)
-    shapes = given.shapes if fixes_shapes(backend) else {}
+    shapes = given_inputs.shapes if fixes_shapes(backend) else {}
     with closing(open_run(backend, run.model, options=run.options, shapes=shapes)) as backend_run:
         names = backend_run.facts.extent_names
-        arrays, changes = fit_inputs(given, backend_run.inputs, may_adapt=may_adapt, extent_names=names)
-        if given.shapes and not shapes:
+        arrays, changes = fit_inputs(given_inputs, backend_run.inputs, may_adapt=may_adapt, extent_names=names)
+        if given_inputs.shapes and not shapes:
             changes.append(
                 f"backend {backend.name!r} runs arrays of any shape, so --shape does not fix dimensions of the model"
             )
-        feeds = ArrayFeeds(arrays, backend_run.inputs, samples=given.samples)
-        facts: dict[str, str | bool] = {INPUTS: given.origin_text, RANDOM: given.is_random}
+        feeds = ArrayFeeds(arrays, backend_run.inputs, samples=given_inputs.samples)
+        facts: dict[str, str | bool] = {INPUTS: given_inputs.origin_text, RANDOM: given_inputs.is_random}
         if changes:
             facts[CHANGES] = "; ".join(changes)
         _make_folder(recording_path.parent)
@@ -289,7 +289,7 @@ def _make_folder(folder: Path) -> None:
         ) from error
 
 
-def _file_name(run: ModelRun, given: GivenInputs) -> str:
+def _file_name(run: ModelRun, given_inputs: GivenInputs) -> str:
     """Return the file name of a run, which changes with anything that the run depends on."""
     packages = BACKENDS[run.backend].packages if run.backend in BACKENDS else ()
     names = [package.partition(".")[0].replace("_", "-") for package in packages]
@@ -299,9 +299,9 @@ def _file_name(run: ModelRun, given: GivenInputs) -> str:
         "files": content_hashes(run.model),
         "backend": run.backend,
         "options": {name: [value, *_file_hash(value)] for name, value in run.options.items()},
-        "inputs": given.origin_text if given.arrays is None else _array_facts(given.arrays),
-        "samples": given.samples,
-        "shapes": {name: list(shape) for name, shape in given.shapes.items()},
+        "inputs": given_inputs.origin_text if given_inputs.arrays is None else _array_facts(given_inputs.arrays),
+        "samples": given_inputs.samples,
+        "shapes": {name: list(shape) for name, shape in given_inputs.shapes.items()},
         "versions": package_versions(*names)
         | ({} if entry_point is None or entry_point.dist is None else {"": entry_point.dist.version}),
         "machine": {**machine(), "flags": list(cpu_flags())},

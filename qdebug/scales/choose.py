@@ -221,7 +221,9 @@ def choose_scales(
         UsageError: There is no such calibrator or node, or no tensor to choose a scale for.
         AlignmentError: Reference and backend record different networks.
     """
-    calibrator_objects = [calibrator_named(each) if isinstance(each, str) else each for each in calibrators]
+    calibrator_objects = [
+        calibrator_named(calibrator) if isinstance(calibrator, str) else calibrator for calibrator in calibrators
+    ]
     reference = reference if isinstance(reference, ScaleProfile) else with_understood_graph(reference)
     backend = None if backend is None else as_compared(backend)
     scheme = scheme or QuantScheme()
@@ -229,7 +231,7 @@ def choose_scales(
     schemes = _schemes_of(entries, scheme, node_schemes)
     weight_rows: list[ScaleRow] = []
     if node is not None:
-        owners = {name: each.node or name for each in entries for name in _names(each) if name}
+        owners = {name: entry.node or name for entry in entries for name in _names(entry) if name}
         if not isinstance(reference, ScaleProfile):
             owners |= _weight_owners(reference, backend)
         node = only_name(
@@ -241,7 +243,7 @@ def choose_scales(
     if not isinstance(reference, ScaleProfile):
         weight_rows = [*_weight_rows(reference, backend, calibrator_objects, scheme, granularity=weights, node=node)]
     if node is not None:
-        entries = [each for each in entries if node in _names(each)]
+        entries = [entry for entry in entries if node in _names(entry)]
     quantized_run = backend if backend is not None else reference if isinstance(reference, Recording) else None
     rows: list[ScaleRow] = []
     flags: list[ScaleFlag] = []
@@ -405,7 +407,7 @@ def with_codes_of(quant: QuantParams | None, scheme: QuantScheme) -> QuantScheme
 def _make_row(entry: _Entry, calibrators: Sequence[Calibrator], scheme: QuantScheme) -> ScaleRow:
     values, histogram = entry.values, entry.values.histogram
     recorded_choice, choices, best = _rate_choices(
-        values, entry.quant, [choose_range(each, histogram, scheme) for each in calibrators]
+        values, entry.quant, [choose_range(calibrator, histogram, scheme) for calibrator in calibrators]
     )
     flags: Iterable[ScaleFlag] = ()
     if recorded_choice is not None and recorded_choice.quant is not None:
@@ -460,7 +462,9 @@ def _weight_rows(
             continue
         weight_scheme, weight_granularity = scheme_for(quant, scheme), granularity_of(quant, granularity)
         values = TensorValues(weight.name, reference)
-        unrated_choices = [_weight_choice(weight, each, weight_scheme, weight_granularity) for each in calibrators]
+        unrated_choices = [
+            _weight_choice(weight, calibrator, weight_scheme, weight_granularity) for calibrator in calibrators
+        ]
         recorded_choice, choices, best = _rate_choices(values, quant, unrated_choices)
         has_one_scale = weight_granularity.kind == "tensor"
         flags = [*channel_flags(weight, name or weight.name, quant, weight_scheme)] if has_one_scale else []
@@ -537,7 +541,9 @@ def choose_range(calibrator: Calibrator, histogram: RangeHistogram, scheme: Quan
 def _shared_flags(quantized_run: Recording, entries: Sequence[_Entry]) -> Iterator[ScaleFlag]:
     """Yield nodes whose branches share a scale despite dissimilar ranges, with the effect of separate scales."""
     values = {entry.backend_tensor or entry.values.name: entry.values for entry in entries}
-    known_values = {name: each for name, each in values.items() if each.missing_reason() is None}
+    known_values = {
+        name: tensor_values for name, tensor_values in values.items() if tensor_values.missing_reason() is None
+    }
     for node, tensor, branches in joined_branches(quantized_run.graph):
         quant = coded_quant(quantized_run.graph, tensor)
         if quant is None or quant.scale.size > 1:

@@ -211,7 +211,7 @@ def _worst_channel(rows: np.ndarray, quant: QuantParams) -> tuple[int, float, in
     lowest_level = min(levels, default=math.inf)
     if math.isinf(lowest_level) and lowest_level > 0:
         return None
-    return levels.index(lowest_level), lowest_level, sum(each < CODES_MIN_SQNR for each in levels)
+    return levels.index(lowest_level), lowest_level, sum(level < CODES_MIN_SQNR for level in levels)
 
 
 def _sqnr(values: np.ndarray, quant: QuantParams) -> float:

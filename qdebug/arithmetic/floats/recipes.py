@@ -89,8 +89,8 @@ def _exact(function: Callable[[np.ndarray], np.ndarray]) -> Steps:
 def _sum(_node: Node, inputs: Inputs, _shapes: Shapes) -> Sequence[Step]:
     """Add operands from the first to the last."""
     total = inputs[0]
-    for at, each in enumerate(inputs[1:], 1):
-        total = total + each
+    for at, operand in enumerate(inputs[1:], 1):
+        total = total + operand
         if at < len(inputs) - 1:
             total = total.named(f"the sum of the first {at + 1} operands")
     return (total,)
@@ -240,9 +240,12 @@ def _layer_normalization(node: Node, inputs: Inputs, shapes: Shapes) -> Sequence
 def _skip_rms_normalization(node: Node, inputs: Inputs, shapes: Shapes) -> Sequence[Step]:
     """Add the skip connection, then normalize; the sum is an output too."""
     axes, total = (len(shapes[0]) - 1,), (inputs[0] + inputs[1])
-    measured, read = total.named("the sum in the mean of squares"), total.named("the sum that is normalized")
+    squared_sum, normalized_sum = (
+        total.named("the sum in the mean of squares"),
+        total.named("the sum that is normalized"),
+    )
     epsilon = _real(node, "epsilon", 1e-12)
-    normalized = _by_root_mean_square(read, inputs[2], axes, shapes[0], epsilon, measured=measured)
+    normalized = _by_root_mean_square(normalized_sum, inputs[2], axes, shapes[0], epsilon, measured=squared_sum)
     return normalized, normalized, normalized, total
 
 

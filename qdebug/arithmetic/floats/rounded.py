@@ -52,20 +52,20 @@ def roundings_of_nodes(nodes: Sequence[ExplainedPlacements]) -> dict[str, str]:
         nodes: The explained nodes.
     """
     by_key: dict[str, list[ExplainedPlacements]] = {}
-    for each in nodes:
-        by_key.setdefault(f"{each.op}:{each.short}", []).append(each)
+    for node in nodes:
+        by_key.setdefault(f"{node.op}:{node.short}", []).append(node)
     roundings: dict[str, str] = {}
     for key, members in by_key.items():
-        counts = Counter(text for each in members for text in each.placements if not _reads_before_rounding(text))
-        first = {text: at for each in reversed(members) for at, text in enumerate(each.placements)}
+        counts = Counter(text for node in members for text in node.placements if not _reads_before_rounding(text))
+        first = {text: at for node in reversed(members) for at, text in enumerate(node.placements)}
         if not counts:
             continue
         usual = min(counts, key=lambda text: (-counts[text], first[text]))
         roundings[key] = usual
-        for each in members:
-            own = [text for text in each.placements if not _reads_before_rounding(text)]
-            if usual not in own and own:
-                roundings[f"{NODE_KEY}{each.short}:{each.node}"] = own[0]
+        for node in members:
+            placements = [text for text in node.placements if not _reads_before_rounding(text)]
+            if usual not in placements and placements:
+                roundings[f"{NODE_KEY}{node.short}:{node.node}"] = placements[0]
     return roundings
 
 
@@ -108,13 +108,13 @@ class RoundedNodes:
         Raises:
             KernelError: A placement does not fit the operator.
         """
-        found = self._placement_of(node)
-        if found is None:
+        placement_and_format = self._placement_of(node)
+        if placement_and_format is None:
             return otherwise()
-        placement, short = found
+        placement, short = placement_and_format
         inputs = [values[name] for name in node.inputs if name]
         results = RECIPES[node.op].steps(node, [source(array) for array in inputs], [array.shape for array in inputs])
-        made = {}
+        outputs = {}
         for name, step in zip(node.outputs, results, strict=False):
             if not name:
                 continue
@@ -130,8 +130,8 @@ class RoundedNodes:
                 rounded = round_float(
                     result, short, placement.rounding, flush=placement.flush, overflow=placement.overflow
                 )
-                made[name] = rounded.astype(self._dtype(name))
-        return made
+                outputs[name] = rounded.astype(self._dtype(name))
+        return outputs
 
     def _dtype(self, tensor: str) -> np.dtype:
         return logical_dtype(self._graph.tensors[tensor].dtype or "float32")

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, islice, product
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -230,18 +231,18 @@ def search_placements(observations: Sequence[Observation], short: ShortFormat) -
     some = observations[0].of_rows(_few_rows(observations[0]), short)
     counts = [(some.wrong(placement), placement) for placement in some.placements(**ends)]
     fitting = [placement for wrong, placement in counts if not wrong]
-    refuted = min((each for each in counts if each[0]), key=lambda each: each[0], default=None)
+    refuted = min(((wrong, placement) for wrong, placement in counts if wrong), key=itemgetter(0), default=None)
     watched = [] if refuted is None else [refuted[1]]
     misses = dict.fromkeys((*fitting, *watched), 0)
-    for held in _all_parts(observations, short) if fitting else ():
+    for part in _all_parts(observations, short) if fitting else ():
         for placement in (*fitting, *watched):
-            misses[placement] += held.wrong(placement)
+            misses[placement] += part.wrong(placement)
         fitting = [placement for placement in fitting if not misses[placement]]
         if not fitting:
             break
-    others = [placement for placement, wrong in misses.items() if wrong]
-    runner_up = min(others, key=misses.__getitem__, default=None)
-    elements = sum(each.recorded.size for each in observations)
+    refuted_placements = [placement for placement, wrong in misses.items() if wrong]
+    runner_up = min(refuted_placements, key=misses.__getitem__, default=None)
+    elements = sum(observation.recorded.size for observation in observations)
     shares = some.shares_of_edges() if fitting else {}
     counts_of_edges = [shares[edge] * elements for edge, _ in fitting[0].edges] if fitting else []
     return PlacementFinding(
@@ -267,7 +268,7 @@ def _all_parts(observations: Sequence[Observation], short: ShortFormat) -> Itera
 
 def _ends_of_range(parts: Iterator[_Held]) -> Mapping[str, Any]:
     """Return how a node treats results outside its format's range, as fields of `Placement`."""
-    small, large = (np.concatenate(each) for each in zip(*(part.beyond_range() for part in parts), strict=True))
+    small, large = (np.concatenate(ends) for ends in zip(*(part.beyond_range() for part in parts), strict=True))
     flush = bool(small.size) and not np.any(small)
     if not large.size or np.isinf(large).any():
         return {"flush": flush}

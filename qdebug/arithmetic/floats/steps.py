@@ -45,8 +45,8 @@ class Step:
     edges: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
-        own = {self.edge} if self.edge else set()
-        object.__setattr__(self, "edges", frozenset().union(own, *(each.edges for each in self.reads)))
+        own_edges = {self.edge} if self.edge else set()
+        object.__setattr__(self, "edges", frozenset().union(own_edges, *(step.edges for step in self.reads)))
 
     def __add__(self, other: Step) -> Step:
         return Step(Interval.plus, (self, other))
@@ -97,14 +97,14 @@ def edges_of(step: Step) -> Mapping[str, tuple[str, ...]]:
     words: dict[str, tuple[str, ...]] = {}
     visited: set[int] = set()
 
-    def visit(each: Step) -> None:
-        if id(each) in visited:
+    def visit(operand: Step) -> None:
+        if id(operand) in visited:
             return
-        visited.add(id(each))
-        for read in each.reads:
-            visit(read)
-        if each.edge:
-            words[each.edge] = each.words
+        visited.add(id(operand))
+        for inner in operand.reads:
+            visit(inner)
+        if operand.edge:
+            words[operand.edge] = operand.words
 
     visit(step)
     return words
@@ -135,8 +135,8 @@ class Evaluation:
             if id(step) in visited:
                 return
             visited.add(id(step))
-            for each in step.reads:
-                visit(each)
+            for operand in step.reads:
+                visit(operand)
             if step.edge and step.edge not in sizes:
                 with np.errstate(all="ignore"):
                     sizes[step.edge] = self._computed(step, placement).low.size
@@ -154,7 +154,7 @@ class Evaluation:
         word = placement[step.edge] if step.edge else UNROUNDED
         if word == AS_RECORDED and step.recorded is not None:
             return step.recorded
-        result = step.apply(*(self._computed(each, placement) for each in step.reads))
+        result = step.apply(*(self._computed(operand, placement) for operand in step.reads))
         if word == UNROUNDED:
             return result
         return result.mapped(partial(round_float, short=self._short, rounding=word))

@@ -144,7 +144,8 @@ def places(wrong: np.ndarray, layout: Layout) -> tuple[WrongPlace, ...]:
         channel_places = _places_along_axis(wrong, layout.channel + 1, count, (name, f"{name}s"))
         as_channels = {"rows": "channels"}
         result += [
-            replace(each, pattern=as_channels.get(each.pattern, each.pattern), channels=True) for each in channel_places
+            replace(channel_place, pattern=as_channels.get(channel_place.pattern, channel_place.pattern), channels=True)
+            for channel_place in channel_places
         ]
     result += _places_in_positions(wrong, layout, count)
     smallest_share = min((place.share for place in result), default=1.0)
@@ -230,7 +231,9 @@ def _places_in_positions(is_wrong: np.ndarray, layout: Layout, count: int) -> li
 def _places_along_axis(is_wrong: np.ndarray, axis: int, count: int, name: tuple[str, str]) -> list[WrongPlace]:
     """Find a tail, a head, a block or a few indices along one axis."""
     total = is_wrong.shape[axis]
-    affected = np.flatnonzero(is_wrong.any(axis=tuple(other for other in range(is_wrong.ndim) if other != axis)))
+    affected = np.flatnonzero(
+        is_wrong.any(axis=tuple(dimension for dimension in range(is_wrong.ndim) if dimension != axis))
+    )
     share = affected.size / total
     if affected.size == total or chance(share, count, total * total):
         return []
@@ -322,7 +325,7 @@ def _sides(
     rated_sides = []
     for axis, name in zip(axes, names, strict=True):
         for end, span in (("first", slice(0, width)), ("last", slice(-width, None))):
-            side_index = tuple(span if other == axis else slice(None) for other in range(is_wrong.ndim))
+            side_index = tuple(span if dimension == axis else slice(None) for dimension in range(is_wrong.ndim))
             rated_sides.append((int(np.count_nonzero(is_wrong[side_index])), end, name, side_index))
     needed_sides = []
     for _, end, name, side_index in sorted(rated_sides, key=lambda entry: -entry[0]):

@@ -397,7 +397,7 @@ def _stale_codes(evidence: CodesOfTensor) -> Iterator[Trait]:
 def _rolled_in(axis: int, distance: int, rank: int) -> tuple[slice, ...]:
     """Return an index of the elements that a roll by a distance fills from the other end."""
     ends = slice(0, distance) if distance > 0 else slice(distance, None)
-    return tuple(ends if other == axis else slice(None) for other in range(rank))
+    return tuple(ends if dimension == axis else slice(None) for dimension in range(rank))
 
 
 def _neighbours(layout: Layout, rank: int) -> Iterator[tuple[int, str]]:

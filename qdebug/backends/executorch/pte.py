@@ -335,7 +335,7 @@ _LIST_KINDS = ("TensorList", "OptionalTensorList")
 
 def _refs(value: Any) -> list[int]:
     parts = value if isinstance(value, list) else [value]
-    return [each.index for each in parts if isinstance(each, _Value)]
+    return [part.index for part in parts if isinstance(part, _Value)]
 
 
 def _parse(content: bytes, name: str, method: str) -> tuple[Any, Any]:

@@ -267,7 +267,7 @@ def _node(node: Any, name: str) -> Node:
     return Node(
         name=name,
         op=node.op_type,
-        inputs=(*node.input, *(read for read in outer_reads if read not in node.input)),
+        inputs=(*node.input, *(outer_name for outer_name in outer_reads if outer_name not in node.input)),
         outputs=tuple(node.output),
         attrs=MappingProxyType({attr.name: value for attr in node.attribute if (value := _attr(attr)) is not None}),
         domain="" if node.domain == "ai.onnx" else node.domain,

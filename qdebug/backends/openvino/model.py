@@ -104,7 +104,9 @@ class OpenVINOModel:
     @cached_property
     def graph(self) -> Graph:
         """The model's graph before anything is fused."""
-        return self.make_graph([self.make_node(each) for each in self.operations.values() if _is_node(each)])
+        return self.make_graph(
+            [self.make_node(operation) for operation in self.operations.values() if _is_node(operation)]
+        )
 
     @cached_property
     def constants(self) -> Sequence[str]:
@@ -149,7 +151,7 @@ class OpenVINOModel:
     @property
     def stateful(self) -> bool:
         """Whether a run may depend on earlier runs."""
-        return any(each.get_type_name() in ("ReadValue", "Assign") for each in self.operations.values())
+        return any(operation.get_type_name() in ("ReadValue", "Assign") for operation in self.operations.values())
 
     @property
     def bodies(self) -> Sequence[str]:

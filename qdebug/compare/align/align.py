@@ -56,14 +56,14 @@ def align(reference: Recording, backend: Recording, *, given: PairList | None = 
         UsageError: A stated pair names a tensor without values.
     """
     runs = IndexedRecording.of(reference), IndexedRecording.of(backend)
-    return align_runs(*runs, told=lambda _: None, given=given)
+    return align_runs(*runs, report_progress=lambda _: None, given=given)
 
 
 def align_runs(
     reference: IndexedRecording,
     backend: IndexedRecording,
     *,
-    told: Callable[[str], object],
+    report_progress: Callable[[str], object],
     given: PairList | None = None,
 ) -> Alignment:
     """Pair the tensors of two indexed recordings, as `align` does.
@@ -71,16 +71,17 @@ def align_runs(
     Args:
         reference: The reference run.
         backend: The backend run.
-        told: Called with the current stage, at most a hundred times. Raise an exception in it to end the search.
+        report_progress: Called with the current stage, at most a hundred times. Raise an exception in it to end the
+            search.
         given: Pairs that the user stated. They take precedence over all others.
     """
     context = Context(ref=reference.expanded(), be=backend.expanded(), given=given or PairList())
     _apply(FIRST, context)
-    _walk(context, told)
+    _walk(context, report_progress)
     for strategy in LAST_RESORT:
         while _apply((strategy,), context):
-            _walk(context, told)
-    told("comparing layouts")
+            _walk(context, report_progress)
+    report_progress("comparing layouts")
     _apply(AFTERWARDS, context)
     pairs = tuple(pair for pair in context.pairs if _is_comparable(context, pair))
     if not any(pair.backend not in context.be.graph.inputs for pair in pairs):
@@ -88,7 +89,7 @@ def align_runs(
             f"No tensor of {_title(backend.recording)} could be paired with a tensor of {_title(reference.recording)}.",
             hint="Check that both record the same network: qdebug info FILE --tensors.",
         )
-    told("classifying unmatched tensors")
+    report_progress("classifying unmatched tensors")
     alignment = Alignment(pairs=pairs, unmatched=leftovers(context, pairs))
     for run in (context.ref, context.be):
         run.forget_numbers()
@@ -105,7 +106,7 @@ def _apply(strategies: Iterable[Callable[[Context], Iterator[Pair]]], context: C
     return count
 
 
-def _walk(context: Context, told: Callable[[str], object]) -> None:
+def _walk(context: Context, report_progress: Callable[[str], object]) -> None:
     """Find the partner of each node's output, and report progress along the way."""
     unsure = (
         context.undecided | context.withdrawn | {*context.given.alone}
@@ -114,9 +115,9 @@ def _walk(context: Context, told: Callable[[str], object]) -> None:
     often = max(len(order) // _STAGES, 1)
     for number, tensor in enumerate(order):
         if not number % often:
-            told(f"pairing tensors {100 * number // len(order)}%")
+            report_progress(f"pairing tensors {100 * number // len(order)}%")
         node = context.be.graph.producer(tensor)
-        if node is not None and tensor not in context.found:
+        if node is not None and tensor not in context.pair_map:
             pair = _partner(context, tensor, node)
             if pair is not None:
                 context.add(pair)
@@ -148,8 +149,8 @@ def _has_other_extents(context: Context, pair: Pair) -> bool:
     node = context.be.graph.producer(pair.backend)
     if node is None or operators.plain(node).counts is not operators.Count.EXTENTS:
         return False
-    read = context.found.get(node.inputs[0])
-    views = () if read is None else (read.reference_view, read.backend_view)
+    input_pair = context.pair_map.get(node.inputs[0])
+    views = () if input_pair is None else (input_pair.reference_view, input_pair.backend_view)
     orders = {None if view is None else view.transpose for view in views}
     return len(orders) > 1
 

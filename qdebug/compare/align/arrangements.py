@@ -65,22 +65,22 @@ def arrangements(reference: Shape, backend: Shape) -> tuple[AxisOrder, ...]:
         )  # ignore dimensions of size 1
         orders[AxisOrder(backend=_with_ones(range(len(backend_extents)), backend, reference) if moved else None)] = None
     turns_backend = len(backend_extents) >= len(reference_extents)
-    turned, other = (backend_extents, reference_extents) if turns_backend else (reference_extents, backend_extents)
-    whole, against = (backend, reference) if turns_backend else (reference, backend)
-    for order in permutations(range(len(turned))) if len(turned) <= ARRANGED_MAX_RANK else ():
-        if order != tuple(range(len(order))) and merges(tuple(turned[axis] for axis in order), other):
-            turn = _with_ones(order, whole, against)
-            orders[AxisOrder(backend=turn) if turns_backend else AxisOrder(reference=turn)] = None
+    longer, shorter = (backend_extents, reference_extents) if turns_backend else (reference_extents, backend_extents)
+    longer_shape, shorter_shape = (backend, reference) if turns_backend else (reference, backend)
+    for order in permutations(range(len(longer))) if len(longer) <= ARRANGED_MAX_RANK else ():
+        if order != tuple(range(len(order))) and merges(tuple(longer[axis] for axis in order), shorter):
+            permutation = _with_ones(order, longer_shape, shorter_shape)
+            orders[AxisOrder(backend=permutation) if turns_backend else AxisOrder(reference=permutation)] = None
     return tuple(orders)
 
 
-def _with_ones(order: Sequence[int], shape: Shape, wanted: Shape) -> Shape:
+def _with_ones(order: Sequence[int], shape: Shape, target: Shape) -> Shape:
     """Insert dimensions of extent 1 into an order wherever the target shape has them."""
-    several = iter([axis for axis, extent in enumerate(shape) if extent != 1][axis] for axis in order)
-    ones = iter([axis for axis, extent in enumerate(shape) if extent == 1])
-    if len(shape) != len(wanted) or shape.count(1) != wanted.count(1):
-        return (*ones, *several)
-    return tuple(next(ones if extent == 1 else several) for extent in wanted)
+    other_axes = iter([axis for axis, extent in enumerate(shape) if extent != 1][axis] for axis in order)
+    unit_axes = iter([axis for axis, extent in enumerate(shape) if extent == 1])
+    if len(shape) != len(target) or shape.count(1) != target.count(1):
+        return (*unit_axes, *other_axes)
+    return tuple(next(unit_axes if extent == 1 else other_axes) for extent in target)
 
 
 @lru_cache(maxsize=_KEPT_PAIRS_OF_SHAPES)
@@ -105,13 +105,13 @@ def matched_places(order: AxisOrder, reference: Shape, backend: Shape) -> np.nda
         reference: Extents of the reference tensor.
         backend: Extents of the backend tensor.
     """
-    at = places(math.prod(backend))
+    flat_indices = places(math.prod(backend))
     if order.backend is not None:
-        there = np.unravel_index(at, backend)
-        turned = [there[axis] for axis in order.backend]
-        return np.ravel_multi_index(turned, [backend[axis] for axis in order.backend]).astype(np.int64)
+        coordinates = np.unravel_index(flat_indices, backend)
+        permuted_coordinates = [coordinates[axis] for axis in order.backend]
+        return np.ravel_multi_index(permuted_coordinates, [backend[axis] for axis in order.backend]).astype(np.int64)
     if order.reference is None:
-        return at
-    there = np.unravel_index(at, [reference[axis] for axis in order.reference])
-    indices = [there[order.reference.index(axis)] for axis in range(len(reference))]
+        return flat_indices
+    coordinates = np.unravel_index(flat_indices, [reference[axis] for axis in order.reference])
+    indices = [coordinates[order.reference.index(axis)] for axis in range(len(reference))]
     return np.ravel_multi_index(indices, reference).astype(np.int64)

@@ -59,13 +59,13 @@ def by_data(context: Context) -> Iterator[Pair]:
         lineage = _Lineage.of(
             context, [name for options in candidates.values() for candidate in options for name in candidate.names]
         )
-        for name in [name for name in open_tensors if name in candidates and name not in context.found]:
+        for name in [name for name in open_tensors if name in candidates and name not in context.pair_map]:
             pair = _choose_partner(
                 context, name, candidates[name], lineage if min_confidence < PAIR_SURE_MIN_CONFIDENCE else None
             )
             if pair is not None and pair.confidence >= min_confidence:
                 yield pair
-    unpaired = [name for name in open_tensors if name in candidates and name not in context.found]
+    unpaired = [name for name in open_tensors if name in candidates and name not in context.pair_map]
     yield from _in_order(context, unpaired, candidates)
 
 
@@ -73,7 +73,7 @@ def by_left_name(context: Context) -> Iterator[Pair]:
     """Pair tensors by a name that no graph confirms, if a harness describes their node in its own terms."""
     for tensor in context.order:
         partner = (
-            None if tensor in context.found or tensor in context.given.alone else _unconfirmed_name(context, tensor)
+            None if tensor in context.pair_map or tensor in context.given.alone else _unconfirmed_name(context, tensor)
         )
         if partner is not None:
             reason = "same name and shape; nothing points to another tensor"
@@ -98,7 +98,7 @@ def _is_open(context: Context, tensor: str) -> bool:
     """Return whether a node's output in the backend has no partner yet, but has values that may identify one."""
     be = context.be
     if (
-        tensor in context.found
+        tensor in context.pair_map
         or tensor in context.given.alone
         or be.folds(tensor)
         or be.of_shape(tensor)
@@ -286,7 +286,9 @@ def _chain(names: Sequence[str], ancestors_of: Mapping[str, int], place: Callabl
         ancestors_of: The bits of the tensors that each tensor depends on.
         place: Returns the bit number of a tensor.
     """
-    ordered = sorted(names, key=lambda name: sum(ancestors_of.get(name, 0) >> place(other) & 1 for other in names))
+    ordered = sorted(
+        names, key=lambda name: sum(ancestors_of.get(name, 0) >> place(candidate) & 1 for candidate in names)
+    )
     is_linked = all(ancestors_of.get(later, 0) >> place(earlier) & 1 for earlier, later in pairwise(ordered))
     return ordered if is_linked else []
 
@@ -347,9 +349,9 @@ class _Lineage:
             return None
         ups, downs = (_transitive_marks(ref, bits, graph=graphs_known[0], is_reversed=back) for back in (False, True))
         copied = {name for name, ranked in context.candidates.items() if ranked and len(ranked[0].names) > 1}
-        partners = {name: pair.reference for name, pair in context.found.items() if name not in copied}
+        partners = {name: pair.reference for name, pair in context.pair_map.items() if name not in copied}
         partner_marks = [
-            {name: marks_of_partner[other] for name, other in partners.items() if other in marks_of_partner}
+            {name: marks_of_partner[partner] for name, partner in partners.items() if partner in marks_of_partner}
             for marks_of_partner in (ups, downs)
         ]
         marks_before, marks_after = (

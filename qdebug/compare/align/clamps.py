@@ -54,7 +54,7 @@ def codes_clamp(run: IndexedRecording, tensor: str, bounds: tuple[float, float] 
 
 
 def clamped_inside(
-    run: IndexedRecording, tensor: str, other: IndexedRecording, before: str, bounds: tuple[float, float] | None
+    run: IndexedRecording, tensor: str, other_run: IndexedRecording, unclamped: str, bounds: tuple[float, float] | None
 ) -> bool:
     """Return whether a tensor's values show that its node includes a Relu or Clip of the other run.
 
@@ -63,16 +63,16 @@ def clamped_inside(
     Args:
         run: The run in which the node of the tensor may include a Relu or Clip.
         tensor: The tensor.
-        other: The other run.
-        before: The input of the Relu or Clip in the other run.
+        other_run: The other run.
+        unclamped: The input of the Relu or Clip in the other run.
         bounds: The interval that it clamps to.
     """
     node = run.recording.graph.producer(tensor)
     if bounds is None or node is None or not (is_foreign(node) or says_nothing(node)):
         return False
-    if not (run.has(tensor) and other.has(before)):
+    if not (run.has(tensor) and other_run.has(unclamped)):
         return False
-    return within(run, tensor, bounds) and not within(other, before, bounds)
+    return within(run, tensor, bounds) and not within(other_run, unclamped, bounds)
 
 
 def within(run: IndexedRecording, tensor: str, bounds: tuple[float, float]) -> bool:
@@ -204,7 +204,7 @@ def after_codes(context: Context, tensor: str, reference: str) -> str:
 def held_to_codes(context: Context) -> Iterator[Pair]:
     """Clamp a tensor to the code range of the quantizers that read it, if its partner was already quantized."""
     be = context.be
-    for pair in list(context.found.values()):
+    for pair in list(context.pair_map.values()):
         tensor, quantizers = pair.backend, _quantizers_of(be, pair.backend)
         if pair.backend_view is not None or tensor in be.graph.outputs:
             continue

@@ -74,7 +74,7 @@ class Context:
         given: Pairs that the user stated.
 
     Attributes:
-        found: The pairs found so far.
+        pair_map: The pairs found so far.
         notes: Why backend tensors have no partner.
         undecided: Backend tensors that several reference tensors fit equally well.
         withdrawn: Backend tensors whose values contradict the pair that the graphs suggest.
@@ -94,7 +94,7 @@ class Context:
     candidates: dict[str, list[Candidate]] = field(default_factory=dict)
 
     @cached_property
-    def found(self) -> PairMap:
+    def pair_map(self) -> PairMap:
         """The pairs found so far."""
         return PairMap(self.ref, self.be)
 
@@ -134,7 +134,7 @@ class Context:
     @property
     def pairs(self) -> list[Pair]:
         """The pairs found so far, in the backend's topological order."""
-        return [self.found[name] for name in self.order if name in self.found]
+        return [self.pair_map[name] for name in self.order if name in self.pair_map]
 
     @cached_property
     def loose(self) -> bool:
@@ -171,10 +171,10 @@ class Context:
 
     def add(self, pair: Pair) -> None:
         """Add a pair. A pair stated by the user is never replaced."""
-        earlier = self.found.get(pair.backend)
+        earlier = self.pair_map.get(pair.backend)
         if earlier is not None and earlier.match is Match.MANUAL and pair.match is not Match.MANUAL:
             return
-        self.found.add(pair)
+        self.pair_map.add(pair)
         self.notes.pop(pair.backend, None)
         self.undecided.discard(pair.backend)
 

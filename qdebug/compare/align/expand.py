@@ -12,7 +12,7 @@ from dataclasses import replace
 from qdebug.model import AttrValue, Graph, Node, Role, TensorInfo, operators
 from qdebug.model.operators import fused_activation, in_words_of_onnx, is_foreign, kinds_of
 
-__all__ = ["alike", "clamps_at_zero", "expanded", "goes_into_weights", "kind", "parts_of", "says_nothing"]
+__all__ = ["clamps_at_zero", "expanded", "goes_into_weights", "have_same_kind", "kind", "parts_of", "says_nothing"]
 
 
 def goes_into_weights(reader: Node, node: Node) -> bool:
@@ -42,12 +42,12 @@ def says_nothing(node: Node) -> bool:
     return not any(node.inputs) and not operators.of(node.op).reads_nothing
 
 
-def alike(one: Node, other: Node) -> bool:
+def have_same_kind(first: Node, second: Node) -> bool:
     """Return whether two nodes may compute the same; False if only one of them outputs sums of codes.
 
     Such sums have no scale. The node that multiplies them by a scale corresponds to the node with a real output.
     """
-    return kind(one) == kind(other)
+    return kind(first) == kind(second)
 
 
 def kind(node: Node) -> tuple[str, bool]:

@@ -40,22 +40,26 @@ def with_folded(context: Context) -> Iterator[Pair]:
             yield replace(pair, reason=f"{pair.reason}; {note}")
 
 
-def folded_distance(context: Context, ours: Node, theirs: Node, folded: Sequence[Node]) -> float | None:
+def folded_distance(context: Context, backend_node: Node, reference_node: Node, folded: Sequence[Node]) -> float | None:
     """Return the distance of weights from the reference weights with nodes folded in, or None if folding increases it.
 
     Args:
         context: The state of the alignment.
-        ours: The backend convolution.
-        theirs: The reference convolution.
+        backend_node: The backend convolution.
+        reference_node: The reference convolution.
         folded: The reference nodes that follow it, in order.
     """
-    gain = _gain(context.ref, theirs, folded)
-    plain, weights = weight_of(context.ref, theirs), weight_of(context.be, ours)
-    if gain is None or plain is None or weights is None or plain.shape[0] != gain.size:
+    gain = _gain(context.ref, reference_node, folded)
+    unfolded, weights = weight_of(context.ref, reference_node), weight_of(context.be, backend_node)
+    if gain is None or unfolded is None or weights is None or unfolded.shape[0] != gain.size:
         return None
-    distance = array_distance(plain * gain.reshape(-1, *[1] * (plain.ndim - 1)), weights, product=True)
-    before = weight_distance(context.ref, theirs, context.be, ours)
-    return distance if distance < WEIGHT_MAX_REL_DISTANCE and before is not None and distance < before else None
+    distance = array_distance(unfolded * gain.reshape(-1, *[1] * (unfolded.ndim - 1)), weights, product=True)
+    unfolded_distance = weight_distance(context.ref, reference_node, context.be, backend_node)
+    return (
+        distance
+        if distance < WEIGHT_MAX_REL_DISTANCE and unfolded_distance is not None and distance < unfolded_distance
+        else None
+    )
 
 
 def _product(run: IndexedRecording, tensor: str, passed: list[Node]) -> Node | None:

@@ -23,7 +23,7 @@ def absorbed(context: Context, tensor: str, node: Node) -> Pair | None:
     """Pair a node's output with the partner of its input, if one reference node computes both."""
     ref, be = context.ref, context.be
     inputs = be.data_inputs(node)
-    pair = context.found.get(inputs[0]) if len(inputs) == 1 else None
+    pair = context.pair_map.get(inputs[0]) if len(inputs) == 1 else None
     if pair is None or pair.backend in be.graph.inputs or pair.match is Match.MANUAL:
         return None
     clamps, inside = operators.of(node.op).clamps, False
@@ -39,7 +39,7 @@ def absorbed(context: Context, tensor: str, node: Node) -> Pair | None:
     alone = len(be.consumers(inputs[0])) == 1  # a tensor with other readers is not folded away
     if not alone or not (inside or _takes_in(context, tensor, pair.reference, node)):
         return None
-    context.found.drop(pair.backend)
+    context.pair_map.drop(pair.backend)
     context.unpaired(pair.backend, f"the reference fuses this node with {node.op} {node.name!r}")
     reason = f"the reference fuses {node.op} {node.name!r} into the node before it"
     return paired(tensor, pair.reference, Match.FUSED, reason)
@@ -109,15 +109,15 @@ def _takes_in(context: Context, tensor: str, reference: str, reader: Node) -> bo
 
 def _factors_behind(run: IndexedRecording, tensor: str) -> set[float]:
     """Return the factors of the products that read a tensor, directly or rearranged."""
-    found: set[float] = set()
-    waiting = [tensor]
+    all_factors: set[float] = set()
+    frontier = [tensor]
     for _ in range(FUSED_CHAIN_MAX_NODES):
-        readers = [reader for name in waiting for reader in run.consumers(name)]
+        readers = [reader for name in frontier for reader in run.consumers(name)]
         rows = [(operators.plain(reader), reader) for reader in readers]
         factors = [reader.attrs.get("alpha", 1.0) for row, reader in rows if row.product]
-        found |= {float(factor) for factor in factors if isinstance(factor, int | float)}
-        waiting = [name for row, reader in rows if row.moves for name in reader.outputs if name]
-    return found
+        all_factors |= {float(factor) for factor in factors if isinstance(factor, int | float)}
+        frontier = [name for row, reader in rows if row.moves for name in reader.outputs if name]
+    return all_factors
 
 
 def through_folded(context: Context, tensor: str, output: str, *, into_weights: bool = False) -> tuple[str, list[Node]]:

@@ -78,16 +78,16 @@ class IndexedRecording:
         return duplicate
 
     @cached_property
-    def unread(self) -> frozenset[str]:
+    def unused_tensors(self) -> frozenset[str]:
         """Tensors that no graph output depends on; empty if the inputs of any node are unknown."""
         graph = self.recording.graph
         if not graph.outputs or any(map(says_nothing, graph.nodes)):
             return frozenset()
-        read = set(graph.outputs)
+        used = set(graph.outputs)
         for node in reversed(graph.nodes):
-            if not any(node.outputs) or not read.isdisjoint(node.outputs):
-                read.update(filter(None, node.inputs))
-        return frozenset(name for node in graph.nodes for name in node.outputs if name and name not in read)
+            if not any(node.outputs) or not used.isdisjoint(node.outputs):
+                used.update(filter(None, node.inputs))
+        return frozenset(name for node in graph.nodes for name in node.outputs if name and name not in used)
 
     @cached_property
     def reads_undeclared_codes(self) -> bool:
@@ -215,11 +215,11 @@ class IndexedRecording:
                 value = _constant_key(self.recording, name) if name in self._folded else None
                 numbers[name] = number_of.setdefault(name if value is None else ("constant", value), len(number_of))
         for node in self.graph.nodes:
-            read = tuple(numbers.get(self.root(name), -1) for name in node.inputs)
-            work = (node.op, node.domain, _attrs_key(node), node.name if says_nothing(node) else read)
+            input_numbers = tuple(numbers.get(self.root(name), -1) for name in node.inputs)
+            computation = (node.op, node.domain, _attrs_key(node), node.name if says_nothing(node) else input_numbers)
             for slot, tensor in enumerate(node.outputs):
                 if tensor:
-                    numbers[tensor] = number_of.setdefault((*work, slot), len(number_of))
+                    numbers[tensor] = number_of.setdefault((*computation, slot), len(number_of))
         return numbers
 
     def number(self, tensor: str) -> int:
@@ -233,15 +233,15 @@ class IndexedRecording:
         """Free the value numbers. `number` computes them again."""
         self.__dict__.pop("_numbers", None)
 
-    def alike(self, one: Sequence[str], other: Sequence[str], *, in_order: bool = True) -> bool:
+    def hold_same_numbers(self, first: Sequence[str], second: Sequence[str], *, in_order: bool = True) -> bool:
         """Return whether two lists of tensors hold the same real numbers, in the same order or in any order.
 
         Repeated computations of the same inputs count as one: an optimizer keeps only one.
         """
-        if len(one) != len(other):
+        if len(first) != len(second):
             return False
         arranged = list if in_order else sorted
-        first_roots, second_roots = ([self.root(name) for name in names] for names in (one, other))
+        first_roots, second_roots = ([self.root(name) for name in names] for names in (first, second))
         if first_roots == second_roots or (not in_order and arranged(first_roots) == arranged(second_roots)):
             return True
         numbers = ([self.number(name) for name in names] for names in (first_roots, second_roots))
@@ -307,13 +307,13 @@ _ENDLESS = 2**31 - 1
 """Smallest end of a Slice that means "to the end". Exporters write the largest 32-bit or 64-bit integer."""
 
 
-def _takes_all(recording: Recording, node: Node, read: dict[Hashable, np.ndarray]) -> bool:
+def _takes_all(recording: Recording, node: Node, loaded: dict[Hashable, np.ndarray]) -> bool:
     """Return whether a Slice returns its whole input: from 0 to the end, whatever the shape.
 
     Args:
         recording: The run.
         node: The Slice.
-        read: Cache of constants, by key.
+        loaded: Cache of constants, by key.
     """
     for slot, name in ((1, "starts"), (4, "steps"), (2, "ends")):
         tensor = node.inputs[slot] if len(node.inputs) > slot else ""
@@ -321,9 +321,9 @@ def _takes_all(recording: Recording, node: Node, read: dict[Hashable, np.ndarray
             return False
         if tensor:
             key = recording.outline(tensor) or tensor
-            values = read.get(key)
+            values = loaded.get(key)
             if values is None:
-                values = read[key] = recording.load(tensor)
+                values = loaded[key] = recording.load(tensor)
         else:
             values = np.asarray(node.attrs.get(name, 1 if name == "steps" else ()))
         fits = values >= _ENDLESS if name == "ends" else values == (name == "steps")
@@ -337,24 +337,24 @@ def _neutral_nodes(recording: Recording) -> dict[str, str]:
     graph = recording.graph
     passed_on: dict[str, str] = {}
     constants = {name: name for name, info in graph.tensors.items() if info.role is Role.CONSTANT}
-    read: dict[Hashable, np.ndarray] = {}
+    loaded: dict[Hashable, np.ndarray] = {}
     for node in graph.nodes:
         row = operators.of(node.op)
         if row.arranges and node.inputs and node.inputs[0] in constants:
             constants[node.outputs[0]] = constants[node.inputs[0]]  # to extents that may only be known at run time
         if row.moves is operators.Move.SLICE:
-            if _takes_all(recording, node, read):
+            if _takes_all(recording, node, loaded):
                 passed_on[node.name] = node.inputs[0]
             continue
         if constants.keys().isdisjoint(node.inputs):
             continue
         form, _ = real_form(in_words_of_onnx(node), graph.opset)
-        done = operators.of(form.op)
-        if done.neutral is None or len(form.inputs) != 2 or "activation" in form.attrs:
+        operator = operators.of(form.op)
+        if operator.neutral is None or len(form.inputs) != 2 or "activation" in form.attrs:
             continue
         constant_inputs = {slot: constants[name] for slot, name in enumerate(form.inputs) if name in constants}
         slots = [slot for slot, name in constant_inputs.items() if recording.has(name)]
-        if len(slots) != 1 or (slots == [0] and not done.commutes):
+        if len(slots) != 1 or (slots == [0] and not operator.commutes):
             continue
         name = constant_inputs[slots[0]]
         if math.prod(shape_of(recording, name)) > NEUTRAL_CONSTANT_MAX_ELEMENTS:
@@ -364,7 +364,7 @@ def _neutral_nodes(recording: Recording) -> dict[str, str]:
             quant = graph.tensors[name].quant
             values = np.asarray(dequantize(constant, quant), np.float64)
             hair = 0.0 if quant is None else FLOAT32_STORED_REL_ERROR
-            if bool(np.all(np.abs(values - done.neutral) <= hair)):
+            if bool(np.all(np.abs(values - operator.neutral) <= hair)):
                 passed_on[node.name] = form.inputs[1 - slots[0]]
     return passed_on
 

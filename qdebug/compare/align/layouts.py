@@ -432,7 +432,7 @@ def as_laid_out(context: Context) -> Iterator[Pair]:
     if not (_may_turn(ref) or _may_turn(be)):
         return
     partners: dict[str, str] = {}
-    for pair in context.found.values():
+    for pair in context.pair_map.values():
         partners.setdefault(pair.reference, pair.backend)
     reference_layouts = _layouts(partners, be, ref)
     backend_layouts = _layouts({pair.backend: pair.reference for pair in pairs}, ref, be, frames=reference_layouts)
@@ -481,7 +481,7 @@ def _layouts(
             later. If None, use only this run's own graph.
     """
     layouts: dict[str, Transform] = {}
-    if not any(_may_turn(each) for each in (other_run, run)):
+    if not any(_may_turn(side) for side in (other_run, run)):
         return layouts
     graph = run.recording.graph
     sides = _Sides(other=other_run, run=run, partners=partners, layouts=layouts, frames=frames)

@@ -127,7 +127,7 @@ def _nearest(context: Context, entry: Unmatched) -> tuple[str, float] | None:
     size = run.size(entry.tensor)
     names = [name for name in other_run.recording.names if name in other_run.recorded and other_run.has(name)]
     names = [name for name in names if other_run.size(name) == size and not other_run.of_shape(name)]
-    partners = {pair.of(entry.side.other) for pair in context.found.values()}
+    partners = {pair.of(entry.side.other) for pair in context.pair_map.values()}
     names = [name for name in names if name not in partners] or names
     candidates = [entry.tensor]
     sides = (names, candidates) if entry.side is Side.BACKEND else (candidates, names)
@@ -148,12 +148,12 @@ def _side_facts(context: Context, pairs: Sequence[Pair], side: Side, inside: Ins
         paired={pair.of(side) for pair in pairs},
         given_up={
             p.of(side): other_recording.info.skipped.get(p.of(side.other), _NOT_DUMPED)
-            for p in context.found.values()
+            for p in context.pair_map.values()
             if p.of(side.other) in valueless_tensors and other_recording.info.not_dumped(p.of(side.other))
         },
         unpartnered={
             p.of(side)
-            for p in context.found.values()
+            for p in context.pair_map.values()
             if p.of(side.other) in valueless_tensors and p.of(side) in tensors
         },
         inside=inside,
@@ -244,7 +244,7 @@ def _harmless_reason(tensor: str, run: IndexedRecording, compared_tensors: set[s
     node = graph.producer(tensor)
     if not graph.consumers(tensor) and tensor not in graph.outputs and not (node and says_nothing(node)):
         return "no node reads it"
-    if tensor in run.unread:
+    if tensor in run.unused_tensors:
         return "no graph output depends on it"
     if run.of_shape(tensor):
         return "shape computation"

@@ -16,7 +16,7 @@ from qdebug.compare.align.clamps import (
     note_clamp_after,
 )
 from qdebug.compare.align.context import Context, only_result, paired
-from qdebug.compare.align.expand import alike, says_nothing
+from qdebug.compare.align.expand import have_same_kind, says_nothing
 from qdebug.compare.align.folded import folded_distance
 from qdebug.compare.align.fused import done_later, has_bias, reads_only, through_folded
 from qdebug.compare.align.indexed_recording import IndexedRecording
@@ -78,7 +78,7 @@ def weak_name(context: Context, tensor: str, _: Node | None = None) -> Pair | No
 def form_of_another(context: Context, tensor: str, node: Node) -> Pair | None:
     """Pair a tensor with the partner of another form of the same tensor."""
     source = context.be.handed_on(node) or node.inputs[0]
-    pair = context.found.get(source)
+    pair = context.pair_map.get(source)
     row = operators.plain(node)
     # The node may be an identity here, but not in the reference.
     is_own_form = (
@@ -182,7 +182,7 @@ def _with_its_bias(context: Context, tensor: str, reference: str, node: Node) ->
         or len(readers) != 1
         or not has_bias(node)
         or has_bias(reference_node)
-        or not alike(node, reference_node)
+        or not have_same_kind(node, reference_node)
     ):
         return reference, []
     adds = operators.plain(readers[0]).adds_term and reads_only(context.ref, readers[0], reference)
@@ -280,11 +280,11 @@ def _support_of(context: Context, tensor: str, reference: str) -> NameSupport:
         return NameSupport.STRONG  # an empty graph contradicts nothing
     if backend_node is None or reference_node is None or says_nothing(backend_node) or says_nothing(reference_node):
         return NameSupport.WEAK
-    is_same_kind = alike(backend_node, reference_node)
+    is_same_kind = have_same_kind(backend_node, reference_node)
     if is_same_kind and _has_same_inputs(context, backend_node, reference_node):
         return NameSupport.STRONG
     backend_node, reference_node = _product(be, backend_node), _product(ref, reference_node)
-    is_same_kind = alike(backend_node, reference_node)
+    is_same_kind = have_same_kind(backend_node, reference_node)
     has_same_entries, several = _compare_entries(context, tensor, reference)
     has_same_readers = _have_same_readers(context, tensor, reference)
     if is_same_kind and has_same_readers:
@@ -304,9 +304,9 @@ def _product(run: IndexedRecording, node: Node) -> Node:
 
 
 def _has_same_inputs(context: Context, backend_node: Node, reference_node: Node) -> bool:
-    pairs = [context.found.get(name) for name in context.be.data_inputs(backend_node)]
+    pairs = [context.pair_map.get(name) for name in context.be.data_inputs(backend_node)]
     sources = [pair.reference for pair in pairs if pair is not None]
-    return len(sources) == len(pairs) and context.ref.alike(
+    return len(sources) == len(pairs) and context.ref.hold_same_numbers(
         sources, context.ref.data_inputs(reference_node), in_order=False
     )
 
@@ -317,7 +317,7 @@ def _compare_entries(context: Context, tensor: str, reference: str) -> tuple[boo
     A node that only moves values never corresponds to a node that computes, unless both sides have both nodes. Nothing
     is assumed about an unknown operator.
     """
-    partners = context.found.partners
+    partners = context.pair_map.partners
     backend_part = between(context.be, tensor, partners)
     if backend_part is None:
         return False, False
@@ -370,7 +370,7 @@ def _have_same_readers(context: Context, tensor: str, reference: str) -> bool:
 
 def is_claimed(context: Context, reference: str, tensor: str) -> bool:
     """Return whether a reference tensor is the partner of another tensor, by a pair or a well-supported name."""
-    if reference in context.found.taken:
+    if reference in context.pair_map.taken:
         return True
     ref, be = context.ref, context.be
     forms = ref.members(reference)
@@ -383,7 +383,7 @@ def is_claimed(context: Context, reference: str, tensor: str) -> bool:
 
 def _has_claim(context: Context, holder: str, forms: Sequence[str]) -> bool:
     """Return whether a backend tensor has the name of one of the given reference tensors, confirmed by the graphs."""
-    same_name = None if holder in context.found else namesake(context, holder)
+    same_name = None if holder in context.pair_map else namesake(context, holder)
     if same_name is None or same_name not in forms:
         return False
     return any(

@@ -116,11 +116,11 @@ class Pair:
         """Return the changes to the values of one side, or None if there are none."""
         return self.backend_view if side is Side.BACKEND else self.reference_view
 
-    def with_view(self, side: Side, view: Transform, said: str) -> Pair:
+    def with_view(self, side: Side, view: Transform, reason: str) -> Pair:
         """Return the pair with a new view of one side, and a reason for it."""
         if side is Side.BACKEND:
-            return replace(self, backend_view=view, reason=f"{self.reason}; {said}")
-        return replace(self, reference_view=view, reason=f"{self.reason}; reference {said}")
+            return replace(self, backend_view=view, reason=f"{self.reason}; {reason}")
+        return replace(self, reference_view=view, reason=f"{self.reason}; reference {reason}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +155,7 @@ class Unmatched(JsonObject):
     distance: float | None = None
 
     @property
-    def said(self) -> str:
+    def full_reason(self) -> str:
         """The reason, including the nearest tensor of the other side if one was searched."""
         if self.nearest is None:
             return self.reason

@@ -62,7 +62,7 @@ def why_unchecked(run: IndexedRecording, tensor: str, inside: Iterable[str]) -> 
         form, _ = real_form(node, graph.opset)
         if not has_kernel(form.op, form.domain):
             return f"no kernel is known for {node.op}"
-        for read in form.inputs:
-            if read and run.folds(read) and not any(map(run.has, run.members(read))):
-                return f"the constant {read!r} was not recorded"
+        for input_name in form.inputs:
+            if input_name and run.folds(input_name) and not any(map(run.has, run.members(input_name))):
+                return f"the constant {input_name!r} was not recorded"
     return ""

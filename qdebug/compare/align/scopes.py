@@ -20,7 +20,7 @@ __all__ = ["by_scopes", "modules_of"]
 
 def by_scopes(context: Context) -> Iterator[Pair]:
     """Pair tensors known only by a module name, using the scopes in the other side's names."""
-    ref, be, pairs = context.ref, context.be, context.found
+    ref, be, pairs = context.ref, context.be, context.pair_map
     for scoped, hooked in ((ref, be), (be, ref)) if context.loose else ():
         names = [name for name in hooked.recording.names if _hooked(hooked, name)]
         if not names:

@@ -10,7 +10,7 @@ import numpy as np
 from qdebug.compare.align.arrangements import arrangements
 from qdebug.compare.align.clamps import settled
 from qdebug.compare.align.context import Context, paired
-from qdebug.compare.align.expand import alike, goes_into_weights, kind, says_nothing
+from qdebug.compare.align.expand import goes_into_weights, have_same_kind, kind, says_nothing
 from qdebug.compare.align.fused import behind_turn, done_later, reads_only, through_folded
 from qdebug.compare.align.indexed_recording import IndexedRecording, same_kind
 from qdebug.compare.align.names import is_claimed, made_with_what_follows, namesake, outweighs_name
@@ -37,8 +37,8 @@ _SHAPING_ATTRS = ("kernel_shape", "strides", "pads", "dilations", "group", "axis
 
 def lone_input(context: Context) -> Iterator[Pair]:
     """Pair the only unpaired input of each side, if shape and dtype match."""
-    backend_inputs = [name for name in context.be.graph.inputs if name not in context.found]
-    reference_inputs = [name for name in context.ref.graph.inputs if name not in context.found.taken]
+    backend_inputs = [name for name in context.be.graph.inputs if name not in context.pair_map]
+    reference_inputs = [name for name in context.ref.graph.inputs if name not in context.pair_map.taken]
     if len(backend_inputs) != 1 or len(reference_inputs) != 1:
         return
     if same_kind(context.ref, reference_inputs[0], context.be, backend_inputs[0]):
@@ -56,9 +56,9 @@ def lone_input(context: Context) -> Iterator[Pair]:
 def inputs_of_values(context: Context) -> Iterator[Pair]:
     """Pair unpaired inputs by the values fed to both runs, if these identify the inputs."""
     reference_inputs = [
-        name for name in context.ref.graph.inputs if name not in context.found.taken and context.ref.has(name)
+        name for name in context.ref.graph.inputs if name not in context.pair_map.taken and context.ref.has(name)
     ]
-    backend_inputs = [name for name in context.be.graph.inputs if name not in context.found and context.be.has(name)]
+    backend_inputs = [name for name in context.be.graph.inputs if name not in context.pair_map and context.be.has(name)]
     sizes = {name: context.ref.size(name) for name in reference_inputs}
     for name in backend_inputs:
         equal_inputs = [
@@ -168,7 +168,7 @@ def _without_later_claim(context: Context, pair: Pair) -> Pair | None:
 def _by_structure(context: Context, tensor: str, node: Node) -> Pair | None:
     if operators.of(node.op).transposes and _is_turned_copy(context, node):
         reason = f"{node.inputs[0]!r} transposed"
-        return paired(tensor, context.found[node.inputs[0]].reference, Match.SIGNATURE, reason)
+        return paired(tensor, context.pair_map[node.inputs[0]].reference, Match.SIGNATURE, reason)
     found_sources = [_source(context, name) for name in context.be.data_inputs(node)]
     sources = [name for name in found_sources if name is not None]
     if not sources or len(sources) != len(found_sources):
@@ -188,8 +188,8 @@ def _source(context: Context, tensor: str) -> str | None:
     """
     be, at = context.be, tensor
     for _ in range(FUSED_CHAIN_MAX_NODES):
-        if at in context.found:
-            return context.found[at].reference
+        if at in context.pair_map:
+            return context.pair_map[at].reference
         node = be.graph.producer(at)
         if node is None or not operators.of(node.op).reshapes or not (be.has(at) and be.has(node.inputs[0])):
             return None
@@ -201,7 +201,7 @@ def _source(context: Context, tensor: str) -> str | None:
 
 def _is_turned_copy(context: Context, node: Node) -> bool:
     """Return whether a node is a Transpose that the backend inserted and the reference lacks."""
-    ref, pair = context.ref, context.found.get(node.inputs[0]) if node.inputs else None
+    ref, pair = context.ref, context.pair_map.get(node.inputs[0]) if node.inputs else None
     if pair is None:
         return False
     same_name = namesake(context, node.outputs[0])
@@ -277,7 +277,7 @@ def _find_better_rival(context: Context, node: Node, slot: int, partner: Node) -
         return None  # its extents, in any order
     input_names = be.data_inputs(node)
     rivals = (
-        [rival for rival in be.consumers(input_names[0]) if rival is not node and alike(node, rival)]
+        [rival for rival in be.consumers(input_names[0]) if rival is not node and have_same_kind(node, rival)]
         if input_names
         else []
     )
@@ -334,7 +334,9 @@ def _find_less_ones(context: Context, tensor: str, node: Node, source: str) -> P
 
 def _reads_same(ref: IndexedRecording, node: Node, candidate: Node, sources: Sequence[str]) -> bool:
     in_order = not operators.plain(node).commutes
-    return alike(node, candidate) and ref.alike(sources, ref.data_inputs(candidate), in_order=in_order)
+    return have_same_kind(node, candidate) and ref.hold_same_numbers(
+        sources, ref.data_inputs(candidate), in_order=in_order
+    )
 
 
 def with_weights_of(context: Context, node: Node, tensor: str) -> Pair | None:
@@ -350,7 +352,7 @@ def with_weights_of(context: Context, node: Node, tensor: str) -> Pair | None:
     if outline is None or math.prod(outline[0]) < WEIGHT_IDENTIFIES_NODE_MIN_ELEMENTS:
         return None
     candidates = context.kinds.get(kind(node), [])
-    free = [c for c in candidates if any(c.outputs[slot : slot + 1]) and c.outputs[slot] not in context.found.taken]
+    free = [c for c in candidates if any(c.outputs[slot : slot + 1]) and c.outputs[slot] not in context.pair_map.taken]
     best = _of_nearest_weight(context, node, free)
     if not best:
         return None
@@ -375,7 +377,7 @@ def _of_same_attributes(_: Context, node: Node, candidates: Sequence[Node]) -> l
         common = [a for a in _SHAPING_ATTRS if a in node.attrs and a in candidate.attrs]
         return all(node.attrs[a] == candidate.attrs[a] for a in common)
 
-    return [other for other in candidates if agrees(other)]
+    return [candidate for candidate in candidates if agrees(candidate)]
 
 
 def _of_nearest_weight(context: Context, node: Node, candidates: Sequence[Node]) -> list[Node]:
@@ -408,7 +410,7 @@ def _of_same_places(context: Context, node: Node, candidates: Sequence[Node]) ->
         known_indices = [(own_indices[slot], places) for slot, places in indices.items() if places is not None]
         return all(own is not None and np.array_equal(own, places) for own, places in known_indices)
 
-    return [other for other in candidates if agrees(other)] if slots else []
+    return [candidate_node for candidate_node in candidates if agrees(candidate_node)] if slots else []
 
 
 def _selected_indices(run: IndexedRecording, node: Node, slot: int) -> np.ndarray | None:
@@ -426,13 +428,17 @@ def _of_a_name(context: Context, node: Node, candidates: Sequence[Node]) -> list
     lengths = [
         {
             len(name)
-            for name in _names_of(context.ref, node, other)
+            for name in _names_of(context.ref, node, candidate)
             if any(_has_word(own_name, name) for own_name in own_names)
         }
-        for other in candidates
+        for candidate in candidates
     ]
     longest = max((length for candidate_lengths in lengths for length in candidate_lengths), default=0)
-    return [other for other, candidate_lengths in zip(candidates, lengths, strict=True) if longest in candidate_lengths]
+    return [
+        candidate
+        for candidate, candidate_lengths in zip(candidates, lengths, strict=True)
+        if longest in candidate_lengths
+    ]
 
 
 def _of_same_size(context: Context, node: Node, candidates: Sequence[Node]) -> list[Node]:

@@ -48,9 +48,9 @@ def weight_of(run: IndexedRecording, node: Node) -> np.ndarray | None:
     return None if largest is None or largest.size <= 1 else largest
 
 
-def same_scalar(ref: IndexedRecording, theirs: Node, be: IndexedRecording, ours: Node) -> bool:
+def same_scalar(ref: IndexedRecording, reference_node: Node, be: IndexedRecording, backend_node: Node) -> bool:
     """Return whether the only constants of two nodes are the same number, up to quantization."""
-    forms = ((be, ours), (ref, theirs))  # their scales and zero points are scalars, too
+    forms = ((be, backend_node), (ref, reference_node))  # their scales and zero points are scalars, too
     first, second = (_largest(run, real_form(node, run.recording.graph.opset)[0]) for run, node in forms)
     if first is None or second is None or first.size != 1 or second.size != 1:
         return False
@@ -100,7 +100,9 @@ def _of_blocks(run: IndexedRecording, node: Node) -> np.ndarray | None:
     return np.asarray(codes * scales, np.float64)
 
 
-def weight_distance(ref: IndexedRecording, theirs: Node, be: IndexedRecording, ours: Node) -> float | None:
+def weight_distance(
+    ref: IndexedRecording, reference_node: Node, be: IndexedRecording, backend_node: Node
+) -> float | None:
     """Return norm(backend - reference) / norm(reference) for the weights of two nodes.
 
     Matrices and weights of products are transposed as needed. An added constant is not, because its data have the same
@@ -109,10 +111,10 @@ def weight_distance(ref: IndexedRecording, theirs: Node, be: IndexedRecording, o
     Returns:
         None if either node has no weight, infinity if the sizes differ.
     """
-    backend, reference = weight_of(be, ours), weight_of(ref, theirs)
+    backend, reference = weight_of(be, backend_node), weight_of(ref, reference_node)
     if backend is None or reference is None:
         return None
-    return array_distance(reference, backend, product=operators.plain(ours).product)
+    return array_distance(reference, backend, product=operators.plain(backend_node).product)
 
 
 def array_distance(reference: np.ndarray, backend: np.ndarray, *, product: bool) -> float:
@@ -231,7 +233,13 @@ def _sketch(weight: np.ndarray) -> np.ndarray:
 
 
 def near_weights(
-    ref: WeightSketches, candidates: Sequence[Node], be: WeightSketches, ours: Node, *, limit: float, ratio: float
+    ref: WeightSketches,
+    candidates: Sequence[Node],
+    be: WeightSketches,
+    backend_node: Node,
+    *,
+    limit: float,
+    ratio: float,
 ) -> list[tuple[float, Node]]:
     """Measure the weights of the reference nodes that may be nearest to a backend node's weight.
 
@@ -239,7 +247,7 @@ def near_weights(
         ref: The reference weights.
         candidates: The reference nodes.
         be: The backend weights.
-        ours: The backend node.
+        backend_node: The backend node.
         limit: The largest relative distance that counts.
         ratio: Share of a candidate's distance above which the nearest candidate cannot be distinguished from it.
 
@@ -249,12 +257,12 @@ def near_weights(
     """
     distances: list[tuple[float, Node]] = []
     measured: dict[tuple[tuple[int, ...], bytes], float | None] = {}  # several nodes may read one constant
-    for estimate, key, candidate in sorted(_estimates(ref, candidates, be, ours), key=lambda entry: entry[0]):
+    for estimate, key, candidate in sorted(_estimates(ref, candidates, be, backend_node), key=lambda entry: entry[0]):
         nearest = min((distance for distance, _ in distances), default=math.inf)
         if estimate > WEIGHT_SKETCH_MAX_RATIO * min(limit, nearest) / ratio:
             break
         if key not in measured:
-            measured[key] = weight_distance(ref.run, candidate, be.run, ours)
+            measured[key] = weight_distance(ref.run, candidate, be.run, backend_node)
         distance = measured[key]
         if distance is not None and math.isfinite(distance):
             distances.append((distance, candidate))
@@ -262,10 +270,10 @@ def near_weights(
 
 
 def _estimates(
-    ref: WeightSketches, candidates: Sequence[Node], be: WeightSketches, ours: Node
+    ref: WeightSketches, candidates: Sequence[Node], be: WeightSketches, backend_node: Node
 ) -> Iterator[tuple[float, tuple[tuple[int, ...], bytes], Node]]:
     """Yield each candidate that has a finite estimated distance, with a key that is equal for equal weights."""
-    own_outline = be.outline(ours)
+    own_outline = be.outline(backend_node)
     if own_outline is None:
         return
     nodes_by_shape: dict[tuple[int, ...], list[Node]] = {}
@@ -274,11 +282,11 @@ def _estimates(
         if outline is not None and 0 < outline[1] < math.inf:
             nodes_by_shape.setdefault(outline[0], []).append(candidate)
     for shape, nodes in nodes_by_shape.items():
-        own_shape = shape if be.sketch(ours, shape, tuple(range(len(shape)))) is not None else own_outline[0]
+        own_shape = shape if be.sketch(backend_node, shape, tuple(range(len(shape)))) is not None else own_outline[0]
         if math.prod(own_shape) != math.prod(shape):
             continue
-        turns, orders = _turns(shape, own_shape, product=operators.plain(ours).product)
-        own_sketches = [sketch for order in orders if (sketch := be.sketch(ours, own_shape, order)) is not None]
+        turns, orders = _turns(shape, own_shape, product=operators.plain(backend_node).product)
+        own_sketches = [sketch for order in orders if (sketch := be.sketch(backend_node, own_shape, order)) is not None]
         candidate_sketches = np.stack(
             [sketch for node in nodes if (sketch := ref.sketch(node, shape, turns)) is not None]
         )

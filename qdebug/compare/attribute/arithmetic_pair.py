@@ -46,7 +46,7 @@ def hold_arithmetics(
     runs: tuple[Recording, Recording],
     entry: PlannedNode,
     checks: tuple[ReproductionCheck, ReproductionCheck],
-    own: Variant | None,
+    backend_variant: Variant | None,
 ) -> ArithmeticPair | None:
     """Compute a backend node with the reference's arithmetic, and compare the result with the backend's codes.
 
@@ -54,7 +54,7 @@ def hold_arithmetics(
         runs: The reference run and the backend run.
         entry: The compared tensor.
         checks: Searches for the arithmetic of either run.
-        own: The arithmetic that reproduces the backend's node, or None if unknown.
+        backend_variant: The arithmetic that reproduces the backend's node, or None if unknown.
 
     Returns:
         The comparison, or None if the codes or dimension orders differ, or if the reference's arithmetic is unknown.
@@ -65,15 +65,15 @@ def hold_arithmetics(
         reference.graph.producer(entry.reference_tensor),
         backend.graph.producer(entry.tensor),
     )
-    turned = entry.pair.reference_view is not None or entry.pair.backend_view is not None
-    if quant is None or reference_node is None or backend_node is None or turned:
+    is_permuted = entry.pair.reference_view is not None or entry.pair.backend_view is not None
+    if quant is None or reference_node is None or backend_node is None or is_permuted:
         return None
     if reference.graph.tensors[entry.reference_tensor].quant != quant or (reference_node.op, reference_node.attrs) != (
         backend_node.op,
         backend_node.attrs,
     ):
         return None
-    variant = checks[0].variant(reference_node, entry.reference_tensor, own)
+    variant = checks[0].variant(reference_node, entry.reference_tensor, backend_variant)
     if variant is None:
         return None
     introduced, propagated = (ErrorAccumulator(reference_quant=quant, backend_quant=quant) for _ in range(2))
@@ -82,7 +82,7 @@ def hold_arithmetics(
             recorded = backend.load(entry.tensor, *place)
             computed = (
                 recorded
-                if own == variant
+                if backend_variant == variant
                 else checks[1].compute(backend_node, entry.tensor, place, variant).reshape(recorded.shape)
             )
             introduced.update(computed, recorded, sample=place[0])
@@ -93,5 +93,5 @@ def hold_arithmetics(
         introduced=introduced.stats(),
         propagated=propagated.stats(),
         reference=describe(variant),
-        backend=None if own is None else describe(own),
+        backend=None if backend_variant is None else describe(backend_variant),
     )

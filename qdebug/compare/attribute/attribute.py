@@ -31,8 +31,8 @@ from qdebug.compare.attribute.band import (
     unit_roundoff,
 )
 from qdebug.compare.attribute.code_spans import (
+    clip_in_turn,
     folded_clamp,
-    held,
     held_as_recorded,
     reference_codes,
     span_after,
@@ -164,7 +164,7 @@ class OtherReplays:
         exact: Whether that replay never rounds.
         as_reference: Replays the reference's nodes with the reference's constants, with the same arguments. None if the
             result is the same or unknown.
-        alike: Whether both graphs agree on the node, so that its constants cannot cause an error.
+        same_node: Whether both graphs agree on the node, so that its constants cannot cause an error.
         reads_equal: Returns whether both sides' nodes read equal data in a sample and step. If so, the whole error is
             the node's own. None if unknown.
         telling: Number of distinct values that determine a tensor's grid, in a backend that stores real values instead
@@ -176,7 +176,7 @@ class OtherReplays:
     instead: bool = False
     exact: bool = False
     as_reference: SubstituteReplay | None = None
-    alike: bool = False
+    same_node: bool = False
     reads_equal: ReadsEqual | None = None
     telling: int = 0
 
@@ -185,7 +185,7 @@ _NO_OTHER = OtherReplays()
 
 
 def attribute(
-    reference: Recording, backend: Recording, entry: PlannedNode, others: OtherReplays = _NO_OTHER
+    reference: Recording, backend: Recording, entry: PlannedNode, other_replays: OtherReplays = _NO_OTHER
 ) -> Attribution:
     """Replay the node of a compared tensor for every sample and step, and split its error.
 
@@ -195,27 +195,29 @@ def attribute(
         reference: The reference run.
         backend: The backend run.
         entry: The compared tensor.
-        others: Other possible replays.
+        other_replays: Other possible replays.
     """
     node = backend.graph.producer(entry.tensor)
     if node is None:
         return Attribution(reason="it is a network input")
-    real = not_in_codes(node, backend.graph)
-    if real is not None:
-        return Attribution(reason=real)
+    reason_not_in_codes = not_in_codes(node, backend.graph)
+    if reason_not_in_codes is not None:
+        return Attribution(reason=reason_not_in_codes)
     form, _ = real_form(node, backend.graph.opset)
     is_known = has_kernel(form.op, form.domain)
-    if not is_known and others.substitute is None:
+    if not is_known and other_replays.substitute is None:
         return Attribution(reason=without_kernel(node))
-    chosen = None if is_known and not others.instead else others.substitute
+    substitute = None if is_known and not other_replays.instead else other_replays.substitute
     # with a single replay, the share of the constants is unknown
-    first = None if chosen == others.as_reference else others.as_reference
-    split = _Split(reference, backend, entry, node, replace(others, substitute=chosen, as_reference=first))
+    as_reference = None if substitute == other_replays.as_reference else other_replays.as_reference
+    split = _Split(
+        reference, backend, entry, node, replace(other_replays, substitute=substitute, as_reference=as_reference)
+    )
     try:
         for place in recorded_places(reference, backend, entry):
             split.add(place)
     except _NoReferenceError:  # without the reference's constants, their share of the error is unknown
-        return attribute(reference, backend, entry, replace(others, as_reference=None, alike=False))
+        return attribute(reference, backend, entry, replace(other_replays, as_reference=None, same_node=False))
     except (KernelError, NotRecordedError, UsageError) as error:
         attribution = _unreplayed(node, error, kernel_exists=is_known)
         return replace(attribution, failed=attribution.failed and not _reads_bare_codes(backend, form))
@@ -250,12 +252,15 @@ def no_error(
     coded = entry.quant is not None
     whole = int(rounds_to_integers(form)) if entry.whole else None
 
-    def given(error: ErrorStats) -> Attribution:
+    def make_attribution(error: ErrorStats) -> Attribution:
         clips = uniform_span(entry.quant) != (None, None)
         parts: dict[str, Any] = dict.fromkeys(PARTS if clips else PARTS[:-1], error)
         return Attribution(**parts, arithmetic_unsaturated=error, allowed=None if coded else 0.0, whole_off=whole)
 
-    return replace(given(stats), samples=MappingProxyType({at: given(each) for at, each in samples.items()}))
+    return replace(
+        make_attribution(stats),
+        samples=MappingProxyType({sample: make_attribution(sample_stats) for sample, sample_stats in samples.items()}),
+    )
 
 
 _UNKNOWABLE = (NoInputError, NoKernelError, NoScaleError, NotRecordedError)  # the recording lacks something
@@ -320,7 +325,7 @@ class _Split:
     ) -> None:
         self._reference, self._backend = reference, backend
         self._entry, self._node, self._replays = entry, node, replays
-        self._constants_known = replays.alike or replays.as_reference is not None
+        self._constants_known = replays.same_node or replays.as_reference is not None
         self._form, self._opset = real_form(node, backend.graph.opset)
         pair, quant = entry.pair, entry.quant
         self._view = pair.backend_view
@@ -360,7 +365,7 @@ class _Split:
             )
         if self._folded is not None and replayed.size == recorded_values.size:
             replayed = held_as_recorded(replayed, dequantize(recorded_values, entry.quant), self._folded)
-        replayed = held(replayed, clamp_of(self._view))
+        replayed = clip_in_turn(replayed, clamp_of(self._view))
         if not same_elements(replayed.shape, recorded_values.shape):
             raise KernelError(
                 f"the replay has shape {replayed.shape}, but the recorded tensor has {recorded_values.shape}"
@@ -374,7 +379,7 @@ class _Split:
         grid = self._grid_of(recorded_values, values)
         if grid is not None:
             self._add_on_grid(sums, grid, values, (replayed, recorded_values), place)
-            fitted = held(self._reference_values(reference_values), self._reference_span_after)
+            fitted = clip_in_turn(self._reference_values(reference_values), self._reference_span_after)
             sums.saturation_error.add(fitted, np.clip(fitted, grid.low - grid.step / 2, grid.high + grid.step / 2))
             return
         self._undecided = self._undecided or (entry.quant is None and are_few(recorded_values, self._telling))
@@ -491,7 +496,7 @@ class _Split:
             noise = replay_noise(self._form, values, replayed, self._opset, allowed=float32_bound)
             outside, _ = out_of_range(short_format or SINGLE, replayed, recorded_values, noise=noise)
             sums.outside = outside if sums.outside is None else sums.outside.with_more(outside)
-        clamped = held(recorded_values, clamp_of(self._view))
+        clamped = clip_in_turn(recorded_values, clamp_of(self._view))
         unexplained_count = beyond_own_terms(self._form, values, replayed, clamped, unit, normal=smallest_normal)
         if unexplained_count:  # rarely: the reference is read once more
             carried_error = self._carried(replayed, place)
@@ -572,7 +577,7 @@ class _Split:
         """Convert stored reference elements to real values, in the order in which the pair is compared."""
         pair = self._entry.pair
         quant = turned_quant(self._reference.graph.tensors[pair.reference].quant, pair.reference_view)
-        return held(dequantize(stored_values, quant), clamp_of(pair.reference_view))
+        return clip_in_turn(dequantize(stored_values, quant), clamp_of(pair.reference_view))
 
     def _replay_of_reference(
         self, replay: SubstituteReplay, place: tuple[int, int], shape: tuple[int, ...]
@@ -588,7 +593,7 @@ class _Split:
             raise _NoReferenceError from error
         if not same_elements(replayed.shape, shape):
             raise _NoReferenceError
-        return held(replayed.reshape(shape), clamp_of(self._view))
+        return clip_in_turn(replayed.reshape(shape), clamp_of(self._view))
 
     def _add_fit(self, sums: _Part, replayed: np.ndarray, place: tuple[int, int]) -> None:
         """Add the error of quantizing the reference's values to the backend's codes, whatever was computed.
@@ -605,7 +610,7 @@ class _Split:
         )
         if quant is None or reference_values.dtype.kind != "f":
             return
-        reference_values = held(reference_values, self._reference_span_after)
+        reference_values = clip_in_turn(reference_values, self._reference_span_after)
         codes = dequantize(quantize(reference_values, quant), quant)
         if axes is not None and reference_values.size:
             is_counted = which_count(reference_values, codes, axes)
@@ -767,4 +772,4 @@ def reference_self_check(reference: Recording, entry: PlannedNode) -> Attributio
     name = entry.reference_tensor
     pair = replace(entry.pair, backend=name, reference_view=None, backend_view=None)
     entry = replace(entry, pair=pair, quant=reference.graph.tensors[name].quant)
-    return attribute(reference, reference, entry, OtherReplays(alike=True))
+    return attribute(reference, reference, entry, OtherReplays(same_node=True))

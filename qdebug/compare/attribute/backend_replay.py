@@ -19,7 +19,16 @@ from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import has_kernel
 from qdebug.replay.segment import Run, run_form, run_real, run_segment
 
-__all__ = ["codes_shared", "inputs_of", "is_undefined", "read", "real_values", "replay", "replay_own", "without_kernel"]
+__all__ = [
+    "codes_shared",
+    "inputs_of",
+    "is_undefined",
+    "read",
+    "real_values",
+    "replay",
+    "replay_own",
+    "without_kernel",
+]
 
 
 def replay(recording: Recording, node: Node, tensor: str, place: tuple[int, int]) -> np.ndarray:

@@ -79,7 +79,7 @@ def held_unit(values: np.ndarray, *, narrowest: float | None = None) -> float:
         values: Elements of any dtype.
         narrowest: Unit roundoff of a format that the values are known to have been rounded to, if they fit it.
     """
-    short_format = held_format(values, known=narrowest)
+    short_format = held_format(values, known_unit=narrowest)
     return unit_roundoff(values.dtype) if short_format is None else short_format.unit
 
 
@@ -334,18 +334,18 @@ def is_free_scale(form: Node, tensor: str, values: Mapping[str, np.ndarray], rec
     return not np.any(values[form.inputs[0]]) and bool(np.all(np.isfinite(recorded) & (recorded >= 0)))
 
 
-def minus(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+def minus(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Return the difference of two arrays in float64. Non-finite values stay non-finite."""
     with np.errstate(invalid="ignore", over="ignore"):
-        return np.asarray(np.subtract(one, other, dtype=np.float64))
+        return np.asarray(np.subtract(first, second, dtype=np.float64))
 
 
-def difference(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+def difference(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Return the difference of two arrays in float64, with 0 where both are NaN or the same infinity."""
-    off = minus(one, other)
-    if np.isfinite(off).all():
-        return off
-    return np.where((one == other) | (np.isnan(one) & np.isnan(other)), 0.0, off)
+    differences = minus(first, second)
+    if np.isfinite(differences).all():
+        return differences
+    return np.where((first == second) | (np.isnan(first) & np.isnan(second)), 0.0, differences)
 
 
 def level_db(signal: float, error: float) -> float:

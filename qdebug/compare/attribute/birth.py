@@ -114,13 +114,13 @@ class Birth(JsonObject):
     def sentence(self) -> str:
         """The element and the rule, as one clause."""
         place = f"element {list(self.index)}" if self.index else "the only element"
-        return f"{place} is {_said(self.value)} because {self._why}"
+        return f"{place} is {_number_text(self.value)} because {self._why}"
 
     @property
     def _why(self) -> str:
-        values = [_said(operand.value) for operand in self.operands]
-        size = "an infinity" if self.exact is None else _said(self.exact)
-        beyond = f"beyond {_said(self.largest or 0.0)}, the largest {self.format} value"
+        values = [_number_text(operand.value) for operand in self.operands]
+        size = "an infinity" if self.exact is None else _number_text(self.exact)
+        beyond = f"beyond {_number_text(self.largest or 0.0)}, the largest {self.format} value"
         result = "its exact result" if self.exact is None else f"its exact result {size}"
         sums = f"a partial sum is {beyond}; the exact result is {size}"
         first = values[0] if values else "an operand"
@@ -145,7 +145,7 @@ class Birth(JsonObject):
         }[self.rule]
 
 
-def _said(value: float) -> str:
+def _number_text(value: float) -> str:
     if not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     return f"{value:.6g}"

@@ -28,18 +28,18 @@ from qdebug.replay.precision import is_real
 from qdebug.replay.real_form import real_form
 from qdebug.replay.segment import run_form
 
-__all__ = ["find_birth", "one_sided"]
+__all__ = ["find_birth", "is_one_sided_nonfinite"]
 
 
-def one_sided(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
+def is_one_sided_nonfinite(values: np.ndarray, other_values: np.ndarray) -> np.ndarray:
     """Return which elements are NaN or infinite and differ from the other side.
 
     Args:
-        ours: The elements.
-        theirs: The other side's elements, in the same shape.
+        values: The elements.
+        other_values: The other side's elements, in the same shape.
     """
-    same = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))
-    return np.asarray(~np.isfinite(ours) & ~same)
+    same = (values == other_values) | (np.isnan(values) & np.isnan(other_values))
+    return np.asarray(~np.isfinite(values) & ~same)
 
 
 def find_birth(replays: ReferenceReplay, tensor: str, place: tuple[int, int]) -> Birth | None:
@@ -81,7 +81,7 @@ def _nonfinite_errors(
     """Return which elements of a backend tensor are not finite but should be; none if the shapes differ."""
     backend_values = real_values(replays.be.recording, name, place).astype(np.float64)
     return (
-        one_sided(backend_values, expected_values)
+        is_one_sided_nonfinite(backend_values, expected_values)
         if backend_values.shape == expected_values.shape
         else np.zeros(backend_values.shape, bool)
     )
@@ -198,7 +198,7 @@ class _Node:
     def _arriving(self, name: str) -> np.ndarray:
         """Return which elements of an input are not finite and differ from the reference."""
         if name in self._theirs:
-            return one_sided(self._ours[name], self._theirs[name])
+            return is_one_sided_nonfinite(self._ours[name], self._theirs[name])
         unknown = self._graph.is_constant(name)  # an unpaired constant cannot be accused
         return np.zeros(self._ours[name].shape, bool) if unknown else ~np.isfinite(self._ours[name])
 
@@ -277,7 +277,7 @@ class _Node:
         row, values = self._row, [operand.value for operand in birth.operands]
         if row.moves or row.selects or row.keeps_values or row.casts:
             sources = [name for name in self._real if not np.all(np.isfinite(self._ours[name]))]
-            nonfinite_operands = tuple(each for each in birth.operands if each.tensor in sources)
+            nonfinite_operands = tuple(operand for operand in birth.operands if operand.tensor in sources)
             return replace(birth, rule=BirthRule.TAKEN, operands=nonfinite_operands)
         rule = _elementwise_rule(row, values) if row.elementwise and values else None
         if rule is BirthRule.DOMAIN and row.domain is not None:

@@ -30,8 +30,8 @@ from qdebug.numerics.blocks import Clamp
 from qdebug.replay.segment import run_form
 
 __all__ = [
+    "clip_in_turn",
     "folded_clamp",
-    "held",
     "held_as_recorded",
     "own_values",
     "recorded_values",
@@ -66,7 +66,7 @@ def held_as_recorded(replayed: np.ndarray, recorded: np.ndarray, folded: tuple[f
         recorded: The backend's real values, in the same number.
         folded: The interval.
     """
-    clamped = held(replayed, folded)
+    clamped = clip_in_turn(replayed, folded)
     values = recorded.reshape(replayed.shape)
     errors = (float(np.linalg.norm(np.subtract(version, values, dtype=np.float64))) for version in (replayed, clamped))
     return replayed if next(errors) < CLEARER_CANDIDATE_MAX_ERROR_RATIO * next(errors) else clamped
@@ -78,7 +78,7 @@ def uniform_span(quant: QuantParams | None) -> Clamp:
     return (None, None) if span is None else span
 
 
-def held(values: np.ndarray, *spans: Clamp | None) -> np.ndarray:
+def clip_in_turn(values: np.ndarray, *spans: Clamp | None) -> np.ndarray:
     """Clamp real values to several intervals in turn. None, or an interval without bounds, has no effect."""
     for span in spans:
         if span is not None and span != (None, None):
@@ -100,7 +100,7 @@ def recorded_values(
     """
     stored = dequantize(backend.load(entry.tensor, *place), entry.quant)
     values = in_reference_order(stored, entry.pair.backend_view, shape)
-    return held(values, clamp_of(entry.pair.backend_view), span_before(reference.graph, entry.reference_tensor))
+    return clip_in_turn(values, clamp_of(entry.pair.backend_view), span_before(reference.graph, entry.reference_tensor))
 
 
 def span_before(graph: Graph, tensor: str) -> Clamp:
@@ -179,7 +179,7 @@ def rounding_inside(
     shape: tuple[int, ...],
     place: tuple[int, int],
     *,
-    known: Collection[str] = (),
+    recorded_names: Collection[str] = (),
 ) -> np.ndarray:
     """Return the effect of rounding to the backend's own codes on each element of a segment's result.
 
@@ -191,7 +191,7 @@ def rounding_inside(
         segment: The segment.
         shape: The shape of the reference tensor, in the dimension order of the comparison.
         place: Sample and step.
-        known: Tensors whose recorded codes are used instead of rounding.
+        recorded_names: Tensors whose recorded codes are used instead of rounding.
 
     Returns:
         Real values in that order.
@@ -200,10 +200,13 @@ def rounding_inside(
         KernelError: A node cannot be replayed.
         RecordingError: A constant or an input was not recorded.
     """
-    taken = {name: real_values(be.recording, name, place) for name in known}
+    inner_values = {name: real_values(be.recording, name, place) for name in recorded_names}
     rounded, real = (
         replay_own(be.recording, pair, segment, shape, place, run=run)
-        for run in (partial(_run_coded, be=be, to_codes=True, taken=taken), partial(_run_coded, be=be, to_codes=False))
+        for run in (
+            partial(_run_coded, be=be, to_codes=True, inner_values=inner_values),
+            partial(_run_coded, be=be, to_codes=False),
+        )
     )
     return np.asarray(np.subtract(rounded, real, dtype=np.float64))
 
@@ -246,7 +249,7 @@ def _run_coded(
     *,
     be: IndexedRecording,
     to_codes: bool,
-    taken: Mapping[str, np.ndarray] = MappingProxyType({}),
+    inner_values: Mapping[str, np.ndarray] = MappingProxyType({}),
     rounded: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> dict[str, np.ndarray]:
     """Compute a node, clip its result to its code range, and round it to codes or to a short format on request."""
@@ -255,9 +258,9 @@ def _run_coded(
     results: dict[str, np.ndarray] = {}
     for name, array in run_form(node, form, opset, values).items():
         quant, span = be.recording.graph.tensors[name].quant, code_span(be, name)
-        clipped = held(array, span)
-        if name in taken:
-            results[name] = taken[name].reshape(clipped.shape)
+        clipped = clip_in_turn(array, span)
+        if name in inner_values:
+            results[name] = inner_values[name].reshape(clipped.shape)
         elif to_codes and quant is not None:
             results[name] = dequantize(quantize(clipped, quant), quant)
         else:

@@ -62,7 +62,7 @@ class EqualizedChannels:
         """Return whether a tensor is right although one of the tensors that it is computed from has other factors."""
         return self._is_right(tensor, places) and any(self.undone(name, places) is not None for name in inputs)
 
-    def _undoes_factors(self, tensor: str, read: str, places: Sequence[tuple[int, int]]) -> bool:
+    def _undoes_factors(self, tensor: str, input_name: str, places: Sequence[tuple[int, int]]) -> bool:
         """Return whether a node turns an input with other factors into a right tensor, and could not without them.
 
         A node that cannot be replayed counts as doing so.
@@ -72,11 +72,11 @@ class EqualizedChannels:
         try:
             for place in places:
                 right = real_values(recording, tensor, place)
-                without = {read: partner_values(self._replays, read, place)}
-                made, made_without = (
+                without = {input_name: partner_values(self._replays, input_name, place)}
+                result, result_without_factors = (
                     replayed_with(self._replays, nodes, tensor, instead, place) for instead in ({}, without)
                 )
-                if not _is_near(made, right) or _is_near(made_without, right):
+                if not _is_near(result, right) or _is_near(result_without_factors, right):
                     return False
         except (KernelError, NotRecordedError, UsageError):
             return True
@@ -120,16 +120,16 @@ class EqualizedChannels:
         for axis, size in enumerate(shape):
             if size < 2 or len(pairs) * math.prod(shape) < EQUALIZED_MIN_VALUES * size:
                 continue
-            others = tuple(at for at in range(len(shape)) if at != axis)
+            other_axes = tuple(at for at in range(len(shape)) if at != axis)
             with np.errstate(all="ignore"):
-                products = sum(np.sum(backend * reference, axis=others) for backend, reference in pairs)
-                squares = sum(np.sum(reference * reference, axis=others) for _, reference in pairs)
+                products = sum(np.sum(backend * reference, axis=other_axes) for backend, reference in pairs)
+                squares = sum(np.sum(reference * reference, axis=other_axes) for _, reference in pairs)
                 factors = np.where(squares > 0, products / squares, 1.0)
             if not (np.isfinite(factors).all() and (factors > 0).all()):
                 continue
-            along = factors.reshape([-1 if at == axis else 1 for at in range(len(shape))])
+            factors_along_axis = factors.reshape([-1 if at == axis else 1 for at in range(len(shape))])
             if factors.max() / factors.min() - 1 > EQUALIZED_MIN_RANGE and all(
-                _is_near(backend, reference * along) for backend, reference in pairs
+                _is_near(backend, reference * factors_along_axis) for backend, reference in pairs
             ):
                 return np.asarray(factors)
         return None

@@ -9,7 +9,7 @@ import numpy as np
 
 from qdebug.compare.attribute.backend_replay import real_values
 from qdebug.compare.attribute.band import level_db, minus, norm
-from qdebug.compare.attribute.birth_search import one_sided
+from qdebug.compare.attribute.birth_search import is_one_sided_nonfinite
 from qdebug.compare.attribute.graph_walk import between
 from qdebug.compare.attribute.input_errors import partner_values, replayed_with
 from qdebug.compare.attribute.readers import ComparedReaders
@@ -85,7 +85,7 @@ class ErrorEffect:
         if backend.dtype.kind != "f" or reference.dtype.kind != "f":
             return np.zeros(backend.shape, bool)
         if nonfinite:
-            return np.asarray(one_sided(backend, reference) | one_sided(reference, backend))
+            return np.asarray(is_one_sided_nonfinite(backend, reference) | is_one_sided_nonfinite(reference, backend))
         if not np.isfinite(reference).all():
             raise KernelError(f"{tensor!r} is not finite in the reference.")
         off, signal = np.abs(minus(backend, reference)), norm(reference) / math.sqrt(max(reference.size, 1))

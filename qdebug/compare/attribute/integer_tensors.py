@@ -179,20 +179,20 @@ def with_ties_as_recorded(
 
 
 def picked_values(
-    node: Node, data: np.ndarray, one: np.ndarray, other: np.ndarray
+    node: Node, data: np.ndarray, first_indices: np.ndarray, second_indices: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Return the values that two sets of indices from one node point to.
 
     Args:
         node: The node.
         data: The data that the node selects from.
-        one: Indices.
-        other: Other indices of the same rank.
+        first_indices: Indices.
+        second_indices: Other indices of the same rank.
 
     Returns:
         Both sets of values, or None if the node does not return indices or an index is out of range.
     """
-    indices = [np.asarray(side, np.int64) for side in (one, other)]
+    indices = [np.asarray(side, np.int64) for side in (first_indices, second_indices)]
     axis = node.attrs.get("axis", operators.of(node.op).default_axis)
     if not operators.of(node.op).picks_index or not data.ndim or indices[0].shape != indices[1].shape:
         return None

@@ -68,7 +68,7 @@ class PlannedNode:
 
 
 def plan(
-    reference: Recording, backend: Recording, alignment: Alignment, *, said: Graph | None = None
+    reference: Recording, backend: Recording, alignment: Alignment, *, declared_graph: Graph | None = None
 ) -> tuple[PlannedNode, ...]:
     """Return the backend tensors to compare, in the backend's topological order.
 
@@ -76,9 +76,9 @@ def plan(
         reference: The reference run.
         backend: The backend run.
         alignment: Its pairs.
-        said: The backend's graph as recorded, whose operators are shown. None for the graph of the run.
+        declared_graph: The backend's graph as recorded, whose operators are shown. None for the graph of the run.
     """
-    graphs = reference.graph, backend.graph, said or backend.graph
+    graphs = reference.graph, backend.graph, declared_graph or backend.graph
     return tuple(_planned(index, pair, *graphs) for index, pair in enumerate(alignment.pairs))
 
 
@@ -89,8 +89,8 @@ def _has_floor(reference: Graph, backend: Graph, pair: Pair) -> bool:
     return clamps_at_zero(backend, pair.backend) or clamps_at_zero(reference, pair.reference)
 
 
-def _planned(index: int, pair: Pair, reference: Graph, backend: Graph, said: Graph) -> PlannedNode:
-    node, info = said.producer(pair.backend), backend.tensors[pair.backend]
+def _planned(index: int, pair: Pair, reference: Graph, backend: Graph, declared_graph: Graph) -> PlannedNode:
+    node, info = declared_graph.producer(pair.backend), backend.tensors[pair.backend]
     return PlannedNode(
         index=index,
         node=pair.backend if node is None else node.name,
@@ -164,9 +164,11 @@ class NamedEntries(Generic[_Entry]):
             return exact_match
         entries = self._entries
         names = {
-            each: entry for entry in reversed(entries) for each in (entry.reference_tensor, entry.tensor, entry.node)
+            known_name: entry
+            for entry in reversed(entries)
+            for known_name in (entry.reference_tensor, entry.tensor, entry.node)
         }
-        hits = sorted((names[each] for each in fitting_names(name, names)), key=lambda entry: entry.index)
+        hits = sorted((names[known_name] for known_name in fitting_names(name, names)), key=lambda entry: entry.index)
         nodes = dict.fromkeys(entry.node for entry in hits)
         if len(nodes) == 1:
             return hits[0]
@@ -175,7 +177,7 @@ class NamedEntries(Generic[_Entry]):
                 f"{name!r} fits {len(nodes)} nodes: {listed_names(nodes)}.",
                 hint="Give one of these names, or a longer part of the name.",
             )
-        all_names = (each for entry in entries for each in (entry.node, entry.tensor))
+        all_names = (known_name for entry in entries for known_name in (entry.node, entry.tensor))
         raise UsageError(f"No compared node or tensor is called {name!r}.{near_names(name, all_names)}")
 
 

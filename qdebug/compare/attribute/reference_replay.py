@@ -256,43 +256,46 @@ class ReferenceReplay:
         product, backend_product = segment.products
         reference_form, _ = real_form(product, self.ref.recording.graph.opset)
         backend_form, _ = real_form(backend_product, self.be.recording.graph.opset)
-        if self.weight_error(reference_form, backend_form, segment.beside(product)) is None:
+        if self.weight_error(reference_form, backend_form, segment.nodes_except(product)) is None:
             return None
         weight = real_values(self.be.recording, backend_form.inputs[1])
         if bool(backend_form.attrs.get("transB")) != bool(reference_form.attrs.get("transB")):
             weight = np.swapaxes(weight, -1, -2)
         return self.values(pair, segment, place, instead={reference_form.inputs[1]: weight})
 
-    def weight_error(self, theirs: Node, ours: Node, others: Sequence[Node]) -> np.ndarray | None:
+    def weight_error(self, reference_node: Node, backend_node: Node, other_nodes: Sequence[Node]) -> np.ndarray | None:
         """Return the error of each element of the backend's weight, if every element lies within half a step.
 
         It is 0 if the reference was rounded in the same way. Knowing the error exactly leaves less room for errors not
         caused by rounding.
 
         Args:
-            theirs: The reference's product.
-            ours: The backend node's real-valued form.
-            others: The other reference nodes of the segment.
+            reference_node: The reference's product.
+            backend_node: The backend node's real-valued form.
+            other_nodes: The other reference nodes of the segment.
 
         Returns:
             An array in the shape of the backend's weight, or None if unknown.
         """
-        sides = (self.ref, theirs), (self.be, ours)
-        if scales_by_constants(self.ref, others):
+        sides = (self.ref, reference_node), (self.be, backend_node)
+        if scales_by_constants(self.ref, other_nodes):
             return None
         for run, node in sides:
             name = node.inputs[1] if len(node.inputs) > 1 else ""
             if not name or not run.folds(name) or not run.recording.has(name):
                 return None
         reference_weight, backend_values = (real_values(run.recording, node.inputs[1]) for run, node in sides)
-        if bool(ours.attrs.get("transB")) != bool(theirs.attrs.get("transB")) and reference_weight.ndim > 1:
+        if (
+            bool(backend_node.attrs.get("transB")) != bool(reference_node.attrs.get("transB"))
+            and reference_weight.ndim > 1
+        ):
             reference_weight = np.swapaxes(reference_weight, -1, -2)
         if backend_values.shape != reference_weight.shape:
             return None
         error = np.abs(backend_values.astype(np.float64) - reference_weight) + FLOAT32_STORED_REL_ERROR * np.abs(
             reference_weight
         )
-        half = self.backend.half_steps(ours.inputs[1])
+        half = self.backend.half_steps(backend_node.inputs[1])
         if np.any(error > (1 + LSB_SLACK) * half + 2 * hair(reference_weight)):
             return None
         return np.asarray(np.minimum(error, half), half.dtype)

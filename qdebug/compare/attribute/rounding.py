@@ -86,7 +86,7 @@ class ConstantRounding:
         values = self._run.recording.load(name)
         narrow_format = format_of(values)
         return (
-            held_format(values, known=self._usual)
+            held_format(values, known_unit=self._usual)
             if narrow_format is None and self._usual > FLOAT32_UNIT_ROUNDOFF
             else narrow_format
         )

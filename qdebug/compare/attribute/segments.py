@@ -32,7 +32,7 @@ class Segment:
     elsewhere: bool = False
     scaling: tuple[Node, ...] = ()
 
-    def beside(self, node: Node) -> list[Node]:
+    def nodes_except(self, node: Node) -> list[Node]:
         """Return all reference nodes except the given one."""
         return [other for other in self.nodes if other is not node]
 

@@ -20,7 +20,7 @@ from qdebug.compare.align.pairs import clamp_of
 from qdebug.compare.attribute.attribute import Attribution, OtherReplays, attribute
 from qdebug.compare.attribute.backend_replay import replay_own
 from qdebug.compare.attribute.band import minus
-from qdebug.compare.attribute.code_spans import held, recorded_values, span_before
+from qdebug.compare.attribute.code_spans import clip_in_turn, recorded_values, span_before
 from qdebug.compare.attribute.reference_replay import exceeds
 from qdebug.compare.graph_checks.constants import coarse_constant, weight_is_other
 from qdebug.compare.graph_checks.differences import declared_difference
@@ -81,7 +81,7 @@ class ChosenScale(TensorCheck):
             attribution = replace(_by_a_code(attribution), samples=MappingProxyType(parts))
         else:
             other_replays = OtherReplays(
-                substitute=self._values, rounding_noise=self._of_data, instead=True, as_reference=facts.theirs
+                substitute=self._values, rounding_noise=self._of_data, instead=True, as_reference=facts.reference_replay
             )
             attribution = attribute(facts.reference, facts.backend, facts.entry, other_replays)
         return self._plain.attribution() if attribution.introduced is None else attribution
@@ -166,12 +166,14 @@ class ChosenScale(TensorCheck):
 
     def _effect_at(self, place: tuple[int, int]) -> Finding | None:
         facts, entry = self.facts, self.facts.entry
-        reference_values, backend_values = facts.theirs(place), self._values(place)
+        reference_values, backend_values = facts.reference_replay(place), self._values(place)
         if not same_elements(backend_values.shape, reference_values.shape):
             return declared_difference(facts)
         span = span_before(facts.reference.graph, entry.reference_tensor)
-        backend_values = held(backend_values.reshape(reference_values.shape), clamp_of(entry.pair.backend_view), span)
-        reference_values = held(reference_values, span)
+        backend_values = clip_in_turn(
+            backend_values.reshape(reference_values.shape), clamp_of(entry.pair.backend_view), span
+        )
+        reference_values = clip_in_turn(reference_values, span)
         difference = minus(reference_values, backend_values)
         known_noise = facts.rounding_noise(place)
 
@@ -183,7 +185,7 @@ class ChosenScale(TensorCheck):
         is_likely = exceeds(difference, bound / DISTURBANCE_HALF_STEPS)
         if is_likely and exceeds(difference, bound):
             rounded = facts.with_rounded_weight(place)
-            if rounded is None or exceeds(minus(held(rounded, span), backend_values), bound):
+            if rounded is None or exceeds(minus(clip_in_turn(rounded, span), backend_values), bound):
                 coarse = self._coarse()
                 if coarse is None or exceeds(difference, noise_bound(any_scale=True)):
                     return declared_difference(facts)

@@ -78,7 +78,11 @@ def constants_are_other(facts: TensorFacts) -> bool:
     precision may differ.
     """
     main = facts.main
-    if main is None or _are_computed(facts.ref, [main]) or scales_by_constants(facts.ref, facts.segment.beside(main)):
+    if (
+        main is None
+        or _are_computed(facts.ref, [main])
+        or scales_by_constants(facts.ref, facts.segment.nodes_except(main))
+    ):
         return False
     return different_constant(facts, facts.our_form(facts.node), facts.their_form(main)) is not None
 
@@ -105,7 +109,7 @@ def other_bias(facts: TensorFacts) -> tuple[float, Finding] | None:
         return None
     folded = [
         reference_bias
-        for reference_bias in facts.segment.beside(main)
+        for reference_bias in facts.segment.nodes_except(main)
         if operators.plain(reference_bias).goes_into_weights
     ]
     own_bias = operators.titled_input(main, _BIAS_SLOT)
@@ -364,7 +368,7 @@ def different_weight(facts: TensorFacts) -> Finding | None:
     if reference_scalings and backend_scalings and reference_scalings != backend_scalings:
         return None  # some factors are folded into other constants, but which ones is unknown
     if reference_scalings and not backend_scalings:
-        finding = different_folded(facts, backend_form, reference_form, segment.beside(product), bias=False)
+        finding = different_folded(facts, backend_form, reference_form, segment.nodes_except(product), bias=False)
     else:
         backend_name, reference_name = (operators.titled_input(form, 1) for form in (backend_form, reference_form))
         finding = _different_elements(

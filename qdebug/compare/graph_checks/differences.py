@@ -173,7 +173,7 @@ def stated_difference(facts: TensorFacts) -> Finding | None:
         sentence = f"{node.op} stands where the reference has {reference_text or 'no node'}"
         return graph_difference(FindingKind.OPERATOR, node, sentence)
     backend_form, reference_form = facts.our_form(node), facts.their_form(main)
-    other_nodes = segment.beside(main)
+    other_nodes = segment.nodes_except(main)
 
     def is_same(name: str) -> bool:
         return _is_equal_in_its_layout(facts, backend_form, reference_form, name)
@@ -338,7 +338,7 @@ def _is_equal_without(
     """Return whether a backend node without a given attribute gives the output of the reference's nodes."""
     other_attributes = {key: value for key, value in backend_form.attrs.items() if key != name}
     try:
-        reference_values = facts.theirs(place)
+        reference_values = facts.reference_replay(place)
         values = inputs_of(facts.backend, backend_form, place)
         replayed = run_node(replace(backend_form, attrs=other_attributes), values, opset)[backend_form.outputs[0]]
     except (KernelError, NotRecordedError):
@@ -496,7 +496,7 @@ def _find_missing_activations(facts: TensorFacts, main: Node) -> Finding | None:
         main: The reference's node of the same operator.
     """
     segment = facts.segment
-    other_nodes = segment.beside(main)
+    other_nodes = segment.nodes_except(main)
     fused = operators.fused_activation(facts.node)
     if fused is not None and other_nodes:  # only the last one may be fused into the backend's node
         other_nodes = other_nodes[:-1] if other_nodes[-1] is segment.nodes[-1] and other_nodes[-1].op == fused else []

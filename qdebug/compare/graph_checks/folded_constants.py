@@ -37,7 +37,7 @@ class FoldedProduct:
     nodes: tuple[Node, ...]
 
 
-def fold(run: IndexedRecording, main: Node, others: Sequence[Node]) -> FoldedProduct | None:
+def fold(run: IndexedRecording, main: Node, other_nodes: Sequence[Node]) -> FoldedProduct | None:
     """Fold the nodes after a product that scale or shift each channel by a constant into the product's constants.
 
     They map a channel x to gain * x + offset. Both numbers follow from their results for 0 and for 1.
@@ -45,7 +45,7 @@ def fold(run: IndexedRecording, main: Node, others: Sequence[Node]) -> FoldedPro
     Args:
         run: The run that contains the nodes.
         main: The product.
-        others: The other nodes, in topological order. Nodes from the first that does anything else, such as an
+        other_nodes: The other nodes, in topological order. Nodes from the first that does anything else, such as an
             activation, are left out.
 
     Returns:
@@ -55,17 +55,19 @@ def fold(run: IndexedRecording, main: Node, others: Sequence[Node]) -> FoldedPro
     axis = operators.output_axis(main)
     try:
         weight = real_values(run.recording, operators.titled_input(main, 1)).astype(np.float64)
-        given = operators.titled_input(main, 2)
-        bias = real_values(run.recording, given).astype(np.float64).ravel() if given else np.zeros(1)
+        bias_name = operators.titled_input(main, 2)
+        bias = real_values(run.recording, bias_name).astype(np.float64).ravel() if bias_name else np.zeros(1)
         if axis is None or weight.ndim < 2:
             return None
         count = weight.shape[axis]
-        found = _affine(run, main, others, (1, count) if _is_matrix(main) else (1, count, *(1,) * (weight.ndim - 2)))
+        affine_map = _affine(
+            run, main, other_nodes, (1, count) if _is_matrix(main) else (1, count, *(1,) * (weight.ndim - 2))
+        )
     except (KernelError, NotRecordedError):
         return None
-    if found is None or bias.size not in (1, count):
+    if affine_map is None or bias.size not in (1, count):
         return None
-    gain, offset, nodes = found
+    gain, offset, nodes = affine_map
     shape = [1] * weight.ndim
     shape[axis] = count
     by_channel = gain.reshape(shape)
@@ -83,11 +85,11 @@ def _is_matrix(main: Node) -> bool:
 
 
 def _affine(
-    run: IndexedRecording, main: Node, others: Sequence[Node], shape: tuple[int, ...]
+    run: IndexedRecording, main: Node, other_nodes: Sequence[Node], shape: tuple[int, ...]
 ) -> tuple[np.ndarray, np.ndarray, tuple[Node, ...]] | None:
     """Return the gain and the offset of each channel, and the nodes that apply them."""
-    data, made, nodes = main.outputs[0], [np.zeros(shape), np.ones(shape)], list[Node]()
-    for node in others:
+    data, results, nodes = main.outputs[0], [np.zeros(shape), np.ones(shape)], list[Node]()
+    for node in other_nodes:
         form, opset = real_form(node, run.recording.graph.opset)
         if data not in form.inputs:  # the node lies before the product, or on another branch
             if operators.of(form.op).activation:
@@ -97,9 +99,9 @@ def _affine(
         if not operators.of(form.op).goes_into_weights or not all(map(run.folds, constants)):
             break
         fixed = {name: real_values(run.recording, name).astype(np.float64) for name in constants}
-        made = [run_form(node, form, opset, {**fixed, data: values})[node.outputs[0]] for values in made]
+        results = [run_form(node, form, opset, {**fixed, data: values})[node.outputs[0]] for values in results]
         data, nodes = node.outputs[0], [*nodes, node]
-    if not nodes or any(each.shape != shape for each in made):
+    if not nodes or any(result.shape != shape for result in results):
         return None
-    offset = made[0].astype(np.float64).ravel()
-    return made[1].astype(np.float64).ravel() - offset, offset, tuple(nodes)
+    offset = results[0].astype(np.float64).ravel()
+    return results[1].astype(np.float64).ravel() - offset, offset, tuple(nodes)

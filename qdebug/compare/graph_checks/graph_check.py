@@ -44,8 +44,8 @@ class GraphCheck:
         reproducer: ReproductionCheck | None = None,
     ) -> None:
         self._reproducer = reproducer or ReproductionCheck(backend)
-        known = runs or (IndexedRecording.of(reference), IndexedRecording.of(backend))
-        ref, be = known[0].read_through(reference), known[1].read_through(backend)
+        indexed_runs = runs or (IndexedRecording.of(reference), IndexedRecording.of(backend))
+        ref, be = indexed_runs[0].read_through(reference), indexed_runs[1].read_through(backend)
         self.replays = ReferenceReplay(ref, be, pairs)
         self._segments = SegmentFinder(ref, be, self.replays.pairs)
 

@@ -13,14 +13,14 @@ from qdebug.compare.align.pairs import clamp_of
 from qdebug.compare.attribute.attribute import Attribution
 from qdebug.compare.attribute.backend_replay import inputs_of, real_values, replay
 from qdebug.compare.attribute.band import finite_norm, minus
-from qdebug.compare.attribute.code_spans import folded_clamp, held, held_as_recorded, span_before
+from qdebug.compare.attribute.code_spans import clip_in_turn, folded_clamp, held_as_recorded, span_before
 from qdebug.compare.attribute.integer_tensors import rounds_nothing
 from qdebug.compare.attribute.masked import softmax_axes, which_count
 from qdebug.compare.attribute.reference_replay import exceeds
 from qdebug.compare.graph_checks.constants import constants_are_other, other_bias
 from qdebug.compare.graph_checks.differences import declared_difference, has_codes
 from qdebug.compare.graph_checks.tensor_check import TensorCheck, lost_to_rounding
-from qdebug.compare.graph_checks.tensor_facts import TensorFacts, one_shape
+from qdebug.compare.graph_checks.tensor_facts import TensorFacts, is_same_shape_but_ones
 from qdebug.compare.result.finding import Finding
 from qdebug.errors import KernelError
 from qdebug.model import operators
@@ -85,7 +85,7 @@ class OneNode(TensorCheck):
     def _replay_both(self, place: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
         """Return the outputs of both sides' nodes on the backend's inputs, in the reference's order."""
         facts, entry = self.facts, self.facts.entry
-        reference_values = facts.theirs(place)
+        reference_values = facts.reference_replay(place)
         backend_values = replay(facts.backend, self.node, entry.tensor, place)
         recorded = facts.backend.load(entry.tensor, *place)
         if not same_elements(backend_values.shape, recorded.shape):  # the recording lacks attributes of this node
@@ -96,9 +96,9 @@ class OneNode(TensorCheck):
         backend_values = backend_values.reshape(recorded.shape)
         if clamp is not None:
             backend_values = held_as_recorded(backend_values, dequantize(recorded, entry.quant), clamp)
-        backend_values = held(backend_values, clamp_of(entry.pair.backend_view), self._reference_span)
+        backend_values = clip_in_turn(backend_values, clamp_of(entry.pair.backend_view), self._reference_span)
         # Replayed from the backend's inputs, the reference's values may exceed its codes.
-        reference_values = held(reference_values, self._reference_span)
+        reference_values = clip_in_turn(reference_values, self._reference_span)
         return reference_values, in_reference_order(backend_values, entry.pair.backend_view, reference_values.shape)
 
     @property
@@ -108,7 +108,7 @@ class OneNode(TensorCheck):
     def _differs(self, attribution: Attribution, place: tuple[int, int]) -> bool:
         facts, quant = self.facts, self.facts.entry.quant
         reference_values, backend_values = self._replay_both(place)
-        if not one_shape(backend_values.shape, reference_values.shape):
+        if not is_same_shape_but_ones(backend_values.shape, reference_values.shape):
             return True
         backend_values = backend_values.reshape(reference_values.shape)
         allowed, spread = _rounding_bound(facts, place), None
@@ -161,7 +161,7 @@ class OneNode(TensorCheck):
         if reference_values is None:
             return None
         return self._difference(
-            held(reference_values, self._reference_span).reshape(backend_values.shape), backend_values
+            clip_in_turn(reference_values, self._reference_span).reshape(backend_values.shape), backend_values
         )
 
     def _difference(self, reference_values: np.ndarray, backend_values: np.ndarray) -> np.ndarray:
@@ -236,7 +236,7 @@ def _rounding_bound(facts: TensorFacts, place: tuple[int, int]) -> np.ndarray | 
         return None
     main, weight_error = facts.main, None
     if main is not None and row.product:
-        weight_error = facts.replays.weight_error(facts.their_form(main), form, facts.segment.beside(main))
+        weight_error = facts.replays.weight_error(facts.their_form(main), form, facts.segment.nodes_except(main))
     values: dict[str, np.ndarray] = {}
     rounded = False
     for slot, name in enumerate(form.inputs):

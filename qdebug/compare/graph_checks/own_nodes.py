@@ -76,8 +76,8 @@ def wrong_elements(facts: TensorFacts, places: Iterable[tuple[int, int]]) -> Fin
     codes.
     """
     unaccounted = filter(None, (unaccounted_node(facts, place) for place in places))
-    rare_errors = (each for each in unaccounted if each.wrong <= DYNAMIC_WRONG_MAX_SHARE * each.count)
-    return next((each.finding(facts.node) for each in rare_errors), None)
+    rare_errors = (error for error in unaccounted if error.wrong <= DYNAMIC_WRONG_MAX_SHARE * error.count)
+    return next((error.finding(facts.node) for error in rare_errors), None)
 
 
 def unaccounted_node(facts: TensorFacts, place: tuple[int, int]) -> WrongElements | None:

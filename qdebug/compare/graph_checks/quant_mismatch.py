@@ -52,7 +52,7 @@ def bias_in_other_units(recording: Recording, node: Node) -> Finding | None:
     if position is None or len(form.inputs) <= max(position, 1) or not form.inputs[position]:
         return None
     name = form.inputs[position]
-    bias, data, weight = (tensors[each].quant for each in (name, *form.inputs[:2]))
+    bias, data, weight = (tensors[input_name].quant for input_name in (name, *form.inputs[:2]))
     if bias is None or data is None or weight is None or data.scale.size > 1:
         return None
     bias_scales = bias.scale.astype(np.float64).reshape(-1)
@@ -110,7 +110,7 @@ def _mismatch_of_parameters(
 
 def _cause(kind: FindingKind, node: Node, sentence: str, tensor: str, numbers: tuple[ArrayLike, ArrayLike]) -> Finding:
     """Make a finding whose amount is the largest difference between numbers: relative for scales, or in codes."""
-    used_numbers, written_numbers = (np.asarray(each, np.float64).reshape(-1) for each in numbers)
+    used_numbers, written_numbers = (np.asarray(parameter, np.float64).reshape(-1) for parameter in numbers)
     is_scale, is_comparable = (
         kind is FindingKind.SCALE,
         used_numbers.size == written_numbers.size or 1 in (used_numbers.size, written_numbers.size),

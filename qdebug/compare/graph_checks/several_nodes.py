@@ -10,13 +10,13 @@ import numpy as np
 from qdebug.compare.attribute.attribute import Attribution, attribute
 from qdebug.compare.attribute.band import difference as either_way
 from qdebug.compare.attribute.band import finite_norm, minus, norm, segment_share, unit_roundoff
-from qdebug.compare.attribute.code_spans import held, own_values, recorded_values, rounding_inside, span_before
+from qdebug.compare.attribute.code_spans import clip_in_turn, own_values, recorded_values, rounding_inside, span_before
 from qdebug.compare.attribute.declared_format import declared_unit, held_in_declared
 from qdebug.compare.attribute.reference_replay import exceeds
 from qdebug.compare.graph_checks.differences import declared_difference, has_codes
 from qdebug.compare.graph_checks.own_nodes import short_sums, unaccounted_node
 from qdebug.compare.graph_checks.tensor_check import TensorCheck, lost_to_rounding
-from qdebug.compare.graph_checks.tensor_facts import one_shape
+from qdebug.compare.graph_checks.tensor_facts import is_same_shape_but_ones
 from qdebug.compare.graph_checks.unheld_constants import unheld_constant
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole, graph_difference
 from qdebug.errors import KernelError, NotRecordedError
@@ -46,11 +46,11 @@ class SeveralNodes(TensorCheck):
 
     def _effect_at(self, place: tuple[int, int]) -> Finding | None:
         facts, entry = self.facts, self.facts.entry
-        reference_values = facts.theirs(place)
+        reference_values = facts.reference_replay(place)
         backend_values = recorded_values(facts.reference, facts.backend, entry, reference_values.shape, place)
-        if not one_shape(backend_values.shape, reference_values.shape):
+        if not is_same_shape_but_ones(backend_values.shape, reference_values.shape):
             return declared_difference(facts)
-        reference_values = held(
+        reference_values = clip_in_turn(
             reference_values, span_before(facts.backend.graph, entry.tensor)
         )  # saturation is reported separately
         difference = minus(reference_values, backend_values.reshape(reference_values.shape))
@@ -115,14 +115,16 @@ class SeveralNodes(TensorCheck):
             return None  # codes inside may be rounded otherwise, by more than one step of these
         make = partial(own_values, facts.be, facts.entry.pair, self.segment, reference_values.shape, place)
         try:
-            own, in_bfloat16 = make(), make(rounded=_BFLOAT16.rounded)
+            own_result, in_bfloat16 = make(), make(rounded=_BFLOAT16.rounded)
         except (KernelError, NotRecordedError):
             return None
         share = 10 ** (-DEFAULT_MIN_SQNR / 20)
-        if finite_norm(minus(own, reference_values)) > share * finite_norm(reference_values):
+        if finite_norm(minus(own_result, reference_values)) > share * finite_norm(reference_values):
             return None
-        noise = np.abs(minus(in_bfloat16, own)).max(initial=0.0)
-        steps = np.nan_to_num(np.abs(minus(own, backend_values)), nan=0.0).max(initial=0.0) / float(np.max(quant.scale))
+        noise = np.abs(minus(in_bfloat16, own_result)).max(initial=0.0)
+        steps = np.nan_to_num(np.abs(minus(own_result, backend_values)), nan=0.0).max(initial=0.0) / float(
+            np.max(quant.scale)
+        )
         is_noise = steps <= DERIVED_LSB + noise / float(np.max(quant.scale))
         return None if is_noise else self._wrong_codes(int(np.rint(steps)))
 
@@ -166,7 +168,7 @@ class SeveralNodes(TensorCheck):
 
         try:
             with np.errstate(all="ignore"):
-                reference_values = facts.theirs(place, after=rounded)
+                reference_values = facts.reference_replay(place, after=rounded)
         except (KernelError, NotRecordedError):
             return None
         if reference_values.shape != backend_values.shape:
@@ -197,7 +199,9 @@ class SeveralNodes(TensorCheck):
         """
         facts = self.facts
         try:
-            effect = rounding_inside(facts.be, facts.entry.pair, self.segment, shape, place, known=recorded_tensors)
+            effect = rounding_inside(
+                facts.be, facts.entry.pair, self.segment, shape, place, recorded_names=recorded_tensors
+            )
         except (KernelError, NotRecordedError):
             return None
         return effect.reshape(shape)

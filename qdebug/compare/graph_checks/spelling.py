@@ -72,9 +72,9 @@ def _kernel(recording: Recording, node: Node) -> tuple[int, ...] | None:
 
 
 def _numbers(value: AttrValue | None) -> tuple[int, ...] | None:
-    if not isinstance(value, tuple) or not all(isinstance(each, int) for each in value):
+    if not isinstance(value, tuple) or not all(isinstance(number, int) for number in value):
         return None
-    return tuple(int(each) for each in value)
+    return tuple(int(number) for number in value)
 
 
 def _shape(recording: Recording, tensor: str) -> tuple[int, ...] | None:

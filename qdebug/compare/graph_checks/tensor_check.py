@@ -29,7 +29,7 @@ from qdebug.compare.graph_checks.differences import (
     stated_difference,
 )
 from qdebug.compare.graph_checks.own_nodes import wrong_elements
-from qdebug.compare.graph_checks.tensor_facts import TensorFacts, one_shape
+from qdebug.compare.graph_checks.tensor_facts import TensorFacts, is_same_shape_but_ones
 from qdebug.compare.measure.compare import Comparison
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole, apart
 from qdebug.errors import KernelError, NotRecordedError
@@ -103,7 +103,7 @@ class TensorCheck(ABC):
         if self.segment.wide and (unknown := next(filter(is_undefined, own_nodes), None)):
             return without_kernel(unknown)
         if undefined_reason := next(
-            filter(None, (not_in_codes(each, facts.backend.graph) for each in own_nodes)), None
+            filter(None, (not_in_codes(node, facts.backend.graph) for node in own_nodes)), None
         ):
             return undefined_reason
         if facts.entry.whole and not all(map(rounds_nothing, (*own_nodes[:-1], *self.segment.nodes[:-1]))):
@@ -174,12 +174,12 @@ class TensorCheck(ABC):
         """Split a tensor's error by replaying the backend's node, or the reference's nodes instead."""
         facts = self.facts
         other_replays = OtherReplays(
-            substitute=facts.theirs,
+            substitute=facts.reference_replay,
             rounding_noise=facts.rounding_noise if rounding else None,
             instead=instead,
             exact=all(map(rounds_nothing, self.segment.nodes)),
-            as_reference=None if instead or self.alike else facts.theirs,
-            alike=not instead and self.alike,
+            as_reference=None if instead or self.alike else facts.reference_replay,
+            same_node=not instead and self.alike,
             reads_equal=partial(facts.replays.reads_equal, self.segment),
             telling=facts.replays.telling,
         )
@@ -211,7 +211,7 @@ class TensorCheck(ABC):
             return None
         sides = (facts.reference, facts.entry.reference_tensor), (facts.backend, facts.entry.tensor)
         values = [run.load(name, *place) for run, name in sides]
-        if any(grid_step(each) is not None for each in values):
+        if any(grid_step(array) is not None for array in values):
             return None
         if stats.count < SHORT_FORMAT_MIN_ELEMENTS:
             return Digits.SHORT
@@ -226,14 +226,16 @@ class TensorCheck(ABC):
         if not self.segment.nodes or not facts.places:
             return None
         try:
-            reference_values = facts.theirs(facts.places[0])
+            reference_values = facts.reference_replay(facts.places[0])
         except (KernelError, NotRecordedError):
             return None
         stored_values = facts.backend.load(facts.entry.tensor, *facts.places[0])
         backend_values = in_reference_order(stored_values, facts.entry.pair.backend_view, reference_values.shape)
         if operators.of(self.node.op).reshapes and sorted(reference_values.shape) == sorted(backend_values.shape):
             return None  # A runtime that changes the layout also permutes the extents of a reshape.
-        return None if one_shape(reference_values.shape, backend_values.shape) else declared_difference(facts)
+        return (
+            None if is_same_shape_but_ones(reference_values.shape, backend_values.shape) else declared_difference(facts)
+        )
 
     def unaccounted(self, sample: int) -> Node | None:  # noqa: ARG002  one node has none before it
         """Return the first node whose output does not follow from its recorded inputs in a sample, or None."""
@@ -253,9 +255,9 @@ class TensorCheck(ABC):
         stored_values = facts.backend.load(facts.entry.tensor, *facts.places[0])
 
         def fits(rounded: Callable[[np.ndarray], np.ndarray] | None) -> bool:
-            reference_values = facts.theirs(facts.places[0], rounded=rounded)
+            reference_values = facts.reference_replay(facts.places[0], rounded=rounded)
             backend_values = in_reference_order(stored_values, facts.entry.pair.backend_view, reference_values.shape)
-            if not one_shape(backend_values.shape, reference_values.shape):
+            if not is_same_shape_but_ones(backend_values.shape, reference_values.shape):
                 return False
             errors = minus(reference_values, backend_values.reshape(reference_values.shape))
             if np.any(~np.isfinite(reference_values) & np.isfinite(backend_values.reshape(reference_values.shape))):
@@ -275,14 +277,14 @@ def rounded_first(formats: Sequence[str]) -> str:
     return f"rounding its operands to {' or '.join(formats)} first explains the error"
 
 
-def lost_to_rounding(facts: TensorFacts, result: np.ndarray, error: np.ndarray, what: str) -> Finding | None:
+def lost_to_rounding(facts: TensorFacts, result: np.ndarray, error: np.ndarray, subject: str) -> Finding | None:
     """Find whether rounding to codes loses too much of a result, or return None if it does not.
 
     Args:
         facts: The tensor.
         result: The result without rounding.
         error: The error caused by rounding.
-        what: What is rounded.
+        subject: What is rounded.
     """
     signal, noise = finite_norm(result), finite_norm(error)
     remaining_sqnr = 20 * math.log10(signal / noise) if signal and noise else math.inf
@@ -293,7 +295,7 @@ def lost_to_rounding(facts: TensorFacts, result: np.ndarray, error: np.ndarray, 
         kind=FindingKind.SCALE,
         role=FindingRole.COST,
         node=facts.entry.node,
-        sentence=f"rounding {what} to codes leaves an SQNR of {level} dB, below {CODES_MIN_SQNR:g} dB",
+        sentence=f"rounding {subject} to codes leaves an SQNR of {level} dB, below {CODES_MIN_SQNR:g} dB",
         amount=remaining_sqnr,
         limit=CODES_MIN_SQNR,
         unit="dB",

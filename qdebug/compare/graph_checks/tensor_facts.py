@@ -18,7 +18,7 @@ from qdebug.model import Node, Recording
 from qdebug.numerics.accumulate import same_elements
 from qdebug.replay.real_form import real_form
 
-__all__ = ["TensorFacts", "one_shape"]
+__all__ = ["TensorFacts", "is_same_shape_but_ones"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -71,7 +71,7 @@ class TensorFacts:
         """Return the real-valued form of a reference node, with normalized attributes."""
         return one_spelling(self.reference, real_form(node, self.reference.graph.opset)[0])
 
-    def theirs(
+    def reference_replay(
         self,
         place: tuple[int, int],
         *,
@@ -90,10 +90,10 @@ class TensorFacts:
         return self.replays.with_rounded_weight(self.entry.pair, self.segment, place)
 
 
-def one_shape(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+def is_same_shape_but_ones(first: tuple[int, ...], second: tuple[int, ...]) -> bool:
     """Return whether two shapes are equal except for extra dimensions of extent 1 in one of them.
 
     If neither has extra dimensions, a dimension of extent 1 in a different position means a reduction along a different
     axis.
     """
-    return same_elements(one, other) and (len(one) != len(other) or one == other)
+    return same_elements(first, second) and (len(first) != len(second) or first == second)

@@ -34,18 +34,18 @@ class _Unheld:
     Args:
         node: The backend node that reads it.
         name: The name of the constant or attribute.
-        held: The values that it becomes.
+        values: The values that it becomes.
         count: Number of elements that are lost.
         real: The first lost element.
-        given: The value that it becomes.
+        stored: The value that it becomes.
     """
 
     node: Node
     name: str
-    held: np.ndarray
+    values: np.ndarray
     count: int
     real: float
-    given: float
+    stored: float
 
     def sentence(self, short_format: ShortFormat) -> str:
         """Return a sentence about the lost values and what they become."""
@@ -55,11 +55,11 @@ class _Unheld:
             end = f"below {short_format.subnormal:.3g}, the smallest {short_format.name} value"
         kind = "attribute" if self.name in self.node.attrs else "constant"
         constant_text = f"{kind} {self.name!r} of {self.node.op} {self.node.name!r}"
-        if self.held.size > 1:
+        if self.values.size > 1:
             are, first = ("is", "") if self.count == 1 else ("are", "the first is ")
-            count_text = f"{self.count} of {self.held.size} elements of {constant_text} {are} {end}"
-            return f"{count_text}: {first}{self.real:.6g}, which becomes {self.given:.6g}"
-        return f"{constant_text} is {self.real:.6g}, {end}, and becomes {self.given:.6g}"
+            count_text = f"{self.count} of {self.values.size} elements of {constant_text} {are} {end}"
+            return f"{count_text}: {first}{self.real:.6g}, which becomes {self.stored:.6g}"
+        return f"{constant_text} is {self.real:.6g}, {end}, and becomes {self.stored:.6g}"
 
 
 def unheld_constant(facts: TensorFacts, place: tuple[int, int]) -> Finding | None:
@@ -80,7 +80,7 @@ def unheld_constant(facts: TensorFacts, place: tuple[int, int]) -> Finding | Non
         plain_error = _error_with_replacements(facts, place, {}, recorded_values, short_format)
         for candidate in _candidates(facts, short_format):
             error = _error_with_replacements(
-                facts, place, {(candidate.node.name, candidate.name): candidate.held}, recorded_values, short_format
+                facts, place, {(candidate.node.name, candidate.name): candidate.values}, recorded_values, short_format
             )
             error_limit = SUBSTITUTE_REPLAY_MAX_ERROR_RATIO * plain_error if math.isfinite(plain_error) else math.inf
             if error <= min(error_limit, segment_share(short_format.unit) * finite_norm(recorded_values)):
@@ -121,7 +121,7 @@ def _candidates(facts: TensorFacts, short_format: ShortFormat) -> Iterator[_Unhe
             is_lost = overflows | is_vanishing
             if not is_lost.any():
                 continue
-            first = tuple(each[0] for each in np.nonzero(is_lost)) if is_lost.ndim else ()
+            first = tuple(coordinates[0] for coordinates in np.nonzero(is_lost)) if is_lost.ndim else ()
             for end in (short_format.largest, math.inf) if overflows.any() else (0.0,):
                 replacement = np.where(
                     overflows, np.copysign(end, numbers_in_float64), np.where(is_vanishing, 0.0, numbers_in_float64)
@@ -129,10 +129,10 @@ def _candidates(facts: TensorFacts, short_format: ShortFormat) -> Iterator[_Unhe
                 yield _Unheld(
                     node=node,
                     name=name,
-                    held=replacement.astype(array.dtype),
+                    values=replacement.astype(array.dtype),
                     count=int(is_lost.sum()),
                     real=float(numbers_in_float64[first]),
-                    given=float(replacement[first]),
+                    stored=float(replacement[first]),
                 )
 
 

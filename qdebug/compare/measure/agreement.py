@@ -37,8 +37,8 @@ def agreements(reference: Recording, backends: Sequence[tuple[Recording, Alignme
     return result
 
 
-def _agreement(reference: Recording, held: Sequence[tuple[Recording, Pair]]) -> Agreement | None:
-    readers = [PairReader(reference, recording, pair) for recording, pair in held]
+def _agreement(reference: Recording, recorded_pairs: Sequence[tuple[Recording, Pair]]) -> Agreement | None:
+    readers = [PairReader(reference, recording, pair) for recording, pair in recorded_pairs]
     shared = set.intersection(*(set(reader.places()) for reader in readers))
     total = Agreement()
     try:

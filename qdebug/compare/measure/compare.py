@@ -247,7 +247,7 @@ def compare_pair(
             f"{differ}no scale was recorded for {tensor_without_scale!r}, so its codes cannot be dequantized"
         )
     if total_stats.worst_sample in partial_samples:  # otherwise the index counts within the compared elements
-        (worst,) = (each.stats for each in samples if each.sample == total_stats.worst_sample)
+        (worst,) = (sample.stats for sample in samples if sample.sample == total_stats.worst_sample)
         total_stats = replace(total_stats, worst_index=worst.worst_index)
     return Comparison(
         stats=total_stats,
@@ -255,7 +255,7 @@ def compare_pair(
         samples=tuple(samples),
         note=places.left_out(reference, backend, tuple(partial_samples.values())) or None,
         basis="elements" if partial_samples else "full",
-        known_equal=all(hash_equal(reference, backend, pair, (each.sample, each.step)) for each in places.partly),
+        known_equal=all(hash_equal(reference, backend, pair, (sample.sample, sample.step)) for sample in places.partly),
         lacking=places.lacking(tuple(partial_samples.values())),
         nonfinite=one_sided(reference, backend, pair) if places.partly else 0,
     )

@@ -13,7 +13,7 @@ from qdebug.compare.align.expand import says_nothing
 from qdebug.compare.align.layouts import in_one_order, turned_quant
 from qdebug.compare.align.pairs import Pair
 from qdebug.compare.attribute.band import difference, finite_norm, norm
-from qdebug.compare.attribute.code_spans import held
+from qdebug.compare.attribute.code_spans import clip_in_turn
 from qdebug.compare.measure.recordings import is_fed_back
 from qdebug.compare.result.finding import apart
 from qdebug.model import Graph, QuantParams, Recording, operators
@@ -248,7 +248,7 @@ def _difference_beyond_limit(
     if not steps:
         grids = [(step, values) for values in (expected, actual) if (step := grid_step(values)) is not None]
         steps, spans = [step for step, _ in grids], [(values.min(), values.max()) for _, values in grids]
-    expected, actual = held(expected, *spans), held(actual, *spans)
+    expected, actual = clip_in_turn(expected, *spans), clip_in_turn(actual, *spans)
     errors = difference(actual, expected)
     if steps:
         amount = float(np.max(np.abs(errors), initial=0.0)) / (max(steps) or math.inf)

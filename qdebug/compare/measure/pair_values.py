@@ -113,14 +113,15 @@ class PairReader:
         """
         return self.blocks_of(*self.stored(sample, step))
 
-    def blocks_of(self, theirs: np.ndarray, ours: np.ndarray) -> tuple[RealBlocks, RealBlocks]:
+    def blocks_of(self, reference_values: np.ndarray, backend_values: np.ndarray) -> tuple[RealBlocks, RealBlocks]:
         """Return stored elements of both sides as real values to be read block by block.
 
         Raises:
             UsageError: The elements are not real numbers, or quantization does not fit a shape.
         """
         return settled(
-            RealBlocks(theirs, self._quants[0], self._clamps[0]), RealBlocks(ours, self._quants[1], self._clamps[1])
+            RealBlocks(reference_values, self._quants[0], self._clamps[0]),
+            RealBlocks(backend_values, self._quants[1], self._clamps[1]),
         )
 
     def values(self, sample: int, step: int) -> PairedValues:
@@ -300,20 +301,24 @@ class OpenPair:
 
     def __init__(
         self,
-        theirs: np.ndarray,
-        ours: np.ndarray,
+        reference_values: np.ndarray,
+        backend_values: np.ndarray,
         quants: tuple[QuantParams | None, QuantParams | None] = (None, None),
         clamps: tuple[Clamp, Clamp] = ((None, None), (None, None)),
         axis: int | None = None,
     ) -> None:
-        if theirs.size != ours.size:
-            raise UsageError(f"The reference has shape {theirs.shape}, but the backend has {ours.shape}.")
-        self._given = theirs, ours, quants, clamps, axis
-        self._sides = settled(RealBlocks(theirs, quants[0], clamps[0]), RealBlocks(ours, quants[1], clamps[1]))
-        self.shape = ours.shape
+        if reference_values.size != backend_values.size:
+            raise UsageError(
+                f"The reference has shape {reference_values.shape}, but the backend has {backend_values.shape}."
+            )
+        self._given = reference_values, backend_values, quants, clamps, axis
+        self._sides = settled(
+            RealBlocks(reference_values, quants[0], clamps[0]), RealBlocks(backend_values, quants[1], clamps[1])
+        )
+        self.shape = backend_values.shape
         self.reference_quant, self.backend_quant = quants
-        scaled, second = axis_of_scales(quants[1], len(self.shape)), int(len(self.shape) > 1)
-        self.axis = axis if axis is not None else second if scaled is None else scaled
+        scale_axis, default_axis = axis_of_scales(quants[1], len(self.shape)), int(len(self.shape) > 1)
+        self.axis = axis if axis is not None else default_axis if scale_axis is None else scale_axis
 
     @property
     def size(self) -> int:

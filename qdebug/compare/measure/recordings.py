@@ -49,9 +49,9 @@ class OneSample(View):
     def __init__(self, recording: Recording, sample: int) -> None:
         if sample >= recording.samples:
             last = recording.samples - 1
-            held = "only sample 0" if last == 0 else f"samples 0 to {last}"
+            samples_text = "only sample 0" if last == 0 else f"samples 0 to {last}"
             raise UsageError(
-                f"There is no sample {sample}: the recording of {recording.info.backend!r} holds {held}.",
+                f"There is no sample {sample}: the recording of {recording.info.backend!r} holds {samples_text}.",
                 hint=f"Give --sample N with N at most {last}.",
             )
         super().__init__(recording)
@@ -148,7 +148,9 @@ def _in_words_of_onnx(recording: Recording) -> Recording:
     graph = recording.graph
     constants = _constants_of(recording)
     translated_nodes = {
-        node.name: each for node in graph.nodes if (each := translated(node, graph, constants)) is not None
+        node.name: translated_node
+        for node in graph.nodes
+        if (translated_node := translated(node, graph, constants)) is not None
     }
     shared_constants = {
         name
@@ -160,14 +162,20 @@ def _in_words_of_onnx(recording: Recording) -> Recording:
         or not graph.is_constant(name)
     }
     translated_nodes = {
-        node: each for node, each in translated_nodes.items() if shared_constants.isdisjoint(_orders([each]))
+        node: translated_node
+        for node, translated_node in translated_nodes.items()
+        if shared_constants.isdisjoint(_orders([translated_node]))
     }
     if not translated_nodes:
         return recording
     orders = _orders(translated_nodes.values())
     infos = [_turned(info, orders[name]) if name in orders else info for name, info in graph.tensors.items()]
     nodes = [translated_nodes[node.name].node if node.name in translated_nodes else node for node in graph.nodes]
-    new_constants = {name: values for each in translated_nodes.values() for name, values in each.constants.items()}
+    new_constants = {
+        name: values
+        for translated_node in translated_nodes.values()
+        for name, values in translated_node.constants.items()
+    }
     infos += [
         TensorInfo(name=name, shape=values.shape, dtype=values.dtype.name, role=Role.CONSTANT)
         for name, values in new_constants.items()
@@ -203,7 +211,7 @@ def _turned(info: TensorInfo, order: _Order) -> TensorInfo:
         shape = (shape[0] * shape[1], *shape[2:])
     else:
         axis = None if axis is None else order.index(axis % len(order))
-        shape = None if shape is None else tuple(shape[each] for each in order)
+        shape = None if shape is None else tuple(shape[source_axis] for source_axis in order)
     return replace(info, shape=shape, quant=quant if quant is None else replace(quant, axis=axis))
 
 
@@ -229,14 +237,14 @@ def _with_known_scales(recording: Recording) -> Recording:
         rank=lambda name: None if (shape := graph.tensors[name].shape) is None else len(shape),
     )
     nodes = [in_words_of_onnx(node) for node in graph.nodes]
-    found = {
+    derived_quants = {
         name: quant
         for name, quant in quant_facts(nodes, facts, stated).items()
         if name in graph.tensors and graph.tensors[name].quant is None and _may_be_code(graph.tensors[name])
     }
-    if not found:
+    if not derived_quants:
         return recording
-    infos = [replace(info, quant=found.get(name, info.quant)) for name, info in graph.tensors.items()]
+    infos = [replace(info, quant=derived_quants.get(name, info.quant)) for name, info in graph.tensors.items()]
     return View(recording, graph=_with_tensors(graph, infos))
 
 

@@ -51,14 +51,14 @@ class TokenPairing:
 
 
 def pair_tokens(
-    reference: Recording, backend: Recording, given: Sequence[TokenIndex | None] = (None, None)
+    reference: Recording, backend: Recording, user_indexes: Sequence[TokenIndex | None] = (None, None)
 ) -> TokenPairing | None:
     """Return two runs whose rows are paired by tokens, or None if neither states its tokens.
 
     Args:
         reference: The reference.
         backend: The backend.
-        given: The index of each run if the user states it; None for the recorded one.
+        user_indexes: The index of each run if the user states it; None for the recorded one.
 
     Raises:
         UsageError: The user states tokens of one run, and the other has none; an index is invalid; or the runs have no
@@ -66,10 +66,10 @@ def pair_tokens(
         RecordingError: A recorded index cannot be read.
     """
     sides = (reference, backend)
-    indexes = [own or _recorded_index(side) for own, side in zip(given, sides, strict=True)]
+    indexes = [user_index or _recorded_index(side) for user_index, side in zip(user_indexes, sides, strict=True)]
     first, second = indexes
     if not first or not second:
-        if any(own is not None for own in given):
+        if any(user_index is not None for user_index in user_indexes):
             lacking = "reference" if not first else "backend"
             raise UsageError(
                 f"The {lacking} does not state the tokens of its rows.",
@@ -150,13 +150,13 @@ class _Rows:
         from the last step that holds it.
         """
         parts = list(self._tokens[pattern].values())
-        every = np.concatenate(parts)
+        all_tokens = np.concatenate(parts)
         places = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
         rows = np.concatenate([np.arange(len(part)) for part in parts])
-        kept = np.flatnonzero(_is_token(every))
-        kept = kept[::-1] if pattern else kept
-        tokens, first = np.unique(every[kept], return_index=True)
-        return tokens, places[kept[first]], rows[kept[first]]
+        token_rows = np.flatnonzero(_is_token(all_tokens))
+        token_rows = token_rows[::-1] if pattern else token_rows
+        tokens, first = np.unique(all_tokens[token_rows], return_index=True)
+        return tokens, places[token_rows[first]], rows[token_rows[first]]
 
 
 def _is_token(tokens: np.ndarray) -> np.ndarray:
@@ -320,13 +320,13 @@ class _TokenRecording(View):
         if pattern not in self._origins:
             self._origins[pattern] = self._rows.origins(pattern)
         tokens, places, rows = self._origins[pattern]
-        wanted = self._tokens[self._tokens["request"] == request]
-        at = np.searchsorted(tokens, wanted)
-        if not wanted.size or (at >= tokens.size).any() or (tokens[at] != wanted).any():
+        requested = self._tokens[self._tokens["request"] == request]
+        at = np.searchsorted(tokens, requested)
+        if not requested.size or (at >= tokens.size).any() or (tokens[at] != requested).any():
             return None
-        every = list(self._rows.of(pattern))
+        all_places = list(self._rows.of(pattern))
         return [
-            (every[number], chosen, rows[at[chosen]])
+            (all_places[number], chosen, rows[at[chosen]])
             for number in np.unique(places[at])
             for chosen in (np.flatnonzero(places[at] == number),)
         ]
@@ -359,7 +359,7 @@ class _TokenRecording(View):
             return memo[place]
         array = self._recording.load(tensor, *place)
         rows = array.reshape(-1, *array.shape[array.ndim - (self._trailing_of(tensor) or 0) :])
-        if sum(kept.nbytes for kept in memo.values()) + rows.nbytes <= _MEMO_BYTES:
+        if sum(cached_rows.nbytes for cached_rows in memo.values()) + rows.nbytes <= _MEMO_BYTES:
             memo[place] = rows
         return rows
 

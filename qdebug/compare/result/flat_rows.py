@@ -74,12 +74,12 @@ def flat_row(node: NodeResult) -> dict[str, Any]:
         f"saturation_{name}": None if node.saturation is None else getattr(node.saturation, name) for name in _RAILS
     }
     quant = node.quant
-    one = quant is not None and quant.scale.size == 1
+    has_one_scale = quant is not None and quant.scale.size == 1
     row["dtype"] = None if quant is None else quant.dtype
-    row["scale"] = float(quant.scale[0]) if quant is not None and one else None
-    row["zero_point"] = int(quant.zero_point[0]) if quant is not None and one else None
+    row["scale"] = float(quant.scale[0]) if quant is not None and has_one_scale else None
+    row["zero_point"] = int(quant.zero_point[0]) if quant is not None and has_one_scale else None
     row["scales"] = None if quant is None else int(quant.scale.size)
-    row["findings"] = "; ".join(f"{found.kind}: {found.sentence}" for found in node.findings) or None
+    row["findings"] = "; ".join(f"{finding.kind}: {finding.sentence}" for finding in node.findings) or None
     return {name: row[name] for name in COLUMNS}
 
 

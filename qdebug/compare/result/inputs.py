@@ -44,9 +44,9 @@ def different_inputs_clause(different: Sequence[NodeResult]) -> str:
     Args:
         different: The inputs that differ, at least one.
     """
-    finding, others = input_finding(different[0]), len(different) - 1
+    finding, other_count = input_finding(different[0]), len(different) - 1
     detail = "" if finding is None else f" {finding.sentence}"
-    more = f", and {plural(others, 'more input')}" if others else ""
+    more = f", and {plural(other_count, 'more input')}" if other_count else ""
     return f"the two runs were given different inputs ({different[0].tensor!r}{detail}{more})"
 
 
@@ -58,8 +58,10 @@ def nan_input(of: ResultTable, first: NodeResult, graph: Graph) -> NodeResult | 
     return next((of[row] for row in rows if _nan_finding(of[row]) is not None), None)
 
 
-def nan_input_sentence(given: NodeResult, first: NodeResult) -> str:
+def nan_input_sentence(input_result: NodeResult, first: NodeResult) -> str:
     """Return a sentence saying that an input holds NaN, and where the runs first differ because of it."""
-    finding = _nan_finding(given)
+    finding = _nan_finding(input_result)
     detail = "" if finding is None else f": {finding.sentence}"
-    return f"The input {given.tensor!r} holds NaN{detail}. The two runs handle NaN differently at {first.node!r}."
+    return (
+        f"The input {input_result.tensor!r} holds NaN{detail}. The two runs handle NaN differently at {first.node!r}."
+    )

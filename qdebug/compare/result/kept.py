@@ -62,7 +62,7 @@ def from_columns(
     count: int,
     *,
     omit: frozenset[str] = frozenset(),
-    given: Mapping[str, Sequence[Any]] | None = None,
+    known_columns: Mapping[str, Sequence[Any]] | None = None,
 ) -> list[T]:
     """Return the rows that were passed to `to_columns`.
 
@@ -71,15 +71,15 @@ def from_columns(
         kind: The dataclass.
         count: Expected number of rows.
         omit: As passed to `to_columns`.
-        given: Values of omitted fields. Other omitted fields get their defaults.
+        known_columns: Values of omitted fields. Other omitted fields get their defaults.
 
     Raises:
         ValueError: The columns do not contain `count` rows of this dataclass.
     """
     reader = _Reader(columns)
-    rows: list[T] = reader.rows(kind, "", count, omit, given or {})
-    if reader.left:
-        raise ValueError(f"unexpected column {min(reader.left)!r}")
+    rows: list[T] = reader.rows(kind, "", count, omit, known_columns or {})
+    if reader.unused_columns:
+        raise ValueError(f"unexpected column {min(reader.unused_columns)!r}")
     return rows
 
 
@@ -157,24 +157,24 @@ class _Reader:
     """Makes objects from columns, each of which is checked and used once.
 
     Attributes:
-        left: Columns that have not been used yet.
+        unused_columns: Columns that have not been used yet.
     """
 
     def __init__(self, columns: Mapping[str, np.ndarray]) -> None:
-        self.left = dict(columns)
+        self.unused_columns = dict(columns)
         lengths = self._lengths(_TEXTS, None)
         raw = self._column(_TEXTS, np.uint8, sum(lengths)).tobytes()
         ends = [0, *accumulate(lengths)]
         self._texts = [raw[start:end].decode("utf-8", "surrogatepass") for start, end in pairwise(ends)]
 
     def rows(
-        self, kind: type, name: str, count: int, omit: frozenset[str], given: Mapping[str, Sequence[Any]]
+        self, kind: type, name: str, count: int, omit: frozenset[str], known_columns: Mapping[str, Sequence[Any]]
     ) -> list[Any]:
         """Make `count` objects of a dataclass without `__post_init__`, field by field."""
         columns: dict[str, Any] = {}  # check every column before the first object is made
         for field, hint in _hints_of(kind).items():
-            if field in given:
-                columns[field] = given[field]
+            if field in known_columns:
+                columns[field] = known_columns[field]
             elif field in omit:
                 columns[field] = repeat(_default(kind, field))
             else:
@@ -187,9 +187,9 @@ class _Reader:
     def _values(self, hint: Any, name: str, count: int) -> list[Any]:
         inner, entry = _optional(hint), _entry_of(hint)
         if inner is not None:
-            there = self._flags(f"{name}?", count)
-            present = iter(self._values(inner, name, sum(there)))
-            return [next(present) if is_present else None for is_present in there]
+            flags = self._flags(f"{name}?", count)
+            present = iter(self._values(inner, name, sum(flags)))
+            return [next(present) if is_present else None for is_present in flags]
         if entry is not None:
             lengths = self._lengths(name, count)
             items = iter(self._values(entry, name, sum(lengths)))
@@ -224,7 +224,7 @@ class _Reader:
         return list(column.tolist())
 
     def _column(self, name: str, dtype: type, count: int | None) -> np.ndarray:
-        column = self.left.pop(name, None)
+        column = self.unused_columns.pop(name, None)
         if column is None:
             raise ValueError(f"column {name!r} is missing")
         if column.ndim != 1 or column.dtype != dtype or (count is not None and column.size != count):
@@ -289,6 +289,6 @@ def kept_results(
             raise ValueError(f"unexpected column {name!r}")
         parts[part][column_name] = column
     outputs = from_columns(parts["outputs"], OutputRanking, int(output_count[0]))
-    given = {name: [getattr(entry, name) for entry in planned] for name in _FROM_PLAN}
-    nodes = from_columns(parts["nodes"], NodeResult, len(planned), omit=_OMIT, given=given)
+    plan_columns = {name: [getattr(entry, name) for entry in planned] for name in _FROM_PLAN}
+    nodes = from_columns(parts["nodes"], NodeResult, len(planned), omit=_OMIT, known_columns=plan_columns)
     return nodes, tuple(outputs)

@@ -243,12 +243,12 @@ def unused_entries(
     finder = RuleFinder(rules)
     used = {id(finder.find(entry)) for entry in entries}
     nodes = {entry.node for entry in entries}
-    said = [
+    sentences = [
         f"rule {number} ({', '.join(f'{name} = {value!r}' for name, value in rule.patterns.items())}) matches no tensor"
         for number, rule in enumerate(rules, 1)
         if id(rule) not in used
     ]
-    return said + [
+    return sentences + [
         f"the acknowledged node {entry.node!r} does not exist" for entry in acknowledged if entry.node not in nodes
     ]
 

@@ -195,12 +195,12 @@ def cost_of(node: NodeResult) -> Finding | None:
     """Return the finding about what a tensor's codes cost within its limit, or None if that is little or accepted."""
     if node.status is not Status.WITHIN or is_excused(node):
         return None
-    return next((found for found in node.findings if found.role is FindingRole.COST), None)
+    return next((finding for finding in node.findings if finding.role is FindingRole.COST), None)
 
 
-def is_doubt(found: Finding) -> bool:
+def is_doubt(finding: Finding) -> bool:
     """Return whether a finding says that it is unknown whether a node is right."""
-    return found.role is FindingRole.EXCUSE and found.kind in (FindingKind.ERROR, FindingKind.ARITHMETIC)
+    return finding.role is FindingRole.EXCUSE and finding.kind in (FindingKind.ERROR, FindingKind.ARITHMETIC)
 
 
 def is_excused(node: NodeResult) -> bool:

@@ -141,7 +141,11 @@ def costliest(
             lose.
     """
     by_tensor = {node.tensor: node for node in costs}
-    exact_contributors = [each for each in (() if contributing is None else contributing.nodes) if each.how == "exact"]
+    exact_contributors = [
+        contributor
+        for contributor in (() if contributing is None else contributing.nodes)
+        if contributor.how == "exact"
+    ]
     first_node = of[of.rows[exact_contributors[0].tensor]] if exact_contributors else None
     if (
         first_node is not None
@@ -150,7 +154,9 @@ def costliest(
         and exact_contributors[0].sqnr_db < floor
     ):
         return first_node  # choosing a better scale only helps quantized nodes
-    costly_contributor = next((by_tensor[each.tensor] for each in exact_contributors if each.tensor in by_tensor), None)
+    costly_contributor = next(
+        (by_tensor[contributor.tensor] for contributor in exact_contributors if contributor.tensor in by_tensor), None
+    )
     return costly_contributor or next(iter(costs), None)
 
 
@@ -165,11 +171,15 @@ def sole_contributor(
         contributing: Contributions of nodes to it, or None if they were not measured.
         floor: That limit, in dB.
     """
-    exact_contributors = [each for each in (() if contributing is None else contributing.nodes) if each.how == "exact"]
+    exact_contributors = [
+        contributor
+        for contributor in (() if contributing is None else contributing.nodes)
+        if contributor.how == "exact"
+    ]
     if contributing is None or not exact_contributors or floor is None or not exact_contributors[0].sqnr_db < floor:
         return None
     level = _sqnr(output.metrics)
-    powers = [10.0 ** (-each.sqnr_db / 10.0) for each in exact_contributors]
+    powers = [10.0 ** (-contributor.sqnr_db / 10.0) for contributor in exact_contributors]
     min_power = SOLE_CONTRIBUTOR_MIN_SHARE * sum(powers)
     if powers[0] < min_power or not abs(exact_contributors[0].sqnr_db - level) <= SOLE_CONTRIBUTOR_MAX_DISTANCE:
         return None
@@ -233,7 +243,7 @@ def way_upwards(
 
 def _selecting_row(of: ResultTable, graph: Graph, born: Nonfinite, errors: ErrorsByInput | None) -> int | None:
     """Return the node whose finite error causes a NaN or an infinity where it first appears, or None."""
-    differing = of.which(lambda node: input_finding(node) is not None)
+    differing = of.test_rows(lambda node: input_finding(node) is not None)
     candidates = (of.beyond & of.introducing & of.having(Status.DIVERGED)) | differing
     for operand in born.born.selected:
         row = of.rows.get(operand.tensor)

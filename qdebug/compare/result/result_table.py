@@ -50,56 +50,56 @@ class ResultTable:
         """Return the rows of the given tensors that have one, in order."""
         return sorted({self.rows[tensor] for tensor in tensors if tensor in self.rows})
 
-    def which(self, test: Callable[[NodeResult], bool]) -> np.ndarray:
+    def test_rows(self, test: Callable[[NodeResult], bool]) -> np.ndarray:
         """Return for each result whether it passes a test."""
         return np.fromiter(map(test, self.nodes), bool, len(self))
 
     def having(self, status: Status) -> np.ndarray:
         """Return for each result whether it has a given status."""
-        found: np.ndarray = self._statuses == _CODES[status]
-        return found
+        has_status: np.ndarray = self._statuses == _CODES[status]
+        return has_status
 
     def on(self, basis: str) -> np.ndarray:
         """Return for each result whether it was judged on a given basis."""
-        return self.which(lambda node: node.basis == basis)
+        return self.test_rows(lambda node: node.basis == basis)
 
     @cached_property
     def breaking(self) -> np.ndarray:
         """Which results break their limit, see `breaks_limit`."""
-        return self.which(breaks_limit)
+        return self.test_rows(breaks_limit)
 
     @cached_property
     def excused(self) -> np.ndarray:
         """Which results the user accepted, if the acceptance has not expired."""
-        return self.which(is_excused)
+        return self.test_rows(is_excused)
 
     @cached_property
     def accepted(self) -> np.ndarray:
         """Which results the user accepted, even if the acceptance has expired."""
-        return self.which(lambda node: node.acknowledged is not None)
+        return self.test_rows(lambda node: node.acknowledged is not None)
 
     @cached_property
     def beyond(self) -> np.ndarray:
         """Which results break their limit and are not excused."""
-        return self.which(is_beyond)
+        return self.test_rows(is_beyond)
 
     @cached_property
     def declared(self) -> np.ndarray:
         """At which nodes the two graphs declare something differently."""
-        return self.which(lambda node: node.declared is not None)
+        return self.test_rows(lambda node: node.declared is not None)
 
     @cached_property
     def partial(self) -> np.ndarray:
         """Which tensors have something left out although they were compared in full, or lack samples on one side."""
-        return self.which(lambda node: bool(node.note) and (node.basis == "full" or node.lacking))
+        return self.test_rows(lambda node: bool(node.note) and (node.basis == "full" or node.lacking))
 
     # Their errors
 
     @cached_property
     def gains(self) -> np.ndarray:
         """The relative gain of each node, or NaN if unknown."""
-        known = (node.relative_gain for node in self.nodes)
-        return np.array([math.nan if gain is None else gain for gain in known], np.float64)
+        relative_gains = (node.relative_gain for node in self.nodes)
+        return np.array([math.nan if gain is None else gain for gain in relative_gains], np.float64)
 
     @cached_property
     def carried(self) -> np.ndarray:
@@ -120,14 +120,14 @@ class ResultTable:
     @cached_property
     def handing_on(self) -> np.ndarray:
         """Which nodes pass on more error than they add. A node that cannot be replayed may."""
-        own, passed, unknown = self._parts
-        return unknown | (passed > own)
+        added, passed, unknown = self._parts
+        return unknown | (passed > added)
 
     @cached_property
     def introducing(self) -> np.ndarray:
         """Which nodes add at least as much error as reaches them. A node that cannot be replayed may."""
-        own, passed, unknown = self._parts
-        return unknown | (own >= passed)
+        added, passed, unknown = self._parts
+        return unknown | (added >= passed)
 
     @cached_property
     def _parts(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

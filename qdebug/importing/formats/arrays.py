@@ -58,7 +58,7 @@ def read_arrays(files: Files, source: Path, graph: Graph | None) -> Dump:
                     if is_raw
                     else FILE_READERS[file_path.suffix.lower()](files, file_path, place, prefix, ignored)
                 )
-    return Dump(tensors=tensors, ignored=ignored, said=remarks)
+    return Dump(tensors=tensors, ignored=ignored, remarks=remarks)
 
 
 _RAW_SUFFIXES = (".raw", ".bin")

@@ -149,8 +149,8 @@ def read_gguf(files: Files, source: Path, graph: Graph | None) -> Dump:
         if number not in {int(member) for member in GGMLQuantizationType}:
             ignored[f"{source.name}:{name}"] = f"format {number} is not known to the package gguf"
             continue
-        form = GGMLQuantizationType(number)
-        elements, block_bytes = GGML_QUANT_SIZES[form]
+        quant_type = GGMLQuantizationType(number)
+        elements, block_bytes = GGML_QUANT_SIZES[quant_type]
         if shape and shape[-1] % elements:
             raise damaged(source, None, f"rows of {name[:60]!r} do not consist of whole blocks", kind=_KIND)
         nbytes = math.prod(shape) // elements * block_bytes
@@ -158,10 +158,10 @@ def read_gguf(files: Files, source: Path, graph: Graph | None) -> Dump:
             problem = "overlaps another one" if offset < end else "ends after the file"
             raise damaged(source, None, f"tensor {name[:60]!r} {problem}", kind=_KIND)
         end = offset + nbytes
-        formats[form.name] += 1
-        tensors.append(_dumped(_Tensor(files, source, name, form, shape, offset, nbytes)))
-    said = [f"formats: {', '.join(f'{name} ({count})' for name, count in formats.items())}"] if formats else []
-    return Dump(tensors=tensors, ignored=ignored, facts={"backend": "gguf"}, said=said)
+        formats[quant_type.name] += 1
+        tensors.append(_dumped(_Tensor(files, source, name, quant_type, shape, offset, nbytes)))
+    remarks = [f"formats: {', '.join(f'{name} ({count})' for name, count in formats.items())}"] if formats else []
+    return Dump(tensors=tensors, ignored=ignored, facts={"backend": "gguf"}, remarks=remarks)
 
 
 class _Header:

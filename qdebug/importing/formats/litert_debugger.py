@@ -60,7 +60,7 @@ def read_litert_debugger(files: Files, source: Path, graph: Graph | None) -> Dum
         tensors=[*outputs.values(), *input_tensors],
         ignored=ignored,
         graph=_with_own_inputs(graph, own_inputs),
-        said=remarks,
+        remarks=remarks,
     )
 
 

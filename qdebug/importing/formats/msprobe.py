@@ -110,8 +110,8 @@ def _tensor(
 
 def _folder(path: Path, stated: str) -> Path:
     """Return the folder of the tensors. A dump that was copied has another path than the one it states."""
-    beside = path.parent / (Path(stated.replace("\\", "/")).name or "dump_tensor_data")
-    return beside if beside.is_dir() else path.parent
+    sibling = path.parent / (Path(stated.replace("\\", "/")).name or "dump_tensor_data")
+    return sibling if sibling.is_dir() else path.parent
 
 
 def _entries(values: Any) -> Iterator[Mapping[str, Any]]:

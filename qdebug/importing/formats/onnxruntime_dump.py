@@ -83,7 +83,7 @@ def read_onnxruntime_database(files: Files, source: Path, graph: Graph | None) -
             )
     providers = Counter(str(provider or "unknown") for *_, provider in nodes)
     remarks = [f"nodes ran on {', '.join(f'{name} ({count})' for name, count in providers.items())}"] if nodes else []
-    return Dump(tensors=tensors, ignored=ignored, facts={"backend": "onnxruntime"}, said=remarks)
+    return Dump(tensors=tensors, ignored=ignored, facts={"backend": "onnxruntime"}, remarks=remarks)
 
 
 @contextmanager

@@ -66,19 +66,22 @@ def read_polygraphy(files: Files, source: Path, graph: Graph | None) -> Dump:
     backend = ""
     if isinstance(content, dict):
         runners = content.get("lst")
-        if not isinstance(runners, list) or not all(isinstance(each, list) and len(each) == 2 for each in runners):
+        if not isinstance(runners, list) or not all(isinstance(entry, list) and len(entry) == 2 for entry in runners):
             raise damaged(source, None, "it has no list of runners", kind=_KIND)
         if not runners:
             raise UsageError(f"{str(source)!r} holds no results.", hint="Save the results of a run.")
-        backend, samples = str(runners[0][0]), [each.get("outputs") for each in runners[0][1] if isinstance(each, dict)]
+        backend, samples = (
+            str(runners[0][0]),
+            [entry.get("outputs") for entry in runners[0][1] if isinstance(entry, dict)],
+        )
         if len(runners) > 1:
             remarks.append(f"runner {backend!r} is read; {len(runners) - 1} more in the file are not")
     else:
         samples = content
-    if not isinstance(samples, list) or not all(isinstance(each, dict) for each in samples):
+    if not isinstance(samples, list) or not all(isinstance(entry, dict) for entry in samples):
         raise damaged(source, None, "it holds neither results nor inputs", kind=_KIND)
-    tensors = [each for number, sample in enumerate(samples) for each in _tensors(source, number, sample)]
-    return Dump(tensors=tensors, facts={"backend": backend} if backend else {}, said=remarks)
+    tensors = [tensor for number, sample in enumerate(samples) for tensor in _tensors(source, number, sample)]
+    return Dump(tensors=tensors, facts={"backend": backend} if backend else {}, remarks=remarks)
 
 
 def _tensors(source: Path, sample: int, values: Mapping[str, Any]) -> Iterator[DumpedTensor]:

@@ -114,9 +114,9 @@ def _span(path: Path, name: str, entry: Any, size: int) -> tuple[int, int]:
 
 
 def _tensor(
-    files: Files, path: Path, place: At, name: str, where: tuple[int, np.dtype[Any], tuple[int, ...]]
+    files: Files, path: Path, place: At, name: str, header_entry: tuple[int, np.dtype[Any], tuple[int, ...]]
 ) -> DumpedTensor:
-    offset, dtype, shape = where
+    offset, dtype, shape = header_entry
 
     def load() -> np.ndarray:
         with files.open_member(path) as (file, size):

@@ -95,7 +95,7 @@ class _Passes:
                 elif entry.name in late:
                     self._ignored[entry.location] = "made by a pass whose file is missing"
         tensors = [entry for step in sorted(by_step) for entry in by_step[step]]
-        return Dump(tensors=tensors, ignored=self._ignored, said=[f"{len(self._passes)} forward passes as steps"])
+        return Dump(tensors=tensors, ignored=self._ignored, remarks=[f"{len(self._passes)} forward passes as steps"])
 
     def _late(self, number: int, entries: list[DumpedTensor]) -> set[str]:
         """Return the names of the tensors in a file that the pass before it made."""

@@ -35,7 +35,7 @@ def _columns(line: str) -> list[str]:
 
 
 def _name_column(columns: list[str]) -> str | None:
-    return next((name for name, other in _NAME_COLUMNS.items() if name in columns and other in columns), None)
+    return next((name for name, partner in _NAME_COLUMNS.items() if name in columns and partner in columns), None)
 
 
 def is_statistics_table(path: Path) -> bool:
@@ -91,7 +91,7 @@ def read_statistics_table(files: Files, source: Path, graph: Graph | None) -> Du
                 load=partial(np.asarray, value, np.float64),
             )
     remark = f"statistics of {len(entries)} rows, without the values of the tensors"
-    return Dump(tensors=list(tensors.values()), ignored=ignored, said=[remark])
+    return Dump(tensors=list(tensors.values()), ignored=ignored, remarks=[remark])
 
 
 def _number(text: str) -> float | None:

@@ -56,9 +56,9 @@ class _Foreign:
     parts: dict[object, object]
 
     def __new__(cls, *args: object, **_: object) -> Self:
-        made = object.__new__(cls)
-        made.parts = dict(enumerate(args))
-        return made
+        instance = object.__new__(cls)
+        instance.parts = dict(enumerate(args))
+        return instance
 
     def __setitem__(self, key: object, value: object) -> None:
         self.parts[key if isinstance(key, (str, int)) else len(self.parts)] = value
@@ -99,9 +99,11 @@ class _Tensor:
 def _rebuild(storage: object, offset: object, size: object, stride: object, *rest: object) -> _Tensor:
     """Make a tensor from the arguments of `torch._utils._rebuild_tensor_v2`, or of `_v3`, which has a dtype too."""
     numbers = (offset, *(size if isinstance(size, tuple) else ("",)), *(stride if isinstance(stride, tuple) else ("",)))
-    if not isinstance(storage, _Storage) or not all(type(each) is int and 0 <= each < 1 << 62 for each in numbers):
+    if not isinstance(storage, _Storage) or not all(
+        type(number) is int and 0 <= number < 1 << 62 for number in numbers
+    ):
         raise ValueError("a tensor has no storage")
-    dtype = next((each.name for each in rest if isinstance(each, _Dtype)), storage.dtype)
+    dtype = next((argument.name for argument in rest if isinstance(argument, _Dtype)), storage.dtype)
     return _Tensor(storage=storage, offset=offset, shape=size, strides=stride, dtype=dtype)  # type: ignore[arg-type]
 
 
@@ -153,9 +155,9 @@ class _Reader(pickle.Unpickler):
     """Reads a pickle whose names are either known to this module or inert."""
 
     def find_class(self, module: str, name: str) -> object:
-        known = _FUNCTIONS.get(f"{module}.{name}")
-        if known is not None:
-            return known
+        function = _FUNCTIONS.get(f"{module}.{name}")
+        if function is not None:
+            return function
         if module in ("torch", "torch.storage"):
             short_name = name.removesuffix("Storage").lower()
             if name == "UntypedStorage" or short_name in _DTYPES:
@@ -266,9 +268,9 @@ _MAX_REPEATED_ELEMENTS = 1 << 24
 
 
 def _described(
-    files: Files, path: Path, place: At, name: str, where: tuple[str, _Tensor, np.dtype[Any]]
+    files: Files, path: Path, place: At, name: str, stored_tensor: tuple[str, _Tensor, np.dtype[Any]]
 ) -> DumpedTensor:
-    member, tensor, dtype = where
+    member, tensor, dtype = stored_tensor
 
     def load() -> np.ndarray:
         elements = np.frombuffer(_member(files, path, member), dtype)

@@ -74,7 +74,7 @@ def read_transformers(files: Files, source: Path, graph: Graph | None) -> Dump:
         tensors=trace.calls.tensors,
         ignored=trace.ignored,
         facts={"backend": "transformers", "model": root["module_path"], "outputs": trace.outputs},
-        said=["modules with parts have no outputs in the trace"],
+        remarks=["modules with parts have no outputs in the trace"],
     )
 
 

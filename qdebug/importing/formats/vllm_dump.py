@@ -72,7 +72,7 @@ def read_vllm(files: Files, source: Path, graph: Graph | None) -> Dump:
                     location = str(path.relative_to(source))
                     (inputs if direction == "inputs" else outputs).append(replace(tensor, name=name, location=location))
             calls.add(module, None, inputs=inputs, outputs=outputs)
-    return Dump(tensors=calls.tensors, ignored=ignored, facts={"backend": "vllm"}, said=_remarks(len(steps)))
+    return Dump(tensors=calls.tensors, ignored=ignored, facts={"backend": "vllm"}, remarks=_remarks(len(steps)))
 
 
 def _remarks(count: int) -> list[str]:

@@ -34,7 +34,10 @@ def accuracy_document(report: AccuracyReport) -> Document:
                     safe_text(run.file, limit=_NAME),
                     safe_text(run.info.backend, limit=_NAME),
                     "quantized" if run.quantized else "float",
-                    *(_measure(next((each for each in run.measures if each.name == name), None)) for name in names),
+                    *(
+                        _measure(next((measure for measure in run.measures if measure.name == name), None))
+                        for name in names
+                    ),
                     numbers.grouped(run.rows),
                 )
                 for run in report.runs
@@ -46,19 +49,19 @@ def accuracy_document(report: AccuracyReport) -> Document:
     if report.pairs:
         blocks.append(_losses(report))
     blocks.append(Items.of(map(safe_text, report.notes)))
-    blocks.append(Items.of((safe_text(each) for each in report.shortcomings), style="bold yellow"))
+    blocks.append(Items.of((safe_text(shortcoming) for shortcoming in report.shortcomings), style="bold yellow"))
     return blocks
 
 
 def _title(report: AccuracyReport) -> Title:
     worse_losses, open_ = report.losses(Decision.WORSE), report.losses(Decision.UNDECIDED)
     if worse_losses:
-        pair, loss = max(worse_losses, key=lambda each: each[1].value)
+        pair, loss = max(worse_losses, key=lambda pair_and_loss: pair_and_loss[1].value)
         outcome = f"{safe_text(pair.backend.file)} loses {_amount(loss, loss.value)} of {safe_text(loss.name)}"
         return Title("WORSE", f"{outcome}; the margin is {_amount(loss, loss.margin)}", "bold red")
     if open_:
         needed = [loss.needed for _, loss in open_]
-        known_counts = [each for each in needed if each is not None]
+        known_counts = [count for count in needed if count is not None]
         are_all_known = len(known_counts) == len(needed)
         outcome = (
             f"{numbers.grouped(max(known_counts))} samples needed"
@@ -148,7 +151,7 @@ def sparkline(values: Sequence[float | None]) -> str:
     Args:
         values: The numbers, oldest first. Infinite ones are as high or as low as any.
     """
-    finite = [each for each in values if each is not None and math.isfinite(each)]
+    finite = [value for value in values if value is not None and math.isfinite(value)]
     low, high = min(finite, default=0.0), max(finite, default=0.0)
 
     def bar(value: float | None) -> str:
@@ -161,64 +164,64 @@ def sparkline(values: Sequence[float | None]) -> str:
     return "".join(map(bar, values[-_RUNS:]))
 
 
-def history_document(found: History, *, everything: bool = False) -> Document:
+def history_document(history: History, *, everything: bool = False) -> Document:
     """Return the report on a history.
 
     Args:
-        found: The history.
+        history: The history.
         everything: List unchanged numbers too.
     """
-    runs = f"{found.runs} runs in {found.series} series" if found.runs != 1 else "1 run"
-    worse_movements = found.worse
+    runs = f"{history.runs} runs in {history.series} series" if history.runs != 1 else "1 run"
+    worse_movements = history.worse
     blocks: list[Block] = []
     if worse_movements:
         count = plural(len(worse_movements), "result")
         blocks.append(
-            Title("WORSE", f"{count} of {len(found.movements)} got worse by more than the margin; {runs}", "bold red")
+            Title("WORSE", f"{count} of {len(history.movements)} got worse by more than the margin; {runs}", "bold red")
         )
-        blocks.append(FactList.of(each for movement in worse_movements[:_BLAMED] for each in _blame_facts(movement)))
+        blocks.append(FactList.of(fact for movement in worse_movements[:_BLAMED] for fact in _blame_facts(movement)))
         hidden_count = len(worse_movements) - _BLAMED
         blocks.append(
             Items.of([f"and {numbers.grouped(hidden_count)} more, see the table"] if hidden_count > 0 else [])
         )
     else:
         blocks.append(Title("STEADY", f"nothing got worse by more than its margin; {runs}", "bold green"))
-    shown_movements = [each for each in found.movements if everything or each.moved or not each.name]
-    options = {each.backend for each in found.movements}
+    shown_movements = [movement for movement in history.movements if everything or movement.moved or not movement.name]
+    options = {movement.backend for movement in history.movements}
     backend_counts = Counter(backend.partition(":")[0] for backend in options)
     blocks.append(
         Grid(
             titles=("from", "network", "backend", "what", "runs", "best", "last", "status"),
             rows=[
                 (
-                    each.verb,
-                    safe_text(each.network, limit=_NAME),
-                    safe_text(each.backend if backend_counts[plain] > 1 else plain, limit=_NAME),
-                    safe_text(f"{each.name} {each.measure}".strip(), limit=_NAME),
-                    sparkline(each.values),
-                    _value(each, each.best),
-                    _value(each, each.values[-1]),
-                    "WORSE" if each.worse else safe_text(each.status),
+                    movement.verb,
+                    safe_text(movement.network, limit=_NAME),
+                    safe_text(movement.backend if backend_counts[plain] > 1 else plain, limit=_NAME),
+                    safe_text(f"{movement.name} {movement.measure}".strip(), limit=_NAME),
+                    sparkline(movement.values),
+                    _value(movement, movement.best),
+                    _value(movement, movement.values[-1]),
+                    "WORSE" if movement.worse else safe_text(movement.status),
                 )
-                for each, plain in ((each, each.backend.partition(":")[0]) for each in shown_movements)
+                for movement, plain in ((movement, movement.backend.partition(":")[0]) for movement in shown_movements)
             ],
             right=frozenset({5, 6}),
             names=frozenset({3}),
-            styles=["bold red" if each.worse else "" for each in shown_movements],
+            styles=["bold red" if movement.worse else "" for movement in shown_movements],
         )
     )
-    unchanged_count = len(found.movements) - len(shown_movements)
+    unchanged_count = len(history.movements) - len(shown_movements)
     blocks.append(
         Items.of(
             [f"{numbers.grouped(unchanged_count)} results did not change; --all lists them"] if unchanged_count else []
         )
     )
-    blocks.append(Items.of([f"processors: {', '.join(cpus)}"] if len(cpus := _processors(found)) > 1 else []))
+    blocks.append(Items.of([f"processors: {', '.join(cpus)}"] if len(cpus := _processors(history)) > 1 else []))
     return blocks
 
 
 def _processors(history: History) -> list[str]:
-    return list(dict.fromkeys(safe_text(each.cpu, limit=_NAME) for each in history.movements))
+    return list(dict.fromkeys(safe_text(movement.cpu, limit=_NAME) for movement in history.movements))
 
 
 def _blame_facts(movement: Movement) -> Iterator[tuple[str, str]]:

@@ -46,10 +46,10 @@ def bisect_document(report: BisectReport) -> Document:
                 lines = ["# run.py", *(safe_text(line, limit=1000) for line in script.splitlines())]
                 scripts.setdefault(script, Code("python", "\n".join(lines)))
     blocks += scripts.values()
-    tried = [candidate for candidate in report.candidates if candidate.status != "not_tried"]
-    not_tried = len(report.candidates) - len(tried)
+    tried_candidates = [candidate for candidate in report.candidates if candidate.status != "not_tried"]
+    not_tried = len(report.candidates) - len(tried_candidates)
     blocks.append(Section("what was tried"))
-    blocks.append(Grid(titles=_TITLES, rows=[_row(candidate, report) for candidate in tried]))
+    blocks.append(Grid(titles=_TITLES, rows=[_row(candidate, report) for candidate in tried_candidates]))
     blocks.append(Items.of(_notes(report, not_tried), style="dim"))
     return blocks
 

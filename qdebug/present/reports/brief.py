@@ -55,10 +55,10 @@ def _level(sample: Mapping[str, Any]) -> float:
 def _cut(value: Any, place: str, most: int, left_out: dict[str, int]) -> Any:
     """Return a value with shortened lists and texts, and record in `left_out` how many entries are gone."""
     if isinstance(value, Mapping):
-        kept = list(value.items())
+        entries = list(value.items())
         if place.endswith(("skipped", "doubts")):
-            kept = _beginning(kept, place, most, left_out)
-        return {key: _cut(entry, f"{place}.{key}", most, left_out) for key, entry in kept}
+            entries = _beginning(entries, place, most, left_out)
+        return {key: _cut(entry, f"{place}.{key}", most, left_out) for key, entry in entries}
     if isinstance(value, list | tuple):
         return [_cut(entry, place, most, left_out) for entry in _beginning(list(value), place, most, left_out)]
     if isinstance(value, float):

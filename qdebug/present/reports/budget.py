@@ -51,11 +51,11 @@ def _output_blocks(output: OutputBudget, *, rest: str, only: bool) -> Iterator[B
         yield Title("NO ERROR", f"output {name!r} equals the reference {places}", "bold green")
         return
     top = output.nodes[0] if output.nodes else None
-    said = f"output {name!r} has an SQNR of {numbers.number(output.sqnr_db)} dB {places}"
+    sentence = f"output {name!r} has an SQNR of {numbers.number(output.sqnr_db)} dB {places}"
     if top is not None:
         share = f"{_percent(top.share)} of that error"
-        said += f"; {top.op} {safe_text(top.node)!r} alone causes {share}"
-    yield Title("BUDGET", said, "bold")
+        sentence += f"; {top.op} {safe_text(top.node)!r} alone causes {share}"
+    yield Title("BUDGET", sentence, "bold")
     parts = [part for part in PARTS if any(node.parts.get(part) for node in output.nodes)]
     together = ["together"] if any(node.together is not None for node in output.nodes) else []
     figures = 2 + len(together)
@@ -91,15 +91,15 @@ def _notes(output: OutputBudget, rest: str) -> Iterator[str]:
     if any(node.parts and abs(sum(node.parts.values()) - node.share) > _UNLIKE * node.share for node in output.nodes):
         yield "each part of a share was replayed alone; parts that cancel each other do not add up to the share"
     if output.below:
-        one = output.below == 1
+        is_one = output.below == 1
         not_summed, make = (
-            ("is not included in the sum", "makes") if one else ("each are not included in the sum", "each make")
+            ("is not included in the sum", "makes") if is_one else ("each are not included in the sum", "each make")
         )
         together = not_summed if output.below_share is None else f"{make} {_percent(output.below_share)}"
         some = "they" if output.pruned == output.below else f"{output.pruned} of them"
         pruned = f"; {some} were replayed only together" if output.pruned > 1 else ""
-        others = f"{'' if not output.nodes else 'other '}node{'' if one else 's'}"
-        yield f"{output.below} {others} with less than {_percent(output.least)} {together}{pruned}"
+        nodes_text = f"{'' if not output.nodes else 'other '}node{'' if is_one else 's'}"
+        yield f"{output.below} {nodes_text} with less than {_percent(output.least)} {together}{pruned}"
     if output.left is None:
         yield "all errors together cannot be replayed, so the unexplained part is not known"
     elif output.left >= output.least:

@@ -109,7 +109,7 @@ def coverage(result: RunComparison, *, everything: bool = False) -> FactList:
 
 
 def _left_out(entry: Unmatched) -> str:
-    return f"{entry.side} {safe_text(entry.tensor, limit=200)}: {safe_text(entry.said)}"
+    return f"{entry.side} {safe_text(entry.tensor, limit=200)}: {safe_text(entry.full_reason)}"
 
 
 def diff_markdown(result: RunComparison, *, limit: int = MARKDOWN_LIMIT) -> str:

@@ -22,15 +22,15 @@ def explain_document(explanation: ExplainedRun, *, everything: bool = False) -> 
         everything: List every node, not only unexplained ones.
     """
     word, style = explained.verdict_word(explanation), _STYLE[explanation.exit_code]
-    known = [
+    run_facts = [
         ("backend", sentences.run_facts(explanation.run)),
         ("fidelity", sentences.fidelity_sentence(explanation.run)),
-        *(("preset", said) for said in explained.preset_sentences(explanation)),
+        *(("preset", sentence) for sentence in explained.preset_sentences(explanation)),
     ]
     nodes = [explained.node_row(node) for node in explanation.nodes] if everything else []
     return [
         Title(word, explained.headline(explanation), style),
-        FactList.of(known),
+        FactList.of(run_facts),
         Grid(
             titles=explained.GROUP_TITLES,
             rows=explained.group_rows(explanation),
@@ -38,17 +38,17 @@ def explain_document(explanation: ExplainedRun, *, everything: bool = False) -> 
             below={5: "", 6: "as "},
         ),
         Grid(titles=explained.NODE_TITLES, rows=nodes, right=frozenset({4}), names=frozenset({1})),
-        Items(_left(explanation.of(ExplainStatus.UNEXPLAINED))),
+        Items(_unexplained_items(explanation.of(ExplainStatus.UNEXPLAINED))),
         Items.of(explained.rest_sentences(explanation), style="dim"),
     ]
 
 
-def _left(nodes: Sequence[NodeExplanation]) -> list[Item]:
+def _unexplained_items(nodes: Sequence[NodeExplanation]) -> list[Item]:
     """List the unexplained nodes."""
     items = []
     for node in nodes[:_LISTED]:
-        first, *others = explained.left_lines(node)
-        items.append(Item(first, "unexplained", "dim" if node.accepted else "bold red", others))
+        first, *further_lines = explained.left_lines(node)
+        items.append(Item(first, "unexplained", "dim" if node.accepted else "bold red", further_lines))
     if len(nodes) > _LISTED:
         items.append(Item(f"{len(nodes) - _LISTED} more unexplained; --all lists every node", style="dim"))
     return items

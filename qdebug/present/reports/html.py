@@ -195,7 +195,7 @@ def diff_html(
     if len(results) > 1:
         main.append(element("h1", f"qdebug: {len(results)} backends"))
         main.append(_verdicts(results))
-        main.append(_beside(results, agreement))
+        main.append(_backends_section(results, agreement))
     for number, (name, result) in enumerate(results.items()):
         heading = "h2" if len(results) > 1 else "h1"
         main.append(_section(name, result, details_by_backend.get(name, ()), prefix=f"b{number}-", heading=heading))
@@ -238,7 +238,7 @@ def _digest(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
-def _beside(results: Mapping[str, RunComparison], agreement: Mapping[str, Agreement] | None) -> Element:
+def _backends_section(results: Mapping[str, RunComparison], agreement: Mapping[str, Agreement] | None) -> Element:
     """Make the table of several backends: one row per reference tensor, one column per backend."""
     matrix = matrix_of(results, agreement)
     rows = []
@@ -252,7 +252,7 @@ def _beside(results: Mapping[str, RunComparison], agreement: Mapping[str, Agreem
             )
             for cell, result in zip(row.cells, row.results, strict=True)
         ]
-        rows.append([element("td", row.tensor, class_="name"), *cells, element("td", row.alike)])
+        rows.append([element("td", row.tensor, class_="name"), *cells, element("td", row.agreement_cell)])
     return element(
         "section",
         element("h2", "SQNR in dB, backend beside backend"),

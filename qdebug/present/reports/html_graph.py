@@ -49,7 +49,7 @@ def graph_plot(around: Surroundings, *, prefix: str, shown: frozenset[int]) -> E
     for edge in sorted(around.edges, key=_width, reverse=True):
         root.append(_edge(edge, middles, tops))
     for node, middle, y in zip(around.nodes, middles, tops, strict=True):
-        nodes_in_row = sum(other.level == node.level for other in around.nodes)
+        nodes_in_row = sum(neighbour.level == node.level for neighbour in around.nodes)
         root.append(_box(node, middle, y, _box_width(nodes_in_row), prefix=prefix, shown=shown))
     if hidden_before:
         root.append(
@@ -78,10 +78,10 @@ def _middles(around: Surroundings) -> list[float]:
 
         def pull(at: int) -> float:
             neighbour_middles = [
-                middles[other]
+                middles[far_end]
                 for edge in around.edges
-                for one, other in ((edge.source, edge.target), (edge.target, edge.source))
-                if one == at and abs(around.nodes[other].level) < abs(around.nodes[at].level)
+                for end, far_end in ((edge.source, edge.target), (edge.target, edge.source))
+                if end == at and abs(around.nodes[far_end].level) < abs(around.nodes[at].level)
             ]
             return sum(neighbour_middles) / len(neighbour_middles) if neighbour_middles else _WIDTH / 2
 

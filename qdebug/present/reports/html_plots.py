@@ -81,10 +81,10 @@ def table(titles: Iterable[str], rows: Iterable[Iterable[Element | str]], **attr
     return element("div", element("table", head, body, **attributes), class_="scroll")
 
 
-def facts(known: Iterable[tuple[str, str | Element]]) -> Element:
+def facts(labelled_values: Iterable[tuple[str, str | Element]]) -> Element:
     """Make a list of labelled facts."""
     fact_list = element("dl")
-    for label, value in known:
+    for label, value in labelled_values:
         fact_list.append(element("dt", label))
         fact_list.append(element("dd", value))
     return fact_list
@@ -149,7 +149,7 @@ class _Frame:
             self.root.append(element("path", class_="axis", d=f"M{_LEFT} {at}H{_WIDTH - _RIGHT}"))
             self.root.append(element("text", label, x=_LEFT - 6, y=f"{self.y(value) + 5:.1f}", text_anchor="end"))
 
-    def known(self, values: Sequence[float | None]) -> list[tuple[int, list[float]]]:
+    def known_values(self, values: Sequence[float | None]) -> list[tuple[int, list[float]]]:
         """Return the known values of each column that has any."""
         values_by_column = [
             (column, [value for at in positions if (value := values[at]) is not None])
@@ -207,7 +207,7 @@ def error_profile(
     frame.axis((value, f"{value:g}") for value in range(int(low), int(high) + 1, step))
     if floor is not None:
         frame.root.append(element("path", class_="limit", d=f"M{_LEFT} {frame.y(floor):.1f}H{_WIDTH - _RIGHT}"))
-    known_values = frame.known(finite)
+    known_values = frame.known_values(finite)
     if frame.together > 1:
         frame.bars(((column, min(inside), max(inside)) for column, inside in known_values), "band")
     frame.line(((column, min(inside)) for column, inside in known_values), "trace")
@@ -297,8 +297,8 @@ def parts_plot(nodes: Sequence[NodeResult]) -> Element | None:
     step = max(1, math.ceil((high - low) / 6))
     ticks = range(low, high + 1, step)
     frame.axis((power, f"{'<' if power == low > lowest else ''}1e{power}") for power in ticks)
-    frame.bars(((column, low, max(inside)) for column, inside in frame.known(propagated)), "passed")
-    frame.bars(((column, low, max(inside)) for column, inside in frame.known(introduced)), "own", share=0.45)
+    frame.bars(((column, low, max(inside)) for column, inside in frame.known_values(propagated)), "passed")
+    frame.bars(((column, low, max(inside)) for column, inside in frame.known_values(introduced)), "own", share=0.45)
     for at, (label, class_) in enumerate((("introduced", "ownfill"), ("propagated", "passedfill"))):
         x = _LEFT + at * 190
         frame.root.append(element("rect", class_=class_, x=x, y=10, width=14, height=14))

@@ -104,7 +104,7 @@ def _figures(node: NodeResult) -> str:
     if stats is None:
         return _safe(node.reason or "")
     figures = {
-        **{f"found {number}, {found.kind}": found.sentence for number, found in enumerate(node.findings, 1)},
+        **{f"found {number}, {finding.kind}": finding.sentence for number, finding in enumerate(node.findings, 1)},
         "SQNR": f"{numbers.metric('sqnr_db', stats.sqnr_db)} dB",
         "max LSB": numbers.number(stats.max_lsb),
         "rel L2": numbers.number(stats.rel_l2),

@@ -58,8 +58,8 @@ def _title(report: LintReport) -> Title:
         return Title("ALLOWED", f"{len(report.findings)} rewrites change only rounding; {places}", "bold green")
     if not report.parts and report.after is None and not report.rules:
         return Title("CLEAN", "it has no integer codes, so there is nothing to check", "bold green")
-    kept = f" and the rules of {safe_text(report.rules, limit=_NAME)} are kept" if report.rules else ""
-    return Title("CLEAN", f"nothing was found{kept}; {places}", "bold green")
+    rules_clause = f" and the rules of {safe_text(report.rules, limit=_NAME)} are kept" if report.rules else ""
+    return Title("CLEAN", f"nothing was found{rules_clause}; {places}", "bold green")
 
 
 def _rewrites(report: LintReport) -> str:
@@ -76,8 +76,11 @@ def _breaches(report: LintReport, *, everything: bool) -> Iterator[Block]:
         shown = breaches if everything else breaches[:_PLACES]
         yield Section(f"{rule} of {safe_text(report.rules, limit=_NAME)}: {plural(len(breaches), 'place')}")
         rows = [
-            tuple(safe_text(text, limit=_NAME) for text in (each.node, each.op, each.tensor, each.value, each.allowed))
-            for each in shown
+            tuple(
+                safe_text(text, limit=_NAME)
+                for text in (breach.node, breach.op, breach.tensor, breach.value, breach.allowed)
+            )
+            for breach in shown
         ]
         yield Grid(titles=("node", "op", "tensor", "has", "allowed"), rows=rows, names=frozenset({0, 2}))
         if len(shown) < len(breaches):

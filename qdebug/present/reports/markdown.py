@@ -117,8 +117,8 @@ def _fenced(block: Code) -> list[str]:
 
 
 def _fact(label: str, text: str) -> str:
-    said = markdown_text(text, limit=_LONG)
-    return f"- **{markdown_text(label)}**: {said}" if label else f"  - {said}"
+    sentence = markdown_text(text, limit=_LONG)
+    return f"- **{markdown_text(label)}**: {sentence}" if label else f"  - {sentence}"
 
 
 def _item(item: Item) -> list[str]:

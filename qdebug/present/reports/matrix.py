@@ -68,19 +68,23 @@ def matrix_document(results: Mapping[str, RunComparison], agreement: Mapping[str
     shown = matrix.worst_rows(_SHOWN)
     if not shown:
         return [*blocks, Paragraph("Every backend equals the reference in every tensor compared.")]
-    asked = any(row.agreement for row in matrix.rows)
-    heads = ("SQNR dB of node", *map(_letter, range(len(matrix.backends))), *([_ALIKE] if asked else []))
+    has_agreement = any(row.agreement for row in matrix.rows)
+    heads = ("SQNR dB of node", *map(_letter, range(len(matrix.backends))), *([_ALIKE] if has_agreement else []))
     rows = [
-        (shorten(row.node, _NODE_WIDTH), *(cell.text for cell in row.cells), *([row.alike] if asked else []))
+        (
+            shorten(row.node, _NODE_WIDTH),
+            *(cell.text for cell in row.cells),
+            *([row.agreement_cell] if has_agreement else []),
+        )
         for row in shown
     ]
     right = frozenset(range(1, len(heads)))
-    said = agreement_sentence(matrix.rows)
+    sentence = agreement_sentence(matrix.rows)
     return [
         *blocks,
         Grid(titles=heads, rows=rows, right=right, names=frozenset({0})),
         Paragraph(_hidden(matrix, shown), "dim"),
-        *([Paragraph(said)] if said else []),
+        *([Paragraph(sentence)] if sentence else []),
     ]
 
 

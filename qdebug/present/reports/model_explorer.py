@@ -133,7 +133,7 @@ def model_explorer_files(result: RunComparison, reference: Graph, backend: Graph
             name = f"overlay-{len(overlays) + 1:02d}-{''.join(c if c.isalnum() else '_' for c in overlay.name)}.json"
             files[name] = _dumped(overlay_data)
             overlays.append(name)
-    costly = (each.node for each in result.verdict.contributors if each.how == "exact")
+    costly = (contributor.node for contributor in result.verdict.contributors if contributor.how == "exact")
     guilty = result.origin or result.first_divergence or next(costly, None)
     files[OPENER] = _opener(overlays, ids.backend.get(guilty or "", ""))
     return files
@@ -163,7 +163,10 @@ class _Ids:
             ):
                 self.reference[reference_maker] = key
                 paired_ids.add(key)
-        for name in (*(node.name for node in reference.nodes), *(_INPUT + each for each in reference.inputs)):
+        for name in (
+            *(node.name for node in reference.nodes),
+            *(_INPUT + input_name for input_name in reference.inputs),
+        ):
             if name not in self.reference:
                 unique_id = _id(name)
                 while unique_id in used_ids:
@@ -266,7 +269,10 @@ def _attrs(tensors: Iterable[str], rows: Mapping[str, NodeResult]) -> list[dict[
         attributes += [_attr("explained by", entry.explained)] if entry.explained else []
         attributes += [_attr("ran on", entry.placement)] if entry.placement else []
         attributes += [_attr(kind, text) for kind, text in finding_facts(entry)]
-    return [{"key": f"qdebug {each['key']}", "value": numbers.plain_digits(each["value"])} for each in attributes]
+    return [
+        {"key": f"qdebug {attribute['key']}", "value": numbers.plain_digits(attribute["value"])}
+        for attribute in attributes
+    ]
 
 
 def _output(graph: Graph, place: int, tensor: str) -> dict[str, Any]:
@@ -303,7 +309,7 @@ def _overlay(overlay: _Overlay, nodes: Sequence[NodeResult], backend: Graph, ids
     colors = tuple(reversed(_MORE_IS_WORSE)) if overlay.best_last else _MORE_IS_WORSE
     bounds = (*overlay.bounds, _ANY)
     thresholds = [{"value": value, "bgColor": color} for value, color in zip(bounds, colors, strict=False)]
-    has_texts = any(isinstance(each["value"], str) for each in results.values())
+    has_texts = any(isinstance(result["value"], str) for result in results.values())
     return {
         "name": overlay.name,
         "results": results,
@@ -330,7 +336,7 @@ def _sync(result: RunComparison, reference: Graph, ids: _Ids) -> dict[str, Any]:
         key = ids.backend.get(names[tensor]) or ids.backend.get(_INPUT + tensor)
         if key is not None:
             by_node.setdefault(key, [])
-            by_node[key] += [each for each in reference_ids if each not in by_node[key]]
+            by_node[key] += [reference_id for reference_id in reference_ids if reference_id not in by_node[key]]
     entries = [
         {"leftNodeIds": reference_ids, "rightNodeIds": [backend_id]} for backend_id, reference_ids in by_node.items()
     ]

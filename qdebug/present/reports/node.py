@@ -35,8 +35,8 @@ def node_document(detail: NodeDetail) -> Document:
         detail: The node to show.
     """
     result = detail.result
-    where = "all samples" if detail.sample is None else f"sample {detail.sample}"
-    name = f"#{result.index} {safe_text(result.node, limit=200)}  {safe_text(result.op, limit=60)}  ({where})"
+    samples_text = "all samples" if detail.sample is None else f"sample {detail.sample}"
+    name = f"#{result.index} {safe_text(result.node, limit=200)}  {safe_text(result.op, limit=60)}  ({samples_text})"
     blocks: list[Block] = [Title(str(result.status).upper(), name, STYLES[result.status])]
     if result.reason:
         blocks.append(Paragraph(safe_text(result.reason)))
@@ -60,10 +60,10 @@ def node_facts(detail: NodeDetail) -> list[Fact]:
 
 def _inputs(detail: NodeDetail) -> Iterable[Fact]:
     for at, (tensor, result) in enumerate(detail.inputs):
-        said = "not compared"
+        result_text = "not compared"
         if result is not None and result.metrics is not None:
-            said = f"{result.status}, SQNR {numbers.metric('sqnr_db', result.metrics.sqnr_db)} dB"
-        yield Fact("" if at else "inputs", f"{safe_text(tensor, limit=120)}: {said}")
+            result_text = f"{result.status}, SQNR {numbers.metric('sqnr_db', result.metrics.sqnr_db)} dB"
+        yield Fact("" if at else "inputs", f"{safe_text(tensor, limit=120)}: {result_text}")
 
 
 def node_numbers(detail: NodeDetail) -> list[Grid]:

@@ -39,21 +39,23 @@ def probe_document(result: ProbeResult, *, everything: bool = False) -> Document
     ]
 
 
-def comparison_document(found: FingerprintComparison, *, everything: bool = False) -> Document:
+def comparison_document(comparison: FingerprintComparison, *, everything: bool = False) -> Document:
     """Return the report on two fingerprints.
 
     Args:
-        found: The comparison to show.
+        comparison: The comparison to show.
         everything: List all kinds, not only those that differ.
     """
-    word, style = {0: ("SAME", _STYLE[0]), 1: ("DIFFERS", _STYLE[1])}.get(found.exit_code, ("NO ANSWER", _STYLE[3]))
-    sides = (("first", found.first), ("second", found.second))
+    word, style = {0: ("SAME", _STYLE[0]), 1: ("DIFFERS", _STYLE[1])}.get(
+        comparison.exit_code, ("NO ANSWER", _STYLE[3])
+    )
+    sides = (("first", comparison.first), ("second", comparison.second))
     items = []
-    for kind, verdict, *words in probed.comparison_rows(found, everything=everything):
+    for kind, verdict, *words in probed.comparison_rows(comparison, everything=everything):
         pairs = dict.fromkeys(words) if verdict == "same" else words
         items.append(Item(kind, verdict, "bold", [text for text in pairs if text != numbers.MISSING]))
     return [
-        Title(word, probed.comparison_headline(found), style),
+        Title(word, probed.comparison_headline(comparison), style),
         FactList.of((title, f"{safe_text(side.name)}: {safe_text(side.about)}") for title, side in sides),
         Items(items),
     ]

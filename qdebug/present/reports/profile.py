@@ -32,9 +32,15 @@ def profile_blocks(profile: TensorProfile) -> list[Block]:
         profile: The profile to show.
     """
     values = [
-        (ours.label, numbers.grouped(ours.count), bar(ours.length, _BAR), numbers.grouped(theirs.count), drawn)
-        for ours, theirs in value_bars(profile)
-        for drawn in (bar(theirs.length, _BAR),)
+        (
+            backend_bar.label,
+            numbers.grouped(backend_bar.count),
+            bar(backend_bar.length, _BAR),
+            numbers.grouped(reference_bar.count),
+            drawn,
+        )
+        for backend_bar, reference_bar in value_bars(profile)
+        for drawn in (bar(reference_bar.length, _BAR),)
     ]
     channels = channel_rows(profile.channels)
     heading: list[Block] = [Section(_channel_title(profile))] if channels else []

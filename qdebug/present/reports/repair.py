@@ -60,10 +60,10 @@ def _title(repair: Repair) -> Title:
 def _refuted(repair: Repair) -> Iterator[str]:
     """Yield the evidence that contradicts a repair."""
     goal = _value(repair, repair.goal)
-    for name, where in (("held out", "on the samples held out"), ("model run", "when the changed model is run")):
+    for name, condition in (("held out", "on the samples held out"), ("model run", "when the changed model is run")):
         score = repair.proofs.get(name)
         if name in repair.refuted and score is not None:
-            yield f"{_value(repair, score.after)} {where} (goal {_value(repair, repair.goal_of(score))})"
+            yield f"{_value(repair, score.after)} {condition} (goal {_value(repair, repair.goal_of(score))})"
         elif name in repair.refuted:
             yield "not known for the changed model"
     if "replay" in repair.refuted:
@@ -128,7 +128,7 @@ def _score(repair: Repair, score: Score) -> str:
         text += f", {_value(repair, score.reference)} in the reference"
     samples = plural(score.samples, "sample")
     if score.interval is not None:
-        low, high = (_value(repair, each) for each in score.interval)
+        low, high = (_value(repair, end) for end in score.interval)
         text += f"; 95 % confidence {low} to {high}"
     return f"{samples}: {text}"
 

@@ -188,15 +188,17 @@ def running(
     return "\n".join(lines) + _RUN
 
 
-def hook(inputs: Sequence[np.ndarray | None], pool: ArrayPool, *, there: bool) -> str:
+def hook(inputs: Sequence[np.ndarray | None], pool: ArrayPool, *, on_onnxruntime: bool) -> str:
     """Return the statements in which a user supplies the device's output and selects the check.
 
     Args:
         inputs: The node's inputs. None for an optional input that is left out.
         pool: Collects the arrays.
-        there: Whether it runs on ONNX Runtime by default.
+        on_onnxruntime: Whether it runs on ONNX Runtime by default.
     """
-    return f"INPUTS = {_tuple_text(inputs, pool)}\n\n" + _HOOK.replace("@RUN", "on_onnxruntime()" if there else "None")
+    return f"INPUTS = {_tuple_text(inputs, pool)}\n\n" + _HOOK.replace(
+        "@RUN", "on_onnxruntime()" if on_onnxruntime else "None"
+    )
 
 
 def _tuple_text(inputs: Sequence[np.ndarray | None], pool: ArrayPool) -> str:
@@ -401,27 +403,31 @@ def test_the_reference_gives_what_it_gave_when_this_file_was_made():
 """
 
 
-def reproducer_text(found: Reproducer, path: Path) -> str:
+def reproducer_text(reproducer: Reproducer, path: Path) -> str:
     """Return the text of a test file for one node.
 
     Args:
-        found: The node.
+        reproducer: The node.
         path: Name of the file.
     """
     pool = ArrayPool()
-    code = reference_code(found.unit, found.variant, pool)
+    code = reference_code(reproducer.unit, reproducer.variant, pool)
     if code is None:
         code = _STORED
-    backend = _backend(found, pool)
-    runs_there = backend is not None and found.run.backend == "onnxruntime"
+    backend = _backend(reproducer, pool)
+    runs_there = backend is not None and reproducer.run.backend == "onnxruntime"
     known_runtime_test = (
-        "" if runs_there or backend is None else _KNOWN_GOOD.replace("@TURNED", _layout_statements(found.unit))
+        "" if runs_there or backend is None else _KNOWN_GOOD.replace("@TURNED", _layout_statements(reproducer.unit))
     )
-    operands = [operand.codes for operand in found.unit.operands]
-    inputs = found.inputs if found.whole else [*operands, *([] if found.unit.bias is None else [found.unit.bias])]
-    values = [f"RECORDED = {pool.text(found.recorded)}", f"EXPECTED = {pool.text(found.expected)}"]
-    start = head(_sentences(found, there=runs_there), found.run, path)
-    parts = [code, backend or "", hook(inputs, pool, there=runs_there), _TESTS, known_runtime_test]
+    operands = [operand.codes for operand in reproducer.unit.operands]
+    inputs = (
+        reproducer.inputs
+        if reproducer.whole
+        else [*operands, *([] if reproducer.unit.bias is None else [reproducer.unit.bias])]
+    )
+    values = [f"RECORDED = {pool.text(reproducer.recorded)}", f"EXPECTED = {pool.text(reproducer.expected)}"]
+    start = head(_sentences(reproducer, on_onnxruntime=runs_there), reproducer.run, path)
+    parts = [code, backend or "", hook(inputs, pool, on_onnxruntime=runs_there), _TESTS, known_runtime_test]
     return put_together([start, *values, *_spaced(parts)], pool)
 
 
@@ -439,7 +445,7 @@ def reference():
 '''
 
 
-def _sentences(reproducer: Reproducer, *, there: bool) -> list[str]:
+def _sentences(reproducer: Reproducer, *, on_onnxruntime: bool) -> list[str]:
     """Return the sentences that describe the file."""
     count_text = (
         f"{reproducer.wrong} of {reproducer.elements} codes differ from the arithmetic {plain(reproducer.variant)}"
@@ -449,7 +455,7 @@ def _sentences(reproducer: Reproducer, *, there: bool) -> list[str]:
         f"Sample {reproducer.place[0]}: {count_text}{', ' + reproducer.evidence if reproducer.evidence else ''}.",
         f"This file holds a part of the node: {plain(reproducer.kept)}." if reproducer.kept else "",
         f"{plain(reproducer.reference)}." if reproducer.reference else "",
-        RUNS_THERE if there else RUNS,
+        RUNS_THERE if on_onnxruntime else RUNS,
     ]
 
 
@@ -573,27 +579,27 @@ def test_the_backend_is_as_near_the_replay_as_rounding_allows():
 """
 
 
-def float_reproducer_text(found: FloatReproducer, path: Path) -> str:
+def float_reproducer_text(reproducer: FloatReproducer, path: Path) -> str:
     """Return the text of a test file for one float node.
 
     Args:
-        found: The node.
+        reproducer: The node.
         path: Name of the file.
     """
     pool = ArrayPool()
-    backend = _float_backend(found, pool)
+    backend = _float_backend(reproducer, pool)
     runs_there = backend is not None
     values = [
-        f"RECORDED = {pool.text(found.recorded)}",
-        f"EXPECTED = {pool.text(found.expected)}",
-        f"ALLOWED = {found.allowed!r}  # norm of the difference from EXPECTED, all elements together",
+        f"RECORDED = {pool.text(reproducer.recorded)}",
+        f"EXPECTED = {pool.text(reproducer.expected)}",
+        f"ALLOWED = {reproducer.allowed!r}  # norm of the difference from EXPECTED, all elements together",
     ]
-    start = head(_float_sentences(found, there=runs_there), found.run, path)
-    parts = [backend or "", hook(found.inputs, pool, there=runs_there), _TEST]
+    start = head(_float_sentences(reproducer, on_onnxruntime=runs_there), reproducer.run, path)
+    parts = [backend or "", hook(reproducer.inputs, pool, on_onnxruntime=runs_there), _TEST]
     return put_together([start, *values, "", *_spaced(parts)], pool)
 
 
-def _float_sentences(reproducer: FloatReproducer, *, there: bool) -> list[str]:
+def _float_sentences(reproducer: FloatReproducer, *, on_onnxruntime: bool) -> list[str]:
     """Return the sentences that describe the file, with the source of its tolerance."""
     if reproducer.allowed:
         siblings_text = (
@@ -612,7 +618,7 @@ def _float_sentences(reproducer: FloatReproducer, *, there: bool) -> list[str]:
         f"Sample {reproducer.place[0]}: the recorded output is off by {reproducer.error:.4g}{times}.",
         f"In EXPECTED as well, {plain(reproducer.outside)}." if reproducer.outside else "",
         f"{plain(reproducer.reference)}." if reproducer.reference else "",
-        RUNS_THERE if there else RUNS,
+        RUNS_THERE if on_onnxruntime else RUNS,
     ]
 
 

@@ -45,7 +45,9 @@ def _scale(quant: QuantParams | None) -> str:
 
 def _zero_point(quant: QuantParams | None) -> str:
     return (
-        numbers.MISSING if quant is None else numbers.values([int(each) for each in quant.zero_point.ravel()], most=1)
+        numbers.MISSING
+        if quant is None
+        else numbers.values([int(zero_point) for zero_point in quant.zero_point.ravel()], most=1)
     )
 
 
@@ -133,7 +135,9 @@ def _choice_cells(scales: ChosenScales) -> list[tuple[str, ...]]:
 def _gain(row: ScaleRow) -> float:
     """Return the gain in dB of the best choice over the recorded scale, or 0 if it is unknown."""
     choice = next((choice for choice in row.choices if choice.calibrator == row.best), None)
-    errors = [each.error for each in (choice, row.recorded) if each is not None and each.error is not None]
+    errors = [
+        candidate.error for candidate in (choice, row.recorded) if candidate is not None and candidate.error is not None
+    ]
     if len(errors) < 2 or not (math.isfinite(errors[0].sqnr_db) and math.isfinite(errors[1].sqnr_db)):
         return 0.0
     return errors[0].sqnr_db - errors[1].sqnr_db
@@ -169,8 +173,8 @@ def _notes(scales: ChosenScales) -> list[str]:
         name, why = next(iter(scales.left_out.items()))
         notes.append(f"left out {len(scales.left_out)}, first {safe_text(name)!r}: {safe_text(why)}")
     scheme = scales.scheme
-    others = Counter(row.scheme for row in scales.rows if not row.weight and row.scheme != scheme.kind)
-    others_text = "".join(f", {kind} for {plural(count, 'tensor')}" for kind, count in others.items())
+    other_schemes = Counter(row.scheme for row in scales.rows if not row.weight and row.scheme != scheme.kind)
+    others_text = "".join(f", {kind} for {plural(count, 'tensor')}" for kind, count in other_schemes.items())
     notes.append(
         f"columns: SQNR in dB of the values with each choice ({scheme.kind}{others_text}, rule {scheme.rule}); "
         "scales of each: --node NAME, or --json"
@@ -248,7 +252,9 @@ def trial_rows(
         return label, say(quants[0]), say(quants[1])
 
     def lost(label: str, say: Callable[[QuantError], str]) -> tuple[str, str, str]:
-        now, trial = (numbers.MISSING if each is None else f"{'' if each.exact else '~'}{say(each)}" for each in errors)
+        now, trial = (
+            numbers.MISSING if error is None else f"{'' if error.exact else '~'}{say(error)}" for error in errors
+        )
         return label, now, trial
 
     rows = [
@@ -266,8 +272,12 @@ def trial_rows(
 def output_rows(outputs: Sequence[OutputEffect]) -> list[tuple[str, str, str]]:
     """Return the effect on the outputs, side by side: label, now, trial."""
     return [
-        (f"output {safe_text(each.output, limit=_TENSOR)} rel L2", output_error(each.now), output_error(each.trial))
-        for each in outputs
+        (
+            f"output {safe_text(output.output, limit=_TENSOR)} rel L2",
+            output_error(output.now),
+            output_error(output.trial),
+        )
+        for output in outputs
     ]
 
 
@@ -289,11 +299,11 @@ def _trial_facts(trial: ScaleTrial) -> list[tuple[str, str]]:
     replay = trial.replay
     if replay.samples:
         against = replay.outputs[0].against if replay.outputs else "nothing"
-        told = (
+        replay_text = (
             f"{replay.samples} samples, arithmetic {safe_text(replay.arithmetic)}; outputs compared with "
             f"the {against} outputs"
         )
-        facts.append(("replay", told))
+        facts.append(("replay", replay_text))
     return facts
 
 

@@ -29,7 +29,7 @@ from qdebug.present.rows import STYLES, RowChoice, columns, node_row, ranked
 from qdebug.present.text import safe_text, shorten
 from qdebug.running.fitted_inputs import random_inputs_note
 
-__all__ = ["MOST_ROWS", "answer", "answer_blocks", "deciding", "key_facts", "short_document", "where"]
+__all__ = ["MOST_ROWS", "answer", "answer_blocks", "deciding", "fault_table", "key_facts", "short_document"]
 
 MOST_ROWS = 20
 """Maximum number of node rows in a short report that is not limited by a screen."""
@@ -102,13 +102,13 @@ def answer_blocks(
     """
     faults = result.diagnosis[:most]
     hidden_faults = len(result.diagnosis) - len(faults)
-    same_fault = sum(len(each.nodes) - 1 for each in faults)
+    same_fault = sum(len(fault.nodes) - 1 for fault in faults)
     hidden = hidden_faults if result.status is Status.ACCUMULATED else 0
     hint = f"{plural(hidden_faults, 'more fault')}: --only-failing" if hidden_faults and not hidden else ""
     if same_fault and not hidden_faults:
         hint = f"{plural(same_fault, 'more node')} with the same faults: --only-failing"
     hint_blocks: list[Block] = [Paragraph(hint, "dim")] if hint else []
-    table = where(result, faults, whys=len(faults) if whys is None else whys)
+    table = fault_table(result, faults, whys=len(faults) if whys is None else whys)
     hidden_remarks = len(result.verdict.remarks) if not remarks else 0
     facts = [*_remarks(result, rest, remarks), *_coverage(result, rest, terse=terse)]
     notes = _notes_on_runs(result, rest, hidden_remarks, hidden)
@@ -121,7 +121,7 @@ def answer_blocks(
     ]
 
 
-def where(result: RunComparison, faults: Sequence[Diagnosis], *, whys: int) -> Grid:
+def fault_table(result: RunComparison, faults: Sequence[Diagnosis], *, whys: int) -> Grid:
     """Return the faults as a table: share of the output's error, node, SQNR before and after it, and the reason.
 
     Args:
@@ -159,11 +159,16 @@ def where(result: RunComparison, faults: Sequence[Diagnosis], *, whys: int) -> G
 
 def _remaining_share(result: RunComparison) -> tuple[float, str] | None:
     """Return the share that the named nodes leave, or their combined share, with a label."""
-    groups = (remedy for each in result.diagnosis for remedy in each.remedies if (remedy.nodes or 0) > 1)
+    groups = (remedy for diagnosis in result.diagnosis for remedy in diagnosis.remedies if (remedy.nodes or 0) > 1)
     in_float = next((remedy for remedy in groups if remedy.edit.startswith("float ")), None)
     if in_float is not None:
         gain = next(
-            (in_float.gain_db[name] for each in result.diagnosis for name in each.share if name in in_float.gain_db),
+            (
+                in_float.gain_db[name]
+                for diagnosis in result.diagnosis
+                for name in diagnosis.share
+                if name in in_float.gain_db
+            ),
             0.0,
         )
         return 10 ** (-gain / 10), f"left if the first {in_float.nodes} are in float"
@@ -343,7 +348,9 @@ def _coverage(result: RunComparison, rest: str, *, terse: bool = False) -> list[
         clauses.append(f"sample {min(samples)} only")
     facts = [Fact("coverage", ", ".join(clauses), "bold yellow" if lost_tensors else "")]
     facts += [
-        Fact("", f"LOST {entry.side} {safe_text(entry.tensor, limit=80)}: {safe_text(entry.said)}", "bold yellow")
+        Fact(
+            "", f"LOST {entry.side} {safe_text(entry.tensor, limit=80)}: {safe_text(entry.full_reason)}", "bold yellow"
+        )
         for entry in lost_tensors[:_LOST]
     ]
     hidden_count = len(lost_tensors) - _LOST

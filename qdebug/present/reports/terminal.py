@@ -116,22 +116,24 @@ def _grid(grid: Grid, width: int) -> list[RenderableType]:
 def widest_row(document: Document) -> int:
     """Return the length of the longest line of figures with unshortened names, or 0 if there is none."""
     grids = [block for block in document if isinstance(block, Grid) and block.below and block.rows]
-    lines = (figure_lines([[row[at] for at in _beside(grid)] for row in (grid.titles, *grid.rows)]) for grid in grids)
-    return max((len(line) for each in lines for line in each), default=0)
+    lines = (
+        figure_lines([[row[at] for at in _columns_in_row(grid)] for row in (grid.titles, *grid.rows)]) for grid in grids
+    )
+    return max((len(line) for group in lines for line in group), default=0)
 
 
-def _beside(grid: Grid) -> list[int]:
+def _columns_in_row(grid: Grid) -> list[int]:
     """Return the columns that are side by side, rather than below a row."""
     return [at for at in range(len(grid.titles)) if at not in grid.below]
 
 
 def _stacked(grid: Grid, width: int) -> list[RenderableType]:
     """Lay out each row as a line of figures, followed by the texts that are too long for a column."""
-    beside = _beside(grid)
-    right = {place for place, at in enumerate(beside) if at in grid.right}
-    names = [place for place, at in enumerate(beside) if at in grid.names]
+    columns = _columns_in_row(grid)
+    right = {place for place, at in enumerate(columns) if at in grid.right}
+    names = [place for place, at in enumerate(columns) if at in grid.names]
     lines: list[RenderableType] = []
-    rows = _fitted([[row[column] for column in beside] for row in (grid.titles, *grid.rows)], names, width)
+    rows = _fitted([[row[column] for column in columns] for row in (grid.titles, *grid.rows)], names, width)
     styles = ["bold", *(grid.styles or [""] * len(grid.rows))]
     for at, line in enumerate(figure_lines(rows, right=right)):
         lines.append(Text(line, style=styles[at]))

@@ -229,7 +229,7 @@ class ShardedRecording(Recording, Closable):
         dimension = None if shapes[0] is None else _dimension(axis, len(shapes[0]), first.name)
         shape: tuple[int | None, ...] | None = None
         if dimension is not None and shapes[0] is not None:
-            extents = [None if each is None or len(each) <= dimension else each[dimension] for each in shapes]
+            extents = [None if shape is None or len(shape) <= dimension else shape[dimension] for shape in shapes]
             total = None if None in extents else sum(extent or 0 for extent in extents)
             shape = (*shapes[0][:dimension], total, *shapes[0][dimension + 1 :])
         return replace(first, shape=shape, quant=_join_quants(infos, axis, dimension))
@@ -476,9 +476,9 @@ def _joined_shape(tensor: str, shapes: Sequence[tuple[int, ...]], axis: ShardAxi
     if not shapes:
         return ()
     dimension = _dimension(axis, len(shapes[0]), tensor)
-    others = [(*shape[:dimension], *shape[dimension + 1 :]) for shape in shapes]
+    other_extents = [(*shape[:dimension], *shape[dimension + 1 :]) for shape in shapes]
     for rank, shape in enumerate(shapes):
-        if len(shape) != len(shapes[0]) or others[rank] != others[0]:
+        if len(shape) != len(shapes[0]) or other_extents[rank] != other_extents[0]:
             raise RecordingError(
                 f"Tensor {tensor!r} cannot be joined along axis {axis.axis}: its shape is {shapes[0]} in rank 0, and "
                 f"{shape} in rank {rank}.",
@@ -495,14 +495,14 @@ def _joined_shape(tensor: str, shapes: Sequence[tuple[int, ...]], axis: ShardAxi
 
 def _join_slices(tensor: str, slices: Sequence[np.ndarray], axis: ShardAxis) -> np.ndarray:
     """Concatenate the slices of a tensor, block by block."""
-    _joined_shape(tensor, [each.shape for each in slices], axis)
+    _joined_shape(tensor, [rank_slice.shape for rank_slice in slices], axis)
     dimension = axis.axis % slices[0].ndim
     starts = list(accumulate(axis.blocks, initial=0))
     pieces = []
     for start, stop in pairwise(starts):
-        for each in slices:
-            unit = each.shape[dimension] // starts[-1]
-            pieces.append(each[(slice(None),) * dimension + (slice(start * unit, stop * unit),)])
+        for rank_slice in slices:
+            unit = rank_slice.shape[dimension] // starts[-1]
+            pieces.append(rank_slice[(slice(None),) * dimension + (slice(start * unit, stop * unit),)])
     return np.concatenate(pieces, axis=dimension)
 
 

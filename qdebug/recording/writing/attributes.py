@@ -87,18 +87,18 @@ class Attributes:
         text = self._values[self._names[row]]
         return _join_messages([_row_attribute(row), *([text_attribute("name", text)] if text else [])])
 
-    def tensor_attributes(self, row: int, dtype: str, kept: str) -> tuple[bytes, int]:
+    def tensor_attributes(self, row: int, dtype: str, kept_text: str) -> tuple[bytes, int]:
         """Return the attributes of a tensor, concatenated, and their count.
 
         Args:
             row: Row of /graph/tensors.
             dtype: Logical dtype of its elements.
-            kept: How much of it was recorded.
+            kept_text: How much of it was recorded.
         """
         values = self._values
         stands_for, layout, quant, role, node, op = [column[row] for column in self._other_columns]
         texts = values[self._names[row]], values[node], values[stands_for]
-        key = len(texts[0]), len(texts[1]), len(texts[2]), role, dtype, kept, op, layout
+        key = len(texts[0]), len(texts[1]), len(texts[2]), role, dtype, kept_text, op, layout
         if (frame := self._frames.get(key)) is None:
             frame = self._frames[key] = self._make_frame(key)
         part_0, part_1, part_2, part_3, count = frame
@@ -117,12 +117,12 @@ class Attributes:
             key: Bytes of its name, of its node's name and of `stands_for`, 0 for none; number of its role; its dtype;
                 how much was recorded; rows of its operator's name and of its layout, -1 for none.
         """
-        name, node, stands_for, role, dtype, kept, op, layout = key
+        name, node, stands_for, role, dtype, kept_text, op, layout = key
         sizes = {"name": name, "node": node, "stands_for": stands_for}
         bytes_before, bytes_after = zip(
             *(text_frame(*item) if item[1] else (b"", b"") for item in sizes.items()), strict=True
         )
-        texts = {"role": ROLES[role].encode(), "dtype": dtype.encode(), "kept": kept.encode()}
+        texts = {"role": ROLES[role].encode(), "dtype": dtype.encode(), "kept": kept_text.encode()}
         texts |= {"op": self._values[op], "layout": self._values[layout]}
         fixed_attributes = [text_attribute(title, text) for title, text in texts.items() if text]
         count = 1 + sum(map(bool, sizes.values())) + len(fixed_attributes)

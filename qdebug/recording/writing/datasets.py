@@ -251,10 +251,10 @@ class Datasets:
                     self._list_regular(row, form, offset if form.pieces is None else offsets[events])
                     continue
             tensor_events, full_events = order[events], order[events][has_values[events]]
-            kept = "full" if is_complete[number] else self._kept_text(tensor_events)
+            kept_text = "full" if is_complete[number] else self._kept_text(tensor_events)
             places = np.stack([index["sample"][full_events], index["step"][full_events]], axis=1)
             values = [self._payloads[number] for number in index["payload"][full_events].tolist()]
-            self._list_tensor(row, values, places, kept, tensor_events if has_own_quants[number] else None)
+            self._list_tensor(row, values, places, kept_text, tensor_events if has_own_quants[number] else None)
 
     def _number_forms(self, count: int) -> tuple[np.ndarray, list[tuple[str, tuple[int, ...]]]]:
         """Number the distinct dtypes and shapes.
@@ -318,7 +318,12 @@ class Datasets:
         return kinds.pop() if len(kinds) == 1 else "mixed"
 
     def _list_tensor(
-        self, row: int, payloads: Sequence[PlacedPayload], places: np.ndarray, kept: str, quant_rows: np.ndarray | None
+        self,
+        row: int,
+        payloads: Sequence[PlacedPayload],
+        places: np.ndarray,
+        kept_text: str,
+        quant_rows: np.ndarray | None,
     ) -> None:
         """Add the dataset of a tensor, or the group of its datasets, to the list.
 
@@ -326,14 +331,14 @@ class Datasets:
             row: Row of /graph/tensors.
             payloads: Payloads of the fully recorded values.
             places: Sample and step of each payload.
-            kept: How much was recorded.
+            kept_text: How much was recorded.
             quant_rows: Rows of /graph/index of its events, if some have their own quantization.
         """
         constant = bool(self._is_constant[row])
         group, leading_shape = (_CONSTANTS, ()) if constant else (_TENSORS, self._leading_shape)
         link = self._attributes.link_name(row)
         dtype, shape = (payloads[0].dtype, payloads[0].shape) if payloads else self._stated_form(row)
-        attributes = self._attributes.tensor_attributes(row, dtype, kept)
+        attributes = self._attributes.tensor_attributes(row, dtype, kept_text)
         if not constant and len(payloads) < self._place_count:
             attributes = _add_messages(attributes, self._place_attributes(places))
         if quant_rows is not None:

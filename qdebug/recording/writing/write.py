@@ -298,11 +298,11 @@ class RecordingWriter:
             self._stored_arrays[name, *event_place[1:]] = tuple(stored)
         self._index.add(row, name, event_place, dtype, constant=constant, quant=quant, partial_array=partial_array)
 
-    def _store_partial(self, kept: Kept) -> PartialArray:
-        if kept.values is None or kept.positions is None:
-            return PartialArray(kept)
-        values, _ = self._payloads.store(kept.values, kept.dtype)
-        return PartialArray(kept, values, self._payloads.store(kept.positions, "int64")[0])
+    def _store_partial(self, partial_values: Kept) -> PartialArray:
+        if partial_values.values is None or partial_values.positions is None:
+            return PartialArray(partial_values)
+        values, _ = self._payloads.store(partial_values.values, partial_values.dtype)
+        return PartialArray(partial_values, values, self._payloads.store(partial_values.positions, "int64")[0])
 
     def fail(self, title: str, exc: BaseException) -> None:
         """Undo an interrupted write; if the disk is full or failed, remember and report it.

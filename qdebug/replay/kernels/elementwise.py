@@ -143,7 +143,7 @@ def _variadic(call: Call) -> np.ndarray:
             out = out / out.dtype.type(len(parts))
         return narrow(np.asarray(out), dtype)
 
-    return elementwise(combined, *call.given())
+    return elementwise(combined, *call.all_inputs())
 
 
 @kernel("CumSum", "CumProd")

@@ -81,13 +81,13 @@ def _activated(call: Call, x: np.ndarray) -> np.ndarray:
 
 def _shares(call: Call) -> tuple[np.ndarray, np.ndarray]:
     """Return the experts with the largest router values for each token, and their weights."""
-    logits, given, count = widen(call.array(1)), call.optional(14), call.integer("k", 1)
+    logits, weights, count = widen(call.array(1)), call.optional(14), call.integer("k", 1)
     if not 1 <= count <= logits.shape[-1]:
         raise ValueError(f"{count} of {logits.shape[-1]} experts are requested")
     places = np.arange(logits.shape[-1])
     order = np.lexsort((-np.broadcast_to(places, logits.shape), -logits), axis=-1)[:, :count]
-    if given is not None:
-        shares = np.take_along_axis(widen(given), order, axis=-1)
+    if weights is not None:
+        shares = np.take_along_axis(widen(weights), order, axis=-1)
         if not call.integer("normalize_routing_weights"):
             return order, shares
     else:

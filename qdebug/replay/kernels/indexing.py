@@ -222,14 +222,14 @@ def _compress(call: Call) -> np.ndarray:
     return np.asarray(np.compress(call.array(1), x, axis=axis))
 
 
-def _asked(call: Call) -> int:
+def _requested_count(call: Call) -> int:
     return call.integer("k") if call.opset < 10 else call.whole(1)
 
 
-@kernel("TopK", extent=lambda call: _gather_cost(call, _asked(call)))
+@kernel("TopK", extent=lambda call: _gather_cost(call, _requested_count(call)))
 def _top_k(call: Call) -> tuple[np.ndarray, ...]:
     """Return the k largest or smallest elements along an axis and their indices. Ties keep their order."""
-    x, count = call.array(0), _asked(call)
+    x, count = call.array(0), _requested_count(call)
     axis = call.axis(x.ndim, -1)
     if not 0 <= count <= x.shape[axis]:
         raise ValueError(f"{count} of {x.shape[axis]} elements are requested")

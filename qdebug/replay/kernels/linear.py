@@ -162,7 +162,7 @@ def _einsum_cost(call: Call) -> Cost:
 @kernel("Einsum", extent=_einsum_cost)
 def _einsum(call: Call) -> np.ndarray:
     """Sum products as the attribute `equation` describes."""
-    operands = [widen(array) for array in call.given()]
+    operands = [widen(array) for array in call.all_inputs()]
     equation = call.text("equation").replace(" ", "")
     for term, operand in zip(equation.partition("->")[0].split(","), operands, strict=True):
         if "." not in term and len(term) != operand.ndim:

@@ -22,8 +22,8 @@ def axes_of(call: Call, position: int, *, since: int) -> tuple[int, ...] | None:
     Returns:
         The stated axes, negative ones included; None if the node states none.
     """
-    given = call.optional(position) if call.opset >= since or "axes" not in call.attrs else None
-    return call.integers("axes") if given is None else tuple(int(axis) for axis in given.reshape(-1))
+    axes_input = call.optional(position) if call.opset >= since or "axes" not in call.attrs else None
+    return call.integers("axes") if axes_input is None else tuple(int(axis) for axis in axes_input.reshape(-1))
 
 
 def slice_of_split(
@@ -121,8 +121,8 @@ def _unsqueeze(call: Call) -> np.ndarray:
 @kernel("Concat")
 def _concat(call: Call) -> np.ndarray:
     """Join arrays along an axis."""
-    common_dtype(*call.given())
-    return np.concatenate(call.given(), axis=call.integer("axis", 1 if call.opset < 4 else 0))
+    common_dtype(*call.all_inputs())
+    return np.concatenate(call.all_inputs(), axis=call.integer("axis", 1 if call.opset < 4 else 0))
 
 
 def _split_cost(call: Call) -> Cost:
@@ -222,8 +222,8 @@ def _pad_cost(call: Call) -> Cost:
 def _pad(call: Call) -> np.ndarray:
     """Pad, or crop where the padding is negative. Modes: constant, edge, reflect and wrap."""
     x = call.array(0)
-    given = call.optional(2)
-    value = np.asarray(call.real("value")) if given is None or given.size == 0 else given.reshape(())
+    value_input = call.optional(2)
+    value = np.asarray(call.real("value")) if value_input is None or value_input.size == 0 else value_input.reshape(())
     before, after = _pads(call)
     cropped = tuple(slice(max(-b, 0), n - max(-a, 0)) for b, a, n in zip(before, after, x.shape, strict=True))
     widths = [(max(b, 0), max(a, 0)) for b, a in zip(before, after, strict=True)]

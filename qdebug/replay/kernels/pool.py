@@ -67,11 +67,11 @@ def sums_of_nines(x: np.ndarray, window: Window) -> np.ndarray:
     places = list(window.taps())
     taps = [source[places[at]] for at in order]
     total: np.ndarray | None = None
-    for first in range(0, len(taps), _NINE):
-        nine = taps[first : first + _NINE]
+    for start in range(0, len(taps), _NINE):
+        nine = taps[start : start + _NINE]
         nine += [np.zeros_like(nine[0])] * (_NINE - len(nine))
-        one, two, three, four = (nine[at] + nine[at + 1] for at in range(0, _NINE - 1, 2))
-        part = (two + three) + ((one + nine[-1]) + four)
+        first, second, third, fourth = (nine[at] + nine[at + 1] for at in range(0, _NINE - 1, 2))
+        part = (second + third) + ((first + nine[-1]) + fourth)
         total = part if total is None else total + part
     if total is None:
         raise ValueError("the window has no taps")

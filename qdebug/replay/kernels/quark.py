@@ -91,11 +91,11 @@ def _shifted(call: Call, blocks: np.ndarray) -> np.ndarray:
 
 def _without_tail(x: np.ndarray, bits: np.ndarray, negative: np.ndarray, how: str, most: int) -> np.ndarray:
     """Drop low bits of magnitudes, with rounding. The largest magnitude is never rounded up."""
-    left, half = x >> bits, np.where(bits > 0, 1 << np.maximum(bits - 1, 0), 1)
+    shifted, half = x >> bits, np.where(bits > 0, 1 << np.maximum(bits - 1, 0), 1)
     rest = x & ((1 << bits) - 1)
-    tie = {"away": np.ones_like(negative), "up": ~negative, "even": left % 2 == 1}[how]
+    tie = {"away": np.ones_like(negative), "up": ~negative, "even": shifted % 2 == 1}[how]
     up = (rest > half) | ((rest == half) & tie)
-    return np.asarray(left + (up & (left != most)))
+    return np.asarray(shifted + (up & (shifted != most)))
 
 
 _ELEMENTS = {

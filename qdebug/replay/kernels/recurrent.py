@@ -178,9 +178,9 @@ def _check_extents(call: Call, batch_axis: int) -> None:
     """Check that all inputs agree on the number of directions, and that no sequence exceeds the number of steps."""
     directions, steps = call.shape(1)[0], call.shape(0)[1 - batch_axis]
     for position, axis in ((2, 0), (3, 0), (5, 1 - batch_axis), (6, 1 - batch_axis), (7, 0)):
-        given = call.optional(position)
-        if given is not None and given.shape[axis] != directions:
-            raise ValueError(f"input {position} has {given.shape[axis]} directions; expected {directions}")
+        array = call.optional(position)
+        if array is not None and array.shape[axis] != directions:
+            raise ValueError(f"input {position} has {array.shape[axis]} directions; expected {directions}")
     ends = call.optional(4)
     if ends is not None and (ends.shape != (call.shape(0)[batch_axis],) or np.any((ends < 0) | (ends > steps))):
         raise ValueError(f"lengths of sequences are not from 0 to {steps}, one for each sample")
@@ -228,9 +228,9 @@ def _initial(
     """Return the initial hidden state of a direction and, for an LSTM, the initial cell."""
     states: list[np.ndarray] = []
     for position in (5, 6) if len(_DEFAULTS[call.op]) == 3 else (5,):
-        given = call.optional(position)
-        if given is None:
+        initial_state = call.optional(position)
+        if initial_state is None:
             states.append(np.zeros(shape, dtype))
         else:
-            states.append(widen(given[:, direction] if batch_first else given[direction]))
+            states.append(widen(initial_state[:, direction] if batch_first else initial_state[direction]))
     return tuple(states)

@@ -139,9 +139,9 @@ def _resize(call: Call) -> np.ndarray:
 
 def _region(call: Call, axes: list[int], ndim: int) -> list[tuple[float, float]]:
     region = [(0.0, 1.0)] * ndim
-    given = call.optional(1) if call.op == "Resize" and call.opset >= 11 else None
-    if given is not None and given.size:
-        values = [float(value) for value in given.reshape(-1)]
+    region_input = call.optional(1) if call.op == "Resize" and call.opset >= 11 else None
+    if region_input is not None and region_input.size:
+        values = [float(value) for value in region_input.reshape(-1)]
         half = len(values) // 2
         for axis, start, end in zip(axes, values[:half], values[half:], strict=True):
             region[axis] = (start, end)

@@ -167,7 +167,7 @@ def _deform_conv(call: Call) -> np.ndarray:
     bias, mask = call.optional(3), call.optional(4)
     if x.ndim != 4:
         raise ValueError(f"x has {x.ndim} dimensions")
-    group, moved = call.integer("group", 1), call.integer("offset_group", 1)
+    group, offset_groups = call.integer("group", 1), call.integer("offset_group", 1)
     window, out = weight.shape[2:], offset.shape[2:]
     taps = prod(window)
     step, spread = call.integers("strides") or (1, 1), call.integers("dilations") or (1, 1)
@@ -176,15 +176,15 @@ def _deform_conv(call: Call) -> np.ndarray:
         np.arange(window[axis]).reshape(-1, 1) * spread[axis] + np.arange(out[axis]) * step[axis] - begin[axis]
         for axis in (0, 1)
     ]
-    plain = np.stack(np.broadcast_arrays(grids[0][:, None, :, None], grids[1][None, :, None, :]), axis=2)
-    shape = (len(x), moved, *window, 2, *out)
-    places = plain + offset.reshape(shape).astype(np.float64)  # (N, groups, kh, kw, 2, oh, ow)
-    places = np.moveaxis(places, 4, -1).reshape(len(x), moved, -1, 2).astype(np.float32)
+    undisplaced = np.stack(np.broadcast_arrays(grids[0][:, None, :, None], grids[1][None, :, None, :]), axis=2)
+    shape = (len(x), offset_groups, *window, 2, *out)
+    places = undisplaced + offset.reshape(shape).astype(np.float64)  # (N, groups, kh, kw, 2, oh, ow)
+    places = np.moveaxis(places, 4, -1).reshape(len(x), offset_groups, -1, 2).astype(np.float32)
     result = np.empty((len(x), weight.shape[0], prod(out)), x.dtype)
-    factors = None if mask is None else widen(mask).reshape(len(x), moved, 1, -1)
+    factors = None if mask is None else widen(mask).reshape(len(x), offset_groups, 1, -1)
     kernels = weight.reshape(group, weight.shape[0] // group, -1)
-    for sample, one in enumerate(x):
-        parts = zip(np.split(one, moved), places[sample], strict=True)
+    for sample, image in enumerate(x):
+        parts = zip(np.split(image, offset_groups), places[sample], strict=True)
         columns = [_sampled(part, at, "linear", "zeros", aligned=True) for part, at in parts]
         if factors is not None:
             columns = [part * factor for part, factor in zip(columns, factors[sample], strict=True)]

@@ -64,7 +64,7 @@ def test_numbered_folders_are_samples_and_steps_and_numbered_archives_samples(tm
     for sample in (0, 1):
         np.savez(tmp_path / "archives" / f"out{sample}.npz", y=np.int8(sample))
     assert {place: int(v) for (_, place), v in listed(tmp_path / "archives").items()} == {(0, 0): 0, (1, 0): 1}
-    assert dumped(tmp_path / "folders").said == ["3 samples by the numbers of 'Result_1' to 'Result_10'"]
+    assert dumped(tmp_path / "folders").remarks == ["3 samples by the numbers of 'Result_1' to 'Result_10'"]
 
 
 def test_folders_that_are_no_samples_are_parts_of_names(tmp_path):

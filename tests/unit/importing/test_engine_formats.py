@@ -180,7 +180,7 @@ def test_runs_of_onnxruntimes_database_are_samples_in_the_order_of_its_nodes(tmp
             ("x", 0), ("h", 0), ("y", 0), ("x", 1), ("h", 1), ("y", 1),
         ]  # fmt: skip
         np.testing.assert_array_equal(dump.tensors[-1].load(), VALUES + 2, strict=True)
-        assert dump.said == ["nodes ran on CPUExecutionProvider (2)"]
+        assert dump.remarks == ["nodes ran on CPUExecutionProvider (2)"]
 
 
 @pytest.mark.parametrize("content", [b"\x09\xff", b"\x0a\xff\xff\xff\xff\x0f", b"\x08\x05\x10\x01\x4a\x04abcd", b"abc"])

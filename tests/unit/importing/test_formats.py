@@ -75,7 +75,7 @@ def test_numbered_files_of_a_folder_are_steps_or_samples(tmp_path):
         (tmp_path / f"sample{number:05}.pt").write_bytes((FILES / "nested.pt").read_bytes())
     _, found, dump = tensors(tmp_path)
     assert {sample for _, sample in found} == {0, 1, 2}
-    assert "3 samples" in dump.said[0]
+    assert "3 samples" in dump.remarks[0]
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".pt"])

@@ -68,13 +68,13 @@ def test_the_step_is_the_scale_unless_one_is_given():
     assert LsbSizes(quant, (3,)).uniform == 0.25
     assert LsbSizes(quant, (3,), 2.0).uniform == 2.0
     assert LsbSizes(None, (3,), 2.0).of(0, 3) == 2.0
-    assert not LsbSizes(None, (3,)).known
+    assert not LsbSizes(None, (3,)).is_known
     assert math.isnan(LsbSizes(None, (3,)).of(0, 3))
 
 
 @pytest.mark.parametrize("scale", [0.0, math.nan, math.inf, -1.0])
 def test_a_scale_that_is_not_positive_and_finite_measures_nothing(scale):
-    assert not LsbSizes(QuantParams(dtype="int8", scale=scale), (3,)).known
+    assert not LsbSizes(QuantParams(dtype="int8", scale=scale), (3,)).is_known
     mixed = LsbSizes(QuantParams(dtype="int8", scale=[scale, 0.5], axis=0), (2, 2))
-    assert mixed.known
+    assert mixed.is_known
     assert np.array_equal(mixed.of(0, 4), [math.nan, math.nan, 0.5, 0.5], equal_nan=True)

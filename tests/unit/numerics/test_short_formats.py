@@ -62,7 +62,7 @@ def test_of_few_elements_and_of_other_types_nothing_is_said():
     assert held_format(few.astype(np.float32)) is None
     assert held_format(normal(3).astype(np.float16)) is None
     assert held_format(np.arange(400)) is None
-    assert held_format(few.astype(np.float32), known=2.0**-11).name == "float16"
+    assert held_format(few.astype(np.float32), known_unit=2.0**-11).name == "float16"
 
 
 @given(value=st.floats(width=32, allow_nan=False, allow_infinity=False, min_value=-(2.0**126), max_value=2.0**126))

@@ -136,7 +136,7 @@ def test_tensors_of_several_samples_and_steps():
         keeper.start(sides, LsbSizes(None, (2,)), sample, step)
         block = Block(reference=np.zeros(2), backend=np.float64(values), start=0, lsb=LsbSizes(None, ()))
         keeper.add(block, np.float64(values))
-    assert [(e.sample, e.step, e.index, e.backend) for e in keeper.found().elements()] == [
+    assert [(e.sample, e.step, e.index, e.backend) for e in keeper.worst_so_far().elements()] == [
         (0, 1, (0,), 7.0),
         (2, 0, (1,), 6.0),
         (0, 0, (1,), 5.0),

@@ -205,7 +205,7 @@ def test_a_lost_tensor_is_said_with_its_nearest_and_how_near_that_is():
     lost = {entry.tensor: entry for entry in align(ref, bare({"a": X, "b": RNG.normal(size=(9, 7))})).lost}
     assert (lost["b"].nearest, lost["two"].nearest) == ("two", "b")
     assert lost["b"].distance > 1
-    assert f"closest by values: 'two', relative distance {lost['b'].distance:.2g}" in lost["b"].said
+    assert f"closest by values: 'two', relative distance {lost['b'].distance:.2g}" in lost["b"].full_reason
 
 
 def test_copies_are_one_candidate_and_are_named():

@@ -19,9 +19,9 @@ def test_a_pair_that_is_dropped_is_forgotten_everywhere():
     context.unpaired("a", "several fit", undecided=True)
     context.add(paired("a", "b", Match.SIGNATURE, "both read x"))
     assert (context.notes, context.undecided) == ({}, set())
-    assert (context.found.partners, context.found.taken) == ({"a": ("b",)}, {"b": "a"})
-    context.found.drop("a")
-    assert [dict(context.found), context.found.partners, context.found.taken] == [{}, {}, {}]
+    assert (context.pair_map.partners, context.pair_map.taken) == ({"a": ("b",)}, {"b": "a"})
+    context.pair_map.drop("a")
+    assert [dict(context.pair_map), context.pair_map.partners, context.pair_map.taken] == [{}, {}, {}]
 
 
 def test_what_is_done_to_one_side_is_said_and_leaves_the_other_alone():

@@ -4,7 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from qdebug.compare.align.expand import alike, clamps_at_zero, expanded, goes_into_weights, parts_of, says_nothing
+from qdebug.compare.align.expand import (
+    clamps_at_zero,
+    expanded,
+    goes_into_weights,
+    have_same_kind,
+    parts_of,
+    says_nothing,
+)
 from qdebug.model import Graph, Node, Role, TensorInfo
 
 
@@ -71,7 +78,7 @@ def test_a_quick_gelu_is_a_product_of_its_input_and_a_gate(attrs, ops):
 )
 def test_what_gives_sums_of_codes_is_like_nothing_that_gives_real_numbers(one, other, expected):
     nodes = [Node(name="n", op=op, inputs=("x", "w"), outputs=("y",)) for op in (one, other)]
-    assert alike(*nodes) is alike(*reversed(nodes)) is expected
+    assert have_same_kind(*nodes) is have_same_kind(*reversed(nodes)) is expected
 
 
 def node(op, inputs="x w b", output="y", domain="com.microsoft", **attrs):

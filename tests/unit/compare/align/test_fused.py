@@ -198,7 +198,7 @@ def test_a_factor_that_the_reference_has_inside_its_product_takes_over_its_partn
     assert (pair is not None) == taken
     if taken:
         assert (pair.reference, pair.backend) == ("r", "u")
-        assert "t" not in context.found
+        assert "t" not in context.pair_map
         assert context.notes["t"] == "the reference fuses this node with Mul 'n_u'"
     else:
-        assert context.found["t"].reference == "r"
+        assert context.pair_map["t"].reference == "r"

@@ -64,7 +64,7 @@ def test_a_run_that_is_read_through_another_has_its_index_and_the_others_values(
     ],
 )
 def test_what_no_output_is_made_of_is_known_where_all_is_said(nodes, outputs, unread):
-    assert run_of(nodes, outputs=outputs).unread == unread
+    assert run_of(nodes, outputs=outputs).unused_tensors == unread
 
 
 def test_a_tensor_has_been_through_codes_once_it_was_made_of_them():
@@ -238,12 +238,12 @@ def test_the_same_work_on_the_same_tensors_is_alike_in_any_order():
         node("Concat", "a c", "y"),
     ]
     run = run_of(nodes)
-    assert run.alike(["a"], ["b"])
-    assert run.alike(["a2", "c"], ["b", "c"])
-    assert not run.alike(["a", "c"], ["c", "a"])
-    assert run.alike(["a", "c"], ["c", "b"], in_order=False)
-    assert not run.alike(["a"], ["a", "a"])
-    assert not run.alike(["a", "a"], ["a", "c"], in_order=False)
+    assert run.hold_same_numbers(["a"], ["b"])
+    assert run.hold_same_numbers(["a2", "c"], ["b", "c"])
+    assert not run.hold_same_numbers(["a", "c"], ["c", "a"])
+    assert run.hold_same_numbers(["a", "c"], ["c", "b"], in_order=False)
+    assert not run.hold_same_numbers(["a"], ["a", "a"])
+    assert not run.hold_same_numbers(["a", "a"], ["a", "c"], in_order=False)
     number = run.number("a")
     run.forget_numbers()
     assert run.number("b") == number

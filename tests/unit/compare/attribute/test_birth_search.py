@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from qdebug.compare.attribute.birth import BirthRule
-from qdebug.compare.attribute.birth_search import one_sided
+from qdebug.compare.attribute.birth_search import is_one_sided_nonfinite
 from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
 from qdebug.session import DiffSession
 
@@ -147,7 +147,7 @@ def test_an_infinity_without_a_partner_that_belongs_there_is_no_birth():
 def test_the_same_infinity_or_nan_on_both_sides_is_not_one_sided():
     ours = np.array([INF, -INF, NAN, INF, 1, NAN])
     theirs = np.array([INF, INF, NAN, 1, INF, -INF])
-    assert one_sided(ours, theirs).tolist() == [False, True, False, True, False, True]
+    assert is_one_sided_nonfinite(ours, theirs).tolist() == [False, True, False, True, False, True]
 
 
 def test_the_first_sample_in_which_it_is_born_is_named():

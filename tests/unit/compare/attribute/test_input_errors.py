@@ -35,7 +35,7 @@ def recorded(nodes, arrays, inputs, output="y"):
 
 def replays(reference, backend):
     runs = IndexedRecording.of(reference), IndexedRecording.of(backend)
-    return ReferenceReplay(*runs, align_runs(*runs, told=lambda _: None).pairs)
+    return ReferenceReplay(*runs, align_runs(*runs, report_progress=lambda _: None).pairs)
 
 
 def row(*values, dtype=np.float32):

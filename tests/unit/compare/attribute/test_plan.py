@@ -43,7 +43,7 @@ def test_the_entries_come_in_the_order_of_the_backend_with_what_its_graph_says()
 
 def test_operators_are_shown_in_the_words_that_they_were_recorded_in():
     be = run("b_")
-    said = planned(run(), be, said=run("b_", op="RELU").graph)
+    said = planned(run(), be, declared_graph=run("b_", op="RELU").graph)
     assert [each.op for each in said] == ["Input", "Neg", "RELU"]
 
 

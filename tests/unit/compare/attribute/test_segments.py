@@ -43,7 +43,7 @@ def test_both_sides_go_back_to_the_nearest_compared_tensors():
     assert (segment.elsewhere, segment.wide) == (False, False)
     product, own = segment.products
     assert (product.name, own.name) == ("n_b", "n_y_b")
-    assert listed(segment.beside(product)) == ["n_c", "n_y"]
+    assert listed(segment.nodes_except(product)) == ["n_c", "n_y"]
     assert main_node(own, segment) is product
 
 
