@@ -24,7 +24,7 @@ from qdebug.compare.attribute.graph_walk import part_of
 from qdebug.compare.attribute.plan import NamedEntries, PlannedNode, plan, recorded_places
 from qdebug.compare.budget import LEAST_SHARE, BudgetPowers, BudgetTask, ErrorBudget, KeptPowers, ShareOut
 from qdebug.compare.constant_pairs import ConstantPairs
-from qdebug.compare.diagnosis import diagnosed
+from qdebug.compare.diagnosis import add_diagnosis
 from qdebug.compare.explaining.code_cause import CodeCause, cause_of_codes
 from qdebug.compare.measure.pair_values import OpenPair, PairedValues, PairReader, open_pair
 from qdebug.compare.measure.recordings import OneSample, as_compared
@@ -329,7 +329,7 @@ class DiffSession:
         reference_graph = self.reference.graph
         cause = self._cause if self.limits.explain and contributors else None
         joint_share = self._joint_share if contributors else None
-        diagnose = partial(diagnosed, contributing=contributing, weights=weights, model_name=model_name)
+        diagnose = partial(add_diagnosis, contributing=contributing, weights=weights, model_name=model_name)
         diagnose = partial(diagnose, cause=cause, joint_share=joint_share)
         return diagnose(result, graph, reference_graph, inputs_allowed=self.limits.allow_different_inputs)
 

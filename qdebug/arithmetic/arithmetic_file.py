@@ -36,7 +36,7 @@ from qdebug.replay.unit import KINDS
 from qdebug.replay.variant import Variant, kind_of, parse_variant
 from qdebug.toml_text import parse_toml
 
-__all__ = ["arithmetic_text", "find_arithmetic", "over", "read_arithmetic"]
+__all__ = ["arithmetic_text", "complete_from_preset", "find_arithmetic", "read_arithmetic"]
 
 T = TypeVar("T")
 
@@ -71,7 +71,7 @@ def read_arithmetic(path: str | Path) -> Preset:
     file_variants = {key: _variant(path, key, text) for key, text in tables.get("variants", {}).items()}
     return Preset(
         name=tables.get("name", path.stem),
-        variants=over(base, file_variants),
+        variants=complete_from_preset(base, file_variants),
         fused=tables.get("fused", base.fused),
         provenance="file",
         about=path.name,
@@ -79,7 +79,7 @@ def read_arithmetic(path: str | Path) -> Preset:
     )
 
 
-def over(base: Preset, variants: Mapping[str, Variant]) -> dict[str, Variant]:
+def complete_from_preset(base: Preset, variants: Mapping[str, Variant]) -> dict[str, Variant]:
     """Return variants, with missing ones taken from a preset.
 
     A variant for a whole kind also replaces the preset's variants of this kind for specific types.
@@ -94,7 +94,7 @@ def _variant(path: Path, key: str, text: object) -> Variant:
     for dtype in types.split(",") if colon else ():
         if dtype not in LOGICAL_DTYPES:
             raise _format_error(path, f"{key!r} names an unknown type {dtype!r}")
-    return _parsed(path, f"the variant of {key!r}", text, parse_variant)
+    return _parse_entry(path, f"the variant of {key!r}", text, parse_variant)
 
 
 def _rounding(path: Path, key: str, text: object) -> Placement:
@@ -107,10 +107,10 @@ def _rounding(path: Path, key: str, text: object) -> Placement:
         raise _format_error(
             path, f"the key {key!r} states no format; write {op}:FORMAT, with one of {', '.join(formats)}"
         )
-    return _parsed(path, f"the rounding of {key!r}", text, parse_placement)
+    return _parse_entry(path, f"the rounding of {key!r}", text, parse_placement)
 
 
-def _parsed(path: Path, entry: str, text: object, parse: Callable[[str], T]) -> T:
+def _parse_entry(path: Path, entry: str, text: object, parse: Callable[[str], T]) -> T:
     if not isinstance(text, str):
         raise _format_error(path, f"{entry} must be a string, but is {text!r}")
     try:
@@ -168,9 +168,9 @@ def arithmetic_text(
         roundings: Texts of the placements of float nodes, by key.
     """
     lines = ["# Which arithmetic reproduces a backend, node by node: --backend interpreter:arithmetic=THIS FILE"]
-    lines += [f"format = {json.dumps(_FORMAT)}", f"version = {_VERSION}", f"name = {_quoted(name)}"]
+    lines += [f"format = {json.dumps(_FORMAT)}", f"version = {_VERSION}", f"name = {_quote_string(name)}"]
     if base != DEFAULT_PRESET:
-        lines.append(f"base = {_quoted(base)}")
+        lines.append(f"base = {_quote_string(base)}")
     if fused is not None:
         lines.append(f"fused = {str(fused).lower()}")
     if variants:
@@ -178,12 +178,16 @@ def arithmetic_text(
     for key, variant in variants.items():
         if comments and key in comments:
             lines.append(f"# {' '.join(comments[key].split())}")
-        lines.append(f"{key if key.replace('_', '').isalnum() else _quoted(key)} = {_quoted(str(variant))}")
+        lines.append(f"{key if key.replace('_', '').isalnum() else _quote_string(key)} = {_quote_string(str(variant))}")
     if roundings:
-        lines += ["", "[roundings]", *(f"{_quoted(key)} = {_quoted(text)}" for key, text in roundings.items())]
+        lines += [
+            "",
+            "[roundings]",
+            *(f"{_quote_string(key)} = {_quote_string(text)}" for key, text in roundings.items()),
+        ]
     return "\n".join(lines) + "\n"
 
 
-def _quoted(text: str) -> str:
+def _quote_string(text: str) -> str:
     """Write a basic string of TOML: JSON's escapes are valid there, but DEL must be escaped too."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -22,10 +22,10 @@ from qdebug.replay.scaling import EXPRESSIONS, recorded_multiplier, scales_of
 from qdebug.replay.unit import Unit
 from qdebug.replay.variant import Variant, parse_variant
 
-__all__ = ["any_of", "candidates", "given_ratio", "given_variants", "ways"]
+__all__ = ["any_of", "candidates", "given_ratio", "given_variants", "parse_alternatives"]
 
 
-def _expanded(text: str) -> Iterator[str]:
+def _expand_choices(text: str) -> Iterator[str]:
     """Yield a text with each choice of its alternatives, varying the last alternatives fastest."""
     parts = [part.split("|") for piece in text.split("<") for part in piece.split(">")]
     yield from map("".join, product(*parts))
@@ -33,17 +33,17 @@ def _expanded(text: str) -> Iterator[str]:
 
 def any_of(*texts: str) -> str:
     """Return several texts as the alternatives of a single text."""
-    return f"<{'|'.join(choice for text in texts for choice in _expanded(text))}>"
+    return f"<{'|'.join(choice for text in texts for choice in _expand_choices(text))}>"
 
 
 @cache
-def ways(text: str) -> tuple[Variant, ...]:
+def parse_alternatives(text: str) -> tuple[Variant, ...]:
     """Parse a text with alternatives, `<one|other>`, into the variants of all choices, varying the first fastest.
 
     Raises:
         UsageError: A choice is not a variant.
     """
-    return tuple(map(parse_variant, _expanded(text)))
+    return tuple(map(parse_variant, _expand_choices(text)))
 
 
 _REAL_ROUNDINGS = roundings_of("round", "even", "away", "up", "down", "plus")
@@ -97,10 +97,10 @@ def candidates(unit: Unit) -> tuple[Variant, ...]:
 
 @lru_cache(maxsize=256)
 def _all_ways(texts: tuple[str, ...]) -> tuple[Variant, ...]:
-    return tuple(dict.fromkeys(variant for text in texts for variant in ways(text)))
+    return tuple(dict.fromkeys(variant for text in texts for variant in parse_alternatives(text)))
 
 
-def _same_quantization(unit: Unit) -> bool:
+def _has_one_quantization(unit: Unit) -> bool:
     """Return whether all operands have the scale and the zero point of the output."""
     return all(
         is_same_scale(operand.scale, unit.out.scale) and np.array_equal(operand.zero_point, unit.out.zero_point)
@@ -134,7 +134,9 @@ def _sum_of_products(unit: Unit) -> Iterator[str]:
         yield "bias=codes m=pow2 steps=shr.up,bias,zp,sat"
     if unit.bias_scale is not None:
         yield from (
-            f"bias=glow {text}" for text in requantizations if ways(text)[0].multiplier.number in ("f32", "glow")
+            f"bias=glow {text}"
+            for text in requantizations
+            if parse_alternatives(text)[0].multiplier.number in ("f32", "glow")
         )
     yield from ("form=levels-fma steps=even,sat", _LEVELS, "steps=scale,<lev|lev-fma>,even,low,sat")
     yield f"steps=scale,{_HALF}"
@@ -233,12 +235,12 @@ def _means(unit: Unit) -> Iterator[str]:
         yield f"form=offset m=f32:<{'|'.join(_MEAN_ORDERS[:3])}> steps=mul,zp,even,sat"
         yield f"form=counted steps={_WHOLE_PROGRAMS},zp,sat"
     yield f"m=glow steps={_GLOW},avg.<away|up>,zp,sat"
-    for rounding in ("away", "even", "up", "floor", "trunc") if _same_quantization(unit) else ():
+    for rounding in ("away", "even", "up", "floor", "trunc") if _has_one_quantization(unit) else ():
         yield f"form=raw m=q31 steps=avg.{rounding},sat"
         yield f"m=q31 steps=avg.{rounding},zp,sat"
 
 
-def _rescalings(unit: Unit) -> Iterator[str]:
+def _rescaling_texts(unit: Unit) -> Iterator[str]:
     """Yield changes of scale and moved elements: centred codes with one multiplier."""
     del unit
     yield f"steps=scale,<div|inv>,{_EVEN_OR_AWAY},sat"
@@ -246,14 +248,14 @@ def _rescalings(unit: Unit) -> Iterator[str]:
     yield from ("m=p8 steps=mul,shr.up,zp,sat", _LEVELS, f"steps=scale,{_HALF}")
 
 
-def _joined(unit: Unit) -> Iterator[str]:
+def _concatenation_texts(unit: Unit) -> Iterator[str]:
     """Yield concatenations of several scales: each code rescaled separately or with a folded constant."""
-    yield from _rescalings(unit)
+    yield from _rescaling_texts(unit)
     yield "form=<fold|fold-fma> steps=<away|even>,zp,sat"
 
 
-def _resized(unit: Unit) -> Iterator[str]:
-    if is_bilinear(unit) and _same_quantization(unit):
+def _resize_texts(unit: Unit) -> Iterator[str]:
+    if is_bilinear(unit) and _has_one_quantization(unit):
         yield "form=blend32 steps=<trunc|even|away>,sat"
         yield "form=rows32 steps=trunc,sat"
         yield "form=blend10 steps=shr.<trunc|away>,sat"
@@ -267,7 +269,7 @@ def _resized(unit: Unit) -> Iterator[str]:
         yield from (f"form=real-lerp steps={_REAL_ENDS}", f"form=real-lerp {_LEVELS}")
     yield from (f"form=real steps={_REAL_ENDS}", f"form=real {_LEVELS}")
     nearest = unit.attrs.get("mode", "nearest") == "nearest"  # interpolation of codes gives fractions
-    yield from (text for text in _rescalings(unit) if nearest or ways(text)[0].multiplier.real)
+    yield from (text for text in _rescaling_texts(unit) if nearest or parse_alternatives(text)[0].multiplier.real)
 
 
 def _functions(unit: Unit) -> Iterator[str]:
@@ -297,7 +299,7 @@ def _probabilities(unit: Unit) -> Iterator[str]:
     yield from (f"form=<exp32|exp64> steps={_REAL_ENDS}", f"form=exp32 {_LEVELS}")
 
 
-def _quantized(unit: Unit) -> Iterator[str]:
+def _quantization_texts(unit: Unit) -> Iterator[str]:
     """Yield quantizations: zero point added before or after rounding, by quotient or by reciprocal."""
     del unit
     for rounding in roundings_of("round", "even", "away", "up", "plus", "down", "trunc"):
@@ -306,7 +308,7 @@ def _quantized(unit: Unit) -> Iterator[str]:
     yield from ("form=levels steps=even,zp,sat", "form=levels-fma steps=even,sat")
 
 
-def _dequantized(unit: Unit) -> Iterator[str]:
+def _dequantization_texts(unit: Unit) -> Iterator[str]:
     """Yield dequantizations."""
     del unit
     yield from ("steps=scale", "form=<fold-fma|fold> steps=")
@@ -317,17 +319,17 @@ _FAMILIES: Mapping[str, Callable[[Unit], Iterator[str]]] = MappingProxyType(
         **dict.fromkeys(("conv", "linear"), _sum_of_products),
         **dict.fromkeys(("add", "sub"), _additions),
         **dict.fromkeys(("average_pool", "global_average_pool", "reduce_mean"), _means),
-        **dict.fromkeys(("requantize", "where", "max_pool", "pad"), _rescalings),
-        "concat": _joined,
+        **dict.fromkeys(("requantize", "where", "max_pool", "pad"), _rescaling_texts),
+        "concat": _concatenation_texts,
         "mul": _products_of_two,
         "div": _quotients,
         "prelu": _slopes,
         "squared_difference": _squared_differences,
         "lookup": _functions,
         "softmax": _probabilities,
-        "resize": _resized,
-        "quantize": _quantized,
-        "dequantize": _dequantized,
+        "resize": _resize_texts,
+        "quantize": _quantization_texts,
+        "dequantize": _dequantization_texts,
     }
 )
 _WITH_MULTIPLIERS = frozenset(
@@ -340,7 +342,7 @@ _GIVEN = f"m=given steps={any_of(f'mul,shr.<{_GIVEN_ROUNDINGS}>', _TWICE)},zp,sa
 
 def given_variants(unit: Unit) -> tuple[Variant, ...]:
     """Return the programs that use the multiplier recorded with the output, or none if there is no multiplier."""
-    return () if given_ratio(unit) is None else ways(_GIVEN)
+    return () if given_ratio(unit) is None else parse_alternatives(_GIVEN)
 
 
 def given_ratio(unit: Unit) -> float | None:

@@ -177,9 +177,9 @@ def _reset_unread(variant: Variant, traits: _Traits) -> Variant:
     if not traits.sums:
         reset = replace(reset, accumulate="wrap32", bias="int32")
     elif not traits.biased:
-        reset = replace(reset, bias="int32", requantize=_without(reset.requantize, "bias"))
+        reset = replace(reset, bias="int32", requantize=_without_step(reset.requantize, "bias"))
     if traits.zero and reset.form != "offset":  # the "offset" form adds more than the zero point in this step
-        reset = replace(reset, requantize=_without(reset.requantize, "zp"))
+        reset = replace(reset, requantize=_without_step(reset.requantize, "zp"))
     if reset.form == "mlas" and not traits.approximated:
         reset = replace(reset, form="table")
     if reset.form == "taps" and not traits.counted:
@@ -187,7 +187,7 @@ def _reset_unread(variant: Variant, traits: _Traits) -> Variant:
     return reset
 
 
-def _without(steps: tuple[Step, ...], op: str) -> tuple[Step, ...]:
+def _without_step(steps: tuple[Step, ...], op: str) -> tuple[Step, ...]:
     return tuple(step for step in steps if step.op != op)
 
 
@@ -271,9 +271,9 @@ def _with_multiplier(variant: Variant, first: Multiplier, integers: _IntegerTrai
     if integers is None:
         return replace(variant, multiplier=first)
     if integers.stays:
-        steps = _without(steps, "shl")
+        steps = _without_step(steps, "shl")
     if integers.late:
-        steps = _without(steps, "pre")
+        steps = _without_step(steps, "pre")
     if integers.short:
         steps = tuple(
             Step(op="shr", rounding="up") if step == Step(op="shr", rounding="tosa") else step for step in steps

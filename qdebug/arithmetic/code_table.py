@@ -142,8 +142,8 @@ def read_table(parts: Sequence[tuple[Unit, np.ndarray]]) -> CodeTable | None:
     ambiguous = int(np.count_nonzero(counts > 1))
     try:
         recorded_output = _Output(float(unit.out.scale.reshape(-1)[0]), int(unit.out.zero_point.reshape(-1)[0]))
-        exact = _exact(table, _real_inputs(table), recorded_output)
-        wrong = _violations(table, exact) > 0
+        exact = _compute_exact(table, _real_inputs(table), recorded_output)
+        wrong = _measure_violations(table, exact) > 0
         made_for = "" if ambiguous or not _can_fit(table, wrong) else next(_made_for(table, recorded_output), "")
     except KernelError:
         return None
@@ -178,14 +178,14 @@ def _real_inputs(table: _Table, scale: np.ndarray | None = None) -> np.ndarray:
     return np.asarray(steps * (recorded_scale if scale is None else scale[:, np.newaxis]))
 
 
-def _exact(table: _Table, real: np.ndarray, output: _Output) -> np.ndarray:
+def _compute_exact(table: _Table, real: np.ndarray, output: _Output) -> np.ndarray:
     """Return the exact function of real values, in codes before rounding."""
     with np.errstate(all="ignore"):
         values = apply_function(table.unit, np.asarray(real, np.float64)).astype(np.float64)
     return np.asarray(values / output.scale + output.zero_point)
 
 
-def _violations(table: _Table, exact: np.ndarray) -> np.ndarray:
+def _measure_violations(table: _Table, exact: np.ndarray) -> np.ndarray:
     """Return by how many codes each entry is farther from the exact value than rounding to nearest allows."""
     low, high = table.unit.out.limits
     clipped = np.clip(exact, low, high)
@@ -201,7 +201,7 @@ def _made_for(table: _Table, recorded_output: _Output) -> Iterator[str]:
             if output == recorded_output
             else f" and the output scale {output.scale:.6g} / zero point {output.zero_point}"
         )
-        if also and not _violations(table, _exact(table, _real_inputs(table), output)).any():
+        if also and not _measure_violations(table, _compute_exact(table, _real_inputs(table), output)).any():
             recorded = f"{recorded_output.scale:.6g} / {recorded_output.zero_point}"
             yield f"the output scale {output.scale:.6g} / zero point {output.zero_point}, not {recorded}"
         ends = _clamped_ends(table, output)
@@ -231,7 +231,7 @@ def _clamped_ends(table: _Table, output: _Output) -> tuple[float, float] | None:
     start, stop = int(changes[0]), int(changes[-1]) + 1
     for low, high in ((start, stop), (start, last), (0, stop)):
         ends = float(real[low]), float(real[high])
-        if not _violations(table, _exact(table, np.clip(real, *ends), output)).any():
+        if not _measure_violations(table, _compute_exact(table, np.clip(real, *ends), output)).any():
             return ends
     return None
 
@@ -241,7 +241,9 @@ def _fitting_scales(table: _Table, output: _Output) -> tuple[float, float] | Non
     recorded_scale = float(table.unit.operands[0].scale.reshape(-1)[0])
 
     def total(scales: np.ndarray) -> np.ndarray:
-        return np.asarray(_violations(table, _exact(table, _real_inputs(table, scales), output)).sum(axis=1))
+        return np.asarray(
+            _measure_violations(table, _compute_exact(table, _real_inputs(table, scales), output)).sum(axis=1)
+        )
 
     grid = recorded_scale * np.geomspace(1 / TABLE_FIT_MAX_SCALE_RATIO, TABLE_FIT_MAX_SCALE_RATIO, _COARSE)
     for _ in range(_ZOOMS):

@@ -16,7 +16,7 @@ from qdebug.arithmetic.patterns.wrong_evidence import CodesOfTensor, stretches
 from qdebug.arithmetic.patterns.wrong_places import Layout, layout_of
 from qdebug.arithmetic.presets import is_known
 from qdebug.arithmetic.refit import refit
-from qdebug.arithmetic.search import SearchResult, all_codes, channels_first, known_variants, products
+from qdebug.arithmetic.search import SearchResult, all_codes, channels_first, count_products, known_variants
 from qdebug.arithmetic.suspects import Suspect, flip_sign_bit, suspects
 from qdebug.arithmetic.units import Place, channels_last
 from qdebug.arithmetic.vector_tail import vector_tail
@@ -255,7 +255,7 @@ def _codes_of_sample(unit: Unit, recorded: np.ndarray, variant: Variant) -> Code
         expected=finish(unit, columns, variant).reshape(columns.shape),
         recorded=channels_first(recorded, unit),
         distance=distance_to_ties(unit, columns, variant),
-        magnitude=_magnitudes(unit),
+        magnitude=_sum_magnitudes(unit),
         sums=None if sums is None else np.abs(sums).reshape(columns.shape),
     )
 
@@ -290,7 +290,7 @@ def _find_mistake_in_any(finding: SearchResult, unit: Unit) -> Suspect | None:
     if sum(codes.size for codes in recorded) < VARIANT_MIN_ELEMENTS:
         return None
     variants = known_variants(unit)
-    if products(unit) > OTHER_SUMS_MAX_PRODUCTS:
+    if count_products(unit) > OTHER_SUMS_MAX_PRODUCTS:
         variants = tuple(variant for variant in variants if variant.sums == variants[0].sums)
     by_likely: dict[str, Suspect] = {}
     for suspect in suspects(unit):
@@ -417,7 +417,7 @@ def _truncates(variant: Variant) -> bool:
     return bool(roundings) and ROUNDINGS[roundings[-1]].cuts
 
 
-def _magnitudes(unit: Unit) -> np.ndarray | None:
+def _sum_magnitudes(unit: Unit) -> np.ndarray | None:
     """Return the sum of the magnitudes of each element's products, or None if the unit has no sums."""
     if unit.kind not in ("conv", "linear"):
         return None

@@ -192,7 +192,7 @@ def find_fingerprint(text: str) -> Fingerprint:
             f"The fingerprint {text!r} cannot be read: {error.strerror or error}.",
             hint=f"{_HINT[:-1]}, or name a known fingerprint: {', '.join(by_name)}.",
         ) from None
-    return _decoded(Path(text).name, content)
+    return _parse_probe(Path(text).name, content)
 
 
 @cache
@@ -202,11 +202,11 @@ def packaged() -> Mapping[str, Fingerprint]:
 
     folder = files("qdebug.data").joinpath("fingerprints")
     names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".json"))
-    fingerprints = (_decoded(name.removesuffix(".json"), folder.joinpath(name).read_bytes()) for name in names)
+    fingerprints = (_parse_probe(name.removesuffix(".json"), folder.joinpath(name).read_bytes()) for name in names)
     return MappingProxyType({fingerprint.name: fingerprint for fingerprint in fingerprints})
 
 
-def _decoded(name: str, content: bytes) -> Fingerprint:
+def _parse_probe(name: str, content: bytes) -> Fingerprint:
     """Parse the JSON of a probe.
 
     Raises:

@@ -89,7 +89,7 @@ class _Pairs:
         """Return one value of a parameter for each channel."""
         return np.asarray(np.broadcast_to(self.columns.spread(np.asarray(parameter)), self.sums.shape)[self.first])
 
-    def ends(self, rounding: str, room: np.ndarray | float = 0.0) -> tuple[np.ndarray, np.ndarray]:
+    def sum_bounds(self, rounding: str, room: np.ndarray | float = 0.0) -> tuple[np.ndarray, np.ndarray]:
         """Return the smallest and the largest scaled sum that each code allows."""
         below, above = _ENDS[rounding]
         down, up = self.codes - below, self.codes + above
@@ -98,9 +98,9 @@ class _Pairs:
         down = np.where(self.codes <= self.low, -np.inf, down - room)
         return down, np.where(self.codes >= self.high, np.inf, up + room)
 
-    def wrong(self, multipliers: np.ndarray, rounding: str) -> np.ndarray:
+    def count_wrong(self, multipliers: np.ndarray, rounding: str) -> np.ndarray:
         """Count the elements of each channel that given multipliers get wrong."""
-        down, up = self.ends(rounding)
+        down, up = self.sum_bounds(rounding)
         scaled = self.sums * multipliers[self.channel]
         return np.bincount(self.channel[(scaled < down) | (scaled > up)], minlength=self.first.size)
 
@@ -113,7 +113,9 @@ class _Pairs:
             pre: Bits by which sums are shifted right before the product, and the rounding of this shift.
         """
         sums = (self.sums if pre is None else shift_right(self.sums, *pre)).astype(np.float64)
-        down, up = self.ends(rounding, np.broadcast_to(np.asarray(more, np.float64), self.first.shape)[self.channel])
+        down, up = self.sum_bounds(
+            rounding, np.broadcast_to(np.asarray(more, np.float64), self.first.shape)[self.channel]
+        )
         low, high = np.zeros(self.first.size), np.full(self.first.size, np.inf)
         with np.errstate(divide="ignore", invalid="ignore"):
             ends = np.where(sums > 0, down / sums, up / sums), np.where(sums > 0, up / sums, down / sums)
@@ -138,7 +140,7 @@ class _Bounds:
     consistent: bool
 
     @property
-    def possible(self) -> bool:
+    def has_fit(self) -> bool:
         """Whether any multiplier fits, for each channel."""
         return self.consistent and bool(np.all(self.low <= self.high * (1 + FITTED_BOUND_SLACK)))
 
@@ -147,7 +149,7 @@ class _Bounds:
         last_place = values / np.maximum(pairs.by_channel(integers.multiplier), 1)
         return bool(np.all((values + last_place >= self.low) & (values - last_place <= self.high)))
 
-    def hold(self, values: np.ndarray) -> bool:
+    def are_kept_by(self, values: np.ndarray) -> bool:
         """Return whether the given multipliers fit, one for each channel."""
         return bool(
             np.all((values >= self.low * (1 - FITTED_BOUND_SLACK)) & (values <= self.high * (1 + FITTED_BOUND_SLACK)))
@@ -214,9 +216,11 @@ def fitted_variants(unit: Unit, columns: Columns, recorded: np.ndarray, places: 
     for rounding in _ENDS:
         final = _NEAREST if rounding == "nearest" else (rounding,)
         texts = [f"mul,shr.{shift_rounding},zp,sat" for shift_rounding in final]
-        variants += _within(pairs, pairs.bounds(rounding), Multiplier(number="q31"), texts)
+        variants += _programs_within(pairs, pairs.bounds(rounding), Multiplier(number="q31"), texts)
         texts = [f"shl,mulhi.{high},shr.{shift_rounding},zp,sat" for high in _HIGH for shift_rounding in final]
-        variants += _within(pairs, pairs.bounds(rounding, more=first_rounding), Multiplier(number="q31"), texts)
+        variants += _programs_within(
+            pairs, pairs.bounds(rounding, more=first_rounding), Multiplier(number="q31"), texts
+        )
     return variants
 
 
@@ -253,10 +257,10 @@ def limited_variants(unit: Unit, columns: Columns, recorded: np.ndarray, places:
         final = _NEAREST if rounding == "nearest" else (rounding,)
         texts = [f"mul,shr.{shift_rounding},zp,sat" for shift_rounding in final]
         bounds = pairs.bounds(rounding)
-        for shifts in limits if bounds.possible else ():
+        for shifts in limits if bounds.has_fit else ():
             least = max(shifts[1] + int(exponent.min()) + 1, WIDTHS[0])  # fewer bits need no longer shift
             multiplier = Multiplier(number="q31", shifts=shifts)
-            variants += _within(pairs, bounds, multiplier, texts, range(least, WIDTHS[-1] + 1))
+            variants += _programs_within(pairs, bounds, multiplier, texts, range(least, WIDTHS[-1] + 1))
     return variants
 
 
@@ -272,15 +276,15 @@ def shifted_variants(unit: Unit, columns: Columns, recorded: np.ndarray, places:
                 final = _NEAREST if rounding == "nearest" else (rounding,)
                 bounds = pairs.bounds(rounding, pre=(bits, first))
                 texts = [f"pre.{first},mul,shr.{shift_rounding},zp,sat" for shift_rounding in final]
-                variants += _within(pairs, bounds, Multiplier(number="q31", pre=bits), texts)
+                variants += _programs_within(pairs, bounds, Multiplier(number="q31", pre=bits), texts)
     return variants
 
 
-def _within(
+def _programs_within(
     pairs: _Pairs, bounds: _Bounds, multiplier: Multiplier, programs: Sequence[str], widths: Sequence[int] = WIDTHS
 ) -> Iterator[Variant]:
     """Yield programs with each significand whose values lie within bounds, one of those with equal integers."""
-    if not bounds.possible:
+    if not bounds.has_fit:
         return
     seen_keys: set[bytes] = set()
     scales = scales_of(pairs.unit)
@@ -295,7 +299,7 @@ def _within(
                 if key in seen_keys:
                     continue
                 seen_keys.add(key)
-                if bounds.hold(pairs.by_channel(value_of(integers)) * 2.0**multiplier.pre):
+                if bounds.are_kept_by(pairs.by_channel(value_of(integers)) * 2.0**multiplier.pre):
                     yield from (parse_variant(f"m={trial_multiplier} steps={steps}") for steps in programs)
 
 
@@ -326,14 +330,14 @@ class FittedMultiplier:
         place = "" if self.of == 1 else f" in {_channels_text(self.channels, self.of)}"
         agrees = "agree" if self.recorded else "do not agree"
         recorded_clause = "" if self.recorded is None else f"; the recorded multiplier and shift {agrees} with this"
-        deviation = _deviation(self.least, self.most)
+        deviation = _deviation_text(self.least, self.most)
         return (
             f"the codes imply a multiplier that is {deviation}{place}: it was computed from other scales than the "
             f"recorded ones, or rounded{recorded_clause} (reproduces every element)"
         )
 
 
-def _deviation(least: float, most: float) -> str:
+def _deviation_text(least: float, most: float) -> str:
     """Return how far factors from the least to the most are from 1."""
     percents = [f"{abs(factor - 1) * 100:.2g} %" for factor in sorted((least, most), key=lambda each: abs(each - 1))]
     directions = ["small" if factor < 1 else "large" for factor in (least, most)]
@@ -381,7 +385,7 @@ def fit_multiplier(parts: Sequence[tuple[Unit, Columns, np.ndarray]]) -> FittedM
         differs = (nominal < low * (1 - FITTED_BOUND_SLACK)) | (nominal > high * (1 + FITTED_BOUND_SLACK))
         if not differs.any() or not np.all(_telling_pairs(pairs)[differs] >= FITTED_MULTIPLIER_MIN_PAIRS):
             return None
-        wrong = np.sum([sample.wrong(nominal, rounding) for sample in pairs], axis=0)
+        wrong = np.sum([sample.count_wrong(nominal, rounding) for sample in pairs], axis=0)
         if wrong[differs].sum() < FITTED_MULTIPLIER_MIN_WRONG * np.count_nonzero(differs):
             return None
         factors = (low + high)[differs] / (2 * nominal[differs])
@@ -411,4 +415,4 @@ def _recorded_within(pairs: _Pairs, low: np.ndarray, high: np.ndarray) -> bool |
     recorded = recorded_multiplier(pairs.unit, scales_of(pairs.unit))
     if recorded is None:
         return None
-    return _Bounds(low=low, high=high, consistent=True).hold(pairs.by_channel(value_of(recorded[0])))
+    return _Bounds(low=low, high=high, consistent=True).are_kept_by(pairs.by_channel(value_of(recorded[0])))

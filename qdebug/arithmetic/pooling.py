@@ -80,7 +80,9 @@ def pool(findings: Mapping[int, SearchResult], measured: KnownRuntime | None = N
     for members in groups.values():
         is_open = any(pooled[number].doubt or not pooled[number].variants for number in members)
         if findings[members[0]].kind in PRODUCTS and is_open:
-            pooled |= _confirmed({number: findings[number] for number in members}, _novel_of_products(findings, pooled))
+            pooled |= _confirm_by_other_products(
+                {number: findings[number] for number in members}, _novel_of_products(findings, pooled)
+            )
     return pooled
 
 
@@ -97,7 +99,7 @@ def _novel_of_products(findings: Mapping[int, SearchResult], pooled: Mapping[int
     )
 
 
-def _confirmed(findings: Mapping[int, SearchResult], novel: Sequence[Variant]) -> dict[int, Pooled]:
+def _confirm_by_other_products(findings: Mapping[int, SearchResult], novel: Sequence[Variant]) -> dict[int, Pooled]:
     """Explain nodes by the program of other products, since a chip has one requantizer for both kinds.
 
     Args:
@@ -364,10 +366,10 @@ def standing_for(explained: Sequence[tuple[SearchResult, Sequence[str]]]) -> tup
     exceptions: dict[str, str] = {}
     for (kind, dtypes), branches in kinds.items():
         all_nodes = [members for nodes in branches.values() for members in nodes]
-        common = _commonest(all_nodes)
+        common = _most_common_variant(all_nodes)
         parts = {"": all_nodes} if all(common in members for members in all_nodes) else dict(sorted(branches.items()))
         for branch, nodes in parts.items():
-            variant, key = _commonest(nodes), keys_of(kind, branch, dtypes)[0]
+            variant, key = _most_common_variant(nodes), keys_of(kind, branch, dtypes)[0]
             if branch and chosen_variants.get(keys_of(kind, "", dtypes)[0]) == variant:
                 continue
             chosen_variants[key] = variant
@@ -377,7 +379,7 @@ def standing_for(explained: Sequence[tuple[SearchResult, Sequence[str]]]) -> tup
     return chosen_variants, exceptions
 
 
-def _commonest(nodes: Sequence[Sequence[str]]) -> str:
+def _most_common_variant(nodes: Sequence[Sequence[str]]) -> str:
     """Return the variant that is in the class of most nodes, or the simplest of several."""
     votes: dict[str, int] = {}
     for members in nodes:

@@ -292,7 +292,7 @@ def _has_right_elements(result: Result, right: np.ndarray, recorded: np.ndarray)
     return bool(np.linalg.norm(np.sort(right, axis=None) - np.sort(recorded, axis=None)) <= result.allowed)
 
 
-def _reordering(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
+def _find_reordering(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
     """Find the right elements in a different order."""
     if not _has_right_elements(result, right, recorded):
         return
@@ -323,19 +323,19 @@ def _relation_of_part(result: Result, right: np.ndarray, recorded: np.ndarray) -
         part_result = replace(
             result, right=result.right.take(places, axis), recorded=result.recorded.take(places, axis), operands={}
         )
-        relation = _first_relation(part_result, (_linear_relation, _function_of_right, _reordering))
+        relation = _first_relation(part_result, (_linear_relation, _function_of_right, _find_reordering))
         if relation is not None:
             place_clause = f"at index {places[0]}" if places.size == 1 else f"at indices {places[0]} to {places[-1]}"
             yield f"{place_clause} of axis {axis}, {relation}"
 
 
-def _shuffling(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
+def _find_shuffling(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
     """Find the right elements in an order that is not one of the usual ones."""
     if _has_right_elements(result, right, recorded):
         yield "its elements are right, but in another order"
 
 
-def _clipping(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
+def _find_clipping(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
     """Find results that are clamped to a range."""
     low, high = float(recorded.min()), float(recorded.max())
     is_out_of_range = (right < low) | (right > high)
@@ -484,7 +484,7 @@ def _approximation(result: Result, right: np.ndarray, recorded: np.ndarray) -> I
         yield "its error depends smoothly on its input alone, as that of an approximation"
 
 
-def _narrowing(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
+def _find_narrowing(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
     """Find integers that were truncated to fewer bits along the way."""
     del recorded
     if result.right.dtype.kind not in "iu":
@@ -500,16 +500,16 @@ def _narrowing(result: Result, right: np.ndarray, recorded: np.ndarray) -> Itera
 
 _FINDERS = (
     _unchanged_operand,
-    _narrowing,
+    _find_narrowing,
     _linear_relation,
     _function_of_right,
-    _reordering,
-    _clipping,
+    _find_reordering,
+    _find_clipping,
     _weighted_sum,
     _function_of_operand,
 )
 """Searches for a relation, in order."""
-_COARSE_FINDERS = (_common_shift, _fewer_bits, _relation_of_part, _shuffling, _approximation)
+_COARSE_FINDERS = (_common_shift, _fewer_bits, _relation_of_part, _find_shuffling, _approximation)
 """Searches for a relation that several mistakes may have."""
 _LEAST_NUMBERS = 64
 """Elements from which on a property of all of them is not taken for chance."""

@@ -21,11 +21,11 @@ from itertools import islice, product
 
 import numpy as np
 
-from qdebug.arithmetic.candidates import any_of, candidates, given_ratio, given_variants, ways
+from qdebug.arithmetic.candidates import any_of, candidates, given_ratio, given_variants, parse_alternatives
 from qdebug.arithmetic.fitted import PRODUCTS, fitted_variants, limited_variants, shifted_variants, with_other_orders
 from qdebug.arithmetic.functions import Shape, shape_of
 from qdebug.arithmetic.presets import known_presets
-from qdebug.arithmetic.selection import Decisive, decisive, parameters
+from qdebug.arithmetic.selection import Decisive, choose_deciding_elements, parameters
 from qdebug.arithmetic.units import UnitSource
 from qdebug.errors import KernelError, UsageError
 from qdebug.model.thresholds.explanation import (
@@ -48,16 +48,16 @@ __all__ = [
     "SearchResult",
     "all_codes",
     "channels_first",
-    "endings",
+    "choose_elements",
+    "count_products",
     "known_variants",
-    "products",
+    "other_endings",
     "programs",
     "reproduces",
     "same_values",
     "search",
     "search_known",
     "shared_variants",
-    "telling",
 ]
 
 _ROUNDINGS = ("even", "away", "up", "down", "floor", "trunc")
@@ -82,13 +82,13 @@ def programs(unit: Unit, sums: HeavyPart) -> Iterator[Variant]:
         and not any(s.op == "bias" for s in same_sums[0].requantize)
     ):
         for text in (*_real_programs(unit), *_integer_programs(unit)):
-            for program in ways(text):
+            for program in parse_alternatives(text):
                 yield replace(same_sums[0], multiplier=program.multiplier, requantize=program.requantize)
     else:
         yield from _with_other_roundings(same_sums)
 
 
-def endings(variant: Variant) -> Iterator[Variant]:
+def other_endings(variant: Variant) -> Iterator[Variant]:
     """Yield a variant with every other ending of its program."""
     if steps_of("zp,sat") == variant.requantize[-2:]:
         for end in ("sat",) if variant.multiplier.real else ("sat", "sat16,zp,sat"):
@@ -211,7 +211,7 @@ def _preset_variants(kind: str, branch: str, dtypes: tuple[str, ...]) -> tuple[V
     )
 
 
-def telling(places: np.ndarray, wrong: np.ndarray) -> np.ndarray:
+def choose_elements(places: np.ndarray, wrong: np.ndarray) -> np.ndarray:
     """Choose a few elements: up to half of them wrong, the others evenly spread.
 
     Args:
@@ -244,7 +244,7 @@ def all_codes(unit: Unit, columns: Columns, variants: Sequence[Variant]) -> Iter
                 yield variant, codes
 
 
-def products(unit: Unit) -> int:
+def count_products(unit: Unit) -> int:
     """Estimate the number of products of the heavy part of a unit."""
     if unit.kind not in ("conv", "linear"):
         return 0
@@ -385,7 +385,7 @@ class _Search:
     def run(self, *, unknown: bool) -> SearchResult:
         """Try all known variants, and the unknown ones if none reproduces the node."""
         for sums, variants in self._group_known_variants().items():
-            if self._matching and products(self._unit) > OTHER_SUMS_MAX_PRODUCTS * len(self._source.batches[0]):
+            if self._matching and count_products(self._unit) > OTHER_SUMS_MAX_PRODUCTS * len(self._source.batches[0]):
                 break
             if self._prepare(sums):
                 self._try(sums, variants)
@@ -399,7 +399,7 @@ class _Search:
     def run_known(self, first: Sequence[Variant]) -> SearchResult:
         """Try known variants until one reproduces the node."""
         groups = [*((variant.sums, [variant]) for variant in first), *self._group_known_variants().items()]
-        fitting = (variant for sums, variants in groups for variant in self._fitting(sums, variants))
+        fitting = (variant for sums, variants in groups for variant in self._yield_reproducing(sums, variants))
         self._matching += islice(fitting, 1)
         return self._result(ranked=False)
 
@@ -408,7 +408,7 @@ class _Search:
         fitting = (
             variant
             for sums, variants in self._group_known_variants().items()
-            for variant in self._fitting(sums, variants)
+            for variant in self._yield_reproducing(sums, variants)
         )
         return next(
             (variant for variant in fitting if all(other.reproduces(variant) for other in other_searches)), None
@@ -416,9 +416,9 @@ class _Search:
 
     def reproduces(self, variant: Variant) -> bool:
         """Return whether a variant reproduces the node."""
-        return any(self._fitting(variant.sums, [variant]))
+        return any(self._yield_reproducing(variant.sums, [variant]))
 
-    def _fitting(self, sums: HeavyPart, variants: Sequence[Variant]) -> Iterator[Variant]:
+    def _yield_reproducing(self, sums: HeavyPart, variants: Sequence[Variant]) -> Iterator[Variant]:
         """Yield the variants that reproduce the node, tried on a few elements first, then on all.
 
         Batches of variants double in size. This is faster than choosing deciding elements if an early variant fits.
@@ -457,7 +457,7 @@ class _Search:
         if not self._accumulate(sums):
             return False
         if sums not in self._deciding:
-            self._deciding[sums] = decisive(self._unit, self._columns[sums], self._recorded)
+            self._deciding[sums] = choose_deciding_elements(self._unit, self._columns[sums], self._recorded)
         return True
 
     def _accumulate(self, sums: HeavyPart) -> bool:
@@ -509,7 +509,7 @@ class _Search:
         deciding: Decisive | None = self._deciding[sums]
         for unit, columns, recorded in self._batches(sums, start=0 if remaining else len(self._source.batches)):
             if deciding is None:
-                deciding = decisive(unit, columns, recorded)
+                deciding = choose_deciding_elements(unit, columns, recorded)
                 deciding_codes = recorded[deciding.places]
                 trials = all_codes(unit, columns.take(deciding.places), remaining)
                 remaining = [variant for variant, codes in trials if same_values(codes, deciding_codes).all()]
@@ -563,9 +563,9 @@ class _Search:
         for start in range(0, len(untried), _BATCH):
             trials = all_codes(unit, trial_columns, untried[start : start + _BATCH])
             passing += [variant for variant, codes in trials if np.array_equal(codes, trial_codes)]
-        other_endings = [other_ending for variant in passing for other_ending in endings(variant)]
-        self._tried += len(untried) + len(other_endings)
-        self._try(sums, [*passing, *other_endings], rated=False)
+        further_variants = [other_ending for variant in passing for other_ending in other_endings(variant)]
+        self._tried += len(untried) + len(further_variants)
+        self._try(sums, [*passing, *further_variants], rated=False)
         return missed
 
     def _find_hardest_sample(self, sums: HeavyPart) -> tuple[Unit, Columns, np.ndarray, np.ndarray, int] | None:
@@ -582,7 +582,7 @@ class _Search:
             codes = finish(unit, columns, best_variant)
             if np.array_equal(codes, recorded):
                 continue
-            deciding = decisive(unit, columns, recorded)
+            deciding = choose_deciding_elements(unit, columns, recorded)
             if not deciding.consistent:
                 return None
             places = deciding.places
@@ -593,7 +593,7 @@ class _Search:
                 )
                 places = places[is_unsaturated] if is_unsaturated.any() else places
             is_wrong = codes[places] != recorded[places]
-            return unit, columns, recorded, telling(places, is_wrong), int(np.count_nonzero(is_wrong))
+            return unit, columns, recorded, choose_elements(places, is_wrong), int(np.count_nonzero(is_wrong))
         return None
 
     def _result(self, *, ranked: bool = True) -> SearchResult:
@@ -619,7 +619,7 @@ class _Search:
         rejected.sort(key=lambda variant: -self._rates[variant])
         simplest = next(iter(self._rates))
         rivals = rejected[:RUNNER_UP_CANDIDATES]
-        shares, missed = self._shares(rivals if matching else dict.fromkeys([simplest, *rivals]))
+        shares, missed = self._reproduced_shares(rivals if matching else dict.fromkeys([simplest, *rivals]))
         finding = replace(finding, elements=self._elements)  # every sample was read by now
         places = {variant: place for place, variant in enumerate(self._rates)}  # ties go to the first, the simplest
         order = sorted(((shares[v], v) for v in rivals), key=lambda pair: (-pair[0], places[pair[1]]))
@@ -640,7 +640,9 @@ class _Search:
             finding = replace(finding, witnesses=_count_distinct(missed[runner]), witness_elements=elements)
         return replace(finding, runner_up=runner, runner_up_match=share)
 
-    def _shares(self, variants: Iterable[Variant]) -> tuple[dict[Variant, float], dict[Variant, list[np.ndarray]]]:
+    def _reproduced_shares(
+        self, variants: Iterable[Variant]
+    ) -> tuple[dict[Variant, float], dict[Variant, list[np.ndarray]]]:
         """Return the share of elements that each variant reproduces, and the program inputs that it gets wrong."""
         all_variants = list(variants)
         right_counts = dict.fromkeys(all_variants, 0)

@@ -25,7 +25,7 @@ from qdebug.replay.steps import STEPS
 from qdebug.replay.unit import PAIRS, Unit
 from qdebug.replay.variant import Variant
 
-__all__ = ["Decisive", "decisive", "never_decreases", "parameters"]
+__all__ = ["Decisive", "choose_deciding_elements", "never_decreases", "parameters"]
 
 _MONOTONE = frozenset(
     {"conv", "linear", "average_pool", "global_average_pool", "reduce_mean", "requantize", "quantize", "mul"}
@@ -67,7 +67,7 @@ def never_decreases(variant: Variant) -> bool:
     return not any(STEPS[step.op].wraps for step in (*variant.requantize, *variant.operand))
 
 
-def decisive(unit: Unit, columns: Columns, recorded: np.ndarray) -> Decisive:
+def choose_deciding_elements(unit: Unit, columns: Columns, recorded: np.ndarray) -> Decisive:
     """Choose the elements of a tensor that decide between variants.
 
     Args:
@@ -78,10 +78,10 @@ def decisive(unit: Unit, columns: Columns, recorded: np.ndarray) -> Decisive:
     if recorded.size <= ALL_DECIDING_MAX_ELEMENTS:
         return Decisive(places=np.arange(recorded.size), every=True)
     key = parameters(unit, columns)
-    if key is not None and len(columns.values) == 1 and unit.kind in _MONOTONE and _positive(unit):
+    if key is not None and len(columns.values) == 1 and unit.kind in _MONOTONE and _has_positive_scales(unit):
         return _extremes_of_codes(columns.values[0].reshape(-1), recorded, key)
     if key is not None and all(array.dtype.kind in "iu" for array in columns.values):
-        combinations = _combinations(
+        combinations = _one_per_combination(
             [np.broadcast_to(a, columns.shape).reshape(-1) for a in columns.values], recorded, key
         )
         if combinations is not None:
@@ -92,7 +92,7 @@ def decisive(unit: Unit, columns: Columns, recorded: np.ndarray) -> Decisive:
     return Decisive(places=np.unique(rng.integers(0, recorded.size, DECIDING_MAX_ELEMENTS)))
 
 
-def _positive(unit: Unit) -> bool:
+def _has_positive_scales(unit: Unit) -> bool:
     scales = [unit.out.scale, *(operand.scale for operand in unit.operands)]
     return all(bool(np.all(np.isfinite(scale) & (scale > 0))) for scale in scales)
 
@@ -118,7 +118,11 @@ def parameters(unit: Unit, columns: Columns) -> np.ndarray | None:
 def _extremes_of_codes(numbers: np.ndarray, recorded: np.ndarray, key: np.ndarray) -> Decisive:
     """Choose the smallest and the largest number of each code and each set of parameters."""
     sets = None if key.size == 1 else key
-    low, high = _ends(numbers, recorded, sets) if recorded.size <= _BLOCK else _ends_of_blocks(numbers, recorded, sets)
+    low, high = (
+        _extreme_numbers(numbers, recorded, sets)
+        if recorded.size <= _BLOCK
+        else _ends_of_blocks(numbers, recorded, sets)
+    )
     # Monotonic rounding needs the largest number of each code to lie below the smallest of the next code.
     together = np.ones(low.size - 1, bool) if sets is None else sets[low[1:]] == sets[low[:-1]]
     consistent = bool(np.all(numbers[high[:-1]][together] < numbers[low[1:]][together]))
@@ -134,19 +138,21 @@ def _ends_of_blocks(
         checkpoint()
         block = slice(begin, begin + _BLOCK)
         block_sets = None if sets is None else sets[block]
-        positions += [places + begin for places in _ends(numbers[block], recorded[block], block_sets)]
+        positions += [places + begin for places in _extreme_numbers(numbers[block], recorded[block], block_sets)]
     block_ends = _sorted_union(*positions)
-    low, high = _ends(numbers[block_ends], recorded[block_ends], None if sets is None else sets[block_ends])
+    low, high = _extreme_numbers(numbers[block_ends], recorded[block_ends], None if sets is None else sets[block_ends])
     return block_ends[low], block_ends[high]
 
 
 def _sorted_union(*places: np.ndarray) -> np.ndarray:
     """Return the sorted union of positions."""
     every = np.sort(np.concatenate(places))
-    return np.asarray(every[_starts(every)])
+    return np.asarray(every[_change_positions(every)])
 
 
-def _ends(numbers: np.ndarray, recorded: np.ndarray, sets: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+def _extreme_numbers(
+    numbers: np.ndarray, recorded: np.ndarray, sets: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
     """Find a smallest and a largest number of each code and each set of parameters, by set and code.
 
     Args:
@@ -159,13 +165,13 @@ def _ends(numbers: np.ndarray, recorded: np.ndarray, sets: np.ndarray | None) ->
         return ends
     if sets is None and recorded.nbytes == recorded.size:
         order = np.argsort(recorded, kind="stable")  # a radix sort: much faster than sorting the numbers
-        starts = _starts(recorded[order])
+        starts = _change_positions(recorded[order])
         pieces = [order[start:end] for start, end in zip(starts, [*starts[1:], order.size], strict=True)]
         low = np.array([piece[numbers[piece].argmin()] for piece in pieces])
         return low, np.array([piece[numbers[piece].argmax()] for piece in pieces])
     groups = (recorded,) if sets is None else (recorded, sets)
     order = np.lexsort((numbers, *groups))
-    starts = _starts(*(group[order] for group in groups))
+    starts = _change_positions(*(group[order] for group in groups))
     return order[starts], order[np.append(starts[1:], order.size) - 1]
 
 
@@ -206,7 +212,7 @@ def _integers(numbers: np.ndarray) -> np.ndarray | None:
     return integers if np.array_equal(integers, numbers) else None
 
 
-def _starts(*sorted_columns: np.ndarray) -> np.ndarray:
+def _change_positions(*sorted_columns: np.ndarray) -> np.ndarray:
     """Return the positions at which any of several columns changes, including the first."""
     changes = np.zeros(sorted_columns[0].size, bool)
     changes[0] = True
@@ -215,7 +221,7 @@ def _starts(*sorted_columns: np.ndarray) -> np.ndarray:
     return np.flatnonzero(changes)
 
 
-def _combinations(numbers: list[np.ndarray], recorded: np.ndarray, key: np.ndarray) -> Decisive | None:
+def _one_per_combination(numbers: list[np.ndarray], recorded: np.ndarray, key: np.ndarray) -> Decisive | None:
     """Choose one element of each combination of numbers, or return None if there are too many to number."""
     size = int(key.max(initial=0)) + 1
     ranges = []

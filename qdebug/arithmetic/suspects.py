@@ -14,7 +14,7 @@ import numpy as np
 
 from qdebug.arithmetic.mistakes.known import other_dilations
 from qdebug.arithmetic.patterns.wrong_places import layout_of
-from qdebug.arithmetic.search import products
+from qdebug.arithmetic.search import count_products
 from qdebug.model import operators
 from qdebug.model.thresholds.explanation import SEQUENTIAL_SUMS_MAX_PRODUCTS
 from qdebug.replay.evaluate import accumulate, finish
@@ -561,7 +561,7 @@ def _filter_layout_mistakes(unit: Unit) -> Iterator[Suspect]:
 
 def _sum_width_mistakes(unit: Unit) -> Iterator[Suspect]:
     """Yield sums that are kept in 16 bits throughout."""
-    if unit.kind not in ("conv", "linear") or unit.transposed or products(unit) > SEQUENTIAL_SUMS_MAX_PRODUCTS:
+    if unit.kind not in ("conv", "linear") or unit.transposed or count_products(unit) > SEQUENTIAL_SUMS_MAX_PRODUCTS:
         return
     orders = (
         (("chw", ", channels before taps"), ("hwc", ", taps before channels"))

@@ -130,7 +130,7 @@ class UnitSource:
             nonfinite_scales = operand.scale[~np.isfinite(operand.scale)]
             if nonfinite_scales.size:
                 scale = nonfinite_scales.reshape(-1)[0]
-                return f"a scale of {_ordinal(position)} is {scale:g}, so nothing can be computed"
+                return f"a scale of {_ordinal_text(position)} is {scale:g}, so nothing can be computed"
         bad_scales = unit.out.scale[~(np.isfinite(unit.out.scale) & (unit.out.scale > 0))]
         return (
             f"the scale of its output is {bad_scales.reshape(-1)[0]:g}, so nothing can be computed"
@@ -143,7 +143,7 @@ class UnitSource:
         """Return a clause on an operand whose scales are all 0, or None."""
         operands = self.unit(self.places[0]).operands
         empty = next((at for at, operand in enumerate(operands) if not np.any(operand.scale)), None)
-        return None if empty is None else f"every scale of {_ordinal(empty)} is 0, so that all its values are 0"
+        return None if empty is None else f"every scale of {_ordinal_text(empty)} is 0, so that all its values are 0"
 
     def codes(self, place: Place, *further_places: Place) -> np.ndarray:
         """Load the recorded output of one sample and step, or of a batch, in the node's own layout."""
@@ -191,7 +191,7 @@ class UnitSource:
         """Return whether two samples give the same results joined along their first axis as they do separately."""
         try:
             together, *parts = [
-                (unit, *_computed(unit)) for unit in (self.unit(first, last), self.unit(first), self.unit(last))
+                (unit, *_compute_default(unit)) for unit in (self.unit(first, last), self.unit(first), self.unit(last))
             ]
         except KernelError:
             return False
@@ -208,7 +208,7 @@ _PROBED_SAMPLES = 2
 """Number of samples that are computed to find out whether samples can be joined."""
 
 
-def _computed(unit: Unit) -> tuple[Columns, np.ndarray]:
+def _compute_default(unit: Unit) -> tuple[Columns, np.ndarray]:
     """Return the columns and the codes of a unit in its default arithmetic."""
     variant = Arithmetic().variant(unit)
     columns = accumulate(unit, variant.sums)
@@ -221,7 +221,7 @@ def _is_joined(candidate: np.ndarray, first: np.ndarray, last: np.ndarray) -> bo
     return np.array_equal(candidate, np.concatenate([first, last]), equal_nan=candidate.dtype.kind == "f")
 
 
-def _ordinal(position: int) -> str:
+def _ordinal_text(position: int) -> str:
     names = ("its first operand", "its second operand")
     return names[position] if position < len(names) else f"its operand {position + 1}"
 
@@ -253,10 +253,10 @@ class Units:
         if tensor in self._inside:
             return f"it is computed inside {self._inside[tensor]!r}, not on its own"
         for name in self.computed(node, tensor).inputs:
-            if name and not self._recorded(name):
+            if name and not self._is_recorded(name):
                 constant = self._recording.graph.is_constant(name)
                 return self._missing_text(name, f"its {'constant' if constant else 'input'}")
-        if not self._recorded(tensor):
+        if not self._is_recorded(tensor):
             return self._missing_text(tensor, "its output")
         return None if self.places(node, tensor) else "no sample has both its inputs and its output"
 
@@ -289,7 +289,7 @@ class Units:
             last=self._last if computed is None else _LastUnit(),
         )
         try:
-            if not source.places or not all(map(self._recorded, filter(None, source.computed.inputs))):
+            if not source.places or not all(map(self._is_recorded, filter(None, source.computed.inputs))):
                 return "its inputs were not recorded."
             source.unit(source.places[0])
         except KernelError as error:
@@ -306,7 +306,7 @@ class Units:
         )
 
     def _has_recorded_inside(self, group: Group) -> bool:
-        return any(self._recorded(name) for name in group.interior)
+        return any(self._is_recorded(name) for name in group.interior)
 
     def _missing_text(self, name: str, title: str) -> str:
         """Return a clause on a tensor without values: not recorded, only statistics, or only some elements."""
@@ -319,7 +319,7 @@ class Units:
             return f"{title} {name!r} was kept as statistics only"
         return f"{title} {name!r} was kept with only {payload.positions.size} of {payload.statistics.count} elements"
 
-    def _recorded(self, name: str) -> bool:
+    def _is_recorded(self, name: str) -> bool:
         if name not in self._held:
             self._held[name] = any(self._recording.has(name, *place) for place in self._recording.places(name))
         return self._held[name]

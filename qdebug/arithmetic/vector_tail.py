@@ -58,7 +58,7 @@ def vector_tail(source: UnitSource, places: Sequence[Place], variants: Iterable[
     wrong_masks: dict[Variant, np.ndarray] = {}
     for sums, with_sums in _by_sums(variants).items():
         wrong_masks |= _wrong_elements(units, recorded, sums, with_sums)
-    for place_text, mask in _remainders(units[0], source.codes(places[0]).shape):
+    for place_text, mask in _possible_tails(units[0], source.codes(places[0]).shape):
         is_remainder = channels_first(mask, units[0])
         bodies = [variant for variant, missed in wrong_masks.items() if not missed[:, ~is_remainder].any()]
         tails = [variant for variant, missed in wrong_masks.items() if not missed[:, is_remainder].any()]
@@ -98,7 +98,7 @@ def _wrong_elements(
     return {variant: np.stack(missed) for variant, missed in masks.items()}
 
 
-def _remainders(unit: Unit, shape: tuple[int, ...]) -> Iterator[tuple[str, np.ndarray]]:
+def _possible_tails(unit: Unit, shape: tuple[int, ...]) -> Iterator[tuple[str, np.ndarray]]:
     """Yield the parts of an output that a vectorized loop may leave as a remainder: tails of channels, rows or all.
 
     Args:

@@ -84,9 +84,9 @@ def compare(
         result = with_remedies(session, result, pair=pair, thorough=thorough)
     if sample is None:
         return result
-    from qdebug.compare.measure.recordings import renumbered
+    from qdebug.compare.measure.recordings import renumber_sample
 
-    return renumbered(result, sample)
+    return renumber_sample(result, sample)
 
 
 def node_detail(session: DiffSession, result: RunComparison, name: str, *, sample: int | None = None) -> NodeDetail:

@@ -371,7 +371,7 @@ def budget_of_output(
     )
     if not sums.error or not math.isfinite(sums.error):
         return base
-    nodes_above = _classify(
+    nodes_above = _split_nodes_above(
         entries, all_powers, table, share_reaching(graphs.replays.be.recording.graph, output.tensor, table), least
     )
     replays = list(
@@ -425,7 +425,7 @@ class _AboveOutput:
     stopped: Mapping[str, str] = field(default_factory=dict)
 
 
-def _classify(
+def _split_nodes_above(
     entries: Sequence[PlannedNode],
     all_powers: Sequence[BudgetPowers],
     table: ResultTable,

@@ -97,17 +97,17 @@ def contributions(
     estimates.sort(key=lambda estimate: (estimate.entry.tensor not in always, -estimate.share))
     entries_to_replay = _worth_replaying(estimates, always, replayed)
     work = ((entry, len(places) * probe.work(entry)) for entry in entries_to_replay)
-    affordable_entries = _affordable(work, probe.allowed if most is None else most)
+    affordable_entries = _select_affordable(work, probe.allowed if most is None else most)
     if len(affordable_entries) < len(estimates):
         why[_TOO_MUCH] = None
     replays = _OutputReplays(graphs=graphs, output=output, places=places, part=part, why=why)
-    powers = replays.alone(affordable_entries)
+    powers = replays.replay_each(affordable_entries)
     at_output = math.sqrt(powers.error / powers.signal) if powers.signal else math.inf
     nodes = [_contributor(estimate, output, powers, at_output) for estimate in estimates]
     ordered = tuple(sorted(nodes, key=lambda node: (node.how != "exact", node.sqnr_db)))
     entries = {estimate.entry.tensor: estimate.entry for estimate in estimates}
     leading_entries = [entries[node.tensor] for node in ordered if node.how == "exact"][:CONTRIBUTORS_NAMED]
-    together = replays.together(leading_entries, powers)
+    together = replays.replay_together(leading_entries, powers)
     return Contributions(nodes=ordered, unknown=unknown, why=tuple(why), together=together)
 
 
@@ -129,7 +129,7 @@ def joint_share(graphs: GraphCheck, output: PlannedNode, entries: Sequence[Plann
         checkpoint()
         replay = ErrorReplay(graphs, output, place)
         replays.add_recorded(powers, replay)
-        joint_power += replays.power(replay.output(entries), replay.signal)
+        joint_power += replays.error_power(replay.output(entries), replay.signal)
     return joint_power / powers.error if powers.error and math.isfinite(joint_power) else None
 
 
@@ -170,7 +170,7 @@ def _worth_replaying(estimates: Sequence[_Estimate], always: Collection[str], li
     return [estimate.entry for estimate in estimates[:count]]
 
 
-def _affordable(work: Iterable[tuple[PlannedNode, float]], work_left: float) -> list[PlannedNode]:
+def _select_affordable(work: Iterable[tuple[PlannedNode, float]], work_left: float) -> list[PlannedNode]:
     """Return the entries that fit into the work limit, in order. An entry that does not fit is skipped."""
     entries = list[PlannedNode]()
     for entry, cost in work:
@@ -199,7 +199,7 @@ class _OutputReplays:
     part: JoinedPart | None
     why: dict[str, None]
 
-    def alone(self, entries: Sequence[PlannedNode]) -> _Powers:
+    def replay_each(self, entries: Sequence[PlannedNode]) -> _Powers:
         """Replay the own error of each tensor individually."""
         powers = _Powers()
         for place in self.places:
@@ -209,14 +209,14 @@ class _OutputReplays:
             for entry, replayed_output in zip(
                 entries, replay.outputs([[(entry, None)] for entry in entries]), strict=True
             ):
-                power = self.power(replayed_output, replay.signal)
+                power = self.error_power(replayed_output, replay.signal)
                 powers.by_tensor[entry.tensor] = powers.by_tensor.get(entry.tensor, 0.0) + power
         if not powers.signal and entries:
             self.why["the reference's output is all zero, so no SQNR is defined"] = None
             powers.by_tensor = dict.fromkeys(powers.by_tensor, math.nan)
         return powers
 
-    def together(self, first: Sequence[PlannedNode], powers: _Powers) -> Together | None:
+    def replay_together(self, first: Sequence[PlannedNode], powers: _Powers) -> Together | None:
         """Replay the own errors of several tensors together, or return None if that fails."""
         if not first:
             return None
@@ -225,7 +225,7 @@ class _OutputReplays:
             checkpoint()
             replay = ErrorReplay(self.graphs, self.output, place)
             result = replay.output(first)
-            joint_power += self.power(result, replay.signal)
+            joint_power += self.error_power(result, replay.signal)
             if result.values is not None:
                 remaining_power += self._difference_power(replay.recorded, result.values)
         if not (math.isfinite(joint_power) and math.isfinite(remaining_power)):
@@ -248,7 +248,7 @@ class _OutputReplays:
         error = difference(first, second.reshape(first.shape))
         return norm(error if self.part is None else self.part.of(error)) ** 2
 
-    def power(self, replayed_output: Replayed, reference_output: np.ndarray) -> float:
+    def error_power(self, replayed_output: Replayed, reference_output: np.ndarray) -> float:
         """Return the error power of a replayed output. If it is not finite, return NaN and note the reason."""
         power = (
             math.nan

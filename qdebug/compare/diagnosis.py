@@ -15,7 +15,7 @@ from qdebug.compare.growth import fails_by_growth, growth_sentence
 from qdebug.compare.result.diagnosis import Diagnosis, FaultClass, RuledOut, class_of
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole, JudgedBy, Status
 from qdebug.compare.result.inputs import input_finding
-from qdebug.compare.result.node_result import blamed, cost_of, is_beyond
+from qdebug.compare.result.node_result import cost_of, is_beyond, node_to_blame
 from qdebug.compare.result.result import Contributions, Growth, NodeResult, RunComparison
 from qdebug.compare.result.result_table import ResultTable
 from qdebug.compare.weight_channels import WeightReason
@@ -23,7 +23,7 @@ from qdebug.model import Fidelity, Graph, Node
 from qdebug.model.thresholds.verdict import CAUSES_SOUGHT, DIAGNOSED_NODES, WEIGHTS_MIN_SHARE
 from qdebug.plural import agreeing, plural
 
-__all__ = ["ErrorPart", "WeightReasons", "diagnosed", "main_part"]
+__all__ = ["ErrorPart", "WeightReasons", "add_diagnosis", "main_part"]
 
 WeightReasons = Callable[[NodeResult], WeightReason | None]
 """Explains the error of a node's weights, or returns None if unknown."""
@@ -80,7 +80,7 @@ def main_part(node: NodeResult) -> ErrorPart | None:
     return max(shares, key=shares.__getitem__)
 
 
-def diagnosed(
+def add_diagnosis(
     result: RunComparison,
     graph: Graph,
     reference: Graph,
@@ -263,7 +263,7 @@ class _DiagnosisMaker:
         exact = [entry for entry in self._known if entry.how == "exact" and entry.share]
         nodes = [self._of[self._of.rows[entry.tensor]] for entry in exact[:DIAGNOSED_NODES]]
         exact_tensors = {node.tensor for node in nodes}
-        origin = [node for node in costs if result.origin in (node.node, blamed(node))]
+        origin = [node for node in costs if result.origin in (node.node, node_to_blame(node))]
         other_nodes = {node.tensor: node for node in [*origin, *costs] if node.tensor not in exact_tensors}
         nodes += [*other_nodes.values()][: DIAGNOSED_NODES - len(nodes)]
         return [self.of_cost(node) for node in nodes]

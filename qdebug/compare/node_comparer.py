@@ -108,7 +108,7 @@ class NodeComparer:
                     tolerance=limit.tolerance,
                 )
                 compared = perf_counter()
-                result = _judged(NodeContext(self._runs, entry, comparison, limit))
+                result = _judge_tensor(NodeContext(self._runs, entry, comparison, limit))
             spent = Timing(comparing=compared - begin, replaying=perf_counter() - compared, tensors=1)
             self.timing.add(spent)
             yield result
@@ -233,7 +233,7 @@ def _reproducibly() -> Iterator[None]:
         yield
 
 
-def _judged(context: NodeContext) -> NodeResult:
+def _judge_tensor(context: NodeContext) -> NodeResult:
     """Return the result of a compared tensor."""
     entry, comparison = context.entry, context.comparison
     attribution = _without_error_parts(_by_arithmetics(context), comparison.stats)

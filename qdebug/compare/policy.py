@@ -23,10 +23,10 @@ from qdebug.compare.result.inputs import different_inputs_clause, nan_input, nan
 from qdebug.compare.result.limits import Limits
 from qdebug.compare.result.node_result import (
     JudgedBy,
-    blamed,
     cost_of,
     is_doubt,
     is_excused,
+    node_to_blame,
 )
 from qdebug.compare.result.nonfinite import Nonfinite
 from qdebug.compare.result.origin import costliest, largest_fall
@@ -113,7 +113,7 @@ def judge_sample(
     if any(finding.kind is FindingKind.DISTURBED for finding in findings) and whole is Status.WITHIN:
         return Status.WITHIN if stats.mismatches else Status.IDENTICAL
     status = judge_error(error)[0]
-    differs = any(finding.role is FindingRole.DIFFERENCE and _decides(context, finding) for finding in findings)
+    differs = any(finding.role is FindingRole.DIFFERENCE and _is_decisive(context, finding) for finding in findings)
     return Status.DIVERGED if differs and status is Status.WITHIN else status
 
 
@@ -135,10 +135,10 @@ def _status_and_reason(measured: Measured, findings: Sequence[Finding]) -> tuple
     if disturbed is not None and not any(finding.kind in _STATED for finding in findings):
         return Status.WITHIN, disturbed.sentence
     for finding in findings:
-        if finding.role is FindingRole.DIFFERENCE and _decides(measured, finding):
+        if finding.role is FindingRole.DIFFERENCE and _is_decisive(measured, finding):
             return Status.DIVERGED, finding.sentence
     for finding in findings:
-        if finding.role is FindingRole.BREACH and _decides(measured, finding):
+        if finding.role is FindingRole.BREACH and _is_decisive(measured, finding):
             return Status.DIVERGED, ": ".join([finding.sentence, *causes[:1]])
     excuses = [finding.sentence for finding in findings if finding.role in (FindingRole.COST, FindingRole.EXCUSE)]
     is_decided = stats is not None and not stats.estimated and measured.limits.judge_whole(stats)
@@ -151,7 +151,7 @@ _STATED = frozenset(
 """Kinds of differences between graphs or constants, which recording cannot have caused."""
 
 
-def _decides(measured: Measured, finding: Finding) -> bool:
+def _is_decisive(measured: Measured, finding: Finding) -> bool:
     """Return whether a finding is decisive under the limits in force."""
     return finding.given or measured.stats is None or not measured.limits.judge_whole(measured.stats)
 
@@ -381,7 +381,7 @@ def verdict(
     return Verdict(
         status=status,
         first_divergence=first.node if first else None,
-        origin=blamed(origin) if origin else None,
+        origin=node_to_blame(origin) if origin else None,
         way=tuple(node.tensor for node in way),
         short=tuple(node.tensor for node in short),
         sentence=" ".join(part.strip() for part in sentences if part),

@@ -17,7 +17,7 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from qdebug.arithmetic.arithmetic_file import find_arithmetic, over
+from qdebug.arithmetic.arithmetic_file import complete_from_preset, find_arithmetic
 from qdebug.arithmetic.presets import DEFAULT_PRESET
 from qdebug.compare.attribute.backend_replay import real_values
 from qdebug.compare.explaining.explain import find_backend_variants
@@ -256,7 +256,9 @@ def _choose_arithmetic(session: DiffSession, name: str | None, place: tuple[int,
     explained_variants = {} if usual_fidelity == math.inf else find_backend_variants(run, tensors=outputs)
     if not explained_variants:
         return usual_preset.arithmetic
-    variants = over(usual_preset, {key: parse_variant(text) for key, text in explained_variants.items()})
+    variants = complete_from_preset(
+        usual_preset, {key: parse_variant(text) for key, text in explained_variants.items()}
+    )
     explained_arithmetic = Arithmetic(variants=variants, name="as explained")
     return (
         explained_arithmetic

@@ -20,7 +20,7 @@ from qdebug.api import diff
 from qdebug.arithmetic.units import UnitSource
 from qdebug.compare.result.finding import Finding, FindingKind
 from qdebug.compare.result.limits import Limits
-from qdebug.compare.result.node_result import NodeResult, blamed, breaks_limit
+from qdebug.compare.result.node_result import NodeResult, breaks_limit, node_to_blame
 from qdebug.compare.result.result import RunComparison
 from qdebug.model import Graph, Recording
 from qdebug.replay.variant import Variant
@@ -357,8 +357,8 @@ class Bench:
             short = ((row, each) for row in result.nodes for each in row.findings if each.kind is FindingKind.PRECISION)
             row, first = next(short, (None, None))
             return None if row is None else row.node, row, first
-        rows = [row for row in result.nodes if result.origin in (blamed(row), row.node)]
-        rows.sort(key=lambda row: blamed(row) != result.origin or not breaks_limit(row))  # stable
+        rows = [row for row in result.nodes if result.origin in (node_to_blame(row), row.node)]
+        rows.sort(key=lambda row: node_to_blame(row) != result.origin or not breaks_limit(row))  # stable
         row = rows[0] if rows else None
         return result.origin, row, row.findings[0] if row is not None and row.findings else None
 

@@ -61,14 +61,14 @@ class Recipe:
         return self.along in (Along.NOTHING, Along.LAST) or (self.along is Along.AXIS and axis in (-1, rank - 1))
 
 
-def _pairwise(combine: Callable[[Step, Step], Step]) -> Steps:
+def _pairwise_recipe(combine: Callable[[Step, Step], Step]) -> Steps:
     def recipe(_node: Node, inputs: Inputs, _shapes: Shapes) -> Sequence[Step]:
         return (combine(*inputs),)
 
     return recipe
 
 
-def _through(function: Callable[[np.ndarray], np.ndarray], *, units: float | None = None) -> Steps:
+def _monotone_recipe(function: Callable[[np.ndarray], np.ndarray], *, units: float | None = None) -> Steps:
     """Return the recipe of a monotone function."""
 
     def recipe(_node: Node, inputs: Inputs, _shapes: Shapes) -> Sequence[Step]:
@@ -77,7 +77,7 @@ def _through(function: Callable[[np.ndarray], np.ndarray], *, units: float | Non
     return recipe
 
 
-def _exact(function: Callable[[np.ndarray], np.ndarray]) -> Steps:
+def _exact_recipe(function: Callable[[np.ndarray], np.ndarray]) -> Steps:
     """Return the recipe of an increasing function without a rounding of its own."""
 
     def recipe(_node: Node, inputs: Inputs, _shapes: Shapes) -> Sequence[Step]:
@@ -96,7 +96,7 @@ def _sum(_node: Node, inputs: Inputs, _shapes: Shapes) -> Sequence[Step]:
     return (total,)
 
 
-def _selected(combine: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Steps:
+def _selection_recipe(combine: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Steps:
     """Return the recipe of a maximum or minimum."""
 
     def recipe(_node: Node, inputs: Inputs, _shapes: Shapes) -> Sequence[Step]:
@@ -117,7 +117,7 @@ def _sigmoid_of(x: np.ndarray) -> np.ndarray:
         return np.asarray(1 / (1 + np.exp(-x)))
 
 
-def _gated(usual: float) -> Steps:
+def _gated_recipe(usual: float) -> Steps:
     """Return the recipe of x times the sigmoid of a multiple of x, by default of the usual one."""
 
     def steps(node: Node, inputs: Inputs, _shapes: Shapes) -> Sequence[Step]:
@@ -219,14 +219,14 @@ def _rms_normalization(node: Node, inputs: Inputs, shapes: Shapes) -> Sequence[S
     return (_by_root_mean_square(inputs[0], inputs[1], axes, shapes[0], _real(node, "epsilon", 1e-5)),)
 
 
-def _apart(first: Interval, second: Interval) -> Interval:
+def _subtract_scaled(first: Interval, second: Interval) -> Interval:
     """Subtract, or scale both first and subtract then."""
     return first.minus(second).rearranged(first, second)
 
 
-def _standardized(x: Step, inputs: Inputs, axes: tuple[int, ...], shape: tuple[int, ...], epsilon: float) -> Step:
+def _standardize(x: Step, inputs: Inputs, axes: tuple[int, ...], shape: tuple[int, ...], epsilon: float) -> Step:
     """Subtract the mean, divide by the deviation, scale and shift; `inputs` are the scale and perhaps the shift."""
-    centred = Step(_apart, (x, _mean(x, axes, shape).named("the mean"))).named("the centered values")
+    centred = Step(_subtract_scaled, (x, _mean(x, axes, shape).named("the mean"))).named("the centered values")
     inverse = _inverse_root(_mean(centred * centred, axes, shape), epsilon)
     scaled = (centred * inverse).named("the normalized values") * inputs[0]
     return scaled if len(inputs) == 1 else scaled.named("the scaled values") + inputs[1]
@@ -234,7 +234,7 @@ def _standardized(x: Step, inputs: Inputs, axes: tuple[int, ...], shape: tuple[i
 
 def _layer_normalization(node: Node, inputs: Inputs, shapes: Shapes) -> Sequence[Step]:
     axes = _axes(node, shapes[0])
-    return (_standardized(inputs[0], inputs[1:3], axes, shapes[0], _real(node, "epsilon", 1e-5)),)
+    return (_standardize(inputs[0], inputs[1:3], axes, shapes[0], _real(node, "epsilon", 1e-5)),)
 
 
 def _skip_rms_normalization(node: Node, inputs: Inputs, shapes: Shapes) -> Sequence[Step]:
@@ -252,7 +252,7 @@ def _skip_rms_normalization(node: Node, inputs: Inputs, shapes: Shapes) -> Seque
 def _skip_layer_normalization(node: Node, inputs: Inputs, shapes: Shapes) -> Sequence[Step]:
     """Add the skip connection, then standardize; the sum is an output too."""
     axes, total = (len(shapes[0]) - 1,), (inputs[0] + inputs[1])
-    normalized = _standardized(total.named("the sum"), inputs[2:4], axes, shapes[0], _real(node, "epsilon", 1e-12))
+    normalized = _standardize(total.named("the sum"), inputs[2:4], axes, shapes[0], _real(node, "epsilon", 1e-12))
     return normalized, normalized, normalized, total
 
 
@@ -285,25 +285,25 @@ def _power(node: Node, inputs: Inputs, shapes: Shapes) -> Sequence[Step]:
 
 RECIPES: Mapping[str, Recipe] = MappingProxyType(
     {
-        "Add": Recipe(_pairwise(add)),
-        "Sub": Recipe(_pairwise(sub)),
-        "Mul": Recipe(_pairwise(mul)),
-        "Div": Recipe(_pairwise(truediv)),
+        "Add": Recipe(_pairwise_recipe(add)),
+        "Sub": Recipe(_pairwise_recipe(sub)),
+        "Mul": Recipe(_pairwise_recipe(mul)),
+        "Div": Recipe(_pairwise_recipe(truediv)),
         "Sum": Recipe(_sum),
-        "Max": Recipe(_selected(np.maximum)),
-        "Min": Recipe(_selected(np.minimum)),
+        "Max": Recipe(_selection_recipe(np.maximum)),
+        "Min": Recipe(_selection_recipe(np.minimum)),
         "Neg": Recipe(_negative),
-        "Cast": Recipe(_exact(lambda values: values)),
-        "Relu": Recipe(_exact(lambda values: np.maximum(values, 0))),
-        "Exp": Recipe(_through(np.exp)),
-        "Log": Recipe(_through(np.log)),
-        "Sqrt": Recipe(_through(np.sqrt, units=1)),
-        "Reciprocal": Recipe(_through(np.reciprocal, units=2)),
-        "Tanh": Recipe(_through(np.tanh)),
-        "Sigmoid": Recipe(_through(_sigmoid_of)),
-        "Erf": Recipe(_through(erf, units=32)),
-        "Swish": Recipe(_gated(1.0)),
-        "QuickGelu": Recipe(_gated(1.702)),
+        "Cast": Recipe(_exact_recipe(lambda values: values)),
+        "Relu": Recipe(_exact_recipe(lambda values: np.maximum(values, 0))),
+        "Exp": Recipe(_monotone_recipe(np.exp)),
+        "Log": Recipe(_monotone_recipe(np.log)),
+        "Sqrt": Recipe(_monotone_recipe(np.sqrt, units=1)),
+        "Reciprocal": Recipe(_monotone_recipe(np.reciprocal, units=2)),
+        "Tanh": Recipe(_monotone_recipe(np.tanh)),
+        "Sigmoid": Recipe(_monotone_recipe(_sigmoid_of)),
+        "Erf": Recipe(_monotone_recipe(erf, units=32)),
+        "Swish": Recipe(_gated_recipe(1.0)),
+        "QuickGelu": Recipe(_gated_recipe(1.702)),
         "Gelu": Recipe(_gelu),
         "Pow": Recipe(_power),
         "Conv": Recipe(_conv, Along.OTHERS),

@@ -110,7 +110,7 @@ def residual(evidence: CodesOfTensor) -> Residual | None:
     found_places = places(wrong, evidence.layout)
     far_places = _places_of_far_elements(error, evidence.layout, found_places)
     found_places = far_places or found_places
-    found_traits = _credible(traits(evidence), found_places)
+    found_traits = _drop_partial_constants(traits(evidence), found_places)
     pattern = _main_pattern(found_places, found_traits)
     details = [place.detail for place in found_places[:3]] + [trait.detail for trait in found_traits[:2]]
     if far_places:
@@ -118,7 +118,7 @@ def residual(evidence: CodesOfTensor) -> Residual | None:
     first_wrong = np.argwhere(wrong)[:_SHOWN]
     if pattern == "scattered" and count == 1 and np.abs(error).max() > 1:
         pattern = "altered"  # a rounding rule would change more than one element
-    likely = _likely(pattern, found_places, found_traits)
+    likely = _likely_cause(pattern, found_places, found_traits)
     return Residual(
         wrong=count,
         total=wrong.size,
@@ -155,13 +155,13 @@ def _scattered_text(first: np.ndarray, count: int, layout: Layout) -> str:
     return f"{count} elements in no particular place" if count <= _SHOWN else "all over the tensor"
 
 
-def _credible(found_traits: Sequence[Trait], found_places: Sequence[WrongPlace]) -> tuple[Trait, ...]:
+def _drop_partial_constants(found_traits: Sequence[Trait], found_places: Sequence[WrongPlace]) -> tuple[Trait, ...]:
     """Leave out constants if only some samples or positions are wrong, because a constant would show everywhere."""
     elsewhere = any(not place.channels for place in found_places)
     return tuple(trait for trait in found_traits if not (elsewhere and trait.pattern.startswith("constant")))
 
 
-def _likely(pattern: str, found_places: Sequence[WrongPlace], found_traits: Sequence[Trait]) -> str:
+def _likely_cause(pattern: str, found_places: Sequence[WrongPlace], found_traits: Sequence[Trait]) -> str:
     """Return the cause of a pattern, narrowed by the places and values of the wrong elements."""
     cause = PATTERNS[pattern]
     if pattern == "tail" and any(place.pattern == "tail" and place.channels for place in found_places):

@@ -217,7 +217,7 @@ def _places_in_positions(is_wrong: np.ndarray, layout: Layout, count: int) -> li
     ]
     if tails:
         return tails
-    borders = _borders(is_wrong, axes, names, count)
+    borders = _find_frame(is_wrong, axes, names, count)
     return [
         *axis_places,
         *(
@@ -294,7 +294,7 @@ def _block_part(indices: np.ndarray, total: int) -> str | None:
     return f"number {residues_text} of every {block}"
 
 
-def _borders(
+def _find_frame(
     is_wrong: np.ndarray, axes: Sequence[int], names: Sequence[tuple[str, str]], count: int
 ) -> list[WrongPlace]:
     """Find a frame that contains all wrong elements if no single axis explains them."""
@@ -304,7 +304,7 @@ def _borders(
         interior = tuple(slice(width, -width) if axis in axes else slice(None) for axis in range(is_wrong.ndim))
         if is_wrong[interior].any():
             continue
-        sides = _sides(is_wrong, axes, names, width)
+        sides = _cover_by_ends(is_wrong, axes, names, width)
         share = 1 - math.prod(
             1 - len(_ends_of_axis(sides, name)) * width / is_wrong.shape[axis]
             for axis, name in zip(axes, names, strict=True)
@@ -317,7 +317,7 @@ def _borders(
     return []
 
 
-def _sides(
+def _cover_by_ends(
     is_wrong: np.ndarray, axes: Sequence[int], names: Sequence[tuple[str, str]], width: int
 ) -> list[tuple[str, tuple[str, str]]]:
     """List the ends of the axes needed to cover all wrong elements, chosen greedily by how many each covers."""

@@ -151,7 +151,7 @@ def factors(evidence: CodesOfTensor) -> Iterator[Trait]:
     arrays = evidence.expected, evidence.recorded, free_elements(evidence)
     codes = _CenteredCodes(arrays, evidence.zero_point)
     common_factor = codes.factor()
-    if common_factor is not None and codes.grow(common_factor):
+    if common_factor is not None and codes.errors_grow_with(common_factor):
         digits = 4 if abs(common_factor - 1) >= 0.001 else 7
         yield Trait(pattern="factor", detail=f"the elements are {common_factor:.{digits}g} times what they should be")
         return
@@ -163,7 +163,7 @@ def factors(evidence: CodesOfTensor) -> Iterator[Trait]:
     channel_factors = []
     for rows in zip(*(by_channel(array, evidence.layout) for array in arrays), strict=True):
         channel = _CenteredCodes(rows, evidence.zero_point)
-        if not channel.telling:
+        if not channel.can_tell_factor:
             continue
         factor = channel.factor()
         if factor is None:
@@ -201,13 +201,13 @@ class _CenteredCodes:
             )
 
     @property
-    def telling(self) -> bool:
+    def can_tell_factor(self) -> bool:
         """Whether there are enough codes, and large enough ones, to determine a factor."""
         return self._many >= SCALED_MIN_CODES and self._largest >= SCALED_MIN_CODES
 
     def factor(self) -> float | None:
         """Return the factor between them, or None if no factor explains them up to rounding."""
-        if not self.telling:
+        if not self.can_tell_factor:
             return None
         factor = self._product / self._power
         if factor < SCALED_MIN_FACTOR:
@@ -216,7 +216,7 @@ class _CenteredCodes:
         fitting = sum(int(np.count_nonzero(np.abs(y - factor * x) <= max_rounding)) for x, y in self._pieces())
         return factor if fitting >= SCALED_MIN_FITTING_SHARE * self._many else None
 
-    def grow(self, factor: float) -> bool:
+    def errors_grow_with(self, factor: float) -> bool:
         """Return whether the errors have the sign of a factor's effect and grow with the codes."""
         wrong_count = same_sign = 0
         for x, y in self._pieces():
@@ -425,7 +425,9 @@ def _growing_errors(evidence: CodesOfTensor) -> Iterator[Trait]:
     if is_wrong.all() or np.abs(error).max() <= SLIGHT_ERROR_CODES:
         return
     sizes = [size for size in (evidence.magnitude, evidence.sums) if size is not None]
-    rank_share = max((_outranks(_spread(size[is_wrong]), _spread(size[~is_wrong])) for size in sizes), default=0.0)
+    rank_share = max(
+        (_probability_above(_thin_out(size[is_wrong]), _thin_out(size[~is_wrong])) for size in sizes), default=0.0
+    )
     group_size = min(int(np.count_nonzero(is_wrong)), int(np.count_nonzero(~is_wrong)))
     if rank_share < LARGE_SUMS_MIN_RANK_SHARE or group_size < LARGE_SUMS_MIN_ELEMENTS:
         return
@@ -446,7 +448,7 @@ def _growing_errors(evidence: CodesOfTensor) -> Iterator[Trait]:
     yield Trait(pattern="growing", detail=detail)
 
 
-def _spread(values: np.ndarray) -> np.ndarray:
+def _thin_out(values: np.ndarray) -> np.ndarray:
     """Return the values, or an evenly spaced sample of them if there are too many to rank."""
     checkpoint()
     if values.size <= RANKED_MAX_ELEMENTS:
@@ -454,7 +456,7 @@ def _spread(values: np.ndarray) -> np.ndarray:
     return np.asarray(values[np.linspace(0, values.size - 1, RANKED_MAX_ELEMENTS).astype(np.int64)])
 
 
-def _outranks(high: np.ndarray, low: np.ndarray) -> float:
+def _probability_above(high: np.ndarray, low: np.ndarray) -> float:
     """Return the probability that a value of `high` exceeds one of `low` (Mann and Whitney 1947). Ties count half."""
     ordered = np.sort(low, axis=None)
     flat = high.ravel()

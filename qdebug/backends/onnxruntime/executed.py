@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from qdebug.compare.align.expand import expanded
+from qdebug.compare.align.expand import expand_fused_nodes
 from qdebug.model import Graph, Node, QuantParams, Role, TensorInfo, operators
 from qdebug.model.operators import Sums
 from qdebug.model.operators.known_scales import states_scale
@@ -56,7 +56,9 @@ def source_tensors(source: Graph, executed_graph: Graph, named_graph: Graph | No
     source_of_named = _map_through_reshapes(named_graph, source, _map_by_name(named_graph, source))
     source_of_named = {**_map_converted_codes(named_graph, source, source_of_named), **source_of_named}
     # One graph may fuse an activation that the other does not: both are walked with unfused activations.
-    named_of_executed = _match_graphs(expanded(executed_graph), expanded(named_graph), source_of, named_graph.tensors)
+    named_of_executed = _match_graphs(
+        expand_fused_nodes(executed_graph), expand_fused_nodes(named_graph), source_of, named_graph.tensors
+    )
     source_by_match = {
         name: source_of_named[named_tensor]
         for name, named_tensor in named_of_executed.items()

@@ -15,14 +15,14 @@ from qdebug.compare.align.channels_last import as_values_tell, with_channels_sec
 from qdebug.compare.align.clamps import held_to_codes, is_codes_without_scale
 from qdebug.compare.align.context import Context
 from qdebug.compare.align.folded import with_folded
-from qdebug.compare.align.fused import absorbed
+from qdebug.compare.align.fused import pair_absorbed_node
 from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.layouts import as_laid_out
-from qdebug.compare.align.leftover import leftovers
+from qdebug.compare.align.leftover import list_unmatched
 from qdebug.compare.align.names import form_of_another, inputs_of_a_name, strong_name, weak_name
 from qdebug.compare.align.pairs import Alignment, Pair, PairList
 from qdebug.compare.align.scopes import by_scopes
-from qdebug.compare.align.structure import by_weights, inputs_of_values, lone_input, structure, structure_over_name
+from qdebug.compare.align.structure import by_structure, by_weights, inputs_of_values, lone_input, structure_over_name
 from qdebug.errors import AlignmentError
 from qdebug.model import Node, Recording, operators
 
@@ -30,7 +30,7 @@ __all__ = ["align", "align_runs"]
 
 FIRST = (as_given, inputs_of_a_name, lone_input, inputs_of_values, lone_input)
 """Strategies for stated pairs and for the inputs."""
-EVIDENCE = (strong_name, structure_over_name, weak_name, absorbed, structure, by_weights)
+EVIDENCE = (strong_name, structure_over_name, weak_name, pair_absorbed_node, by_structure, by_weights)
 """Strategies for node outputs, strongest evidence first."""
 LAST_RESORT = (by_data, by_left_name)
 """Strategies for tensors without other evidence. Each pair they find may lead to more."""
@@ -90,7 +90,7 @@ def align_runs(
             hint="Check that both record the same network: qdebug info FILE --tensors.",
         )
     report_progress("classifying unmatched tensors")
-    alignment = Alignment(pairs=pairs, unmatched=leftovers(context, pairs))
+    alignment = Alignment(pairs=pairs, unmatched=list_unmatched(context, pairs))
     for run in (context.ref, context.be):
         run.forget_numbers()
     return alignment

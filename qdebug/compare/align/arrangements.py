@@ -16,7 +16,7 @@ import numpy as np
 
 from qdebug.model.thresholds.alignment import ARRANGED_MAX_RANK, SAMPLED_PLACES
 
-__all__ = ["AxisOrder", "arrangements", "matched_places", "merges", "places"]
+__all__ = ["AxisOrder", "arrangements", "can_merge_into", "matched_places", "places"]
 
 Shape = tuple[int, ...]
 _GOLDEN = (math.sqrt(5) - 1) / 2
@@ -36,7 +36,7 @@ class AxisOrder:
     backend: Shape | None = None
 
 
-def merges(shape: Shape, merged: Shape) -> bool:
+def can_merge_into(shape: Shape, merged: Shape) -> bool:
     """Return whether merging neighbouring dimensions turns one shape into the other, ignoring extents of 1."""
     extents = [extent for extent in shape if extent != 1]
     for extent in (extent for extent in merged if extent != 1):
@@ -59,7 +59,7 @@ def arrangements(reference: Shape, backend: Shape) -> tuple[AxisOrder, ...]:
         tuple(extent for extent in shape if extent != 1) for shape in (reference, backend)
     )
     orders: dict[AxisOrder, None] = {}
-    if merges(reference_extents, backend_extents) or merges(backend_extents, reference_extents):
+    if can_merge_into(reference_extents, backend_extents) or can_merge_into(backend_extents, reference_extents):
         moved = (
             len(reference) == len(backend) and reference != backend and reference_extents == backend_extents
         )  # ignore dimensions of size 1
@@ -68,7 +68,7 @@ def arrangements(reference: Shape, backend: Shape) -> tuple[AxisOrder, ...]:
     longer, shorter = (backend_extents, reference_extents) if turns_backend else (reference_extents, backend_extents)
     longer_shape, shorter_shape = (backend, reference) if turns_backend else (reference, backend)
     for order in permutations(range(len(longer))) if len(longer) <= ARRANGED_MAX_RANK else ():
-        if order != tuple(range(len(order))) and merges(tuple(longer[axis] for axis in order), shorter):
+        if order != tuple(range(len(order))) and can_merge_into(tuple(longer[axis] for axis in order), shorter):
             permutation = _with_ones(order, longer_shape, shorter_shape)
             orders[AxisOrder(backend=permutation) if turns_backend else AxisOrder(reference=permutation)] = None
     return tuple(orders)

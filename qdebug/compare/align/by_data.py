@@ -20,14 +20,14 @@ from itertools import pairwise
 
 import numpy as np
 
-from qdebug.compare.align.clamps import settled
-from qdebug.compare.align.context import Context, paired
+from qdebug.compare.align.clamps import match_code_form
+from qdebug.compare.align.context import Context, make_pair
 from qdebug.compare.align.expand import says_nothing
 from qdebug.compare.align.indexed_recording import IndexedRecording, same_kind
-from qdebug.compare.align.names import is_claimed, namesake, spellings
-from qdebug.compare.align.nearness import in_turn, stage
+from qdebug.compare.align.names import find_namesake, is_claimed, spell_tensor_name
+from qdebug.compare.align.nearness import find_matching_stage, in_turn
 from qdebug.compare.align.pairs import Match, Pair, Transform
-from qdebug.compare.align.sampling import Candidate, relative, ways_between
+from qdebug.compare.align.sampling import Candidate, relative_norm, ways_between
 from qdebug.compare.align.undeclared_quantization import is_loose
 from qdebug.model.operators import is_unknown
 from qdebug.model.thresholds.alignment import (
@@ -53,7 +53,7 @@ def by_data(context: Context) -> Iterator[Pair]:
         return
     open_tensors = [name for name in context.order if _is_open(context, name)]
     for group in _groups(context, [name for name in open_tensors if name not in context.candidates]):
-        context.candidates.update(_ranked(context, *group))
+        context.candidates.update(_rank_candidates(context, *group))
     candidates = {name: context.candidates[name] for name in open_tensors if context.candidates.get(name)}
     for min_confidence in (PAIR_SURE_MIN_CONFIDENCE, DATA_PAIR_MIN_CONFIDENCE):
         lineage = _Lineage.of(
@@ -77,7 +77,7 @@ def by_left_name(context: Context) -> Iterator[Pair]:
         )
         if partner is not None:
             reason = "same name and shape; nothing points to another tensor"
-            pair = settled(context, paired(tensor, partner, Match.EXACT, reason))
+            pair = match_code_form(context, make_pair(tensor, partner, Match.EXACT, reason))
             yield replace(pair, confidence=LEFT_NAME_CONFIDENCE)
 
 
@@ -88,7 +88,7 @@ def _unconfirmed_name(context: Context, tensor: str) -> str | None:
         return None
     if tensor in context.withdrawn or tensor in context.undecided or context.be.root(tensor) != tensor:
         return None
-    partner = namesake(context, tensor)
+    partner = find_namesake(context, tensor)
     if partner is None or is_claimed(context, partner, tensor):
         return None
     return partner if same_kind(context.ref, partner, context.be, tensor) else None
@@ -122,7 +122,7 @@ def _groups(context: Context, open_tensors: Sequence[str]) -> Iterator[tuple[lis
     return ((rows, references[size]) for size, rows in sizes.items() if size in references)
 
 
-def _ranked(context: Context, rows: Sequence[str], columns: Sequence[str]) -> dict[str, list[Candidate]]:
+def _rank_candidates(context: Context, rows: Sequence[str], columns: Sequence[str]) -> dict[str, list[Candidate]]:
     """Return the candidates for each backend tensor among the given reference tensors, nearest first."""
     sampler = context.sampler
     distances = sampler.table(columns, rows)
@@ -174,7 +174,7 @@ def _candidates_of_classes(
     classes: Sequence[Sequence[str]], references: Sequence[np.ndarray], tensor_values: np.ndarray
 ) -> list[Candidate]:
     """Return candidates, nearest first, with their values in the order of the backend tensor."""
-    far = [relative(tensor_values - values, values) for values in references]
+    far = [relative_norm(tensor_values - values, values) for values in references]
     order = sorted(range(len(classes)), key=far.__getitem__)
     ways = ways_between(np.array([references[at] for at in order]), tensor_values)
     return [
@@ -185,7 +185,7 @@ def _candidates_of_classes(
 
 def _is_copy(context: Context, first: str, second: str) -> bool:
     ref = context.ref
-    return ref.root(first) == ref.root(second) or context.sampler.apart(first, second) <= COPY_MAX_DISTANCE
+    return ref.root(first) == ref.root(second) or context.sampler.reference_distance(first, second) <= COPY_MAX_DISTANCE
 
 
 def _choose_partner(
@@ -200,7 +200,7 @@ def _choose_partner(
         lineage: Restrictions from the pairs before and after the tensor, or None to ignore them.
     """
     allowed_positions = [
-        at for at, candidate in enumerate(ranked) if lineage is None or lineage.allows(tensor, candidate.names)
+        at for at, candidate in enumerate(ranked) if lineage is None or lineage.can_be_partner(tensor, candidate.names)
     ]
     if not allowed_positions:
         return None
@@ -219,10 +219,10 @@ def _choose_partner(
         rivals = ", ".join(repr(ranked[at].names[0]) for at in allowed_positions)
         context.unpaired(tensor, f"its values fit several tensors about equally: {rivals} ({distance_text})")
         return None
-    if stage(context, tensor, free_names[0]) != free_names[0]:
+    if find_matching_stage(context, tensor, free_names[0]) != free_names[0]:
         return None
     reason = f"paired by values, since no name or node matches; {free_names[0]!r} is closest, {distance_text}"
-    same_name = namesake(context, tensor)
+    same_name = find_namesake(context, tensor)
     if same_name is not None and same_name not in best.names:
         if not _is_name_disproved(context, same_name, free_names[0], best.distance, tensor):
             return None
@@ -244,7 +244,9 @@ def _in_order(
         [name for tensor_name in unpaired_tensors for candidate in candidates[tensor_name] for name in candidate.names],
     )
     contenders = (
-        {name: _contenders(context, name, candidates[name], lineage) for name in unpaired_tensors} if lineage else {}
+        {name: _remaining_candidates(context, name, candidates[name], lineage) for name in unpaired_tensors}
+        if lineage
+        else {}
     )
     bits = {name: 1 << at for at, name in enumerate(unpaired_tensors)}
     ancestors = _transitive_marks(context.be, bits, graph=_has_graph(context.be), is_reversed=False)
@@ -252,33 +254,37 @@ def _in_order(
         group, partners = {next(iter(contenders))}, set[str]()
         while len(partners) < len(partners := {tensor_name for name in group for tensor_name in contenders[name]}):
             group |= {name for name, tensor_name in contenders.items() if not partners.isdisjoint(tensor_name)}
-        chain = _chain(
+        chain = _order_by_dependency(
             sorted(group, key=unpaired_tensors.index),
             {name: ancestors.get(name, 0) for name in group},
             unpaired_tensors.index,
         )
-        reference_chain = _chain(sorted(partners), lineage.ups, lineage.place) if lineage else []
+        reference_chain = _order_by_dependency(sorted(partners), lineage.ups, lineage.place) if lineage else []
         for name, partner in (
             zip(chain, reference_chain, strict=True) if len(chain) == len(reference_chain) == len(group) else ()
         ):
-            if partner in contenders[name] and stage(context, name, partner) == partner:
+            if partner in contenders[name] and find_matching_stage(context, name, partner) == partner:
                 reason = f"several tensors have similar values; by graph order its partner is {partner!r}"
                 yield _pair(context, name, partner, reason, DATA_PAIR_MIN_CONFIDENCE)
         contenders = {name: tensor_name for name, tensor_name in contenders.items() if name not in group}
 
 
-def _contenders(context: Context, tensor: str, ranked: Sequence[Candidate], lineage: _Lineage | None) -> list[str]:
+def _remaining_candidates(
+    context: Context, tensor: str, ranked: Sequence[Candidate], lineage: _Lineage | None
+) -> list[str]:
     """Return the candidates of a tensor that neither its values nor another pair rules out."""
     best, names = ranked[0], list[str]()
     for at, candidate in enumerate(ranked):
         free_names = [name for name in candidate.names if not is_claimed(context, name, tensor)]
         is_possible = at == 0 or 1 - 2 * best.ways[at] < DATA_PAIR_MIN_CONFIDENCE
-        if free_names and is_possible and (lineage is None or lineage.allows(tensor, free_names[:1])):
+        if free_names and is_possible and (lineage is None or lineage.can_be_partner(tensor, free_names[:1])):
             names.append(free_names[0])
     return names
 
 
-def _chain(names: Sequence[str], ancestors_of: Mapping[str, int], place: Callable[[str], int]) -> list[str]:
+def _order_by_dependency(
+    names: Sequence[str], ancestors_of: Mapping[str, int], place: Callable[[str], int]
+) -> list[str]:
     """Return tensors in an order in which each depends on all earlier ones, or an empty list if there is none.
 
     Args:
@@ -295,16 +301,16 @@ def _chain(names: Sequence[str], ancestors_of: Mapping[str, int], place: Callabl
 
 def _pair(context: Context, tensor: str, reference: str, reason: str, confidence: float) -> Pair:
     order = context.sampler.nearest(reference, tensor)[0].arrangement
-    pair = paired(tensor, reference, Match.DATA, reason)
+    pair = make_pair(tensor, reference, Match.DATA, reason)
     views = [None if turn is None else Transform(transpose=turn) for turn in (order.reference, order.backend)]
     pair = replace(pair, confidence=confidence, reference_view=views[0], backend_view=views[1])
     context.undecided.discard(tensor)
-    return settled(context, pair)
+    return match_code_form(context, pair)
 
 
 def _is_named(context: Context, reference: str, tensor: str) -> bool:
     """Return whether another backend tensor has the name of a reference tensor."""
-    return any(name in context.be.graph.tensors and name != tensor for name in spellings(reference))
+    return any(name in context.be.graph.tensors and name != tensor for name in spell_tensor_name(reference))
 
 
 def _is_name_disproved(context: Context, namesake_tensor: str, nearest: str, distance: float, tensor: str) -> bool:
@@ -361,13 +367,13 @@ class _Lineage:
         lineage = cls(bits, ups, marks_before, marks_after)
         known_pairs = [(name, partner) for name, partner in partners.items() if partner in bits]
         # If known pairs already contradict the recording order, the order is no evidence.
-        return lineage if all(lineage.allows(name, [partner]) for name, partner in known_pairs) else None
+        return lineage if all(lineage.can_be_partner(name, [partner]) for name, partner in known_pairs) else None
 
     def place(self, name: str) -> int:
         """Return the bit number of a reference tensor."""
         return self._bits[name].bit_length() - 1
 
-    def allows(self, tensor: str, names: Sequence[str]) -> bool:
+    def can_be_partner(self, tensor: str, names: Sequence[str]) -> bool:
         """Return whether any of the given reference tensors can be the partner of a backend tensor."""
         against = self._before.get(tensor, 0) | self._after.get(tensor, 0)
         return any(not against & self._bits.get(name, 0) for name in names)

@@ -16,7 +16,7 @@ from itertools import permutations
 
 import numpy as np
 
-from qdebug.compare.align.arrangements import merges
+from qdebug.compare.align.arrangements import can_merge_into
 from qdebug.compare.align.context import Context
 from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.pairs import Match, Pair, Side, Transform
@@ -79,10 +79,10 @@ def as_values_tell(context: Context) -> Iterator[Pair]:
     """
     pairs = [pair for pair in context.pairs if _has_no_order(pair) and not _is_stated_transpose(context, pair)]
     odd = {pair.backend for pair in pairs if _is_odd(context, pair)}
-    has_unexpected = any(pair.backend in odd and not _arranges(context, pair) for pair in pairs)
+    has_unexpected = any(pair.backend in odd and not _only_moves_values(context, pair) for pair in pairs)
     for pair in pairs:
         is_odd, by_hand = pair.backend in odd, pair.match is Match.MANUAL
-        if not (is_odd or by_hand or (has_unexpected and not _arranges(context, pair))):
+        if not (is_odd or by_hand or (has_unexpected and not _only_moves_values(context, pair))):
             continue
         wrong = is_odd and not _differs_in_ones_only(context, pair)  # possibly: its extents differ from the model's
         order = context.sampler.order(pair.reference, pair.backend, as_stored=wrong)
@@ -102,7 +102,7 @@ def _is_odd(context: Context, pair: Pair) -> bool:
     return (
         reference_shape != backend_shape
         if len(reference_shape) == len(backend_shape)
-        else not (merges(reference_shape, backend_shape) or merges(backend_shape, reference_shape))
+        else not (can_merge_into(reference_shape, backend_shape) or can_merge_into(backend_shape, reference_shape))
     )
 
 
@@ -112,7 +112,7 @@ def _differs_in_ones_only(context: Context, pair: Pair) -> bool:
     return reference_shape is not None and backend_shape is not None and same_elements(reference_shape, backend_shape)
 
 
-def _arranges(context: Context, pair: Pair) -> bool:
+def _only_moves_values(context: Context, pair: Pair) -> bool:
     """Return whether the node on either side only moves values."""
     makers = context.ref.graph.producer(pair.reference), context.be.graph.producer(pair.backend)
     return any(node is not None and operators.plain(node).moves for node in makers)

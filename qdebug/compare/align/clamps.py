@@ -25,9 +25,9 @@ __all__ = [
     "held_to_codes",
     "is_clamped_later",
     "is_codes_without_scale",
+    "lies_within",
+    "match_code_form",
     "note_clamp_after",
-    "settled",
-    "within",
 ]
 
 
@@ -72,10 +72,10 @@ def clamped_inside(
         return False
     if not (run.has(tensor) and other_run.has(unclamped)):
         return False
-    return within(run, tensor, bounds) and not within(other_run, unclamped, bounds)
+    return lies_within(run, tensor, bounds) and not lies_within(other_run, unclamped, bounds)
 
 
-def within(run: IndexedRecording, tensor: str, bounds: tuple[float, float]) -> bool:
+def lies_within(run: IndexedRecording, tensor: str, bounds: tuple[float, float]) -> bool:
     """Return whether all real values of a tensor lie in an interval; False if the tensor has no values.
 
     Args:
@@ -172,7 +172,7 @@ def note_clamp_after(context: Context, pair: Pair) -> None:
         context.clamped_later[pair.backend] = readers[0].outputs[0]
 
 
-def settled(context: Context, pair: Pair) -> Pair:
+def match_code_form(context: Context, pair: Pair) -> Pair:
     """Return the pair with the reference in the same form as the backend: quantized codes or dequantized values."""
     note_clamp_after(context, pair)
     if not context.be.is_after_codes(pair.backend):

@@ -13,10 +13,10 @@ from qdebug.compare.align.undeclared_quantization import computes_with_codes, ha
 from qdebug.compare.align.weights import WeightSketches
 from qdebug.model import Node
 
-__all__ = ["Context", "PairMap", "add_partner", "only_result", "paired"]
+__all__ = ["Context", "PairMap", "add_partner", "make_pair", "only_result"]
 
 
-def paired(backend: str, reference: str, match: Match, reason: str, view: Transform | None = None) -> Pair:
+def make_pair(backend: str, reference: str, match: Match, reason: str, view: Transform | None = None) -> Pair:
     """Return a pair in which at most the backend side has a view."""
     return Pair(backend=backend, reference=reference, match=match, reason=reason, backend_view=view)
 

@@ -12,7 +12,15 @@ from dataclasses import replace
 from qdebug.model import AttrValue, Graph, Node, Role, TensorInfo, operators
 from qdebug.model.operators import fused_activation, in_words_of_onnx, is_foreign, kinds_of
 
-__all__ = ["clamps_at_zero", "expanded", "goes_into_weights", "have_same_kind", "kind", "parts_of", "says_nothing"]
+__all__ = [
+    "clamps_at_zero",
+    "expand_fused_nodes",
+    "goes_into_weights",
+    "have_same_kind",
+    "kind",
+    "parts_of",
+    "says_nothing",
+]
 
 
 def goes_into_weights(reader: Node, node: Node) -> bool:
@@ -76,14 +84,15 @@ def clamps_at_zero(graph: Graph, tensor: str) -> bool:
     return False
 
 
-def expanded(graph: Graph) -> Graph:
+def expand_fused_nodes(graph: Graph) -> Graph:
     """Return a graph in ONNX operators in which every fused activation, sum or count is a separate node.
 
     Every tensor of the given graph is in the new graph; the last of the nodes that replace a node keeps the output
     name.
     """
     if not (
-        any(_extends(node) or is_foreign(node) for node in kinds_of(graph.nodes)) or any(map(_reads_more, graph.nodes))
+        any(_computes_more_than_operator(node) or is_foreign(node) for node in kinds_of(graph.nodes))
+        or any(map(_reads_more, graph.nodes))
     ):
         return graph
     used_names = {*graph.tensors}
@@ -115,7 +124,7 @@ def parts_of(node: Node) -> tuple[Node, ...]:
     return tuple(_split_node(node, set(), {node.name}))
 
 
-def _extends(node: Node) -> bool:
+def _computes_more_than_operator(node: Node) -> bool:
     """Return whether the operator and attributes of a node show that it computes more than its operator."""
     return fused_activation(node) is not None or operators.of(node.op).gate is not None
 

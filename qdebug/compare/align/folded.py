@@ -49,7 +49,7 @@ def folded_distance(context: Context, backend_node: Node, reference_node: Node, 
         reference_node: The reference convolution.
         folded: The reference nodes that follow it, in order.
     """
-    gain = _gain(context.ref, reference_node, folded)
+    gain = _channel_gain(context.ref, reference_node, folded)
     unfolded, weights = weight_of(context.ref, reference_node), weight_of(context.be, backend_node)
     if gain is None or unfolded is None or weights is None or unfolded.shape[0] != gain.size:
         return None
@@ -86,7 +86,7 @@ def _product(run: IndexedRecording, tensor: str, passed: list[Node]) -> Node | N
     return None
 
 
-def _gain(run: IndexedRecording, product: Node, nodes: Sequence[Node]) -> np.ndarray | None:
+def _channel_gain(run: IndexedRecording, product: Node, nodes: Sequence[Node]) -> np.ndarray | None:
     """Return how much the nodes after a convolution scale each channel, float64 [channels], or None if they do more."""
     weight = weight_of(run, product)
     if weight is None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from qdebug.compare.align.clamps import after_codes, bounds_of, clamped_inside, codes_clamp
-from qdebug.compare.align.context import Context, paired
+from qdebug.compare.align.context import Context, make_pair
 from qdebug.compare.align.expand import goes_into_weights
 from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.pairs import Match, Pair, Transform
@@ -16,10 +16,10 @@ from qdebug.model import Node, operators
 from qdebug.model.operators import operands, same_family
 from qdebug.model.thresholds.alignment import FUSED_CHAIN_MAX_NODES, WEIGHT_MAX_REL_DISTANCE
 
-__all__ = ["absorbed", "behind_turn", "done_later", "has_bias", "reads_only", "through_folded"]
+__all__ = ["behind_turn", "has_bias", "is_done_later", "pair_absorbed_node", "reads_only", "through_folded"]
 
 
-def absorbed(context: Context, tensor: str, node: Node) -> Pair | None:
+def pair_absorbed_node(context: Context, tensor: str, node: Node) -> Pair | None:
     """Pair a node's output with the partner of its input, if one reference node computes both."""
     ref, be = context.ref, context.be
     inputs = be.data_inputs(node)
@@ -37,12 +37,12 @@ def absorbed(context: Context, tensor: str, node: Node) -> Pair | None:
         if not inside:
             return _left_to_codes(context, tensor, node, pair, bounds)
     alone = len(be.consumers(inputs[0])) == 1  # a tensor with other readers is not folded away
-    if not alone or not (inside or _takes_in(context, tensor, pair.reference, node)):
+    if not alone or not (inside or _can_fold_into_constants(context, tensor, pair.reference, node)):
         return None
     context.pair_map.drop(pair.backend)
     context.unpaired(pair.backend, f"the reference fuses this node with {node.op} {node.name!r}")
     reason = f"the reference fuses {node.op} {node.name!r} into the node before it"
-    return paired(tensor, pair.reference, Match.FUSED, reason)
+    return make_pair(tensor, pair.reference, Match.FUSED, reason)
 
 
 def _adds_its_bias(context: Context, pair: Pair, node: Node) -> bool:
@@ -85,10 +85,10 @@ def _left_to_codes(
         reason = f"{pair.reason}; the backend's values are clipped like {node.op}, as the reference's code range does"
         context.add(replace(pair, reason=reason, backend_view=Transform(clamp_low=bounds[0], clamp_high=bounds[1])))
     reason = f"the reference's code range replaces {node.op}; compared with the dequantized codes"
-    return paired(tensor, after_codes(context, tensor, pair.reference), Match.QUANTIZATION, reason)
+    return make_pair(tensor, after_codes(context, tensor, pair.reference), Match.QUANTIZATION, reason)
 
 
-def _takes_in(context: Context, tensor: str, reference: str, reader: Node) -> bool:
+def _can_fold_into_constants(context: Context, tensor: str, reference: str, reader: Node) -> bool:
     """Return whether a backend node's operation can be folded into the constants of a reference tensor's node.
 
     A runtime folds factors before and after a product into it. If the reference product after the tensor has a factor
@@ -143,12 +143,12 @@ def through_folded(context: Context, tensor: str, output: str, *, into_weights: 
             behind = ref.consumers(turned)
             if len(behind) != 1 or not goes_into_weights(behind[0], maker):
                 return output, folded
-            if not reads_only(ref, behind[0], turned) or done_later(context, tensor, behind[0]):
+            if not reads_only(ref, behind[0], turned) or is_done_later(context, tensor, behind[0]):
                 return ref.data_inputs(reader)[0], folded
             folded.append(reader)
             reader = behind[0]
         inside = maker is not None and goes_into_weights(reader, maker)
-        if not (inside or _is_clamped(context, tensor, reader)) or done_later(context, tensor, reader):
+        if not (inside or _is_clamped(context, tensor, reader)) or is_done_later(context, tensor, reader):
             return output, folded
         folded.append(reader)
         output = reader.outputs[0]
@@ -165,7 +165,7 @@ def behind_turn(ref: IndexedRecording, output: str) -> str | None:
     return readers[0].outputs[0] if len(readers) == 1 and operators.of(readers[0].op).transposes else None
 
 
-def done_later(context: Context, tensor: str, node: Node) -> bool:
+def is_done_later(context: Context, tensor: str, node: Node) -> bool:
     """Return whether a node right after a backend tensor performs the operation of a reference node.
 
     Activations are ignored, as are nodes that only arrange values, add or multiply by a constant: a bias may be a
@@ -207,4 +207,4 @@ def _is_clamped(context: Context, tensor: str, activation: Node) -> bool:
     if codes_clamp(context.be, tensor, bounds):
         return True
     inside = clamped_inside(context.be, tensor, context.ref, activation.inputs[0], bounds)
-    return inside and not done_later(context, tensor, activation)
+    return inside and not is_done_later(context, tensor, activation)

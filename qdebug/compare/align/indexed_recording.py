@@ -9,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from qdebug.compare.align.expand import expanded, says_nothing
+from qdebug.compare.align.expand import expand_fused_nodes, says_nothing
 from qdebug.compare.align.undeclared_quantization import computes_with_codes, has_loose
 from qdebug.model import Graph, Node, Recording, Role, operators
 from qdebug.model.dtypes import is_float
@@ -68,7 +68,7 @@ class IndexedRecording:
 
     def expanded(self) -> IndexedRecording:
         """Return the index with fused activations and sums as separate nodes (see `expanded`), or itself if none."""
-        graph = expanded(self.graph)
+        graph = expand_fused_nodes(self.graph)
         return self if graph is self.graph else IndexedRecording(self.recording, graph, self._neutral)
 
     def read_through(self, recording: Recording) -> IndexedRecording:

@@ -148,7 +148,9 @@ def _layout_of_moved_transpose(tensor: str, node: Node, sides: _Sides) -> Transf
         return None
     has_own_order = operators.plain(maker).ordered
     if has_own_order and (order_after is not None or summing_node is not None):
-        return Transform(transpose=_compose(_order_from_channels_last(maker, len(order_after or ())), order_after))
+        return Transform(
+            transpose=_compose_permutations(_order_from_channels_last(maker, len(order_after or ())), order_after)
+        )
     sources = {other_run.root(partners[name]): name for name in run.data_inputs(maker) if name in partners}
     for name in other_run.data_inputs(other_node):
         source, order_before = _follow_transposes_back(name, sides, sources.__contains__)
@@ -157,11 +159,11 @@ def _layout_of_moved_transpose(tensor: str, node: Node, sides: _Sides) -> Transf
         if has_own_order:
             return Transform(transpose=_order_from_channels_last(maker, len(order_before or ())))
         layout = sides.layouts.get(sources[source], Transform())
-        order = _compose(layout.transpose, order_before)
+        order = _compose_permutations(layout.transpose, order_before)
         if order is not None and _drops_dimensions(node):
             reduced = _layout_without_dimensions(Transform(transpose=order), node, run)
             order = None if reduced is None else reduced.transpose
-        return Transform(transpose=_compose(order, order_after), channel_block=layout.channel_block)
+        return Transform(transpose=_compose_permutations(order, order_after), channel_block=layout.channel_block)
     return None
 
 
@@ -188,7 +190,11 @@ def _layout_behind_transpose(tensor: str, source: str, sides: _Sides) -> Transfo
     if end_tensor is None:
         return None
     layout = sides.layouts.get(source)
-    view = Transform(transpose=_compose(_compose(_inverse(turn), None if layout is None else layout.transpose), order))
+    view = Transform(
+        transpose=_compose_permutations(
+            _compose_permutations(_inverse(turn), None if layout is None else layout.transpose), order
+        )
+    )
     return Transform() if order is not None and _is_read_by_dimension(tensor, sides) else view
 
 
@@ -282,13 +288,15 @@ def _follow_transposes_back(
         order_before, order_after = (
             (sides.frames or {}).get(name, Transform()).transpose for name in (node.inputs[0], root)
         )
-        model_order = _compose(_compose(None if order_before is None else _inverse(order_before), turn), order_after)
-        order = _compose(model_order, order)
+        model_order = _compose_permutations(
+            _compose_permutations(None if order_before is None else _inverse(order_before), turn), order_after
+        )
+        order = _compose_permutations(model_order, order)
         root = run.root(node.inputs[0])
     return root, order
 
 
-def _compose(first: tuple[int, ...] | None, second: tuple[int, ...] | None) -> tuple[int, ...] | None:
+def _compose_permutations(first: tuple[int, ...] | None, second: tuple[int, ...] | None) -> tuple[int, ...] | None:
     """Return the composition of two permutations, or None for the identity."""
     if first is None or second is None or len(first) != len(second):
         return first if second is None else second
@@ -319,7 +327,7 @@ def in_reference_order(
     if view is None or (view.channel_block is None and view.transpose is None):
         return _as_merged(array, shape)
     if view.channel_block is not None:
-        array = _unblocked(array, view.channel_block, _unturned_shape(shape, view.transpose))
+        array = _remove_channel_blocks(array, view.channel_block, _unturned_shape(shape, view.transpose))
     if view.transpose is not None and len(view.transpose) == array.ndim:
         array = _as_merged(array.transpose(view.transpose), shape)
     elif view.channel_block is None:
@@ -413,7 +421,7 @@ def turned_quant(quant: QuantParams | None, view: Transform | None) -> QuantPara
     return replace(quant, axis=view.transpose.index(quant.axis % len(view.transpose)))
 
 
-def _unblocked(array: np.ndarray, block: int, shape: tuple[int, ...]) -> np.ndarray:
+def _remove_channel_blocks(array: np.ndarray, block: int, shape: tuple[int, ...]) -> np.ndarray:
     """Convert N, C/block, H, W, block (declared as such or as N, C, H, W) to N, C, H, W without padding channels."""
     parts = array
     if array.ndim == 4 and array.shape[1] % block == 0:
@@ -439,10 +447,10 @@ def as_laid_out(context: Context) -> Iterator[Pair]:
     for pair in pairs:
         pair_layouts = backend_layouts.get(pair.backend), reference_layouts.get(pair.reference)
         if pair_layouts != (None, None):
-            yield _with_layout(pair, *_fitting(pair, pair_layouts, ref, be))
+            yield _with_layout(pair, *_drop_unfitting_layout(pair, pair_layouts, ref, be))
 
 
-def _fitting(
+def _drop_unfitting_layout(
     pair: Pair, layouts: tuple[Transform | None, Transform | None], ref: IndexedRecording, be: IndexedRecording
 ) -> tuple[Transform | None, Transform | None]:
     """Drop a layout that makes the recorded shapes differ if they are equal without it."""
@@ -536,7 +544,7 @@ def _layout_of(tensor: str, node: Node, sides: _Sides) -> Transform | None:
     row = operators.of(node.op)
     if row.moves is operators.Move.FROM_BLOCKS:
         last = CHANNELS_SECOND if node.attrs.get("channels_last") else None
-        return Transform(transpose=_compose(last, layouts.get(source, Transform()).transpose))
+        return Transform(transpose=_compose_permutations(last, layouts.get(source, Transform()).transpose))
     if turns_channels(node):
         return _layout_after_transpose(layouts.get(source), node)
     if row.moves is not operators.Move.TO_BLOCKS and _keeps_last(node):
@@ -604,7 +612,7 @@ def _layout_after_transpose(input_layout: Transform | None, node: Node) -> Trans
     turn = _transpose_order(node)
     if turn is None or (input_layout is not None and input_layout.transpose is None):
         return None
-    order = _compose(_inverse(turn), None if input_layout is None else input_layout.transpose)
+    order = _compose_permutations(_inverse(turn), None if input_layout is None else input_layout.transpose)
     return None if order is None else Transform(transpose=order)
 
 

@@ -20,7 +20,7 @@ from qdebug.model import Recording, operators
 from qdebug.model.recording import Outline, RunInfo, SkipCause
 from qdebug.model.thresholds.alignment import NEAREST_ASKED_MAX
 
-__all__ = ["as_unchecked", "leftovers"]
+__all__ = ["as_unchecked", "list_unmatched"]
 
 
 class _Inside(NamedTuple):
@@ -84,7 +84,7 @@ class _SideFacts:
         return {self.run.number(tensor): tensor for tensor in reversed(self.twins)}
 
 
-def leftovers(context: Context, pairs: Sequence[Pair]) -> tuple[Unmatched, ...]:
+def list_unmatched(context: Context, pairs: Sequence[Pair]) -> tuple[Unmatched, ...]:
     """List every tensor of two recordings that is not in any pair.
 
     Args:
@@ -92,7 +92,8 @@ def leftovers(context: Context, pairs: Sequence[Pair]) -> tuple[Unmatched, ...]:
         pairs: The pairs that are compared.
     """
     side_facts = [
-        _side_facts(context, pairs, side, inside) for side, inside in zip(Side, _inside(context, pairs), strict=True)
+        _side_facts(context, pairs, side, inside)
+        for side, inside in zip(Side, _find_rewritten_regions(context, pairs), strict=True)
     ]
     unmatched_tensors = [
         _unmatched(facts, name)
@@ -342,7 +343,7 @@ def _root_of_arrangements(run: IndexedRecording, tensor: str) -> str:
     return run.root(tensor)
 
 
-def _inside(context: Context, pairs: Sequence[Pair]) -> tuple[Inside, Inside]:
+def _find_rewritten_regions(context: Context, pairs: Sequence[Pair]) -> tuple[Inside, Inside]:
     """Find the tensors of either side inside a region that the two graphs compute differently.
 
     From each compared tensor both graphs are searched backwards to other compared tensors. If all tensors that the
@@ -376,7 +377,7 @@ def _inside(context: Context, pairs: Sequence[Pair]) -> tuple[Inside, Inside]:
             and not direct_part[0]
         ):
             continue  # one node corresponds to one node
-        doubles = doubles or _doubles(ref)
+        doubles = doubles or _roots_by_value_number(ref)
         arranged_roots = {_root_of_arrangements(ref, name) for name in fed_tensors}
         fed_tensors |= {twin for name in fed_tensors for twin in doubles[ref.number(name)]}
         reference_part = between(ref, pair.reference, fed_tensors) or between(
@@ -404,7 +405,7 @@ def _inside(context: Context, pairs: Sequence[Pair]) -> tuple[Inside, Inside]:
     return inside_reference, inside_backend
 
 
-def _doubles(run: IndexedRecording) -> dict[int, set[str]]:
+def _roots_by_value_number(run: IndexedRecording) -> dict[int, set[str]]:
     """Return the roots of tensors with the same value number, by number."""
     doubles: dict[int, set[str]] = {}
     for name in run.graph.tensors:

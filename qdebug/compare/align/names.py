@@ -15,10 +15,10 @@ from qdebug.compare.align.clamps import (
     is_clamped_later,
     note_clamp_after,
 )
-from qdebug.compare.align.context import Context, only_result, paired
+from qdebug.compare.align.context import Context, make_pair, only_result
 from qdebug.compare.align.expand import have_same_kind, says_nothing
 from qdebug.compare.align.folded import folded_distance
-from qdebug.compare.align.fused import done_later, has_bias, reads_only, through_folded
+from qdebug.compare.align.fused import has_bias, is_done_later, reads_only, through_folded
 from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.nearness import enters_clamp
 from qdebug.compare.align.pairs import Match, Pair, Transform
@@ -28,13 +28,13 @@ from qdebug.model import Node, operators
 from qdebug.model.thresholds.alignment import FUSED_CHAIN_MAX_NODES, WEAK_NAME_CONFIDENCE, WEIGHT_MAX_REL_DISTANCE
 
 __all__ = [
+    "find_namesake",
     "form_of_another",
     "inputs_of_a_name",
     "is_claimed",
-    "made_with_what_follows",
-    "namesake",
+    "is_fused_with_next",
     "outweighs_name",
-    "spellings",
+    "spell_tensor_name",
     "strong_name",
     "weak_name",
 ]
@@ -97,7 +97,7 @@ def form_of_another(context: Context, tensor: str, node: Node) -> Pair | None:
     reference = clamped if context.be.is_after_codes(tensor) else pair.reference
     context.clamped_later[tensor] = clamped
     relation = "codes of" if row.quantizes else "dequantized values of" if row.dequantizes else "same values as"
-    return _form(context, tensor, reference, f"{relation} {source!r}")
+    return _pair_with_nearest_form(context, tensor, reference, f"{relation} {source!r}")
 
 
 def _is_turned_output(context: Context, tensor: str, reference: str) -> bool:
@@ -109,26 +109,28 @@ def _is_turned_output(context: Context, tensor: str, reference: str) -> bool:
     return turn is not None and operators.of(turn.op).transposes and ref.root(turn.inputs[0]) == ref.root(reference)
 
 
-def _form(context: Context, tensor: str, reference: str, reason: str, match: Match = Match.QUANTIZATION) -> Pair:
+def _pair_with_nearest_form(
+    context: Context, tensor: str, reference: str, reason: str, match: Match = Match.QUANTIZATION
+) -> Pair:
     """Pair a tensor with the form of a reference tensor that resembles it most."""
     ref, is_after_codes = context.ref, context.be.is_after_codes(tensor)
     form = after_codes(context, tensor, reference) if is_after_codes else reference
     if not is_after_codes and ref.root(tensor) == ref.root(reference) and not ref.is_after_codes(tensor):
         form = tensor
-    if form in spellings(tensor):
-        return paired(tensor, form, Match.EXACT, "same name" if form == tensor else "same name except for ':0'")
-    return paired(tensor, form, Match.QUANTIZATION if is_after_codes else match, reason)
+    if form in spell_tensor_name(tensor):
+        return make_pair(tensor, form, Match.EXACT, "same name" if form == tensor else "same name except for ':0'")
+    return make_pair(tensor, form, Match.QUANTIZATION if is_after_codes else match, reason)
 
 
 def _by_name(context: Context, tensor: str, needed: NameSupport) -> Pair | None:
     """Pair a tensor by its own name or the name of its source tensor, if the graphs confirm it."""
-    reference = namesake(context, tensor)
+    reference = find_namesake(context, tensor)
     if reference is None:
         return None
     earlier = enters_clamp(context, tensor, reference)
     if earlier is not None:
         reason = f"named after {reference!r}, but its values fit the input of that node better"
-        return paired(tensor, earlier, Match.FUSED, reason)
+        return make_pair(tensor, earlier, Match.FUSED, reason)
     clamp = clamp_left_to_codes(context, tensor, reference)
     possible_partners = [reference] if clamp is None else [clamp.inputs[0], reference]
     if all(_support_of(context, tensor, name) < needed for name in possible_partners):
@@ -145,13 +147,13 @@ def _pair_by_name(context: Context, tensor: str, reference: str) -> Pair:
     stated_name = context.be.graph.tensors[tensor].stands_for
     if stated_name == reference:
         reason = f"the model declares it equivalent to {stated_name!r}"
-        return _form(context, tensor, reference, reason, Match.ORIGIN)
+        return _pair_with_nearest_form(context, tensor, reference, reason, Match.ORIGIN)
     if stated_name is not None:
-        return _form(context, tensor, reference, f"both are equivalent to {stated_name!r}")
-    if reference in spellings(tensor):
+        return _pair_with_nearest_form(context, tensor, reference, f"both are equivalent to {stated_name!r}")
+    if reference in spell_tensor_name(tensor):
         return _of_same_name(context, tensor, reference)
     is_other_name = tensor in context.ref.graph.tensors or tensor in context.forms
-    return _form(
+    return _pair_with_nearest_form(
         context, tensor, reference, "equivalent tensor" if is_other_name else "the node that computes it has this name"
     )
 
@@ -161,16 +163,16 @@ def _of_same_name(context: Context, tensor: str, reference: str) -> Pair:
     node = context.be.graph.producer(tensor)
     if node is not None and is_clamped_later(context, tensor, reference, node):
         reason = f"the reference's code range replaces {node.op}; compared with the dequantized codes"
-        return paired(tensor, after_codes(context, tensor, reference), Match.QUANTIZATION, reason)
+        return make_pair(tensor, after_codes(context, tensor, reference), Match.QUANTIZATION, reason)
     last, folded = (reference, []) if node is None else through_folded(context, tensor, reference)
     if not folded and node is not None:
         last, folded = _with_its_bias(context, tensor, reference, node)
     if not folded and node is not None:
         last, folded = _in_its_weights(context, tensor, reference, node)
     if not folded:
-        return _form(context, tensor, reference, "equivalent tensor")
+        return _pair_with_nearest_form(context, tensor, reference, "equivalent tensor")
     extra = " + ".join(n.op for n in folded)
-    return paired(tensor, last, Match.FUSED, f"the node that computes {tensor!r} also applies {extra}")
+    return make_pair(tensor, last, Match.FUSED, f"the node that computes {tensor!r} also applies {extra}")
 
 
 def _with_its_bias(context: Context, tensor: str, reference: str, node: Node) -> tuple[str, list[Node]]:
@@ -186,7 +188,7 @@ def _with_its_bias(context: Context, tensor: str, reference: str, node: Node) ->
     ):
         return reference, []
     adds = operators.plain(readers[0]).adds_term and reads_only(context.ref, readers[0], reference)
-    if not adds or not operators.plain(reference_node).product or done_later(context, tensor, readers[0]):
+    if not adds or not operators.plain(reference_node).product or is_done_later(context, tensor, readers[0]):
         return reference, []
     return readers[0].outputs[0], [readers[0]]
 
@@ -207,11 +209,11 @@ def _around_clamp(context: Context, tensor: str, reference: str, clamp: Node) ->
     clamp_input = clamp.inputs[0]
     if clamp_input in context.ref.recorded:
         reason = f"its code range replaces the {clamp.op}; compared with the input of {clamp.name!r}"
-        return paired(tensor, clamp_input, Match.FUSED, reason)
+        return make_pair(tensor, clamp_input, Match.FUSED, reason)
     bounds = bounds_of(context.ref, clamp)
     view = Transform(clamp_low=bounds[0], clamp_high=bounds[1]) if bounds else None
-    relation = "same name" if reference in spellings(tensor) else "the same tensor"
-    return paired(
+    relation = "same name" if reference in spell_tensor_name(tensor) else "the same tensor"
+    return make_pair(
         tensor,
         reference,
         Match.EXACT,
@@ -223,18 +225,18 @@ def _around_clamp(context: Context, tensor: str, reference: str, clamp: Node) ->
 # -- evidence for a name -----------------------------------------------------------------------------------------------
 
 
-def spellings(name: str) -> tuple[str, str]:
+def spell_tensor_name(name: str) -> tuple[str, str]:
     """Return a tensor's name with and without ":0", TensorFlow's mark of a node's first output."""
     return name, name.removesuffix(_FIRST_OUTPUT) if name.endswith(_FIRST_OUTPUT) else name + _FIRST_OUTPUT
 
 
-def namesake(context: Context, tensor: str) -> str | None:
+def find_namesake(context: Context, tensor: str) -> str | None:
     """Return the reference tensor that a name refers to. A runtime may reuse old names for other values.
 
     If only the name of a tensor is known, it may be the name of the node that computes it.
     """
     source = context.be.graph.tensors[tensor].stands_for or tensor
-    spelt = (_of_spelling(context, tensor, name) for name in spellings(source))
+    spelt = (_of_spelling(context, tensor, name) for name in spell_tensor_name(source))
     return next(filter(None, spelt), None) or _of_node(context, source)
 
 
@@ -255,7 +257,7 @@ def _of_node(context: Context, tensor: str) -> str | None:
     if backend_node is None:
         return None
     if says_nothing(backend_node):
-        candidates = (context.results.get(name) for name in (*spellings(tensor), backend_node.name))
+        candidates = (context.results.get(name) for name in (*spell_tensor_name(tensor), backend_node.name))
         return next(filter(None, candidates), None)
     reference_node = context.ref.graph.producer(backend_node.name)
     single = only_result(backend_node) is not None and reference_node is not None and says_nothing(reference_node)
@@ -325,7 +327,7 @@ def _compare_entries(context: Context, tensor: str, reference: str) -> tuple[boo
     reference_part = between(context.ref, reference, fed)
     if reference_part is None or reference_part[1] != fed:
         return False, False
-    makers = _maker(context.be, tensor), _maker(context.ref, reference)
+    makers = _source_node(context.be, tensor), _source_node(context.ref, reference)
     all_known = not any(node is not None and operators.is_unknown(node) for node in makers)
     moves = [None if node is None else operators.plain(node).moves for node in makers]
     backend_rows, reference_rows = (
@@ -341,7 +343,7 @@ def _compare_entries(context: Context, tensor: str, reference: str) -> tuple[boo
     return True, bool(backend_part[0] or reference_part[0])
 
 
-def _maker(run: IndexedRecording, tensor: str) -> Node | None:
+def _source_node(run: IndexedRecording, tensor: str) -> Node | None:
     """Return the node that computes a tensor's values, possibly in a different shape, or None for an input."""
     node = run.graph.producer(tensor)
     while node is not None and operators.plain(node).moves is operators.Move.RESHAPE:
@@ -375,7 +377,7 @@ def is_claimed(context: Context, reference: str, tensor: str) -> bool:
     ref, be = context.ref, context.be
     forms = ref.members(reference)
     claimed_names = (*forms, *(ref.graph.tensors[form].stands_for or form for form in forms))
-    names = dict.fromkeys(spelling for name in claimed_names for spelling in spellings(name))
+    names = dict.fromkeys(spelling for name in claimed_names for spelling in spell_tensor_name(name))
     own_root = be.root(tensor)
     holders = [name for name in names if name in be.graph.tensors and be.root(name) != own_root]
     return any(_has_claim(context, name, forms) for name in holders)
@@ -383,7 +385,7 @@ def is_claimed(context: Context, reference: str, tensor: str) -> bool:
 
 def _has_claim(context: Context, holder: str, forms: Sequence[str]) -> bool:
     """Return whether a backend tensor has the name of one of the given reference tensors, confirmed by the graphs."""
-    same_name = None if holder in context.pair_map else namesake(context, holder)
+    same_name = None if holder in context.pair_map else find_namesake(context, holder)
     if same_name is None or same_name not in forms:
         return False
     return any(
@@ -391,7 +393,7 @@ def _has_claim(context: Context, holder: str, forms: Sequence[str]) -> bool:
     )
 
 
-def made_with_what_follows(context: Context, tensor: str, reference: str) -> bool:
+def is_fused_with_next(context: Context, tensor: str, reference: str) -> bool:
     """Return whether a later backend tensor matches the name better, because the reference fuses the nodes."""
     be, current = context.be, tensor
     first = be.graph.producer(tensor)
@@ -407,8 +409,8 @@ def made_with_what_follows(context: Context, tensor: str, reference: str) -> boo
             return False
         current = reader.outputs[0]
         for name in be.members(current):
-            same_name = namesake(context, name)
-            if same_name is not None and _arranges(context.ref, reference, same_name):
+            same_name = find_namesake(context, name)
+            if same_name is not None and _holds_values_of(context.ref, reference, same_name):
                 is_input = context.ref.graph.producer(reference) is None
                 if is_input or is_clamped_later(context, name, reference, reader):
                     return False
@@ -431,7 +433,7 @@ def _has_bias(node: Node) -> bool:
     return row.bias is not None and any(node.inputs[row.bias : row.bias + 1])
 
 
-def _arranges(ref: IndexedRecording, reference: str, source: str) -> bool:
+def _holds_values_of(ref: IndexedRecording, reference: str, source: str) -> bool:
     """Return whether a reference tensor holds the values of another, possibly in a different shape."""
     grouped = [
         node.outputs[0] for node in ref.consumers(reference) if operators.of(node.op).moves is operators.Move.RESHAPE

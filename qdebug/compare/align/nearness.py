@@ -11,7 +11,7 @@ from itertools import permutations
 
 import numpy as np
 
-from qdebug.compare.align.clamps import bounds_of, within
+from qdebug.compare.align.clamps import bounds_of, lies_within
 from qdebug.compare.align.context import Context
 from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.model import operators
@@ -23,10 +23,10 @@ from qdebug.model.thresholds.alignment import (
     VALUE_MATCH_SURE_REL_ERROR,
 )
 
-__all__ = ["distance", "enters_clamp", "in_turn", "stage"]
+__all__ = ["distance", "enters_clamp", "find_matching_stage", "in_turn"]
 
 
-def stage(context: Context, tensor: str, reference: str) -> str | None:
+def find_matching_stage(context: Context, tensor: str, reference: str) -> str | None:
     """Return the tensor at or after a reference tensor that a backend tensor corresponds to, or None if it is later.
 
     One side may fuse what the other computes in two nodes: a fused bias or activation is not always recorded. If the
@@ -68,7 +68,9 @@ def enters_clamp(context: Context, tensor: str, reference: str) -> str | None:
     if not (ref.has(source) and ref.has(reference)):
         return None
     bounds = bounds_of(ref, clamp)
-    if bounds is None or within(be, tensor, bounds):  # a value outside a Relu's range needs no distance to be wrong
+    if bounds is None or lies_within(
+        be, tensor, bounds
+    ):  # a value outside a Relu's range needs no distance to be wrong
         return None
     values = be.values(tensor)
     before, after = (_least_error(ref.values(name), values) for name in (source, reference))
@@ -94,11 +96,11 @@ def distance(reference: np.ndarray, backend: np.ndarray) -> float:
 
 
 def _least_error(reference: np.ndarray, backend: np.ndarray) -> float:
-    turns = _turns(backend, reference.shape)
+    turns = _permuted_arrays(backend, reference.shape)
     return min((float(np.linalg.norm(turned - reference)) for turned in turns), default=math.inf)
 
 
-def _turns(array: np.ndarray, shape: tuple[int, ...]) -> Iterator[np.ndarray]:
+def _permuted_arrays(array: np.ndarray, shape: tuple[int, ...]) -> Iterator[np.ndarray]:
     """Yield an array in each dimension order that gives the target shape, channels-last and -second orders first."""
     plain = tuple(extent for extent in shape if extent != 1)
     squeezed = array.reshape([extent for extent in array.shape if extent != 1])

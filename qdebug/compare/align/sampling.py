@@ -17,7 +17,7 @@ from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.model.thresholds.alignment import SAMPLED_RUNS, VALUES_READ_MAX_ELEMENTS
 from qdebug.numerics.affine import dequantize
 
-__all__ = ["Candidate", "Nearness", "Sampler", "relative", "ways_between"]
+__all__ = ["Candidate", "Nearness", "Sampler", "relative_norm", "ways_between"]
 
 Shape = tuple[int, ...]
 _Side = tuple[IndexedRecording, str]
@@ -149,7 +149,7 @@ class Sampler:
         fractions = ways_between(np.array(rivals), values)[0]
         return nearest_orders[0].arrangement, min(1 - nearest_orders[0].distance ** 2, *(1 - 2 * fractions))
 
-    def apart(self, first: str, second: str) -> float:
+    def reference_distance(self, first: str, second: str) -> float:
         """Return the distance between two reference tensors, or infinity if unknown."""
         nearest_orders = self._distances_between((self.ref, first), (self.ref, second))
         return nearest_orders[0].distance if nearest_orders else math.inf
@@ -162,7 +162,7 @@ class Sampler:
         orders = arrangements(first[0].shape(first[1]), shape)
         sampled_elements = self._elements_in_orders(first, [(order, shape) for order in orders])
         distances = [
-            Nearness(distance=relative(values - elements, elements), arrangement=order, reference=elements)
+            Nearness(distance=relative_norm(values - elements, elements), arrangement=order, reference=elements)
             for order, elements in zip(orders, sampled_elements, strict=True)
             if elements is not None
         ]
@@ -274,7 +274,7 @@ def _flat_in_order(array: np.ndarray, turn: Shape | None) -> np.ndarray:
     return (array if turn is None else array.transpose(turn)).reshape(-1)
 
 
-def relative(error: np.ndarray, of: np.ndarray) -> float:
+def relative_norm(error: np.ndarray, of: np.ndarray) -> float:
     """Return norm(error) / norm(of), or infinity if the quotient is undefined."""
     norm = float(np.linalg.norm(of))
     return float(np.linalg.norm(error)) / norm if norm else math.inf

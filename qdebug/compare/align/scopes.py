@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from qdebug.compare.align.context import Context, paired
+from qdebug.compare.align.context import Context, make_pair
 from qdebug.compare.align.expand import says_nothing
 from qdebug.compare.align.indexed_recording import IndexedRecording, same_kind
 from qdebug.compare.align.pairs import Match, Pair
@@ -22,7 +22,7 @@ def by_scopes(context: Context) -> Iterator[Pair]:
     """Pair tensors known only by a module name, using the scopes in the other side's names."""
     ref, be, pairs = context.ref, context.be, context.pair_map
     for scoped, hooked in ((ref, be), (be, ref)) if context.loose else ():
-        names = [name for name in hooked.recording.names if _hooked(hooked, name)]
+        names = [name for name in hooked.recording.names if _is_bare_module_name(hooked, name)]
         if not names:
             continue
         results, siblings = _results(scoped), _siblings(names)
@@ -41,10 +41,10 @@ def by_scopes(context: Context) -> Iterator[Pair]:
                 if any(candidate not in results and same_kind(scoped, result, hooked, candidate) for candidate in near):
                     continue  # a module without tensors of its own may be fused into this node
             reason = f"the scope of {result!r} is that of module {name!r}"
-            yield paired(backend, reference, Match.ORIGIN, reason)
+            yield make_pair(backend, reference, Match.ORIGIN, reason)
 
 
-def _hooked(run: IndexedRecording, name: str) -> bool:
+def _is_bare_module_name(run: IndexedRecording, name: str) -> bool:
     """Return whether only the name of a tensor was recorded, and the name is not a path."""
     node = run.graph.producer(name)
     return name in run.recorded and not name.startswith("/") and node is not None and says_nothing(node)

@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from qdebug.compare.align.arrangements import arrangements
-from qdebug.compare.align.clamps import settled
-from qdebug.compare.align.context import Context, paired
+from qdebug.compare.align.clamps import match_code_form
+from qdebug.compare.align.context import Context, make_pair
 from qdebug.compare.align.expand import goes_into_weights, have_same_kind, kind, says_nothing
-from qdebug.compare.align.fused import behind_turn, done_later, reads_only, through_folded
+from qdebug.compare.align.fused import behind_turn, is_done_later, reads_only, through_folded
 from qdebug.compare.align.indexed_recording import IndexedRecording, same_kind
-from qdebug.compare.align.names import is_claimed, made_with_what_follows, namesake, outweighs_name
-from qdebug.compare.align.nearness import in_turn, stage
+from qdebug.compare.align.names import find_namesake, is_claimed, is_fused_with_next, outweighs_name
+from qdebug.compare.align.nearness import find_matching_stage, in_turn
 from qdebug.compare.align.pairs import Match, Pair
 from qdebug.compare.align.weights import near_weights
 from qdebug.model import Node, operators
@@ -27,7 +27,7 @@ from qdebug.model.thresholds.alignment import (
 )
 from qdebug.numerics.accumulate import same_elements
 
-__all__ = ["by_weights", "inputs_of_values", "lone_input", "structure", "structure_over_name", "with_weights_of"]
+__all__ = ["by_structure", "by_weights", "inputs_of_values", "lone_input", "structure_over_name", "with_weights_of"]
 
 _SHAPING_ATTRS = ("kernel_shape", "strides", "pads", "dilations", "group", "axis", "axes", "perm", "transA", "transB")
 
@@ -42,7 +42,7 @@ def lone_input(context: Context) -> Iterator[Pair]:
     if len(backend_inputs) != 1 or len(reference_inputs) != 1:
         return
     if same_kind(context.ref, reference_inputs[0], context.be, backend_inputs[0]):
-        yield paired(
+        yield make_pair(
             backend_inputs[0],
             reference_inputs[0],
             Match.SIGNATURE,
@@ -50,7 +50,7 @@ def lone_input(context: Context) -> Iterator[Pair]:
         )
     elif _same_extents(context, reference_inputs[0], backend_inputs[0]):
         reason = "the only unpaired input of each run, with the same dimensions in another order"
-        yield paired(backend_inputs[0], reference_inputs[0], Match.SIGNATURE, reason)
+        yield make_pair(backend_inputs[0], reference_inputs[0], Match.SIGNATURE, reason)
 
 
 def inputs_of_values(context: Context) -> Iterator[Pair]:
@@ -78,7 +78,7 @@ def inputs_of_values(context: Context) -> Iterator[Pair]:
         )
         if twins == [name]:
             reason = "both runs were given the same values for it, and for no other input"
-            yield paired(name, equal_inputs[0], Match.DATA, reason)
+            yield make_pair(name, equal_inputs[0], Match.DATA, reason)
 
 
 def _have_same_elements(context: Context, reference: str, backend: str) -> bool:
@@ -103,7 +103,7 @@ def structure_over_name(context: Context, tensor: str, node: Node) -> Pair | Non
     return _at_confirmed_stage(context, pair)
 
 
-def structure(context: Context, tensor: str, _: Node) -> Pair | None:
+def by_structure(context: Context, tensor: str, _: Node) -> Pair | None:
     """Pair a node's output with the output of the reference node with the same operator and its inputs' partners."""
     pair = context.by_structure[tensor]
     return None if pair is None else _at_confirmed_stage(context, pair)
@@ -119,7 +119,7 @@ def by_weights(context: Context, tensor: str, node: Node) -> Pair | None:
         reason = "only its name is known, and the reference has no tensor of this name"
     else:
         reason = context.notes.get(tensor, f"an input of {node.op} {node.name!r} has no partner either")
-    same_name = namesake(context, tensor)
+    same_name = find_namesake(context, tensor)
     if same_name is not None:
         reason += f"; the reference computes {same_name!r} from other tensors by another operator"
     context.notes[tensor] = reason
@@ -129,7 +129,7 @@ def by_weights(context: Context, tensor: str, node: Node) -> Pair | None:
 def _at_confirmed_stage(context: Context, pair: Pair) -> Pair | None:
     """Return the pair at the stage that the name or values confirm. One side may fuse two nodes of the other."""
     pair = _at_stage_of_name(context, pair)
-    confirmed = stage(context, pair.backend, pair.reference) if context.loose else pair.reference
+    confirmed = find_matching_stage(context, pair.backend, pair.reference) if context.loose else pair.reference
     if confirmed is None:
         reason = f"by its values, the reference fuses this node with the nodes up to {pair.reference!r}"
         context.unpaired(pair.backend, reason)
@@ -137,8 +137,8 @@ def _at_confirmed_stage(context: Context, pair: Pair) -> Pair | None:
         return None
     if confirmed != pair.reference:
         reason = f"{pair.reason}; by its values it includes the reference nodes up to {confirmed!r}"
-        pair = paired(pair.backend, confirmed, Match.FUSED, reason)
-    return settled(context, pair)
+        pair = make_pair(pair.backend, confirmed, Match.FUSED, reason)
+    return match_code_form(context, pair)
 
 
 def _at_stage_of_name(context: Context, pair: Pair) -> Pair:
@@ -146,20 +146,20 @@ def _at_stage_of_name(context: Context, pair: Pair) -> Pair:
 
     Values are weaker evidence, because wrong values may be close to neither.
     """
-    same_name = namesake(context, pair.backend) if context.loose else None
+    same_name = find_namesake(context, pair.backend) if context.loose else None
     stages = [] if same_name is None else list(in_turn(context.ref, pair.reference))
     if same_name is None or same_name not in stages:
         return pair
     producers = (context.ref.graph.producer(name) for name in stages[: stages.index(same_name) + 1])
-    if any(node is not None and done_later(context, pair.backend, node) for node in producers):
+    if any(node is not None and is_done_later(context, pair.backend, node) for node in producers):
         return pair
     reason = f"{pair.reason}; by its name it includes the reference nodes up to {same_name!r}"
-    return paired(pair.backend, same_name, Match.FUSED, reason)
+    return make_pair(pair.backend, same_name, Match.FUSED, reason)
 
 
 def _without_later_claim(context: Context, pair: Pair) -> Pair | None:
     """Return the pair, or None if a later backend tensor matches the reference tensor better."""
-    if not made_with_what_follows(context, pair.backend, pair.reference):
+    if not is_fused_with_next(context, pair.backend, pair.reference):
         return pair
     context.unpaired(pair.backend, f"the reference fuses this node with the nodes up to {pair.reference!r}")
     return None
@@ -168,8 +168,8 @@ def _without_later_claim(context: Context, pair: Pair) -> Pair | None:
 def _by_structure(context: Context, tensor: str, node: Node) -> Pair | None:
     if operators.of(node.op).transposes and _is_turned_copy(context, node):
         reason = f"{node.inputs[0]!r} transposed"
-        return paired(tensor, context.pair_map[node.inputs[0]].reference, Match.SIGNATURE, reason)
-    found_sources = [_source(context, name) for name in context.be.data_inputs(node)]
+        return make_pair(tensor, context.pair_map[node.inputs[0]].reference, Match.SIGNATURE, reason)
+    found_sources = [_reference_source(context, name) for name in context.be.data_inputs(node)]
     sources = [name for name in found_sources if name is not None]
     if not sources or len(sources) != len(found_sources):
         return None
@@ -181,7 +181,7 @@ def _by_structure(context: Context, tensor: str, node: Node) -> Pair | None:
     return None if pair is None else _without_later_claim(context, pair)
 
 
-def _source(context: Context, tensor: str) -> str | None:
+def _reference_source(context: Context, tensor: str) -> str | None:
     """Return the reference tensor of a backend tensor, ignoring dimensions of extent 1, or None if there is none.
 
     A backend may remove such dimensions in a separate node, while the reference's preceding node never has them.
@@ -204,7 +204,7 @@ def _is_turned_copy(context: Context, node: Node) -> bool:
     ref, pair = context.ref, context.pair_map.get(node.inputs[0]) if node.inputs else None
     if pair is None:
         return False
-    same_name = namesake(context, node.outputs[0])
+    same_name = find_namesake(context, node.outputs[0])
     if same_name is not None and ref.root(same_name) == ref.root(pair.reference):
         return True
     return not any(
@@ -259,7 +259,7 @@ def _find(context: Context, tensor: str, node: Node, sources: Sequence[str], tur
     quantized = node.op != operators.plain(node).name and be.graph.tensors[tensor].quant is not None
     ops_text = " + ".join([partner.op, *(n.op for n in folded)])
     match = Match.FUSED if folded else Match.QUANTIZATION if quantized else Match.SIGNATURE
-    return paired(
+    return make_pair(
         tensor,
         output,
         match,
@@ -357,7 +357,9 @@ def with_weights_of(context: Context, node: Node, tensor: str) -> Pair | None:
     if not best:
         return None
     output, _ = through_folded(context, tensor, best[0].outputs[slot], into_weights=True)
-    return paired(tensor, output, Match.SIGNATURE, f"{node.op} has the same weights as {best[0].op} {best[0].name!r}")
+    return make_pair(
+        tensor, output, Match.SIGNATURE, f"{node.op} has the same weights as {best[0].op} {best[0].name!r}"
+    )
 
 
 # -- several candidates ----------------------------------------------------------------------------------------------
@@ -450,11 +452,11 @@ def _of_same_size(context: Context, node: Node, candidates: Sequence[Node]) -> l
     return [
         candidate
         for candidate in candidates
-        if candidate.outputs[0] and _size(context.ref, candidate.outputs[0]) in (None, size)
+        if candidate.outputs[0] and _element_count(context.ref, candidate.outputs[0]) in (None, size)
     ]
 
 
-def _size(run: IndexedRecording, tensor: str) -> int | None:
+def _element_count(run: IndexedRecording, tensor: str) -> int | None:
     return run.size(tensor) if run.has(tensor) else None
 
 

@@ -44,20 +44,20 @@ def weight_of(run: IndexedRecording, node: Node) -> np.ndarray | None:
         return _of_blocks(run, node)
     bias = operators.of(node.op).bias if operators.plain(node).product else None
     constants = [place for place, name in enumerate(node.inputs) if name and run.folds(name)]
-    largest = None if constants == [bias] else _largest(run, node)
+    largest = None if constants == [bias] else _largest_constant(run, node)
     return None if largest is None or largest.size <= 1 else largest
 
 
 def same_scalar(ref: IndexedRecording, reference_node: Node, be: IndexedRecording, backend_node: Node) -> bool:
     """Return whether the only constants of two nodes are the same number, up to quantization."""
     forms = ((be, backend_node), (ref, reference_node))  # their scales and zero points are scalars, too
-    first, second = (_largest(run, real_form(node, run.recording.graph.opset)[0]) for run, node in forms)
+    first, second = (_largest_constant(run, real_form(node, run.recording.graph.opset)[0]) for run, node in forms)
     if first is None or second is None or first.size != 1 or second.size != 1:
         return False
     return bool(np.isclose(first.item(), second.item(), rtol=SCALAR_MAX_REL_DIFFERENCE, atol=0))
 
 
-def _largest(run: IndexedRecording, node: Node) -> np.ndarray | None:
+def _largest_constant(run: IndexedRecording, node: Node) -> np.ndarray | None:
     sizes: list[tuple[int, str]] = []
     for tensor in node.inputs:
         if tensor and run.folds(tensor):
@@ -129,12 +129,12 @@ def array_distance(reference: np.ndarray, backend: np.ndarray, *, product: bool)
     norm = float(np.linalg.norm(reference))
     if reference.size != backend.size or not norm:
         return math.inf
-    turns, orders = _turns(reference.shape, backend.shape, product=product)
+    turns, orders = _compared_orders(reference.shape, backend.shape, product=product)
     flat = reference.transpose(turns).reshape(-1)
     return min(float(np.linalg.norm(backend.transpose(order).reshape(-1) - flat)) for order in orders) / norm
 
 
-def _turns(
+def _compared_orders(
     reference: tuple[int, ...], backend: tuple[int, ...], *, product: bool
 ) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
     """Return the dimension orders in which a reference weight and a backend weight are compared.
@@ -146,11 +146,11 @@ def _turns(
     """
     plain = tuple(range(len(reference)))
     turns = plain[::-1] if reference != backend == reference[::-1] else plain
-    orders = _orders(backend, tuple(reference[axis] for axis in turns)) if product else []
+    orders = _layout_permutations(backend, tuple(reference[axis] for axis in turns)) if product else []
     return turns, [tuple(range(len(backend))), *orders]
 
 
-def _orders(shape: tuple[int, ...], target_shape: tuple[int, ...]) -> list[tuple[int, ...]]:
+def _layout_permutations(shape: tuple[int, ...], target_shape: tuple[int, ...]) -> list[tuple[int, ...]]:
     """Return the permutations from another framework's weight layout to outputs, inputs, rows, columns."""
     if len(shape) != len(target_shape) or len(shape) < 3:
         return []
@@ -285,7 +285,7 @@ def _estimates(
         own_shape = shape if be.sketch(backend_node, shape, tuple(range(len(shape)))) is not None else own_outline[0]
         if math.prod(own_shape) != math.prod(shape):
             continue
-        turns, orders = _turns(shape, own_shape, product=operators.plain(backend_node).product)
+        turns, orders = _compared_orders(shape, own_shape, product=operators.plain(backend_node).product)
         own_sketches = [sketch for order in orders if (sketch := be.sketch(backend_node, own_shape, order)) is not None]
         candidate_sketches = np.stack(
             [sketch for node in nodes if (sketch := ref.sketch(node, shape, turns)) is not None]

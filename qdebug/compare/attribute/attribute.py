@@ -219,7 +219,7 @@ def attribute(
     except _NoReferenceError:  # without the reference's constants, their share of the error is unknown
         return attribute(reference, backend, entry, replace(other_replays, as_reference=None, same_node=False))
     except (KernelError, NotRecordedError, UsageError) as error:
-        attribution = _unreplayed(node, error, kernel_exists=is_known)
+        attribution = _unreplayed_attribution(node, error, kernel_exists=is_known)
         return replace(attribution, failed=attribution.failed and not _reads_bare_codes(backend, form))
     return split.attribution()
 
@@ -274,7 +274,7 @@ def _reads_bare_codes(backend: Recording, form: Node) -> bool:
     return any(holds_few_bits(graph, name) and graph.tensors[name].quant is None for name in form.inputs if name)
 
 
-def _unreplayed(node: Node, error: QdebugError, *, kernel_exists: bool) -> Attribution:
+def _unreplayed_attribution(node: Node, error: QdebugError, *, kernel_exists: bool) -> Attribution:
     """Return an attribution without parts, with the reason.
 
     Args:
@@ -499,7 +499,7 @@ class _Split:
         clamped = clip_in_turn(recorded_values, clamp_of(self._view))
         unexplained_count = beyond_own_terms(self._form, values, replayed, clamped, unit, normal=smallest_normal)
         if unexplained_count:  # rarely: the reference is read once more
-            carried_error = self._carried(replayed, place)
+            carried_error = self._largest_input_error(replayed, place)
             unexplained_count = beyond_own_terms(
                 self._form, values, replayed, clamped, unit, carried=carried_error, normal=smallest_normal
             )
@@ -508,7 +508,7 @@ class _Split:
             self._form, values, replayed, clamped, opset=self._opset, unit=unit, normal=smallest_normal
         )
 
-    def _carried(self, replayed: np.ndarray, place: tuple[int, int]) -> float:
+    def _largest_input_error(self, replayed: np.ndarray, place: tuple[int, int]) -> float:
         """Return the largest finite error in a node's inputs."""
         reference_values = self._reference.load(self._entry.reference_tensor, *place)
         reference_values, replayed = in_one_order(

@@ -159,7 +159,7 @@ def beyond_own_terms(
         terms = [np.broadcast_to(values[name], output.shape) for name in filter(None, node.inputs)]
         if any(not term.flags.c_contiguous for term in terms):  # copied as a whole, in their storage format
             terms = [np.ascontiguousarray(term) for term in terms]
-    count, tiny = 0, _smallest(recorded.dtype) if normal is None else normal
+    count, tiny = 0, _smallest_normal(recorded.dtype) if normal is None else normal
     with np.errstate(invalid="ignore", over="ignore"):
         largest = float(np.max(np.abs(output), where=np.isfinite(output), initial=0.0))
         tiny += min(carried, ELEMENTWISE_ROUNDOFFS * unit * largest)
@@ -211,7 +211,7 @@ def beyond_own_sums(
     if not is_product or recorded.shape != output.shape or not output.size:
         return 0
     error_ratio = ROUNDING_SUM_FACTOR * (math.sqrt(sum_terms(node, _shapes(values), output.shape)) + 1) * unit
-    tiny = _smallest(recorded.dtype) if normal is None else normal
+    tiny = _smallest_normal(recorded.dtype) if normal is None else normal
     # each term is at least as large as the sum, so this bound suffices
     if not _count_beyond(recorded, output, output, error_ratio, tiny):
         return 0
@@ -242,7 +242,7 @@ def _is_surely_within(
 
 def _count_beyond(recorded: np.ndarray, output: np.ndarray, terms: np.ndarray, error_ratio: float, tiny: float) -> int:
     """Count the elements whose error exceeds a multiple of their own terms plus the tensor's usual term magnitude."""
-    usual, count = _usual(terms), 0
+    usual, count = _root_mean_square(terms), 0
     with np.errstate(invalid="ignore", over="ignore"):
         for recorded_part, replayed_part, own_terms in stretches(recorded, output, terms):
             if _is_surely_within(recorded_part, replayed_part, [own_terms], error_ratio, tiny + error_ratio * usual):
@@ -279,12 +279,12 @@ def replay_noise(
     return bound / math.sqrt(output.size)
 
 
-def _usual(values: np.ndarray) -> float:
+def _root_mean_square(values: np.ndarray) -> float:
     """Return the root mean square."""
     return finite_norm(values) / math.sqrt(values.size)
 
 
-def _smallest(dtype: np.dtype) -> float:
+def _smallest_normal(dtype: np.dtype) -> float:
     """Return the smallest normal number of a float format. Many processors flush smaller numbers to 0."""
     try:
         return float(ml_dtypes.finfo(dtype).smallest_normal)  # type: ignore[no-untyped-call]  # untyped upstream

@@ -118,12 +118,12 @@ class _Node:
         input_arrays = inputs_of(replays.be.recording, self._form, place)
         self._real = frozenset(name for name, array in input_arrays.items() if is_real(array.dtype))
         self._ours = {name: self._in_float64(name, array) for name, array in input_arrays.items()}
-        self._theirs = {name: partner for name in input_arrays if (partner := self._partner(name)) is not None}
+        self._theirs = {name: partner for name in input_arrays if (partner := self._reference_input(name)) is not None}
 
     def _in_float64(self, name: str, array: np.ndarray) -> np.ndarray:
         return array.astype(np.float64) if name in self._real else array
 
-    def _partner(self, name: str) -> np.ndarray | None:
+    def _reference_input(self, name: str) -> np.ndarray | None:
         """Return the reference's values of an input, or None if they are unknown or have a different shape."""
         reference = self._replays.ref.recording
         if name in self._replays.pairs:
@@ -146,7 +146,7 @@ class _Node:
         recorded_values = recording.load(self._tensor, *place)
         if self._graph.tensors[self._tensor].quant is not None:
             return None
-        arriving = {name: mask for name in self._real if (mask := self._arriving(name)).any()}
+        arriving = {name: mask for name in self._real if (mask := self._nonfinite_arrivals(name)).any()}
         if any(self._graph.tensors[name].quant is not None for name in arriving):
             return None  # a code's real value overflows float32; another finding reports that
         constants = [name for name in arriving if self._graph.is_constant(name)]
@@ -185,7 +185,7 @@ class _Node:
             recorded_values: The output.
         """
         with_zeros, with_ones = (
-            self._computed(
+            self._compute(
                 self._ours | {name: np.where(mask, fill, self._ours[name]) for name, mask in arriving.items()}
             )
             for fill in (0.0, 1.0)
@@ -195,7 +195,7 @@ class _Node:
         is_unchanged = (with_zeros == with_ones) | (np.isnan(with_zeros) & np.isnan(with_ones))
         return np.asarray(is_unchanged & ~(np.abs(with_zeros) <= _format_limit(recorded_values, math.inf)[0]))
 
-    def _arriving(self, name: str) -> np.ndarray:
+    def _nonfinite_arrivals(self, name: str) -> np.ndarray:
         """Return which elements of an input are not finite and differ from the reference."""
         if name in self._theirs:
             return is_one_sided_nonfinite(self._ours[name], self._theirs[name])
@@ -205,7 +205,7 @@ class _Node:
     def _first_constant_value(self, name: str, is_wrong: np.ndarray) -> BirthOperand:
         return BirthOperand(tensor=name, value=float(self._ours[name][is_wrong][0]))
 
-    def _computed(self, values: Mapping[str, np.ndarray]) -> np.ndarray | None:
+    def _compute(self, values: Mapping[str, np.ndarray]) -> np.ndarray | None:
         """Compute the node in float64, or return None if that is not possible."""
         if self._row.casts:
             return values[self._form.inputs[0]]  # a cast rounds only afterwards
@@ -217,7 +217,7 @@ class _Node:
 
     def _with_rule(self, birth: Birth, recorded_values: np.ndarray) -> Birth:
         """Return the birth of an element with its rule and operands."""
-        computed_values = self._computed(self._ours)
+        computed_values = self._compute(self._ours)
         birth = replace(birth, operands=self._operands(birth.index))
         if computed_values is None or computed_values.shape != recorded_values.shape:
             return birth
@@ -270,7 +270,7 @@ class _Node:
         """Return the sums with each term replaced by its magnitude, or None if the operator has no sums."""
         if self._row.sums is None:
             return None
-        return self._computed({name: np.abs(a) if name in self._real else a for name, a in self._ours.items()})
+        return self._compute({name: np.abs(a) if name in self._real else a for name, a in self._ours.items()})
 
     def _with_rule_of_nonfinite_result(self, birth: Birth, recorded_values: np.ndarray) -> Birth:
         """Return a birth with the rule that explains why its exact result is not finite."""
@@ -302,7 +302,7 @@ class _Node:
         reference_value = float(self._expected[self._tensor][birth.index])
 
         def finite(values: Mapping[str, np.ndarray]) -> bool:
-            computed_values = self._computed(values)
+            computed_values = self._compute(values)
             if computed_values is None or computed_values.shape != recorded_values.shape:
                 return False
             exact = float(computed_values[birth.index])
@@ -320,9 +320,9 @@ class _Node:
         selecting_inputs = [
             name for name in reference_inputs if finite(self._ours | {name: reference_inputs[name]})
         ] or list(reference_inputs)
-        return replace(birth, selected=tuple(self._selector(name, birth.index) for name in selecting_inputs))
+        return replace(birth, selected=tuple(self._make_selector(name, birth.index) for name in selecting_inputs))
 
-    def _selector(self, name: str, index: tuple[int, ...]) -> Selector:
+    def _make_selector(self, name: str, index: tuple[int, ...]) -> Selector:
         differences = np.abs(np.subtract(self._ours[name], self._theirs[name], dtype=np.float64))
         if self._row.elementwise:
             shape = np.broadcast_shapes(*(array.shape for array in self._ours.values()))

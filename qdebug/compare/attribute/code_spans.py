@@ -105,7 +105,7 @@ def recorded_values(
 
 def span_before(graph: Graph, tensor: str) -> Clamp:
     """Return the interval of the codes that a tensor holds or was dequantized from, unbounded without codes."""
-    return uniform_span(graph.tensors[_coded(graph, tensor)].quant)
+    return uniform_span(graph.tensors[_codes_behind(graph, tensor)].quant)
 
 
 def span_after(recording: Recording, tensor: str) -> Clamp:
@@ -154,11 +154,11 @@ def reference_codes(reference: Graph, backend: Graph, entry: PlannedNode) -> Qua
     quant = reference.tensors[entry.reference_tensor].quant
     backend_node = backend.producer(entry.tensor)
     if quant is None and not (backend_node is not None and operators.of(backend_node.op).dequantizes):
-        quant = reference.tensors[_coded(reference, entry.reference_tensor)].quant
+        quant = reference.tensors[_codes_behind(reference, entry.reference_tensor)].quant
     return None if quant is None or quant.per_channel else quant
 
 
-def _coded(graph: Graph, tensor: str) -> str:
+def _codes_behind(graph: Graph, tensor: str) -> str:
     """Return the codes that a tensor was dequantized from, or the tensor itself if it was not dequantized."""
     node = graph.producer(tensor)
     real = node is not None and operators.of(node.op).dequantizes

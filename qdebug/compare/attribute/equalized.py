@@ -89,7 +89,7 @@ class EqualizedChannels:
         """
         if tensor not in self._factors:
             try:
-                self._factors[tensor] = self._fitted([self._values(tensor, place) for place in places])
+                self._factors[tensor] = self._fit_factors([self._values(tensor, place) for place in places])
             except (KernelError, NotRecordedError, UsageError):
                 self._factors[tensor] = None
         return self._factors[tensor]
@@ -113,7 +113,7 @@ class EqualizedChannels:
         except (KernelError, NotRecordedError, UsageError):
             return False
 
-    def _fitted(self, pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray | None:
+    def _fit_factors(self, pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray | None:
         shape = pairs[0][0].shape if pairs else ()
         if any(backend.shape != shape for backend, _ in pairs):
             return None

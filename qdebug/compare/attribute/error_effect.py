@@ -53,7 +53,7 @@ class ErrorEffect:
         waiting, visited = [tensor], {tensor}
         try:
             if not nonfinite:
-                wrong = self._wrong(tensor, place, nonfinite=False)
+                wrong = self._wrong_elements(tensor, place, nonfinite=False)
                 if wrong.all() or not wrong.any():  # wrong throughout, whatever this sample makes of it; or no floats
                     return False
             while waiting:
@@ -63,9 +63,11 @@ class ErrorEffect:
                     return False
                 if name in graph.outputs or (not readers and graph.consumers(name)):
                     return False
-                spoilt = {reader for reader in readers if self._wrong(reader, place, nonfinite=nonfinite).any()}
+                spoilt = {
+                    reader for reader in readers if self._wrong_elements(reader, place, nonfinite=nonfinite).any()
+                }
                 if any(
-                    self._changes(name, reader, place, nonfinite=nonfinite)
+                    self._changes_reader(name, reader, place, nonfinite=nonfinite)
                     for reader in readers
                     if reader not in spoilt
                 ):
@@ -76,7 +78,7 @@ class ErrorEffect:
             return False
         return True
 
-    def _wrong(self, tensor: str, place: tuple[int, int], *, nonfinite: bool) -> np.ndarray:
+    def _wrong_elements(self, tensor: str, place: tuple[int, int], *, nonfinite: bool) -> np.ndarray:
         """Return which elements are not finite on one side only, or are far off."""
         backend = real_values(self._replays.be.recording, tensor, place)
         reference = partner_values(self._replays, tensor, place)
@@ -95,16 +97,16 @@ class ErrorEffect:
         least = EQUAL_INPUTS_MIN_SQNR_OF_16_BITS if is_short else EQUAL_INPUTS_MIN_SQNR
         return np.asarray((off != 0) & ~(level >= least))
 
-    def _changes(self, tensor: str, reader: str, place: tuple[int, int], *, nonfinite: bool) -> bool:
+    def _changes_reader(self, tensor: str, reader: str, place: tuple[int, int], *, nonfinite: bool) -> bool:
         """Return whether the wrong elements of a tensor change the result of a compared reader."""
         recording = self._replays.be.recording
         nodes, _ = between(recording.graph, reader, self._replays.pairs)
         backend, reference = real_values(recording, tensor, place), partner_values(self._replays, tensor, place)
-        wrong = self._wrong(tensor, place, nonfinite=nonfinite)
+        wrong = self._wrong_elements(tensor, place, nonfinite=nonfinite)
         with_backend = replayed_with(self._replays, nodes, reader, {}, place)
         instead = [reference] if nonfinite else [reference, *_any_values(reference)]
         return any(
-            _differ(
+            _have_different_results(
                 with_backend,
                 replayed_with(self._replays, nodes, reader, {tensor: np.where(wrong, values, backend)}, place),
                 rounding=nonfinite,
@@ -123,7 +125,7 @@ def _any_values(reference: np.ndarray) -> Iterator[np.ndarray]:
         yield (rng.standard_normal(reference.shape) * scale).astype(reference.dtype)
 
 
-def _differ(with_backend: np.ndarray, with_others: np.ndarray, *, rounding: bool) -> bool:
+def _have_different_results(with_backend: np.ndarray, with_others: np.ndarray, *, rounding: bool) -> bool:
     """Return whether two results differ, or by more than rounding."""
     off = minus(with_backend, with_others)[
         ~((with_backend == with_others) | (np.isnan(with_backend) & np.isnan(with_others)))

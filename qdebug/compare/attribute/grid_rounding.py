@@ -82,7 +82,7 @@ def telling_values(recording: Recording) -> int:
     sizes = {name: math.prod(shape_of(recording, name)) for name in computed}
     large = [name for name in computed if sizes[name] >= _TELLING]
     examined = large[:: max(len(large) // _LOOKED_AT, 1)]
-    grids = [grid_of_codes(partial(_first, recording, name)) for name in examined]
+    grids = [grid_of_codes(partial(_load_first_samples, recording, name)) for name in examined]
     grids_found = [grid for grid in grids if grid is not None]
     if not len(grids_found) > len(grids) - len(grids_found):
         return 0
@@ -90,7 +90,7 @@ def telling_values(recording: Recording) -> int:
     return GRID_TELLING_WIDE_VALUES if wide else GRID_MIN_WIDE_VALUES
 
 
-def _first(recording: Recording, tensor: str) -> Iterator[np.ndarray]:
+def _load_first_samples(recording: Recording, tensor: str) -> Iterator[np.ndarray]:
     yield recording.load(tensor)
 
 

@@ -179,7 +179,7 @@ class ReferenceReplay:
         names = {root(name): name for name in segment.feeds}
         last = names.get(root(pair.reference), pair.reference)
         replay_pass = _Pass(
-            fed={name: self._fed(name, tensor, place) for name, tensor in segment.feeds.items()},
+            fed={name: self._load_segment_input(name, tensor, place) for name, tensor in segment.feeds.items()},
             names=names,
             constants=dict(instead),
             last=last,
@@ -231,7 +231,7 @@ class ReferenceReplay:
             return False
         for name, tensor in segment.feeds.items():
             try:
-                backend = self._fed(name, tensor, place)
+                backend = self._load_segment_input(name, tensor, place)
             except (KernelError, NotRecordedError):
                 return False
             reference_values = real_values(reference, name, place)
@@ -337,7 +337,7 @@ class ReferenceReplay:
             cut_off = np.nan_to_num(np.subtract(unsaturated, plain, dtype=np.float64), nan=0, posinf=0, neginf=0)
         return np.asarray(np.hypot(deviation, cut_off))
 
-    def _fed(self, name: str, tensor: str, place: tuple[int, int]) -> np.ndarray:
+    def _load_segment_input(self, name: str, tensor: str, place: tuple[int, int]) -> np.ndarray:
         """Return the backend's values of a segment's input, in the model's dimension order."""
         entry = self.pairs[tensor]
         bare = lacks_scale(self.ref.recording.graph, self.be.recording.graph, entry)
@@ -383,7 +383,7 @@ class ReferenceReplay:
         partner = self._partners.get(self.ref.root(name))
         if partner is None or not self.be.recording.has(partner, *replay_pass.place):
             return real_values(self.ref.recording, name, replay_pass.place)
-        return self._fed(name, partner, replay_pass.place)
+        return self._load_segment_input(name, partner, replay_pass.place)
 
     def _in_form(self, name: str, array: np.ndarray) -> np.ndarray:
         """Return values in the shape of another form of their tensor. A runtime may drop and restore a batch axis."""
@@ -414,7 +414,7 @@ class ReferenceReplay:
                 continue
             if noise is not None and not operators.of(form.op).rounds_nothing:
                 allowed_norm = allowed_error(form, inputs, array, opset, FLOAT32_UNIT_ROUNDOFF)
-                results[name] = _disturb(array, allowed_norm, noise)
+                results[name] = _add_random_errors(array, allowed_norm, noise)
                 if noise.on_codes:
                     results[name] = moved(noise.rng, results[name], half_code(array))
             if replay_pass.after is not None:
@@ -435,7 +435,7 @@ class ReferenceReplay:
             return moved(noise.rng, real_values_of_constant, half_code(real_values_of_constant))
         if noise is None or real_values_of_constant.dtype.kind != "f" or name in noise.shared:
             return real_values_of_constant
-        computed = self._computed(name, replay_pass, noise) if noise.constants > FLOAT32_UNIT_ROUNDOFF else None
+        computed = self._replay_constant(name, replay_pass, noise) if noise.constants > FLOAT32_UNIT_ROUNDOFF else None
         if computed is not None:
             return computed
         steps = self.reference.half_steps(name)
@@ -444,7 +444,7 @@ class ReferenceReplay:
             steps = np.maximum(steps, np.abs(real_values_of_constant) * noise.constants * inexact)
         return moved(noise.rng, real_values_of_constant, steps)
 
-    def _computed(self, name: str, replay_pass: _Pass, noise: _Noise) -> np.ndarray | None:
+    def _replay_constant(self, name: str, replay_pass: _Pass, noise: _Noise) -> np.ndarray | None:
         """Replay the reference nodes that compute a constant, or return None if there are none or one has no kernel.
 
         A backend with a narrow format rounds the inputs of the constant and each intermediate result. The cosine of a
@@ -483,7 +483,7 @@ def _clip_to_codes(values: np.ndarray, span: tuple[float, float], *, saturate: b
     return np.asarray(np.maximum(values, 0)) if low == 0 else values
 
 
-def _disturb(values: np.ndarray, error_norm: float, noise: _Noise) -> np.ndarray:
+def _add_random_errors(values: np.ndarray, error_norm: float, noise: _Noise) -> np.ndarray:
     """Add random errors of a given norm to a node's results, and rounding errors of their format."""
     if noise.results > FLOAT32_UNIT_ROUNDOFF:
         error_norm += noise.results * finite_norm(values)

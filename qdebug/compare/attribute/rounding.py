@@ -77,7 +77,7 @@ class ConstantRounding:
             for array in arrays
             if array.size >= CONSTANT_EVIDENCE_MIN_ELEMENTS and is_float(logical_name(array.dtype))
         ]
-        telling = (array for array in sorted(arrays, key=lambda array: -array.size) if not _whole(array))
+        telling = (array for array in sorted(arrays, key=lambda array: -array.size) if not _is_whole(array))
         units = sorted(held_unit(array) for array in islice(telling, FORMAT_VOTE_CONSTANTS))
         return units[(len(units) - 1) // 2] if units else FLOAT32_UNIT_ROUNDOFF
 
@@ -109,7 +109,7 @@ class ConstantRounding:
         for form in self._run.members(name):
             quant = recording.graph.tensors[form].quant
             if quant is not None:
-                steps = _steps(quant, values.shape)
+                steps = _broadcast_scale(quant, values.shape)
                 needed = None if any_scale else _needed_step(quant, values)
                 steps = steps if needed is None else np.where(steps > COARSE_SCALE_RATIO * needed, needed, steps)
                 return np.broadcast_to(steps, values.shape) / np.float32(2)
@@ -137,7 +137,7 @@ class ConstantRounding:
         return max((self._usual, *map(self.unit, names)))
 
 
-def _whole(values: np.ndarray) -> bool:
+def _is_whole(values: np.ndarray) -> bool:
     """Return whether all elements are whole numbers. A few elements usually suffice to see that they are not."""
     return all(np.array_equal(part, np.rint(part)) for part in (values.reshape(-1)[:64], values))
 
@@ -160,7 +160,7 @@ def _needed_step(quant: QuantParams, values: np.ndarray) -> np.ndarray | None:
     return np.asarray(2 * reach / np.float32(quant.qmax - quant.qmin), np.float32)
 
 
-def _steps(quant: QuantParams, shape: tuple[int, ...]) -> np.ndarray:
+def _broadcast_scale(quant: QuantParams, shape: tuple[int, ...]) -> np.ndarray:
     """Return the scale in a shape that broadcasts over its tensor, repeated for each element of a block."""
     scale, rank = np.asarray(quant.scale, np.float32), len(shape)
     if quant.axis is None or scale.size == 1:
@@ -202,7 +202,9 @@ def shared_constants(sides: tuple[IndexedRecording, IndexedRecording], segment: 
         _constants(run, nodes) for run, nodes in zip(sides, (segment.nodes, segment.own), strict=True)
     )
     return frozenset(
-        name for name, array in real.items() if any(_same(array, candidate) for candidate in backend_constants.values())
+        name
+        for name, array in real.items()
+        if any(_is_same_constant(array, candidate) for candidate in backend_constants.values())
     )
 
 
@@ -212,6 +214,6 @@ def _constants(run: IndexedRecording, nodes: Sequence[Node]) -> dict[str, np.nda
     return {name: array for name, array in arrays.items() if array.dtype.kind == "f"}
 
 
-def _same(first: np.ndarray, second: np.ndarray) -> bool:
+def _is_same_constant(first: np.ndarray, second: np.ndarray) -> bool:
     turned = first.ndim == 2 and np.array_equal(first.T, second)
     return turned or np.array_equal(first, second)

@@ -24,7 +24,7 @@ from qdebug.compare.attribute.code_spans import clip_in_turn, recorded_values, s
 from qdebug.compare.attribute.reference_replay import exceeds
 from qdebug.compare.graph_checks.constants import coarse_constant, weight_is_other
 from qdebug.compare.graph_checks.differences import declared_difference
-from qdebug.compare.graph_checks.one_node import bias_effect, unreplayed
+from qdebug.compare.graph_checks.one_node import bias_effect, why_replay_is_inconclusive
 from qdebug.compare.graph_checks.own_nodes import limited_sums, unaccounted_node
 from qdebug.compare.graph_checks.tensor_check import TensorCheck, lost_to_rounding
 from qdebug.compare.graph_checks.tensor_facts import TensorFacts
@@ -88,7 +88,7 @@ class ChosenScale(TensorCheck):
 
     def why_not(self, attribution: Attribution) -> str | None:
         """Return why the tensor cannot be checked, or None if it can, as far as is known in advance."""
-        reason = None if self.segment.wide else unreplayed(self.facts, attribution)
+        reason = None if self.segment.wide else why_replay_is_inconclusive(self.facts, attribution)
         return super().why_not(attribution) if reason is None else reason
 
     @cached_property

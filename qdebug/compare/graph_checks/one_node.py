@@ -36,7 +36,7 @@ from qdebug.replay.precision import widen
 from qdebug.replay.real_form import real_form
 from qdebug.replay.segment import moved, run_form, spread
 
-__all__ = ["OneNode", "bias_effect", "unreplayed"]
+__all__ = ["OneNode", "bias_effect", "why_replay_is_inconclusive"]
 
 _SEED = 20250415
 
@@ -54,7 +54,7 @@ class OneNode(TensorCheck):
 
     def why_not(self, attribution: Attribution) -> str | None:
         """Return why the node cannot be checked, or None if it can, as far as is known in advance."""
-        if (reason := unreplayed(self.facts, attribution)) is not None:
+        if (reason := why_replay_is_inconclusive(self.facts, attribution)) is not None:
             return reason
         if operators.of(self.node.op).takes_codes:
             return f"{self.node.op} computes with codes"
@@ -183,7 +183,7 @@ class OneNode(TensorCheck):
         return np.asarray(np.where(hidden, 0.0, difference))
 
 
-def unreplayed(facts: TensorFacts, attribution: Attribution) -> str | None:
+def why_replay_is_inconclusive(facts: TensorFacts, attribution: Attribution) -> str | None:
     """Return why the replay of a node is not conclusive about its error, or None if it is."""
     has_bound = attribution.arithmetic_unsaturated is not None
     return None if has_bound else attribution.reason or f"no rounding bound is known for {facts.node.op}"

@@ -178,12 +178,12 @@ def _quantized_inputs(recording: Recording, node: Node) -> Iterator[tuple[str, Q
         place = node.inputs.index(tensor) if quant is not None else len(node.inputs)
         if quant is None or place + 2 >= len(node.inputs) or quant.dtype == "int32":
             continue  # a bias has no scale of its own
-        scale, zero_point = (_small(recording, name) for name in node.inputs[place + 1 : place + 3])
+        scale, zero_point = (_load_small_constant(recording, name) for name in node.inputs[place + 1 : place + 3])
         if scale is not None and zero_point is not None and scale.size == np.size(quant.scale) == zero_point.size:
             yield tensor, quant, scale, zero_point.astype(np.int64)
 
 
-def _small(recording: Recording, name: str) -> np.ndarray | None:
+def _load_small_constant(recording: Recording, name: str) -> np.ndarray | None:
     if not name or not recording.graph.is_constant(name) or not recording.has(name):
         return None
     return recording.load(name).reshape(-1)

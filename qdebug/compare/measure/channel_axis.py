@@ -71,14 +71,14 @@ def _of_weight(graph: Graph, tensor: str, shape: _Shape) -> int | None:
         if operators.of(node.op).keeps_values and node.inputs[0] == tensor:
             axis_behind = _of_weight(graph, node.outputs[0], shape)
         else:
-            axis = operators.output_axis(node) if _second(node) == tensor else None
+            axis = operators.output_axis(node) if _second_operand(node) == tensor else None
             axis_behind = axis % len(shape) if axis is not None and -len(shape) <= axis < len(shape) else None
         if axis_behind is not None and shape[axis_behind] != 1:
             return axis_behind
     return None
 
 
-def _second(node: Node) -> str:
+def _second_operand(node: Node) -> str:
     """Return the second operand of a node, with or without scales in between, or "" if it has none."""
     coded = operators.coded_inputs(node.op, len(node.inputs))
     return node.inputs[coded[1]] if len(coded) > 1 else operators.titled_input(node, 1)
@@ -170,7 +170,7 @@ def taken_along(node: Node, axis: int, before: _Shape, after: _Shape) -> int | N
         order = node.attrs.get("perm", tuple(reversed(range(len(before)))))
         return list(order).index(axis) if isinstance(order, tuple | list) and axis in order else None
     if row.reshapes:
-        return _rearranged(axis, before, after)
+        return _axis_after_reshape(axis, before, after)
     if row.moves is operators.Move.GATHER:
         gathered_axis = node.attrs.get("axis", 0)
         gathered_axis = gathered_axis % len(before) if isinstance(gathered_axis, int) else axis
@@ -178,7 +178,7 @@ def taken_along(node: Node, axis: int, before: _Shape, after: _Shape) -> int | N
     return axis
 
 
-def _rearranged(axis: int, input_shape: _Shape, output_shape: _Shape) -> int | None:
+def _axis_after_reshape(axis: int, input_shape: _Shape, output_shape: _Shape) -> int | None:
     """Return the dimension to which a step along a given dimension moves after a reshape.
 
     If a dimension is split, it is the last of its parts.

@@ -155,7 +155,7 @@ def input_difference(reference: Recording, backend: Recording, pair: Pair) -> In
         return None
     if is_fed_back(reference, pair.reference) and is_fed_back(backend, pair.backend):
         return None
-    quants = [*_stated(graphs[0], pair.reference), *_stated(graphs[1], pair.backend)]
+    quants = [*_declared_quants(graphs[0], pair.reference), *_declared_quants(graphs[1], pair.backend)]
 
     def values() -> Iterator[tuple[np.ndarray, np.ndarray, bool]]:
         return _values(reference, backend, pair)
@@ -169,10 +169,10 @@ def input_difference(reference: Recording, backend: Recording, pair: Pair) -> In
         key=lambda difference: difference.excess,
         default=None,
     )
-    return None if worst is None else replace(worst, order=_order(pair.backend, values, quants))
+    return None if worst is None else replace(worst, order=_find_element_order(pair.backend, values, quants))
 
 
-def _order(
+def _find_element_order(
     tensor: str, values: Callable[[], Iterator[tuple[np.ndarray, np.ndarray, bool]]], quants: Sequence[QuantParams]
 ) -> ElementOrder | None:
     """Return the order in which the backend's elements equal the reference's in all samples, or None if unknown."""
@@ -195,7 +195,7 @@ def _may_be_input(graph: Graph, tensor: str) -> bool:
     return node is None or (says_nothing(node) and not any(node.inputs))
 
 
-def _stated(graph: Graph, tensor: str) -> Iterator[QuantParams]:
+def _declared_quants(graph: Graph, tensor: str) -> Iterator[QuantParams]:
     """Yield the quantization that a graph declares for an input, either there or at a quantizer that reads it."""
     names = [tensor]
     names += [node.outputs[0] for node in graph.consumers(tensor) if operators.of(node.op).quantizes]

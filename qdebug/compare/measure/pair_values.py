@@ -132,10 +132,12 @@ class PairReader:
         """
         reference_values, backend_values = self.stored(sample, step)
         double = self._double(reference_values, backend_values)
-        reference = _viewed(dequantize(reference_values, self._quants[0], double=double[0]), self._pair.reference_view)
+        reference = _apply_view(
+            dequantize(reference_values, self._quants[0], double=double[0]), self._pair.reference_view
+        )
         return PairedValues(
             reference=reference.reshape(backend_values.shape) if reference.size == backend_values.size else reference,
-            backend=_viewed(dequantize(backend_values, self._quants[1], double=double[1]), self._pair.backend_view),
+            backend=_apply_view(dequantize(backend_values, self._quants[1], double=double[1]), self._pair.backend_view),
             reference_codes=None if self._quants[0] is None else reference_values,
             backend_codes=None if self._quants[1] is None else backend_values,
             reference_quant=self._quants[0],
@@ -233,7 +235,7 @@ class PairReader:
         return accumulator.stats()
 
 
-def _viewed(values: np.ndarray, view: Transform | None) -> np.ndarray:
+def _apply_view(values: np.ndarray, view: Transform | None) -> np.ndarray:
     if view is None or (view.clamp_low is None and view.clamp_high is None):
         return values
     return np.asarray(np.clip(values, view.clamp_low, view.clamp_high))
@@ -354,7 +356,7 @@ class OpenPair:
         """Return the elements from start to stop in C order."""
         with np.errstate(all="ignore"):  # the real value of a code may overflow
             (reference_values, their_codes), (backend_values, our_codes) = (
-                _stretch(side, start, stop) for side in self._sides
+                _read_stretch(side, start, stop) for side in self._sides
             )
         return PairedStretch(
             reference=reference_values, backend=backend_values, reference_codes=their_codes, backend_codes=our_codes
@@ -438,7 +440,7 @@ def _owner(array: np.ndarray) -> object:
     return owner if isinstance(owner, mmap.mmap) else owning_array
 
 
-def _stretch(blocks: RealBlocks, start: int, stop: int) -> tuple[np.ndarray, np.ndarray | None]:
+def _read_stretch(blocks: RealBlocks, start: int, stop: int) -> tuple[np.ndarray, np.ndarray | None]:
     """Return real values and codes, or None in place of codes if there are none."""
     stored_values = blocks.stored(start, stop)
     if not (blocks.quantized or blocks.clamped):

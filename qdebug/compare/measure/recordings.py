@@ -30,7 +30,7 @@ __all__ = [
     "as_compared",
     "is_fed_back",
     "real_where_varying",
-    "renumbered",
+    "renumber_sample",
     "with_understood_graph",
 ]
 
@@ -96,7 +96,7 @@ class OneSample(View):
         return {(name, 0, step): quant for (name, sample, step), quant in every.items() if sample == self._sample}
 
 
-def renumbered(result: RunComparison, sample: int) -> RunComparison:
+def renumber_sample(result: RunComparison, sample: int) -> RunComparison:
     """Return a comparison of a single sample, renumbered with the sample's number in the recordings.
 
     Args:
@@ -154,9 +154,9 @@ def _in_words_of_onnx(recording: Recording) -> Recording:
     }
     shared_constants = {
         name
-        for name, order in _orders(translated_nodes.values()).items()
+        for name, order in _orders_of_constants(translated_nodes.values()).items()
         if any(
-            node.name not in translated_nodes or _orders([translated_nodes[node.name]]).get(name) != order
+            node.name not in translated_nodes or _orders_of_constants([translated_nodes[node.name]]).get(name) != order
             for node in graph.consumers(name)
         )
         or not graph.is_constant(name)
@@ -164,12 +164,12 @@ def _in_words_of_onnx(recording: Recording) -> Recording:
     translated_nodes = {
         node: translated_node
         for node, translated_node in translated_nodes.items()
-        if shared_constants.isdisjoint(_orders([translated_node]))
+        if shared_constants.isdisjoint(_orders_of_constants([translated_node]))
     }
     if not translated_nodes:
         return recording
-    orders = _orders(translated_nodes.values())
-    infos = [_turned(info, orders[name]) if name in orders else info for name, info in graph.tensors.items()]
+    orders = _orders_of_constants(translated_nodes.values())
+    infos = [_permute_shape(info, orders[name]) if name in orders else info for name, info in graph.tensors.items()]
     nodes = [translated_nodes[node.name].node if node.name in translated_nodes else node for node in graph.nodes]
     new_constants = {
         name: values
@@ -188,7 +188,7 @@ _Order = tuple[int, ...] | None
 """The permutation applied to a constant's dimensions. None merges its first two dimensions."""
 
 
-def _orders(translated_nodes: Iterable[Translated]) -> dict[str, _Order]:
+def _orders_of_constants(translated_nodes: Iterable[Translated]) -> dict[str, _Order]:
     """Return how constants are rearranged for translated nodes."""
     orders: dict[str, _Order] = {}
     for translated_node in translated_nodes:
@@ -201,7 +201,7 @@ def _arranged(array: np.ndarray, *, order: _Order) -> np.ndarray:
     return array.reshape(-1, *array.shape[2:]) if order is None else array.transpose(order)
 
 
-def _turned(info: TensorInfo, order: _Order) -> TensorInfo:
+def _permute_shape(info: TensorInfo, order: _Order) -> TensorInfo:
     shape, quant = info.shape, info.quant
     axis = None if quant is None else quant.axis
     if order is None:

@@ -308,10 +308,10 @@ class _TokenRecording(View):
             return self._recording.has(tensor, sample, step)
         if step or self._trailing_of(tensor) is None:
             return False
-        located = self._located(tensor, sample)
+        located = self._locate_rows(tensor, sample)
         return located is not None and all(self._recording.has(tensor, *place) for place, _, _ in located)
 
-    def _located(self, tensor: str, request: int) -> list[tuple[Place, np.ndarray, np.ndarray]] | None:
+    def _locate_rows(self, tensor: str, request: int) -> list[tuple[Place, np.ndarray, np.ndarray]] | None:
         """Return the places that hold a request's rows, with the positions in the result and the rows of each.
 
         None if a token is in no row.
@@ -339,7 +339,7 @@ class _TokenRecording(View):
         """
         if self._recording.graph.is_constant(tensor):
             return self._recording.load(tensor, sample, step)
-        located = self._located(tensor, sample) if self.has(tensor, sample, step) else None
+        located = self._locate_rows(tensor, sample) if self.has(tensor, sample, step) else None
         if not located:
             raise no_values(tensor, sample, step, self.names)
         parts = [(chosen, self._rows_at(tensor, place)[rows]) for place, chosen, rows in located]

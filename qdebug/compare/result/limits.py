@@ -212,7 +212,9 @@ class RuleFinder:
 
     def __init__(self, rules: Sequence[LimitRule]) -> None:
         self._rules = rules
-        self._patterns = [(_compiled(rule.tensor), _compiled(rule.node), _compiled(rule.op)) for rule in rules]
+        self._patterns = [
+            (_compile_pattern(rule.tensor), _compile_pattern(rule.node), _compile_pattern(rule.op)) for rule in rules
+        ]
         self._named: dict[str, list[int]] = {}
         self._rest: list[int] = []
         for position, rule in enumerate(rules):
@@ -262,7 +264,7 @@ def unused_logits(rules: Sequence[LogitsRule], outputs: Sequence[str]) -> list[s
     ]
 
 
-def _compiled(pattern: str) -> re.Pattern[str] | None:
+def _compile_pattern(pattern: str) -> re.Pattern[str] | None:
     """Return the regular expression of a pattern, or None for a pattern that matches everything."""
     return None if pattern == "*" else re.compile(translate(pattern))
 

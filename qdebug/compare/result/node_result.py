@@ -21,13 +21,13 @@ __all__ = [
     "SampleError",
     "SampleResult",
     "Status",
-    "blamed",
     "breaks_limit",
     "compares_values",
     "cost_of",
     "is_beyond",
     "is_doubt",
     "is_excused",
+    "node_to_blame",
 ]
 
 
@@ -177,7 +177,7 @@ def breaks_limit(node: NodeResult) -> bool:
     return node.status in _BEYOND or (node.status is Status.INCOMPARABLE and node.declared is not None)
 
 
-def blamed(node: NodeResult) -> str:
+def node_to_blame(node: NodeResult) -> str:
     """Return the backend node to blame for a tensor: that of its first finding, or else the node that computes it.
 
     Nodes between two compared tensors are judged with the later one. A finding may name a node in between.

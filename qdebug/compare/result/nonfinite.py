@@ -67,18 +67,18 @@ def nonfinite_of(of: ResultTable, graph: Graph) -> Nonfinite | None:
         reachable = _walk(end, inputs_of_row)
         reached = [row for row in births if row in reachable]
         if reached:
-            return _traced(of, births, min(reached), reachable, output=of[end].tensor)
+            return _trace_path(of, births, min(reached), reachable, output=of[end].tensor)
     first = min(births)
     following: dict[int, list[int]] = {}
     for row, inputs in inputs_of_row.items():
         for name in inputs:
             following.setdefault(name, []).append(row)
     last = max(_walk(first, following))
-    traced = _traced(of, births, first, _walk(last, inputs_of_row), output=None)
-    return replace(traced, spoilt=_spoilt(of, graph, of[first].tensor))
+    traced = _trace_path(of, births, first, _walk(last, inputs_of_row), output=None)
+    return replace(traced, spoilt=_worst_output(of, graph, of[first].tensor))
 
 
-def _spoilt(of: ResultTable, graph: Graph, tensor: str) -> str | None:
+def _worst_output(of: ResultTable, graph: Graph, tensor: str) -> str | None:
     """Return the worst network output that depends on a tensor, or None if none differs."""
     downstream_tensors = downstream(graph, (tensor,))
     levels = {
@@ -108,7 +108,7 @@ def _walk(start: int, edges: Mapping[int, list[int]]) -> dict[int, int | None]:
     return reached
 
 
-def _traced(
+def _trace_path(
     of: ResultTable,
     births: Mapping[int, Birth],
     row: int,

@@ -354,7 +354,7 @@ def compounding_nodes(of: ResultTable, graph: Graph) -> tuple[Compounding, ...]:
         for at in np.flatnonzero(may_compound[rows] & (logarithms > min_logarithm)).tolist():
             row = rows[at]
             node = of[row]
-            if node.propagated is not None and node.tensor in reaching and _grows(of, row, graph):
+            if node.propagated is not None and node.tensor in reaching and _increases_error(of, row, graph):
                 compounding.append((float(logarithms[at]) - median, _entry(node, op, median, len(rows))))
     compounding.sort(key=lambda item: -item[0])
     return tuple(entry for _, entry in compounding)
@@ -375,7 +375,7 @@ def _entry(node: NodeResult, op: str, usual: float, members: int) -> Compounding
     return Compounding(node=node.node, op=op, tensor=node.tensor, gain=gain, usual=2.0**usual, nodes=members)
 
 
-def _grows(of: ResultTable, row: int, graph: Graph) -> bool:
+def _increases_error(of: ResultTable, row: int, graph: Graph) -> bool:
     """Return whether the error, relative to the signal, is larger than in each input that was compared."""
     producer = graph.producer(of[row].tensor)
     input_rows = of.rows_of(() if producer is None else producer.inputs)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from qdebug.arithmetic.candidates import any_of, candidates, ways
+from qdebug.arithmetic.candidates import any_of, candidates, parse_alternatives
 from qdebug.replay.scaling import EXPRESSIONS
 from qdebug.replay.unit import Operand, Target, Unit
 from qdebug.replay.variant import parse_variant
@@ -167,7 +167,7 @@ def test_probabilities_come_from_a_table_of_codes_of_8_bits(dtype, out, expected
 
 def test_alternatives_are_all_choices_the_last_changing_first():
     made = ("m=f32", "m=f64", "m=f32 steps=mul,zp,even,sat", "m=f64 steps=mul,zp,even,sat")
-    assert ways("steps=mul,<even,zp|zp,even>,sat m=<f32|f64>") == tuple(map(parse_variant, made))
+    assert parse_alternatives("steps=mul,<even,zp|zp,even>,sat m=<f32|f64>") == tuple(map(parse_variant, made))
     assert any_of("a<b|c>", "d") == "<ab|ac|d>"
     assert any_of("<|x>y") == "<y|xy>"
     for kind in ("conv", "add", "mul"):

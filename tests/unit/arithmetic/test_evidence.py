@@ -12,7 +12,7 @@ from qdebug.arithmetic.evidence import (
     _codes_of_sample,
     _has_channels_last,
     _join_samples,
-    _magnitudes,
+    _sum_magnitudes,
     _truncates,
     distance_to_ties,
     layout_of,
@@ -148,10 +148,10 @@ def test_what_a_sum_is_made_of_is_the_sum_of_its_products_magnitudes(zero):
     out = Target(dtype=np.dtype(np.int8), scale=np.float32(1), zero_point=np.int8(0))
     unit = Unit(kind="linear", operands=operands, out=out, bias=np.int32([1000, -1000]))
     wide = np.abs(x.astype(int) - zero)
-    np.testing.assert_array_equal(_magnitudes(unit), wide @ np.abs(weight.astype(int)))
+    np.testing.assert_array_equal(_sum_magnitudes(unit), wide @ np.abs(weight.astype(int)))
     part = _codes_of_sample(unit, np.zeros((2, 2), np.int8), Variant())
     np.testing.assert_array_equal(part.sums, np.abs((x.astype(int) - zero) @ weight + [1000, -1000]))
-    assert _magnitudes(Unit(kind="add", operands=operands, out=out)) is None
+    assert _sum_magnitudes(Unit(kind="add", operands=operands, out=out)) is None
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from qdebug.arithmetic.candidates import candidates
-from qdebug.arithmetic.search import _is_same_shape, products, search
-from qdebug.arithmetic.selection import decisive
+from qdebug.arithmetic.search import _is_same_shape, count_products, search
+from qdebug.arithmetic.selection import choose_deciding_elements
 from qdebug.arithmetic.units import Units, UnitSource
 from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
 from qdebug.replay.evaluate import accumulate, finish
@@ -124,7 +124,7 @@ def test_the_deciding_elements_decide_for_all(quantized, per_channel, seed):
     unit, recorded = source.unit((0, 0)), source.codes((0, 0)).reshape(-1)
     known = [variant for variant in candidates(unit) if variant.sums == Variant().sums]
     columns = accumulate(unit, Variant().sums)
-    deciding = decisive(unit, columns, recorded)
+    deciding = choose_deciding_elements(unit, columns, recorded)
     assert deciding.consistent
     assert deciding.places.size < recorded.size
     few = columns.take(deciding.places)
@@ -145,10 +145,12 @@ def test_an_inconsistent_tensor_is_known_as_such(quantized):
     sums = columns.values[0].reshape(-1)
     middle = int(np.argsort(sums)[recorded.size // 2])
     recorded[middle] += 20
-    assert not decisive(unit, columns, recorded).consistent
+    assert not choose_deciding_elements(unit, columns, recorded).consistent
     equal = replace(columns, values=(np.full_like(columns.values[0], 7),))
-    assert decisive(unit, equal, np.full_like(recorded, 3)).consistent
-    assert not decisive(unit, equal, np.where(np.arange(recorded.size) % 2, recorded.dtype.type(3), 4)).consistent
+    assert choose_deciding_elements(unit, equal, np.full_like(recorded, 3)).consistent
+    assert not choose_deciding_elements(
+        unit, equal, np.where(np.arange(recorded.size) % 2, recorded.dtype.type(3), 4)
+    ).consistent
 
 
 @pytest.mark.parametrize(
@@ -169,7 +171,7 @@ def test_wrapping_programs_are_never_settled_by_extremes(quantized):
     recording = quantized.conv("", samples=1)
     source = source_of(recording)
     unit = source.unit((0, 0))
-    deciding = decisive(unit, accumulate(unit, Variant().sums), source.codes((0, 0)).reshape(-1))
+    deciding = choose_deciding_elements(unit, accumulate(unit, Variant().sums), source.codes((0, 0)).reshape(-1))
     assert deciding.settles(Variant())
     assert not deciding.settles(replace(Variant(), requantize=parse_variant("steps=mul,even,zp,wrap").requantize))
 
@@ -263,4 +265,4 @@ def test_how_heavy_a_unit_is_is_how_many_products_it_takes(kind, x, weight, expe
     one = np.float32(1)
     operands = (Operand(codes=np.zeros(shape, np.int8), scale=one, zero_point=np.int8(0)) for shape in (x, weight))
     out = Target(dtype=np.dtype(np.int8), scale=one, zero_point=np.int8(0))
-    assert products(Unit(kind=kind, operands=tuple(operands), out=out)) == expected
+    assert count_products(Unit(kind=kind, operands=tuple(operands), out=out)) == expected

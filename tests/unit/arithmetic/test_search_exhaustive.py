@@ -15,14 +15,14 @@ from qdebug.arithmetic.search import (
     _roundings_of,
     _with_swapped_zero_point,
     all_codes,
-    endings,
+    choose_elements,
     known_variants,
+    other_endings,
     programs,
     reproduces,
     same_values,
     search,
     search_known,
-    telling,
 )
 from qdebug.errors import KernelError
 from qdebug.model.thresholds.explanation import UNKNOWN_PROGRAM_TRIAL_ELEMENTS, VARIANT_MIN_ELEMENTS
@@ -226,7 +226,7 @@ def test_a_program_that_nobody_uses_is_found_by_the_sample_that_shows_it():
     assert 0 < finding.novel <= wrong
     known, sums = known_variants(units[0]), NOVEL.sums
     fresh = set(programs(units[0], sums)) - set(known)
-    endless = sum(len(list(endings(variant))) for variant in finding.matching if variant in fresh)
+    endless = sum(len(list(other_endings(variant))) for variant in finding.matching if variant in fresh)
     assert (
         finding.tried
         == len(known)
@@ -295,7 +295,7 @@ def test_a_few_elements_are_chosen_of_which_at_most_half_are_wrong(size, wrong):
     places = np.arange(size) * 3 + 1
     bad = np.zeros(size, bool)
     bad[np.random.default_rng(0).permutation(size)[:wrong]] = True
-    chosen = telling(places, bad)
+    chosen = choose_elements(places, bad)
     most = int(UNKNOWN_PROGRAM_TRIAL_ELEMENTS)
     if size <= most:
         np.testing.assert_array_equal(chosen, places)

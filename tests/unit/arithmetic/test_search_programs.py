@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from qdebug.arithmetic.candidates import candidates
-from qdebug.arithmetic.search import endings, programs
+from qdebug.arithmetic.search import other_endings, programs
 from qdebug.arithmetic.units import Units
 from qdebug.replay.scaling import GIVEN
 from qdebug.replay.unit import Operand, Target, Unit
@@ -73,8 +73,8 @@ def test_both_stages_of_a_sum_are_varied():
 
 def test_endings_replace_the_last_steps_alone():
     variant = parse_variant("m=q31 steps=mul,shr.up,zp,sat")
-    assert {str(other) for other in endings(variant)} == {
+    assert {str(other) for other in other_endings(variant)} == {
         "m=q31:xw/y steps=mul,shr.up,sat",
         "m=q31:xw/y steps=mul,shr.up,sat16,zp,sat",
     }
-    assert list(endings(parse_variant("steps=mul,zp,even,sat"))) == []
+    assert list(other_endings(parse_variant("steps=mul,zp,even,sat"))) == []

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from qdebug.arithmetic import selection
 from qdebug.arithmetic.candidates import candidates
-from qdebug.arithmetic.selection import decisive, never_decreases, parameters
+from qdebug.arithmetic.selection import choose_deciding_elements, never_decreases, parameters
 from qdebug.model.thresholds.explanation import ALL_DECIDING_MAX_ELEMENTS, DECIDING_MAX_ELEMENTS
 from qdebug.numerics.checkpoint import asking
 from qdebug.replay.columns import Columns, HeavyPart
@@ -47,7 +47,7 @@ def test_what_passes_on_the_deciding_elements_passes_on_all(unit):
     truth = known[0]
     recorded = compute(unit, truth).reshape(-1)
     columns = accumulate(unit, truth.sums)
-    deciding = decisive(unit, columns, recorded)
+    deciding = choose_deciding_elements(unit, columns, recorded)
     assert deciding.consistent
     assert deciding.places.size < recorded.size
     few = columns.take(deciding.places)
@@ -63,7 +63,7 @@ def test_what_passes_on_the_deciding_elements_passes_on_all(unit):
 def test_a_function_of_a_code_is_decided_by_each_code_once():
     unit = function()
     variant = candidates(unit)[0]
-    deciding = decisive(unit, accumulate(unit, variant.sums), compute(unit, variant).reshape(-1))
+    deciding = choose_deciding_elements(unit, accumulate(unit, variant.sums), compute(unit, variant).reshape(-1))
     assert deciding.every
     assert deciding.places.size == 256
 
@@ -74,7 +74,7 @@ def test_equal_codes_with_unequal_results_are_inconsistent_and_chosen():
     recorded = compute(unit, variant).reshape(-1).copy()
     odd = np.flatnonzero(unit.operands[0].codes == 17)[3]
     recorded[odd] += 1
-    deciding = decisive(unit, accumulate(unit, variant.sums), recorded)
+    deciding = choose_deciding_elements(unit, accumulate(unit, variant.sums), recorded)
     assert not deciding.consistent
     assert odd in deciding.places
 
@@ -84,13 +84,16 @@ def test_scales_that_are_no_scales_are_not_trusted():
     unit = replace(unit, out=target(np.nan))
     columns = accumulate(unit, candidates(unit)[0].sums)
     recorded = np.zeros(unit.operands[0].codes.size, np.int8)
-    assert not decisive(unit, columns, recorded).settles(candidates(unit)[0]) or decisive(unit, columns, recorded).every
+    assert (
+        not choose_deciding_elements(unit, columns, recorded).settles(candidates(unit)[0])
+        or choose_deciding_elements(unit, columns, recorded).every
+    )
 
 
 def test_small_tensors_are_looked_at_whole():
     unit = pair("mul", shape=(2, 9))
     variant = candidates(unit)[0]
-    deciding = decisive(unit, accumulate(unit, variant.sums), compute(unit, variant).reshape(-1))
+    deciding = choose_deciding_elements(unit, accumulate(unit, variant.sums), compute(unit, variant).reshape(-1))
     assert deciding.every
     assert deciding.places.size == 18
 
@@ -110,11 +113,11 @@ def test_blocks_choose_as_the_whole_does_and_ask_whether_to_go_on(monkeypatch, b
     columns = accumulate(unit, candidates(unit)[0].sums)
     recorded = compute(unit, candidates(unit)[0]).reshape(-1).copy()
     recorded[5] ^= 1
-    whole = decisive(unit, columns, recorded)
+    whole = choose_deciding_elements(unit, columns, recorded)
     monkeypatch.setattr(selection, "_BLOCK", block)
     asked = []
     with asking(lambda: asked.append(None)):
-        found = decisive(unit, columns, recorded)
+        found = choose_deciding_elements(unit, columns, recorded)
     np.testing.assert_array_equal(found.places, whole.places)
     assert (found.consistent, found.every, found.complete) == (whole.consistent, whole.every, whole.complete)
     assert len(asked) >= recorded.size / block
@@ -143,7 +146,7 @@ def test_where_nothing_tells_alike_elements_a_tensor_is_looked_at_whole_up_to_a_
     unit = pair("add", shape=(1, size))
     unit = replace(unit, out=replace(unit.out, scale=np.linspace(0.05, 0.06, size, dtype=np.float32)[None]))
     columns = accumulate(unit, candidates(unit)[0].sums)
-    deciding = decisive(unit, columns, np.zeros(size, np.int8))
+    deciding = choose_deciding_elements(unit, columns, np.zeros(size, np.int8))
     assert deciding.every == (not more)
     assert deciding.places.size == size if deciding.every else size / 2 < deciding.places.size < size
 
@@ -186,7 +189,9 @@ def test_one_element_of_each_combination_is_chosen_and_each_that_contradicts_it(
     first, second, key, codes = (np.array(column) for column in zip(*rows, strict=True))
     key = key if sets else np.zeros(1, np.int64)
     with mock.patch.multiple(selection, _BLOCK=block, _MAX_TABLE=table):
-        found = selection._combinations([first.astype(np.int8), second.astype(np.int16)], codes.astype(np.int8), key)
+        found = selection._one_per_combination(
+            [first.astype(np.int8), second.astype(np.int16)], codes.astype(np.int8), key
+        )
     seen = {}
     for place, combination in enumerate(zip(np.broadcast_to(key, codes.shape), first, second, strict=True)):
         seen.setdefault(combination, []).append(place)
@@ -199,8 +204,8 @@ def test_too_many_combinations_to_number_are_none(monkeypatch):
     numbers, codes = [np.array([3, 3]), np.array([0, 9])], np.zeros(2, np.int8)
     for most, told in ((10, True), (9, False)):
         monkeypatch.setattr(selection, "DECIDING_MAX_COMBINATIONS", most)
-        assert (selection._combinations(numbers, codes, np.zeros(1, np.int64)) is not None) == told
-        assert selection._combinations(numbers, codes, np.array([0, 1])) is None
+        assert (selection._one_per_combination(numbers, codes, np.zeros(1, np.int64)) is not None) == told
+        assert selection._one_per_combination(numbers, codes, np.array([0, 1])) is None
 
 
 @pytest.mark.parametrize(("size", "every"), [(ALL_DECIDING_MAX_ELEMENTS, True), (ALL_DECIDING_MAX_ELEMENTS + 1, False)])
@@ -209,13 +214,13 @@ def test_only_of_a_small_product_all_elements_decide(size, every):
     unit = Unit(kind="requantize", operands=(operand(codes, 0.1),), out=target(0.3, 0))
     columns = accumulate(unit, candidates(unit)[0].sums)
     recorded = np.rint(codes / 3).astype(np.int8)
-    found = decisive(unit, columns, recorded)
+    found = choose_deciding_elements(unit, columns, recorded)
     assert found.every == every
     assert found.consistent
     assert (found.places.size == size) == every
     for scale in (0.0, -0.1, np.inf, np.nan):  # with which programs may decrease, so that extremes tell nothing
         for other in (replace(unit, out=target(scale, 0)), replace(unit, operands=(operand(codes, scale),))):
-            assert decisive(other, columns, recorded).every
+            assert choose_deciding_elements(other, columns, recorded).every
 
 
 def parameters_of(kind, shape, *, scales=((), ()), out=(), **facts):
@@ -266,7 +271,7 @@ def test_parameters_that_several_things_tell_are_not_numbered(kind, facts):
 
 def test_combinations_beyond_32_bits_are_kept_apart():
     first = np.array([-(2**15), 2**15 - 1, 5, 5], np.int16)
-    found = selection._combinations([first, first], np.zeros(4, np.int8), np.array([0, 1, 0, 1]))
+    found = selection._one_per_combination([first, first], np.zeros(4, np.int8), np.array([0, 1, 0, 1]))
     assert found.places.tolist() == [0, 1, 2, 3]
 
 

@@ -448,7 +448,7 @@ def test_a_frame_of_a_small_tensor_leaves_one_element_inside():
 def test_errors_of_a_factor_go_its_way_and_grow_with_the_codes(size, by, grows):
     sign = np.where(np.arange(100) % 2, 1, -1)
     arrays = (size * sign).astype(np.int16), ((size + by) * sign).astype(np.int16), np.ones(100, bool)
-    assert _CenteredCodes(arrays, 0).grow(1.2) == grows
+    assert _CenteredCodes(arrays, 0).errors_grow_with(1.2) == grows
 
 
 @pytest.mark.parametrize(("wrong", "shift"), [(7, False), (8, True)])

@@ -22,11 +22,11 @@ from qdebug.arithmetic.patterns.wrong_values import (
     _mean_error_of_channels,
     _mean_errors,
     _neighbours,
-    _outranks,
+    _probability_above,
     _rolled_in,
     _single_code,
-    _spread,
     _stale_codes,
+    _thin_out,
     _ties,
     _wrapped_codes,
     constants,
@@ -176,13 +176,13 @@ def test_the_median_is_that_of_the_magnitudes(values, zero, wide):
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=9), st.lists(st.integers(0, 5), min_size=1, max_size=9))
 def test_a_value_outranks_another_as_often_as_pairs_say(high, low):
     pairs = [(h > l) + (h == l) / 2 for h in high for l in low]  # noqa: E741
-    assert _outranks(np.array([high]), np.array([low])) == pytest.approx(np.mean(pairs))
+    assert _probability_above(np.array([high]), np.array([low])) == pytest.approx(np.mean(pairs))
 
 
 @pytest.mark.parametrize(("size", "kept"), [(4, [0, 1, 2, 3]), (5, [0, 1, 2, 4]), (10, [0, 3, 6, 9])])
 def test_values_that_are_ranked_reach_from_the_first_to_the_last(monkeypatch, size, kept):
     monkeypatch.setattr(wrong_values, "RANKED_MAX_ELEMENTS", 4)
-    assert _spread(np.arange(size)).tolist() == kept
+    assert _thin_out(np.arange(size)).tolist() == kept
 
 
 @pytest.mark.parametrize(
@@ -399,7 +399,7 @@ def test_channels_are_scaled_from_three_wrong_elements_of_each_on(wrong, told):
 def test_most_errors_of_a_factor_go_its_way_and_are_larger_beyond_the_median(by, grows):
     size = np.where(np.arange(100) < 70, 100, 200)
     arrays = size, np.rint(size + 10 * by).astype(int), np.ones(100, bool)
-    assert _CenteredCodes(arrays, 0).grow(1.2) == grows
+    assert _CenteredCodes(arrays, 0).errors_grow_with(1.2) == grows
 
 
 def test_a_single_wrong_element_has_no_trait_but_its_size():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from qdebug.compare.align.arrangements import AxisOrder, arrangements, matched_places, merges, places
+from qdebug.compare.align.arrangements import AxisOrder, arrangements, can_merge_into, matched_places, places
 from qdebug.compare.align.layouts import in_one_order
 from qdebug.compare.align.pairs import Transform
 
@@ -58,7 +58,7 @@ def test_dimensions_of_one_element_are_put_where_the_reference_has_them():
     [((2, 3, 4), (6, 4), True), ((2, 3, 4), (2, 12), True), ((2, 3, 4), (4, 6), False), ((2, 1, 3), (2, 3), True)],
 )
 def test_neighbouring_dimensions_become_one(shape, merged, does):
-    assert merges(shape, merged) is does
+    assert can_merge_into(shape, merged) is does
 
 
 def test_places_are_spread_over_the_whole_and_each_is_one_of_it():

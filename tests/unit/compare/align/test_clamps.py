@@ -13,11 +13,11 @@ from qdebug.compare.align.clamps import (
     codes_clamp,
     held_to_codes,
     is_codes_without_scale,
+    lies_within,
+    match_code_form,
     note_clamp_after,
-    settled,
-    within,
 )
-from qdebug.compare.align.context import Context, paired
+from qdebug.compare.align.context import Context, make_pair
 from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.pairs import Match
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
@@ -111,7 +111,7 @@ def test_codes_clamp_as_an_interval_does_that_holds_all_they_stand_for(quant, bo
     ],
 )
 def test_values_lie_in_an_interval_with_its_ends(values, bounds, inside):
-    assert within(run_of([node("Neg", "x", "y")], {"x": np.float32(values)}), "x", bounds) == inside
+    assert lies_within(run_of([node("Neg", "x", "y")], {"x": np.float32(values)}), "x", bounds) == inside
 
 
 def test_the_interval_of_a_clamp_is_that_of_its_constants():
@@ -167,10 +167,10 @@ def test_codes_that_follow_stand_for_the_result_of_a_clamp(readers, zero, noted)
     context = Context(
         ref=run_of(CLAMPED, {}), be=run_of([node("Conv", "x k", "c"), *readers], {}, quants=quants, outputs=("q",))
     )
-    pair = paired("c", "c", Match.SIGNATURE, "one operator")
-    assert settled(context, pair) == pair
+    pair = make_pair("c", "c", Match.SIGNATURE, "one operator")
+    assert match_code_form(context, pair) == pair
     assert context.clamped_later == ({"c": "y"} if noted else {})
-    note_clamp_after(context, paired("x", "x", Match.EXACT, "input"))
+    note_clamp_after(context, make_pair("x", "x", Match.EXACT, "input"))
     assert context.clamped_later == ({"c": "y"} if noted else {})
     assert clamp_left_to_codes(context, "c", "y") == (CLAMPED[1] if noted else None)
     assert clamp_left_to_codes(context, "c", "c") is None  # no clamp makes it
@@ -191,7 +191,7 @@ def test_a_tensor_that_becomes_codes_is_held_to_their_range_where_its_partner_wa
     def held(nodes, reference="d", **facts):
         known = {"quants": spans, "outputs": ("q",)} | facts
         context = Context(ref=ref, be=run_of(nodes, {}, **known))
-        context.add(paired("c", reference, Match.QUANTIZATION, "why"))
+        context.add(make_pair("c", reference, Match.QUANTIZATION, "why"))
         return list(held_to_codes(context))
 
     (pair,) = held(ours)

@@ -1,7 +1,7 @@
 """What strategies find is kept by backend tensor, by class and by reference tensor, and the first that finds wins."""
 
 from qdebug.compare.align import align as aligning
-from qdebug.compare.align.context import Context, paired
+from qdebug.compare.align.context import Context, make_pair
 from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.pairs import Match, Side, Transform
 from qdebug.model import Graph, MemoryRecording, Node
@@ -17,7 +17,7 @@ def made():
 def test_a_pair_that_is_dropped_is_forgotten_everywhere():
     context = made()
     context.unpaired("a", "several fit", undecided=True)
-    context.add(paired("a", "b", Match.SIGNATURE, "both read x"))
+    context.add(make_pair("a", "b", Match.SIGNATURE, "both read x"))
     assert (context.notes, context.undecided) == ({}, set())
     assert (context.pair_map.partners, context.pair_map.taken) == ({"a": ("b",)}, {"b": "a"})
     context.pair_map.drop("a")
@@ -25,7 +25,7 @@ def test_a_pair_that_is_dropped_is_forgotten_everywhere():
 
 
 def test_what_is_done_to_one_side_is_said_and_leaves_the_other_alone():
-    pair = paired("a", "b", Match.EXACT, "same name", Transform(clamp_low=0.0))
+    pair = make_pair("a", "b", Match.EXACT, "same name", Transform(clamp_low=0.0))
     turned = pair.with_view(Side.REFERENCE, Transform(transpose=(1, 0)), "turned")
     assert (turned.of(Side.REFERENCE), turned.of(Side.REFERENCE.other)) == ("b", "a")
     assert (turned.view_of(Side.BACKEND), turned.view_of(Side.REFERENCE).transpose) == (pair.backend_view, (1, 0))
@@ -38,7 +38,7 @@ def test_the_first_evidence_that_has_a_pair_wins(monkeypatch):
     def strategy(name, pair=None):
         def find(_, tensor, *__):
             asked.append(name)
-            return pair and paired(tensor, tensor, Match.EXACT, pair)
+            return pair and make_pair(tensor, tensor, Match.EXACT, pair)
 
         return find
 

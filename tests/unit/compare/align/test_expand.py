@@ -6,7 +6,7 @@ import pytest
 
 from qdebug.compare.align.expand import (
     clamps_at_zero,
-    expanded,
+    expand_fused_nodes,
     goes_into_weights,
     have_same_kind,
     parts_of,
@@ -34,7 +34,7 @@ def test_what_is_added_to_a_result_is_an_add_of_its_own(op, inputs):
 def test_a_node_without_bias_is_left_alone(inputs):
     node = Node(name="n", op="DynamicQuantizeMatMul", inputs=inputs, outputs=("y",), domain="com.microsoft")
     graph = Graph([node], inputs=("x",), outputs=("y",))
-    assert expanded(graph) is graph
+    assert expand_fused_nodes(graph) is graph
 
 
 EMBEDDINGS = ("ids", "types", "words", "positions", "kinds", "gamma", "beta")
@@ -59,7 +59,7 @@ def test_embeddings_without_a_mask_or_its_count_are_left_alone(more, outputs):
 @pytest.mark.parametrize(("attrs", "ops"), [({"alpha": 1.0}, ["Sigmoid", "Mul"]), ({}, ["Mul", "Sigmoid", "Mul"])])
 def test_a_quick_gelu_is_a_product_of_its_input_and_a_gate(attrs, ops):
     node = Node(name="n", op="QuickGelu", inputs=("x",), outputs=("y",), domain="com.microsoft", attrs=attrs)
-    graph = expanded(Graph([node], inputs=("x",), outputs=("y",)))
+    graph = expand_fused_nodes(Graph([node], inputs=("x",), outputs=("y",)))
     assert [(part.op, part.domain) for part in graph.nodes] == [(op, "") for op in ops]
     assert (graph.nodes[-1].inputs, graph.outputs) == (("x", graph.nodes[-2].outputs[0]), ("y",))
     given = [name for name in graph.nodes[0].inputs if name != "x"]
@@ -132,7 +132,7 @@ def node(op, inputs="x w b", output="y", domain="com.microsoft", **attrs):
 def test_each_part_has_a_name_what_it_reads_and_what_belongs_to_it(whole, parts):
     found = parts_of(whole)
     assert [(each.name, each.op, each.inputs, each.outputs, dict(each.attrs)) for each in found] == parts
-    graph = expanded(Graph([whole], inputs=("x",), outputs=("y",)))
+    graph = expand_fused_nodes(Graph([whole], inputs=("x",), outputs=("y",)))
     assert [each.name for each in graph.nodes] == [name for name, *_ in parts]
     assert (graph.inputs, graph.outputs) == (("x",), ("y",))
 
@@ -143,7 +143,7 @@ def test_names_that_are_taken_are_told_apart():
         Node(name="n/Relu", op="Exp", inputs=("y/before Relu",), outputs=("e",)),
         Node(name="m", op="Exp", inputs=("y",), outputs=("y/before Relu'",)),
     ]
-    graph = expanded(Graph([first, *taken], inputs=("x",), outputs=("e",)))
+    graph = expand_fused_nodes(Graph([first, *taken], inputs=("x",), outputs=("e",)))
     names = [name for each in graph.nodes for name in (each.name, *each.outputs)]
     assert len(set(names)) == len(names) == 8
     assert graph.producer("y").op == "Relu"
@@ -151,11 +151,11 @@ def test_names_that_are_taken_are_told_apart():
 
 
 def test_words_of_another_framework_are_shown_in_those_of_onnx():
-    graph = expanded(Graph([node("CONV_2D", domain="", fused_activation_function="RELU6")], inputs=("x",)))
+    graph = expand_fused_nodes(Graph([node("CONV_2D", domain="", fused_activation_function="RELU6")], inputs=("x",)))
     assert [each.op for each in graph.nodes] == ["Conv", "Clip"]
     assert dict(graph.nodes[1].attrs) == {"min": 0.0, "max": 6.0}
     plain = Graph([node("Conv", domain=""), Node(name="r", op="Relu", inputs=("y",), outputs=("z",))], inputs=("x",))
-    assert expanded(plain) is plain
+    assert expand_fused_nodes(plain) is plain
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,9 @@ def test_a_node_of_which_nobody_says_what_it_reads_says_nothing():
 def test_what_lies_within_a_node_is_laid_out_as_its_output():
     layout = "NCHW8c"
     node = Node(name="n", op="FusedConv", inputs=("x", "w", "b", "more"), outputs=("y",), domain="com.microsoft")
-    graph = expanded(Graph([node], tensors=[TensorInfo(name="y", layout=layout)], inputs=("x",), outputs=("y",)))
+    graph = expand_fused_nodes(
+        Graph([node], tensors=[TensorInfo(name="y", layout=layout)], inputs=("x",), outputs=("y",))
+    )
     assert graph.tensors[graph.nodes[0].outputs[0]].layout == layout
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from qdebug.compare.align.context import Context, paired
+from qdebug.compare.align.context import Context, make_pair
 from qdebug.compare.align.fused import (
+    _can_fold_into_constants,
     _factors_behind,
-    _takes_in,
-    absorbed,
     behind_turn,
-    done_later,
+    is_done_later,
+    pair_absorbed_node,
     reads_only,
     through_folded,
 )
@@ -124,14 +124,14 @@ def test_a_factor_that_went_into_the_product_behind_was_not_taken_in_before():
     def taken(ours, theirs):
         behind = [node("Gemm", "t k2", "y", **({} if alpha is None else {"alpha": alpha})) for alpha in (ours, theirs)]
         context = context_of([node("Gemm", "x k", "t"), behind[1]], [node("Mul", "x k1", "t"), behind[0]])
-        return _takes_in(context, "t", "t", node("Mul", "x k1", "t"))
+        return _can_fold_into_constants(context, "t", "t", node("Mul", "x k1", "t"))
 
     assert taken(1.0, 1.0)
     assert taken(0.5, 0.5)
     assert not taken(1.0, 0.5)
     context = context_of([node("Gemm", "x z", "t")], [node("Mul", "x k1", "t")])
-    assert not _takes_in(context, "t", "t", node("Mul", "x k1", "t"))  # it has no constant
-    assert not _takes_in(context, "t", "x", node("Mul", "x k1", "t"))  # nothing makes it
+    assert not _can_fold_into_constants(context, "t", "t", node("Mul", "x k1", "t"))  # it has no constant
+    assert not _can_fold_into_constants(context, "t", "x", node("Mul", "x k1", "t"))  # nothing makes it
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_a_factor_that_went_into_the_product_behind_was_not_taken_in_before():
 )
 def test_what_a_backend_does_right_behind_a_tensor_is_done_later(ours, wanted, later):
     context = context_of([wanted], [node("Conv", "x k9", "t"), *ours])
-    assert done_later(context, "t", wanted) == later
+    assert is_done_later(context, "t", wanted) == later
 
 
 def test_constants_tell_whether_it_is_the_same_that_is_done_later():
@@ -156,7 +156,9 @@ def test_constants_tell_whether_it_is_the_same_that_is_done_later():
     bias = RNG.normal(size=4)
     for held, later in ((bias, True), (bias * 1.1, True), (bias * -1, False)):
         assert (
-            done_later(context_of([wanted], behind, ref={"k": bias}, be={"k": held, "k1": np.ones(4) * 3}), "t", wanted)
+            is_done_later(
+                context_of([wanted], behind, ref={"k": bias}, be={"k": held, "k1": np.ones(4) * 3}), "t", wanted
+            )
             == later
         )
 
@@ -193,8 +195,8 @@ def test_a_turn_of_the_one_reader_is_seen_behind_a_tensor(nodes, behind):
 )
 def test_a_factor_that_the_reference_has_inside_its_product_takes_over_its_partner(ours, match, taken):
     context = context_of([node("Conv", "x k", "r"), node("Sin", "r", "y")], ours)
-    context.add(paired("t", "r", match, "known"))
-    pair = absorbed(context, "u", context.be.graph.producer("u"))
+    context.add(make_pair("t", "r", match, "known"))
+    pair = pair_absorbed_node(context, "u", context.be.graph.producer("u"))
     assert (pair is not None) == taken
     if taken:
         assert (pair.reference, pair.backend) == ("r", "u")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.layouts import (
-    _compose,
+    _compose_permutations,
     _has_merged_dimensions,
     _inverse,
     _layout_without_dimensions,
@@ -74,13 +74,17 @@ def test_both_tensors_of_a_pair_are_brought_into_one_order(drawn):
 @given(turned())
 def test_one_turn_after_the_other_is_their_composition(drawn):
     array, first, then = drawn
-    both = _compose(first, then)
+    both = _compose_permutations(first, then)
     expected = array.transpose(first).transpose(then)
     np.testing.assert_array_equal(expected, array if both is None else array.transpose(both))
     assert both != tuple(range(array.ndim))
-    assert _compose(first, _inverse(first)) is None
-    assert (_compose(None, then), _compose(first, None), _compose(None, None)) == (then, first, None)
-    assert _compose(first, (*then, array.ndim)) == (*then, array.ndim)
+    assert _compose_permutations(first, _inverse(first)) is None
+    assert (
+        _compose_permutations(None, then),
+        _compose_permutations(first, None),
+        _compose_permutations(None, None),
+    ) == (then, first, None)
+    assert _compose_permutations(first, (*then, array.ndim)) == (*then, array.ndim)
 
 
 def groups(shape, merged):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from qdebug.compare.align.context import Context, paired
+from qdebug.compare.align.context import Context, make_pair
 from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.names import (
     _adds_its_bias,
@@ -13,10 +13,10 @@ from qdebug.compare.align.names import (
     _have_same_readers,
     _of_node,
     _support_of,
+    find_namesake,
     form_of_another,
     is_claimed,
-    namesake,
-    spellings,
+    spell_tensor_name,
 )
 from qdebug.compare.align.pairs import Match
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
@@ -50,7 +50,7 @@ def run_of(nodes, values=None, *, outputs=None, quants=None, stands_for=None):
 def context_of(theirs, ours, *pairs, ref=None, be=None, outputs=None, **facts):
     context = Context(ref=run_of(theirs, ref, outputs=outputs), be=run_of(ours, be, outputs=outputs, **facts))
     for backend, reference in pairs:
-        context.add(paired(backend, reference, Match.EXACT, "known"))
+        context.add(make_pair(backend, reference, Match.EXACT, "known"))
     return context
 
 
@@ -157,8 +157,8 @@ def test_a_name_may_be_that_of_the_node_where_either_side_says_nothing_else(thei
 
 
 def test_a_name_leads_to_the_tensor_of_it_or_to_one_that_stands_for_it():
-    assert spellings("a") == ("a", "a:0")
-    assert spellings("a:0") == ("a:0", "a")
+    assert spell_tensor_name("a") == ("a", "a:0")
+    assert spell_tensor_name("a:0") == ("a:0", "a")
     ours = [node("Exp", "x", "t:0"), node("Exp", "t:0", "u"), node("Exp", "u", "k1"), node("Exp", "u", "v")]
     context = Context(
         ref=run_of(
@@ -166,7 +166,7 @@ def test_a_name_leads_to_the_tensor_of_it_or_to_one_that_stands_for_it():
         ),
         be=run_of(ours, stands_for={"u": "model"}),
     )
-    assert [namesake(context, name) for name in ("t:0", "u", "v", "k1")] == ["t", "m", None, None]
+    assert [find_namesake(context, name) for name in ("t:0", "u", "v", "k1")] == ["t", "m", None, None]
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_another_form_of_a_tensor_has_its_partner_and_says_what_it_is(nodes, ten
     context = context_of([node("Exp", "x", "y")], nodes, SAME, quants={"q": CODES})
     maker = context.be.graph.producer(tensor)
     if tensor == "d":
-        context.add(paired("q", "x", Match.QUANTIZATION, "codes"))
+        context.add(make_pair("q", "x", Match.QUANTIZATION, "codes"))
     pair = form_of_another(context, tensor, maker)
     assert (pair.reference, pair.reason) == ("x", reason)
     lonely = context_of([node("Exp", "x", "y")], nodes, quants={"q": CODES})
@@ -246,5 +246,5 @@ def test_a_reference_tensor_is_claimed_by_its_partner_or_by_a_name_that_the_grap
     other = [node("Exp", "x", "b"), node("Tanh", "b", "y")]
     free = context_of(nodes, other, SAME)
     assert not is_claimed(free, "a", "b")
-    free.add(paired("b", "a", Match.SIGNATURE, "found"))
+    free.add(make_pair("b", "a", Match.SIGNATURE, "found"))
     assert is_claimed(free, "a", "y")

@@ -10,7 +10,7 @@ import pytest
 
 from qdebug.compare.align.context import Context
 from qdebug.compare.align.indexed_recording import IndexedRecording
-from qdebug.compare.align.nearness import distance, in_turn, stage
+from qdebug.compare.align.nearness import distance, find_matching_stage, in_turn
 from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
 from qdebug.model.thresholds.alignment import FUSED_AFTER_PRODUCT_MAX_NODES
 
@@ -72,7 +72,7 @@ def staged(theirs, ours, **facts):
     """Return the stage of a reference's sum and Relu that a backend tensor is at, by the values of each."""
     ref = chain("Add", "Relu", values=theirs, **facts)
     be = chain("Add", "Relu", prefix="b", values=ours)
-    return stage(Context(ref=ref, be=be), "b0", "t0")
+    return find_matching_stage(Context(ref=ref, be=be), "b0", "t0")
 
 
 def test_values_tell_the_stage_that_a_tensor_is_at():

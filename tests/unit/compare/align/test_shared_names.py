@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import qdebug
-from qdebug.compare.align.names import spellings
+from qdebug.compare.align.names import spell_tensor_name
 from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
 from qdebug.replay import run_node
 
@@ -90,9 +90,9 @@ def test_a_mark_of_the_first_output_is_no_part_of_a_name(full):
 
 
 def test_a_second_output_is_not_the_first():
-    assert spellings("split:1") == ("split:1", "split:1:0")
-    assert spellings("split:0") == ("split:0", "split")
-    assert spellings("split") == ("split", "split:0")
+    assert spell_tensor_name("split:1") == ("split:1", "split:1:0")
+    assert spell_tensor_name("split:0") == ("split:0", "split")
+    assert spell_tensor_name("split") == ("split", "split:0")
 
 
 @pytest.mark.parametrize("low", [0, -0.01])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from qdebug.compare.align.context import Context, paired
+from qdebug.compare.align.context import Context, make_pair
 from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.pairs import Match
 from qdebug.compare.align.structure import (
@@ -18,7 +18,7 @@ from qdebug.compare.align.structure import (
     _of_nearest_weight,
     _of_same_attributes,
     _of_same_places,
-    _source,
+    _reference_source,
     lone_input,
     with_weights_of,
 )
@@ -249,7 +249,7 @@ def test_a_weight_tells_its_node_if_it_is_large_enough_and_nobody_has_that_yet(s
     assert (pair is not None) == known
     if known:
         assert (pair.reference, pair.match) == ("a1", Match.SIGNATURE)
-        context.add(paired("z", "a1", Match.EXACT, "taken"))
+        context.add(make_pair("z", "a1", Match.EXACT, "taken"))
         assert with_weights_of(context, ours, "y") is None
 
 
@@ -276,7 +276,7 @@ def test_two_inputs_without_partner_are_not_guessed():
         context = context_of([], [], ref=values[0], be=values[1], inputs=inputs)
         assert list(lone_input(context)) == []
         side = inputs.index(max(inputs, key=len))
-        context.add(paired("z" if side else "q", "q" if side else "z", Match.EXACT, "known"))
+        context.add(make_pair("z" if side else "q", "q" if side else "z", Match.EXACT, "known"))
         assert len(list(lone_input(context))) == 1
 
 
@@ -285,16 +285,16 @@ def test_dimensions_of_one_element_that_a_backend_takes_away_do_not_hide_what_a_
     shapes = {"a": (1, 4, 1, 3), "b": (4, 3), "c": (4, 3, 1)}
     held = {name: np.ones(shape) for name, shape in shapes.items()}
     context = context_of([node("Relu", "x", "r")], ours, be=held)
-    assert _source(context, "c") is None
-    context.add(paired("a", "r", Match.EXACT, "same"))
-    assert [_source(context, name) for name in "abc"] == ["r", "r", "r"]
-    assert _source(context, "y") is None
+    assert _reference_source(context, "c") is None
+    context.add(make_pair("a", "r", Match.EXACT, "same"))
+    assert [_reference_source(context, name) for name in "abc"] == ["r", "r", "r"]
+    assert _reference_source(context, "y") is None
     other = context_of([node("Relu", "x", "r")], ours, be=held | {"c": np.ones((3, 4))})
-    other.add(paired("a", "r", Match.EXACT, "same"))
-    assert _source(other, "c") is None
+    other.add(make_pair("a", "r", Match.EXACT, "same"))
+    assert _reference_source(other, "c") is None
     unknown = context_of([node("Relu", "x", "r")], ours, be={"a": held["a"]})
-    unknown.add(paired("a", "r", Match.EXACT, "same"))
-    assert _source(unknown, "b") is None
+    unknown.add(make_pair("a", "r", Match.EXACT, "same"))
+    assert _reference_source(unknown, "b") is None
 
 
 def test_a_node_of_the_right_extents_beside_one_of_others_is_the_better_one():
@@ -318,10 +318,10 @@ def test_a_node_is_found_behind_dimensions_of_one_element_and_no_others(extents,
     theirs = [node("Reshape", "x k", "a"), node("Exp", "a", "t"), node("Tanh", "t", "y")]
     ours = [node("Exp", "x", "u"), node("Tanh", "u", "y")]
     context = context_of(theirs, ours, ref={"x": np.ones((4, 3)), "a": np.ones(extents)}, be={"x": np.ones((4, 3))})
-    context.add(paired("x", "x", Match.EXACT, "input"))
+    context.add(make_pair("x", "x", Match.EXACT, "input"))
     pair = _find_less_ones(context, "u", ours[0], "x")
     assert (None if pair is None else pair.reference) == ("t" if found else None)
-    context.add(paired("z", "a", Match.EXACT, "another's"))
+    context.add(make_pair("z", "a", Match.EXACT, "another's"))
     assert _find_less_ones(context, "u", ours[0], "x") is None
     unknown = context_of(theirs, ours, ref={"x": np.ones((4, 3))})
     assert _find_less_ones(unknown, "u", ours[0], "x") is None

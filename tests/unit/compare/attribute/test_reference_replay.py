@@ -11,7 +11,7 @@ import pytest
 from qdebug.compare.align.align import align
 from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.attribute.band import held_unit, norm
-from qdebug.compare.attribute.reference_replay import ReferenceReplay, _disturb, _Noise, exceeds
+from qdebug.compare.attribute.reference_replay import ReferenceReplay, _add_random_errors, _Noise, exceeds
 from qdebug.compare.attribute.segments import SegmentFinder
 from qdebug.compare.result.result import Status
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
@@ -347,10 +347,10 @@ def test_a_weight_of_one_dimension_is_never_turned(turned):
 def test_disturbances_have_the_norm_that_is_allowed(size, draws):
     values = np.full(size, 3.0)
     noise = _Noise(rng=np.random.default_rng(1), constants=2.0**-24, results=2.0**-24, shared=frozenset())
-    norms = [norm(_disturb(values, 0.25, noise) - values) for _ in range(draws)]
+    norms = [norm(_add_random_errors(values, 0.25, noise) - values) for _ in range(draws)]
     assert np.sqrt(np.mean(np.square(norms))) == pytest.approx(0.25 if size else 0.0, rel=0.05)
     half = replace(noise, results=2.0**-11)
-    norms = [norm(_disturb(values, 0.0, half) - values) for _ in range(draws)]
+    norms = [norm(_add_random_errors(values, 0.0, half) - values) for _ in range(draws)]
     assert np.sqrt(np.mean(np.square(norms))) == pytest.approx(2.0**-11 * norm(values), rel=0.05)
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from qdebug.compare.measure.recordings import OneSample, renumbered
+from qdebug.compare.measure.recordings import OneSample, renumber_sample
 from qdebug.errors import RecordingError, UsageError
 from qdebug.model import Graph, MemoryRecording, Node, Recording, Role, TensorInfo
 from qdebug.session import DiffSession
@@ -47,7 +47,7 @@ def test_the_next_sample_is_not_given_out_for_it(recording):
 
 def test_the_result_names_the_sample_by_its_own_number(recording):
     session = DiffSession(OneSample(recording, 1), OneSample(recording, 1))
-    result = renumbered(session.result(), 1)
+    result = renumber_sample(session.result(), 1)
     (node,) = [node for node in result.nodes if node.tensor == "y"]
     assert [sample.sample for sample in node.samples] == [1]
     assert node.metrics.worst_sample == 1
@@ -59,7 +59,7 @@ def test_the_ranking_of_an_output_names_the_sample_by_its_own_number():
     graph = Graph([Node(name="fc", op="Gemm", inputs=("x",), outputs=("y",))], inputs=["x"], outputs=["y"])
     scores = MemoryRecording(graph, {("y", sample, 0): np.arange(3.0) for sample in range(2)})
     result = DiffSession(OneSample(scores, 1), OneSample(scores, 1)).result()
-    assert [output.worst_sample for output in renumbered(result, 1).outputs] == [1]
+    assert [output.worst_sample for output in renumber_sample(result, 1).outputs] == [1]
     dead = MemoryRecording(graph, {("y", sample, 0): np.zeros(3) for sample in range(2)})
     result = DiffSession(OneSample(dead, 1), OneSample(dead, 1)).result()
-    assert [output.worst_sample for output in renumbered(result, 1).outputs] == [None]
+    assert [output.worst_sample for output in renumber_sample(result, 1).outputs] == [None]
