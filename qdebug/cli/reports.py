@@ -82,9 +82,9 @@ def diff_text(
     if form == "markdown":
         if is_long:
             return diff_markdown(result)
-        from qdebug.present.reports.markdown import folded
+        from qdebug.present.reports.markdown import fold_away
 
-        return folded(short_document(result, choice=extent.choice, whys=MOST_ROWS), command=repeat_command)
+        return fold_away(short_document(result, choice=extent.choice, whys=MOST_ROWS), command=repeat_command)
     if is_long:
         from qdebug.present.reports.diff_table import diff_report, fitting_width
 

@@ -21,7 +21,7 @@ from qdebug.errors import QdebugError, RecordingError, UsageError
 from qdebug.importing.arrangement import Arrangement, find_arrangement, has_channels_second, rank_of
 from qdebug.importing.dump import Dump, DumpedTensor
 from qdebug.importing.dumps import read_dump
-from qdebug.importing.names import NameMatch, Rename, few, match_names
+from qdebug.importing.names import NameMatch, Rename, list_first, match_names
 from qdebug.model import Graph, QuantParams, Role, RunInfo, TensorInfo
 from qdebug.model.dtypes import is_float, is_integer, logical_dtype, logical_name
 from qdebug.model.json_object import JsonObject
@@ -187,7 +187,7 @@ def _import(
     if model is not None and not matches:
         raise UsageError(
             f"None of the {len(names)} names of {str(source)!r} is a tensor of {model.name!r}; the dump has "
-            f"{few(names)}, the model {few(list(known_graph.tensors))}.",
+            f"{list_first(names)}, the model {list_first(list(known_graph.tensors))}.",
             hint="Name the files after the model's tensors (`qdebug info FILE --tensors`), or leave --graph out.",
         )
     tensors = {match.name: match.tensor for match in matches}
@@ -198,7 +198,7 @@ def _import(
         for entry in dump.tensors
         if entry.location not in ignored_reasons
     ]
-    fits = _fits(entries, known_graph)
+    fits = _match_graph(entries, known_graph)
     job = _ImportJob(entries, fits, known_graph=known_graph, model=model, dump=dump)
     facts = _facts(source, form, dump, model, has_unmatched=bool(unmatched_reasons))
     job.write(Recorder(out, graph=job.graph, force=force, **facts), on_progress)
@@ -295,7 +295,7 @@ def _facts(source: Path, form: str, dump: Dump, model: _Model | None, *, has_unm
 # -- checking values against the graph -------------------------------------------------------------------------------
 
 
-def _fits(entries: Sequence[DumpedTensor], graph: Graph) -> dict[str, _Fit]:
+def _match_graph(entries: Sequence[DumpedTensor], graph: Graph) -> dict[str, _Fit]:
     """Check each tensor of the dump against the graph."""
     entries_by_name: dict[str, list[DumpedTensor]] = {}
     for entry in entries:

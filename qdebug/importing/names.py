@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from qdebug.errors import UsageError
 from qdebug.model import Graph
 
-__all__ = ["NameMatch", "Rename", "clean_name", "few", "make_renamer", "match_names"]
+__all__ = ["NameMatch", "Rename", "clean_name", "list_first", "make_renamer", "match_names"]
 
 Rename = Callable[[str], str]
 """Returns the new name of a dumped tensor."""
@@ -120,9 +120,9 @@ def match_names(names: Sequence[str], graph: Graph) -> tuple[list[NameMatch], di
                 )
             elif free_tensors:
                 reason = (
-                    f"its name fits {few(free_tensors)}"
+                    f"its name fits {list_first(free_tensors)}"
                     if len(free_tensors) > 1
-                    else f"{few(names_of_key)} fit {free_tensors[0]!r}"
+                    else f"{list_first(names_of_key)} fit {free_tensors[0]!r}"
                 )
                 reasons |= dict.fromkeys(names_of_key, reason)
             elif fitting_tensors:
@@ -142,6 +142,6 @@ def _group_pairs(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     return grouped
 
 
-def few(names: Sequence[str]) -> str:
+def list_first(names: Sequence[str]) -> str:
     """Return the first three names, and how many more there are."""
     return ", ".join(map(repr, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

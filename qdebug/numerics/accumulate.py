@@ -13,7 +13,7 @@ from qdebug.model.dtypes import is_integer
 from qdebug.model.quant import QuantParams
 from qdebug.numerics.affine import BLOCK
 from qdebug.numerics.block_error import add_double, add_single, read_block, real_values
-from qdebug.numerics.blocks import Clamp, RealBlocks, scratch, settled
+from qdebug.numerics.blocks import Clamp, RealBlocks, make_comparable, scratch
 from qdebug.numerics.checkpoint import checkpoint
 from qdebug.numerics.lsb import LsbSizes
 from qdebug.numerics.rails import RailsCounter
@@ -67,7 +67,7 @@ class ErrorAccumulator:
             UsageError: The shapes differ, a dtype does not hold real numbers, or quantization parameters do not match a
                 shape.
         """
-        first, second = settled(
+        first, second = make_comparable(
             RealBlocks(reference, self._reference_quant, self._reference_clamp),
             RealBlocks(backend, self._backend_quant, self._backend_clamp),
         )

@@ -397,8 +397,8 @@ def wide_parts(
     np.multiply(upper, scale, out=high)
     np.copyto(high, 0.0, where=upper == 0.0)  # 0 times an infinite scale is 0 here, not NaN
     np.multiply(lower, scale, out=low)
-    x, x_rest = _halves(upper)
-    y, y_rest = _halves(np.asarray(scale))
+    x, x_rest = _split_significand(upper)
+    y, y_rest = _split_significand(np.asarray(scale))
     rest = ((x * y - high) + x * y_rest + x_rest * y) + x_rest * y_rest
     np.add(low, np.where(np.isfinite(rest), rest, 0.0), out=low)
     np.copyto(low, 0.0, where=~np.isfinite(high))
@@ -437,7 +437,7 @@ def _split(values: np.ndarray, upper: np.ndarray) -> None:
     np.subtract(values, upper, out=values)
 
 
-def _halves(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _split_significand(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Split float64 values into two halves of the significand with an exact sum."""
     far = values * _SPLIT
     head = np.asarray(far - (far - values))

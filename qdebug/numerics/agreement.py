@@ -11,7 +11,7 @@ from qdebug.errors import UsageError
 from qdebug.numerics.accumulate import same_elements
 from qdebug.numerics.affine import BLOCK
 from qdebug.numerics.block_error import exact_difference, read_block
-from qdebug.numerics.blocks import RealBlocks, Scratch, scratch, settled
+from qdebug.numerics.blocks import RealBlocks, Scratch, make_comparable, scratch
 from qdebug.numerics.lsb import LsbSizes
 
 __all__ = ["Agreement", "count_agreement"]
@@ -55,22 +55,22 @@ def count_agreement(pairs: Sequence[tuple[RealBlocks, RealBlocks]]) -> Agreement
             if not same_elements(shape, side.shape):
                 raise UsageError(f"The reference has shape {shape}, but a backend has {side.shape}.")
     size, buffers, differ, same = pairs[0][0].size, scratch(), 0, 0
-    against = [settled(*pair) for pair in pairs]
-    together = [settled(pairs[0][1], backend) for _, backend in pairs[1:]]
+    against = [make_comparable(*pair) for pair in pairs]
+    together = [make_comparable(pairs[0][1], backend) for _, backend in pairs[1:]]
     with np.errstate(all="ignore"):
         for start in range(0, size, BLOCK):
             span = start, min(start + BLOCK, size)
-            everywhere = _unequal(against[0], span, buffers)
+            everywhere = _mark_differences(against[0], span, buffers)
             for pair in against[1:]:
-                everywhere &= _unequal(pair, span, buffers)
+                everywhere &= _mark_differences(pair, span, buffers)
             differ += int(np.count_nonzero(everywhere))
             for pair in together:
-                everywhere &= ~_unequal(pair, span, buffers)
+                everywhere &= ~_mark_differences(pair, span, buffers)
             same += int(np.count_nonzero(everywhere))
     return Agreement(elements=size, differ=differ, same=same)
 
 
-def _unequal(sides: tuple[RealBlocks, RealBlocks], span: tuple[int, int], buffers: Scratch) -> np.ndarray:
+def _mark_differences(sides: tuple[RealBlocks, RealBlocks], span: tuple[int, int], buffers: Scratch) -> np.ndarray:
     """Return a mask of the elements that differ."""
     if sides[0].wide or sides[1].wide:
         block = read_block(sides, span, LsbSizes(None, ()), buffers)

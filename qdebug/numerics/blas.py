@@ -43,14 +43,14 @@ class _Limit:
         self._holders = 0
         self._before: list[int] = []
 
-    def take(self) -> None:
+    def apply(self) -> None:
         with self._lock:
             if not self._holders:
                 self._before = [lib.num_threads or 1 for lib in _blas()]
             _set_threads([1] * len(self._before))  # with OpenMP each thread has a number of its own
             self._holders += 1
 
-    def release(self) -> None:
+    def undo(self) -> None:
         with self._lock:
             self._holders -= 1
             if not self._holders:
@@ -66,8 +66,8 @@ def one_thread() -> Iterator[None]:
 
     `with` blocks may be nested and may overlap across threads: the first sets the limit, the last lifts it.
     """
-    _limit.take()
+    _limit.apply()
     try:
         yield
     finally:
-        _limit.release()
+        _limit.undo()

@@ -27,10 +27,10 @@ __all__ = [
     "add_single",
     "double_error",
     "exact_difference",
-    "lowest",
     "read_block",
     "real_differences",
     "real_values",
+    "smallest_element",
 ]
 
 
@@ -81,7 +81,7 @@ class RelativeCounter:
         small = self._quotients.count(quotients, index=index)
         if equal is None:
             equal = int(np.count_nonzero(np.equal(magnitudes, 0.0)))
-        self._settle(quotients, reference, small, equal, undefined=self._quotients.infinite != infinite)
+        self._correct_range(quotients, reference, small, equal, undefined=self._quotients.infinite != infinite)
 
     def add_counts(self, counts: np.ndarray, quotients: np.ndarray, reference: np.ndarray, equal: int) -> None:
         """Count a range like `add`, given the number of quotients with each biased exponent.
@@ -93,9 +93,11 @@ class RelativeCounter:
             equal: Number of differences that are 0.
         """
         small = self._quotients.add_counts(counts)
-        self._settle(quotients, reference, small, equal, undefined=counts.item(-1) > 0)
+        self._correct_range(quotients, reference, small, equal, undefined=counts.item(-1) > 0)
 
-    def _settle(self, quotients: np.ndarray, reference: np.ndarray, small: int, equal: int, *, undefined: bool) -> None:
+    def _correct_range(
+        self, quotients: np.ndarray, reference: np.ndarray, small: int, equal: int, *, undefined: bool
+    ) -> None:
         """Remove undefined quotients from a range that was counted, and split its `small` quotients by exponent."""
         undefined_count = 0
         if undefined:
@@ -145,10 +147,10 @@ def add_quotients(
     search = _QuotientSearch(tally, block, error, sizes, nonzero, buffers)
     # The least code above 0 is one step; its quotient is hardly ever large enough to end the search.
     if (nonzero is not None and block.lsb.is_known and tally.max_rel) or not search.near_zero(place, largest):
-        search.everywhere()
+        search.submit_largest()
 
 
-def lowest(values: np.ndarray) -> float:
+def smallest_element(values: np.ndarray) -> float:
     """Return the smallest element; NaN if any element is NaN."""
     return float(values.item(values.argmin()))  # faster than a reduction
 
@@ -176,7 +178,7 @@ class _QuotientSearch:
             # Bits of positive floats are in the order of the floats; those of 0 wrap around to the largest word.
             words = self.buffers.singles[4][: sizes.size].view(np.uint32)
             place = int(np.subtract(sizes.view(np.uint32), _ONE, out=words).argmin())
-        self._offer(place)
+        self._submit(place)
         least = sizes.item(place)
         # Beyond this reference, even the largest difference cannot raise the maximum of the quotients.
         bound = largest * (1.0 + _QUOTIENT_SLACK) / tally.max_rel if tally.max_rel else math.inf
@@ -185,9 +187,9 @@ class _QuotientSearch:
         if bound > 4 * _FEW * least:  # probably too many elements to examine one by one
             return False
         mask = np.less_equal(sizes, bound, out=self.buffers.masks[0][: sizes.size])
-        return self._offer_few(mask)
+        return self._submit_if_few(mask)
 
-    def everywhere(self) -> None:
+    def submit_largest(self) -> None:
         """Submit the largest quotient of all elements."""
         error, sizes, nonzero, best = self.error, self.sizes, self.nonzero, self.tally.max_rel
         quotient, mask = self.buffers.singles[4][: error.size], self.buffers.masks[0][: error.size]
@@ -195,7 +197,7 @@ class _QuotientSearch:
             # Only an element with error >= best * abs(a) can be larger. A product below the normal range is rounded to
             # a multiple of the smallest denormal, as every error is one, so ">=" misses nothing there either.
             np.multiply(sizes, best * (1.0 - _QUOTIENT_SLACK), out=quotient)
-            if self._offer_few(np.greater_equal(error, quotient, out=mask)):
+            if self._submit_if_few(np.greater_equal(error, quotient, out=mask)):
                 return
         np.divide(error, sizes, out=quotient)
         if nonzero is not None:  # x/0 and 0/0, times 0, are NaN, which fmax leaves out; a masked division is slower
@@ -207,7 +209,7 @@ class _QuotientSearch:
             np.not_equal(sizes, _ZERO, out=mask)
         self._offer_marked(mask)
 
-    def _offer_few(self, mask: np.ndarray) -> bool:
+    def _submit_if_few(self, mask: np.ndarray) -> bool:
         """Submit the quotients of marked elements with nonzero references, unless there are many.
 
         Return whether it did.
@@ -218,7 +220,7 @@ class _QuotientSearch:
         if count > _FEW:
             return False
         if count == 1:  # the usual case; scalars are faster than arrays of one element
-            self._offer(int(mask.argmax()))
+            self._submit(int(mask.argmax()))
         elif count:
             self._offer_marked(mask)
         return True
@@ -228,7 +230,7 @@ class _QuotientSearch:
         quotients = double_error(self.block, places) / np.absolute(self.block.reference[places].astype(np.float64))
         self.tally.offer_rel(float(np.maximum.reduce(quotients)))
 
-    def _offer(self, place: int) -> None:
+    def _submit(self, place: int) -> None:
         reference = self.block.reference.item(place)
         self.tally.offer_rel(abs(self.block.backend.item(place) - reference) / abs(reference))
 
@@ -261,13 +263,13 @@ def add_single(tally: Tally, block: Block, buffers: Scratch) -> bool:
     signed = block.lsb.uniform is not None  # the histogram of code differences needs the signs
     difference = np.subtract(b, a, out=buffers.singles[4 if signed else 2][:n])
     error = np.absolute(difference, out=buffers.singles[2][:n])
-    largest = _highest(error)
+    largest = _largest_element(error)
     if not largest < _HIGH:  # true for NaN too
         return False
     # Magnitudes cost a pass more than they save in the first block, and save several in most others.
-    low = lowest(a) if tally.reference.low >= 0.0 else None
+    low = smallest_element(a) if tally.reference.low >= 0.0 else None
     sizes = a if low is not None and low >= 0.0 else np.absolute(a, out=buffers.singles[3][:n])
-    most = _highest(sizes)
+    most = _largest_element(sizes)
     if not (_is_safe(largest) and _is_safe(most) and _is_safe_with_error(b, most, largest)):
         return False
     tally.finite += n
@@ -291,7 +293,7 @@ def add_single(tally: Tally, block: Block, buffers: Scratch) -> bool:
     return True
 
 
-def _highest(values: np.ndarray) -> float:
+def _largest_element(values: np.ndarray) -> float:
     """Return the largest element; NaN if any element is NaN."""
     return float(values.item(values.argmax()))  # faster than a reduction
 
@@ -305,7 +307,7 @@ def _is_safe_with_error(values: np.ndarray, most: float, largest: float) -> bool
     """Like `_is_safe`, for values that differ by at most `largest` from values with magnitudes up to `most`."""
     if most - largest > 2.0 * _LOW and most + largest < 0.5 * _HIGH:
         return True
-    return _is_safe(max(_highest(values), -lowest(values)))
+    return _is_safe(max(_largest_element(values), -smallest_element(values)))
 
 
 def _add_extremes(tally: Tally, block: Block, low: float | None, most: float, largest: float) -> None:
@@ -320,18 +322,20 @@ def _add_extremes(tally: Tally, block: Block, low: float | None, most: float, la
     """
     a, b, reference_extremes, backend_extremes = block.reference, block.backend, tally.reference, tally.backend
     if low is None and -most < reference_extremes.low:
-        low = lowest(a)
+        low = smallest_element(a)
     if most > reference_extremes.high:
-        reference_extremes.high = max(reference_extremes.high, most if low is not None and -low < most else _highest(a))
+        reference_extremes.high = max(
+            reference_extremes.high, most if low is not None and -low < most else _largest_element(a)
+        )
     if low is None:
         low = -most  # -most is already within the known range
     else:
         reference_extremes.low = min(reference_extremes.low, low)
     slack = _VALUE_SLACK * (most + largest)
     if most + largest + slack > backend_extremes.high:
-        backend_extremes.high = max(backend_extremes.high, _highest(b))
+        backend_extremes.high = max(backend_extremes.high, _largest_element(b))
     if low - largest - slack < backend_extremes.low:
-        backend_extremes.low = min(backend_extremes.low, lowest(b))
+        backend_extremes.low = min(backend_extremes.low, smallest_element(b))
 
 
 def _add_equal(tally: Tally, block: Block, buffers: Scratch) -> None:
@@ -605,9 +609,9 @@ def _add_wide_sums(tally: Tally, a: np.ndarray, b: np.ndarray, error: np.ndarray
     extra = 0
     if np.isinf(error.max()):  # the difference of two finite values can be infinite; half of it cannot
         error, extra = np.absolute(b * 0.5 - a * 0.5), 1
-    error, error_exponent = _scaled(error)
-    a, a_exponent = _scaled(a)
-    b, b_exponent = _scaled(b)
+    error, error_exponent = _scale_exactly(error)
+    a, a_exponent = _scale_exactly(a)
+    b, b_exponent = _scale_exactly(b)
     tally.sum_abs.add(float(error.sum()), error_exponent + extra)
     pairs = ((a, a), (b, b), (error, error), (a, b))
     a_squares, b_squares, error_squares, products = row_dots(pairs, np.empty((4, a.size // ROW)))
@@ -617,7 +621,7 @@ def _add_wide_sums(tally: Tally, a: np.ndarray, b: np.ndarray, error: np.ndarray
     tally.products.add(products, a_exponent + b_exponent)
 
 
-def _scaled(values: np.ndarray) -> tuple[np.ndarray, int]:
+def _scale_exactly(values: np.ndarray) -> tuple[np.ndarray, int]:
     largest = max(float(values.max()), -float(values.min()))
     exponent = math.frexp(largest)[1]
     if largest == 0.0 or -_SAFE_EXPONENT < exponent < _SAFE_EXPONENT:

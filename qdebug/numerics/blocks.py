@@ -17,7 +17,16 @@ from qdebug.numerics.checkpoint import checkpoint
 from qdebug.numerics.large_arrays import passed_pages, touched_pages
 from qdebug.numerics.row_sums import ROW
 
-__all__ = ["Clamp", "RealBlocks", "Scratch", "TurnedFlat", "incomparable_reason", "scratch", "settled", "stretches"]
+__all__ = [
+    "Clamp",
+    "RealBlocks",
+    "Scratch",
+    "TurnedFlat",
+    "incomparable_reason",
+    "make_comparable",
+    "scratch",
+    "stretches",
+]
 
 _STRETCH = 1 << 20
 """Elements in a range: 8 MB in float64, and a few milliseconds."""
@@ -124,7 +133,7 @@ def _fits_single(dtype: np.dtype) -> bool:
 
 
 @cache
-def _whole(dtype: np.dtype) -> bool:
+def _is_integer(dtype: np.dtype) -> bool:
     return is_integer(dtype.name) or dtype == np.bool_
 
 
@@ -177,7 +186,7 @@ class RealBlocks:
         self._clamp = clamp
         coded = array.dtype != np.float64 and not is_wide_code(array.dtype)
         self.single = coded if quant is not None else _fits_single(array.dtype)
-        self.integer = quant is None and clamp == (None, None) and _whole(array.dtype)
+        self.integer = quant is None and clamp == (None, None) and _is_integer(array.dtype)
         self.wide = is_wide_code(array.dtype) and (quant is not None or array.dtype.itemsize == 8)
         plain = array.dtype.isnative and array.flags.aligned and contiguous and quant is None and clamp == (None, None)
         self._direct = array.dtype if plain else None
@@ -271,7 +280,7 @@ class RealBlocks:
             np.minimum(values, high, out=values)
 
 
-def settled(reference: RealBlocks, backend: RealBlocks) -> tuple[RealBlocks, RealBlocks]:
+def make_comparable(reference: RealBlocks, backend: RealBlocks) -> tuple[RealBlocks, RealBlocks]:
     """Return two tensors to be compared, read so that equal real values become equal numbers.
 
     If one side has codes of 32 or 64 bits, the other side's codes are read the same way. When such codes are compared
@@ -280,7 +289,7 @@ def settled(reference: RealBlocks, backend: RealBlocks) -> tuple[RealBlocks, Rea
     sides = reference, backend
     if not any(side.wide_codes for side in sides):
         return sides
-    floats = [side for side in sides if not (side.quantized or _whole(side.dtype))]
+    floats = [side for side in sides if not (side.quantized or _is_integer(side.dtype))]
     single = any(side.single for side in floats)
     first, second = (side.read_as(single=single, wide=not floats and (side.wide or side.quantized)) for side in sides)
     return first, second

@@ -214,7 +214,7 @@ class LeastSquares(Calibrator):
                 scale = np.exp2(np.ceil(np.log2(scale)))
             ends = scale * reach
             inside = folded.sum() - histogram.zeros
-            error = (_overload(folded, width, ends) + inside * scale**2 / 12.0) / histogram.total
+            error = (_clipping_errors(folded, width, ends) + inside * scale**2 / 12.0) / histogram.total
             best = _last_least(error)
             return _within_values(
                 histogram,
@@ -230,8 +230,8 @@ class LeastSquares(Calibrator):
         width, zero = histogram.width, -histogram.first
         up = histogram.counts[zero:]
         down = histogram.counts[:zero][::-1]
-        above = _overload(up, width, np.arange(up.size + 1) * width)
-        below = _overload(down, width, np.arange(down.size + 1) * width)
+        above = _clipping_errors(up, width, np.arange(up.size + 1) * width)
+        below = _clipping_errors(down, width, np.arange(down.size + 1) * width)
         inside = histogram.total - histogram.zeros
 
         def error(downs: np.ndarray, ups: np.ndarray) -> np.ndarray:
@@ -239,7 +239,7 @@ class LeastSquares(Calibrator):
             return np.asarray(below[downs][:, np.newaxis] + above[ups] + inside * scale**2 / 12.0)
 
         stride = max(1, (max(up.size, down.size) - 1) // _GRID + 1)
-        downs, ups = _every(down.size, stride), _every(up.size, stride)
+        downs, ups = _candidate_ends(down.size, stride), _candidate_ends(up.size, stride)
         while True:
             errors = error(downs, ups)
             if not downs[-1] + ups[-1]:  # all values are 0
@@ -249,7 +249,7 @@ class LeastSquares(Calibrator):
             first, second = int(downs[row]), int(ups[column])
             if stride == 1:
                 break
-            downs, ups = _around(first, stride, down.size), _around(second, stride, up.size)
+            downs, ups = _neighbouring_ends(first, stride, down.size), _neighbouring_ends(second, stride, up.size)
             stride = 1
         return _within_values(
             histogram,
@@ -264,15 +264,15 @@ class LeastSquares(Calibrator):
 _GRID = 256
 
 
-def _every(size: int, stride: int) -> np.ndarray:
+def _candidate_ends(size: int, stride: int) -> np.ndarray:
     return np.unique(np.append(np.arange(0, size + 1, stride), size))
 
 
-def _around(place: int, stride: int, size: int) -> np.ndarray:
+def _neighbouring_ends(place: int, stride: int, size: int) -> np.ndarray:
     return np.arange(max(place - stride, 0), min(place + stride, size) + 1)
 
 
-def _overload(counts: np.ndarray, width: float, ends: np.ndarray) -> np.ndarray:
+def _clipping_errors(counts: np.ndarray, width: float, ends: np.ndarray) -> np.ndarray:
     """Return the squared error of clipping counts in bins from 0 up, for each of several range ends."""
     middles = (np.arange(counts.size) + 0.5) * width
     sums = np.zeros((3, counts.size + 1))

@@ -58,7 +58,7 @@ def score_divergence(reference: np.ndarray, backend: np.ndarray, *, probabilitie
         squared = np.sum(p[possible] * ratio**2)
     overlap = None
     if reference.size > TOP:
-        overlap = len(np.intersect1d(_highest(reference), _highest(backend), assume_unique=True)) / TOP
+        overlap = len(np.intersect1d(_first_maxima(reference), _first_maxima(backend), assume_unique=True)) / TOP
     return Divergence(kl=float(kl), squared_log_ratio=float(squared), top_overlap=overlap)
 
 
@@ -71,7 +71,7 @@ def _log_probabilities(scores: np.ndarray, *, probabilities: bool) -> np.ndarray
     return np.asarray(shifted - np.log(np.sum(np.exp(shifted))))
 
 
-def _highest(scores: np.ndarray) -> np.ndarray:
+def _first_maxima(scores: np.ndarray) -> np.ndarray:
     """Return the positions of the highest scores; of equal scores, the first."""
     lowest = np.partition(scores, -TOP)[-TOP]
     above = np.flatnonzero(scores > lowest)

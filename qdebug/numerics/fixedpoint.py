@@ -84,7 +84,7 @@ def shift_right(
     if row.ahead is not None:
         wide = wide + row.ahead(wide, shift)
     if shift.size and int(shift.max()) > _MOST_SHIFT:
-        wide, shift = _jammed(wide, shift)
+        wide, shift = _shift_and_collect(wide, shift)
     nudge = row.nudge(wide, shift)
     if nudge is None:
         return np.asarray(np.right_shift(wide, shift, out=out))
@@ -92,7 +92,7 @@ def shift_right(
     return np.asarray(np.right_shift(nudged, shift, out=nudged if isinstance(nudged, np.ndarray) else None))
 
 
-def _jammed(wide: np.ndarray, shift: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _shift_and_collect(wide: np.ndarray, shift: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Shift until at most 61 bits of shift remain, and collect the lost bits in the lowest bit.
 
     No rounding is affected.

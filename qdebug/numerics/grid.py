@@ -112,11 +112,11 @@ def grid_of_all(arrays: Callable[[], Iterator[np.ndarray]]) -> Grid | None:
     return (
         None
         if step is None
-        else _verified_grid(_refined(step, np.abs(distinct_sample)), distinct_sample.size, arrays())
+        else _verified_grid(_refine_step(step, np.abs(distinct_sample)), distinct_sample.size, arrays())
     )
 
 
-def _refined(step: float, sizes: np.ndarray) -> float:
+def _refine_step(step: float, sizes: np.ndarray) -> float:
     """Return the step that fits the values best, refined from small values, whose levels are certain, to large ones.
 
     Args:

@@ -19,7 +19,7 @@ from qdebug.model.quant import QuantParams
 from qdebug.numerics.accumulate import ErrorAccumulator, lsb_of, same_elements
 from qdebug.numerics.affine import BLOCK
 from qdebug.numerics.block_error import RelativeCounter, RelativeErrors, exact_difference, read_block
-from qdebug.numerics.blocks import Clamp, RealBlocks, Scratch, scratch, settled
+from qdebug.numerics.blocks import Clamp, RealBlocks, Scratch, make_comparable, scratch
 from qdebug.numerics.channels import ChannelCounter, ChannelErrors, Stretch, stretches
 from qdebug.numerics.histogram import ExponentCounter, ExponentHistogram, PairBinCounter, ValueHistogram, count_rows
 from qdebug.numerics.lsb import LsbSizes, UlpCounter, UlpErrors, shared_type
@@ -197,7 +197,7 @@ class Profiler:
         is_small = 0 < backend.size <= _FEW
         if is_small:  # batched with later ones, and the caller may write to its array until then
             reference, backend = reference.copy(), backend.copy()
-        sides = settled(
+        sides = make_comparable(
             RealBlocks(reference, self._quants[0], self._clamps[0]),
             RealBlocks(backend, self._quants[1], self._clamps[1]),
         )

@@ -7,7 +7,7 @@ import numpy as np
 from qdebug.errors import UsageError
 from qdebug.model.quant import QuantParams
 from qdebug.numerics.affine import BLOCK, ScaleMap, centred, wide_parts
-from qdebug.numerics.blocks import Clamp, RealBlocks, scratch, settled
+from qdebug.numerics.blocks import Clamp, RealBlocks, make_comparable, scratch
 from qdebug.numerics.stats import Rails
 
 __all__ = ["CodeRange", "RailsCounter", "count_rails", "merge_rails"]
@@ -183,7 +183,7 @@ def count_rails(
     if reference is not None:
         if reference.shape != codes.shape:
             raise UsageError(f"The codes have shape {codes.shape}, but the reference has {reference.shape}.")
-        reference, backend = settled(reference, backend)
+        reference, backend = make_comparable(reference, backend)
     counter.start(codes.shape, double=not backend.single)
     buffers = scratch()
     with np.errstate(all="ignore"):

@@ -15,7 +15,7 @@ from qdebug.model.quant import QuantParams
 from qdebug.numerics.accumulate import lsb_of, same_elements
 from qdebug.numerics.affine import BLOCK
 from qdebug.numerics.block_error import exact_difference, read_block, real_values
-from qdebug.numerics.blocks import Clamp, RealBlocks, scratch, settled
+from qdebug.numerics.blocks import Clamp, RealBlocks, make_comparable, scratch
 from qdebug.numerics.lsb import LsbSizes, difference_in_lsb, whole_lsb
 from qdebug.numerics.stats import WorstElement
 from qdebug.numerics.tally import Block
@@ -54,7 +54,7 @@ def worst_elements(
     Raises:
         UsageError: The shapes differ, a dtype does not hold real numbers, or quantization does not match a shape.
     """
-    first, second = settled(
+    first, second = make_comparable(
         RealBlocks(reference, reference_quant, clamps[0]), RealBlocks(backend, backend_quant, clamps[1])
     )
     if not same_elements(first.shape, second.shape):

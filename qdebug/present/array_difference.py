@@ -9,7 +9,7 @@ import numpy as np
 
 from qdebug.model import QuantParams
 from qdebug.numerics.affine import dequantize
-from qdebug.numerics.blocks import RealBlocks, settled
+from qdebug.numerics.blocks import RealBlocks, make_comparable
 from qdebug.numerics.lsb import shared_type, ulp_distance
 from qdebug.numerics.stats import ErrorStats, WorstElement
 from qdebug.numerics.worst import worst_elements
@@ -32,7 +32,7 @@ def array_difference(
     """
     real_backend = backend
     if quant is not None:
-        _, codes = settled(RealBlocks(reference), RealBlocks(backend, quant))
+        _, codes = make_comparable(RealBlocks(reference), RealBlocks(backend, quant))
         real_backend = dequantize(backend, quant, double=not codes.single)
     plain_reference, plain_backend = _computable(reference), _computable(real_backend)
     finite = np.isfinite(plain_reference) & np.isfinite(plain_backend)

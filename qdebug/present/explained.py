@@ -19,12 +19,12 @@ __all__ = [
     "groups",
     "headline",
     "known_as",
-    "left_lines",
     "node_facts",
     "node_row",
     "preset_sentences",
     "rest_sentences",
     "share",
+    "unexplained_lines",
     "verdict_word",
 ]
 
@@ -180,7 +180,7 @@ def known_as(presets: Sequence[PresetMatch]) -> str:
     return ", ".join(preset_names) + (f" and {other_count} more" if other_count else "")
 
 
-def left_lines(node: NodeExplanation) -> list[str]:
+def unexplained_lines(node: NodeExplanation) -> list[str]:
     """Return the unexplained part of one node as safe lines. The first line names the node."""
     lines = [f"{safe_text(node.node, limit=_SIZE)} ({safe_text(node.op)})"]
     if node.accepted is not None:

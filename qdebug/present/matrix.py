@@ -79,11 +79,11 @@ class Matrix(JsonObject):
 
     def worst_rows(self, most: int) -> list[MatrixRow]:
         """Return the rows with a difference, worst first."""
-        wrong = [row for row in self.rows if any(result and _wrong(result) for result in row.results)]
+        wrong = [row for row in self.rows if any(result and _is_wrong(result) for result in row.results)]
         return sorted(wrong, key=lambda row: row.worst)[:most]
 
 
-def _wrong(result: NodeResult) -> bool:
+def _is_wrong(result: NodeResult) -> bool:
     return result.metrics is None or result.metrics.mismatches > 0
 
 

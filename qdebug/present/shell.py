@@ -25,7 +25,7 @@ def shell_word(word: object) -> str:
         word: A path or a text.
     """
     text = _text(word)
-    if _shown_as_it_is(text):
+    if _is_printable(text):
         return shlex.quote(text)
     return f"$'{''.join(map(_escaped, text))}'"
 
@@ -51,14 +51,14 @@ def _text(word: object) -> str:
     return (url_of(word) if isinstance(word, Path) else None) or str(word)
 
 
-def _shown_as_it_is(text: str) -> bool:
+def _is_printable(text: str) -> bool:
     return safe_text(text, limit=max(len(text), 1)) == text
 
 
 def _escaped(character: str) -> str:
     if character in "'\\":
         return f"\\{character}"
-    if _shown_as_it_is(character):
+    if _is_printable(character):
         return character
     try:
         raw_bytes = os.fsencode(character)  # the original bytes of a file name that is not valid text

@@ -76,8 +76,8 @@ def surroundings(graph: Graph, results: Mapping[str, NodeResult], tensor: str) -
     """
     around = _Around(graph, results)
     middle = graph.producer(tensor) or tensor
-    before, left_before = _hops(middle, around.sources, around.error)
-    after, left_after = _hops(middle, around.readers, around.error)
+    before, left_before = _places_within_hops(middle, around.sources, around.error)
+    after, left_after = _places_within_hops(middle, around.readers, around.error)
     levels = {_key(middle): 0}
     levels.update(_levels(middle, before, around, sign=-1))
     levels.update(_levels(middle, after, around, sign=1))
@@ -153,7 +153,7 @@ class _Around:
         return (place,) if isinstance(place, str) else [name for name in place.outputs if name]
 
 
-def _hops(
+def _places_within_hops(
     middle: _Place, step: Callable[[_Place], Iterable[_Place]], error: Callable[[_Place], float]
 ) -> tuple[list[_Place], int]:
     """Go a number of steps from a place. Return the places that are kept, and how many are not."""

@@ -230,7 +230,7 @@ def _group_types() -> tuple[tuple[np.dtype, int], ...]:
     return (np.dtype(np.uint8), 128), (np.dtype(np.int8), 0)
 
 
-def _drawn(rng: np.random.Generator, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+def _random_codes(rng: np.random.Generator, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
     info = np.iinfo(dtype)
     return rng.integers(info.min, info.max + 1, shape).astype(dtype)
 
@@ -258,7 +258,7 @@ def means() -> Iterator[ProbeModel]:
         cases = [(case, shape, axes) for case in _GROUP_MEANS for shape, axes in usual_shapes]
         cases += [(_TIES, (64, 64, count), (-1,)) for count in _ODD_COUNTS]
         for (in_scale, out_scale, in_zero, out_zero), shape, axes in cases:
-            operand = _drawn(rng, dtype, shape), in_scale, middle + in_zero
+            operand = _random_codes(rng, dtype, shape), in_scale, middle + in_zero
             grouped(net, "ReduceMean", [operand], (out_scale, middle + out_zero), axes=axes)
         yield net.model()
 
@@ -271,7 +271,7 @@ def resizes() -> Iterator[ProbeModel]:
         for placing in _PLACINGS:
             for size in _SIZES:
                 shape, sized = ((1, 16, 16, 8), (1, *size, 8)) if last else ((1, 8, 16, 16), (1, 8, *size))
-                codes, same = _drawn(rng, dtype, shape), (0.05, middle + 3)
+                codes, same = _random_codes(rng, dtype, shape), (0.05, middle + 3)
                 sizes = net.stored(np.array(sized, np.int64))
                 grouped(
                     net, "Resize", [(codes, *same)], same,
@@ -370,7 +370,7 @@ def _convolutions() -> Iterator[ProbeModel]:
 def _dense(net: NetBuilder, x_type: np.dtype, w_type: np.dtype) -> None:
     """Add convolutions over the full code range, per tensor and per channel, whose pair sums exceed 16 bits."""
     rng = np.random.default_rng(SEED)
-    x, weight = _every(rng, x_type, (1, 8, 20, 20)), _every(rng, w_type, (16, 8, 3, 3))
+    x, weight = _random_with_all_codes(rng, x_type, (1, 8, 20, 20)), _random_with_all_codes(rng, w_type, (16, 8, 3, 3))
     bias = rng.integers(-20000, 20000, 16).astype(np.int32)
     for per_channel in (False, True):
         scales = np.linspace(0.002, 0.006, 16) if per_channel else np.asarray(0.00371)
@@ -392,7 +392,10 @@ def _depthwise() -> Iterator[ProbeModel]:
     rng = np.random.default_rng(SEED)
     for x_type, w_type in _PRODUCT_TYPES:
         net = NetBuilder("conv", f"conv depthwise {x_type} x {w_type}")
-        x, weight = _every(rng, x_type, (1, 16, 24, 24)), _every(rng, w_type, (16, 1, 3, 3))
+        x, weight = (
+            _random_with_all_codes(rng, x_type, (1, 16, 24, 24)),
+            _random_with_all_codes(rng, w_type, (16, 1, 3, 3)),
+        )
         bias = rng.integers(-2000, 2000, 16).astype(np.int32)
         for x_scale, w_scale, y_scale, zero in _PRODUCTS:
             net.node(
@@ -410,7 +413,7 @@ def _depthwise() -> Iterator[ProbeModel]:
         yield net.model()
 
 
-def _every(rng: np.random.Generator, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+def _random_with_all_codes(rng: np.random.Generator, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
     info = np.iinfo(dtype)
     return rng.integers(info.min, info.max + 1, shape).astype(dtype)
 
@@ -426,7 +429,14 @@ def _matrices() -> Iterator[ProbeModel]:
             for scales in _PRODUCTS
         ]
         full = (0.0213742, 0.00371, 0.1234321, 7)
-        operands.append((full, _every(rng, x_type, (64, 72)), _every(rng, w_type, (72, 16)), _middle(w_type)))
+        operands.append(
+            (
+                full,
+                _random_with_all_codes(rng, x_type, (64, 72)),
+                _random_with_all_codes(rng, w_type, (72, 16)),
+                _middle(w_type),
+            )
+        )
         for (x_scale, w_scale, y_scale, zero), codes, weights, its_zero in operands:
             net.node(
                 "QLinearMatMul",
@@ -470,7 +480,7 @@ def _pools() -> Iterator[ProbeModel]:
     for dtype in _types("uint8", "int8"):
         net = NetBuilder("average_pool", f"average_pool {dtype}")
         middle = _middle(dtype)
-        x = net.fed(_every(rng, dtype, (1, 8, 24, 24)))
+        x = net.fed(_random_with_all_codes(rng, dtype, (1, 8, 24, 24)))
         for window in ((2, 2), (3, 3), (2, 3)):
             for in_scale, out_scale, in_zero, zero in _MEANS:
                 net.node(
@@ -489,7 +499,7 @@ def _global_pools() -> Iterator[ProbeModel]:
         net = NetBuilder("global_average_pool", f"global_average_pool {dtype}")
         middle = _middle(dtype)
         for side in (4, 7):
-            x = net.fed(_every(rng, dtype, (8, 64, side, side)))
+            x = net.fed(_random_with_all_codes(rng, dtype, (8, 64, side, side)))
             for in_scale, out_scale, in_zero, zero in ((2.0**-5, 2.0**-8, 5, 7), (0.012543, 0.001327, 3, 7)):
                 net.node(
                     "QLinearGlobalAveragePool",
@@ -557,7 +567,7 @@ def _softmaxes() -> Iterator[ProbeModel]:
     rng = np.random.default_rng(SEED)
     for dtype in _types("uint8", "int8"):
         net = NetBuilder("softmax", f"softmax {dtype}")
-        x = net.fed(_every(rng, dtype, (64, 10)))
+        x = net.fed(_random_with_all_codes(rng, dtype, (64, 10)))
         for scale, zero, out_scale in ((0.0478, 3, 1 / 256), (0.0213742, -7, 1 / 256), (0.0478, 5, 0.00413)):
             low = int(np.iinfo(dtype).min)
             pairs = (*net.pair(scale, _middle(dtype) + zero, dtype), *net.pair(out_scale, low, dtype))

@@ -43,7 +43,7 @@ __all__ = [
     "PresetScore",
     "ProbeEntry",
     "ProbeResult",
-    "distinct",
+    "distinct_functions",
     "fitting_nodes",
     "run_probe",
 ]
@@ -66,19 +66,19 @@ def fitting_nodes(
     """
     nodes_of: dict[Key, set[str]] = {key: set() for key in choices}
     with one_thread():
-        for name, unit, recorded in _nodes(kind, recording):
+        for name, unit, recorded in _nodes_of_kind(kind, recording):
             columns: dict[HeavyPart, Columns] = {}
             is_reproduced: dict[Variant, bool] = {}
             for key, choice in choices.items():
                 variant = choice(unit)
                 if variant not in is_reproduced:
-                    is_reproduced[variant] = _same(unit, variant, columns, recorded)
+                    is_reproduced[variant] = _reproduces(unit, variant, columns, recorded)
                 if is_reproduced[variant]:
                     nodes_of[key].add(name)
     return {key: frozenset(names) for key, names in nodes_of.items()}
 
 
-def distinct(kind: str, recording: Recording, texts: Sequence[str]) -> tuple[str, ...]:
+def distinct_functions(kind: str, recording: Recording, texts: Sequence[str]) -> tuple[str, ...]:
     """Return the first of each group of variants that compute the same function of all nodes of a kind.
 
     Args:
@@ -89,7 +89,7 @@ def distinct(kind: str, recording: Recording, texts: Sequence[str]) -> tuple[str
     variants = [parse_variant(text) for text in texts]
     with one_thread():
         shapes = []
-        for _, unit, _ in _nodes(kind, recording) if len(variants) > 1 else ():
+        for _, unit, _ in _nodes_of_kind(kind, recording) if len(variants) > 1 else ():
             sums = dict.fromkeys(variant.sums for variant in variants)
             shapes.append(shape_of(unit, {part: accumulate(unit, part) for part in sums}))
         numbers = same_functions(variants, shapes) if shapes else range(len(variants))
@@ -99,7 +99,7 @@ def distinct(kind: str, recording: Recording, texts: Sequence[str]) -> tuple[str
     return tuple(first.values())
 
 
-def _nodes(kind: str, recording: Recording) -> Iterator[tuple[str, Unit, np.ndarray]]:
+def _nodes_of_kind(kind: str, recording: Recording) -> Iterator[tuple[str, Unit, np.ndarray]]:
     """Yield name, unit and recorded codes (channels first, flat) of each node of a kind."""
     units = Units(recording)
     for node in recording.graph.nodes:
@@ -113,7 +113,7 @@ def _nodes(kind: str, recording: Recording) -> Iterator[tuple[str, Unit, np.ndar
             yield node.name, unit, (np.moveaxis(recorded, -1, 1) if unit.channels_last else recorded).reshape(-1)
 
 
-def _same(unit: Unit, variant: Variant, columns: dict[HeavyPart, Columns], recorded: np.ndarray) -> bool:
+def _reproduces(unit: Unit, variant: Variant, columns: dict[HeavyPart, Columns], recorded: np.ndarray) -> bool:
     try:
         if variant.sums not in columns:
             columns[variant.sums] = accumulate(unit, variant.sums)
@@ -280,10 +280,10 @@ def run_probe(
     for finished, model in enumerate(models):
         if on_progress is not None:
             on_progress(finished, len(models), model.title)
-        entry, run = _probed(chosen, model, options or {})
+        entry, run = _probe_model(chosen, model, options or {})
         # the backend may support the operator in QDQ form
-        if entry.status in _NO_ANSWER and _ending(chosen) == ".onnx":
-            qdq_entry, its_run = _probed(chosen, in_qdq(model), options or {})
+        if entry.status in _NO_ANSWER and _model_suffix(chosen) == ".onnx":
+            qdq_entry, its_run = _probe_model(chosen, in_qdq(model), options or {})
             entry, run = (entry, run) if qdq_entry.status in _NO_ANSWER else (qdq_entry, its_run)
         info = info or run
         entries.append(entry)
@@ -295,7 +295,7 @@ def run_probe(
 _NO_ANSWER = ("failed", "unfused")
 
 
-def _probed(backend: Backend, model: ProbeModel, options: Mapping[str, str]) -> tuple[ProbeEntry, RunInfo | None]:
+def _probe_model(backend: Backend, model: ProbeModel, options: Mapping[str, str]) -> tuple[ProbeEntry, RunInfo | None]:
     """Run a network and explain its nodes. Also return facts of the run, unless it failed.
 
     Raises:
@@ -312,7 +312,7 @@ def _probed(backend: Backend, model: ProbeModel, options: Mapping[str, str]) -> 
             return _entry(model, recording), replace(recording.info, model="", model_sha256="")
 
 
-def _ending(backend: Backend) -> str:
+def _model_suffix(backend: Backend) -> str:
     """Return the suffix of the model files that a backend is probed with.
 
     Raises:
@@ -331,7 +331,7 @@ def _ending(backend: Backend) -> str:
 
 def _in_words(backend: Backend, model: ProbeModel) -> ProbeModel | None:
     """Return a network in the form of a backend's model files, or None if it cannot be expressed."""
-    translate = _WORDS.get(_ending(backend))
+    translate = _WORDS.get(_model_suffix(backend))
     return model if translate is None else translate(model)
 
 
@@ -346,7 +346,7 @@ _RECORDED = "probe.h5"
 
 def _record(backend: Backend, model: ProbeModel, options: Mapping[str, str], folder: Path) -> None:
     """Run a network and record it in a folder."""
-    source: Path | Recording = folder / f"probe{_ending(backend)}"
+    source: Path | Recording = folder / f"probe{_model_suffix(backend)}"
     if getattr(backend, "runs_recordings", False):
         arrays = {(name, 0, 0): array for name, array in model.constants.items()}
         source = MemoryRecording(model.graph, arrays, RunInfo(backend="probe", model=model.graph.name))
@@ -367,8 +367,8 @@ def _entry(model: ProbeModel, recording: Recording) -> ProbeEntry:
     wrong = [node for node in nodes if node.status is not ExplainStatus.EXPLAINED]
     texts = dict.fromkeys(text for node in nodes if node not in wrong for text in node.members)
     fits = fitting_nodes(model.kind, recording, {text: _constant(parse_variant(text)) for text in texts})
-    mixture = _mixture(fits, len(nodes) - len(wrong))
-    common = distinct(model.kind, recording, [text for text in texts if len(fits[text]) == len(nodes)])
+    mixture = _cover_by_variants(fits, len(nodes) - len(wrong))
+    common = distinct_functions(model.kind, recording, [text for text in texts if len(fits[text]) == len(nodes)])
     worst = min(wrong or nodes, key=lambda node: 0.0 if node.match is None else node.match)
     rivals = [node.runner_up for node in nodes if node.runner_up is not None]
     rival = max(rivals, key=lambda runner: runner.match) if rivals else None
@@ -409,7 +409,7 @@ def _reason(worst: NodeExplanation, mixture: Mapping[str, int]) -> str | None:
     return worst.reason if worst.residual is None else worst.residual.detail
 
 
-def _mixture(fits: Mapping[str, frozenset[str]], count: int) -> dict[str, int]:
+def _cover_by_variants(fits: Mapping[str, frozenset[str]], count: int) -> dict[str, int]:
     """Return few variants that together reproduce all nodes, and the number of nodes for each."""
     uncovered: frozenset[str] = frozenset().union(*fits.values())
     parts: dict[str, int] = {}
@@ -423,7 +423,7 @@ def _mixture(fits: Mapping[str, frozenset[str]], count: int) -> dict[str, int]:
 
 def _keys(kind: str, recording: Recording) -> tuple[str, ...]:
     """Return the keys of the nodes of a kind, most specific first. All nodes have the same types."""
-    for _, unit, _ in _nodes(kind, recording):
+    for _, unit, _ in _nodes_of_kind(kind, recording):
         return keys_of(kind, unit.branch, unit.dtypes)
     return (kind,)
 

@@ -13,32 +13,32 @@ from qdebug.model import Node
 from qdebug.replay.blockwise import elementwise
 from qdebug.replay.columns import Columns, HeavyPart
 from qdebug.replay.fixed_forms import fixed_probabilities
-from qdebug.replay.interpolate import interpolated
+from qdebug.replay.interpolate import interpolate_codes
 from qdebug.replay.kernels.pool import counts, pool_window, sums_of_nines, window_sums
 from qdebug.replay.pair_tables import look_up, pair_table
 from qdebug.replay.program import run_program, run_programs
-from qdebug.replay.qsum import convolved, multiplied
+from qdebug.replay.qsum import convolved, multiply_matrices
 from qdebug.replay.registry import Call, find_kernel
 from qdebug.replay.unit import PAIRS, Unit
 from qdebug.replay.variant import Variant
 
 __all__ = [
     "accumulate",
-    "averaged",
-    "chosen",
-    "coded",
+    "average_codes",
     "compute",
     "finish",
     "finish_many",
-    "joined",
-    "moved",
+    "join_codes",
+    "move_codes",
     "paired",
-    "reduced",
+    "reduce_codes",
+    "select_codes",
     "softmaxed",
+    "take_codes",
 ]
 
 
-def averaged(unit: Unit, sums: HeavyPart) -> Columns:
+def average_codes(unit: Unit, sums: HeavyPart) -> Columns:
     """Sum over the windows of an average pool."""
     operand = unit.operands[0]
     call = Call(inputs=(), attrs=unit.attrs, opset=unit.opset, op=unit.op)
@@ -60,7 +60,7 @@ def averaged(unit: Unit, sums: HeavyPart) -> Columns:
     return Columns(sums=sums, values=(value,), shape=value.shape, count=count)
 
 
-def reduced(unit: Unit, sums: HeavyPart) -> Columns:
+def reduce_codes(unit: Unit, sums: HeavyPart) -> Columns:
     """Sum over axes: all spatial axes for a global pool, the axes of the attribute for a mean."""
     operand = unit.operands[0]
     shape = operand.codes.shape
@@ -113,10 +113,10 @@ def paired(unit: Unit, sums: HeavyPart) -> Columns:
     return Columns(sums=sums, values=(product,), shape=product.shape, bound=bound)
 
 
-def coded(unit: Unit, sums: HeavyPart) -> Columns:
+def take_codes(unit: Unit, sums: HeavyPart) -> Columns:
     """Return the operand's codes or centered codes. Real values are returned unchanged."""
     if unit.function and unit.kind == "requantize":
-        return moved(unit, sums)
+        return move_codes(unit, sums)
     operand = unit.operands[0]
     if sums.columns not in ("codes", "sum"):
         raise ValueError(f"{unit.kind} has no columns {sums.columns!r}")
@@ -125,7 +125,7 @@ def coded(unit: Unit, sums: HeavyPart) -> Columns:
     return Columns(sums=sums, values=(values,), shape=values.shape)
 
 
-def joined(unit: Unit, sums: HeavyPart) -> Columns:
+def join_codes(unit: Unit, sums: HeavyPart) -> Columns:
     """Join the codes or centered codes of all operands along an axis."""
     is_uncentered = sums.columns == "codes"
     if not is_uncentered:
@@ -140,7 +140,7 @@ def joined(unit: Unit, sums: HeavyPart) -> Columns:
     return Columns(sums=sums, values=(total,), shape=total.shape, member=member.reshape(member_shape))
 
 
-def chosen(unit: Unit, sums: HeavyPart) -> Columns:
+def select_codes(unit: Unit, sums: HeavyPart) -> Columns:
     """Select between the centered codes of two operands (Where)."""
     _only_sums(unit, sums)
     if unit.condition is None:
@@ -151,14 +151,14 @@ def chosen(unit: Unit, sums: HeavyPart) -> Columns:
     return Columns(sums=sums, values=(total,), shape=total.shape, member=member)
 
 
-def moved(unit: Unit, sums: HeavyPart) -> Columns:
+def move_codes(unit: Unit, sums: HeavyPart) -> Columns:
     """Run an operator that moves or selects elements (max pool, pad, resize) on the centered codes.
 
     The columns `real` are interpolated in float32 between real values instead.
     """
     operand = unit.operands[0]
     if unit.kind == "resize" and sums.columns not in ("sum", "real"):
-        return interpolated(unit, sums)
+        return interpolate_codes(unit, sums)
     if sums.columns == "real" and unit.kind == "resize":
         data = np.asarray(operand.centred.astype(np.float32) * operand.scale.astype(np.float32))
     else:
@@ -250,14 +250,14 @@ def _only_sums(unit: Unit, sums: HeavyPart) -> None:
 _HEAVY: Mapping[str, Callable[[Unit, HeavyPart], Columns]] = MappingProxyType(
     {
         "conv": convolved,
-        "linear": multiplied,
+        "linear": multiply_matrices,
         **dict.fromkeys(PAIRS, paired),
-        **dict.fromkeys(("lookup", "requantize", "quantize", "dequantize"), coded),
-        **dict.fromkeys(("max_pool", "resize", "pad"), moved),
-        **dict.fromkeys(("global_average_pool", "reduce_mean"), reduced),
-        "average_pool": averaged,
-        "concat": joined,
-        "where": chosen,
+        **dict.fromkeys(("lookup", "requantize", "quantize", "dequantize"), take_codes),
+        **dict.fromkeys(("max_pool", "resize", "pad"), move_codes),
+        **dict.fromkeys(("global_average_pool", "reduce_mean"), reduce_codes),
+        "average_pool": average_codes,
+        "concat": join_codes,
+        "where": select_codes,
         "softmax": softmaxed,
     }
 )
@@ -296,7 +296,7 @@ def finish(unit: Unit, columns: Columns, variant: Variant) -> np.ndarray:
     Raises:
         KernelError: The columns belong to other sums, or the variant's program does not fit them.
     """
-    _check(columns, variant)
+    _check_variant(columns, variant)
     return _run(unit, columns, variant).reshape(-1)
 
 
@@ -315,7 +315,7 @@ def finish_many(unit: Unit, columns: Columns, variants: Sequence[Variant]) -> np
         KernelError: The columns belong to other sums, or a program does not fit them.
     """
     for variant in variants:
-        _check(columns, variant)
+        _check_variant(columns, variant)
     if len(variants) == 1:
         return run_program(unit, columns, variants[0]).reshape(1, -1)
     return run_programs(unit, columns, variants)
@@ -330,12 +330,12 @@ def compute(unit: Unit, variant: Variant) -> np.ndarray:
     Raises:
         KernelError: The unit cannot be computed this way.
     """
-    table = pair_table(unit, variant, _computed)
-    codes = _computed(unit, variant) if table is None else look_up(table, unit)
+    table = pair_table(unit, variant, _compute_channels_first)
+    codes = _compute_channels_first(unit, variant) if table is None else look_up(table, unit)
     return np.moveaxis(codes, 1, -1) if unit.channels_last and codes.ndim > 1 else codes
 
 
-def _computed(unit: Unit, variant: Variant) -> np.ndarray:
+def _compute_channels_first(unit: Unit, variant: Variant) -> np.ndarray:
     """Compute a unit by a variant, in channels-first order."""
     columns = accumulate(unit, variant.sums)
     return _run(unit, columns, variant).reshape(columns.shape)
@@ -356,6 +356,6 @@ def _run(unit: Unit, columns: Columns, variant: Variant) -> np.ndarray:
     return elementwise(lambda part: np.asarray(table[part.astype(np.int64) - low]), codes)
 
 
-def _check(columns: Columns, variant: Variant) -> None:
+def _check_variant(columns: Columns, variant: Variant) -> None:
     if columns.sums is not variant.sums and columns.sums != variant.sums:
         raise KernelError(f"Columns of {columns.sums} do not fit the variant {str(variant)!r}.")

@@ -32,7 +32,7 @@ __all__ = [
     "inverse_root_of",
     "logistic_of",
     "reciprocal_of_one_plus",
-    "squashed",
+    "sigmoid_or_tanh",
     "tanh_of",
 ]
 
@@ -229,7 +229,7 @@ def inverse_root(unit: Unit, columns: Columns, variant: Variant) -> Start:
     return Start(operation=operation, dtype=np.int64, scales=scales_of(unit), whole=fixed, tag="root31")
 
 
-def squashed(unit: Unit, columns: Columns, variant: Variant) -> Start:
+def sigmoid_or_tanh(unit: Unit, columns: Columns, variant: Variant) -> Start:
     """Compute Sigmoid or Tanh: in 16 bits for inputs below 8, in 32 bits for inputs below 16.
 
     The scales are powers of two, and the program shifts right to the output's scale.
@@ -241,9 +241,9 @@ def squashed(unit: Unit, columns: Columns, variant: Variant) -> Start:
     if compute is None or unit.kind != "lookup" or (operand.codes.dtype.itemsize == 1) == (width == _SHORT):
         raise ValueError("fixed point supports Sigmoid and Tanh only, with 16 bits for 16-bit codes")
     whole_bits = 3 if width == _SHORT else 4
-    finest = width - 1 + _power(unit.out.scale)
+    finest = width - 1 + _exponent_of(unit.out.scale)
     if width == _SHORT:
-        multiplier, exponent = np.asarray(0), np.asarray(_power(operand.scale) + _SHORT - 1 - whole_bits)
+        multiplier, exponent = np.asarray(0), np.asarray(_exponent_of(operand.scale) + _SHORT - 1 - whole_bits)
         if int(exponent) < 0:
             raise ValueError("the input has more bits of a fraction than fixed point keeps")
     else:
@@ -264,7 +264,7 @@ def squashed(unit: Unit, columns: Columns, variant: Variant) -> Start:
     return Start(operation=operation, dtype=np.int64, scales=scales_of(unit), whole=fixed, tag=variant.form)
 
 
-def _power(scale: np.ndarray) -> int:
+def _exponent_of(scale: np.ndarray) -> int:
     """Return the exponent of a scale that is a power of two.
 
     Raises:

@@ -16,7 +16,7 @@ from qdebug.replay.steps import compile_steps, planned_program
 from qdebug.replay.unit import Unit
 from qdebug.replay.variant import Variant
 
-__all__ = ["apply_function", "hyperbolic_tangent", "leaky", "logistic", "sloped", "tabled"]
+__all__ = ["apply_function", "apply_slope", "hyperbolic_tangent", "logistic", "look_up_real", "requantize_by_sign"]
 
 _ONE = np.ones((), np.float32)
 _NUMERATOR = (
@@ -70,18 +70,20 @@ def _quotient(
 ) -> np.ndarray:
     value = np.fmin(np.fmax(real.astype(np.float32), -end), end)
     square = value * value
-    numerator_value, denominator_value = (_horner(square, coefficients) for coefficients in (numerator, denominator))
+    numerator_value, denominator_value = (
+        _evaluate_polynomial(square, coefficients) for coefficients in (numerator, denominator)
+    )
     return np.asarray(numerator_value * value / denominator_value)
 
 
-def _horner(square: np.ndarray, coefficients: tuple[float, ...]) -> np.ndarray:
+def _evaluate_polynomial(square: np.ndarray, coefficients: tuple[float, ...]) -> np.ndarray:
     total = np.full_like(square, coefficients[0])
     for coefficient in coefficients[1:]:
         total = fused(total, square, np.asarray(np.float32(coefficient)))
     return total
 
 
-def tabled(unit: Unit, columns: Columns, variant: Variant) -> Start:
+def look_up_real(unit: Unit, columns: Columns, variant: Variant) -> Start:
     """Apply a function to the real value of each code.
 
     The form `stepped` finds the real values as Glow does: it starts at the lowest code and repeatedly adds the scale in
@@ -117,7 +119,7 @@ def tabled(unit: Unit, columns: Columns, variant: Variant) -> Start:
     return Start(operation=operation, dtype=dtype, scales=scales_of(unit))
 
 
-def leaky(unit: Unit, columns: Columns, variant: Variant) -> Start:
+def requantize_by_sign(unit: Unit, columns: Columns, variant: Variant) -> Start:
     """Requantize each centered code by the program `operand`, with one multiplier per sign."""
     if "leaky" not in operators.of(unit.function).forms:
         raise ValueError("only LeakyRelu takes two multipliers")
@@ -125,7 +127,7 @@ def leaky(unit: Unit, columns: Columns, variant: Variant) -> Start:
     return _by_sign(unit, columns, variant, alpha)
 
 
-def sloped(unit: Unit, columns: Columns, variant: Variant) -> Start:
+def apply_slope(unit: Unit, columns: Columns, variant: Variant) -> Start:
     """Requantize centered codes of at least 0 by the program `operand`, and other codes times their centered slope.
 
     Source: TensorFlow Lite (kernels/internal/reference/prelu.h).

@@ -18,16 +18,26 @@ import numpy as np
 
 from qdebug.numerics.fixedpoint import round_values
 from qdebug.replay.columns import Columns, Operation, Start, load, nested
-from qdebug.replay.fixed_forms import hard_swish, inverse_root, squashed
-from qdebug.replay.form_codes import leaky, sloped, tabled
+from qdebug.replay.fixed_forms import hard_swish, inverse_root, sigmoid_or_tanh
+from qdebug.replay.form_codes import apply_slope, look_up_real, requantize_by_sign
 from qdebug.replay.interpolate import FRACTION
 from qdebug.replay.precision import fused
-from qdebug.replay.scaling import Fixed, Scales, fixed, real_multiplier, scales_of, sum_scale
+from qdebug.replay.scaling import Fixed, Scales, fixed_multiplier, real_multiplier, scales_of, sum_scale
 from qdebug.replay.steps import compile_steps, planned_program
 from qdebug.replay.unit import Operand, Unit
 from qdebug.replay.variant import FORMS, Variant
 
-__all__ = ["common", "dequantized", "each", "fixed_point_15", "folded", "onto", "ratios", "shifted", "start_of"]
+__all__ = [
+    "combine_common",
+    "combine_dequantized",
+    "combine_folded",
+    "combine_ratios",
+    "combine_shifted",
+    "fixed_point_15",
+    "rescale_each",
+    "rescale_to_one_operand",
+    "start_of",
+]
 
 _ONE = np.ones((), np.float32)
 _LARGE_SCALE = np.float32(2.0**-15)
@@ -58,7 +68,7 @@ def _combination(unit: Unit) -> Callable[..., Any]:
     return combine
 
 
-def folded(unit: Unit, columns: Columns, variant: Variant) -> Start:
+def combine_folded(unit: Unit, columns: Columns, variant: Variant) -> Start:
     """Compute a ra + (b rb + (zc - (ra za + rb zb))) with ra = sa / sc; for one code, x s - z s with s = sx (1 / sc).
 
     A dequantization has no scale sc. Source of the formula for concatenated codes: TensorFlow Lite
@@ -103,7 +113,7 @@ def _folded_one(unit: Unit, scale: np.ndarray, zero: np.ndarray, *, fma: bool) -
     return Start(operation=operation, dtype=np.float32, scales=scales_of(unit))
 
 
-def dequantized(unit: Unit, columns: Columns, variant: Variant) -> Start:
+def combine_dequantized(unit: Unit, columns: Columns, variant: Variant) -> Start:
     """Dequantize both codes, as (a - za) sa or as the fused a sa - za sa, and combine them."""
     del columns
     fma = variant.form == "deq-fma"
@@ -125,7 +135,7 @@ def dequantized(unit: Unit, columns: Columns, variant: Variant) -> Start:
     return Start(operation=operation, dtype=dtype, scales=scales_of(unit))
 
 
-def onto(unit: Unit, columns: Columns, variant: Variant) -> Start:
+def rescale_to_one_operand(unit: Unit, columns: Columns, variant: Variant) -> Start:
     """Compute (a - (za + zb sb / sa)) (sa / sb) + b in units of sb: a is rescaled to the scale of b.
 
     Source: AddTransformation of OpenVINO (common/low_precision_transformations/src/add.cpp); measured.
@@ -148,7 +158,7 @@ def onto(unit: Unit, columns: Columns, variant: Variant) -> Start:
     return Start(operation=operation, dtype=np.float32, scales=scales_of(unit), tag=variant.form, one=target)
 
 
-def ratios(unit: Unit, columns: Columns, variant: Variant) -> Start:
+def combine_ratios(unit: Unit, columns: Columns, variant: Variant) -> Start:
     """Combine (a - za) (sa / sc) and (b - zb) (sb / sc). A quotient is scaled by sa / (sb sc) afterwards."""
     del columns, variant
     combine = _combination(unit)
@@ -204,7 +214,7 @@ def _pair_of_programs(
     return Operation(apply=apply, parameters=tuple(parameters))
 
 
-def shifted(unit: Unit, columns: Columns, variant: Variant) -> Start:
+def combine_shifted(unit: Unit, columns: Columns, variant: Variant) -> Start:
     """Shift both codes left, rescale them to twice the larger scale, and combine them at that scale.
 
     Source for squared differences: TensorFlow Lite (kernels/squared_difference.cc).
@@ -220,7 +230,7 @@ def shifted(unit: Unit, columns: Columns, variant: Variant) -> Start:
     return Start(operation=operation, dtype=np.int64, scales=scales, tag=("ls", variant.shift))
 
 
-def each(unit: Unit, columns: Columns, variant: Variant) -> Start:
+def rescale_each(unit: Unit, columns: Columns, variant: Variant) -> Start:
     """Rescale each code to the output's scale with its own rounding, then combine the results."""
     if unit.kind == "squared_difference":
         raise ValueError("squares have another scale than their operands")
@@ -233,7 +243,7 @@ def each(unit: Unit, columns: Columns, variant: Variant) -> Start:
     return Start(operation=to_integers, dtype=np.int64, scales=scales_of(unit))
 
 
-def common(unit: Unit, columns: Columns, variant: Variant) -> Start:
+def combine_common(unit: Unit, columns: Columns, variant: Variant) -> Start:
     """Compute a ma + b mb - (za ma + zb mb), where the larger of the integers ma and mb has 21 or 22 bits."""
     del columns
     if unit.kind not in ("add", "sub"):
@@ -285,7 +295,7 @@ def _round_half_away(values: np.ndarray) -> np.ndarray:
     return np.asarray((truncated + np.copysign(np.abs(values - truncated) >= 0.5, values)).astype(np.int64))
 
 
-def _unchanged(unit: Unit, columns: Columns, variant: Variant) -> Start:
+def _start_unchanged(unit: Unit, columns: Columns, variant: Variant) -> Start:
     """Start from the columns unchanged."""
     dtype = variant.multiplier.dtype
     return Start(operation=load(dtype), dtype=dtype, scales=scales_of(unit, columns.count, columns.member))
@@ -302,9 +312,9 @@ def _interpolated_codes(unit: Unit, columns: Columns, variant: Variant) -> Start
     )
 
 
-def _offset(unit: Unit, columns: Columns, variant: Variant) -> Start:
+def _start_uncentered(unit: Unit, columns: Columns, variant: Variant) -> Start:
     """Start from sums of uncentered codes. The offset z s / sc is subtracted later, rounded for integers."""
-    start = _unchanged(unit, columns, variant)
+    start = _start_unchanged(unit, columns, variant)
     x = unit.operands[0]
     zero_share = x.zero_point.astype(np.float32) * x.scale.astype(np.float32) / unit.out.scale.astype(np.float32)
     if not variant.multiplier.real:
@@ -312,7 +322,7 @@ def _offset(unit: Unit, columns: Columns, variant: Variant) -> Start:
     return replace(start, zero=np.asarray(unit.out.zero_point.astype(np.float32) - zero_share), tag="offset")
 
 
-def _levels(unit: Unit, columns: Columns, variant: Variant) -> Start:
+def _count_levels(unit: Unit, columns: Columns, variant: Variant) -> Start:
     """Count steps from the low end of the range as v f + c, with f the steps of the range over its width.
 
     c subtracts the low end: its value times the steps over the width, all in float32. The range is in units of the
@@ -356,7 +366,7 @@ def _divided_sums(unit: Unit, columns: Columns, variant: Variant) -> Start:
     """Start from sums, with the 31-bit multiplier divided by the count (kernels/internal/reference/reduce.h)."""
     del variant
     scales = scales_of(unit, columns.count)
-    undivided = fixed(real_multiplier(replace(scales, n=np.ones((), np.float32)), "d:xw/y"), "q31")
+    undivided = fixed_multiplier(real_multiplier(replace(scales, n=np.ones((), np.float32)), "d:xw/y"), "q31")
     count = scales.n.astype(np.int64)
     # Shift left by the bits of the count, unless the remaining shift would exceed 31.
     room = np.minimum(np.frexp(count.astype(np.float64))[1] - 1, undivided.bits + undivided.exponent)
@@ -365,26 +375,34 @@ def _divided_sums(unit: Unit, columns: Columns, variant: Variant) -> Start:
 
 
 _FORMS: Mapping[str, Callable[[Unit, Columns, Variant], Start]] = MappingProxyType(
-    dict.fromkeys(("sum", "raw", "real", "real-lerp", "taps", "nines", "ort", "exp31", "exp32", "exp64"), _unchanged)
+    dict.fromkeys(
+        ("sum", "raw", "real", "real-lerp", "taps", "nines", "ort", "exp31", "exp32", "exp64"), _start_unchanged
+    )
     | dict.fromkeys(
         ("grid10", "blend10", "blend11", "blend32", "rows32", "lerp", "lerp-fma", "corners32", "weights32"),
         _interpolated_codes,
     )
-    | dict.fromkeys(("fold", "fold-fma"), folded)
-    | dict.fromkeys(("deq", "deq-fma"), dequantized)
-    | dict.fromkeys(("onto-first", "onto-second"), onto)
-    | dict.fromkeys(("common20", "common21"), common)
-    | dict.fromkeys(("table", "table-fma", "stepped", "mlas"), tabled)
+    | dict.fromkeys(("fold", "fold-fma"), combine_folded)
+    | dict.fromkeys(("deq", "deq-fma"), combine_dequantized)
+    | dict.fromkeys(("onto-first", "onto-second"), rescale_to_one_operand)
+    | dict.fromkeys(("common20", "common21"), combine_common)
+    | dict.fromkeys(("table", "table-fma", "stepped", "mlas"), look_up_real)
     | {
-        "ratio": ratios,
-        "ls": shifted,
+        "ratio": combine_ratios,
+        "ls": combine_shifted,
         "fixed15": fixed_point_15,
-        "each": each,
-        "offset": _offset,
+        "each": rescale_each,
+        "offset": _start_uncentered,
         "counted": _divided_sums,
     }
-    | dict.fromkeys(("levels", "levels-fma", "levels-raw"), _levels)
-    | {"leaky": leaky, "slopes": sloped, "hswish16": hard_swish, "fixed16": squashed, "fixed31": squashed}
+    | dict.fromkeys(("levels", "levels-fma", "levels-raw"), _count_levels)
+    | {
+        "leaky": requantize_by_sign,
+        "slopes": apply_slope,
+        "hswish16": hard_swish,
+        "fixed16": sigmoid_or_tanh,
+        "fixed31": sigmoid_or_tanh,
+    }
     | {"root31": inverse_root}
 )
 

@@ -24,7 +24,7 @@ from qdebug.replay.registry import Call
 from qdebug.replay.unit import Unit
 from qdebug.replay.within import axis_within
 
-__all__ = ["FRACTION", "interpolated", "interpolated_codes", "is_bilinear", "resized_axes"]
+__all__ = ["FRACTION", "interpolate_codes", "interpolated_codes", "is_bilinear", "resized_axes"]
 
 FRACTION: Mapping[str, int] = MappingProxyType({"grid10": 20, "blend10": 20, "blend11": 22})
 """Integer columns and their number of fractional bits."""
@@ -75,7 +75,7 @@ class _ResizedAxis:
         return np.float32(self.size - shared_end) / np.float32(self.out - shared_end)
 
 
-def interpolated(unit: Unit, sums: HeavyPart) -> Columns:
+def interpolate_codes(unit: Unit, sums: HeavyPart) -> Columns:
     """Interpolate between codes along up to two axes.
 
     Raises:
@@ -89,7 +89,7 @@ def interpolated(unit: Unit, sums: HeavyPart) -> Columns:
         for axis in sorted(lines, reverse=True):
             value = _step_towards_upper(value, axis, _offset_taps(lines[axis]))
         return Columns(sums=sums, values=(value,), shape=value.shape)
-    value = _interpolated(operand.codes, lines, sums.columns)
+    value = _interpolate_lines(operand.codes, lines, sums.columns)
     if sums.columns.startswith("lerp"):
         value = value - operand.zero_point.astype(np.float32)
     return Columns(sums=sums, values=(value,), shape=value.shape)
@@ -106,7 +106,7 @@ def interpolated_codes(call: Call, x: np.ndarray) -> np.ndarray | None:
     except ValueError:
         return None
     has_inner_axis = any(axis < x.ndim - _PLANE for axis in lines)
-    value = _interpolated(x, lines, "blend10" if has_inner_axis else "blend32")
+    value = _interpolate_lines(x, lines, "blend10" if has_inner_axis else "blend32")
     integers = shift_right(value, FRACTION["blend10"], "trunc") if has_inner_axis else np.trunc(value)
     return np.asarray(integers.astype(x.dtype))
 
@@ -141,7 +141,7 @@ def _resized_axes(call: Call, x: np.ndarray) -> dict[int, _ResizedAxis]:
     return lines
 
 
-def _interpolated(codes: np.ndarray, lines: Mapping[int, _ResizedAxis], columns: str) -> np.ndarray:
+def _interpolate_lines(codes: np.ndarray, lines: Mapping[int, _ResizedAxis], columns: str) -> np.ndarray:
     bits = FRACTION.get(columns)
     value = codes.astype(np.float32 if bits is None else np.int64)
     if columns == "blend32":
@@ -200,7 +200,7 @@ def _sum_by_products(values: np.ndarray, lines: Mapping[int, _ResizedAxis]) -> n
     total = np.zeros((), np.float32)
     for row, by_row in ((down.low, down.below), (down.high, down.above)):
         for column, by_column in ((across.low, across.below), (across.high, across.above)):
-            weight = _along(by_row, plane[0], values.ndim) * _along(by_column, plane[1], values.ndim)
+            weight = _shape_along(by_row, plane[0], values.ndim) * _shape_along(by_column, plane[1], values.ndim)
             total = total + np.take(np.take(values, row, plane[0]), column, plane[1]) * weight
     return np.asarray(total)
 
@@ -226,7 +226,10 @@ def _sum_of_corners(values: np.ndarray, lines: Mapping[int, _ResizedAxis], *, pr
     total: np.ndarray | None = None
     for (row, by_row), (column, by_column) in corners:
         corner_values = np.take(np.take(values, row, plane[0]), column, plane[1])
-        row_weight, column_weight = _along(by_row, plane[0], values.ndim), _along(by_column, plane[1], values.ndim)
+        row_weight, column_weight = (
+            _shape_along(by_row, plane[0], values.ndim),
+            _shape_along(by_column, plane[1], values.ndim),
+        )
         term = corner_values * (row_weight * column_weight) if products else corner_values * row_weight * column_weight
         total = term if total is None else total + term
     return values if total is None else total
@@ -235,10 +238,10 @@ def _sum_of_corners(values: np.ndarray, lines: Mapping[int, _ResizedAxis], *, pr
 def _step_towards_upper(values: np.ndarray, axis: int, taps: _Taps) -> np.ndarray:
     """Compute low + (high - low) * weight. Source: XNNPACK, f32-ibilinear."""
     low, high = np.take(values, taps.low, axis), np.take(values, taps.high, axis)
-    return np.asarray(low + (high - low) * _along(taps.above, axis, values.ndim))
+    return np.asarray(low + (high - low) * _shape_along(taps.above, axis, values.ndim))
 
 
-def _along(weights: np.ndarray, axis: int, ndim: int) -> np.ndarray:
+def _shape_along(weights: np.ndarray, axis: int, ndim: int) -> np.ndarray:
     across = [1] * ndim
     across[axis] = -1
     return weights.astype(np.float32).reshape(across)

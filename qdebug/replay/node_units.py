@@ -38,7 +38,7 @@ def unit_of_call(call: Call) -> Unit | None:
         return _quantize(call) if row.quantizes else _dequantize(call)
     if row.real is None:
         return None
-    return _READERS.get(operators.of(row.real.op).unit, _simple)(call)
+    return _READERS.get(operators.of(row.real.op).unit, _read_simple)(call)
 
 
 def with_recorded_scale(
@@ -181,7 +181,7 @@ def _zero_point(call: Call, position: int, codes: np.ndarray) -> np.ndarray:
     return np.zeros((), codes.dtype) if zero_point_input is None else zero_point_input.reshape(())
 
 
-def _simple(call: Call) -> Unit:
+def _read_simple(call: Call) -> Unit:
     """Read an operator that has a scale and zero point after each operand."""
     real = operators.of(call.op).real
     if real is None or real.out is None:
@@ -307,7 +307,7 @@ class _Request:
         """Return the output's quantization, further clamped to bounds; None if it has several scales or is real."""
         if self.quant.scale.size != 1 or not is_integer(self.quant.dtype):
             return None
-        return target_of(self.quant, clamp=_codes_of_bounds(_narrowed(self.bounds, bounds), self.quant))
+        return target_of(self.quant, clamp=_codes_of_bounds(_intersect_bounds(self.bounds, bounds), self.quant))
 
 
 def unit_of_codes(
@@ -351,7 +351,7 @@ def _codes_of_bounds(bounds: Bounds, quant: QuantParams) -> tuple[int, int] | No
     return ends[0], ends[1]
 
 
-def _narrowed(first: Bounds, second: Bounds) -> Bounds:
+def _intersect_bounds(first: Bounds, second: Bounds) -> Bounds:
     """Return the combined bounds of two consecutive activations."""
     lows = [bound for bound in (first[0], second[0]) if bound is not None]
     highs = [bound for bound in (first[1], second[1]) if bound is not None]
@@ -444,7 +444,7 @@ def _coded_linear(request: _Request) -> Unit | None:
     call = request.call()
     if a is None or b is None or (request.input_at(2) is not None and call.real("beta", 1.0) != 1):
         return None
-    a = _flattened(call, a, b)
+    a = _first_of_gemm(call, a, b)
     a, b = (_transposed(o) if call.integer(name) else o for o, name in ((a, "transA"), (b, "transB")))
     alpha = np.float32(call.real("alpha", 1.0))
     if alpha != 1:
@@ -459,7 +459,7 @@ def _coded_linear(request: _Request) -> Unit | None:
     return _unit_if_coded(request, "linear", (a, b), bounds=bounds, bias=bias, bias_scale=bias_scale)
 
 
-def _flattened(call: Call, a: Operand, b: Operand) -> Operand:
+def _first_of_gemm(call: Call, a: Operand, b: Operand) -> Operand:
     """Return the first operand of a Gemm, as a matrix if `flatten` is set. Its scale applies to all rows."""
     if not call.integer("flatten") or a.scale.size > 1:
         return a
@@ -568,14 +568,14 @@ def _pad(request: _Request) -> Unit | None:
         if operand is None and value.values.dtype == data.codes.dtype:
             operand = Operand(codes=value.values, scale=data.scale, zero_point=data.zero_point)  # a code of the input
         if operand is None:
-            operand = _filling(float(value.values.reshape(())), data)
+            operand = _code_of_filling(float(value.values.reshape(())), data)
         operands.append(operand)
     elif data is not None and (fill := request.call().real("value")) != 0:
-        operands.append(_filling(fill, data))
+        operands.append(_code_of_filling(fill, data))
     return _unit_if_coded(request, "pad", operands, function=request.node.op, settings=_settings(request, 1, 3))
 
 
-def _filling(value: float, data: Operand) -> Operand:
+def _code_of_filling(value: float, data: Operand) -> Operand:
     """Return a real value as a code at the data's scale."""
     code = np.asarray(np.rint(value / data.scale.reshape(-1)[0]), np.int32)
     return Operand(codes=code, scale=data.scale, zero_point=np.zeros((), np.int32))

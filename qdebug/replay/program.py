@@ -75,7 +75,7 @@ def _program(variant: Variant, *, whole: bool) -> Program:
     return planned_program(variant.requantize, variant.multiplier, whole=whole, late_bias=variant.bias == "codes")
 
 
-def _spread(columns: Columns, operation: Operation) -> tuple[np.ndarray, ...]:
+def _spread_parameters(columns: Columns, operation: Operation) -> tuple[np.ndarray, ...]:
     parameters = columns.spreads.get(operation)
     if parameters is None:
         parameters = tuple(columns.spread(np.asarray(parameter)) for parameter in operation.parameters)
@@ -86,11 +86,11 @@ def _spread(columns: Columns, operation: Operation) -> tuple[np.ndarray, ...]:
 def run_program(unit: Unit, columns: Columns, variant: Variant) -> np.ndarray:
     """Turn columns into codes by one variant. The result has the shape of the columns' values."""
     operations = compile_variant(unit, columns, variant)
-    spread = [_spread(columns, operation) for operation in operations]
+    spread = [_spread_parameters(columns, operation) for operation in operations]
     out = np.empty(columns.values[0].shape, dtype=unit.out.dtype)
     flat = columns
     if all(parameter.ndim == 0 for parameters in spread for parameter in parameters):
-        flat = _flattened(columns)
+        flat = _flatten_columns(columns)
     target = out.reshape(flat.values[0].shape)
     with np.errstate(all="ignore"):
         for block in flat.blocks():
@@ -103,7 +103,7 @@ def run_program(unit: Unit, columns: Columns, variant: Variant) -> np.ndarray:
     return out
 
 
-def _flattened(columns: Columns) -> Columns:
+def _flatten_columns(columns: Columns) -> Columns:
     """Return the columns flattened, so that any shape splits into even blocks."""
     if columns.values[0].ndim == 1 or not all(array.flags.c_contiguous for array in columns.values):
         return columns
@@ -164,7 +164,7 @@ def run_programs(unit: Unit, columns: Columns, variants: Sequence[Variant]) -> n
     """Turn columns into codes by many variants. Return codes (variants, elements)."""
     out = np.empty((len(variants), *columns.values[0].shape), dtype=unit.out.dtype)
     batches = _batches_of_programs([compile_variant(unit, columns, variant) for variant in variants])
-    spreads = [_spread(columns, batch.operation) for batch in batches]
+    spreads = [_spread_parameters(columns, batch.operation) for batch in batches]
     with np.errstate(all="ignore"):
         for block in columns.blocks(_SIDE_BY_SIDE):
             numbers = tuple(array[block] for array in columns.values)

@@ -22,7 +22,7 @@ from qdebug.replay.columns import Columns, HeavyPart
 from qdebug.replay.kernels.conv import conv_transpose
 from qdebug.replay.precision import limits
 from qdebug.replay.registry import Call
-from qdebug.replay.scaling import fixed, scales_of, sum_scale
+from qdebug.replay.scaling import fixed_multiplier, scales_of, sum_scale
 from qdebug.replay.unit import Unit
 from qdebug.replay.windows import Window, convolve, padded, window_of
 
@@ -33,10 +33,10 @@ __all__ = [
     "exact_dtype",
     "lost_in_pairs",
     "lost_in_sums",
-    "multiplied",
+    "multiply_matrices",
     "saturate",
+    "shift_to_unsigned",
     "sum_bound",
-    "unsigned",
 ]
 
 
@@ -94,7 +94,7 @@ def saturate(rounded: np.ndarray, zero_point: np.ndarray) -> np.ndarray:
 _ENDS = (-(2**15), 2**15 - 1)
 
 
-def unsigned(codes: np.ndarray, zero_point: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def shift_to_unsigned(codes: np.ndarray, zero_point: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return int8 codes shifted by 128 to uint8, as x86 needs. uint8 codes are returned unchanged."""
     shift = 128 if codes.dtype == np.int8 else 0
     return codes.astype(np.int32) + shift, zero_point.astype(np.int32) + shift
@@ -190,7 +190,7 @@ def _bias(unit: Unit, sums: HeavyPart) -> np.ndarray | None:
         return np.asarray(np.rint(unit.bias.astype(np.float32) / scale)).astype(np.int64)
     ratio = np.asarray(unit.bias_scale.astype(np.float32).reshape(-1) / scale, dtype=np.float32)
     if sums.bias == "glow":
-        fixed_ratio = fixed(ratio, "glow")
+        fixed_ratio = fixed_multiplier(ratio, "glow")
         product = wrap_to(shift_right(unit.bias, fixed_ratio.pre) * fixed_ratio.multiplier, 32)
         return shift_right(product, -fixed_ratio.exponent, "up")
     return round_values(unit.bias.astype(np.float32) * ratio, "away").astype(np.int64)
@@ -211,15 +211,15 @@ def convolved(unit: Unit, sums: HeavyPart) -> Columns:
         return convolve(left, right, window, groups)
 
     split = 1 if groups == 1 and not unit.transposed else None
-    total, bound = _summed(product, (x, weight), axes, (split, split))
+    total, bound = _sum_products(product, (x, weight), axes, (split, split))
     if sums.accumulate.startswith(("pair", "sat16:")):
         total = total - _lost_in_convolution(unit, sums).reshape(total.shape)
     if bias is not None:
         bias = bias.reshape(-1, *(1,) * (total.ndim - 2))
-    return _columns(sums, total, bias, bound)
+    return _make_columns(sums, total, bias, bound)
 
 
-def _summed(
+def _sum_products(
     product: Callable[[np.ndarray, np.ndarray], np.ndarray],
     operands: tuple[np.ndarray, np.ndarray],
     axes: tuple[int, ...],
@@ -257,7 +257,7 @@ def _lost_in_convolution(unit: Unit, sums: HeavyPart) -> np.ndarray:
     """
     if unit.transposed:
         raise ValueError("the order of the products of a transposed convolution is not known")
-    x, zero = unsigned(unit.operands[0].codes, unit.operands[0].zero_point)
+    x, zero = shift_to_unsigned(unit.operands[0].codes, unit.operands[0].zero_point)
     if "wrap" in sums.accumulate:
         x, zero = unit.operands[0].codes.astype(np.int32), unit.operands[0].zero_point.astype(np.int32)
     weight, window = unit.operands[1].codes.astype(np.int32), _window(unit)
@@ -275,44 +275,48 @@ def _lost_in_convolution(unit: Unit, sums: HeavyPart) -> np.ndarray:
     depth = matrix.shape[2] * matrix.shape[3]
     positions = np.moveaxis(taps, 0, -2)  # the positions of all samples in a row
     lost = [
-        _lost(positions[group].reshape(depth, -1), matrix[group].reshape(matrix.shape[1], depth), sums.accumulate)
+        _loss_of_16_bits(
+            positions[group].reshape(depth, -1), matrix[group].reshape(matrix.shape[1], depth), sums.accumulate
+        )
         for group in range(groups)
     ]
     return np.moveaxis(np.stack(lost).reshape(groups, matrix.shape[1], x.shape[0], -1), 2, 0)
 
 
-def multiplied(unit: Unit, sums: HeavyPart) -> Columns:
+def multiply_matrices(unit: Unit, sums: HeavyPart) -> Columns:
     """Multiply the centered codes of operand 0 (..., M, K) by the centered codes of operand 1 (..., K, N)."""
     a, b = unit.operands[0].centred, unit.operands[1].centred
     if not a.ndim or not b.ndim or a.shape[-1] != b.shape[max(b.ndim - 2, 0)]:
         raise ValueError(f"shapes {a.shape} and {b.shape} do not fit one another")
     bias = _bias(unit, sums)
-    total, bound = _summed(np.matmul, (a, b), (max(b.ndim - 2, 0),), (a.ndim - 1, max(b.ndim - 2, 0)))
+    total, bound = _sum_products(np.matmul, (a, b), (max(b.ndim - 2, 0),), (a.ndim - 1, max(b.ndim - 2, 0)))
     if sums.accumulate.startswith(("pair", "sat16:")):
         total = total - _lost_in_product(unit, sums, total.shape)
-    return _columns(sums, total, bias, bound)
+    return _make_columns(sums, total, bias, bound)
 
 
 def _lost_in_product(unit: Unit, sums: HeavyPart, shape: tuple[int, ...]) -> np.ndarray:
     """Return the loss of 16-bit sums along the depth of a matrix product."""
     left = unit.operands[0].codes.astype(np.int32)
     if "wrap" not in sums.accumulate:
-        left, _ = unsigned(unit.operands[0].codes, unit.operands[0].zero_point)
+        left, _ = shift_to_unsigned(unit.operands[0].codes, unit.operands[0].zero_point)
     right = unit.operands[1].codes.astype(np.int32)
     if sums.accumulate.startswith("sat16:"):
         left, right = unit.operands[0].centred, unit.operands[1].centred
     left = np.broadcast_to(left, (*shape[:-2], *left.shape[-2:])).reshape(-1, *left.shape[-2:])
     right = np.broadcast_to(right, (*shape[:-2], *right.shape[-2:])).reshape(-1, *right.shape[-2:])
-    return np.stack([_lost(a.T, b.T, sums.accumulate).T for a, b in zip(left, right, strict=True)]).reshape(shape)
+    return np.stack([_loss_of_16_bits(a.T, b.T, sums.accumulate).T for a, b in zip(left, right, strict=True)]).reshape(
+        shape
+    )
 
 
-def _lost(columns: np.ndarray, weights: np.ndarray, accumulate: str) -> np.ndarray:
+def _loss_of_16_bits(columns: np.ndarray, weights: np.ndarray, accumulate: str) -> np.ndarray:
     if accumulate.startswith("sat16:"):
         return lost_in_sums(columns, weights)
     return lost_in_pairs(columns, weights, accumulate)
 
 
-def _columns(sums: HeavyPart, total: np.ndarray, bias: np.ndarray | None, bound: float) -> Columns:
+def _make_columns(sums: HeavyPart, total: np.ndarray, bias: np.ndarray | None, bound: float) -> Columns:
     if bias is not None:
         bound += float(np.abs(bias.astype(np.int64)).max(initial=0))
         fits_int32 = total.dtype == np.int32 and bound < _INT32_END

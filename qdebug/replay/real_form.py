@@ -33,10 +33,10 @@ def real_form(node: Node, opset: Mapping[str, int]) -> tuple[Node, Mapping[str, 
     inputs = tuple(node.inputs[p] if p < len(node.inputs) else "" for p in real.positions(len(node.inputs)))
     while inputs and not inputs[-1]:
         inputs = inputs[:-1]
-    return _standard(node, real.op, inputs, node.attrs), _at_least(opset)
+    return _standard_node(node, real.op, inputs, node.attrs), _at_least(opset)
 
 
-def _standard(node: Node, op: str, inputs: tuple[str, ...], attrs: Mapping[str, AttrValue]) -> Node:
+def _standard_node(node: Node, op: str, inputs: tuple[str, ...], attrs: Mapping[str, AttrValue]) -> Node:
     return Node(name=node.name, op=op, inputs=inputs, outputs=node.outputs[:1], attrs=attrs)
 
 

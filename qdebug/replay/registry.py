@@ -335,7 +335,7 @@ def run_node(
             _refuse_large(node, plain)
             result = compute(call)
     except _FAILURES_OF_DATA as error:
-        raise _cannot(node, inputs, error) from error
+        raise _kernel_error(node, inputs, error) from error
     arrays = result if isinstance(result, tuple) else (result,)
     if len(arrays) < len(node.outputs) and any(node.outputs[len(arrays) :]):
         raise KernelError(
@@ -363,7 +363,7 @@ def refuse_large(node: Node, inputs: Sequence[np.ndarray | None], opset: Mapping
         with np.errstate(all="ignore"):
             _refuse_large(node, _call(node, inputs, opset))
     except _FAILURES_OF_DATA as error:
-        raise _cannot(node, inputs, error) from error
+        raise _kernel_error(node, inputs, error) from error
 
 
 def _refuse_large(node: Node, call: Call) -> None:
@@ -403,7 +403,7 @@ def _call(node: Node, inputs: Sequence[np.ndarray | None], opset: Mapping[str, i
     )
 
 
-def _cannot(node: Node, inputs: Sequence[np.ndarray | None], error: Exception) -> KernelError:
+def _kernel_error(node: Node, inputs: Sequence[np.ndarray | None], error: Exception) -> KernelError:
     shapes = _shapes(inputs)
     if isinstance(error, MemoryError):
         return RefusedSizeError(f"Node {node.name!r} ({node.op}) runs out of memory on inputs {shapes}.")

@@ -49,8 +49,8 @@ def computes_on_codes(graph: Graph, node: Node, arithmetic: Arithmetic | None = 
         return False
     infos = [graph.tensors[name] for name in node.inputs if name]
     out = graph.tensors.get(node.outputs[0])
-    coded = [info for info in infos if _coded(info)]
-    if out is None or not _coded(out) or not coded:
+    coded = [info for info in infos if _is_coded(info)]
+    if out is None or not _is_coded(out) or not coded:
         return False
     row = operators.of(node.op)
     if not row.unit or row.exact:
@@ -96,12 +96,12 @@ def run_coded(
     raise KernelError(f"Node {node.name!r} ({node.op}) cannot be computed on the codes that it reads.")
 
 
-def _coded(info: TensorInfo) -> bool:
+def _is_coded(info: TensorInfo) -> bool:
     return info.quant is not None and is_integer(info.quant.dtype) and (info.dtype is None or is_integer(info.dtype))
 
 
 def _quant(info: TensorInfo) -> QuantParams | None:
-    return info.quant if _coded(info) else None
+    return info.quant if _is_coded(info) else None
 
 
 OnTensor = Callable[[str, np.ndarray], None]
@@ -155,7 +155,7 @@ def run_graph(
             usual = partial(run_as_recorded, graph, node, needed, choices)
             outputs = usual() if instead is None else dict(instead(node, needed, usual))
         if faults and node.name in faults:
-            outputs = _faulty(node, outputs, faults[node.name])
+            outputs = _apply_fault(node, outputs, faults[node.name])
         if on_tensor is not None:
             for name, array in outputs.items():
                 on_tensor(name, array)
@@ -238,7 +238,7 @@ def _value(name: str, sources: Sequence[Mapping[str, np.ndarray]], node: Node | 
     )
 
 
-def _faulty(node: Node, outputs: Mapping[str, np.ndarray], fault: Fault) -> dict[str, np.ndarray]:
+def _apply_fault(node: Node, outputs: Mapping[str, np.ndarray], fault: Fault) -> dict[str, np.ndarray]:
     changed = fault(tuple(outputs.values()))
     if len(changed) != len(outputs):
         raise KernelError(f"The fault planted in node {node.name!r} gives {len(changed)} arrays, not {len(outputs)}.")

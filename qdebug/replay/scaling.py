@@ -36,7 +36,7 @@ __all__ = [
     "Multiplier",
     "Number",
     "Scales",
-    "fixed",
+    "fixed_multiplier",
     "float_multiplier",
     "number_format",
     "real_multiplier",
@@ -128,11 +128,11 @@ def scales_of(unit: Unit, count: np.ndarray | None = None, member: np.ndarray | 
     return Scales(x=x, w=w, y=unit.out.scale, n=n)
 
 
-def _double(form: Callable[..., np.ndarray]) -> Callable[[Scales], np.ndarray]:
+def _in_double(form: Callable[..., np.ndarray]) -> Callable[[Scales], np.ndarray]:
     return lambda s: form(*s.double())
 
 
-def _single(form: Callable[..., np.ndarray]) -> Callable[[Scales], np.ndarray]:
+def _in_single(form: Callable[..., np.ndarray]) -> Callable[[Scales], np.ndarray]:
     return lambda s: np.asarray(form(*s.single()), dtype=np.float32)
 
 
@@ -156,20 +156,22 @@ class Expression:
 
 EXPRESSIONS: Mapping[str, Expression] = MappingProxyType(
     {
-        "xw/y": Expression("", _single(lambda x, w, y, n: x * w / y / n)),
+        "xw/y": Expression("", _in_single(lambda x, w, y, n: x * w / y / n)),
         "x*(w/y)": Expression(
-            "input scale times (weight scale / output scale)", _single(lambda x, w, y, n: x * (w / y) / n)
+            "input scale times (weight scale / output scale)", _in_single(lambda x, w, y, n: x * (w / y) / n)
         ),
         "(x/y)*w": Expression(
-            "(input scale / output scale) times weight scale", _single(lambda x, w, y, n: x / y * w / n)
+            "(input scale / output scale) times weight scale", _in_single(lambda x, w, y, n: x / y * w / n)
         ),
         "xw*(1/y)": Expression(
-            "product of scales times the reciprocal of the output's", _single(lambda x, w, y, n: x * w * (1 / y) / n)
+            "product of scales times the reciprocal of the output's", _in_single(lambda x, w, y, n: x * w * (1 / y) / n)
         ),
-        "d:xw/y": Expression("quotient of scales in float64", _double(lambda x, w, y, n: x * w / y / n)),
+        "d:xw/y": Expression("quotient of scales in float64", _in_double(lambda x, w, y, n: x * w / y / n)),
         "d:f(xw)/y": Expression("float32 product of scales divided in float64", _product_single),
-        "x/(y*n)": Expression("input scale / (output scale times count)", _single(lambda x, w, y, n: x * w / (y * n))),
-        "x/n/y": Expression("input scale / count / output scale", _single(lambda x, w, y, n: x * w / n / y)),
+        "x/(y*n)": Expression(
+            "input scale / (output scale times count)", _in_single(lambda x, w, y, n: x * w / (y * n))
+        ),
+        "x/n/y": Expression("input scale / count / output scale", _in_single(lambda x, w, y, n: x * w / n / y)),
     }
 )
 """Orders of operations that compute the real multiplier from the scales of input, weight and output.
@@ -244,7 +246,7 @@ def _glow(real: np.ndarray) -> Fixed:
     return Fixed(multiplier=multiplier, bits=0, exponent=-post, pre=pre)
 
 
-def _power(real: np.ndarray) -> Fixed:
+def _power_of_two(real: np.ndarray) -> Fixed:
     none = np.zeros(real.shape, np.int64)
     return Fixed(multiplier=none + 1, bits=0, exponent=power_of_two(real), pre=none)
 
@@ -290,7 +292,7 @@ NUMBERS: Mapping[str, Number] = MappingProxyType(
         "q7": Number("7-bit multiplier", _significand(7), "one"),
         "p8": Number("multiplier in 256ths", _of_256),
         "glow": Number("8-bit multiplier between two shifts", _glow, "one"),
-        "pow2": Number("nearest power of two", _power),
+        "pow2": Number("nearest power of two", _power_of_two),
         GIVEN: Number("recorded multiplier and shift", _significand(31), "one"),
     }
 )
@@ -419,7 +421,7 @@ def float_multiplier(real: np.ndarray, number: str) -> np.ndarray:
     return np.asarray(real.astype(dtype).astype(np.float64 if dtype == np.float64 else np.float32))
 
 
-def fixed(real: np.ndarray, number: str) -> Fixed:
+def fixed_multiplier(real: np.ndarray, number: str) -> Fixed:
     """Return the integers of a real multiplier.
 
     Args:
@@ -453,14 +455,14 @@ def whole_of(unit: Unit, scales: Scales, multiplier: Multiplier) -> Fixed:
     if multiplier.shifts or multiplier.pre:
         return _with_own_shifts(real_multiplier(scales, multiplier.expression), multiplier)
     if multiplier.number != GIVEN:
-        return fixed(real_multiplier(scales, multiplier.expression), multiplier.number)
+        return fixed_multiplier(real_multiplier(scales, multiplier.expression), multiplier.number)
     recorded = recorded_multiplier(unit, scales)
-    return fixed(real_multiplier(scales, "d:xw/y"), GIVEN) if recorded is None else recorded[0]
+    return fixed_multiplier(real_multiplier(scales, "d:xw/y"), GIVEN) if recorded is None else recorded[0]
 
 
 def _with_own_shifts(real: np.ndarray, multiplier: Multiplier) -> Fixed:
     """Return the integers of a significand for hardware with a limited shift or a shift before the product."""
-    plain, significand = fixed(real, multiplier.number), _significand_of(multiplier.number)
+    plain, significand = fixed_multiplier(real, multiplier.number), _significand_of(multiplier.number)
     if significand is None:
         raise ValueError(f"{multiplier.number} is not a significand")
     pre = np.full(real.shape, multiplier.pre, np.int64)

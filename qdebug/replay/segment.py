@@ -26,7 +26,7 @@ from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import REAL, Moved, run_node
 from qdebug.replay.run import run_nodes
 
-__all__ = ["Read", "Run", "moved", "offsets", "run_form", "run_real", "run_segment", "spread"]
+__all__ = ["Read", "Run", "disturb_values", "draw_offsets", "estimate_spread", "run_form", "run_real", "run_segment"]
 
 Read = Callable[[Node, str], np.ndarray]
 """Returns an input of a real form from outside the segment; called with the form and the tensor's name."""
@@ -110,7 +110,7 @@ def run_segment(
     return run_nodes(nodes, (output,), computed).get(output)
 
 
-def offsets(rng: np.random.Generator, shape: tuple[int, ...], half_steps: np.ndarray | float) -> np.ndarray | None:
+def draw_offsets(rng: np.random.Generator, shape: tuple[int, ...], half_steps: np.ndarray | float) -> np.ndarray | None:
     """Draw random offsets for values, within a few times their rounding error.
 
     Args:
@@ -126,13 +126,13 @@ def offsets(rng: np.random.Generator, shape: tuple[int, ...], half_steps: np.nda
     return rng.uniform(-DISTURBANCE_HALF_STEPS, DISTURBANCE_HALF_STEPS, shape) * half_steps
 
 
-def moved(rng: np.random.Generator, values: np.ndarray, half_steps: np.ndarray | float) -> np.ndarray:
+def disturb_values(rng: np.random.Generator, values: np.ndarray, half_steps: np.ndarray | float) -> np.ndarray:
     """Return real values moved by `offsets`; the same array if all offsets are 0."""
-    off = offsets(rng, values.shape, half_steps)
+    off = draw_offsets(rng, values.shape, half_steps)
     return values if off is None else np.asarray(values + off.astype(values.dtype))
 
 
-def spread(plain: np.ndarray, disturbed: Callable[[], np.ndarray]) -> np.ndarray:
+def estimate_spread(plain: np.ndarray, disturbed: Callable[[], np.ndarray]) -> np.ndarray:
     """Estimate how far each element of a result moves when its inputs are disturbed.
 
     Args:

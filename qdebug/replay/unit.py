@@ -199,7 +199,7 @@ def _interpolation(unit: Unit) -> str:
     mode = str(unit.attrs.get("mode", "nearest"))
     if mode != "linear":
         return mode
-    axes = _resized(unit)
+    axes = _resized_axes(unit)
     placing = unit.attrs.get("coordinate_transformation_mode", "half_pixel")
     if unit.attrs.get("antialias") or len(axes) > _PLANE or placing not in _PLACINGS:
         return "linear-general"
@@ -207,7 +207,7 @@ def _interpolation(unit: Unit) -> str:
     return "linear-channels-last" if any(axis < rank - _PLANE for axis in axes) else "linear"
 
 
-def _resized(unit: Unit) -> list[int]:
+def _resized_axes(unit: Unit) -> list[int]:
     """List the axes that a resize changes."""
     shape = unit.operands[0].codes.shape
     axes = np.asarray(unit.attrs.get("axes", range(len(shape))), np.int64).reshape(-1) % max(len(shape), 1)

@@ -118,8 +118,8 @@ def window_of(call: Call, extent: Sequence[int], kernel: Sequence[int], *, ceil_
         ValueError: The numbers of axes disagree, or no window fits.
     """
     axes = len(extent)
-    strides = _listed(call, "strides", (1,) * axes)
-    dilations = _listed(call, "dilations", (1,) * axes)
+    strides = _listed_attribute(call, "strides", (1,) * axes)
+    dilations = _listed_attribute(call, "dilations", (1,) * axes)
     if len(kernel) != axes:
         raise ValueError(f"the kernel has {len(kernel)} axes and the input {axes}")
     spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
@@ -128,7 +128,7 @@ def window_of(call: Call, extent: Sequence[int], kernel: Sequence[int], *, ceil_
         out = [-(-size // stride) for size, stride in zip(extent, strides, strict=True)]
         begin, end = same_pads(mode, extent, kernel, strides, dilations)
     elif mode in ("NOTSET", "VALID"):
-        pads = _listed(call, "pads", (0,) * (2 * axes)) if mode == "NOTSET" else (0,) * (2 * axes)
+        pads = _listed_attribute(call, "pads", (0,) * (2 * axes)) if mode == "NOTSET" else (0,) * (2 * axes)
         begin, end = list(pads[:axes]), list(pads[axes:])
         out = [
             _outputs(size, before, after, span, stride, ceil_mode=ceil_mode)
@@ -169,7 +169,7 @@ def same_pads(
     return begin, end
 
 
-def _listed(call: Call, name: str, default: tuple[int, ...]) -> tuple[int, ...]:
+def _listed_attribute(call: Call, name: str, default: tuple[int, ...]) -> tuple[int, ...]:
     """Return an attribute that lists the same number of integers as its default."""
     values = call.integers(name) or default
     if len(values) != len(default):

@@ -43,7 +43,7 @@ from qdebug.numerics.blocks import stretches
 from qdebug.replay.extents import recorded_limits
 from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import has_kernel
-from qdebug.replay.segment import moved, offsets, run_form, run_real, run_segment, spread
+from qdebug.replay.segment import disturb_values, draw_offsets, estimate_spread, run_form, run_real, run_segment
 
 __all__ = ["ReferenceReplay", "exceeds"]
 
@@ -329,7 +329,7 @@ class ReferenceReplay:
             shared=shared_constants((self.ref, self.be), segment),
             on_codes=on_codes,
         )
-        deviation = spread(plain, lambda: self.values(pair, segment, place, noise=noise))
+        deviation = estimate_spread(plain, lambda: self.values(pair, segment, place, noise=noise))
         if all(code_span(self.ref, name) is None for node in segment.nodes for name in node.outputs if name):
             return deviation
         unsaturated = self.values(pair, segment, place, saturate=False)
@@ -404,7 +404,11 @@ class ReferenceReplay:
                 return run_real(node, form, opset, inputs)
             half = {name: 0.0 if name in noise.shared else 0.5 for name in node.inputs[1:]}
             return run_real(
-                node, form, opset, inputs, disturbed=lambda name, size, _: offsets(noise.rng, size, half.get(name, 0.0))
+                node,
+                form,
+                opset,
+                inputs,
+                disturbed=lambda name, size, _: draw_offsets(noise.rng, size, half.get(name, 0.0)),
             )
         if not has_kernel(form.op, form.domain):
             raise NoKernelError(without_kernel(node))
@@ -416,7 +420,7 @@ class ReferenceReplay:
                 allowed_norm = allowed_error(form, inputs, array, opset, FLOAT32_UNIT_ROUNDOFF)
                 results[name] = _add_random_errors(array, allowed_norm, noise)
                 if noise.on_codes:
-                    results[name] = moved(noise.rng, results[name], half_code(array))
+                    results[name] = disturb_values(noise.rng, results[name], half_code(array))
             if replay_pass.after is not None:
                 results[name] = replay_pass.after(name, results[name])
             span = code_span(self.ref, name)
@@ -432,7 +436,7 @@ class ReferenceReplay:
         noise = replay_pass.noise
         real_values_of_constant = real_values(self.ref.recording, name)
         if noise is not None and noise.on_codes and is_weight(real_values_of_constant):
-            return moved(noise.rng, real_values_of_constant, half_code(real_values_of_constant))
+            return disturb_values(noise.rng, real_values_of_constant, half_code(real_values_of_constant))
         if noise is None or real_values_of_constant.dtype.kind != "f" or name in noise.shared:
             return real_values_of_constant
         computed = self._replay_constant(name, replay_pass, noise) if noise.constants > FLOAT32_UNIT_ROUNDOFF else None
@@ -442,7 +446,7 @@ class ReferenceReplay:
         if noise.constants > FLOAT32_UNIT_ROUNDOFF:
             inexact = ~_is_exact_in(real_values_of_constant, noise.constants)  # an exponent of 2 is exact in any format
             steps = np.maximum(steps, np.abs(real_values_of_constant) * noise.constants * inexact)
-        return moved(noise.rng, real_values_of_constant, steps)
+        return disturb_values(noise.rng, real_values_of_constant, steps)
 
     def _replay_constant(self, name: str, replay_pass: _Pass, noise: _Noise) -> np.ndarray | None:
         """Replay the reference nodes that compute a constant, or return None if there are none or one has no kernel.

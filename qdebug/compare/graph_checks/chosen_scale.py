@@ -34,7 +34,7 @@ from qdebug.model.thresholds.attribution import DISTURBANCE_HALF_STEPS
 from qdebug.numerics.accumulate import same_elements
 from qdebug.replay.blockwise_weight import packed_inputs, rounds_data
 from qdebug.replay.registry import Moved, has_kernel
-from qdebug.replay.segment import offsets, run_real, spread
+from qdebug.replay.segment import draw_offsets, estimate_spread, run_real
 
 __all__ = ["ChosenScale", "chooses_scale"]
 
@@ -119,7 +119,9 @@ class ChosenScale(TensorCheck):
     def _of_data(self, place: tuple[int, int]) -> np.ndarray:
         """Estimate the error of each element caused by quantizing data, see `_values`."""
         values, rng = partial(self._values, place), np.random.default_rng(_SEED)
-        return spread(values(), lambda: values(disturbance=lambda _, shape, chosen: offsets(rng, shape, 0.5 * chosen)))
+        return estimate_spread(
+            values(), lambda: values(disturbance=lambda _, shape, chosen: draw_offsets(rng, shape, 0.5 * chosen))
+        )
 
     def _of_weights(self, place: tuple[int, int], *, any_scale: bool) -> np.ndarray:
         """Estimate the error of each element caused by quantizing weights, see `_values`.
@@ -128,8 +130,8 @@ class ChosenScale(TensorCheck):
         """
         values, rng = partial(self._values, place), np.random.default_rng(_SEED)
         half = self._half_codes(any_scale=any_scale)
-        return spread(
-            values(), lambda: values(disturbance=lambda name, shape, _: offsets(rng, shape, half.get(name, 0.0)))
+        return estimate_spread(
+            values(), lambda: values(disturbance=lambda name, shape, _: draw_offsets(rng, shape, half.get(name, 0.0)))
         )
 
     def _half_codes(self, *, any_scale: bool) -> Mapping[str, np.ndarray | float]:

@@ -34,7 +34,7 @@ from qdebug.numerics.affine import dequantize
 from qdebug.numerics.short_formats import format_of
 from qdebug.replay.precision import widen
 from qdebug.replay.real_form import real_form
-from qdebug.replay.segment import moved, run_form, spread
+from qdebug.replay.segment import disturb_values, estimate_spread, run_form
 
 __all__ = ["OneNode", "bias_effect", "why_replay_is_inconclusive"]
 
@@ -285,7 +285,7 @@ def _rounding_spread(facts: TensorFacts, place: tuple[int, int]) -> np.ndarray:
     rng = np.random.default_rng(_SEED)
 
     def replayed() -> np.ndarray:
-        disturbed = {name: moved(rng, array, half.get(name, 0.0)) for name, array in values.items()}
+        disturbed = {name: disturb_values(rng, array, half.get(name, 0.0)) for name, array in values.items()}
         return run_form(node, form, opset, disturbed)[tensor]
 
-    return spread(run_form(node, form, opset, values)[tensor], replayed)
+    return estimate_spread(run_form(node, form, opset, values)[tensor], replayed)

@@ -18,7 +18,7 @@ from qdebug.model import QuantParams, Recording
 from qdebug.model.recording import quant_of
 from qdebug.numerics.accumulate import ErrorAccumulator
 from qdebug.numerics.affine import dequantize, is_wide_code
-from qdebug.numerics.blocks import Clamp, RealBlocks, settled
+from qdebug.numerics.blocks import Clamp, RealBlocks, make_comparable
 from qdebug.numerics.large_arrays import SpillFile
 from qdebug.numerics.profile import Profiler, TensorProfile
 from qdebug.numerics.stats import ErrorStats, WorstElement
@@ -119,7 +119,7 @@ class PairReader:
         Raises:
             UsageError: The elements are not real numbers, or quantization does not fit a shape.
         """
-        return settled(
+        return make_comparable(
             RealBlocks(reference_values, self._quants[0], self._clamps[0]),
             RealBlocks(backend_values, self._quants[1], self._clamps[1]),
         )
@@ -314,7 +314,7 @@ class OpenPair:
                 f"The reference has shape {reference_values.shape}, but the backend has {backend_values.shape}."
             )
         self._given = reference_values, backend_values, quants, clamps, axis
-        self._sides = settled(
+        self._sides = make_comparable(
             RealBlocks(reference_values, quants[0], clamps[0]), RealBlocks(backend_values, quants[1], clamps[1])
         )
         self.shape = backend_values.shape

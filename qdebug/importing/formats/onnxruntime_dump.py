@@ -57,7 +57,7 @@ def read_onnxruntime_database(files: Files, source: Path, graph: Graph | None) -
     log = source.with_name(f"{source.name}-wal")
     if log.is_file() and log.stat().st_size:
         ignored[log.name] = "rows that were not written into the database; open and close it with sqlite3"
-    with _opened(source) as connection:
+    with _open_database(source) as connection:
         _check_tables(connection, source)
         nodes = connection.execute("select Name, ExecutionCounter, ExecutionProvider from Nodes").fetchall()
         order = {str(name): int(counter or 0) for name, counter, _ in nodes}
@@ -87,7 +87,7 @@ def read_onnxruntime_database(files: Files, source: Path, graph: Graph | None) -
 
 
 @contextmanager
-def _opened(source: Path) -> Iterator[sqlite3.Connection]:
+def _open_database(source: Path) -> Iterator[sqlite3.Connection]:
     """Open a database for reading, without its schema's functions, and turn errors of SQLite into one sentence."""
     uri = f"file:{quote(os.path.realpath(source))}?mode=ro&immutable=1"
     try:
@@ -123,5 +123,5 @@ def _message(connection: sqlite3.Connection, source: Path, row: int) -> TensorMe
 
 
 def _array(source: Path, row: int) -> np.ndarray:
-    with _opened(source) as connection:
+    with _open_database(source) as connection:
         return _message(connection, source, row).array()

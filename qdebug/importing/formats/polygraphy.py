@@ -89,7 +89,7 @@ def _tensors(source: Path, sample: int, values: Mapping[str, Any]) -> Iterator[D
         array = value.get("values") if isinstance(value, dict) and value.get(_CLASS) == "LazyArray" else value
         if name == _CLASS or not isinstance(array, dict) or not isinstance(array.get("array"), str):
             continue
-        content = _decoded(source, name, array["array"])
+        content = _decode_array(source, name, array["array"])
         yield DumpedTensor(
             name=name,
             location=f"{source.name}:{name} of iteration {sample}",
@@ -100,7 +100,7 @@ def _tensors(source: Path, sample: int, values: Mapping[str, Any]) -> Iterator[D
         )
 
 
-def _decoded(source: Path, name: str, text: str) -> np.ndarray:
+def _decode_array(source: Path, name: str, text: str) -> np.ndarray:
     try:
         content = base64.b64decode(text, validate=True)
     except UNREADABLE as error:

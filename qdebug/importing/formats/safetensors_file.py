@@ -67,7 +67,7 @@ def tensors_of_safetensors(
         length = int.from_bytes(file.read(8), "little")
         if not 2 <= length <= min(size - 8, _MAX_HEADER_BYTES):
             raise damaged(path, None, f"its header would have {length} bytes", kind=_KIND)
-        header = _parsed(path, file.read(length))
+        header = _parse_header(path, file.read(length))
     start, end = 8 + length, 0
     spans = sorted((_span(path, name, entry, size - start), name) for name, entry in header.items())
     for (first, last), name in spans:
@@ -87,7 +87,7 @@ def tensors_of_safetensors(
         yield _tensor(files, path, place, prefix + name, (start + first, dtype, shape))
 
 
-def _parsed(path: Path, text: bytes) -> dict[str, dict[str, Any]]:
+def _parse_header(path: Path, text: bytes) -> dict[str, dict[str, Any]]:
     """Return the header without its free text."""
     try:
         header = json.loads(text)

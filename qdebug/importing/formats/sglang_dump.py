@@ -87,7 +87,7 @@ class _Passes:
         by_step: dict[int, list[DumpedTensor]] = {number - first: [] for number, _ in self._passes}
         for number, path in self._passes:
             entries = list(tensors_of_torch_file(self._files, path, (0, number - first), "", self._ignored))
-            late = self._late(number, entries)
+            late = self._names_of_pass_before(number, entries)
             by_step[number - first] += [entry for entry in entries if entry.name not in late]
             for entry in entries:
                 if entry.name in late and number - first - 1 in by_step:
@@ -97,7 +97,7 @@ class _Passes:
         tensors = [entry for step in sorted(by_step) for entry in by_step[step]]
         return Dump(tensors=tensors, ignored=self._ignored, remarks=[f"{len(self._passes)} forward passes as steps"])
 
-    def _late(self, number: int, entries: list[DumpedTensor]) -> set[str]:
+    def _names_of_pass_before(self, number: int, entries: list[DumpedTensor]) -> set[str]:
         """Return the names of the tensors in a file that the pass before it made."""
         top = next((entry.name.removesuffix(_BATCH) for entry in entries if entry.name.endswith(_BATCH)), None)
         if top is None:

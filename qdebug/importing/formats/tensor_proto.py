@@ -87,7 +87,7 @@ class TensorMessage(NamedTuple):
                 else bytes(self.elements)
             )
             stored_dtype = dtype if dtype.isbuiltin != 1 else dtype.newbyteorder("<")
-            values = np.frombuffer(content, stored_dtype) if bits >= 8 else _unpacked(content, dtype, bits)[:count]
+            values = np.frombuffer(content, stored_dtype) if bits >= 8 else _unpack_bits(content, dtype, bits)[:count]
         if values.size != count:
             raise ValueError(f"it has {values.size} elements, not {count}")
         return values.reshape(self.shape).astype(dtype, copy=False)
@@ -101,7 +101,7 @@ def _from_integers(integers: Sequence[int], dtype: np.dtype[Any]) -> np.ndarray:
     return unsigned.astype(np.dtype(f"u{dtype.itemsize}")).view(dtype)
 
 
-def _unpacked(content: bytes, dtype: np.dtype[Any], bits: int) -> np.ndarray:
+def _unpack_bits(content: bytes, dtype: np.dtype[Any], bits: int) -> np.ndarray:
     """Return elements of less than a byte, of which the first is in the lowest bits."""
     codes = np.frombuffer(content, np.uint8)
     parts = [(codes >> (bits * part)) & ((1 << bits) - 1) for part in range(8 // bits)]

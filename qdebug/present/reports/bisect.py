@@ -107,7 +107,7 @@ def _change_facts(change: Change) -> Iterator[Fact]:
         yield Fact("", f"{safe_text(change.after)}: {_arithmetic(change.explained_after)}")
         for label, explanation in ((change.before, change.explained_before), (change.after, change.explained_after)):
             if explanation is not None and explanation.residual is not None:
-                for line in explained.left_lines(explanation)[1:]:
+                for line in explained.unexplained_lines(explanation)[1:]:
                     yield Fact("pattern", f"{safe_text(label)}: {line}")
     elif len(change.recordings) == 2:
         yield Fact("first node", "every tensor that both recordings hold is equal")

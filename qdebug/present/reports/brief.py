@@ -41,9 +41,11 @@ def brief_dict(result: RunComparison, choice: RowChoice) -> dict[str, Any]:
     plain["coverage"]["unmatched"] = lost
     gone = {"nodes": len(plain["nodes"]) - len(nodes), "coverage.unmatched": len(unmatched) - len(lost)}
     left_out = {place: many for place, many in gone.items() if many}
-    brief: dict[str, Any] = {key: _cut(value, key, _OUTER, left_out) for key, value in plain.items() if key != "nodes"}
+    brief: dict[str, Any] = {
+        key: _shorten_lists(value, key, _OUTER, left_out) for key, value in plain.items() if key != "nodes"
+    }
     inner: dict[str, int] = {}
-    brief["nodes"] = [_cut(node, "nodes", _INNER, inner) for node in nodes]
+    brief["nodes"] = [_shorten_lists(node, "nodes", _INNER, inner) for node in nodes]
     return {**brief, "left_out": {**left_out, **inner}}
 
 
@@ -52,15 +54,17 @@ def _level(sample: Mapping[str, Any]) -> float:
     return level if isinstance(level, int | float) else float(level) if level in ("Infinity", "-Infinity") else -1e9
 
 
-def _cut(value: Any, place: str, most: int, left_out: dict[str, int]) -> Any:
+def _shorten_lists(value: Any, place: str, most: int, left_out: dict[str, int]) -> Any:
     """Return a value with shortened lists and texts, and record in `left_out` how many entries are gone."""
     if isinstance(value, Mapping):
         entries = list(value.items())
         if place.endswith(("skipped", "doubts")):
-            entries = _beginning(entries, place, most, left_out)
-        return {key: _cut(entry, f"{place}.{key}", most, left_out) for key, entry in entries}
+            entries = _first_entries(entries, place, most, left_out)
+        return {key: _shorten_lists(entry, f"{place}.{key}", most, left_out) for key, entry in entries}
     if isinstance(value, list | tuple):
-        return [_cut(entry, place, most, left_out) for entry in _beginning(list(value), place, most, left_out)]
+        return [
+            _shorten_lists(entry, place, most, left_out) for entry in _first_entries(list(value), place, most, left_out)
+        ]
     if isinstance(value, float):
         return float(f"{value:.{_DIGITS}g}")
     if isinstance(value, str) and len(value) > _TEXT:
@@ -68,7 +72,7 @@ def _cut(value: Any, place: str, most: int, left_out: dict[str, int]) -> Any:
     return value
 
 
-def _beginning(entries: list[Any], place: str, most: int, left_out: dict[str, int]) -> list[Any]:
+def _first_entries(entries: list[Any], place: str, most: int, left_out: dict[str, int]) -> list[Any]:
     if len(entries) > most:
         left_out[place] = left_out.get(place, 0) + len(entries) - most
     return entries[:most]

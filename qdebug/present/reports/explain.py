@@ -47,7 +47,7 @@ def _unexplained_items(nodes: Sequence[NodeExplanation]) -> list[Item]:
     """List the unexplained nodes."""
     items = []
     for node in nodes[:_LISTED]:
-        first, *further_lines = explained.left_lines(node)
+        first, *further_lines = explained.unexplained_lines(node)
         items.append(Item(first, "unexplained", "dim" if node.accepted else "bold red", further_lines))
     if len(nodes) > _LISTED:
         items.append(Item(f"{len(nodes) - _LISTED} more unexplained; --all lists every node", style="dim"))

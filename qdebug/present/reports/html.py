@@ -68,7 +68,7 @@ def detail_section(detail: NodeDetail, *, prefix: str, shown: frozenset[int], op
         )
         inside.append(_figure(graph_plot(detail.around, prefix=prefix, shown=shown), caption))
     if detail.profile is not None:
-        inside.append(_pictures(detail))
+        inside.append(_load_pictures(detail))
     inside.extend(elements([*map(_without_definitions, node_numbers(detail)), *worst_blocks(detail)]))
     return element("details", summary, inside, name=f"{prefix}node", open_="" if opened else None)
 
@@ -103,7 +103,7 @@ def _item(item: Item) -> Element:
     return element("li", *kind, item.text, *(element("p", line) for line in item.more))
 
 
-def _pictures(detail: NodeDetail) -> Element:
+def _load_pictures(detail: NodeDetail) -> Element:
     profile = detail.profile
     container = element("div", class_="plots")
     if profile is None:
@@ -221,13 +221,13 @@ def diff_html(
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("meta", name="referrer", content="no-referrer"),
         element("title", f"qdebug: {outcomes}"),
-        _raw("style", style),
+        _raw_markup("style", style),
     )
-    page = element("html", head, element("body", main, _raw("script", script)), lang="en")
+    page = element("html", head, element("body", main, _raw_markup("script", script)), lang="en")
     return f"<!DOCTYPE html>\n{rendered(page)}\n"
 
 
-def _raw(tag: str, text: str) -> Element:
+def _raw_markup(tag: str, text: str) -> Element:
     """Make an element from trusted text, without escaping."""
     raw_element = element(tag)
     raw_element.text = text

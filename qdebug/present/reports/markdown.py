@@ -20,7 +20,7 @@ from qdebug.present.reports.document import (
 )
 from qdebug.present.text import safe_text
 
-__all__ = ["code", "folded", "markdown", "markdown_blocks", "markdown_table", "markdown_text"]
+__all__ = ["code", "fold_away", "markdown", "markdown_blocks", "markdown_table", "markdown_text"]
 
 _SPECIAL = str.maketrans(
     {character: "\\" + character for character in "\\`*_{}[]<>()+!|~$&"}
@@ -69,7 +69,7 @@ def markdown(document: Document) -> str:
     return "\n".join(markdown_blocks(document)) + "\n"
 
 
-def folded(document: Document, *, command: str = "") -> str:
+def fold_away(document: Document, *, command: str = "") -> str:
     """Return a document as Markdown for a comment or a job summary: its title, with the rest folded away.
 
     Args:
@@ -89,12 +89,12 @@ def folded(document: Document, *, command: str = "") -> str:
 def markdown_blocks(document: Document) -> list[str]:
     """Return the lines of a document, with an empty line between blocks."""
     lines: list[str] = []
-    for drawn in filter(None, map(_drawn, document)):
+    for drawn in filter(None, map(_block_lines, document)):
         lines += ["", *drawn] if lines else drawn
     return lines
 
 
-def _drawn(block: Block) -> list[str]:
+def _block_lines(block: Block) -> list[str]:
     if isinstance(block, Title):
         return [f"## qdebug: {markdown_text(block.word)}", "", markdown_text(block.text, limit=_LONG)]
     if isinstance(block, Section):
@@ -102,7 +102,7 @@ def _drawn(block: Block) -> list[str]:
     if isinstance(block, Paragraph):
         return [markdown_text(block.text, limit=_LONG)]
     if isinstance(block, Code):
-        return _fenced(block)
+        return _fenced_text(block)
     if isinstance(block, FactList):
         return [_fact(fact.label, fact.text) for fact in block.facts]
     if isinstance(block, Items):
@@ -110,7 +110,7 @@ def _drawn(block: Block) -> list[str]:
     return _table(block) if block.rows else []
 
 
-def _fenced(block: Code) -> list[str]:
+def _fenced_text(block: Code) -> list[str]:
     """Return a code block with a fence longer than any run of backticks in it."""
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", block.text)), default=0))
     return [f"{fence}{block.language}", *block.text.splitlines(), fence]

@@ -238,16 +238,16 @@ def put_together(parts: Sequence[str], pool: ArrayPool) -> str:
     """
     first, *other_parts = parts
     text = "\n".join([first, _IMPORTS, "@", *other_parts]).replace("\n@\n", f"\n{pool.block()}\n", 1)
-    used_lines = [line for line in text.split("\n") if not _unused(line, text)]
+    used_lines = [line for line in text.split("\n") if not _is_unused_import(line, text)]
     return "\n".join(used_lines).rstrip("\n") + "\n"
 
 
-def _spaced(parts: Sequence[str]) -> list[str]:
+def _with_blank_lines(parts: Sequence[str]) -> list[str]:
     """Return the non-empty parts, each followed by two empty lines."""
     return [part.strip("\n") + "\n\n" for part in parts if part]
 
 
-def _unused(line: str, text: str) -> bool:
+def _is_unused_import(line: str, text: str) -> bool:
     """Return whether a line imports something that the rest does not use."""
     words = line.split()
     return line.startswith("import ") and len(words) == 2 and f"{words[1]}." not in text.replace(line, "", 1)
@@ -428,7 +428,7 @@ def reproducer_text(reproducer: Reproducer, path: Path) -> str:
     values = [f"RECORDED = {pool.text(reproducer.recorded)}", f"EXPECTED = {pool.text(reproducer.expected)}"]
     start = head(_sentences(reproducer, on_onnxruntime=runs_there), reproducer.run, path)
     parts = [code, backend or "", hook(inputs, pool, on_onnxruntime=runs_there), _TESTS, known_runtime_test]
-    return put_together([start, *values, *_spaced(parts)], pool)
+    return put_together([start, *values, *_with_blank_lines(parts)], pool)
 
 
 def _layout_statements(unit: Unit) -> str:
@@ -596,7 +596,7 @@ def float_reproducer_text(reproducer: FloatReproducer, path: Path) -> str:
     ]
     start = head(_float_sentences(reproducer, on_onnxruntime=runs_there), reproducer.run, path)
     parts = [backend or "", hook(reproducer.inputs, pool, on_onnxruntime=runs_there), _TEST]
-    return put_together([start, *values, "", *_spaced(parts)], pool)
+    return put_together([start, *values, "", *_with_blank_lines(parts)], pool)
 
 
 def _float_sentences(reproducer: FloatReproducer, *, on_onnxruntime: bool) -> list[str]:

@@ -45,7 +45,7 @@ def terminal(document: Document, *, width: int = _ANY) -> RenderableType:
     parts: list[RenderableType] = []
     before: Block | None = None
     for block in document:
-        drawn = _drawn(block, width)
+        drawn = _render_block(block, width)
         facts = isinstance(before, Title) and isinstance(block, FactList)
         joined = before is None or facts or isinstance(before, Section) or isinstance(block, Paragraph)
         if drawn:
@@ -54,7 +54,7 @@ def terminal(document: Document, *, width: int = _ANY) -> RenderableType:
     return Group(*parts)
 
 
-def _drawn(block: Block, width: int) -> list[RenderableType]:
+def _render_block(block: Block, width: int) -> list[RenderableType]:
     if isinstance(block, Title):
         line = Table.grid(padding=(0, GAP, 0, 0))  # a second line stands below the text, not below the word
         line.add_column(no_wrap=True)
@@ -73,7 +73,7 @@ def _drawn(block: Block, width: int) -> list[RenderableType]:
         return [line for item in block.items for line in _item(item)]
     if not block.rows:
         return []
-    return _stacked(block, width) if block.below else _grid(block, width)
+    return _stack_rows(block, width) if block.below else _grid(block, width)
 
 
 def _facts(facts: Iterable[Fact]) -> Table:
@@ -127,13 +127,13 @@ def _columns_in_row(grid: Grid) -> list[int]:
     return [at for at in range(len(grid.titles)) if at not in grid.below]
 
 
-def _stacked(grid: Grid, width: int) -> list[RenderableType]:
+def _stack_rows(grid: Grid, width: int) -> list[RenderableType]:
     """Lay out each row as a line of figures, followed by the texts that are too long for a column."""
     columns = _columns_in_row(grid)
     right = {place for place, at in enumerate(columns) if at in grid.right}
     names = [place for place, at in enumerate(columns) if at in grid.names]
     lines: list[RenderableType] = []
-    rows = _fitted([[row[column] for column in columns] for row in (grid.titles, *grid.rows)], names, width)
+    rows = _fit_names([[row[column] for column in columns] for row in (grid.titles, *grid.rows)], names, width)
     styles = ["bold", *(grid.styles or [""] * len(grid.rows))]
     for at, line in enumerate(figure_lines(rows, right=right)):
         lines.append(Text(line, style=styles[at]))
@@ -144,7 +144,7 @@ def _stacked(grid: Grid, width: int) -> list[RenderableType]:
     return lines
 
 
-def _fitted(rows: list[list[str]], names: Sequence[int], width: int) -> list[list[str]]:
+def _fit_names(rows: list[list[str]], names: Sequence[int], width: int) -> list[list[str]]:
     """Shorten names until each row fits a line: the longest first, each only as far as it stays unique."""
     for place in sorted(names, key=lambda place: -max(len(row[place]) for row in rows)):
         widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]

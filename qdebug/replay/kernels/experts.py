@@ -52,7 +52,7 @@ def _weights(call: Call, layer: int, moved: _Moved) -> np.ndarray:
     return np.asarray((codes - np.repeat(zero, block, axis=-1)) * np.repeat(steps, block, axis=-1))
 
 
-def _rounded(call: Call, layer: int, x: np.ndarray) -> np.ndarray:
+def _round_layer_input(call: Call, layer: int, x: np.ndarray) -> np.ndarray:
     """Return the input of a layer, rounded to codes block by block if the runtime always does so."""
     blocks, bits = call.array(3 * layer).ndim == 3, _bits(call, layer)
     if blocks and (bits == 8 or (bits == 4 and call.integer("accuracy_level") == _INT8)):
@@ -79,7 +79,7 @@ def _activated(call: Call, x: np.ndarray) -> np.ndarray:
     return np.asarray(gate * sigmoid(alpha * gate) * (value + beta))
 
 
-def _shares(call: Call) -> tuple[np.ndarray, np.ndarray]:
+def _choose_experts(call: Call) -> tuple[np.ndarray, np.ndarray]:
     """Return the experts with the largest router values for each token, and their weights."""
     logits, weights, count = widen(call.array(1)), call.optional(14), call.integer("k", 1)
     if not 1 <= count <= logits.shape[-1]:
@@ -110,7 +110,7 @@ def mixed_experts(call: Call, moved: _Moved) -> np.ndarray:
             f"Node {call.node!r} has weights in float formats or a third layer, which qdebug does not support."
         )
     x = widen(call.array(0)).reshape(-1, call.shape(0)[-1])
-    order, shares = _shares(call)
+    order, shares = _choose_experts(call)
     first, second = (_weights(call, layer, moved) for layer in (1, 2))
     biases = [None if bias is None else widen(bias) for bias in map(call.optional, (4, 7))]
     out = np.zeros_like(x)
@@ -118,9 +118,9 @@ def mixed_experts(call: Call, moved: _Moved) -> np.ndarray:
         tokens, places = np.nonzero((order == expert) & (shares > _LEAST_SHARE))
         if not tokens.size:
             continue
-        hidden = _rounded(call, 1, x[tokens]) @ first[expert].T
+        hidden = _round_layer_input(call, 1, x[tokens]) @ first[expert].T
         inner = _activated(call, hidden if biases[0] is None else hidden + biases[0][expert])
-        expert_output = _rounded(call, 2, inner) @ second[expert].T
+        expert_output = _round_layer_input(call, 2, inner) @ second[expert].T
         expert_output = expert_output if biases[1] is None else expert_output + biases[1][expert]
         out[tokens] += shares[tokens, places][:, None] * expert_output
     return narrow(out.reshape(call.shape(0)), call.array(0).dtype)

@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 
 from qdebug.replay.extents import Cost
-from qdebug.replay.kernels.linear import unpacked
+from qdebug.replay.kernels.linear import unpack_weight
 from qdebug.replay.precision import narrow, widen
 from qdebug.replay.registry import Call, kernel
 from qdebug.replay.within import axis_within, indices_within
@@ -94,7 +94,7 @@ def look_up(call: Call, rounded: Callable[[np.ndarray], np.ndarray] = np.asarray
             raise ValueError(f"{count} rows of codes do not match scales of shape {list(scales.shape)}")
         data, scales = (np.take(array, used, axis=axis) for array in (data, scales))
         points = None if points is None else np.take(points, used, axis=axis)
-    codes, steps = unpacked(replace(call, inputs=(data, indices, scales, points)))
+    codes, steps = unpack_weight(replace(call, inputs=(data, indices, scales, points)))
     table = np.asarray(rounded(codes) * steps)
     out = np.take(table, places.reshape(indices.shape), axis=axis)
     is_valid = inside.reshape(*indices.shape, *(1,) * (data.ndim - axis - 1))

@@ -13,7 +13,7 @@ from qdebug.replay.kernels.activation import activate, activated
 from qdebug.replay.precision import common_dtype, float_of, is_real, narrow, widen
 from qdebug.replay.registry import Call, kernel
 
-__all__ = ["gemm", "gemm_extent", "gemm_rows", "node_of", "packed_extent", "product_extent", "unpacked"]
+__all__ = ["gemm", "gemm_extent", "gemm_rows", "node_of", "packed_extent", "product_extent", "unpack_weight"]
 
 
 def _product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -118,7 +118,7 @@ def node_of(call: Call) -> Node:
     return Node(name=call.node, op=call.op, inputs=names, attrs=call.attrs)
 
 
-def unpacked(call: Call) -> tuple[np.ndarray, np.ndarray]:
+def unpack_weight(call: Call) -> tuple[np.ndarray, np.ndarray]:
     """Return the packed weight of a call: codes or levels, and their scales."""
     values = {str(slot): array for slot, array in enumerate(call.inputs) if array is not None}
     return blockwise_weight(node_of(call), values)
@@ -130,7 +130,7 @@ def _matmul_of_codes(call: Call) -> np.ndarray:
 
     If the node permits it, x is rounded to codes in the same blocks, as ONNX Runtime does on CPUs that support it.
     """
-    codes, scales = unpacked(call)
+    codes, scales = unpack_weight(call)
     x, bias = call.array(0), call.optional(5)
     data = rounded_in_blocks(widen(x), call.integer("block_size")) if rounds_data(node_of(call)) else x
     out = _product(data, codes * scales)
@@ -140,7 +140,7 @@ def _matmul_of_codes(call: Call) -> np.ndarray:
 @kernel("MatMulBnb4", domain="com.microsoft", extent=packed_extent)
 def _matmul_of_levels(call: Call) -> np.ndarray:
     """Multiply x (..., K) by a weight of 4-bit levels, with each block scaled by its largest magnitude."""
-    levels, scales = unpacked(call)
+    levels, scales = unpack_weight(call)
     return narrow(_product(call.array(0), levels * scales), call.array(0).dtype)
 
 

@@ -65,7 +65,7 @@ def _sum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.asarray(widen(a) + widen(b))
 
 
-def _scaled(out: np.ndarray, scale: np.ndarray, bias: np.ndarray | None, dtype: np.dtype) -> np.ndarray:
+def _scale_and_shift(out: np.ndarray, scale: np.ndarray, bias: np.ndarray | None, dtype: np.dtype) -> np.ndarray:
     """Scale and shift standardized data."""
     if bias is None:
         return elementwise(lambda part, by: narrow(widen(part) * widen(by), dtype), out, scale)
@@ -80,7 +80,7 @@ def _layer_normalization(call: Call) -> tuple[np.ndarray, ...]:
     axes = tuple(range(axis + x.ndim if axis < 0 else axis, x.ndim))
     out, mean, inverse = _standardized(x, axes, call.real("epsilon", 1e-5))
     out = narrow(out, call.array(0).dtype) if call.integer("stash_type", 1) and x.dtype != call.array(0).dtype else out
-    return _scaled(out, call.array(1), call.optional(2), call.array(0).dtype), mean, inverse
+    return _scale_and_shift(out, call.array(1), call.optional(2), call.array(0).dtype), mean, inverse
 
 
 @kernel("SkipLayerNormalization", domain="com.microsoft")
@@ -92,7 +92,7 @@ def _skip_layer_normalization(call: Call) -> tuple[np.ndarray, ...]:
         x = elementwise(_sum, x, extra)
     out, mean, inverse = _standardized(x, (x.ndim - 1,), call.real("epsilon", 1e-12))
     dtype = call.array(0).dtype
-    return _scaled(out, call.array(2), bias, dtype), mean, inverse, narrow(x, dtype)
+    return _scale_and_shift(out, call.array(2), bias, dtype), mean, inverse, narrow(x, dtype)
 
 
 _Real = Callable[[int, np.ndarray], np.ndarray]
@@ -135,7 +135,7 @@ def _embed_layer_normalization(call: Call) -> tuple[np.ndarray, ...]:
     x = _embeddings(call, call.optional(8), lambda _, part: widen(part))
     out, _, _ = _standardized(x, (2,), call.real("epsilon", 1e-12))
     dtype = call.array(2).dtype
-    return _scaled(out, call.array(5), call.array(6), dtype), _count_mask_ones(call), narrow(x, dtype)
+    return _scale_and_shift(out, call.array(5), call.array(6), dtype), _count_mask_ones(call), narrow(x, dtype)
 
 
 def coded_embeddings(call: Call, rounded: _Real) -> tuple[np.ndarray, ...]:
@@ -157,7 +157,7 @@ def coded_embeddings(call: Call, rounded: _Real) -> tuple[np.ndarray, ...]:
 
     out, _, _ = _standardized(_embeddings(call, None, real), (2,), call.real("epsilon", 1e-12))
     scale, shift = (real(position, call.array(position)) for position in (5, 6))
-    return _scaled(out, scale, shift, np.dtype(np.float32)), _count_mask_ones(call)
+    return _scale_and_shift(out, scale, shift, np.dtype(np.float32)), _count_mask_ones(call)
 
 
 @kernel("QEmbedLayerNormalization", domain="com.microsoft", ranks=(2, 0, 2, 2, 2), extent=embedded_extent)
@@ -188,7 +188,7 @@ def _rms_normalization(call: Call) -> tuple[np.ndarray, ...]:
     axis = call.integer("axis", -1)
     axes = tuple(range(axis + x.ndim if axis < 0 else axis, x.ndim))
     out, inverse = _by_root_mean_square(x, axes, call.real("epsilon", 1e-5))
-    return _scaled(out, call.array(1), None, call.array(0).dtype), inverse
+    return _scale_and_shift(out, call.array(1), None, call.array(0).dtype), inverse
 
 
 @kernel("SkipSimplifiedLayerNormalization", domain="com.microsoft")
@@ -202,7 +202,7 @@ def _skip_rms_normalization(call: Call) -> tuple[np.ndarray, ...]:
     if extra is not None:
         x = elementwise(_sum, x, extra)
     out, inverse = _by_root_mean_square(x, (x.ndim - 1,), call.real("epsilon", 1e-12))
-    return _scaled(out, call.array(2), None, dtype), np.zeros_like(inverse), inverse, narrow(x, dtype)
+    return _scale_and_shift(out, call.array(2), None, dtype), np.zeros_like(inverse), inverse, narrow(x, dtype)
 
 
 @kernel("InstanceNormalization", extent=_channel_cost, kinds=("iuf",) * 3)
@@ -210,7 +210,7 @@ def _instance_normalization(call: Call) -> np.ndarray:
     """Standardize each channel of each sample of x (N, C, ...) over space, scale and shift."""
     x = widen(call.array(0))
     out, _, _ = _standardized(x, tuple(range(2, x.ndim)), call.real("epsilon", 1e-5))
-    return _scaled(out, _per_channel(call.array(1), x), _per_channel(call.array(2), x), call.array(0).dtype)
+    return _scale_and_shift(out, _per_channel(call.array(1), x), _per_channel(call.array(2), x), call.array(0).dtype)
 
 
 @kernel("GroupNormalization", extent=_channel_cost, kinds=("iuf",) * 3)
@@ -224,7 +224,7 @@ def _group_normalization(call: Call) -> np.ndarray:
         np.repeat(values, x.shape[1] // groups) if call.opset < 21 and values.size == groups else values
         for values in (call.array(1), call.array(2))
     )
-    return _scaled(out, _per_channel(scale, x), _per_channel(bias, x), call.array(0).dtype)
+    return _scale_and_shift(out, _per_channel(scale, x), _per_channel(bias, x), call.array(0).dtype)
 
 
 @kernel("LpNormalization")

@@ -86,7 +86,7 @@ def _conv_integer(call: Call) -> np.ndarray:
     return as_int32(sums)
 
 
-def _multiplied(a: np.ndarray, b: np.ndarray, bias: np.ndarray | None = None) -> tuple[np.ndarray, float]:
+def _multiply_centered(a: np.ndarray, b: np.ndarray, bias: np.ndarray | None = None) -> tuple[np.ndarray, float]:
     """Multiply matrices of centered codes and add a bias. Also return a bound for the magnitude of the sums."""
     bound = sum_bound(a, b, (max(b.ndim - 2, 0),), bias)
     dtype = exact_dtype(bound)
@@ -109,7 +109,7 @@ def _by_column(values: np.ndarray | None) -> np.ndarray | None:
 def _multiplied_codes(call: Call, a: Operand, b: Operand) -> np.ndarray:
     """Multiply matrices of codes, summing products as the arithmetic does."""
     sums = _sums(call, "linear", a, b)
-    return _multiplied(a.centred, b.centred)[0] if sums is None else sums
+    return _multiply_centered(a.centred, b.centred)[0] if sums is None else sums
 
 
 @kernel("MatMulInteger", extent=product_extent)
@@ -128,7 +128,7 @@ def _qgemm(call: Call) -> np.ndarray:
     a, a_scale, a_zero, b, b_scale, b_zero = (call.array(i) for i in range(6))
     left = centred(a, a_zero.reshape(()))
     right = centred(b, (b_zero.reshape(-1) if call.integer("transB") == 0 else b_zero.reshape(-1, 1)))
-    sums, _ = _multiplied(
+    sums, _ = _multiply_centered(
         left.T if call.integer("transA") else left, right.T if call.integer("transB") else right, call.optional(6)
     )
     alpha = np.float32(call.real("alpha", 1.0))

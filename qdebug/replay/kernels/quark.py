@@ -44,7 +44,7 @@ def _rounding(call: Call) -> str:
     return _ROUNDINGS[mode]
 
 
-def _power(exponent: np.ndarray) -> np.ndarray:
+def _powers_of_two(exponent: np.ndarray) -> np.ndarray:
     """Return powers of two as float64."""
     return np.asarray(np.ldexp(1.0, exponent.astype(np.int32)))
 
@@ -53,22 +53,22 @@ def _shared(call: Call, blocks: np.ndarray) -> np.ndarray:
     """Round each block to multiples of a power of two that is set by its largest exponent."""
     exponents, bits, how = _exponents(blocks), call.integer("bit_width", 16) - _SIGN_AND_EXPONENT, _rounding(call)
     top = np.where(exponents == _NON_FINITE, 0, exponents).max(-1, keepdims=True)
-    step = _power(top - _BIAS - (bits - 1)).astype(np.float32)
+    step = _powers_of_two(top - _BIAS - (bits - 1)).astype(np.float32)
     if call.integer("use_compiler_version_cpu_kernel"):
         codes = round_values(np.asarray(blocks / step), how)
         overflows = ((exponents == top) & ((codes >= _INT8_END) | (codes < -_INT8_END))).any(-1, keepdims=True)
         top, step = top + overflows, np.where(overflows, 2 * step, step)
-        high = _power(top - _BIAS) * (2.0**bits - 1)
-        low = -_power(top - _BIAS) * 2.0**bits
+        high = _powers_of_two(top - _BIAS) * (2.0**bits - 1)
+        low = -_powers_of_two(top - _BIAS) * 2.0**bits
     else:
-        high = _power(top - _BIAS + 1) - step
+        high = _powers_of_two(top - _BIAS + 1) - step
         low = -high
     rounded = round_values(np.asarray(blocks / step), how) * step
     rounded = np.clip(rounded, low.astype(np.float32), high.astype(np.float32))
     return np.where(exponents == _NON_FINITE, blocks, rounded)
 
 
-def _shifted(call: Call, blocks: np.ndarray) -> np.ndarray:
+def _round_parts(call: Call, blocks: np.ndarray) -> np.ndarray:
     """Round each part of a block to multiples of a power of two that is at most a few times finer than the block's."""
     bits, how = call.integer("bit_width", 16) - _SIGN_AND_EXPONENT, _rounding(call)
     size, room = call.integer("sub_block_size", 2), 2 ** call.integer("sub_block_shift_bits", 1) - 1
@@ -84,7 +84,9 @@ def _shifted(call: Call, blocks: np.ndarray) -> np.ndarray:
     tail = top - shift - exponents + _FRACTION - bits + 1
     whole = _without_tail(fraction, np.minimum(tail, _MOST_SHIFT), negative, how, 2 ** (bits + 1) - 1)
     rounded = (
-        np.where(negative, -1.0, 1.0) * _power(top - _BIAS - shift + 1 - bits) * np.where(tail > _MOST_SHIFT, 0, whole)
+        np.where(negative, -1.0, 1.0)
+        * _powers_of_two(top - _BIAS - shift + 1 - bits)
+        * np.where(tail > _MOST_SHIFT, 0, whole)
     )
     return np.where(top == _NON_FINITE, np.float32(np.nan), rounded.astype(np.float32))
 
@@ -117,7 +119,7 @@ def _micro(call: Call, blocks: np.ndarray) -> np.ndarray:
     exponents = _exponents(blocks)
     top = np.where(exponents == _NON_FINITE, 0, exponents).max(-1, keepdims=True)
     largest, dtype = _ELEMENTS.get(kind, (0, None))
-    scale = _power(top - _BIAS - largest).astype(np.float32)
+    scale = _powers_of_two(top - _BIAS - largest).astype(np.float32)
     elements = np.asarray(blocks / scale)
     if dtype is None:
         codes = round_values(np.asarray(elements / _INT8_STEP), _rounding(call))
@@ -136,7 +138,7 @@ def _padded(call: Call) -> Cost:
 def _block_floats(call: Call) -> np.ndarray:
     """Round to block floating point: blocks along an axis share an exponent."""
     method = call.choice("bfp_method", ("to_bfp", "to_bfp_prime", "to_bfp_prime_shared"), "to_bfp")
-    return _by_blocks(call, _shared if method == "to_bfp" else _shifted, 8)
+    return _by_blocks(call, _shared if method == "to_bfp" else _round_parts, 8)
 
 
 def _micro_blocks(call: Call) -> np.ndarray:

@@ -21,7 +21,7 @@ from qdebug.replay.kernels.attention import coded_attention, coded_attention_ext
 from qdebug.replay.kernels.conv import convolution, convolved_extent
 from qdebug.replay.kernels.experts import mixed_experts, mixture_extent
 from qdebug.replay.kernels.indexing import look_up, table_extent
-from qdebug.replay.kernels.linear import gemm_rows, node_of, packed_extent, product_extent, unpacked
+from qdebug.replay.kernels.linear import gemm_rows, node_of, packed_extent, product_extent, unpack_weight
 from qdebug.replay.kernels.normalization import coded_embeddings, embedded_extent
 from qdebug.replay.registry import REAL, Call, find_kernel, kernel
 
@@ -31,7 +31,7 @@ _CODES = 255
 """Steps that the range of the data is divided into (ONNX, DynamicQuantizeLinear)."""
 
 
-def _moved(
+def _disturbed_operand(
     call: Call, position: int, values: np.ndarray, *, chosen: bool = False, span: np.ndarray | None = None
 ) -> np.ndarray:
     """Return an operand, moved as a disturbed replay requests.
@@ -50,13 +50,13 @@ def _moved(
     return np.asarray(values + (steps if span is None else steps * span / np.float32(_CODES)))
 
 
-def _chosen(call: Call) -> np.ndarray:
+def _data_of_own_scale(call: Call) -> np.ndarray:
     """Return data for which the node chooses a scale from their range."""
     x = call.array(0).astype(np.float32)
-    return _moved(call, 0, x, chosen=True, span=np.asarray(np.max(x, initial=0) - np.min(x, initial=0)))
+    return _disturbed_operand(call, 0, x, chosen=True, span=np.asarray(np.max(x, initial=0) - np.min(x, initial=0)))
 
 
-def _centred(call: Call, position: int, zero_point: int, shape: tuple[int, ...] | None = None) -> np.ndarray:
+def _centered_operand(call: Call, position: int, zero_point: int, shape: tuple[int, ...] | None = None) -> np.ndarray:
     """Return an operand minus its zero point, if any. Multiple zero points are reshaped to `shape`."""
     codes, point = call.array(position).astype(np.float32), call.optional(zero_point)
     if point is None:
@@ -72,12 +72,12 @@ def _by(values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 def _rows(call: Call, zero_point: int) -> np.ndarray:
     """Return data minus one zero point, or minus one zero point per row."""
     point = call.optional(zero_point)
-    return _centred(call, 0, zero_point, (-1, 1) if point is not None and point.ndim == 1 else None)
+    return _centered_operand(call, 0, zero_point, (-1, 1) if point is not None and point.ndim == 1 else None)
 
 
-def _columns(call: Call, zero_point: int) -> np.ndarray:
+def _centered_weight(call: Call, zero_point: int) -> np.ndarray:
     """Return a weight minus one zero point, or minus one zero point per column."""
-    return _moved(call, 1, _centred(call, 1, zero_point))
+    return _disturbed_operand(call, 1, _centered_operand(call, 1, zero_point))
 
 
 def _biased(product: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
@@ -87,7 +87,7 @@ def _biased(product: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
 @kernel("DynamicQuantizeLinear", domain=REAL)
 def _quantize(call: Call) -> tuple[np.ndarray, ...]:
     """Return the data, a scale of 1 and a zero point of 0."""
-    return _chosen(call), np.ones((), np.float32), np.zeros((), np.uint8)
+    return _data_of_own_scale(call), np.ones((), np.float32), np.zeros((), np.uint8)
 
 
 @kernel(
@@ -99,20 +99,20 @@ def _quantize(call: Call) -> tuple[np.ndarray, ...]:
 def _convolve(call: Call) -> np.ndarray:
     """Convolve data and filters."""
     by_filters = (-1, *(1,) * (call.array(1).ndim - 1))
-    filters = _moved(call, 1, _centred(call, 1, 3, by_filters))
+    filters = _disturbed_operand(call, 1, _centered_operand(call, 1, 3, by_filters))
     return convolution(replace(call, inputs=(_rows(call, 2), filters)))
 
 
 @kernel("MatMulInteger", domain=REAL, extent=product_extent)
 def _multiply(call: Call) -> np.ndarray:
     """Multiply matrices."""
-    return np.asarray(np.matmul(_rows(call, 2), _columns(call, 3)))
+    return np.asarray(np.matmul(_rows(call, 2), _centered_weight(call, 3)))
 
 
 @kernel("MatMulIntegerToFloat", domain=REAL, extent=product_extent)
 def _multiply_and_scale(call: Call) -> np.ndarray:
     """Multiply matrices, scale the product and add a bias."""
-    product = np.matmul(_rows(call, 4), _columns(call, 5))
+    product = np.matmul(_rows(call, 4), _centered_weight(call, 5))
     scale = call.array(2).astype(np.float32) * call.array(3).astype(np.float32)
     return _biased(product * scale, call.optional(6))
 
@@ -120,8 +120,8 @@ def _multiply_and_scale(call: Call) -> np.ndarray:
 @kernel("DynamicQuantizeMatMul", domain=REAL, extent=product_extent)
 def _quantize_and_multiply(call: Call) -> np.ndarray:
     """Multiply matrices, scale the product and add a bias. Each row of the data may have its own scale."""
-    x = _chosen_by_row(call) if BY_ROW in call.attrs else _chosen(call)
-    product = np.matmul(gemm_rows(call, x, call.shape(1)), _columns(call, 3))
+    x = _chosen_by_row(call) if BY_ROW in call.attrs else _data_of_own_scale(call)
+    product = np.matmul(gemm_rows(call, x, call.shape(1)), _centered_weight(call, 3))
     return activated(call, _biased(product * call.array(2).astype(np.float32).reshape(-1), call.optional(4)))
 
 
@@ -136,9 +136,11 @@ def _quantize_and_convolve(call: Call) -> np.ndarray:
     x = call.array(0).astype(np.float32)
     if call.text(BY_ROW) != NO_CODES:
         span = 2 * np.max(np.abs(x), axis=tuple(range(1, x.ndim)), keepdims=True, initial=0)
-        x = _moved(call, 0, x, chosen=True, span=np.broadcast_to(span, x.shape))
+        x = _disturbed_operand(call, 0, x, chosen=True, span=np.broadcast_to(span, x.shape))
     by_filters = (-1, *(1,) * (x.ndim - 1))
-    weight = _moved(call, 1, call.array(1).astype(np.float32)) * call.array(2).astype(np.float32).reshape(by_filters)
+    weight = _disturbed_operand(call, 1, call.array(1).astype(np.float32)) * call.array(2).astype(np.float32).reshape(
+        by_filters
+    )
     return activated(call, convolution(replace(call, inputs=(x, weight, call.optional(4)))))
 
 
@@ -149,50 +151,54 @@ def _chosen_by_row(call: Call) -> np.ndarray:
         return x
     rows = gemm_rows(call, x, call.shape(1))
     span = 2 * np.max(np.abs(rows), axis=-1, keepdims=True, initial=0)
-    return _moved(call, 0, x, chosen=True, span=np.broadcast_to(span, rows.shape).reshape(x.shape))
+    return _disturbed_operand(call, 0, x, chosen=True, span=np.broadcast_to(span, rows.shape).reshape(x.shape))
 
 
 @kernel("MatMulNBits", domain=REAL, extent=packed_extent)
 def _multiply_blocks(call: Call) -> np.ndarray:
     """Multiply by a weight of packed codes. The data may be rounded in blocks along their last axis."""
-    codes, scales = unpacked(call)
+    codes, scales = unpack_weight(call)
     x, block = call.array(0).astype(np.float32), call.integer("block_size")
     if call.moved is not None and rounds_data(node_of(call)):
         reach = np.maximum.reduceat(np.abs(x), np.arange(0, x.shape[-1], block), axis=-1)
-        x = _moved(call, 0, x, chosen=True, span=2 * np.repeat(reach, block, axis=-1)[..., : x.shape[-1]])
-    return _biased(np.matmul(x, _moved(call, 1, codes) * scales), call.optional(5))
+        x = _disturbed_operand(call, 0, x, chosen=True, span=2 * np.repeat(reach, block, axis=-1)[..., : x.shape[-1]])
+    return _biased(np.matmul(x, _disturbed_operand(call, 1, codes) * scales), call.optional(5))
 
 
 @kernel("MatMulBnb4", domain=REAL, extent=packed_extent)
 def _multiply_levels(call: Call) -> np.ndarray:
     """Multiply by a weight of levels, which are moved in proportion to the gaps between levels."""
-    levels, scales = unpacked(call)
+    levels, scales = unpack_weight(call)
     gaps = 2 * half_steps(node_of(call), levels, np.ones_like(levels))
-    return np.asarray(np.matmul(call.array(0), _moved(call, 1, levels, span=_CODES * gaps) * scales))
+    return np.asarray(np.matmul(call.array(0), _disturbed_operand(call, 1, levels, span=_CODES * gaps) * scales))
 
 
 @kernel("GatherBlockQuantized", domain=REAL, extent=table_extent)
 def _look_up(call: Call) -> np.ndarray:
     """Pick rows of a table of packed codes."""
-    return look_up(call, lambda codes: _moved(call, 0, codes))
+    return look_up(call, lambda codes: _disturbed_operand(call, 0, codes))
 
 
 @kernel("QMoE", domain=REAL, extent=mixture_extent, ranks=(0, 2, 3, 0, 0, 3))
 def _mix(call: Call) -> np.ndarray:
     """Mix experts with moved codes."""
-    return mixed_experts(call, lambda position, codes: _moved(call, position, codes))
+    return mixed_experts(call, lambda position, codes: _disturbed_operand(call, position, codes))
 
 
 @kernel("QAttention", domain=REAL, extent=coded_attention_extent, ranks=(3, 2))
 def _attend(call: Call) -> tuple[np.ndarray, ...]:
     """Compute attention with moved codes."""
-    return coded_attention(call, _moved(call, 0, _centred(call, 0, 6)), _moved(call, 1, _centred(call, 1, 7)))
+    return coded_attention(
+        call,
+        _disturbed_operand(call, 0, _centered_operand(call, 0, 6)),
+        _disturbed_operand(call, 1, _centered_operand(call, 1, 7)),
+    )
 
 
 @kernel("QEmbedLayerNormalization", domain=REAL, ranks=(2, 0, 2, 2, 2), extent=embedded_extent)
 def _embed(call: Call) -> tuple[np.ndarray, ...]:
     """Add and standardize embeddings from tables with moved codes."""
-    return coded_embeddings(call, lambda position, codes: _moved(call, position, codes))
+    return coded_embeddings(call, lambda position, codes: _disturbed_operand(call, position, codes))
 
 
 def _all_steps(call: Call) -> Cost:
@@ -207,10 +213,12 @@ def _remember(call: Call) -> tuple[np.ndarray, ...]:
 
     Its state is rounded to codes at every step; moving the recurrent weights within a code has an equally large effect.
     """
-    x, weights = _chosen(call), []
+    x, weights = _data_of_own_scale(call), []
     for position, scale, zero_point in ((1, 8, 9), (2, 10, 11)):
         by_gates = (call.array(position).shape[0], 1, -1)
-        codes = _moved(call, position, _centred(call, position, zero_point, by_gates), chosen=position == 2)
+        codes = _disturbed_operand(
+            call, position, _centered_operand(call, position, zero_point, by_gates), chosen=position == 2
+        )
         weights.append(np.swapaxes(codes * _by(call.array(scale).astype(np.float32), by_gates), 1, 2))
     inputs = (x, *weights, *map(call.optional, range(3, 8)))
     outputs = find_kernel(Node(name=call.node, op="LSTM"))(replace(call, inputs=inputs, op="LSTM"))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from qdebug.numerics.block_error import add_single, lowest
+from qdebug.numerics.block_error import add_single, smallest_element
 from qdebug.numerics.blocks import scratch
 from qdebug.numerics.lsb import LsbSizes
 from qdebug.numerics.tally import Block, Tally
@@ -104,5 +104,5 @@ def test_references_that_are_all_0_have_no_quotient():
 
 
 def test_the_lowest_of_values_with_a_nan_is_nan():
-    assert np.isnan(lowest(F32([1.0, np.nan, -1.0])))
-    assert lowest(F32([1.0, -1.0])) == -1.0
+    assert np.isnan(smallest_element(F32([1.0, np.nan, -1.0])))
+    assert smallest_element(F32([1.0, -1.0])) == -1.0

@@ -9,7 +9,7 @@ import pytest
 from qdebug.errors import UsageError
 from qdebug.model import QuantParams
 from qdebug.numerics.affine import BLOCK
-from qdebug.numerics.blocks import RealBlocks, Scratch, incomparable_reason, scratch, settled
+from qdebug.numerics.blocks import RealBlocks, Scratch, incomparable_reason, make_comparable, scratch
 
 F32 = np.float32
 ARRAY_OF = {
@@ -61,7 +61,7 @@ def test_quantized_codes_that_float32_does_not_tell_apart_are_wide(dtype):
 
 
 def widths(first, second):
-    return [(side.single, side.wide) for side in settled(first, second)]
+    return [(side.single, side.wide) for side in make_comparable(first, second)]
 
 
 def test_what_is_compared_is_read_in_one_width():
@@ -84,7 +84,7 @@ def test_what_is_compared_is_read_in_one_width():
 
 def test_reading_beside_something_else_leaves_a_tensor_as_it_is():
     blocks = RealBlocks(np.int32([1]), QuantParams(dtype="int32", scale=F32(0.5)))
-    settled(blocks, RealBlocks(F32([1.0])))
+    make_comparable(blocks, RealBlocks(F32([1.0])))
     assert (blocks.single, blocks.wide) == (False, True)
 
 

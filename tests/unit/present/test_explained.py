@@ -17,12 +17,12 @@ from qdebug.present.explained import (
     group_rows,
     headline,
     known_as,
-    left_lines,
     node_facts,
     node_row,
     preset_sentences,
     rest_sentences,
     share,
+    unexplained_lines,
     verdict_word,
 )
 from qdebug.present.reports.explain import explain_document
@@ -124,12 +124,12 @@ def test_measured_backends_are_named_first():
 
 
 def test_what_is_left_is_said_in_lines():
-    name, wrong, likely, best = left_lines(left())
+    name, wrong, likely, best = unexplained_lines(left())
     assert name == "conv9 (QLinearConv)"
     assert wrong == "12 of 1\u202f000 codes wrong, by at most 3 LSB; tail: only in the last row"
     assert likely == "likely: a tail"
     assert best == "compared with float32 multiplier, ties to even: 98.8 % right"
-    assert left_lines(left(accepted="ticket"))[1] == "accepted: ticket"
+    assert unexplained_lines(left(accepted="ticket"))[1] == "accepted: ticket"
 
 
 def test_a_row_of_what_is_left():

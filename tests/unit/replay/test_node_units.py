@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from qdebug.model import Node, QuantParams
-from qdebug.replay.node_units import Coded, _narrowed, unit_of_codes
+from qdebug.replay.node_units import Coded, _intersect_bounds, unit_of_codes
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,7 @@ from qdebug.replay.node_units import Coded, _narrowed, unit_of_codes
     ],
 )
 def test_of_two_activations_in_a_row_the_narrower_bounds_hold(first, second, expected):
-    assert _narrowed(first, second) == _narrowed(second, first) == expected
+    assert _intersect_bounds(first, second) == _intersect_bounds(second, first) == expected
 
 
 @pytest.mark.parametrize("step", [1e-10, 1.0, 1e6])

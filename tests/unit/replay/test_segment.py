@@ -6,7 +6,7 @@ import pytest
 from qdebug.model import Node
 from qdebug.model.thresholds.attribution import DISTURBANCE_HALF_STEPS
 from qdebug.replay.run import run_nodes
-from qdebug.replay.segment import moved, run_form, run_segment, spread
+from qdebug.replay.segment import disturb_values, estimate_spread, run_form, run_segment
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -76,6 +76,6 @@ def test_a_tensor_is_held_until_its_last_reader_alone():
 def test_a_result_wanders_with_its_constants_and_with_nothing_else():
     x, c = np.full(40_000, 3.0, np.float32), np.ones(40_000, np.float32)
     rng = np.random.default_rng(4)
-    off = spread(x * c, lambda: x * moved(rng, c, np.float32(0.01)))
+    off = estimate_spread(x * c, lambda: x * disturb_values(rng, c, np.float32(0.01)))
     assert np.sqrt(np.mean(off**2)) == pytest.approx(3 * DISTURBANCE_HALF_STEPS * 0.01 / np.sqrt(3), rel=0.02)
-    assert not spread(x * c, lambda: x * moved(rng, c, 0.0)).any()
+    assert not estimate_spread(x * c, lambda: x * disturb_values(rng, c, 0.0)).any()

@@ -11,7 +11,7 @@ from qdebug.compare.graph_checks.graph_check import GraphCheck
 from qdebug.errors import KernelError
 from qdebug.model import Node, operators
 from qdebug.replay.registry import run_node
-from qdebug.replay.segment import spread
+from qdebug.replay.segment import estimate_spread
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(1, 3, 6, 6)).astype(np.float32)
@@ -88,4 +88,4 @@ def test_what_is_rounded_like_data():
 
 def test_rounding_that_changes_extents_is_an_error():
     with pytest.raises(KernelError, match="shape"):
-        spread(np.zeros(3), lambda: np.zeros(2))
+        estimate_spread(np.zeros(3), lambda: np.zeros(2))
