@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from qdebug.version import __version__
 
-TYPE_CHECKING = False  # as type checkers know it; until `typing` is loaded Ctrl-C would end in a traceback
+# Not imported from `typing`: while that module loads, Ctrl-C would end in a traceback.
+TYPE_CHECKING = False
 
 
 _HOME = {

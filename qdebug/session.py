@@ -141,7 +141,7 @@ class DiffSession:
         told = told or _ignore
         told("reading both graphs")
         runs = IndexedRecording.of(reference), IndexedRecording.of(backend)
-        with one_thread(), np.errstate(all="ignore"):  # as in the comparison of pairs
+        with one_thread(), np.errstate(all="ignore"):  # the same settings as when pairs are compared
             alignment = align_runs(*runs, report_progress=told, given=given)
         self.backend, self.alignment = in_order_of(reference, backend, alignment)
         if self.backend is not backend:
@@ -440,7 +440,8 @@ class DiffSession:
             sample: The only sample that this session compares; None for all.
         """
         paths = absolute(reference), absolute(backend)
-        given = pickle.dumps((paths, sample, self._tokens, self.alignment.pairs, self.limits))  # once
+        # Pickled once, not once per worker.
+        given = pickle.dumps((paths, sample, self._tokens, self.alignment.pairs, self.limits))
         self.workers = executor, *paths, sample
         shared = _Shared(os.urandom(16).hex(), __version__, given)
         self._shared = partial(self._examine_in_workers, executor, partial(_examine_part, shared))

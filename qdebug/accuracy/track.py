@@ -503,7 +503,7 @@ def _movements(
         entries = [values_by_run.get(number) for number, _ in runs]
         last_value = entries[-1]
         if last_value is None:
-            continue  # a node that is gone is not worse
+            continue  # a removed node is not worse
         best, last_good, reason = _judge_last(entries, within)
         yield Movement(
             verb=verb,

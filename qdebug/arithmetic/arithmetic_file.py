@@ -128,7 +128,7 @@ def _tables(path: Path) -> dict[str, Any]:
         raise _format_error(path, str(error)) from error
     try:
         tables = parse_toml(content.decode("utf-8"))
-    except ValueError as error:  # of tomllib, of the decoder, and of a number with thousands of digits
+    except ValueError as error:  # from tomllib, the decoder, or a number with thousands of digits
         raise _format_error(path, f"it is not valid TOML: {error}") from error
     except RecursionError as error:
         raise _format_error(path, "it is nested too deeply") from error

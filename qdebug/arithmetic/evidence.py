@@ -53,7 +53,7 @@ def residual_of(finding: SearchResult, variant: Variant) -> Residual | None:
         and remaining.pattern != "one_code"
         and simplest not in (None, variant)
     ):
-        # The closest variant may compensate a part of a mistake; the simplest does not.
+        # The closest variant may compensate for part of a mistake; the simplest does not.
         with_simplest, culprit, _ = _remaining_error(finding, simplest)
         remaining = remaining if culprit is None else with_simplest
     if remaining is None or unit is None:

@@ -258,7 +258,7 @@ def limited_variants(unit: Unit, columns: Columns, recorded: np.ndarray, places:
         texts = [f"mul,shr.{shift_rounding},zp,sat" for shift_rounding in final]
         bounds = pairs.bounds(rounding)
         for shifts in limits if bounds.has_fit else ():
-            least = max(shifts[1] + int(exponent.min()) + 1, WIDTHS[0])  # fewer bits need no longer shift
+            least = max(shifts[1] + int(exponent.min()) + 1, WIDTHS[0])  # with fewer bits, the shift need not be longer
             multiplier = Multiplier(number="q31", shifts=shifts)
             variants += _programs_within(pairs, bounds, multiplier, texts, range(least, WIDTHS[-1] + 1))
     return variants

@@ -66,7 +66,7 @@ class ReproductionCheck:
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
         self._answers: dict[str, _Answer | None] = {}
-        self._usual_by_kind: dict[tuple[object, ...], tuple[Variant, ...]] = {}  # key: operator and types
+        self._usual_by_kind: dict[tuple[object, ...], tuple[Variant, ...]] = {}  # by operator and types
 
     @cached_property
     def _units(self) -> Units:

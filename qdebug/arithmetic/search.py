@@ -620,7 +620,7 @@ class _Search:
         simplest = next(iter(self._rates))
         rivals = rejected[:RUNNER_UP_CANDIDATES]
         shares, missed = self._reproduced_shares(rivals if matching else dict.fromkeys([simplest, *rivals]))
-        finding = replace(finding, elements=self._elements)  # every sample was read by now
+        finding = replace(finding, elements=self._elements)  # all samples have been read by now
         places = {variant: place for place, variant in enumerate(self._rates)}  # ties go to the first, the simplest
         order = sorted(((shares[v], v) for v in rivals), key=lambda pair: (-pair[0], places[pair[1]]))
         if matching:

@@ -20,7 +20,7 @@ def capture_native_output(lines: list[str], *, drop_on_success: bool = False) ->
         drop_on_success: Whether to drop the lines if it does not; otherwise they are written to stderr at the end.
     """
     for stream in (sys.stdout, sys.stderr):
-        with suppress(AttributeError, ValueError, OSError):  # none, closed, or its reader is gone
+        with suppress(AttributeError, ValueError, OSError):  # there is none, it is closed, or its reader has exited
             stream.flush()
     with tempfile.TemporaryFile() as file:
         saved_descriptors = {number: os.dup(number) for number in (1, 2)}

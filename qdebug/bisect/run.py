@@ -87,7 +87,7 @@ def _check_ends(command: ModelCommand, candidates: Candidates, trials: Trials) -
             continue
         label = candidates.row[position].label
         hint = f"Choose another end: --{name} V."
-        if trial.key is not None:  # it was installed, and ran
+        if trial.key is not None:  # its installation and its run succeeded
             run = command.run
             words = ["qdebug", "record", str(run.model), "--inputs", str(command.inputs), "--backend", run.title]
             words += [*command.words, "-o", "OUT.h5"]

@@ -287,7 +287,7 @@ def _is_complete(path: Path) -> bool:
 
 def _remove_parts(path: Path) -> None:
     """Remove what an ended child left, which a later command would take for an interrupted run."""
-    with suppress(RecordingError):  # another process records it
+    with suppress(RecordingError):  # another process is recording this trial
         lock = WriterLock(path)
         for leftover in (path, part_of(path), journal_of(path)):
             leftover.unlink(missing_ok=True)

@@ -114,7 +114,7 @@ def run(arguments: argparse.Namespace) -> int:
     check_target(options.output, force=options.force)
     suffix_format(options.format, options.output)
     try:
-        with signals_as_interrupts():  # else the child goes on alone
+        with signals_as_interrupts():  # otherwise the child process would keep running
             report = _bisect(options, folder)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(

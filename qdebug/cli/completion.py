@@ -128,7 +128,7 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.nodes is not None:
         emit("\n".join(_node_names(arguments.nodes)))
     else:
-        from qdebug.cli.main import build_parser  # late: it imports this module
+        from qdebug.cli.main import build_parser  # imported here because it imports this module
 
         emit(script(arguments.shell, build_parser()))
     return 0
@@ -187,7 +187,7 @@ def _bash(levels: list[Completable]) -> str:
             *level_cases,
             "  esac",
             "  if [[ -z $known ]]; then [[ $now == -* ]] && known=$options || known=$follow; fi",
-            # Unquoted, to split at blanks, which no word has: the bash of macOS lacks mapfile.
+            # Unquoted on purpose, to split at blanks: no word contains one, and the bash of macOS has no mapfile.
             '  [[ -z $known ]] || COMPREPLY=( $(compgen -W "$known" -- "$now") )',
             "}",
             "complete -o default -o bashdefault -F _qdebug qdebug\n",

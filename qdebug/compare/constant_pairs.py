@@ -60,7 +60,7 @@ class ConstantPairs:
         unpaired = [
             name for name in constants if paired.isdisjoint({name, *self._be.members(name)}) and self._be.has(name)
         ]
-        return pairs_found, unpaired  # a constant may be held in codes and as reals: it counts once
+        return pairs_found, unpaired  # a constant stored both as codes and as real values counts once
 
     def main_name(self, tensor: str) -> str | None:
         """Return the reference's name of the node that a backend tensor's node corresponds to.
@@ -90,7 +90,7 @@ class ConstantPairs:
             form.op for form in segment.nodes_except(main) if operators.plain(form).goes_into_weights
         )
         if any(operators.plain(form).goes_into_weights for form in segment.own if form is not node):
-            folded = {}  # the backend scales by nodes of its own
+            folded = {}  # the backend scales in its own nodes
         pairs_found = []
         for slot, title in enumerate(titles):
             backend_name, reference_name = (

@@ -239,7 +239,7 @@ def _leaf_values(
 ) -> np.ndarray:
     """Return values for one leaf: near the ends of ranges, on a ramp over them, or at random in between."""
     if computed_values.dtype.kind in "iub" or not computed_values.size:
-        return computed_values  # indices, extents
+        return computed_values  # integers are indices or extents: keep the computed ones
     inner_ends = [end for end in ends if span[0] <= end <= span[1]]
     low = max(span[0], min([*inner_ends, -_USUAL_EXTENT]) if not math.isfinite(span[0]) else span[0])
     high = min(span[1], max([*inner_ends, _USUAL_EXTENT]) if not math.isfinite(span[1]) else span[1])

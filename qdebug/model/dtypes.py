@@ -43,7 +43,7 @@ def logical_dtype(name: str) -> np.dtype:
         raise ValueError(f"unknown logical dtype {name!r}")
     if name not in _EXTENSION.split():
         return np.dtype(name)
-    import ml_dtypes  # the names of a recording are shown without it
+    import ml_dtypes  # names are displayed without loading this library
 
     dtype: np.dtype = np.dtype(getattr(ml_dtypes, name))
     return dtype

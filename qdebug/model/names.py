@@ -44,7 +44,7 @@ def near_names(text: str, known_names: Iterable[str]) -> str:
     """Return a blank and a sentence with the names similar to a text; "" if there are none."""
     names = list(dict.fromkeys(known_names))
     close_matches = get_close_matches(text, names, n=3)
-    if not close_matches:  # a long name of which the user typed a part
+    if not close_matches:  # the user typed part of a long name
         names_of: dict[str, list[str]] = {}
         for name in names:
             for part in filter(None, _SEPARATORS.split(name)):
@@ -69,7 +69,8 @@ def only_name(text: str, owners: Mapping[str, str], *, what: str, hint: str) -> 
     if text in owners:
         return text
     fitting = fitting_names(text, owners)
-    own_names = [name for name in fitting if owners[name] == name]  # of nodes, which come before those of tensors
+    # Names of nodes take precedence over names of tensors.
+    own_names = [name for name in fitting if owners[name] == name]
     nodes = dict.fromkeys(owners[name] for name in fitting)
     if len(nodes) == 1 or len(own_names) == 1:
         return (own_names or fitting)[0]

@@ -144,7 +144,7 @@ class QuantParams(JsonObject):
         """The lowest and highest real value of any code, over all channels; None for codes that are not integers."""
         if self.qmin is None or self.qmax is None:
             return None
-        if self.scale.size == 1:  # as numpy does it, in a tenth of the time
+        if self.scale.size == 1:  # same result as numpy's function, in a tenth of the time
             scale, zero_point = float(self.real_scale.item()), int(self.zero_point.item())
             return scale * (self.qmin - zero_point), scale * (self.qmax - zero_point)
         low = self.real_scale * (self.qmin - self.zero_point.astype(np.float64))

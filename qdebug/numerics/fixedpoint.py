@@ -245,7 +245,7 @@ def quantize_multiplier(
     """
     fraction, exponent = np.frexp(_finite(real))
     multiplier = round_values(np.ldexp(fraction, bits), rounding).astype(np.int64)
-    carried = np.abs(multiplier) == 1 << bits  # rounded up to 1: half of it, one power of two higher
+    carried = np.abs(multiplier) == 1 << bits  # a fraction rounded up to 1: halve it and raise the exponent
     return np.asarray(np.where(carried, multiplier >> 1, multiplier)), np.asarray(exponent.astype(np.int64) + carried)
 
 

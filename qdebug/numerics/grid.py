@@ -172,7 +172,7 @@ def _divisor(distances: np.ndarray, largest: float) -> float | None:
             is_clear = off < _CLEAR * step
             return (
                 float(np.sum(distances[is_clear]) / np.sum(count[is_clear])) if is_clear.any() else step
-            )  # each is rounded
+            )  # each distance is rounded, so average over all
         place = undecided[np.argmin(rest[undecided])]
         step, of_step = float(rest[place]), float(off[place])
     return None

@@ -374,7 +374,7 @@ class PairBinCounter:
         n = reference.size
         reference_index = self._indices(reference, buffers.singles[4][:n].view(np.int32), buffers)
         backend_index = self._indices(backend, buffers.index.view(np.int32)[:n], buffers)
-        if n < self._bins * self._bins:  # too few for a table to pay
+        if n < self._bins * self._bins:  # too few elements for a table to be faster
             for counter, index in zip(self._sides, (reference_index, backend_index), strict=True):
                 counter.add_counts(np.bincount(index, minlength=self._bins))
             return

@@ -119,7 +119,7 @@ class RailsCounter:
         """
         if self._range is None:
             raise UsageError("The shape of the tensor is unknown.", hint="Call start() before add().")
-        if codes.dtype.kind == "V":  # int4 and its kin: comparing is done in int8
+        if codes.dtype.kind == "V":  # int4 and similar types: compare in int8
             codes = codes.astype(np.int8)
         low = codes <= self._qmin
         at_qmin, at_qmax = int(np.count_nonzero(low)), int(np.count_nonzero(codes >= self._qmax))

@@ -304,7 +304,7 @@ class RangeCounter:
                 return
             low, high = float(x.min()), float(x.max())
         self._own = min(low, self._own[0]), max(high, self._own[1])
-        if not (self._low <= low and high <= self._high):  # true for NaN too: the first values
+        if not (self._low <= low and high <= self._high):  # also true while the range is NaN, before the first values
             # 0.0 is added so that -0.0 does not depend on the order.
             self._low, self._high = min(low, self._low) + 0.0, max(high, self._high) + 0.0
             self._grow()

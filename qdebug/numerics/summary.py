@@ -59,7 +59,7 @@ class _Sums:
                 float(np.fmax(self.high, numbers.max())),
             )
         if quant is not None and quant.qmin is not None and quant.qmax is not None:
-            codes = plain if stored.dtype.kind == "V" else stored  # int4 and its kin
+            codes = plain if stored.dtype.kind == "V" else stored  # int4 and similar types
             self.at_qmin += int(np.count_nonzero(codes == quant.qmin))
             self.at_qmax += int(np.count_nonzero(codes == quant.qmax))
         values = real[np.isfinite(real)]

@@ -311,4 +311,4 @@ _SUMS = tuple(each.name for each in fields(Tally) if each.type == "ScaledSum")
 
 
 def _finite_or_none(value: float) -> float | None:
-    return value + 0.0 if math.isfinite(value) else None  # of 0.0 and -0.0, which are equal, either may have been met
+    return value + 0.0 if math.isfinite(value) else None  # 0.0 and -0.0 are equal, and either may come first

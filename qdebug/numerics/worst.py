@@ -234,7 +234,7 @@ def _largest(ranks: np.ndarray, k: int, floor: float) -> np.ndarray:
     if floor > 0.0 or ranks.size <= k:
         return (ranks > max(floor, 0.0)).nonzero()[0]
     rows = ranks.size // _WIDTH
-    if rows > 1 and k < _WIDTH:  # the largest of k columns are k elements, so none below the least of them is wanted
+    if rows > 1 and k < _WIDTH:  # the maxima of k columns are k elements: smaller ones cannot be among the k worst
         largest = np.maximum.reduce(ranks[: rows * _WIDTH].reshape(rows, _WIDTH), axis=0)
         largest.partition(_WIDTH - k)
         places = (ranks >= largest[_WIDTH - k]).nonzero()[0]

@@ -44,7 +44,7 @@ def array_difference(
         _nonfinite_text("Inf", np.isinf(plain_reference), np.isinf(plain_backend), equal),
     ]
     if difference_count:
-        # A NaN has no distance and must not hide the largest one: what is not finite is taken out on both sides.
+        # NaN has no distance and must not hide the largest one, so non-finite elements are removed on both sides.
         reference_values, backend_values = plain_reference, plain_backend if quant is None else backend
         if not finite.all():
             reference_values = np.where(finite, plain_reference, plain_backend if quant is not None else 0)

@@ -89,7 +89,7 @@ def _convert_torch(tensor: Any) -> np.ndarray:
     try:
         return np.asarray(tensor.numpy())
     except TypeError:
-        torch = sys.modules.get("torch")  # the caller's own; this layer imports no framework
+        torch = sys.modules.get("torch")  # the caller has imported it; this layer imports no framework
         kind = str(tensor.dtype).removeprefix("torch.")
         if torch is None or kind not in LOGICAL_DTYPES or logical_dtype(kind).isbuiltin == 1:
             raise

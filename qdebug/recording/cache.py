@@ -225,7 +225,8 @@ def _read_own(path: Path) -> bytes:
         OSError: The file does not exist.
         ValueError: It belongs to a different user, is too large, or is not a regular file.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe must not block us
+    # Opening a pipe must not block.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:  # noqa: PTH123  a descriptor has no path
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid() or status.st_size > _MOST_BYTES:

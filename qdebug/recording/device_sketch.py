@@ -47,7 +47,7 @@ def take_device_record(tensor: Any) -> Kept | None:
     Args:
         tensor: A tensor on any device that computes in float64.
     """
-    torch = sys.modules.get("torch")  # the caller's own
+    torch = sys.modules.get("torch")  # the caller has imported it
     dtype = str(tensor.dtype).removeprefix("torch.")
     if torch is None or dtype not in LOGICAL_DTYPES or not is_float(dtype) or tensor.layout is not torch.strided:
         return None

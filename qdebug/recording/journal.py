@@ -366,13 +366,13 @@ class Journal:
         try:
             os.ftruncate(self.fd, self._file_end)
         except OSError:
-            return  # the frame that is not whole ends the journal just as well, and the next one overwrites it
+            return  # an incomplete frame also ends the journal, and the next frame overwrites it
 
     def close(self) -> None:
         """Close the file. A second call does nothing."""
         if self.fd >= 0:
             fd, self.fd = self.fd, -1
-            with contextlib.suppress(OSError):  # the host program may have closed all that was open
+            with contextlib.suppress(OSError):  # the host program may have closed all its descriptors
                 os.close(fd)
 
 

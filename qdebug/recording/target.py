@@ -130,7 +130,7 @@ def sync_folder(folder: Path) -> None:
     try:
         os.fsync(fd)
     except OSError as exc:
-        if exc.errno not in _NO_SYNC:  # such a file system writes names by itself
+        if exc.errno not in _NO_SYNC:  # these file systems write directory entries by themselves
             raise
     finally:
         os.close(fd)
@@ -390,7 +390,7 @@ class WriterLock:
 
     def _try(self, target: Path) -> int:
         """Open and lock the file; -1 if it was removed meanwhile and the caller must try again."""
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe must not block us
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # opening a pipe must not block
         fd = os.open(self.path, flags, 0o666)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -433,7 +433,7 @@ class WriterLock:
     def release(self) -> None:
         """Remove the file and drop the lock. A second call does nothing."""
         if self._fd >= 0:
-            with contextlib.suppress(OSError):  # the host program may have closed all that was open
+            with contextlib.suppress(OSError):  # the host program may have closed all its descriptors
                 remove_if_same(self.path, os.fstat(self._fd))
             self.abandon()
 
@@ -441,7 +441,7 @@ class WriterLock:
         """Only close the file, for a forked child whose parent keeps the lock."""
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
-            with contextlib.suppress(OSError):  # the host program may have closed all that was open
+            with contextlib.suppress(OSError):  # the host program may have closed all its descriptors
                 os.close(fd)
 
 

@@ -61,7 +61,7 @@ def changed_biases(
         if new_values is None:
             new_values = _unrounded(nodes, unit.node, bias, recorded_values)
         new_values = np.asarray(new_values, np.float32).reshape(recorded_values.shape)
-        if name in change.shifts:  # the summand of the result; a Gemm multiplies its bias
+        if name in change.shifts:  # the shift applies to the result, but a Gemm multiplies its bias by beta
             beta = np.asarray(real_node.attrs.get("beta", 1.0), np.float32)
             new_values = np.asarray(new_values + change.shifts[name].reshape(recorded_values.shape) / beta)
         input_quant = None if source in change.floats else change.quants.get(carrier) or nodes.quant_of(source)

@@ -161,7 +161,7 @@ class EditCatalog:
         for edit in edits:
             has_inner_result = edit.unit.tensors.isdisjoint(
                 self.nodes.run.graph.outputs
-            )  # else whoever runs the net reads them
+            )  # outputs are read by whoever runs the net
             if edit.kind == "float" and edit.unit.tensor and has_inner_result and edit.unit.readers <= floats:
                 float_spans |= dict.fromkeys(edit.unit.tensors, self.nodes.float_span(edit.unit))
         rounders = {edit.unit.rounder for edit in edits if edit.unit.tensor in float_spans}

@@ -195,7 +195,7 @@ def find_repair(
     trials, places = search.trials, list(session.backend.places())
     held_out = [place for place in places if place not in search.places]
     is_minimal = False
-    if not options.minutes:  # edits without time are only measured
+    if not options.minutes:  # without time, given edits are measured and nothing is searched
         search.clock.stopped = "it had no time"
     try:
         search.run()

@@ -114,7 +114,8 @@ def with_remedies(
 
 
 def _with_pair(remedy: Remedy, pair: str) -> Remedy:
-    return replace(remedy, command=remedy.command.replace(_PAIR, pair, 1))  # a node may be called so
+    # Only the first occurrence: a node name may contain the same text.
+    return replace(remedy, command=remedy.command.replace(_PAIR, pair, 1))
 
 
 def _try_edits(

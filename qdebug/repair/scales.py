@@ -64,7 +64,7 @@ def _choose_codes(calibrator: Calibrator, values: Iterable[np.ndarray], quant: Q
     for sample_values in values:
         counter.add(sample_values)
     scheme = with_codes_of(quant, QuantScheme(rule="onnxruntime"))
-    if scheme.dtype != quant.dtype or quant.scale.size > 1:  # codes that no scheme knows
+    if scheme.dtype != quant.dtype or quant.scale.size > 1:  # no scheme describes these codes
         return None
     if (quant.zero_point == scheme.middle).all():  # some backends support no others
         scheme = replace(scheme, kind="symmetric")

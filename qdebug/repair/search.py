@@ -390,7 +390,8 @@ class Search:
         float_edits = [edit for name in names for edit in self._allowed_edits(name, ("float",))]
         start_edits, ordered_edits = list(self.edits), [*cheap_edits, *float_edits]
         max_added = None if self.cost.max_edits is None else self.cost.max_edits - len(start_edits)
-        if max_added is not None and len(ordered_edits) > max_added:  # then so many in float do more
+        # If not all edits are allowed, nodes in float gain more than cheap edits.
+        if max_added is not None and len(ordered_edits) > max_added:
             float_nodes = {edit.unit.node.name for edit in float_edits}
             ordered_edits = [*float_edits, *(edit for edit in cheap_edits if edit.unit.node.name not in float_nodes)][
                 :max_added

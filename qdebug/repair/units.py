@@ -107,7 +107,7 @@ class ChangeableNodes:
     def _make_unit(self, node: Node) -> ChangeableNode | None:
         graph, tensor = self.run.graph, node.outputs[0]
         rounder = node
-        for _ in range(3):  # the node, an activation, and a quantizer
+        for _ in range(3):  # at most the node, an activation and a quantizer
             quant = graph.tensors[tensor].quant
             if quant is not None and is_integer(quant.dtype):
                 tensors = tensors_with_same_codes(graph, tensor)

@@ -63,7 +63,7 @@ def elementwise(function: Callable[..., np.ndarray], *arrays: np.ndarray) -> np.
     try:
         shape = np.broadcast_shapes(*(array.shape for array in arrays))
     except ValueError:
-        return function(*arrays)  # which says what is wrong
+        return function(*arrays)  # numpy raises the error with the shapes
     order = _memory_order(shape, arrays) if prod(shape) > _LARGE else None
     if order is None:
         return function(*arrays)

@@ -107,7 +107,7 @@ def _folded_one(unit: Unit, scale: np.ndarray, zero: np.ndarray, *, fma: bool) -
         codes = numbers[0].astype(np.float32)
         return fused(codes, factor, offset) if fma else np.asarray(codes * factor + offset, dtype=np.float32)
 
-    with np.errstate(over="ignore"):  # the scale of a mask may be the least number
+    with np.errstate(over="ignore"):  # the scale of an attention mask may be the lowest float32
         constant = -(zero * scale)
     operation = Operation(apply=apply, parameters=(scale, np.asarray(constant)))
     return Start(operation=operation, dtype=np.float32, scales=scales_of(unit))

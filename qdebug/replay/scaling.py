@@ -496,7 +496,7 @@ def _interpretations(unit: Unit, multiplier: np.ndarray, real: np.ndarray) -> It
     zeros = np.zeros((), np.int64)
     widest = int(multiplier.max())
     fraction_bits = next((bits for bits in (0, 8, 15, 16, 24) if widest <= 1 << bits), 31)
-    if unit.out.shift is None:  # the shift that the scales ask for
+    if unit.out.shift is None:  # the shift that the scales imply
         exponent = np.rint(np.log2(real * np.ldexp(1.0, fraction_bits) / multiplier)).astype(np.int64)
         yield Fixed(multiplier=multiplier, bits=fraction_bits, exponent=exponent, pre=zeros)
         return

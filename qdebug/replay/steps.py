@@ -509,7 +509,7 @@ def compile_steps(unit: Unit, start: Start, program: Program, memo: dict[object,
         if planned.multiplies and planned.make is not None:
             if multiplier is None:
                 multiplier = _cached_multiplier(unit, start, program, memo)
-            key = key, id(multiplier)  # which the memo keeps alive
+            key = key, id(multiplier)  # the memo keeps the object alive, so its id is unique
         operation = cache.get(key)
         if operation is None:
             if planned.late_bias:
@@ -543,7 +543,7 @@ def _cached_multiplier(unit: Unit, start: Start, program: Program, memo: dict[ob
     """Return a program's multiplier. Equal numbers give the same object."""
     if start.whole is not None and start.dtype is np.int64:
         return start.whole
-    averages = "avg" in program.ops  # which divides by the count
+    averages = "avg" in program.ops  # "avg" also divides by the count
     key = ("multiplier", start.dtype, start.tag, program.operand, program.multiplier, averages)
     cached = memo.get(key)
     if cached is None:

@@ -275,7 +275,7 @@ class Variant:
     def sums(self) -> HeavyPart:
         """The heavy part of this variant."""
         if self._sums is None:
-            later = "float" if self.bias == "codes" else self.bias  # no part of the sums either way
+            later = "float" if self.bias == "codes" else self.bias  # neither choice is part of the sums
             part = HeavyPart(columns=FORMS[self.form].columns, accumulate=self.accumulate, bias=later)
             object.__setattr__(self, "_sums", part)
         return self._sums  # type: ignore[return-value]

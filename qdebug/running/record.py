@@ -313,7 +313,7 @@ def _make_recorder(
     if nonfinite:
         note = "; ".join(filter(None, (str(facts["options"].get("note", "")), *nonfinite)))
         facts["options"] = {**facts["options"], "note": note}
-    facts["cpu_flags"] = facts["cpu_flags"] or None  # None records those of this machine
+    facts["cpu_flags"] = facts["cpu_flags"] or None  # with None, the flags of this machine are recorded
     recorder = _CancellableRecorder(out, graph=run.graph, force=force, keep=keep, **facts)
     recorder.on_tensor = on_tensor
     return recorder

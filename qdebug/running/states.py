@@ -92,7 +92,7 @@ def _loose_core(name: str) -> tuple[str, ...]:
     words = _core(name)
     if len(words) > 1 and words[-1] in _END_WORDS:
         return words[:-1]
-    if words and len(words[-1]) == 2 and words[-1].endswith("n"):  # hn, cn
+    if words and len(words[-1]) == 2 and words[-1].endswith("n"):  # PyTorch's names hn and cn
         return (*words[:-1], words[-1][0])
     return words
 

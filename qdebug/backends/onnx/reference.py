@@ -161,7 +161,7 @@ def _loop_iterations(call: Call, cost: Cost) -> int:
     largest_size = max([cost.elements or 0, *map(prod, call.shapes())])
     if call.op != "RoiAlign":
         return largest_size
-    ratio = abs(call.integer("sampling_ratio")) or max(call.shape(0)[2:], default=1)  # as many as a region needs
+    ratio = abs(call.integer("sampling_ratio")) or max(call.shape(0)[2:], default=1)  # enough for one region
     return largest_size * ratio**2
 
 

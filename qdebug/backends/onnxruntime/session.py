@@ -309,7 +309,8 @@ class TappedGraph:
         for _ in session.run(feed, self.finals[:1]):
             pass
         sizes: dict[str, int] = {}
-        with suppress(ValueError, KeyError, IndexError, OSError):  # a profile of another form: sizes stay unknown
+        # The profile has an unknown format: sizes stay unknown.
+        with suppress(ValueError, KeyError, IndexError, OSError):
             for event in json.loads(session.profile().read_text(encoding="utf-8", errors="replace")):
                 details = event.get("args", {})
                 if "output_type_shape" in details:

@@ -108,7 +108,7 @@ class _Settings:
     def properties(self) -> dict[str, Any]:
         """Properties for compiling a model."""
         properties: dict[str, Any] = {"PERFORMANCE_HINT": self.hint.upper()}
-        if self.mode != "performance":  # the default
+        if self.mode != "performance":  # "performance" is the default
             properties["EXECUTION_MODE_HINT"] = self.mode.upper()
         if self.precision != "default":
             properties["INFERENCE_PRECISION_HINT"] = self.precision

@@ -132,7 +132,7 @@ class record:  # noqa: N801  it is used as a function: with record(model, path):
         try:
             plain_outputs = [None if leaf is None else leaf.detach().clone() for leaf in _leaves(output)]
             with state_before.restored(module), warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of deprecations inside PyTorch
+                warnings.simplefilter("ignore")  # deprecations inside PyTorch
                 self._record_call(state_before, plain_outputs)
         finally:
             self._is_recording = False

@@ -43,7 +43,7 @@ class IndexedRecording:
 
     def __init__(self, recording: Recording, graph: Graph, neutral: Mapping[str, str]) -> None:
         self.recording, self.graph, self._neutral = recording, graph, neutral
-        self._root: dict[str, str] = {}  # only of tensors that are another form of an earlier one
+        self._root: dict[str, str] = {}  # only for tensors that are another form of an earlier tensor
         self._classes: dict[str, list[str]] = {}  # classes of more than one tensor, by root
         self._readers: dict[str, tuple[Node, ...]] = {}  # readers of such classes, filled on demand
         self._coded_forms: dict[str, tuple[str, ...]] = {}  # filled on demand
@@ -341,7 +341,7 @@ def _neutral_nodes(recording: Recording) -> dict[str, str]:
     for node in graph.nodes:
         row = operators.of(node.op)
         if row.arranges and node.inputs and node.inputs[0] in constants:
-            constants[node.outputs[0]] = constants[node.inputs[0]]  # to extents that may only be known at run time
+            constants[node.outputs[0]] = constants[node.inputs[0]]  # the new extents may be known only at run time
         if row.moves is operators.Move.SLICE:
             if _takes_all(recording, node, loaded):
                 passed_on[node.name] = node.inputs[0]

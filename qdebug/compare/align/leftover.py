@@ -376,7 +376,7 @@ def _find_rewritten_regions(context: Context, pairs: Sequence[Pair]) -> tuple[In
             and (direct_part := between(ref, pair.reference, fed_tensors))
             and not direct_part[0]
         ):
-            continue  # one node corresponds to one node
+            continue  # a node counts for a single tensor
         doubles = doubles or _roots_by_value_number(ref)
         arranged_roots = {_root_of_arrangements(ref, name) for name in fed_tensors}
         fed_tensors |= {twin for name in fed_tensors for twin in doubles[ref.number(name)]}

@@ -116,7 +116,7 @@ def allowed_error(
 
     if unit <= FLOAT32_UNIT_ROUNDOFF:
         return bound(unit)
-    # In a short format that bound is as large as the result. Kernels sum in float32, or else as is estimated here.
+    # In a 16-bit format the bound would be as large as the result. Kernels sum in float32, or with the estimated error.
     estimate = _narrow_sums_estimate(magnitudes, terms, size, unit)
     return min(bound(unit), math.hypot(bound(FLOAT32_UNIT_ROUNDOFF), estimate))
 

@@ -59,7 +59,7 @@ def find_birth(replays: ReferenceReplay, tensor: str, place: tuple[int, int]) ->
         expected = {tensor: partner_values(replays, tensor, place)}
         if not _nonfinite_errors(replays, tensor, expected[tensor], place).any():
             return None
-        if len(nodes) > 1:  # what has no partner is held against a replay of what the reference has above it
+        if len(nodes) > 1:  # without a partner, compare with a replay of the reference's nodes upstream
             reference_inputs = {name: partner_values(replays, name, place) for name in entries}
             recorded_outputs = [name for node in nodes for name in node.outputs if name and recording.has(name, *place)]
             inside = [name for name in recorded_outputs if name not in replays.pairs]

@@ -54,12 +54,13 @@ class ErrorEffect:
         try:
             if not nonfinite:
                 wrong = self._wrong_elements(tensor, place, nonfinite=False)
-                if wrong.all() or not wrong.any():  # wrong throughout, whatever this sample makes of it; or no floats
+                # Where all elements are wrong, the effect on readers proves nothing; without wrong ones there is none.
+                if wrong.all() or not wrong.any():
                     return False
             while waiting:
                 name = waiting.pop()
                 readers = self._readers.of(name)
-                if not (nonfinite or graph.consumers(name)):  # it may be an output that the recording does not state
+                if not (nonfinite or graph.consumers(name)):  # it may be an undeclared output
                     return False
                 if name in graph.outputs or (not readers and graph.consumers(name)):
                     return False

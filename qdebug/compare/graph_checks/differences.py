@@ -144,7 +144,7 @@ def declared_difference(facts: TensorFacts) -> Finding:
         or _other_attribute_inside(facts)
         or different_beside(facts)
     )
-    if finding is None:  # graphs that state the same are no cause, but what the backend computes between them
+    if finding is None:  # the graphs agree, so the cause is what the backend computes
         kind = FindingKind.ARITHMETIC if same_operators else FindingKind.OPERATOR
         return graph_difference(kind, node, sentence)
     return replace(finding, sentence=f"{finding.sentence}; {sentence}")

@@ -63,7 +63,7 @@ class SeveralNodes(TensorCheck):
             """Return whether a difference exceeds what may remain."""
             return finite_norm(off) > share * finite_norm(reference_values)
 
-        # these reals are dequantized codes, so each node may have rounded to codes
+        # Without codes of its own, a run of dequantized values may still round to codes in each node.
         is_on_codes = not coded and bool(facts.replays.telling)
         backend_values = backend_values.reshape(reference_values.shape)
         if not is_left(difference) or not exceeds(difference, facts.rounding_noise(place, on_codes=is_on_codes)):
@@ -112,7 +112,7 @@ class SeveralNodes(TensorCheck):
         facts, quant = self.facts, self.facts.entry.quant
         inner = {name for node in self.segment.own for name in node.outputs if name} - {facts.entry.tensor}
         if quant is None or any(facts.backend.graph.tensors[name].quant is not None for name in inner):
-            return None  # codes inside may be rounded otherwise, by more than one step of these
+            return None  # inner codes may be rounded differently, by more than an output step
         make = partial(own_values, facts.be, facts.entry.pair, self.segment, reference_values.shape, place)
         try:
             own_result, in_bfloat16 = make(), make(rounded=_BFLOAT16.rounded)

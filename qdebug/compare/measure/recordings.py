@@ -412,7 +412,7 @@ class RecentTensors(View):
         array = self._recording.load(tensor, sample, step)
         if array.nbytes <= _LARGEST:
             self._kept[key] = array
-            self._bytes += array.nbytes + 512  # an array that is nearly empty takes room too
+            self._bytes += array.nbytes + 512  # even a nearly empty array takes memory
             while self._bytes > _MOST_BYTES:
                 _, oldest = self._kept.popitem(last=False)
                 self._bytes -= oldest.nbytes + 512

@@ -220,7 +220,7 @@ class RuleFinder:
         for position, rule in enumerate(rules):
             if _WILD.search(rule.tensor):
                 self._rest.append(position)
-            else:  # thousands of rules that name one tensor each must not be tried one after the other
+            else:  # look up rules for single tensors by name: there may be thousands
                 self._named.setdefault(rule.tensor, []).append(position)
 
     def find(self, entry: Named) -> LimitRule | None:

@@ -93,7 +93,7 @@ class ResultTable:
         """Which tensors have something left out although they were compared in full, or lack samples on one side."""
         return self.test_rows(lambda node: bool(node.note) and (node.basis == "full" or node.lacking))
 
-    # Their errors
+    # Errors of the results
 
     @cached_property
     def gains(self) -> np.ndarray:

@@ -63,7 +63,7 @@ def _products() -> Iterator[Operator]:
         name="DynamicQuantizeMatMul", plain="MatMul", takes_codes=True, scales_sums=True, chooses_scale=True,
         bias=4, added=4, places=(0, 1, 4),
     )  # fmt: skip
-    yield Operator(  # no operator of ONNX: convolutions of TensorFlow Lite on real data and weights of codes
+    yield Operator(  # not in ONNX: TensorFlow Lite's convolutions of real data with quantized weights
         name="DynamicQuantizeConv", plain="Conv", takes_codes=True, chooses_scale=True, windowed=True, ordered=True,
         bias=4, places=(0, 1, 4),
     )  # fmt: skip
@@ -88,7 +88,8 @@ def _quantized_rows() -> Iterator[Operator]:
     )  # fmt: skip
     for row in (quantize_row, dequantize_row):
         yield row
-        yield from _like(replace(row, plain=row.name, words=""), f"Extended{row.name} Vitis{row.name}")  # AMD Quark's
+        # The names that AMD Quark gives them.
+        yield from _like(replace(row, plain=row.name, words=""), f"Extended{row.name} Vitis{row.name}")
     yield Operator(name="FakeQuantize", fake_quantizes=True, unit="quantize", data=_FIRST)
     # quantizers of QONNX and AMD Quark return real numbers; their codes are not in tensors
     quantizer = Operator(name="", fake_quantizes=True, data=_FIRST)

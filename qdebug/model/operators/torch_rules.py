@@ -160,7 +160,7 @@ def _axes_at_the_end(foreign: ForeignNode) -> int:
 
 def _layer_norm(foreign: ForeignNode) -> Translated:
     if len(foreign.node.inputs) < 2 or not foreign.node.inputs[1]:
-        raise UntranslatableError  # ONNX has a scale in any case
+        raise UntranslatableError  # ONNX always has a scale
     return foreign.as_onnx(attrs={"axis": _axes_at_the_end(foreign), "epsilon": float(foreign.optional(1e-5, "eps"))})
 
 

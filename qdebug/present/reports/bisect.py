@@ -36,7 +36,7 @@ def bisect_document(report: BisectReport) -> Document:
         report: The result to show.
     """
     blocks: list[Block] = [bisect_title(report), FactList.of(_run_facts(report))]
-    scripts: dict[str, Code] = {}  # changes between versions share one
+    scripts: dict[str, Code] = {}  # changes between versions share one script
     for change in report.changes:
         blocks += [Section(_change_text(change, report)), FactList(list(_change_facts(change)))]
         if change.commands:

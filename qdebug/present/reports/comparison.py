@@ -126,7 +126,7 @@ def diff_markdown(result: RunComparison, *, limit: int = MARKDOWN_LIMIT) -> str:
     heading: list[Block] = [Section("Remarks")] if remark_items.items else []
     tail_lines = markdown_blocks([*heading, remark_items, Section("Coverage"), coverage(result)])
     tail = _lines(_fit_lines(["", *tail_lines], limit // 3))
-    budget = limit - len(head.encode()) - len(tail.encode()) - 400  # room for the table's head and the notes
+    budget = limit - len(head.encode()) - len(tail.encode()) - 400  # leaves room for the table's head and the notes
     first = next((node.index for node in result.nodes if is_beyond(node)), None)
     rows = [_row(node, first=node.index == first) for node in result.nodes]
     kept_positions = _choose_fitting_rows(result.nodes, [len(row.encode()) + 1 for row in rows], budget)

@@ -107,7 +107,7 @@ def _width(key: str, rows: Sequence[NodeRow]) -> int:
         return 0
     widest = max(map(len, [columns()[key].title, *texts]))
     if key == "index":
-        widest += 1  # room for the mark of the first divergence
+        widest += 1  # leaves room for the mark of the first divergence
     return min(widest, _CAPS.get(key, widest))
 
 

@@ -54,7 +54,7 @@ def detail_section(detail: NodeDetail, *, prefix: str, shown: frozenset[int], op
     result = detail.result
     status = element("span", str(result.status), class_=str(result.status))
     summary = element("summary", f"#{result.index} {result.node} ({result.op}): ", status)
-    # A link to what is inside opens it, also without script; the element itself would stay closed.
+    # The id belongs to the inner element: a link to it opens the `details`, even without scripts.
     inside = element("div", id=f"{prefix}d{result.index}")
     if result.reason:
         inside.append(element("p", result.reason))

@@ -106,7 +106,7 @@ def _edge(edge: NeighbourEdge, middles: Sequence[float], tops: Sequence[float]) 
     source, target = middles[edge.source], middles[edge.target]
     start, end = tops[edge.source] + _BOX, tops[edge.target]
     rows = (end - start + _BOX) / _PITCH
-    # What passes a row goes around its boxes, at the side on which there is less.
+    # An edge that passes a row goes around its boxes, on the less crowded side.
     aside = 0.0 if rows < 1.5 else (1 if source + target >= _WIDTH else -1) * _WIDTH * 0.42
     bend = (end - start) / 2
     drawn = (

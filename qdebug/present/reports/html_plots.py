@@ -161,7 +161,7 @@ class _Frame:
         """Draw one value per column as a line, with gaps for missing values."""
         steps, previous_column = [], None
         for column, value in values:
-            # A value between two gaps is a dot: a round cap needs a line to sit on, if one of no length.
+            # A value between two gaps is drawn as a dot: a line of length 0 with round caps.
             is_joined = previous_column == column - 1
             steps.append(
                 f"{'L' if is_joined else 'M'}{self.x(column):.1f} {self.y(value):.1f}{'' if is_joined else 'h0'}"
@@ -273,7 +273,7 @@ def _dot(
     is_large = marked or breaks_limit(node) or node.status is Status.INCOMPARABLE
     radius = f"{(3.5 if is_large else 2.2) * size:.1f}"
     circle = element("circle", element("title", tooltip), class_=classes, cx=f"{x:.1f}", cy=f"{y:.1f}", r=radius)
-    # The keyboard goes through the table, which has the same links: hundreds of dots would only be in its way.
+    # Dots are skipped by the Tab key: the table has the same links, and there may be hundreds of dots.
     return element("a", circle, href=f"#{prefix}{node.index}", tabindex=-1) if linked else circle
 
 
@@ -401,7 +401,7 @@ def histogram(bars: Sequence[Bar], over: Sequence[Bar] = (), *, title: str) -> E
     bar_width = width / max(1, len(bars))
     room = height - foot - head
     for place, bar in enumerate(bars):
-        # A count that is not zero is seen, however small it is beside the others.
+        # A nonzero count stays visible, however small it is.
         bar_height = max(bar.length * room, 1.0) if bar.count else 0.0
         tooltip = f"{bar.label}: {numbers.grouped(bar.count)}"
         if over:

@@ -65,12 +65,12 @@ def _suite(root: ET.Element, name: str, result: RunComparison) -> None:
         ET.SubElement(properties, "property", name=key, value="" if value is None else _safe(value))
     for node in result.nodes:
         _case(suite, name, node, incomplete=bool(result.shortcomings))
-    if result.status is Status.ACCUMULATED:  # no node fails, and the comparison does
+    if result.status is Status.ACCUMULATED:  # the comparison fails although no node does
         case = ET.SubElement(suite, "testcase", classname=_safe(name), name="outputs")
         failure = ET.SubElement(case, "failure", message=_safe(headline(result)), type=str(result.status))
         failure.text = _safe(result.verdict.sentence)
     completeness_case = ET.SubElement(suite, "testcase", classname=_safe(name), name="completeness")
-    if result.shortcomings:  # a case has one outcome: the text names them all
+    if result.shortcomings:  # a test case has one outcome, so its text names all failures
         error = ET.SubElement(completeness_case, "error", message=_safe(result.shortcomings[0]), type="incomplete")
         error.text = _safe("; ".join(result.shortcomings))
     ET.SubElement(completeness_case, "system-out").text = _safe(sentences.coverage_sentence(result))

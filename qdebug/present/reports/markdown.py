@@ -24,7 +24,7 @@ __all__ = ["code", "fold_away", "markdown", "markdown_blocks", "markdown_table",
 
 _SPECIAL = str.maketrans(
     {character: "\\" + character for character in "\\`*_{}[]<>()+!|~$&"}
-    | {"@": "@<!-- -->", "#": "#<!-- -->"}  # a backslash stops no mention and no issue reference
+    | {"@": "@<!-- -->", "#": "#<!-- -->"}  # a backslash does not prevent @mentions and #references
 )
 _MOST_ROWS = 500
 """Maximum number of table rows, which keeps a job summary within its limit."""

@@ -182,7 +182,7 @@ def _remaining_share(result: RunComparison) -> tuple[float, str] | None:
     later_count = len(result.verdict.contributors) - len(together.nodes)
     named_nodes = {node for fault in result.diagnosis for node in fault.nodes}
     if named_nodes.issuperset(entry.node for entry in result.verdict.contributors if entry.share):
-        return None  # what is left is an effect of errors that add up, not of other nodes
+        return None  # the rest comes from errors adding up, not from other nodes
     if later_count:
         return together.left, f"from nodes after the first {len(together.nodes)}"
     return together.left, "not attributed"

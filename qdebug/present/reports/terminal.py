@@ -56,7 +56,7 @@ def terminal(document: Document, *, width: int = _ANY) -> RenderableType:
 
 def _render_block(block: Block, width: int) -> list[RenderableType]:
     if isinstance(block, Title):
-        line = Table.grid(padding=(0, GAP, 0, 0))  # a second line stands below the text, not below the word
+        line = Table.grid(padding=(0, GAP, 0, 0))  # continuation lines align with the text, not with the label
         line.add_column(no_wrap=True)
         line.add_column(overflow="fold")
         line.add_row(Text(block.word, style=block.style), Text(block.text))

@@ -260,7 +260,7 @@ class Container:
 
     def close(self) -> None:
         """Close the file. A second call does nothing."""
-        # HDF5 closes a file when nothing of it is held any more. FileID.close looks through all that is open.
+        # HDF5 closes a file once its last object is released. FileID.close would search all open objects.
         self._opened_group = self._file = None
         if self.version == 1 and hasattr(self, "payloads"):
             del self.payloads

@@ -277,7 +277,7 @@ class JoinedRecording(Recording, Closable):
         file_of_path: dict[Path, FileRecording] = {}
         graphs = KnownGraphs()
         try:
-            for part in parts:  # a file may be a manifest of several
+            for part in parts:  # a manifest lists several files
                 if part.path not in file_of_path:
                     file_of_path[part.path] = open_part(part.path, path, graphs)
                     self._keep_open(file_of_path[part.path])

@@ -380,14 +380,14 @@ class ShardedRecording(Recording, Closable):
     ) -> tuple[ErrorStats, list[tuple[int, int]]]:
         """Return the error of a rank over places, and the places at which it differs."""
         quant = self.graph.tensors[tensor].quant if tensor in self.graph.tensors else None
-        from qdebug.numerics.accumulate import ErrorAccumulator  # a recording opens without it
+        from qdebug.numerics.accumulate import ErrorAccumulator  # opening a recording does not need it
 
         whole = ErrorAccumulator(reference_quant=quant, backend_quant=quant)
         unequal_places: list[tuple[int, int]] = []
         for sample, step in places:
             files = self._ranks[reference], self._ranks[rank]
             if not all(file.has(tensor, sample, step) for file in files):
-                unequal_places.append((sample, step))  # by the hashes of values that were kept in part
+                unequal_places.append((sample, step))  # partially kept values: their hashes differ
                 continue
             values = [file.load(tensor, sample, step) for file in files]
             error = whole.apart(values[0], values[1], sample=sample)

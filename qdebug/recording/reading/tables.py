@@ -233,7 +233,7 @@ def decode_texts(tables: Tables, rows: np.ndarray | None = None) -> list[str]:
     if rows is not None:
         starts, lengths = starts[rows], lengths[rows]
     spans = zip(starts.tolist(), (starts + lengths).tolist(), strict=True)
-    if data.isascii():  # of all at once: one text is cut out of it in a third of the time
+    if data.isascii():  # decode once and slice: three times as fast as decoding each text
         text = data.decode("ascii")
         return [intern(text[start:stop]) for start, stop in spans]
     return [intern(data[start:stop].decode("utf-8", "surrogatepass")) for start, stop in spans]

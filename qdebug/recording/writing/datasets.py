@@ -345,7 +345,7 @@ class Datasets:
             attributes = _add_messages(
                 attributes, self._attributes.quant_attributes_by_place(row, self._index[quant_rows], leading_shape)
             )
-        if not payloads:  # no sample: a dataset of no elements that has the tensor's own shape
+        if not payloads:  # without samples, an empty dataset records the tensor's shape
             description = self._description(dtype, (0, *leading_shape[1:], *shape)[:MAX_NDIM])
             messages = description + contiguous_layout(UNDEFINED, 0) + attributes[0]
             self._datasets.append(_Dataset(group, link, messages, attributes[1] + _DESCRIBING_MESSAGES + 1))

@@ -221,7 +221,7 @@ class PayloadFile:
     def abandon(self) -> None:
         """Close the file and ignore errors. A second call does nothing."""
         if self.fd >= 0:
-            with contextlib.suppress(OSError):  # the host program may have closed all that was open
+            with contextlib.suppress(OSError):  # the host program may have closed all its descriptors
                 self.close()
 
 

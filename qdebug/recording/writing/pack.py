@@ -96,7 +96,7 @@ def pack(
         zstd_module()
     target = Path(os.path.realpath(out or path))
     check_target(target, force=force or out is None)
-    FileRecording(path).close()  # checks the index, which is believed from here on
+    FileRecording(path).close()  # validates the index, which is trusted from here on
     bytes_before = path.stat().st_size
     lock = WriterLock(target)
     scratch = target.with_name(target.name + ".packing")

@@ -88,8 +88,8 @@ def look_up(call: Call, rounded: Callable[[np.ndarray], np.ndarray] = np.asarray
     inside = (indices >= -count) & (indices < count)
     used, places = np.unique(np.where(inside, indices % max(count, 1), 0), return_inverse=True)
     if axis == axis_within(call.integer("quantize_axis", 1), data.ndim):
-        used, places = np.arange(count), used[places]  # blocks reach over slices: all of them are needed
-    else:  # few rows of a table of a hundred thousand words are looked up
+        used, places = np.arange(count), used[places]  # blocks extend over several slices, so all are needed
+    else:  # a table may have 100,000 rows, of which few are looked up
         if any(parameter is not None and parameter.shape[axis] != count for parameter in (scales, points)):
             raise ValueError(f"{count} rows of codes do not match scales of shape {list(scales.shape)}")
         data, scales = (np.take(array, used, axis=axis) for array in (data, scales))

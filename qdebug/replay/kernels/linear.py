@@ -33,7 +33,8 @@ def product_extent(call: Call) -> Cost:
 def _matmul(call: Call) -> np.ndarray:
     """Multiply matrices (..., M, K) and (..., K, N) as numpy.matmul does."""
     if len(call.inputs) > 2:
-        raise ValueError("a product of two matrices has no third input")  # another framework's bias, in its words
+        # A third input is the bias of another framework's operator.
+        raise ValueError("a product of two matrices has no third input")
     a, b = call.array(0), call.array(1)
     return narrow(_product(a, b), a.dtype)
 

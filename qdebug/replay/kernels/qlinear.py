@@ -192,7 +192,7 @@ def _dynamic_quantize_conv(call: Call) -> np.ndarray:
     factor, sample_scale = call.array(2).astype(np.float32).reshape(-1, *by_sample[2:]), scale.reshape(by_sample)
     scaled = (
         sums * (sample_scale * factor) if groups == 1 else (sums * factor) * sample_scale
-    )  # as the optimized kernels
+    )  # like the optimized kernels
     return activated(call, add_bias(scaled, bias))
 
 

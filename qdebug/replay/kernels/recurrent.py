@@ -209,11 +209,12 @@ def _recurrent(call: Call) -> tuple[np.ndarray, ...]:
         for time in range(len(data)):
             running = (time < ends)[:, None]
             at = np.where(time < ends, ends - 1 - time if backwards else time, time)
-            ended = (time > ends)[:, None]  # by then a runtime has written zeros, which a scale of all samples may see
+            # Runtimes write zeros there, and a scale chosen over all samples includes them.
+            ended = (time > ends)[:, None]
             new = step(data[at, np.arange(batch)], (np.where(ended, 0, state[0]), *state[1:]))
             state = tuple(np.where(running, now, old) for now, old in zip(new, state, strict=True))
             every[at, direction, np.arange(batch)] = np.where(running, state[0], 0)
-        if len(state) > 1:  # ONNX Runtime's LSTM hands on no state of an empty sequence
+        if len(state) > 1:  # ONNX Runtime's LSTM returns no state for an empty sequence
             state = tuple(np.where((ends == 0)[:, None], 0, part) for part in state)
         last.append(list(state))
     finals = [np.stack(parts) for parts in zip(*last, strict=True)]

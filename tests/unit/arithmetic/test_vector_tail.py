@@ -45,7 +45,7 @@ def found_in(recording):
 def test_what_vectors_leave_over_is_told(quantized, where, said):
     recording = two_ways(quantized, where)
     found = found_in(recording)
-    assert (found.body, found.tail, found.where) == (parse_variant(UP), parse_variant(FLOAT), said)
+    assert (found.body, found.tail, found.place_text) == (parse_variant(UP), parse_variant(FLOAT), said)
 
 
 def test_explain_names_both_and_leaves_the_node_unexplained(quantized):

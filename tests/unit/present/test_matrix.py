@@ -54,7 +54,7 @@ def test_agreement_in_words(made):
         "conv1_out": Agreement(elements=100),
     }
     matrix = matrix_of(two(made), alike)
-    assert [row.alike for row in matrix.rows] == ["75.0 % of 80", "-", "-"]
+    assert [row.agreement_cell for row in matrix.rows] == ["75.0 % of 80", "-", "-"]
     assert agreement_sentence(matrix.rows) == (
         "In 80 elements all backends differ from the reference; in 75.0 % of these elements they agree with each other."
     )
