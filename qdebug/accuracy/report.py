@@ -562,9 +562,8 @@ def _metric_loss(metric: Metric, reference: _ScoredRun, backend: _ScoredRun) -> 
     def compute_loss(outputs: Outputs, reference_values: Outputs, sample_labels: np.ndarray | None) -> float:
         value_of_reference = metric.compute(reference_values, reference_values, sample_labels)
         value_of_outputs = metric.compute(outputs, reference_values, sample_labels)
-        return (
-            0.0 if value_of_reference == value_of_outputs else value_of_reference - value_of_outputs
-        )  # covers inf - inf
+        # Equal infinities have no difference; inf - inf would be NaN.
+        return 0.0 if value_of_reference == value_of_outputs else value_of_reference - value_of_outputs
 
     difference = Metric(
         name=metric.name,

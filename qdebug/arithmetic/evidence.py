@@ -237,9 +237,8 @@ def _remaining_error(finding: SearchResult, variant: Variant) -> tuple[Residual 
         return None, None, unit
     remaining = replace(_in_recorded_order(remaining, unit, shape), against=str(variant))
     recorded = [sample_codes.recorded for sample_codes in parts]
-    culprit = (
-        _find_mistake(units, recorded, variant) if remaining.pattern != "one_code" else None
-    )  # many different mistakes saturate every element, so a search would prove nothing
+    # Many different mistakes saturate every element, so a search would prove nothing.
+    culprit = _find_mistake(units, recorded, variant) if remaining.pattern != "one_code" else None
     return remaining, culprit, unit
 
 

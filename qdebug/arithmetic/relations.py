@@ -137,9 +137,8 @@ def line_of_codes(exact: np.ndarray, codes: np.ndarray, span: tuple[int, int]) -
     factor, zero = np.polyfit(exact[inside], codes[inside], 1)
     zero = float(np.rint(zero))
     power = np.vdot(exact[inside], exact[inside])
-    factor = float(
-        np.vdot(exact[inside], codes[inside] - zero) / power
-    )  # fit the factor again with the known zero point
+    # Fit the factor again with the known zero point.
+    factor = float(np.vdot(exact[inside], codes[inside] - zero) / power)
     errors = np.abs(np.clip(factor * exact + zero, *span) - codes)
     if errors.max() > 1 or np.count_nonzero(errors <= 0.5 + SCALED_ROUNDING_SLACK) < _MOSTLY * codes.size:
         return None

@@ -484,9 +484,8 @@ class _Search:
             ),
             columns,
         )
-        self._columns[sums] = replace(
-            columns, memo=equal_columns.memo
-        )  # a memo is valid for equal columns, however they were summed
+        # A memo is valid for equal columns, however they were summed.
+        self._columns[sums] = replace(columns, memo=equal_columns.memo)
         return True
 
     def _try(self, sums: HeavyPart, variants: Sequence[Variant], *, rated: bool = True) -> None:

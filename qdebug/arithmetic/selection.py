@@ -265,9 +265,8 @@ def _first_in_a_table(numbers: np.ndarray, size: int, recorded: np.ndarray) -> t
     for begin in reversed(range(0, numbers.size, _BLOCK)):
         checkpoint()
         block_numbers = numbers[begin : begin + _BLOCK]
-        table[block_numbers[::-1]] = np.arange(
-            begin + block_numbers.size - 1, begin - 1, -1
-        )  # reversed, so the first element of each number is written last
+        # Reversed, so the first element of each number is written last.
+        table[block_numbers[::-1]] = np.arange(begin + block_numbers.size - 1, begin - 1, -1)
     inconsistent, codes = [], recorded[table]
     for begin in range(0, numbers.size, _BLOCK):
         checkpoint()

@@ -166,9 +166,8 @@ class InterpreterRun:
         tapped_only = {*self.graph.inputs, *self.graph.outputs} if self.facts.taps == "outputs" else None
 
         def record_tensor(name: str, array: np.ndarray) -> None:
-            is_folded = self.graph.is_constant(
-                name
-            )  # the recorded run computed it from constants, and stored it as a constant
+            # The recorded run computed it from constants, and stored it as a constant.
+            is_folded = self.graph.is_constant(name)
             if not is_folded and (tapped_only is None or name in tapped_only):
                 recorder.put(name, array)
 

@@ -76,9 +76,8 @@ def interrupts_resent() -> Iterator[None]:
 
     def resend(unraisable: sys.UnraisableHookArgs) -> None:
         if issubclass(unraisable.exc_type, KeyboardInterrupt):
-            Timer(
-                _RESEND_SECONDS, signal.pthread_kill, (get_ident(), signal.SIGINT)
-            ).start()  # after the destructor has returned
+            # Raise Ctrl-C again after the destructor has returned: exceptions in destructors are ignored.
+            Timer(_RESEND_SECONDS, signal.pthread_kill, (get_ident(), signal.SIGINT)).start()
         else:
             previous_hook(unraisable)
 

@@ -100,9 +100,8 @@ class ConstantPairs:
             reason = (
                 f"the {title} of the backend's {node.op} {node.name!r} and of the reference's {main.op} {main.name!r}"
             )
-            if is_made_by_fold := bool(
-                folded and backend_name and not reference_name and title == "bias"
-            ):  # the fold creates a bias that the reference does not have
+            # The fold creates a bias that the reference does not have.
+            if is_made_by_fold := bool(folded and backend_name and not reference_name and title == "bias"):
                 reference_name = self._bias_made_by_folding(backend_name, segment.nodes_except(main))
                 reason = f"the {title} of {node.op} {node.name!r}; {main.op} {main.name!r} has no {title}"
             if not backend_name or not reference_name:

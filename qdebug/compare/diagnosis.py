@@ -291,9 +291,8 @@ class _DiagnosisMaker:
             )
         elif parts is not None and cost is None:
             clauses.append(_parts_text(node, parts))
-        is_coded = (
-            node.quant is not None or cost is not None or weights is not None
-        )  # float output, but weights in codes
+        # Float output, but weights in codes.
+        is_coded = node.quant is not None or cost is not None or weights is not None
         fault = FaultClass.QUANTIZATION if is_coded else FaultClass.NUMERIC
         if cost is not None and cost.kind is FindingKind.ARITHMETIC:
             fault = FaultClass.KERNEL

@@ -104,9 +104,8 @@ def own_parts(graphs: GraphCheck, entry: PlannedNode, place: tuple[int, int]) ->
     expected, actual = _expected_and_actual(graphs, entry, check, place)
     backend, reference = graphs.replays.be.recording, graphs.replays.ref.recording
     view, codes = entry.pair.backend_view, reference_codes(reference.graph, backend.graph, entry)
-    has_own_codes = (
-        entry.quant is not None and entry.quant != codes
-    )  # with equal codes, the reference's rounding is also the node's
+    # With equal codes, the reference's rounding is also the node's.
+    has_own_codes = entry.quant is not None and entry.quant != codes
     if check.segment.wide or any(operators.of(node.op).takes_codes for node in check.segment.own):
         stages = [on_grid(replay_own(backend, entry.pair, check.segment, expected.shape, place), codes)]
         has_own_codes = False

@@ -92,9 +92,8 @@ def sum_up(
         outcome = verdict_on_different_inputs(different, missing, accepted)
     else:
         scores = {output.tensor for output in outputs}
-        short = sorted(
-            short_outputs(table, graph, limits), key=lambda node: node.tensor not in scores
-        )  # outputs with scores first: people read those
+        # Outputs with scores first: people read those.
+        short = sorted(short_outputs(table, graph, limits), key=lambda node: node.tensor not in scores)
         worst = table[worst_output(table, graph)] if len(table) else None
         growth = None if worst is None or growing is None else growing(worst)
         if worst is not None and not (short or limits.given or table.breaking.any()) and fails_by_growth(growth):

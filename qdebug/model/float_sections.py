@@ -25,9 +25,8 @@ def find_float_nodes(graph: Graph) -> Sequence[Node]:
         elif not node.inputs or graph.is_constant(node.inputs[0]):
             continue
         real_tensors.update(filter(None, node.outputs))
-    quantized_tensors = {
-        node.inputs[0] for node in graph.nodes if node.inputs and operators.of(node.op).quantizes
-    }  # a quantize node passes only its data on
+    # A quantize node passes only its data on.
+    quantized_tensors = {node.inputs[0] for node in graph.nodes if node.inputs and operators.of(node.op).quantizes}
     float_nodes = []
     for node in reversed(real_nodes):
         if not quantized_tensors.isdisjoint(node.outputs):

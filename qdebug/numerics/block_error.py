@@ -101,9 +101,8 @@ class RelativeCounter:
         """Remove undefined quotients from a range that was counted, and split its `small` quotients by exponent."""
         undefined_count = 0
         if undefined:
-            zeros = int(
-                np.count_nonzero(np.equal(reference, 0.0))
-            )  # several times faster than counting nonzero elements directly
+            # Several times faster than counting nonzero elements directly.
+            zeros = int(np.count_nonzero(np.equal(reference, 0.0)))
             undefined_count = int(np.count_nonzero(np.isnan(quotients)))  # 0/0
             self._zero_refs += zeros
             self._hit += undefined_count

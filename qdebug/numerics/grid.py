@@ -170,9 +170,8 @@ def _divisor(distances: np.ndarray, largest: float) -> float | None:
         undecided = np.flatnonzero((rest > off) & (off < _CLEAR * step))
         if not undecided.size:
             is_clear = off < _CLEAR * step
-            return (
-                float(np.sum(distances[is_clear]) / np.sum(count[is_clear])) if is_clear.any() else step
-            )  # each distance is rounded, so average over all
+            # Each distance is rounded, so average over all.
+            return float(np.sum(distances[is_clear]) / np.sum(count[is_clear])) if is_clear.any() else step
         place = undecided[np.argmin(rest[undecided])]
         step, of_step = float(rest[place]), float(off[place])
     return None

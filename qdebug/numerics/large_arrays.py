@@ -286,9 +286,8 @@ def _split_shape(shape: tuple[int, ...], along: Sequence[int], most: int) -> Ite
     for axis in along:
         part_size //= max(shape[axis], 1)  # elements that a part has at the least
         parts = -(-shape[axis] // max(1, most // max(part_size, 1)))
-        steps[axis] = max(
-            1, -(-shape[axis] // max(parts, 1))
-        )  # a small last part would touch as many pages as a large one
+        # A small last part would touch as many pages as a large one.
+        steps[axis] = max(1, -(-shape[axis] // max(parts, 1)))
         if part_size <= most:
             break
     starts_by_axis = (range(0, extent, step) for extent, step in zip(shape, steps, strict=True))

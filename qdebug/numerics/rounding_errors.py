@@ -94,9 +94,8 @@ class RoundingErrors:
         errors = (actual - round_float(right, self.short, "even")) / unit_in_last_place(right, self.short)
         self.elements += int(np.count_nonzero(is_counted))
         self.unequal += int(np.count_nonzero(errors))
-        errors = np.clip(
-            errors, -_MOST, _MOST
-        )  # where terms cancel, a few errors of many units would outweigh all others
+        # Where terms cancel, a few errors of many units would outweigh all others.
+        errors = np.clip(errors, -_MOST, _MOST)
         self.upward.add(errors.sum(axis=1))
         self.outward.add((errors * np.sign(right)).sum(axis=1))
 

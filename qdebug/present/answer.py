@@ -287,9 +287,8 @@ def advice_line(result: RunComparison) -> str:
 
 def ruled_out_line(result: RunComparison, *, most: int | None = None) -> str:
     """Return the faults that were ruled out, or only the first of them, or "" if there are none."""
-    entries = [
-        entry for entry in result.ruled_out if entry.fault is not FaultClass.RECORDING
-    ]  # mention the recording only if something is unusual
+    # Mention the recording only if something is unusual.
+    entries = [entry for entry in result.ruled_out if entry.fault is not FaultClass.RECORDING]
     return "; ".join(safe_text(entry.sentence) for entry in entries[:most])
 
 

@@ -167,9 +167,8 @@ class Recorder:
     def _sink_for(self, facts: Mapping[str, Any], graph: Graph | None, *, force: bool, durable: bool | float) -> Sink:
         if self.path is None:
             if graph is not None:
-                encode_tables(
-                    graph, RunInfo(backend=""), (), samples=1, steps=1
-                )  # refuse a graph that no file could store
+                # Refuse a graph that no file could store.
+                encode_tables(graph, RunInfo(backend=""), (), samples=1, steps=1)
             return MemorySink()
         info = RunInfo(**facts, complete=False)
         sync_every = (1.0 if durable is True else float(durable)) if durable else None

@@ -145,10 +145,11 @@ def sync_finished(scratch: Path, target: Path) -> None:
     fd = os.open(scratch, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         mode = mode_of(target)
+        # Skip the call if possible: some file systems have no permissions.
         if mode not in (
             None,
             os.fstat(fd).st_mode & 0o777,
-        ):  # skip the call if possible: some file systems have no permissions
+        ):
             os.fchmod(fd, mode)
         sync_file(fd)
     finally:

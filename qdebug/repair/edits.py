@@ -159,9 +159,8 @@ class EditCatalog:
         floats |= {name for edit in edits for name in edit.unit.readers if self.nodes.is_float(name)}
         float_spans: dict[str, tuple[float | None, float | None]] = {}
         for edit in edits:
-            has_inner_result = edit.unit.tensors.isdisjoint(
-                self.nodes.run.graph.outputs
-            )  # outputs are read by whoever runs the net
+            # Outputs are read by whoever runs the net.
+            has_inner_result = edit.unit.tensors.isdisjoint(self.nodes.run.graph.outputs)
             if edit.kind == "float" and edit.unit.tensor and has_inner_result and edit.unit.readers <= floats:
                 float_spans |= dict.fromkeys(edit.unit.tensors, self.nodes.float_span(edit.unit))
         rounders = {edit.unit.rounder for edit in edits if edit.unit.tensor in float_spans}
@@ -174,9 +173,8 @@ class EditCatalog:
             if name not in self._empty_edits:
                 self._empty_edits[name] = self._make_empty_edit(self.units[name])
             empty_edit, weights = self._empty_edits[name]
-            is_applicable = (
-                kind in ("bias-unit", "float") or self._inexactness[name] != "bias-unit"
-            )  # no other edit repairs that
+            # No other edit repairs that.
+            is_applicable = kind in ("bias-unit", "float") or self._inexactness[name] != "bias-unit"
             edit = (
                 (self._weight_edit(kind, empty_edit, weights) or self._result_edit(kind, empty_edit))
                 if is_applicable
@@ -230,9 +228,8 @@ class EditCatalog:
     def _result_edit(self, kind: str, empty_edit: Edit) -> Edit | None:
         """Return an edit of the codes of a result."""
         unit, nodes, inexactness = empty_edit.unit, self.nodes, self._inexactness[empty_edit.unit.node.name]
-        edit_with = partial(
-            replace, empty_edit, kind=kind, exact=inexactness
-        )  # other codes are rounded anew, to the nearest
+        # Other codes are rounded anew, to the nearest.
+        edit_with = partial(replace, empty_edit, kind=kind, exact=inexactness)
         quant, elements, rounder = nodes.result_quant(unit), nodes.elements(unit.node), frozenset({unit.rounder})
         if quant is None:
             return None

@@ -104,9 +104,8 @@ class EditTrials:
             name if partner_counts[entry.reference_tensor] > 1 else entry.reference_tensor: entry
             for name, entry in pairs.items()
         }
-        self._pairs = (
-            pairs_by_partner if len(pairs_by_partner) == len(pairs) else pairs
-        )  # an output may have the name of another one's partner
+        # An output may have the name of another one's partner.
+        self._pairs = pairs_by_partner if len(pairs_by_partner) == len(pairs) else pairs
         self._scores: dict[tuple[frozenset[str], tuple[tuple[int, int], ...]], EditSetScore] = {}
         self.count = 0
 
@@ -312,9 +311,8 @@ class Search:
         best_score, best_edits = self._score(self.edits), list(self.edits)
         try:
             for score in self._add_edits(best_score):
-                if (
-                    score > best_score or score.value >= self.goal
-                ):  # the last set that reaches the goal has the fewest edits
+                # The last set that reaches the goal has the fewest edits.
+                if score > best_score or score.value >= self.goal:
                     best_score, best_edits = score, list(self.edits)
         finally:
             self.edits[:] = best_edits

@@ -88,9 +88,8 @@ def half_steps(node: Node, codes: np.ndarray, scales: np.ndarray) -> np.ndarray:
     if _layout(node) == "levels":
         return np.asarray(np.abs(scales) * _half_gaps(_levels(node))[np.searchsorted(np.sort(_levels(node)), codes)])
     half = np.abs(scales) / 2
-    if (
-        len(packed_inputs(node)) < 3
-    ):  # there is one more code below zero, so the largest magnitude of the other sign is clipped
+    # There is one more code below zero, so the largest magnitude of the other sign is clipped.
+    if len(packed_inputs(node)) < 3:
         half = np.where(codes == np.max(-codes, initial=1) - 1, 2 * half, half)
     return np.asarray(half)
 

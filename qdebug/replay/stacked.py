@@ -71,9 +71,8 @@ def _can_stack_data(
         return rank > 1 and not attrs.get("training_mode")
     if row.windowed or row.sums in (Sums.FILTER, Sums.SCATTER):
         return rank > 2
-    if (
-        row.sums is Sums.MATRIX
-    ):  # matrices are multiplied one by one; stacked rows of one matrix would be summed in another order
+    # Matrices are multiplied one by one; stacked rows of one matrix would be summed in another order.
+    if row.sums is Sums.MATRIX:
         weight = inputs[1] if len(inputs) > 1 else None
         return rank > 2 and len(inputs) == 2 and weight is not None and weight.ndim == 2
     if row.along_axis:

@@ -179,9 +179,8 @@ def _listed_attribute(call: Call, name: str, default: tuple[int, ...]) -> tuple[
 
 def _outputs(size: int, before: int, after: int, span: int, stride: int, *, ceil_mode: bool) -> int:
     room = size + before + after - span
-    if (
-        room < 0
-    ):  # runtimes divide toward zero: a window that lacks less than a stride is pooled over the remaining elements
+    # Runtimes divide toward zero: a window that lacks less than a stride is pooled over the remaining elements.
+    if room < 0:
         return 1 if room > -stride else 0
     count = math.ceil(room / stride) + 1 if ceil_mode else room // stride + 1
     # A window that would begin in the padding after the input is dropped (ONNX, since operator set 19).

@@ -137,9 +137,8 @@ def _mean_error_of_channels(evidence: CodesOfTensor, element_index: slice | tupl
             continue
         if usable_errors.max() - usable_errors.min() > 1:
             return None
-        if (
-            np.count_nonzero(usable_errors) < CONSTANT_ERROR_MIN_WRONG_SHARE * usable_errors.size
-        ):  # a few codes off by one mean a tiny shift, or none
+        # A few codes off by one mean a tiny shift, or none.
+        if np.count_nonzero(usable_errors) < CONSTANT_ERROR_MIN_WRONG_SHARE * usable_errors.size:
             slight_channels += 1
         else:
             shifts.append(float(usable_errors.mean()))

@@ -137,11 +137,10 @@ class OnnxModel:
         inputs = [value.name for value in proto.input if value.name not in self._protos]
         outputs = [value.name for value in proto.output]
         names_used = {*inputs, *outputs, *(name for node in nodes for name in (*node.inputs, *node.outputs))}
+        # value_info may name removed tensors.
         graph = Graph(
             nodes,
-            tensors=[
-                info for name, info in tensors.items() if name in names_used
-            ],  # value_info may name removed tensors
+            tensors=[info for name, info in tensors.items() if name in names_used],
             inputs=inputs,
             outputs=outputs,
             name=proto.name,

@@ -115,9 +115,8 @@ def _compute(call: Call) -> tuple[np.ndarray, ...]:
         bare_node = Node(name=call.node, op=call.op, outputs=tuple(outputs))
         cost = _estimate_cost(call, node, feed)
         refuse_beyond(bare_node, call.shapes(), cost)
-        refuse_beyond(
-            bare_node, (), Cost(None, 0, _loop_iterations(call, cost))
-        )  # no tensor is large enough for slow loops
+        # The loops of this evaluator are slow: refuse a node with many iterations, however small its tensors are.
+        refuse_beyond(bare_node, (), Cost(None, 0, _loop_iterations(call, cost)))
         evaluator = _evaluator(node, feed, min(call.opset, defs.onnx_opset_version()))
         results = evaluator.run(None, feed)
     except (KernelError, MemoryError):

@@ -183,9 +183,8 @@ def tensor_of(array: np.ndarray) -> Any:
     """Return a copy of an array as a tensor of the same dtype."""
     import torch
 
-    if (
-        logical_dtype(logical_name(array.dtype)).isbuiltin == 1
-    ):  # the array's own dtype may be an equal object, as from a file
+    # The array's own dtype may be an equal object, as from a file.
+    if logical_dtype(logical_name(array.dtype)).isbuiltin == 1:
         return torch.from_numpy(np.array(array, order="C"))
     bits = {1: np.uint8, 2: np.int16}[array.dtype.itemsize]
     kind = getattr(torch, logical_name(array.dtype))

@@ -190,9 +190,8 @@ class Watch:
             return result
         title = self._names.unique(title) if _returns_tensors(op) else title
         call_arguments = bind_arguments(op, args, kwargs)
-        parsed_arguments = arguments(
-            schema_of(op), call_arguments, node=title, name_of=self.name_of
-        )  # before anything is written
+        # Read the arguments before the call, which may overwrite them.
+        parsed_arguments = arguments(schema_of(op), call_arguments, node=title, name_of=self.name_of)
         result = op(*args, **kwargs)
         self._note_writes(op, call_arguments, title)
         if _returns_tensors(op):

@@ -108,9 +108,8 @@ def _apply(strategies: Iterable[Callable[[Context], Iterator[Pair]]], context: C
 
 def _walk(context: Context, report_progress: Callable[[str], object]) -> None:
     """Find the partner of each node's output, and report progress along the way."""
-    unsure = (
-        context.undecided | context.withdrawn | {*context.given.alone}
-    )  # a later pass by elimination could pair these wrongly
+    # A later pass by elimination could pair these wrongly.
+    unsure = context.undecided | context.withdrawn | {*context.given.alone}
     order = [name for name in context.order if not context.be.folds(name) and name not in unsure]
     often = max(len(order) // _STAGES, 1)
     for number, tensor in enumerate(order):

@@ -60,9 +60,8 @@ def arrangements(reference: Shape, backend: Shape) -> tuple[AxisOrder, ...]:
     )
     orders: dict[AxisOrder, None] = {}
     if can_merge_into(reference_extents, backend_extents) or can_merge_into(backend_extents, reference_extents):
-        moved = (
-            len(reference) == len(backend) and reference != backend and reference_extents == backend_extents
-        )  # ignore dimensions of size 1
+        # Only dimensions of size 1 moved.
+        moved = len(reference) == len(backend) and reference != backend and reference_extents == backend_extents
         orders[AxisOrder(backend=_with_ones(range(len(backend_extents)), backend, reference) if moved else None)] = None
     turns_backend = len(backend_extents) >= len(reference_extents)
     longer, shorter = (backend_extents, reference_extents) if turns_backend else (reference_extents, backend_extents)

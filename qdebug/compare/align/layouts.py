@@ -565,9 +565,8 @@ def _layout_of(tensor: str, node: Node, sides: _Sides) -> Transform | None:
     if operators.plain(node).own_dimensions and not run.changes_layout(node):
         return _layout_before_transpose(tensor, sides)
     if row.transposes and source in layouts and tensor not in partners:
-        return _layout_after_transpose(
-            layouts[source], node
-        )  # an unpaired Transpose was probably inserted to restore the order
+        # An unpaired Transpose was probably inserted to restore the order.
+        return _layout_after_transpose(layouts[source], node)
     input_layout = next((layouts[name] for name in node.inputs if name in layouts), None)
     return (
         _layout_without_dimensions(input_layout, node, run)

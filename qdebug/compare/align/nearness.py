@@ -68,9 +68,8 @@ def enters_clamp(context: Context, tensor: str, reference: str) -> str | None:
     if not (ref.has(source) and ref.has(reference)):
         return None
     bounds = bounds_of(ref, clamp)
-    if bounds is None or lies_within(
-        be, tensor, bounds
-    ):  # a value outside a Relu's range needs no distance to be wrong
+    # A value outside a Relu's range needs no distance to be wrong.
+    if bounds is None or lies_within(be, tensor, bounds):
         return None
     values = be.values(tensor)
     before, after = (_least_error(ref.values(name), values) for name in (source, reference))

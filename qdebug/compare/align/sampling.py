@@ -241,9 +241,8 @@ def ways_between(tensors: np.ndarray, values: np.ndarray) -> np.ndarray:
     gram, products = tensors @ tensors.T, tensors @ values
     norms = np.diag(gram)
     square = np.maximum(norms[:, None] - 2 * gram + norms, 0.0)  # squared norms of u
-    projections = (
-        products - products[:, None] - gram + norms[:, None]
-    )  # <e, u> = <v, t_j> - <v, t_i> - <t_i, t_j> + <t_i, t_i>
+    # <e, u> = <v, t_j> - <v, t_i> - <t_i, t_j> + <t_i, t_i>.
+    projections = products - products[:, None] - gram + norms[:, None]
     error = np.square(values - tensors).sum(axis=1)[:, None]
     with np.errstate(divide="ignore", invalid="ignore"):
         share = projections / square

@@ -638,9 +638,8 @@ class _Split:
                 f"the replay has shape {replayed.shape}, but the recorded tensor has {recorded_values.shape}"
             )
         sums = self._parts.setdefault(sample, self._empty_sums())
-        if (
-            self._reference_span != (None, None) and entry.quant is None
-        ):  # the reference saturates at the ends of its codes
+        # The reference saturates at the ends of its codes.
+        if self._reference_span != (None, None) and entry.quant is None:
             replayed, recorded_values = (np.clip(array, *self._reference_span) for array in (replayed, recorded_values))
         arithmetic = self._add_parts(sums, (reference_values, replayed, recorded_values), place)
         self._add_judged(sums, (replayed, recorded_values), arithmetic if entry.quant is None else None, place)

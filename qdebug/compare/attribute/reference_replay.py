@@ -121,10 +121,11 @@ class ReferenceReplay:
         self.ref, self.be = ref, be
         self.pairs = {pair.backend: pair for pair in pairs}
         views = {pair.reference: pair.reference_view for pair in pairs if pair.reference_view}
+        # Tensors that the reference stores in another order than the model.
         self._layouts = {
             **layouts_of(ref),
             **views,
-        }  # tensors that the reference stores in another order than the model
+        }
         self.reference, self.backend = ConstantRounding(ref), ConstantRounding(be)
         self.unequal = set[tuple[str, int]]()
 

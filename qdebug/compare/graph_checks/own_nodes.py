@@ -199,9 +199,8 @@ def _count_wrong_codes(
             replayed_values = run_node(way, values, recording.graph.opset, arithmetic=arithmetic)[output]
         if replayed_values.shape != recorded_codes.shape:
             return 0
-        errors = np.nan_to_num(
-            np.abs(minus(replayed_values, recorded_codes)), nan=0.0
-        )  # an earlier check judges non-finite values
+        # An earlier check judges non-finite values.
+        errors = np.nan_to_num(np.abs(minus(replayed_values, recorded_codes)), nan=0.0)
         wrong_counts.append(
             int(np.count_nonzero(errors > (0.0 if row.sums_codes else _rounding_bound(way, values, replayed_values))))
         )

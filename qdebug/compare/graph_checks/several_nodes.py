@@ -50,9 +50,8 @@ class SeveralNodes(TensorCheck):
         backend_values = recorded_values(facts.reference, facts.backend, entry, reference_values.shape, place)
         if not is_same_shape_but_ones(backend_values.shape, reference_values.shape):
             return declared_difference(facts)
-        reference_values = clip_in_turn(
-            reference_values, span_before(facts.backend.graph, entry.tensor)
-        )  # saturation is reported separately
+        # Saturation is reported separately.
+        reference_values = clip_in_turn(reference_values, span_before(facts.backend.graph, entry.tensor))
         difference = minus(reference_values, backend_values.reshape(reference_values.shape))
         share, coded = 10 ** (-DEFAULT_MIN_SQNR / 20), has_codes(facts)
         if not coded and not facts.be.reads_undeclared_codes:

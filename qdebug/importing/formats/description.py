@@ -90,9 +90,8 @@ def _parse_description(source: Path) -> dict[str, Any]:
     """
     try:
         description = json.loads(read_regular(source, _MAX_DESCRIPTION_BYTES), parse_constant=_reject_constant)
-        json.dumps(
-            description, ensure_ascii=False
-        ).encode()  # a lone surrogate cannot be in a file name, recording or report
+        # A lone surrogate cannot be in a file name, recording or report.
+        json.dumps(description, ensure_ascii=False).encode()
     except OSError as error:
         raise UsageError(f"{str(source)!r} cannot be read: {describe_cause(error)}.", hint="Check the path.") from None
     except UnicodeEncodeError as error:

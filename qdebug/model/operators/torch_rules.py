@@ -168,9 +168,8 @@ def _rms_norm(foreign: ForeignNode) -> Translated:
     if len(foreign.node.inputs) < 2:
         raise UntranslatableError
     epsilon = foreign.optional(None, "eps")
-    if (
-        epsilon is None
-    ):  # the smallest step above 1 of the type that it computes in (aten/src/ATen/native/layer_norm.cpp)
+    # The smallest step above 1 of the type that it computes in (aten/src/ATen/native/layer_norm.cpp).
+    if epsilon is None:
         epsilon = 2.0**-52 if foreign.graph.tensors[foreign.node.inputs[0]].dtype == "float64" else 2.0**-23
     return foreign.as_onnx(attrs={"axis": _axes_at_the_end(foreign), "epsilon": float(epsilon)})
 

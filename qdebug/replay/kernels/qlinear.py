@@ -190,9 +190,8 @@ def _dynamic_quantize_conv(call: Call) -> np.ndarray:
     groups = call.integer("group", 1)
     sums = convolve(data.astype(dtype), weight.astype(dtype), window, groups).astype(np.float32)
     factor, sample_scale = call.array(2).astype(np.float32).reshape(-1, *by_sample[2:]), scale.reshape(by_sample)
-    scaled = (
-        sums * (sample_scale * factor) if groups == 1 else (sums * factor) * sample_scale
-    )  # like the optimized kernels
+    # The order of the two products follows the optimized kernels.
+    scaled = sums * (sample_scale * factor) if groups == 1 else (sums * factor) * sample_scale
     return activated(call, add_bias(scaled, bias))
 
 
