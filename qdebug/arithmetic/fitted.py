@@ -376,12 +376,15 @@ def fit_multiplier(parts: Sequence[tuple[Unit, Columns, np.ndarray]]) -> FittedM
     nominal = pairs[0].by_channel(real_multiplier(scales_of(pairs[0].unit), "d:xw/y"))
     for rounding in _ENDS:
         bounds = [sample.bounds(rounding) for sample in pairs]
+        # A multiplier must lie within the bounds of every sample, so the bounds are intersected.
         low, high = (
             np.max([sample_bounds.low for sample_bounds in bounds], axis=0),
             np.min([sample_bounds.high for sample_bounds in bounds], axis=0),
         )
         if not all(sample_bounds.consistent for sample_bounds in bounds) or not np.all(low < high):
             continue
+        # Channels whose bounds contain the nominal multiplier are right. For the others, few pairs of a sum and a code
+        # would fit some multiplier by chance.
         differs = (nominal < low * (1 - FITTED_BOUND_SLACK)) | (nominal > high * (1 + FITTED_BOUND_SLACK))
         if not differs.any() or not np.all(_telling_pairs(pairs)[differs] >= FITTED_MULTIPLIER_MIN_PAIRS):
             return None

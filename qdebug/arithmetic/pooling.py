@@ -71,6 +71,8 @@ def pool(findings: Mapping[int, SearchResult], measured: KnownRuntime | None = N
     for number, finding in findings.items():
         groups.setdefault(_group_key(finding), []).append(number)
     pooled: dict[int, Pooled] = {}
+    # A kernel is one program for all nodes of a kind and types, so siblings decide between variants that fit a single
+    # node. Products with other types often share the requantizer, and confirm each other afterwards.
     for members in groups.values():
         first_finding = findings[members[0]]
         kernel = first_finding.kind, first_finding.dtypes, first_finding.branch

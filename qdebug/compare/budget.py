@@ -221,6 +221,7 @@ def budget_powers(graphs: GraphCheck, task: BudgetTask, replay: ErrorReplay | No
         parts = {part: error for part, error in replay.own_parts(entry).items() if np.any(error)}
         for part, replayed in zip(parts, replay.outputs([[(entry, error)] for error in parts.values()]), strict=True):
             powers[entry.tensor, part] = _power_of(replayed, signal)
+    # Errors may cancel or amplify each other, so the power of a group is replayed, not summed from its members.
     errors = [[(entry, None) for entry in group] for group in task.groups]
     for group, replayed in zip(task.groups, replay.outputs(errors), strict=True):
         powers[group[-1].tensor, _TOGETHER] = _power_of(replayed, signal)

@@ -377,6 +377,9 @@ class ErrorReplay:
         }
         if not runs:
             return outputs
+        # Replays of one sample differ only in the errors added, so many nodes can compute all of them in one call,
+        # stacked along the first axis. Other nodes run once per replay, and results equal to the recording are dropped:
+        # the error ended there.
         stacked_inputs = self._stack(form, opset, changed_inputs, recorded_inputs, runs)
         if stacked_inputs is not None:
             checkpoint()

@@ -123,6 +123,8 @@ def _is_harmless(findings: Sequence[Finding]) -> bool:
 
 
 def _status_and_reason(measured: Measured, findings: Sequence[Finding]) -> tuple[Status, str | None]:
+    # The first rule that applies decides: a NaN or an infinity, equality, a disturbed tensor, a difference of the
+    # graphs, a breach. Equality comes before differences, since weights may differ without an effect.
     stats = measured.stats
     causes = [finding.sentence for finding in findings if finding.role is FindingRole.CAUSE]
     differences = [finding.sentence for finding in findings if finding.role is FindingRole.DIFFERENCE]

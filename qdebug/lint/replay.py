@@ -330,6 +330,7 @@ class LintModel:
         return _ANY if quant is None else span_of(quant)
 
     def _span(self, node: Node, known_spans: Mapping[str, Span]) -> Span:
+        # Interval arithmetic over the parts of a fused node: the result of each part is the input of the next one.
         span: Span = _ANY
         for position, part in enumerate(parts_of(node)):
             row = operators.of(part.op)

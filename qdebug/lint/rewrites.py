@@ -403,6 +403,7 @@ def _align_forms(
     except AlignmentError:
         if not any(name in before.graph.outputs for name in after.graph.outputs):
             raise
+    # Inputs and outputs correspond by definition. Pairs of the alignment cannot override them.
     partner = inputs | _pair_outputs(before, after)
     paired_before = set(partner.values())
     for pair in aligned_pairs:

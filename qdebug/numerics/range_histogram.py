@@ -183,6 +183,8 @@ def merge_histograms(histograms: Sequence[RangeHistogram]) -> RangeHistogram:
     filled = [histogram for histogram in histograms if histogram.counts.size]
     exponent, first, counts = _LOWEST, 0, np.zeros(0, np.int64)
     if filled:
+        # Bins are powers of two wide and start at 0, so a finer histogram becomes a coarser one by adding neighbouring
+        # bins: counts stay exact, and the order of merging does not matter.
         exponent = max(_least_exponent(low, high, sizes[0]), *(histogram.exponent for histogram in filled))
         coarse = [_coarser(histogram.first, histogram.counts, exponent - histogram.exponent) for histogram in filled]
         first = min(start for start, _ in coarse)

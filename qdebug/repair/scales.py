@@ -230,6 +230,8 @@ def equalize_channels(
     )
     if scaled_quant is None:
         return None
+    # Dividing the outputs of the first product by the factors and multiplying the inputs of the second by them leaves
+    # the network the same in real numbers. The bias is divided too.
     scaled_constants = {key: array / factors.reshape(array.shape) for key, array in weights.items() if key != keys[0]}
     scaled_constants.update(reader_constants)
     scaled_constants[keys[0]] = first_weight / _reshape_along(factors, first_weight.ndim, output_axis)

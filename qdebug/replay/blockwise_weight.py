@@ -115,6 +115,7 @@ def _unpack_columns(node: Node, values: Mapping[str, np.ndarray]) -> tuple[np.nd
     codes = codes_in_bytes(packed.reshape(columns, -1), bits)
     if codes.shape[1] < blocks * block:
         raise KernelError(f"Node {node.name!r} has {codes.shape[1]} codes a column; expected {blocks * block}.")
+    # Packed as [columns, blocks, block] with each column padded to whole blocks (ContribOperators.md, MatMulNBits).
     codes = codes[:, : blocks * block].reshape(columns, blocks, block)
     centred = codes.astype(np.float32) - _zero_points(node, values.get(names[3]), (columns, blocks), bits)[..., None]
     scales = np.broadcast_to(scale.astype(np.float32).reshape(columns, blocks, 1), centred.shape)

@@ -97,6 +97,8 @@ def _groups(graph: Graph, constants: Mapping[str, AttrValue]) -> Iterator[Group]
         row = operators.of(node.op)
         if not row.folds or not node.outputs or not has_kernel(node.op, node.domain):
             continue
+        # DequantizeLinear, operator, an optional activation and QuantizeLinear compute from codes to codes, like one
+        # quantized operator.
         inputs, before = _codes_of_inputs(graph, node)
         if inputs is None:
             continue

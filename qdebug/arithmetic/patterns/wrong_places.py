@@ -181,6 +181,8 @@ def _places_in_samples(is_wrong: np.ndarray, name: str, count: int) -> list[Wron
     share = float(affected.size / total)
     in_order = affected[-1] - affected[0] + 1 == affected.size
     side = "first" if in_order and affected[0] == 0 else "last" if in_order and affected[-1] == total - 1 else ""
+    # Few affected samples, or a run of them at one end, tell something. Otherwise the wrong elements may be spread by
+    # chance.
     is_few = affected.size <= max(1, total // FEW_ARE_ONE_IN)
     period = None if in_order else _block_part(affected, total)
     if period is not None and not chance(share, count, sum(KERNEL_BLOCKS)):

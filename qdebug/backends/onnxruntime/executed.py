@@ -195,6 +195,9 @@ def _match_graphs(
         by_name: Tensors that are known by their names.
         computed_tensors: Tensors of the other graph that are actually computed, without those inside a fused node.
     """
+    # A node of the executed graph equals one of the other graph if operator, attributes and equivalent inputs agree. In
+    # topological order, each match makes the inputs of later nodes equivalent. A node is matched once: equal branches
+    # would otherwise share one partner.
     named_of_executed = {name: name for name in by_name if name in named_graph.tensors}
     readers: dict[tuple[str, tuple[str, ...]], list[Node]] = {}
     for node in named_graph.nodes:

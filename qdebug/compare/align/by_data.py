@@ -157,6 +157,7 @@ def _decide_ties(context: Context, tensor: str, nearest_names: Sequence[str]) ->
     if values is None:
         return []
     candidates = _candidates_of_classes(classes, reference_values, values)
+    # Sampled elements decide clear cases. Near ties are measured again over all elements, which costs a full read.
     unsure_positions = [
         at for at, entry in enumerate(candidates) if at and 1 - 2 * candidates[0].ways[at] < PAIR_SURE_MIN_CONFIDENCE
     ]
@@ -204,6 +205,8 @@ def _choose_partner(
     ]
     if not allowed_positions:
         return None
+    # Three things must agree: the nearest values, a clear distance to the next candidate, and the order of both graphs
+    # (`lineage`). An equal name on another tensor wins unless the values disprove it.
     best_position = min(allowed_positions, key=lambda at: ranked[at].distance)
     best, distance_text = ranked[best_position], f"relative distance {ranked[best_position].distance:.2g}"
     confidence = best.confidence(at for at in allowed_positions if at != best_position)

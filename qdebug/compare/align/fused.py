@@ -138,6 +138,7 @@ def through_folded(context: Context, tensor: str, output: str, *, into_weights: 
         reader = readers[0]
         if not reads_only(ref, reader, output):
             return output, folded
+        # The backend may have removed a Transpose before a node that it folds; both are then folded together.
         turned = None if maker is None else behind_turn(ref, output)
         if turned is not None and maker is not None:
             behind = ref.consumers(turned)

@@ -122,6 +122,7 @@ class EqualizedChannels:
                 continue
             other_axes = tuple(at for at in range(len(shape)) if at != axis)
             with np.errstate(all="ignore"):
+                # Least squares for each channel: factor = sum(backend * reference) / sum(reference^2).
                 products = sum(np.sum(backend * reference, axis=other_axes) for backend, reference in pairs)
                 squares = sum(np.sum(reference * reference, axis=other_axes) for _, reference in pairs)
                 factors = np.where(squares > 0, products / squares, 1.0)

@@ -63,6 +63,7 @@ def changed_by_cast(recording: Recording, node: Node) -> ChangedByCast | None:
             or source_values.shape != target_values.shape
         ):
             return None
+        # A cast changes an element if the integer cannot hold it: a fraction, a number out of range, or NaN.
         is_changed = source_values != target_values
         dtype, total, count = (
             target_values.dtype.name,

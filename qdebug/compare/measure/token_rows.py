@@ -277,6 +277,8 @@ class _TokenRecording(View):
         shapes = {place: shape_of(self._recording, tensor, *place) for place in places if place in index}
         if not shapes or tensor.startswith(TOKEN_INDEX):
             return None
+        # The leading dimensions count rows, the trailing ones belong to a row. In the place with most rows a
+        # coincidence is least likely; all other places must agree with it.
         largest = max(shapes, key=lambda place: len(index[place]))
         leading = next(
             (
@@ -377,6 +379,7 @@ class _TokenRecording(View):
         return list(self._find_changes(tensor, pattern)) if pattern and self._trailing_of(tensor) is not None else []
 
     def _find_changes(self, tensor: str, pattern: str) -> Iterator[ChangedRow]:
+        # A row of a cache must keep its bytes after the step that wrote it. Each token is reported once.
         written: dict[tuple[int, int], tuple[int, bytes]] = {}
         changed: set[tuple[int, int]] = set()
         for place, tokens in self._rows.of(pattern).items():

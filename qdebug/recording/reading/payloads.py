@@ -263,6 +263,7 @@ class PlacedPayloads:
             raise ValueError("chunks are missing")
         rows = self._chunks[first_row : first_row + count]
         stored_bytes = int(rows["size"].sum(dtype=np.uint64))
+        # A small file must not unpack to far more bytes than it stores (a decompression bomb).
         if nbytes > MAX_RATIO * min(stored_bytes, self.size):
             raise ValueError(f"it declares {nbytes} bytes, but stores {stored_bytes} bytes")
         if not bool((rows["offset"] <= self.size - rows["size"].astype(np.int64)).all()):

@@ -438,6 +438,9 @@ class Datasets:
             stored = np.fromiter((payload.offset or 0 for payload in payloads), np.uint64, len(payloads))
             return _DatasetChunks((*leading_ones, *shape), itemsize, starts, stored, nbytes)
         if payloads[0].chunks is None:
+            # A large contiguous payload is described as chunks that lie behind each other in the file: nothing is
+            # copied, and HDF5 reads it like any chunked dataset. The last chunk may end behind the payload
+            # (`spare_bytes`).
             chunk = piece_shape(shape, itemsize)
             chunk_starts = np.array(list(chunks_of(shape, chunk)), np.uint64).reshape(-1, len(shape))
             size = math.prod(chunk) * itemsize
@@ -552,6 +555,7 @@ class Datasets:
             keys["mask"][:, :-1] = np.array([chunks.masks for chunks in all_chunks]).reshape(len(all_chunks), -1)
             keys["at"][:, -1] = [(*chunks.chunk, chunks.itemsize) for chunks in all_chunks]
             keys["at"][:, -1, :rank] += all_chunks[0].places[-1]
+            # Datasets with equal places differ only in offsets, so their trees are built in one array operation.
             children = np.stack([chunks.stored for chunks in all_chunks])
             data, roots = tree_bytes(1, keys, children, self._file_end(), max_children=self.chunks_in_node)
             self._add(data)
