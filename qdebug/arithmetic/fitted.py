@@ -156,26 +156,28 @@ class _Bounds:
         )
 
 
-def _pairs(unit: Unit, columns: Columns, recorded: np.ndarray, places: np.ndarray) -> _Pairs | None:
+def _pairs(unit: Unit, columns: Columns, recorded: np.ndarray, positions: np.ndarray) -> _Pairs | None:
     """Pair sums with codes, or return None if the unit does not scale exact sums by one multiplier for each channel."""
     key = parameters(unit, columns)
     if key is None or columns.count is not None or columns.member is not None or len(columns.values) != 1:
         return None
-    sums = columns.take(places)
+    sums = columns.take(positions)
     zero = unit.out.zero_point
-    if unit.out.dtype.kind not in "iu" or zero.size != 1 or not places.size:
+    if unit.out.dtype.kind not in "iu" or zero.size != 1 or not positions.size:
         return None
     values = sums.values[0].astype(np.int64)
     if columns.sums.columns != "sum" or not np.array_equal(values, sums.values[0]):
         return None
-    _, first, channel = np.unique(np.broadcast_to(key, (columns.size,))[places], return_index=True, return_inverse=True)
+    _, first, channel = np.unique(
+        np.broadcast_to(key, (columns.size,))[positions], return_index=True, return_inverse=True
+    )
     (low, high), offset = unit.out.limits, int(zero.reshape(-1)[0])
     least, most = unit.out.clamp or (low, high)
     return _Pairs(
         unit=unit,
         columns=sums,
         sums=values,
-        codes=recorded[places].astype(np.float64) - offset,
+        codes=recorded[positions].astype(np.float64) - offset,
         channel=channel.reshape(-1),
         first=first,
         low=max(low, least) - offset,
@@ -198,16 +200,16 @@ def other_widths(variants: Sequence[Variant]) -> str:
     return f"widths from {min(widths)} to {max(widths)} bits fit equally"
 
 
-def fitted_variants(unit: Unit, columns: Columns, recorded: np.ndarray, places: np.ndarray) -> list[Variant]:
+def fitted_variants(unit: Unit, columns: Columns, recorded: np.ndarray, positions: np.ndarray) -> list[Variant]:
     """Return programs with one or two roundings whose multiplier lies in the intervals of all channels.
 
     Args:
         unit: The unit.
         columns: Its sums, complete.
         recorded: Recorded codes, flat, channels first.
-        places: The elements that decide.
+        positions: The elements that decide.
     """
-    pairs = _pairs(unit, columns, recorded, places)
+    pairs = _pairs(unit, columns, recorded, positions)
     if pairs is None:
         return []
     exponent = np.frexp(pairs.by_channel(real_multiplier(scales_of(unit), "d:xw/y")))[1]
@@ -241,9 +243,9 @@ def with_other_orders(unit: Unit, variants: Sequence[Variant]) -> list[Variant]:
     return [*dict.fromkeys((*variants, *orders))]
 
 
-def limited_variants(unit: Unit, columns: Columns, recorded: np.ndarray, places: np.ndarray) -> list[Variant]:
+def limited_variants(unit: Unit, columns: Columns, recorded: np.ndarray, positions: np.ndarray) -> list[Variant]:
     """Like `fitted_variants`, for a right shift that is too short for some channels."""
-    pairs = _pairs(unit, columns, recorded, places)
+    pairs = _pairs(unit, columns, recorded, positions)
     if pairs is None:
         return []
     exponent = np.frexp(pairs.by_channel(real_multiplier(scales_of(unit), "d:xw/y")))[1]
@@ -264,9 +266,9 @@ def limited_variants(unit: Unit, columns: Columns, recorded: np.ndarray, places:
     return variants
 
 
-def shifted_variants(unit: Unit, columns: Columns, recorded: np.ndarray, places: np.ndarray) -> list[Variant]:
+def shifted_variants(unit: Unit, columns: Columns, recorded: np.ndarray, positions: np.ndarray) -> list[Variant]:
     """Like `fitted_variants`, for programs that shift the sums to the right before the product."""
-    pairs = _pairs(unit, columns, recorded, places)
+    pairs = _pairs(unit, columns, recorded, positions)
     if pairs is None:
         return []
     variants: list[Variant] = []
@@ -327,12 +329,12 @@ class FittedMultiplier:
 
     def __str__(self) -> str:
         """Return a clause that states the difference."""
-        place = "" if self.of == 1 else f" in {_channels_text(self.channels, self.of)}"
+        where_text = "" if self.of == 1 else f" in {_channels_text(self.channels, self.of)}"
         agrees = "agree" if self.recorded else "do not agree"
         recorded_clause = "" if self.recorded is None else f"; the recorded multiplier and shift {agrees} with this"
         deviation = _deviation_text(self.least, self.most)
         return (
-            f"the codes imply a multiplier that is {deviation}{place}: it was computed from other scales than the "
+            f"the codes imply a multiplier that is {deviation}{where_text}: it was computed from other scales than the "
             f"recorded ones, or rounded{recorded_clause} (reproduces every element)"
         )
 

@@ -302,8 +302,8 @@ def _find_reordering(result: Result, right: np.ndarray, recorded: np.ndarray) ->
         for step in range(1, min(right.shape[axis], _MOST_STEPS)):
             for way in (step, -step):
                 if result.fits(np.roll(right, way, axis)):
-                    places = "1 place" if step == 1 else f"{step} places"
-                    yield f"the result is shifted {'forward' if way > 0 else 'back'} by {places} along axis {axis}"
+                    distance = "1 place" if step == 1 else f"{step} places"
+                    yield f"the result is shifted {'forward' if way > 0 else 'back'} by {distance} along axis {axis}"
     for order in permutations(range(right.ndim)) if 1 < right.ndim <= _MOST_AXES else ():
         if order != tuple(range(right.ndim)) and result.fits(right.transpose(order).reshape(right.shape)):
             yield f"the result is stored with its axes in the order {', '.join(map(str, order))}"
@@ -314,17 +314,22 @@ def _relation_of_part(result: Result, right: np.ndarray, recorded: np.ndarray) -
     slack = OUTLIER_ERROR_RATIO * result.allowed / np.sqrt(max(right.size, 1))
     is_wrong = ~(np.abs(recorded - right) <= slack)
     for axis in range(right.ndim if right.ndim > 1 else 0):
-        places = np.flatnonzero(
+        positions = np.flatnonzero(
             is_wrong.any(axis=tuple(dimension for dimension in range(right.ndim) if dimension != axis))
         )
-        if not 0 < places.size < right.shape[axis] or places[-1] - places[0] + 1 != places.size:
+        if not 0 < positions.size < right.shape[axis] or positions[-1] - positions[0] + 1 != positions.size:
             continue
         part_result = replace(
-            result, right=result.right.take(places, axis), recorded=result.recorded.take(places, axis), operands={}
+            result,
+            right=result.right.take(positions, axis),
+            recorded=result.recorded.take(positions, axis),
+            operands={},
         )
         relation = _first_relation(part_result, (_linear_relation, _function_of_right, _find_reordering))
         if relation is not None:
-            place_clause = f"at index {places[0]}" if places.size == 1 else f"at indices {places[0]} to {places[-1]}"
+            place_clause = (
+                f"at index {positions[0]}" if positions.size == 1 else f"at indices {positions[0]} to {positions[-1]}"
+            )
             yield f"{place_clause} of axis {axis}, {relation}"
 
 

@@ -211,21 +211,21 @@ def _preset_variants(kind: str, branch: str, dtypes: tuple[str, ...]) -> tuple[V
     )
 
 
-def choose_elements(places: np.ndarray, wrong: np.ndarray) -> np.ndarray:
+def choose_elements(positions: np.ndarray, wrong: np.ndarray) -> np.ndarray:
     """Choose a few elements: up to half of them wrong, the others evenly spread.
 
     Args:
-        places: Positions to choose from.
+        positions: Positions to choose from.
         wrong: Mask of the positions that the best known variant gets wrong.
     """
-    if places.size <= UNKNOWN_PROGRAM_TRIAL_ELEMENTS:
-        return places
+    if positions.size <= UNKNOWN_PROGRAM_TRIAL_ELEMENTS:
+        return positions
     order = np.argsort(~wrong, kind="stable")
     first_half = order[: min(int(np.count_nonzero(wrong)), UNKNOWN_PROGRAM_TRIAL_ELEMENTS // 2)]
     spread_half = order[
         first_half.size :: max(1, (order.size - first_half.size) // (UNKNOWN_PROGRAM_TRIAL_ELEMENTS - first_half.size))
     ]
-    return np.asarray(places[np.concatenate([first_half, spread_half])])
+    return np.asarray(positions[np.concatenate([first_half, spread_half])])
 
 
 def all_codes(unit: Unit, columns: Columns, variants: Sequence[Variant]) -> Iterator[tuple[Variant, np.ndarray]]:
@@ -620,8 +620,8 @@ class _Search:
         rivals = rejected[:RUNNER_UP_CANDIDATES]
         shares, missed = self._reproduced_shares(rivals if matching else dict.fromkeys([simplest, *rivals]))
         finding = replace(finding, elements=self._elements)  # all samples have been read by now
-        places = {variant: place for place, variant in enumerate(self._rates)}  # ties go to the first, the simplest
-        order = sorted(((shares[v], v) for v in rivals), key=lambda pair: (-pair[0], places[pair[1]]))
+        ranks = {variant: rank for rank, variant in enumerate(self._rates)}  # ties go to the first, the simplest
+        order = sorted(((shares[v], v) for v in rivals), key=lambda pair: (-pair[0], ranks[pair[1]]))
         if matching:
             shape = shape_of(self._unit, {sums: self._columns[sums] for sums in {v.sums for v in matching}})
             finding = replace(finding, matching=matching, best=matching[0], match=1.0, shape=shape)
@@ -657,12 +657,12 @@ class _Search:
         return {variant: count / self._elements for variant, count in right_counts.items()}, missed_inputs
 
 
-def _inputs_at(unit: Unit, columns: Columns, places: np.ndarray) -> np.ndarray:
+def _inputs_at(unit: Unit, columns: Columns, positions: np.ndarray) -> np.ndarray:
     """Return the program inputs at the given elements, with the number of their parameters: (elements, numbers)."""
     key = parameters(unit, columns)
-    parameter_sets = np.zeros(places.size) if key is None else np.broadcast_to(key, (columns.size,))[places]
+    parameter_sets = np.zeros(positions.size) if key is None else np.broadcast_to(key, (columns.size,))[positions]
     return np.stack(
-        [parameter_sets, *(np.broadcast_to(a, columns.shape).reshape(-1)[places] for a in columns.values)], axis=1
+        [parameter_sets, *(np.broadcast_to(a, columns.shape).reshape(-1)[positions] for a in columns.values)], axis=1
     )
 
 

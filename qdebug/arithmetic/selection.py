@@ -138,15 +138,17 @@ def _ends_of_blocks(
         checkpoint()
         block = slice(begin, begin + _BLOCK)
         block_sets = None if sets is None else sets[block]
-        positions += [places + begin for places in _extreme_numbers(numbers[block], recorded[block], block_sets)]
+        positions += [
+            block_positions + begin for block_positions in _extreme_numbers(numbers[block], recorded[block], block_sets)
+        ]
     block_ends = _sorted_union(*positions)
     low, high = _extreme_numbers(numbers[block_ends], recorded[block_ends], None if sets is None else sets[block_ends])
     return block_ends[low], block_ends[high]
 
 
-def _sorted_union(*places: np.ndarray) -> np.ndarray:
+def _sorted_union(*positions: np.ndarray) -> np.ndarray:
     """Return the sorted union of positions."""
-    every = np.sort(np.concatenate(places))
+    every = np.sort(np.concatenate(positions))
     return np.asarray(every[_change_positions(every)])
 
 
@@ -192,12 +194,12 @@ def _ends_in_a_table(
     if sets is not None:
         group += sets * code_count
     packed = (numbers.astype(np.int64) - lowest) * numbers.size
-    places = np.arange(numbers.size)
+    positions = np.arange(numbers.size)
     low, high = np.full(size, _MAX_PACKED), np.full(size, -1)
-    np.minimum.at(low, group, packed + places)
+    np.minimum.at(low, group, packed + positions)
     # Among equal numbers keep the last, as a stable sort would; with a single set of 8-bit codes keep the first.
     first_of_equals = sets is None and recorded.nbytes == recorded.size
-    np.maximum.at(high, group, packed + (places[::-1] if first_of_equals else places))
+    np.maximum.at(high, group, packed + (positions[::-1] if first_of_equals else positions))
     is_used = high >= 0
     low, high = low[is_used] % numbers.size, high[is_used] % numbers.size
     return low, numbers.size - 1 - high if first_of_equals else high
@@ -243,10 +245,12 @@ def _one_per_combination(numbers: list[np.ndarray], recorded: np.ndarray, key: n
             part = array[block] if array.dtype.itemsize >= combined.dtype.itemsize else array[block].astype(value.dtype)
             np.multiply(value, count, out=value)
             np.add(value, part - low, out=value, casting="unsafe")
-    places, inconsistent = _first_in_a_table(combined, size, recorded) if small else _first_of_each(combined, recorded)
+    positions, inconsistent = (
+        _first_in_a_table(combined, size, recorded) if small else _first_of_each(combined, recorded)
+    )
     # Equal numbers with different codes fit no function; keep elements that prove this.
     return Decisive(
-        places=_sorted_union(places, inconsistent[:DECIDING_MAX_ELEMENTS]),
+        places=_sorted_union(positions, inconsistent[:DECIDING_MAX_ELEMENTS]),
         complete=True,
         every=True,
         consistent=not inconsistent.size,

@@ -61,10 +61,10 @@ class Suspect:
         """
         if self.late is None:
             return recorded.reshape(-1), np.arange(recorded.size)
-        axis, places = self.late
+        axis, distance = self.late
         is_determined = np.ones(recorded.shape, bool)
-        np.moveaxis(is_determined, axis, 0)[-1 if places > 0 else 0] = False
-        return np.roll(recorded, -places, axis).reshape(-1), np.flatnonzero(is_determined)
+        np.moveaxis(is_determined, axis, 0)[-1 if distance > 0 else 0] = False
+        return np.roll(recorded, -distance, axis).reshape(-1), np.flatnonzero(is_determined)
 
     def codes(self, variant: Variant) -> np.ndarray:
         """Compute the node with the mistake, channels first.
@@ -198,9 +198,9 @@ def _late_writes(unit: Unit) -> Iterator[Suspect]:
     if layout.channel is not None:
         names[layout.channel + 1] = layout.channel_name
     for axis, name in names.items():
-        for timing, places in (("late", 1), ("early", -1)):
+        for timing, distance in (("late", 1), ("early", -1)):
             likely = f"each {name} is written one {name} {timing}"
-            yield Suspect(name=f"{timing} {name}", pattern="stale", likely=likely, unit=unit, late=(axis, places))
+            yield Suspect(name=f"{timing} {name}", pattern="stale", likely=likely, unit=unit, late=(axis, distance))
 
 
 def _bias_mistakes(unit: Unit) -> Iterator[Suspect]:

@@ -65,7 +65,7 @@ class ImportSummary(JsonObject):
         constants: Number of constants that came from the model.
         ignored: Files that were not read, with the reason.
         notes: How tensors differ from the graph, and what was done about it.
-        remarks: How the dump was interpreted.
+        said: How the dump was interpreted.
     """
 
     json_format = "import"
@@ -85,7 +85,7 @@ class ImportSummary(JsonObject):
     constants: int = 0
     ignored: Mapping[str, str]
     notes: Mapping[str, str]
-    remarks: Sequence[str] = ()
+    said: Sequence[str] = ()
 
 
 class _Model(NamedTuple):
@@ -217,7 +217,7 @@ def _import(
         constants=len(job.from_model),
         ignored=ignored_reasons,
         notes=_notes(entries, fits),
-        remarks=dump.remarks,
+        said=dump.remarks,
     )
 
 

@@ -297,8 +297,8 @@ class _RulesText:
 
     def _error(self, part: str, key: str, problem: str, hint: str) -> UsageError:
         line = line_of(self._text, part, key)
-        place = f"{self._file!r}" if line is None else f"{self._file!r}, line {line}"
-        return UsageError(f"{place}: {'.'.join(name for name in (part, key) if name)} {problem}.", hint=hint)
+        location = f"{self._file!r}" if line is None else f"{self._file!r}, line {line}"
+        return UsageError(f"{location}: {'.'.join(name for name in (part, key) if name)} {problem}.", hint=hint)
 
 
 def _are_integers(values: object) -> bool:
@@ -312,13 +312,13 @@ def _plain_name(op: str) -> str:
 # -- checking ------------------------------------------------------------------------------------------------
 
 
-def codes_read(model: LintModel, node: Node, place: int) -> tuple[str, QuantParams | None]:
+def codes_read(model: LintModel, node: Node, slot: int) -> tuple[str, QuantParams | None]:
     """Return the codes that a node reads at a position, possibly through a dequantize node, and their quantization."""
-    name = node.inputs[place] if place < len(node.inputs) else ""
+    name = node.inputs[slot] if slot < len(node.inputs) else ""
     producer = model.graph.producer(name) if name else None
     if producer is not None and operators.of(producer.op).dequantizes:
         return producer.inputs[0], model.declared_quant(producer, 0) or model.quant(producer.inputs[0])
-    return name, (model.declared_quant(node, place) or model.quant(name)) if name else None
+    return name, (model.declared_quant(node, slot) or model.quant(name)) if name else None
 
 
 def find_breaches(model: LintModel, rules: ChipRules) -> list[RuleBreach]:
@@ -339,13 +339,13 @@ def find_breaches(model: LintModel, rules: ChipRules) -> list[RuleBreach]:
             breaches.append(
                 RuleBreach(rule="operators", node=node.name, op=node.op, tensor="", value=plain.name, allowed=allowed)
             )
-        places = operators.coded_inputs(node.op, len(node.inputs))
-        weight_place = places[1] if len(places) > 1 else 1
+        slots = operators.coded_inputs(node.op, len(node.inputs))
+        weight_place = slots[1] if len(slots) > 1 else 1
         bias_place = row.bias if row.bias is not None else plain.bias
-        for part, place in (("weights", weight_place), ("biases", bias_place)):
-            if not plain.product or place is None:
+        for part, slot in (("weights", weight_place), ("biases", bias_place)):
+            if not plain.product or slot is None:
                 continue
-            name, quant = codes_read(model, node, place)
+            name, quant = codes_read(model, node, slot)
             if name not in seen_parts and model.constant(name) is not None:
                 seen_parts.add(name)
                 breaches += _tensor_breaches(model, rules, part, node, (name, quant))

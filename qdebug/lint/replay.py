@@ -120,22 +120,22 @@ class LintModel:
             name = node.inputs[0]
         return None
 
-    def declared_quant(self, node: Node, place: int) -> QuantParams | None:
+    def declared_quant(self, node: Node, slot: int) -> QuantParams | None:
         """Return the quantization that a node declares for an operand by the scale among its inputs.
 
         Args:
             node: A node.
-            place: Position of the operand, or -1 for the output.
+            slot: Position of the operand, or -1 for the output.
         """
         row, graph = operators.of(node.op), self.graph
         if row.converts_codes:
             name, position = (node.outputs[0] if row.quantizes else node.inputs[0]), 1
-            is_declared = (place == -1) == row.quantizes
+            is_declared = (slot == -1) == row.quantizes
         elif row.real is not None:
-            position = (row.real.out if place == -1 else place + 1) or 0
-            name = node.outputs[0] if place == -1 else node.inputs[place]
-            is_declared = position > 0 and (place == -1 or place in operators.coded_inputs(node.op, len(node.inputs)))
-            is_declared = is_declared and place != row.bias
+            position = (row.real.out if slot == -1 else slot + 1) or 0
+            name = node.outputs[0] if slot == -1 else node.inputs[slot]
+            is_declared = position > 0 and (slot == -1 or slot in operators.coded_inputs(node.op, len(node.inputs)))
+            is_declared = is_declared and slot != row.bias
         else:
             return None
         scale = self.constant(node.inputs[position]) if is_declared and position < len(node.inputs) else None
@@ -257,9 +257,9 @@ class LintModel:
         if row.real is not None:
             real_node, opset = real_form(node, self.graph.opset)
             real_operands = {}
-            for place in row.real.positions(len(node.inputs)):
-                if place < len(node.inputs) and node.inputs[place]:
-                    real_operands[node.inputs[place]] = self._read_operand(node, place, values)
+            for slot in row.real.positions(len(node.inputs)):
+                if slot < len(node.inputs) and node.inputs[slot]:
+                    real_operands[node.inputs[slot]] = self._read_operand(node, slot, values)
             result = _run_parts(real_node, real_operands, opset)
             return {output: self._round_to_codes(result[output], self.declared_quant(node, -1), nudge)}
         if not self.raw and not self._passes_codes(node) and computes_on_codes(self.graph, node):
@@ -273,17 +273,17 @@ class LintModel:
         row = operators.of(node.op)
         return self.copies_codes and row.passes_codes and not row.clamps
 
-    def _read_operand(self, node: Node, place: int, values: Mapping[str, np.ndarray]) -> np.ndarray:
+    def _read_operand(self, node: Node, slot: int, values: Mapping[str, np.ndarray]) -> np.ndarray:
         """Return an operand as real values, using the scale that the node declares, or else its tensor's."""
-        name = node.inputs[place]
-        array, quant = values[name], self.declared_quant(node, place)
+        name = node.inputs[slot]
+        array, quant = values[name], self.declared_quant(node, slot)
         if array.dtype.kind not in "iu" or operators.of(node.op).quantizes:
             return self.real(name, array)
-        if place == operators.of(node.op).bias:
-            quant = self._bias_quant(node, place) or self.graph.tensors[name].quant
+        if slot == operators.of(node.op).bias:
+            quant = self._bias_quant(node, slot) or self.graph.tensors[name].quant
         return dequantize(array, quant, double=True)
 
-    def _bias_quant(self, node: Node, place: int) -> QuantParams | None:
+    def _bias_quant(self, node: Node, slot: int) -> QuantParams | None:
         """Return the scale of a quantized bias: that of the sums, the product of the operands' scales."""
         first_quant, second_quant = (
             self.declared_quant(node, at) for at in operators.coded_inputs(node.op, len(node.inputs))[:2]
@@ -293,7 +293,7 @@ class LintModel:
         scale = (first_quant.scale.astype(np.float64) * second_quant.scale).ravel() * float(
             str(node.attrs.get("alpha", 1.0))
         )
-        return QuantParams(dtype="int32", scale=scale, axis=0 if scale.size > 1 else None) if place else None
+        return QuantParams(dtype="int32", scale=scale, axis=0 if scale.size > 1 else None) if slot else None
 
     def _round_to_codes(self, values: np.ndarray, quant: QuantParams | None, nudge: float) -> np.ndarray:
         if quant is None or not is_coded(quant):

@@ -668,11 +668,11 @@ def _products(part: LintPart, *, bias: bool) -> tuple[bytes, ...]:
     constants = []
     for node in part.nodes:
         row, plain_row = operators.of(node.op), operators.plain(node)
-        place = row.bias if row.bias is not None else plain_row.bias
+        bias_slot = row.bias if row.bias is not None else plain_row.bias
         for position, name in enumerate(node.inputs if plain_row.product else ()):
             producer = part.model.graph.producer(name)
             source = producer.inputs[0] if producer is not None and operators.of(producer.op).dequantizes else name
             array = part.model.constant(source)
-            if array is not None and array.ndim and (position == place) == bias:
+            if array is not None and array.ndim and (position == bias_slot) == bias:
                 constants.append(array.tobytes())
     return tuple(sorted(constants))

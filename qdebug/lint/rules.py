@@ -128,10 +128,10 @@ def _check_scales(model: LintModel, facts: _TensorFacts) -> Iterator[_TensorChec
         if not any(node.inputs) or not any(node.outputs[:1]):
             continue  # the node only stores a state, or has no data input
         row, output = operators.of(node.op), node.outputs[0]
-        places = () if row.quantizes else (0,) if row.dequantizes else operators.coded_inputs(node.op, len(node.inputs))
-        for place in places:
-            read_quant = model.declared_quant(node, place)
-            for origin, quant in scales.get(node.inputs[place], {}).items():
+        slots = () if row.quantizes else (0,) if row.dequantizes else operators.coded_inputs(node.op, len(node.inputs))
+        for slot in slots:
+            read_quant = model.declared_quant(node, slot)
+            for origin, quant in scales.get(node.inputs[slot], {}).items():
                 if read_quant is not None and _scales_differ(read_quant, quant):
                     yield output, partial(_misread_finding, model, facts, node, origin, (quant, read_quant))
         passed_on, declared = _scales_passed_on(model, node, scales), model.quant(output)
@@ -348,10 +348,10 @@ def _check_biases(model: LintModel, facts: _TensorFacts) -> Iterator[_TensorChec
     """Find quantized biases whose scale is not that of the sums they are added to."""
     for node in model.graph.nodes:
         row = operators.of(node.op)
-        place = row.bias
-        if row.real is not None or not row.product or place is None or place >= len(node.inputs):
+        bias_slot = row.bias
+        if row.real is not None or not row.product or bias_slot is None or bias_slot >= len(node.inputs):
             continue
-        quants = [_codes_behind(model, node.inputs[position]) for position in (0, 1, place)]
+        quants = [_codes_behind(model, node.inputs[position]) for position in (0, 1, bias_slot)]
         (input_name, input_quant), (_, weight_quant), (name, bias_quant) = quants
         if (
             input_quant is None
@@ -452,9 +452,9 @@ def _check_zero_point_rules(model: LintModel, facts: _TensorFacts, chip: ChipRul
 def _weight_zero_point_finding(
     model: LintModel, facts: _TensorFacts, node: Node, chip: ChipRules
 ) -> LintFinding | None:
-    places = operators.coded_inputs(node.op, len(node.inputs))
-    place = places[1] if len(places) > 1 else 1
-    name, quant = codes_read(model, node, place)
+    slots = operators.coded_inputs(node.op, len(node.inputs))
+    weight_slot = slots[1] if len(slots) > 1 else 1
+    name, quant = codes_read(model, node, weight_slot)
     zero_point = None if quant is None else chip.weights.zero_point(quant.dtype)
     if (
         model.constant(name) is None
@@ -465,8 +465,8 @@ def _weight_zero_point_finding(
         return None
     expected_quant = replace(quant, zero_point=np.full_like(quant.zero_point, zero_point))
     infos = {**model.graph.tensors, name: replace(model.graph.tensors[name], quant=expected_quant)}
-    reader = node if name == node.inputs[place] else model.graph.producer(node.inputs[place]) or node
-    position = place if reader is node else 0
+    reader = node if name == node.inputs[weight_slot] else model.graph.producer(node.inputs[weight_slot]) or node
+    position = weight_slot if reader is node else 0
     is_declared = len(reader.inputs) > position + 2 and model.declared_quant(reader, position) is not None
     zero_point_name = reader.inputs[position + 2] if is_declared else ""
     zero_values = model.constant(zero_point_name)

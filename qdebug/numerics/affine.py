@@ -109,13 +109,13 @@ class ScaleMap:
         repeats[-1] -= last * self.inner - stop
         return np.repeat(entries, repeats)
 
-    def at(self, values: np.ndarray, places: np.ndarray) -> np.ndarray:
+    def at(self, values: np.ndarray, positions: np.ndarray) -> np.ndarray:
         """Return the entries of a parameter for elements at flat indices in C order; 0-d if all elements share one."""
         if self.scalar:
             return values.reshape(())
         if self._block is None:
-            return np.asarray(values[places // self.inner % self._shape[self._axis]])
-        position = list(np.unravel_index(places, self._shape))
+            return np.asarray(values[positions // self.inner % self._shape[self._axis]])
+        position = list(np.unravel_index(positions, self._shape))
         position[self._axis] = position[self._axis] // self._block
         if len(self._counts) == 1 and len(self._shape) > 1:
             return np.asarray(values.reshape(-1)[position[self._axis]])

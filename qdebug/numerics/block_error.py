@@ -136,8 +136,8 @@ def add_quotients(
     """
     error, sizes = magnitudes
     nonzero = None
-    place = int(sizes.argmin())
-    if sizes.item(place) == 0.0:
+    position = int(sizes.argmin())
+    if sizes.item(position) == 0.0:
         nonzero = np.not_equal(sizes, _ZERO, out=buffers.masks[1][: sizes.size])
         zeros = sizes.size - int(np.count_nonzero(nonzero))
         tally.zero_refs += zeros
@@ -145,7 +145,7 @@ def add_quotients(
             return
     search = _QuotientSearch(tally, block, error, sizes, nonzero, buffers)
     # The least code above 0 is one step; its quotient is hardly ever large enough to end the search.
-    if (nonzero is not None and block.lsb.is_known and tally.max_rel) or not search.near_zero(place, largest):
+    if (nonzero is not None and block.lsb.is_known and tally.max_rel) or not search.near_zero(position, largest):
         search.submit_largest()
 
 
@@ -165,20 +165,20 @@ class _QuotientSearch:
     nonzero: np.ndarray | None
     buffers: Scratch
 
-    def near_zero(self, place: int, largest: float) -> bool:
+    def near_zero(self, position: int, largest: float) -> bool:
         """Submit the quotients of the smallest references. Return whether no other quotient can be larger.
 
         Args:
-            place: Position of the smallest reference.
+            position: Position of the smallest reference.
             largest: The largest difference.
         """
         tally, sizes = self.tally, self.sizes
         if self.nonzero is not None:
             # Bits of positive floats are in the order of the floats; those of 0 wrap around to the largest word.
             words = self.buffers.singles[4][: sizes.size].view(np.uint32)
-            place = int(np.subtract(sizes.view(np.uint32), _ONE, out=words).argmin())
-        self._submit(place)
-        least = sizes.item(place)
+            position = int(np.subtract(sizes.view(np.uint32), _ONE, out=words).argmin())
+        self._submit(position)
+        least = sizes.item(position)
         # Beyond this reference, even the largest difference cannot raise the maximum of the quotients.
         bound = largest * (1.0 + _QUOTIENT_SLACK) / tally.max_rel if tally.max_rel else math.inf
         if bound < least:
@@ -225,18 +225,20 @@ class _QuotientSearch:
         return True
 
     def _offer_marked(self, mask: np.ndarray) -> None:
-        places = mask.nonzero()[0]
-        quotients = double_error(self.block, places) / np.absolute(self.block.reference[places].astype(np.float64))
+        positions = mask.nonzero()[0]
+        quotients = double_error(self.block, positions) / np.absolute(
+            self.block.reference[positions].astype(np.float64)
+        )
         self.tally.offer_rel(float(np.maximum.reduce(quotients)))
 
-    def _submit(self, place: int) -> None:
-        reference = self.block.reference.item(place)
-        self.tally.offer_rel(abs(self.block.backend.item(place) - reference) / abs(reference))
+    def _submit(self, position: int) -> None:
+        reference = self.block.reference.item(position)
+        self.tally.offer_rel(abs(self.block.backend.item(position) - reference) / abs(reference))
 
 
-def double_error(block: Block, places: np.ndarray) -> np.ndarray:
+def double_error(block: Block, positions: np.ndarray) -> np.ndarray:
     """Return the absolute differences at given places in float64."""
-    a, b = block.reference[places], block.backend[places]
+    a, b = block.reference[positions], block.backend[positions]
     return np.asarray(np.absolute(b.astype(np.float64) - a))
 
 
@@ -282,8 +284,8 @@ def add_single(tally: Tally, block: Block, buffers: Scratch) -> bool:
     add_quotients(tally, block, (error, sizes), largest, buffers)
     # float32 rounding keeps order, so the largest difference is among those that round to the largest.
     if tally.max_abs is None or largest * (1.0 + _QUOTIENT_SLACK) > tally.max_abs:
-        exact, place = _largest_difference(block, np.equal(error, largest, out=buffers.masks[0][:n]))
-        tally.offer_abs(exact, block.start + place)
+        exact, position = _largest_difference(block, np.equal(error, largest, out=buffers.masks[0][:n]))
+        tally.offer_abs(exact, block.start + position)
     slack = _VALUE_SLACK * (2.0 * most + largest)
     if block.lsb.is_known:
         _add_steps(tally, block, error, largest, slack)
@@ -380,12 +382,12 @@ def _add_sums(
 def _largest_difference(block: Block, mask: np.ndarray) -> tuple[float, int]:
     """Return the largest difference among marked elements in float64, and its first position."""
     if np.count_nonzero(mask) == 1:  # the usual case; scalars are faster than arrays of one element
-        place = int(mask.argmax())
-        return abs(float(block.backend[place]) - float(block.reference[place])), place
-    places = mask.nonzero()[0]
-    exact = double_error(block, places)
+        position = int(mask.argmax())
+        return abs(float(block.backend[position]) - float(block.reference[position])), position
+    positions = mask.nonzero()[0]
+    exact = double_error(block, positions)
     first = int(exact.argmax())
-    return float(exact[first]), int(places[first])
+    return float(exact[first]), int(positions[first])
 
 
 def _add_steps(tally: Tally, block: Block, error: np.ndarray, largest: float, slack: float) -> None:
@@ -409,11 +411,11 @@ def _add_steps(tally: Tally, block: Block, error: np.ndarray, largest: float, sl
         near = 4.0 * slack if lsb.coded else _QUOTIENT_SLACK * largest  # real values of codes are rounded
         mask = np.greater_equal(error, np.float32(largest - near))
         if np.count_nonzero(mask) == 1:
-            place = int(mask.argmax())
-            tally.offer_lsb(abs(lsb_between(float(a[place]), float(b[place]), lsb.uniform)))
+            position = int(mask.argmax())
+            tally.offer_lsb(abs(lsb_between(float(a[position]), float(b[position]), lsb.uniform)))
             return
-        places = mask.nonzero()[0]
-        a, b = a[places], b[places]
+        positions = mask.nonzero()[0]
+        a, b = a[positions], b[positions]
     a64, b64 = a.astype(np.float64), b.astype(np.float64)
     if isinstance(step, np.ndarray):
         tally.add_bias(*sum_in_lsb(*np.frexp(b64 - a64), step))
@@ -432,10 +434,10 @@ def _add_beyond(tally: Tally, block: Block, errors: tuple[np.ndarray, float], sl
     np.absolute(a, out=bound)
     np.multiply(bound, rtol * (1.0 - _QUOTIENT_SLACK), out=bound)
     np.add(bound, atol - slack - atol * _QUOTIENT_SLACK, out=bound)
-    places = np.greater_equal(error, bound, out=mask).nonzero()[0]
-    if places.size:
-        exact = double_error(block, places)
-        tally.beyond += int(np.count_nonzero(exact > atol + rtol * np.absolute(a[places].astype(np.float64))))
+    positions = np.greater_equal(error, bound, out=mask).nonzero()[0]
+    if positions.size:
+        exact = double_error(block, positions)
+        tally.beyond += int(np.count_nonzero(exact > atol + rtol * np.absolute(a[positions].astype(np.float64))))
 
 
 _SAFE_EXPONENT = 400
@@ -450,7 +452,7 @@ def add_double(tally: Tally, block: Block) -> None:
     b = real_values(block.backend, block.backend_rest)
     error = np.absolute(difference)
     step = lsb.of(start, start + a.size)
-    places: np.ndarray | None = None
+    positions: np.ndarray | None = None
     total, nonzero = a.size, int(np.count_nonzero(a != 0.0))
     tally.zero_refs += total - nonzero
     if not np.isfinite(error.max()):
@@ -459,9 +461,9 @@ def add_double(tally: Tally, block: Block) -> None:
         is_finite = finite_a & finite_b
         if not is_finite.all():
             _add_nonfinite(tally, a, b, is_finite, start)
-            places = np.flatnonzero(is_finite)
-            a, b, error, difference = a[places], b[places], error[places], difference[places]
-            step = step[places] if isinstance(step, np.ndarray) else step
+            positions = np.flatnonzero(is_finite)
+            a, b, error, difference = a[positions], b[positions], error[positions], difference[positions]
+            step = step[positions] if isinstance(step, np.ndarray) else step
     else:
         _add_wide_extremes(tally, a, b)
     if not a.size:
@@ -469,7 +471,7 @@ def add_double(tally: Tally, block: Block) -> None:
     tally.finite += a.size
     tally.mismatches += int(np.count_nonzero(difference))
     first = int(error.argmax())
-    tally.offer_abs(float(error[first]), start + (first if places is None else int(places[first])))
+    tally.offer_abs(float(error[first]), start + (first if positions is None else int(positions[first])))
     size = np.absolute(a)
     if nonzero == total:
         tally.offer_rel(float((error / size).max()))

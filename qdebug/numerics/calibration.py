@@ -268,8 +268,8 @@ def _candidate_ends(size: int, stride: int) -> np.ndarray:
     return np.unique(np.append(np.arange(0, size + 1, stride), size))
 
 
-def _neighbouring_ends(place: int, stride: int, size: int) -> np.ndarray:
-    return np.arange(max(place - stride, 0), min(place + stride, size) + 1)
+def _neighbouring_ends(index: int, stride: int, size: int) -> np.ndarray:
+    return np.arange(max(index - stride, 0), min(index + stride, size) + 1)
 
 
 def _clipping_errors(counts: np.ndarray, width: float, ends: np.ndarray) -> np.ndarray:

@@ -124,8 +124,8 @@ def _windows(sums: _Sums, start: np.ndarray, stop: np.ndarray, edges: _Edges) ->
     merged = mass.copy()
     plogp = sums.plogp[stop] - sums.plogp[start]
     logs = sums.logs[stop] - sums.logs[start]
-    for group, place, moved in ((0, start, left), (-1, stop - 1, right)):
-        before = sums.counts[place]
+    for group, bin_index, moved in ((0, start, left), (-1, stop - 1, right)):
+        before = sums.counts[bin_index]
         mass[:, group] += moved
         filled[:, group] += (before == 0) & (moved > 0)
         plogp += _xlogx(before + moved) - _xlogx(before)
@@ -296,19 +296,21 @@ def _as_loop(
     order = np.argsort(closed_form, kind="stable")
     exact_divergences: dict[int, float] = {}
     worst = 0.0
-    for place in map(int, order):
+    for window in map(int, order):
         best = min(exact_divergences.values(), default=np.inf)
         # The error of the closed form (float32, higher orders of the smoothing) is measured on the windows so far.
-        if len(exact_divergences) >= _FIRST_EXACT and closed_form[place] > best + 4.0 * worst + _SUM_ROUNDING:
+        if len(exact_divergences) >= _FIRST_EXACT and closed_form[window] > best + 4.0 * worst + _SUM_ROUNDING:
             break
-        exact_divergences[place] = exact(counts, int(start[place]), int(stop[place]), groups)
-        if np.isfinite(exact_divergences[place]) and np.isfinite(closed_form[place]):
-            worst = max(worst, abs(exact_divergences[place] - float(closed_form[place])))
+        exact_divergences[window] = exact(counts, int(start[window]), int(stop[window]), groups)
+        if np.isfinite(exact_divergences[window]) and np.isfinite(closed_form[window]):
+            worst = max(worst, abs(exact_divergences[window] - float(closed_form[window])))
     least = min(exact_divergences.values())
     # argmin: the first of equal ones, and the first of all where every divergence is infinite.
-    best_place = min(place for place, value in exact_divergences.items() if value == least) if np.isfinite(least) else 0
+    best_window = (
+        min(window for window, value in exact_divergences.items() if value == least) if np.isfinite(least) else 0
+    )
     return EntropyChoice(
-        start=int(start[best_place]), stop=int(stop[best_place]), divergence=float(least), windows=start.size
+        start=int(start[best_window]), stop=int(stop[best_window]), divergence=float(least), windows=start.size
     )
 
 

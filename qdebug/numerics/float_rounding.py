@@ -89,8 +89,8 @@ def round_float(
     """
     row = FLOAT_ROUNDINGS[rounding]
     with np.errstate(invalid="ignore", over="ignore"):
-        place = _last_place(np.where(np.isfinite(values), values, 0.0), short)
-        result = np.ldexp(row.pick(np.ldexp(values, -place)), place)
+        last_place = _last_place(np.where(np.isfinite(values), values, 0.0), short)
+        result = np.ldexp(row.pick(np.ldexp(values, -last_place)), last_place)
         if flush:
             result = np.where(np.abs(result) < short.normal, np.copysign(0.0, values), result)
         beyond = (np.abs(result) > short.largest) & np.isfinite(values)

@@ -149,8 +149,8 @@ def _verified_grid(step: float, different: int, arrays: Iterator[np.ndarray]) ->
         if grid.levels > (GRID_MAX_LEVELS if different < GRID_MIN_WIDE_VALUES else GRID_MAX_WIDE_LEVELS):
             return None
         for (part,) in stretches(values):
-            places = part.astype(np.float64) / step
-            if not np.max(np.abs(places - np.rint(places)), initial=0.0) < GRID_MAX_DISTANCE:
+            levels = part.astype(np.float64) / step
+            if not np.max(np.abs(levels - np.rint(levels)), initial=0.0) < GRID_MAX_DISTANCE:
                 return None
     return Grid(step=step, low=low, high=high)
 
@@ -172,6 +172,6 @@ def _divisor(distances: np.ndarray, largest: float) -> float | None:
             is_clear = off < _CLEAR * step
             # Each distance is rounded, so average over all.
             return float(np.sum(distances[is_clear]) / np.sum(count[is_clear])) if is_clear.any() else step
-        place = undecided[np.argmin(rest[undecided])]
-        step, of_step = float(rest[place]), float(off[place])
+        position = undecided[np.argmin(rest[undecided])]
+        step, of_step = float(rest[position]), float(off[position])
     return None

@@ -300,13 +300,13 @@ class BinCounter:
         """Return the bin of each value. All values must be within the limits."""
         if not self._slack < 0.125:
             return self._exact(x)
-        place = x - self._limits[0]
-        place *= self._per_unit
-        index = place.astype(np.intp)
-        place -= np.rint(place)
-        places = (np.absolute(place, out=place) <= self._slack).nonzero()[0]
-        if places.size:
-            index[places] = self.beside_edges(x[places])
+        offset = x - self._limits[0]
+        offset *= self._per_unit
+        index = offset.astype(np.intp)
+        offset -= np.rint(offset)
+        near_edges = (np.absolute(offset, out=offset) <= self._slack).nonzero()[0]
+        if near_edges.size:
+            index[near_edges] = self.beside_edges(x[near_edges])
         return index
 
     def beside_edges(self, x: np.ndarray) -> np.ndarray:
@@ -407,16 +407,16 @@ class PairBinCounter:
     def _indices(self, values: np.ndarray, out: np.ndarray, buffers: Scratch) -> np.ndarray:
         """Return the bin of each value in an int32 array."""
         n = values.size
-        place, rounded, near = buffers.singles[2][:n], buffers.singles[3][:n], buffers.masks[0][:n]
-        np.subtract(values, self._low, out=place)
-        np.multiply(place, self._per_unit, out=place)
-        np.copyto(out, place, casting="unsafe")
-        np.rint(place, out=rounded)
-        np.subtract(place, rounded, out=place)
-        np.absolute(place, out=place)
-        places = np.less_equal(place, self._slack, out=near).nonzero()[0]
-        if places.size:
-            out[places] = self._sides[0].beside_edges(values[places].astype(np.float64))
+        offset, rounded, near = buffers.singles[2][:n], buffers.singles[3][:n], buffers.masks[0][:n]
+        np.subtract(values, self._low, out=offset)
+        np.multiply(offset, self._per_unit, out=offset)
+        np.copyto(out, offset, casting="unsafe")
+        np.rint(offset, out=rounded)
+        np.subtract(offset, rounded, out=offset)
+        np.absolute(offset, out=offset)
+        near_edges = np.less_equal(offset, self._slack, out=near).nonzero()[0]
+        if near_edges.size:
+            out[near_edges] = self._sides[0].beside_edges(values[near_edges].astype(np.float64))
         return out
 
     def histograms(self) -> tuple[ValueHistogram, ValueHistogram]:

@@ -53,9 +53,9 @@ class PassedPages:
         self._first = -(-offset // mmap.PAGESIZE) * mmap.PAGESIZE
         self._begin(self._first)
 
-    def _begin(self, place: int) -> None:
-        self._released = place
-        self._next = (place + STRETCH - self._offset) // self._itemsize
+    def _begin(self, offset: int) -> None:
+        self._released = offset
+        self._next = (offset + STRETCH - self._offset) // self._itemsize
 
     def read_up_to(self, element: int) -> None:
         """Release the pages before an element, if there are enough of them."""
@@ -248,14 +248,14 @@ def in_c_order(array: np.ndarray) -> np.ndarray:
         return np.ascontiguousarray(array)
     making, pages = Making(array.shape, array.dtype), touched_pages(array)
     as_read = sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis]))
-    for place in _pieces(array, as_read):
-        part = array[place]
+    for part_slices in _pieces(array, as_read):
+        part = array[part_slices]
         copied = np.empty(part.shape, array.dtype)
         for span in _split_shape(part.shape, as_read, _AT_ONCE // array.itemsize):
             copied[span] = part[span]
             if pages is not None:
                 pages.count_read(copied[span].size)
-        making.put(place, copied)
+        making.put(part_slices, copied)
     return making.done()
 
 

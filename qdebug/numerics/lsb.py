@@ -87,11 +87,11 @@ class LsbSizes:
             return np.nan if self.uniform is None else self.uniform
         return _positive(self._map.expand(self._scale, start, stop))
 
-    def at(self, places: np.ndarray) -> np.ndarray | float:
+    def at(self, positions: np.ndarray) -> np.ndarray | float:
         """Return the step of elements by flat index, or the step they share; NaN where it is undefined."""
         if self._map is None:
             return np.nan if self.uniform is None else self.uniform
-        return _positive(self._map.at(self._scale, places))
+        return _positive(self._map.at(self._scale, positions))
 
 
 def _positive(scale: np.ndarray) -> np.ndarray:
@@ -151,14 +151,14 @@ def sum_in_lsb(mantissa: np.ndarray, exponent: np.ndarray, step: np.ndarray | fl
     Returns:
         The sum as a float, the power of two to multiply it by, and the number of nonzero differences.
     """
-    places = np.flatnonzero((mantissa != 0.0) & ~np.isnan(step))
-    if not places.size:
+    positions = np.flatnonzero((mantissa != 0.0) & ~np.isnan(step))
+    if not positions.size:
         return 0.0, 0, 0
-    step_mantissa, step_exponent = np.frexp(step[places] if isinstance(step, np.ndarray) else step)
-    shift = exponent[places] - step_exponent
+    step_mantissa, step_exponent = np.frexp(step[positions] if isinstance(step, np.ndarray) else step)
+    shift = exponent[positions] - step_exponent
     highest = int(shift.max())  # terms that vanish in float64 relative to the largest are negligible
-    total = np.ldexp(mantissa[places] / step_mantissa, shift - highest).sum()
-    return float(total), highest, int(places.size)
+    total = np.ldexp(mantissa[positions] / step_mantissa, shift - highest).sum()
+    return float(total), highest, int(positions.size)
 
 
 def _position(values: np.ndarray, step: np.ndarray | float) -> np.ndarray:
@@ -288,14 +288,16 @@ class UlpCounter:
         np.absolute(distance, out=distance)
         np.bitwise_xor(reference_bits, backend_bits, out=signs)
         if signs.item(signs.argmin()) < 0:
-            places = np.less(signs, 0, out=buffers.masks[0][:n]).nonzero()[0]
-            if places.size > _FEW:
+            positions = np.less(signs, 0, out=buffers.masks[0][:n]).nonzero()[0]
+            if positions.size > _FEW:
                 return False
-            across = (reference_bits[places] & _ALL_BUT_SIGN).astype(np.int64) + (backend_bits[places] & _ALL_BUT_SIGN)
-            distance[places] = 0
+            across = (reference_bits[positions] & _ALL_BUT_SIGN).astype(np.int64) + (
+                backend_bits[positions] & _ALL_BUT_SIGN
+            )
+            distance[positions] = 0
             self._offer(int(across.max()))
             self._count(across.astype(np.float64).view(np.int64))
-            self._counts[0] -= places.size
+            self._counts[0] -= positions.size
         most = int(distance.item(distance.argmax()))
         self._offer(most)
         index = buffers.index[:n]

@@ -58,14 +58,14 @@ class CodeRange:
         """Return a mask of the values outside the range. Arguments as for `below`."""
         return np.asarray(self.below(values, start) | self.above(values, start))
 
-    def excludes_at(self, values: np.ndarray, places: np.ndarray) -> np.ndarray:
+    def excludes_at(self, values: np.ndarray, positions: np.ndarray) -> np.ndarray:
         """Return a mask of the values outside the range.
 
         Args:
             values: Real values, of any shape.
-            places: Their flat indices, in C order; the same shape.
+            positions: Their flat indices, in C order; the same shape.
         """
-        lowest, highest = (self.scales.at(ends, places) for ends in (self._lowest, self._highest))
+        lowest, highest = (self.scales.at(ends, positions) for ends in (self._lowest, self._highest))
         return np.asarray((values < lowest) | (values > highest))
 
 

@@ -114,10 +114,10 @@ class RangeHistogram:
         first, counts, width = self.first, self.counts, self.width
         if center:
             # Bin m covers [(2m - 1) w, (2m + 1) w): the fine bins 2m - 1 and 2m.
-            places = (np.arange(first, first + counts.size) + 1) >> 1
-            start = int(places[0])
-            merged = np.zeros(int(places[-1]) - start + 1, np.int64)
-            np.add.at(merged, places - start, counts)
+            coarse_bins = (np.arange(first, first + counts.size) + 1) >> 1
+            start = int(coarse_bins[0])
+            merged = np.zeros(int(coarse_bins[-1]) - start + 1, np.int64)
+            np.add.at(merged, coarse_bins - start, counts)
             half = max(-start, start + merged.size - 1, 0)
             out = np.zeros(2 * half + 1, np.int64)
             out[half + start : half + start + merged.size] = merged
@@ -133,10 +133,10 @@ def _coarser(first: int, counts: np.ndarray, times: int) -> tuple[int, np.ndarra
     if not times:
         return first, counts
     times = min(times, 62)  # after 62 shifts every int64 bin is 0 or -1
-    places = np.arange(first, first + counts.size) >> times
-    start = int(places[0])
-    out = np.zeros(int(places[-1]) - start + 1, np.int64)
-    np.add.at(out, places - start, counts)
+    coarse_bins = np.arange(first, first + counts.size) >> times
+    start = int(coarse_bins[0])
+    out = np.zeros(int(coarse_bins[-1]) - start + 1, np.int64)
+    np.add.at(out, coarse_bins - start, counts)
     return start, out
 
 
@@ -320,11 +320,11 @@ class RangeCounter:
         if self._first < 0:
             np.floor(scaled, out=scaled)
         # The cast rounds towards 0, which is down without negative values.
-        places = _buffers.places.view(self._offsets.dtype)
-        np.copyto(places[: x.size], scaled, casting="unsafe")
-        rows = places[: -(-x.size // _ROW) * _ROW].reshape(-1, _ROW)
+        bin_indices = _buffers.places.view(self._offsets.dtype)
+        np.copyto(bin_indices[: x.size], scaled, casting="unsafe")
+        rows = bin_indices[: -(-x.size // _ROW) * _ROW].reshape(-1, _ROW)
         rows += self._offsets
-        counts = np.bincount(places[: x.size], minlength=self._counts.size * self._lanes)
+        counts = np.bincount(bin_indices[: x.size], minlength=self._counts.size * self._lanes)
         for lane in range(self._lanes):
             self._counts += counts[lane * self._counts.size :][: self._counts.size]
 
@@ -398,9 +398,9 @@ def channel_histograms(
         other_extents = values.shape[:axis] + values.shape[axis + 1 :]
         count = -(-values.shape[axis] // block_size)
         parts = []
-        for place in np.ndindex(*values.shape[:axis], count, *values.shape[axis + 1 :]):
-            other_index = place[:axis] + place[axis + 1 :]
-            start = place[axis] * block_size
+        for block_index in np.ndindex(*values.shape[:axis], count, *values.shape[axis + 1 :]):
+            other_index = block_index[:axis] + block_index[axis + 1 :]
+            start = block_index[axis] * block_size
             parts.append(
                 turned[(slice(start, start + block_size), *other_index)]
                 if other_extents

@@ -78,9 +78,9 @@ class _Sums:
         self.finite = total
         self.absmax = max(self.absmax, float(np.abs(values).max()))
         exponents = np.frexp(values)[1] - 1 - LOWEST_EXPONENT
-        places = np.clip(exponents, 0, EXPONENT_BINS - 1)
+        bin_indices = np.clip(exponents, 0, EXPONENT_BINS - 1)
         for row, chosen in enumerate((values < 0, values > 0)):
-            self.bins[row] += np.bincount(places[chosen], minlength=EXPONENT_BINS).astype(np.uint64)
+            self.bins[row] += np.bincount(bin_indices[chosen], minlength=EXPONENT_BINS).astype(np.uint64)
 
 
 def _statistics(count: int, sums: _Sums) -> Statistics:

@@ -117,8 +117,8 @@ class Worst:
         """Its index in the tensor."""
         rest, index = self.flat, []
         for extent in reversed(self.shape):
-            rest, place = divmod(rest, extent)
-            index.append(place)
+            rest, coordinate = divmod(rest, extent)
+            index.append(coordinate)
         return tuple(reversed(index))
 
     @property

@@ -80,26 +80,26 @@ class _Tensors:
         """Return the tensor number and flat index of elements, given their index in the stack."""
         if len(self.sides) == 1:
             return np.full(flat.size, self.number), flat
-        numbers, places = np.divmod(flat, self.sides[0][1].size)
-        return numbers + self.number, places
+        numbers, positions = np.divmod(flat, self.sides[0][1].size)
+        return numbers + self.number, positions
 
-    def codes(self, position: int, numbers: np.ndarray, places: np.ndarray) -> np.ndarray:
+    def codes(self, side: int, numbers: np.ndarray, positions: np.ndarray) -> np.ndarray:
         """Return a side's codes as Python integers; None if the side has no codes or float codes."""
-        if not self.sides[0][position].quantized:
-            return _empty_columns(places.size)
-        return self._whole(position, numbers, places)
+        if not self.sides[0][side].quantized:
+            return _empty_columns(positions.size)
+        return self._whole(side, numbers, positions)
 
-    def values(self, position: int, numbers: np.ndarray, places: np.ndarray, real: np.ndarray) -> np.ndarray:
+    def values(self, side: int, numbers: np.ndarray, positions: np.ndarray, real: np.ndarray) -> np.ndarray:
         """Return a side's values; Python integers for an integer tensor, since float64 cannot hold all of them."""
-        return self._whole(position, numbers, places) if self.sides[0][position].integer else real
+        return self._whole(side, numbers, positions) if self.sides[0][side].integer else real
 
-    def _whole(self, position: int, numbers: np.ndarray, places: np.ndarray) -> np.ndarray:
+    def _whole(self, side: int, numbers: np.ndarray, positions: np.ndarray) -> np.ndarray:
         """Return a side's stored elements as Python integers; None for other types."""
-        integers = np.full(places.size, None)
-        dtype = self.sides[0][position].dtype
+        integers = np.full(positions.size, None)
+        dtype = self.sides[0][side].dtype
         integer = is_integer(dtype.name) or dtype == np.bool_
-        for row, (number, place) in enumerate(zip(numbers.tolist(), places.tolist(), strict=True)):
-            stored = self.sides[number - self.number][position].stored(place, place + 1)[0]
+        for row, (number, element) in enumerate(zip(numbers.tolist(), positions.tolist(), strict=True)):
+            stored = self.sides[number - self.number][side].stored(element, element + 1)[0]
             if integer or float(stored).is_integer():
                 integers[row] = int(stored)
         return integers
@@ -122,11 +122,11 @@ class WorstColumns:
         return tuple(map(self._element, zip(*(column.tolist() for column in self.columns), strict=True)))
 
     def _element(self, row: tuple[Any, ...]) -> WorstElement:
-        number, place, reference, backend, difference, lsb, reference_code, backend_code = row
+        number, position, reference, backend, difference, lsb, reference_code, backend_code = row
         sample, step, shape = self.tensors[number]
         index = []
         for extent in reversed(shape):
-            place, inner = divmod(place, extent)
+            position, inner = divmod(position, extent)
             index.append(inner)
         return WorstElement(
             index=tuple(reversed(index)),
@@ -190,10 +190,10 @@ class WorstPlaces:
         if not self._k or largest <= max(self._floor, 0.0):  # false for NaN
             return
         ranks = magnitudes if math.isfinite(largest) else _ranks(block, magnitudes)
-        places = _largest(ranks, self._k, self._floor)
-        if places.size:
-            places = places[self._order(ranks[places])]
-            self._merge(_columns(self._tensors, block, ranks[places], places))
+        positions = _largest(ranks, self._k, self._floor)
+        if positions.size:
+            positions = positions[self._order(ranks[positions])]
+            self._merge(_columns(self._tensors, block, ranks[positions], positions))
 
     def _order(self, ranks: np.ndarray) -> np.ndarray:
         """Return the positions of the largest ranks, largest first. Ties are ordered by index."""
@@ -237,9 +237,9 @@ def _largest(ranks: np.ndarray, k: int, floor: float) -> np.ndarray:
     if rows > 1 and k < _WIDTH:  # the maxima of k columns are k elements: smaller ones cannot be among the k worst
         largest = np.maximum.reduce(ranks[: rows * _WIDTH].reshape(rows, _WIDTH), axis=0)
         largest.partition(_WIDTH - k)
-        places = (ranks >= largest[_WIDTH - k]).nonzero()[0]
-        if places.size <= 4 * _WIDTH and largest[_WIDTH - k] > 0.0:
-            return np.asarray(places)
+        positions = (ranks >= largest[_WIDTH - k]).nonzero()[0]
+        if positions.size <= 4 * _WIDTH and largest[_WIDTH - k] > 0.0:
+            return np.asarray(positions)
     least = np.partition(ranks, ranks.size - k)[ranks.size - k]
     if least == 0.0:
         return np.flatnonzero(ranks)
@@ -247,22 +247,22 @@ def _largest(ranks: np.ndarray, k: int, floor: float) -> np.ndarray:
     return np.sort(np.concatenate((above, np.flatnonzero(ranks == least)[: k - above.size])))
 
 
-def _columns(tensors: _Tensors, block: Block, ranks: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, ...]:
+def _columns(tensors: _Tensors, block: Block, ranks: np.ndarray, positions: np.ndarray) -> tuple[np.ndarray, ...]:
     """Return the columns for the given elements of a block."""
     rests = (block.reference_rest, block.backend_rest)
     picked = Block(
-        reference=block.reference[places],
-        backend=block.backend[places],
+        reference=block.reference[positions],
+        backend=block.backend[positions],
         start=0,
         lsb=block.lsb,
-        reference_rest=None if rests[0] is None else rests[0][places],
-        backend_rest=None if rests[1] is None else rests[1][places],
+        reference_rest=None if rests[0] is None else rests[0][positions],
+        backend_rest=None if rests[1] is None else rests[1][positions],
     )
     reference = real_values(picked.reference, picked.reference_rest)
     backend = real_values(picked.backend, picked.backend_rest)
-    numbers, flat = tensors.locate(places + block.start)
+    numbers, flat = tensors.locate(positions + block.start)
     difference = exact_difference(picked)
-    lsb = _empty_columns(places.size)
+    lsb = _empty_columns(positions.size)
     if tensors.lsb.is_known:
         step = tensors.lsb.at(flat)
         whole = tensors.lsb.whole and bool(np.isfinite(difference).all())

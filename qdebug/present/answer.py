@@ -164,7 +164,7 @@ def _loss_text(result: RunComparison) -> str:
     output = next((node for node in result.nodes if node.tensor in result.verdict.short[:1]), None)
     level = None if output is None or output.metrics is None else output.metrics.sqnr_db
     floor = result.limits.get("min_output_sqnr")
-    place = "an output" if output is None else f"output {safe_text(output.tensor, limit=_NAME)}"
+    output_text = "an output" if output is None else f"output {safe_text(output.tensor, limit=_NAME)}"
     level_text = (
         "too little" if level is None else f"{apart(level, floor if isinstance(floor, int | float) else 0.0)} dB"
     )
@@ -174,11 +174,11 @@ def _loss_text(result: RunComparison) -> str:
     )
     clause = "; no kernel is wrong" if are_kernels_right else ""
     if first is None:
-        return f"{place} has {level_text}{limit}, although no node is beyond its limit"
+        return f"{output_text} has {level_text}{limit}, although no node is beyond its limit"
     if first.fault is FaultClass.QUANTIZATION:
         mostly = f", mostly at {_titled(first)}" if (share_of(first) or 0.0) >= _MOSTLY else ""
-        return f"quantization{mostly}; {place} has {level_text}{limit}{clause}"
-    return f"{_fault_text(first)}: {_clause(first)}; {place} has {level_text}{limit}{clause}"
+        return f"quantization{mostly}; {output_text} has {level_text}{limit}{clause}"
+    return f"{_fault_text(first)}: {_clause(first)}; {output_text} has {level_text}{limit}{clause}"
 
 
 def _is_proved(node: NodeResult) -> bool:

@@ -265,11 +265,11 @@ def _size(recording: Recording, info: TensorInfo) -> int | None:
     return -(-math.prod(extent or 0 for extent in shape) * bit_width(info.dtype) // 8)
 
 
-def _float_text(nodes: Sequence[Node], place: str) -> str:
+def _float_text(nodes: Sequence[Node], where_text: str) -> str:
     """Return the count and the first names of nodes, or "" if there are none."""
     shown = ", ".join(f"{node.name} ({node.op})" for node in nodes[:_SKIPPED_SHOWN])
     rest = f", {len(nodes) - _SKIPPED_SHOWN} more; -f json lists them" if len(nodes) > _SKIPPED_SHOWN else ""
-    return f"{plural(len(nodes), 'node')} {place}: {shown}{rest}" if nodes else ""
+    return f"{plural(len(nodes), 'node')} {where_text}: {shown}{rest}" if nodes else ""
 
 
 def _in_full(recording: Recording, tensor: str) -> bool:

@@ -63,8 +63,8 @@ def number(value: float | None, *, digits: int = 3) -> str:
     if not _PLAIN_FROM <= size < _PLAIN_BELOW:
         mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
         return f"{mantissa}e{int(exponent)}"
-    places = digits - 1 - math.floor(math.log10(size))
-    return f"{rounded:.{places}f}" if places > 0 else f"{value:.0f}"
+    decimals = digits - 1 - math.floor(math.log10(size))
+    return f"{rounded:.{decimals}f}" if decimals > 0 else f"{value:.0f}"
 
 
 def grouped(value: int | None) -> str:
@@ -93,8 +93,8 @@ def cosine(value: float | None) -> str:
     gap = 1 - abs(value)
     if gap <= 0 or abs(value) < 0.99:
         return number(value)
-    places = min(17, 1 - int(f"{gap:.1e}".partition("e")[2]))
-    return f"{value:.{places}f}"
+    decimals = min(17, 1 - int(f"{gap:.1e}".partition("e")[2]))
+    return f"{value:.{decimals}f}"
 
 
 def whole(value: float | None) -> str:

@@ -46,8 +46,8 @@ def rounded_in_blocks(x: np.ndarray, block: int) -> np.ndarray:
 def packed_inputs(node: Node) -> tuple[str, ...]:
     """Return the constants of a packed weight: codes, scales and zero points, if any."""
     packed = operators.of(node.op).packed
-    places = packed.inputs if packed else ()
-    return tuple(node.inputs[at] for at in places if at < len(node.inputs) and node.inputs[at])
+    positions = packed.inputs if packed else ()
+    return tuple(node.inputs[at] for at in positions if at < len(node.inputs) and node.inputs[at])
 
 
 def blockwise_weight(node: Node, values: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -66,7 +66,7 @@ def blockwise_weight(node: Node, values: Mapping[str, np.ndarray]) -> tuple[np.n
     """
     row = operators.of(node.op).packed
     required = () if row is None else row.inputs[:2]
-    is_complete = all(place < len(node.inputs) and node.inputs[place] for place in required)
+    is_complete = all(position < len(node.inputs) and node.inputs[position] for position in required)
     if not is_complete or any(name not in values for name in packed_inputs(node)):
         raise KernelError(f"Node {node.name!r} has a weight, a scale or a zero point without values.")
     return _READERS[_layout(node)](node, values)

@@ -68,20 +68,20 @@ class Columns:
         """Number of elements."""
         return int(self.values[0].size)
 
-    def take(self, places: np.ndarray) -> Columns:
+    def take(self, positions: np.ndarray) -> Columns:
         """Select elements.
 
         Args:
-            places: Flat positions in C order of the whole output, channels first.
+            positions: Flat positions in C order of the whole output, channels first.
 
         Raises:
             ValueError: The columns are already a selection.
         """
         if self.places is not None:
             raise ValueError("columns can be selected only once")
-        places = np.asarray(places, dtype=np.int64).reshape(-1)
-        values = tuple(array.reshape(-1)[places] for array in self.values)
-        return replace(self, values=values, places=places, spreads={})
+        positions = np.asarray(positions, dtype=np.int64).reshape(-1)
+        values = tuple(array.reshape(-1)[positions] for array in self.values)
+        return replace(self, values=values, places=positions, spreads={})
 
     def spread(self, parameter: np.ndarray) -> np.ndarray:
         """Reshape a parameter of the whole output to broadcast to the values.
@@ -147,12 +147,12 @@ class Start:
     one: np.ndarray | None = None
 
 
-def load(dtype: type[np.generic], place: int = 0) -> Operation:
+def load(dtype: type[np.generic], position: int = 0) -> Operation:
     """Return an operation that copies numbers into a dtype. The numbers themselves are never modified."""
 
     def apply(numbers: tuple[np.ndarray, ...], out: np.ndarray | None) -> np.ndarray:
         del out
-        return numbers[place].astype(dtype)
+        return numbers[position].astype(dtype)
 
     return Operation(apply=apply, text=f"v.astype(np.{np.dtype(dtype).name})")
 

@@ -144,7 +144,7 @@ def rescale_to_one_operand(unit: Unit, columns: Columns, variant: Variant) -> St
     if unit.kind not in ("add", "sub"):
         raise ValueError("operands are brought to one scale for sums only")
     sides, moved = _sides(unit), 1 if variant.form == "onto-first" else 0
-    (scale, zero), (target, target_zero) = (_single(sides[place]) for place in (moved, 1 - moved))
+    (scale, zero), (target, target_zero) = (_single(sides[side]) for side in (moved, 1 - moved))
     signs = [np.float32(1), np.float32(-1 if unit.kind == "sub" else 1)]
     inner = np.asarray(zero + target_zero * target / scale * signs[1], dtype=np.float32)
     ratio = np.asarray(scale / target, dtype=np.float32)
@@ -193,10 +193,10 @@ def _pair_of_programs(
     combine = _COMBINE[unit.kind]
     dtype = variant.multiplier.dtype
     runs, parameters = [], []
-    for place, (operand, operand_scales) in enumerate(zip(_sides(unit), scales, strict=True)):
-        start = Start(operation=load(dtype, place), dtype=dtype, scales=operand_scales, tag=variant.form)
+    for side, (operand, operand_scales) in enumerate(zip(_sides(unit), scales, strict=True)):
+        start = Start(operation=load(dtype, side), dtype=dtype, scales=operand_scales, tag=variant.form)
         program = planned_program(
-            variant.operand, variant.multiplier, whole=dtype is np.int64, operand=f"operand {place}"
+            variant.operand, variant.multiplier, whole=dtype is np.int64, operand=f"operand {side}"
         )
         steps = compile_steps(unit, start, program, columns.memo)
         runs.append((nested(steps), sum(len(step.parameters) for step in steps)))

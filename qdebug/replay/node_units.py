@@ -536,7 +536,9 @@ def _softmax(request: _Request) -> Unit | None:
 
 
 def _concat(request: _Request) -> Unit | None:
-    return _unit_if_coded(request, "concat", tuple(request.operand(place) for place in range(len(request.inputs))))
+    return _unit_if_coded(
+        request, "concat", tuple(request.operand(position) for position in range(len(request.inputs)))
+    )
 
 
 def _where(request: _Request) -> Unit | None:

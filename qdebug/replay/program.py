@@ -186,6 +186,6 @@ def _gather_rows(values: list[np.ndarray], sources: list[Spot]) -> np.ndarray:
     if len(sources) == 1:
         return values[number][row : row + 1]
     whole = values[number]
-    if len(sources) == len(whole) and sources == [(number, place) for place in range(len(whole))]:
+    if len(sources) == len(whole) and sources == [(number, row) for row in range(len(whole))]:
         return whole
-    return np.stack([values[batch][place] for batch, place in sources])
+    return np.stack([values[batch][row] for batch, row in sources])

@@ -154,8 +154,8 @@ def _pair_indices(depth: int, distance: int) -> tuple[np.ndarray, np.ndarray]:
     The index `depth` stands for the zero that pads an odd depth.
     """
     padded_depth = -(-depth // (2 * distance)) * 2 * distance
-    places = np.minimum(np.arange(padded_depth), depth).reshape(-1, 2, distance)
-    return places[:, 0].reshape(-1), places[:, 1].reshape(-1)
+    indices = np.minimum(np.arange(padded_depth), depth).reshape(-1, 2, distance)
+    return indices[:, 0].reshape(-1), indices[:, 1].reshape(-1)
 
 
 def _with_zero(array: np.ndarray, axis: int) -> np.ndarray:
@@ -265,7 +265,7 @@ def _lost_in_convolution(unit: Unit, sums: HeavyPart) -> np.ndarray:
         x, zero, weight = unit.operands[0].centred, np.zeros((), np.int32), unit.operands[1].centred
     groups = unit.groups
     source = padded(x, window, 0 if ":tap" in sums.accumulate else int(zero.reshape(-1)[0]))
-    taps = np.stack([source[place] for place in window.taps()], axis=2)
+    taps = np.stack([source[tap_index] for tap_index in window.taps()], axis=2)
     taps = taps.reshape(x.shape[0], groups, x.shape[1] // groups, -1, int(np.prod(window.out)))
     matrix = weight.reshape(groups, weight.shape[0] // groups, weight.shape[1], -1)
     if ":tap" in sums.accumulate and matrix.shape[2] % 2:

@@ -71,8 +71,8 @@ def _tensors_of_codes(node: Node) -> Iterator[str]:
     elif row.quantizes:
         yield from node.outputs[:1]
     elif row.real is not None:
-        places = operators.coded_inputs(node.op, len(node.inputs))
-        yield from (node.inputs[place] for place in places if place < len(node.inputs))
+        positions = operators.coded_inputs(node.op, len(node.inputs))
+        yield from (node.inputs[position] for position in positions if position < len(node.inputs))
         if row.real.out is not None and any(node.inputs[row.real.out :]):
             yield from node.outputs[:1]
 

@@ -231,9 +231,9 @@ def _value(name: str, sources: Sequence[Mapping[str, np.ndarray]], node: Node | 
     values = next((values for values in sources if name in values), None)
     if values is not None:
         return values[name]
-    place = f", which node {node.name!r} ({node.op}) reads," if node is not None else ""
+    reader_text = f", which node {node.name!r} ({node.op}) reads," if node is not None else ""
     raise KernelError(
-        f"Tensor {name!r}{place} has no values: no node computes it, and it is not a stored constant.",
+        f"Tensor {name!r}{reader_text} has no values: no node computes it, and it is not a stored constant.",
         hint="If this is a recording, make it again without --no-weights.",
     )
 

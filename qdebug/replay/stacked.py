@@ -81,8 +81,8 @@ def _can_stack_data(
         order = attrs.get("perm")
         return order is not None and int(np.asarray(order).reshape(-1)[0]) == 0
     if row.moves is operators.Move.SLICE or (row.reduces and not row.picks_index):
-        place = 3 if row.moves is operators.Move.SLICE else 1
-        input_value = inputs[place] if len(inputs) > place else None
+        position = 3 if row.moves is operators.Move.SLICE else 1
+        input_value = inputs[position] if len(inputs) > position else None
         axes = attrs.get("axes") if input_value is None else input_value
         return axes is not None and _exclude_first_axis(axes, rank)
     return False

@@ -528,7 +528,7 @@ def _compiled(
         raise ValueError(
             f"the step {planned.step} needs {'a real' if start.dtype is np.int64 else 'an integer'} multiplier"
         )
-    place = _StepContext(
+    step_context = _StepContext(
         unit=unit,
         start=start,
         ops=ops,
@@ -536,7 +536,7 @@ def _compiled(
         real_units=planned.real_units,
         multiplier=multiplier if planned.multiplies else None,
     )
-    return planned.make(place)
+    return planned.make(step_context)
 
 
 def _cached_multiplier(unit: Unit, start: Start, program: Program, memo: dict[object, Any]) -> np.ndarray | Fixed:

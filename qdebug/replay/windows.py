@@ -257,8 +257,8 @@ def _by_columns(x: np.ndarray, matrix: np.ndarray, window: Window, out: np.ndarr
         checkpoint()
         last = min(first + rows, window.out[0])
         columns = scratch((x.shape[0], taps, last - first, *window.out[1:]), x.dtype)
-        for tap, place in enumerate(window.taps(first, last)):
-            columns[:, tap] = source[place]
+        for tap, tap_index in enumerate(window.taps(first, last)):
+            columns[:, tap] = source[tap_index]
         block = out.reshape(groups, per_group, window.out[0] * per_row)[:, :, first * per_row : last * per_row]
         np.matmul(matrix, columns.reshape(groups, depth, -1), out=block)
 
@@ -275,9 +275,9 @@ def _depthwise(x: np.ndarray, weight: np.ndarray, window: Window, out: np.ndarra
         source = padded(x[part], window, 0)
         total = out[part]
         term = scratch(total.shape, x.dtype)
-        for tap, place in enumerate(window.taps()):
+        for tap, tap_index in enumerate(window.taps()):
             factor = factors[part, tap].reshape(-1, *ones)
             target = total if tap == 0 else term
-            np.multiply(source[place], factor, out=target)
+            np.multiply(source[tap_index], factor, out=target)
             if tap:
                 np.add(total, term, out=total)

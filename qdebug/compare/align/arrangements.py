@@ -16,7 +16,7 @@ import numpy as np
 
 from qdebug.model.thresholds.alignment import ARRANGED_MAX_RANK, SAMPLED_PLACES
 
-__all__ = ["AxisOrder", "arrangements", "can_merge_into", "matched_places", "places"]
+__all__ = ["AxisOrder", "arrangements", "can_merge_into", "matched_positions", "sample_positions"]
 
 Shape = tuple[int, ...]
 _GOLDEN = (math.sqrt(5) - 1) / 2
@@ -83,7 +83,7 @@ def _with_ones(order: Sequence[int], shape: Shape, target: Shape) -> Shape:
 
 
 @lru_cache(maxsize=_KEPT_PAIRS_OF_SHAPES)
-def places(size: int) -> np.ndarray:
+def sample_positions(size: int) -> np.ndarray:
     """Return the flat indices, in C order, at which a tensor of the given size is sampled.
 
     Returns:
@@ -96,7 +96,7 @@ def places(size: int) -> np.ndarray:
 
 
 @lru_cache(maxsize=_KEPT_PAIRS_OF_SHAPES)
-def matched_places(order: AxisOrder, reference: Shape, backend: Shape) -> np.ndarray:
+def matched_positions(order: AxisOrder, reference: Shape, backend: Shape) -> np.ndarray:
     """Return the flat indices in a reference tensor, in C order, that match the sampled elements of a backend tensor.
 
     Args:
@@ -104,7 +104,7 @@ def matched_places(order: AxisOrder, reference: Shape, backend: Shape) -> np.nda
         reference: Extents of the reference tensor.
         backend: Extents of the backend tensor.
     """
-    flat_indices = places(math.prod(backend))
+    flat_indices = sample_positions(math.prod(backend))
     if order.backend is not None:
         coordinates = np.unravel_index(flat_indices, backend)
         permuted_coordinates = [coordinates[axis] for axis in order.backend]

@@ -179,8 +179,8 @@ def _candidates_of_classes(
     order = sorted(range(len(classes)), key=far.__getitem__)
     ways = ways_between(np.array([references[at] for at in order]), tensor_values)
     return [
-        Candidate(names=tuple(classes[at]), distance=far[at], values=len(tensor_values), ways=tuple(ways[place]))
-        for place, at in enumerate(order)
+        Candidate(names=tuple(classes[at]), distance=far[at], values=len(tensor_values), ways=tuple(ways[rank]))
+        for rank, at in enumerate(order)
     ]
 
 
@@ -262,7 +262,7 @@ def _in_order(
             {name: ancestors.get(name, 0) for name in group},
             unpaired_tensors.index,
         )
-        reference_chain = _order_by_dependency(sorted(partners), lineage.ups, lineage.place) if lineage else []
+        reference_chain = _order_by_dependency(sorted(partners), lineage.ups, lineage.bit_number) if lineage else []
         for name, partner in (
             zip(chain, reference_chain, strict=True) if len(chain) == len(reference_chain) == len(group) else ()
         ):
@@ -286,19 +286,19 @@ def _remaining_candidates(
 
 
 def _order_by_dependency(
-    names: Sequence[str], ancestors_of: Mapping[str, int], place: Callable[[str], int]
+    names: Sequence[str], ancestors_of: Mapping[str, int], bit_of: Callable[[str], int]
 ) -> list[str]:
     """Return tensors in an order in which each depends on all earlier ones, or an empty list if there is none.
 
     Args:
         names: The tensors.
         ancestors_of: The bits of the tensors that each tensor depends on.
-        place: Returns the bit number of a tensor.
+        bit_of: Returns the bit number of a tensor.
     """
     ordered = sorted(
-        names, key=lambda name: sum(ancestors_of.get(name, 0) >> place(candidate) & 1 for candidate in names)
+        names, key=lambda name: sum(ancestors_of.get(name, 0) >> bit_of(candidate) & 1 for candidate in names)
     )
-    is_linked = all(ancestors_of.get(later, 0) >> place(earlier) & 1 for earlier, later in pairwise(ordered))
+    is_linked = all(ancestors_of.get(later, 0) >> bit_of(earlier) & 1 for earlier, later in pairwise(ordered))
     return ordered if is_linked else []
 
 
@@ -352,7 +352,7 @@ class _Lineage:
     def of(cls, context: Context, names: Iterable[str]) -> _Lineage | None:
         """Return the restrictions that existing pairs put on reference tensors, or None if neither run has a graph."""
         ref, be = context.ref, context.be
-        bits = {name: 1 << place for place, name in enumerate(dict.fromkeys(names))}
+        bits = {name: 1 << number for number, name in enumerate(dict.fromkeys(names))}
         graphs_known = [_has_graph(run) for run in (ref, be)]
         if not bits or not any(graphs_known):
             return None
@@ -372,7 +372,7 @@ class _Lineage:
         # If known pairs already contradict the recording order, the order is no evidence.
         return lineage if all(lineage.can_be_partner(name, [partner]) for name, partner in known_pairs) else None
 
-    def place(self, name: str) -> int:
+    def bit_number(self, name: str) -> int:
         """Return the bit number of a reference tensor."""
         return self._bits[name].bit_length() - 1
 

@@ -124,7 +124,7 @@ class Context:
     @cached_property
     def recorded_at(self) -> dict[str, int]:
         """The position of each reference tensor in recording order."""
-        return {name: place for place, name in enumerate(self.ref.recording.names)}
+        return {name: position for position, name in enumerate(self.ref.recording.names)}
 
     @cached_property
     def order(self) -> tuple[str, ...]:

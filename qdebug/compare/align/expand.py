@@ -131,37 +131,37 @@ def _computes_more_than_operator(node: Node) -> bool:
 
 def _reads_more(node: Node) -> bool:
     """Return whether the inputs of a node show that it computes more than its operator."""
-    return _added_tensor(node) is not None or _counting_mask_place(node) is not None
+    return _added_tensor(node) is not None or _counting_mask_position(node) is not None
 
 
-def _counting_mask_place(node: Node) -> int | None:
+def _counting_mask_position(node: Node) -> int | None:
     """Return the position of a mask that a node only uses to count ones, or None if there is none."""
-    place = operators.of(node.op).mask
-    counts_ones = place is not None and any(node.inputs[place : place + 1]) and any(node.outputs[1:2])
-    return place if counts_ones else None
+    position = operators.of(node.op).mask
+    counts_ones = position is not None and any(node.inputs[position : position + 1]) and any(node.outputs[1:2])
+    return position if counts_ones else None
 
 
 def _added_tensor(node: Node) -> str | None:
     """Return the tensor that a node adds to its result, an input that standard operators lack."""
-    place = operators.of(node.op).added
-    if place is None or len(node.inputs) <= place or not (node.domain or operators.of(node.op).plain != node.op):
+    position = operators.of(node.op).added
+    if position is None or len(node.inputs) <= position or not (node.domain or operators.of(node.op).plain != node.op):
         return None
-    return node.inputs[place] or None
+    return node.inputs[position] or None
 
 
 def _split_node(node: Node, used_names: set[str], names: set[str]) -> Iterator[Node]:
     for fused_node in _split_fused(node, used_names, names):
-        gate, place = operators.of(fused_node.op).gate, _counting_mask_place(fused_node)
+        gate, mask_position = operators.of(fused_node.op).gate, _counting_mask_position(fused_node)
         if gate is not None and fused_node.inputs:
             yield from _split_gated(fused_node, gate, used_names, names)
-        elif place is not None:
+        elif mask_position is not None:
             name, mask, count = (
                 _unused_name(f"{fused_node.name}/ReduceSum", names),
-                fused_node.inputs[place],
+                fused_node.inputs[mask_position],
                 fused_node.outputs[1],
             )
             yield Node(name=name, op="ReduceSum", inputs=(mask,), outputs=(count,))
-            inputs = (*fused_node.inputs[:place], "", *fused_node.inputs[place + 1 :])
+            inputs = (*fused_node.inputs[:mask_position], "", *fused_node.inputs[mask_position + 1 :])
             yield replace(fused_node, inputs=inputs, outputs=(fused_node.outputs[0], "", *fused_node.outputs[2:]))
         else:
             yield fused_node

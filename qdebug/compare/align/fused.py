@@ -70,8 +70,8 @@ def _adds_its_bias(context: Context, pair: Pair, node: Node) -> bool:
 
 def has_bias(node: Node) -> bool:
     """Return whether a product has its own bias."""
-    place = operators.plain(node).bias
-    return place is not None and bool(operators.titled_input(node, place))
+    position = operators.plain(node).bias
+    return position is not None and bool(operators.titled_input(node, position))
 
 
 def _left_to_codes(

@@ -178,7 +178,7 @@ def _is_bare_dump(recording: Recording, paired: AbstractSet[str]) -> bool:
 
 def _unmatched(half: _SideFacts, tensor: str) -> Unmatched:
     """Return why a recorded tensor has no partner."""
-    run, place = half.run, half.inside.get(tensor)
+    run, region = half.run, half.inside.get(tensor)
     graph = run.recording.graph
 
     def entry(kind: UnmatchedKind, reason: str) -> Unmatched:
@@ -199,9 +199,9 @@ def _unmatched(half: _SideFacts, tensor: str) -> Unmatched:
         return entry(UnmatchedKind.BENIGN, _NOT_DUMPED)
     if tensor in half.unpartnered:
         return entry(*_kind_without_partner_values(half, tensor))
-    if place is not None and tensor not in graph.outputs:
-        unmatched = entry(UnmatchedKind.BENIGN, place.reason)
-        return replace(unmatched, inside=place.result, unchecked=place.unchecked)
+    if region is not None and tensor not in graph.outputs:
+        unmatched = entry(UnmatchedKind.BENIGN, region.reason)
+        return replace(unmatched, inside=region.result, unchecked=region.unchecked)
     double = half.doubles.get(run.number(tensor)) if half.twins else None
     if double is not None:
         return entry(UnmatchedKind.BENIGN, f"the same computation as {double!r}, which is compared")

@@ -12,7 +12,7 @@ from itertools import islice, product
 
 import numpy as np
 
-from qdebug.compare.align.arrangements import AxisOrder, arrangements, matched_places, places
+from qdebug.compare.align.arrangements import AxisOrder, arrangements, matched_positions, sample_positions
 from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.model.thresholds.alignment import SAMPLED_RUNS, VALUES_READ_MAX_ELEMENTS
 from qdebug.numerics.affine import dequantize
@@ -87,7 +87,7 @@ class Sampler:
             return None
         key, cache = (None, run.shape(tensor)), self._read.setdefault((run is self.be, tensor), {})
         if key not in cache:
-            cache[key] = self._sample_at(side, [places(run.size(tensor))])[0]
+            cache[key] = self._sample_at(side, [sample_positions(run.size(tensor))])[0]
         return cache[key]
 
     def _elements_in_orders(self, side: _Side, orders: Iterable[tuple[AxisOrder, Shape]]) -> list[np.ndarray | None]:
@@ -96,7 +96,7 @@ class Sampler:
         cache, requested_orders = self._read.setdefault((run is self.be, tensor), {}), list(orders)
         missing_orders = [key for key in dict.fromkeys(requested_orders) if key not in cache]
         if missing_orders:
-            at = [matched_places(order, run.shape(tensor), shape) for order, shape in missing_orders]
+            at = [matched_positions(order, run.shape(tensor), shape) for order, shape in missing_orders]
             cache.update(zip(missing_orders, self._sample_at(side, at), strict=True))
         return [cache[key] for key in requested_orders]
 
@@ -197,9 +197,9 @@ class Sampler:
             complete = [
                 (column, values) for column, values in sampled_columns if all(piece is not None for piece in values)
             ]
-            for place, (_, backend_shape) in enumerate(keys if complete else ()):
+            for key_number, (_, backend_shape) in enumerate(keys if complete else ()):
                 cells = np.ix_(backends_by_shape[backend_shape], [column for column, _ in complete])
-                matrix = np.array([values[place] for _, values in complete])
+                matrix = np.array([values[key_number] for _, values in complete])
                 distances[cells] = np.minimum(distances[cells], _distances(matrix, stacked[backend_shape]))
         return distances
 

@@ -26,7 +26,7 @@ def by_scopes(context: Context) -> Iterator[Pair]:
         if not names:
             continue
         results, siblings = _results(scoped), _siblings(names)
-        for place, name in enumerate(names):
+        for position, name in enumerate(names):
             result = _result_of(name, results, names)
             if result is None:
                 continue
@@ -35,7 +35,7 @@ def by_scopes(context: Context) -> Iterator[Pair]:
                 continue
             maker = scoped.graph.producer(scoped.root(result))
             if maker is not None and operators.plain(maker).product:
-                after = names[place + 1 : place + 1 + NORMALIZATION_LOOKAHEAD_TENSORS]
+                after = names[position + 1 : position + 1 + NORMALIZATION_LOOKAHEAD_TENSORS]
                 near = {*after, *siblings[name.rpartition(".")[0]]} - {name}
                 near -= {candidate for candidate in near if candidate in (pairs if scoped is ref else pairs.taken)}
                 if any(candidate not in results and same_kind(scoped, result, hooked, candidate) for candidate in near):

@@ -367,7 +367,7 @@ def with_weights_of(context: Context, node: Node, tensor: str) -> Pair | None:
 
 def _choose(context: Context, node: Node, candidates: Sequence[Node]) -> Node | None:
     """Return the best candidate, or None if there is none or the best two are too close."""
-    for narrow in (_of_same_attributes, _of_nearest_weight, _of_same_places, _of_a_name, _of_same_size):
+    for narrow in (_of_same_attributes, _of_nearest_weight, _of_same_indices, _of_a_name, _of_same_size):
         if len(candidates) <= 1:
             break
         candidates = narrow(context, node, candidates) or candidates
@@ -402,15 +402,15 @@ def _of_nearest_weight(context: Context, node: Node, candidates: Sequence[Node])
     return [ranked[0][1]]
 
 
-def _of_same_places(context: Context, node: Node, candidates: Sequence[Node]) -> list[Node]:
+def _of_same_indices(context: Context, node: Node, candidates: Sequence[Node]) -> list[Node]:
     """Keep candidates that select the same indices. Axes may differ if one side permutes its tensors."""
     slots = operators.of(node.op).picked_by
     own_indices = {slot: _selected_indices(context.be, node, slot) for slot in slots}
 
     def agrees(candidate: Node) -> bool:
         indices = {slot: _selected_indices(context.ref, candidate, slot) for slot in slots}
-        known_indices = [(own_indices[slot], places) for slot, places in indices.items() if places is not None]
-        return all(own is not None and np.array_equal(own, places) for own, places in known_indices)
+        known_indices = [(own_indices[slot], selected) for slot, selected in indices.items() if selected is not None]
+        return all(own is not None and np.array_equal(own, selected) for own, selected in known_indices)
 
     return [candidate_node for candidate_node in candidates if agrees(candidate_node)] if slots else []
 

@@ -43,7 +43,7 @@ def weight_of(run: IndexedRecording, node: Node) -> np.ndarray | None:
     if operators.of(node.op).packed:
         return _of_blocks(run, node)
     bias = operators.of(node.op).bias if operators.plain(node).product else None
-    constants = [place for place, name in enumerate(node.inputs) if name and run.folds(name)]
+    constants = [position for position, name in enumerate(node.inputs) if name and run.folds(name)]
     largest = None if constants == [bias] else _largest_constant(run, node)
     return None if largest is None or largest.size <= 1 else largest
 

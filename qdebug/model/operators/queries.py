@@ -145,7 +145,7 @@ def coded_inputs(op: str, count: int) -> tuple[int, ...]:
     if real_form is None:
         return ()
     positions, data = real_form.positions(count), of(real_form.op).data
-    return tuple(positions[place] for place in data) if data else positions
+    return tuple(positions[operand] for operand in data) if data else positions
 
 
 def titled_input(node: Node, title: int) -> str:

@@ -40,7 +40,7 @@ def brief_dict(result: RunComparison, choice: RowChoice) -> dict[str, Any]:
     lost = [entry for entry in unmatched if entry["kind"] == UnmatchedKind.LOST]
     plain["coverage"]["unmatched"] = lost
     gone = {"nodes": len(plain["nodes"]) - len(nodes), "coverage.unmatched": len(unmatched) - len(lost)}
-    left_out = {place: many for place, many in gone.items() if many}
+    left_out = {path: many for path, many in gone.items() if many}
     brief: dict[str, Any] = {
         key: _shorten_lists(value, key, _OUTER, left_out) for key, value in plain.items() if key != "nodes"
     }
@@ -54,16 +54,16 @@ def _level(sample: Mapping[str, Any]) -> float:
     return level if isinstance(level, int | float) else float(level) if level in ("Infinity", "-Infinity") else -1e9
 
 
-def _shorten_lists(value: Any, place: str, most: int, left_out: dict[str, int]) -> Any:
+def _shorten_lists(value: Any, path: str, most: int, left_out: dict[str, int]) -> Any:
     """Return a value with shortened lists and texts, and record in `left_out` how many entries are gone."""
     if isinstance(value, Mapping):
         entries = list(value.items())
-        if place.endswith(("skipped", "doubts")):
-            entries = _first_entries(entries, place, most, left_out)
-        return {key: _shorten_lists(entry, f"{place}.{key}", most, left_out) for key, entry in entries}
+        if path.endswith(("skipped", "doubts")):
+            entries = _first_entries(entries, path, most, left_out)
+        return {key: _shorten_lists(entry, f"{path}.{key}", most, left_out) for key, entry in entries}
     if isinstance(value, list | tuple):
         return [
-            _shorten_lists(entry, place, most, left_out) for entry in _first_entries(list(value), place, most, left_out)
+            _shorten_lists(entry, path, most, left_out) for entry in _first_entries(list(value), path, most, left_out)
         ]
     if isinstance(value, float):
         return float(f"{value:.{_DIGITS}g}")
@@ -72,7 +72,7 @@ def _shorten_lists(value: Any, place: str, most: int, left_out: dict[str, int]) 
     return value
 
 
-def _first_entries(entries: list[Any], place: str, most: int, left_out: dict[str, int]) -> list[Any]:
+def _first_entries(entries: list[Any], path: str, most: int, left_out: dict[str, int]) -> list[Any]:
     if len(entries) > most:
-        left_out[place] = left_out.get(place, 0) + len(entries) - most
+        left_out[path] = left_out.get(path, 0) + len(entries) - most
     return entries[:most]

@@ -62,8 +62,8 @@ def graph_plot(around: Surroundings, *, prefix: str, shown: frozenset[int]) -> E
     return root
 
 
-def _hidden_nodes_text(count: int, place: str) -> str:
-    return f"{count} more {'node' if count == 1 else 'nodes'} {place} these, with less error"
+def _hidden_nodes_text(count: int, direction: str) -> str:
+    return f"{count} more {'node' if count == 1 else 'nodes'} {direction} these, with less error"
 
 
 def _box_width(boxes_in_row: int) -> float:
@@ -87,8 +87,8 @@ def _middles(around: Surroundings) -> list[float]:
 
         pitch = _box_width(len(inside)) + _GAP
         first_middle = (_WIDTH - pitch * (len(inside) - 1)) / 2
-        for place, at in enumerate(sorted(inside, key=pull)):
-            middles[at] = first_middle + place * pitch
+        for rank, at in enumerate(sorted(inside, key=pull)):
+            middles[at] = first_middle + rank * pitch
     return middles
 
 

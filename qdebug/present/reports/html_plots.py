@@ -369,7 +369,7 @@ def channel_map(channels: ChannelErrors) -> Element:
     rows = -(-len(groups) // columns_per_row)
     root = element("svg", viewBox=f"0 0 {_WIDTH} {rows * side + 4}", role="img")
     root.append(element("title", f"SQNR by channel along axis {channels.axis}, stronger is worse"))
-    for place, group in enumerate(groups):
+    for column, group in enumerate(groups):
         has_bad_channel = any(is_nonfinite[channel] or math.isnan(values[channel]) for channel in group)
         value = math.nan if has_bad_channel else min(values[channel] for channel in group)
         name = f"channel {group[0]}" if len(group) == 1 else f"the worst of channels {group[0]} to {group[-1]}"
@@ -378,8 +378,8 @@ def channel_map(channels: ChannelErrors) -> Element:
                 "rect",
                 element("title", f"{name}: SQNR {numbers.number(value)} dB"),
                 class_=_shade(value),
-                x=place % columns_per_row * side,
-                y=place // columns_per_row * side,
+                x=column % columns_per_row * side,
+                y=column // columns_per_row * side,
                 width=side - 1,
                 height=side - 1,
             )
@@ -400,16 +400,16 @@ def histogram(bars: Sequence[Bar], over: Sequence[Bar] = (), *, title: str) -> E
     root.append(element("title", title))
     bar_width = width / max(1, len(bars))
     room = height - foot - head
-    for place, bar in enumerate(bars):
+    for column, bar in enumerate(bars):
         # A nonzero count stays visible, however small it is.
         bar_height = max(bar.length * room, 1.0) if bar.count else 0.0
         tooltip = f"{bar.label}: {numbers.grouped(bar.count)}"
         if over:
-            tooltip += f" and {numbers.grouped(over[place].count)}"
+            tooltip += f" and {numbers.grouped(over[column].count)}"
         shape = element(
             "rect",
             class_="bar",
-            x=f"{place * bar_width:.1f}",
+            x=f"{column * bar_width:.1f}",
             y=f"{head + room - bar_height:.1f}",
             height=f"{bar_height:.1f}",
         )
@@ -418,9 +418,9 @@ def histogram(bars: Sequence[Bar], over: Sequence[Bar] = (), *, title: str) -> E
         root.append(shape)
     if over:
         steps = [f"M0 {head + room}"]
-        for place, bar in enumerate(over):
+        for column, bar in enumerate(over):
             bar_height = max(bar.length * room, 1.0) if bar.count else 0.0
-            steps.append(f"V{head + room - bar_height:.1f}H{(place + 1) * bar_width:.1f}")
+            steps.append(f"V{head + room - bar_height:.1f}H{(column + 1) * bar_width:.1f}")
         root.append(element("path", class_="over", d="".join([*steps, f"V{head + room}"])))
     if bars:
         root.append(element("text", bars[0].label, x=0, y=height - 6))

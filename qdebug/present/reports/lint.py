@@ -39,27 +39,27 @@ def lint_document(report: LintReport, *, everything: bool = False) -> Document:
 
 
 def _title(report: LintReport) -> Title:
-    places = f"{numbers.grouped(report.parts)} {'part' if report.parts == 1 else 'parts'} examined"
+    scope_text = f"{numbers.grouped(report.parts)} {'part' if report.parts == 1 else 'parts'} examined"
     if report.undecided:
-        places += f", {numbers.grouped(len(report.undecided))} not decided"
+        scope_text += f", {numbers.grouped(len(report.undecided))} not decided"
     if report.breaches:
         rules = safe_text(report.rules, limit=_NAME)
         broken = f"the rules of {rules} are broken in {plural(len(report.breaches), 'place')}"
         if report.bad:
             broken = f"{_rewrites(report)}, and {broken}"
-        return Title("FOUND", f"{broken}; {places}", "bold red")
+        return Title("FOUND", f"{broken}; {scope_text}", "bold red")
     if report.bad and len(report.fixes) == len(report.bad):
-        return Title("FIXED", f"{_rewrites(report)}, but not in the written copy; {places}", "bold green")
+        return Title("FIXED", f"{_rewrites(report)}, but not in the written copy; {scope_text}", "bold green")
     if report.bad:
-        return Title("FOUND", f"{_rewrites(report)}; {places}", "bold red")
+        return Title("FOUND", f"{_rewrites(report)}; {scope_text}", "bold red")
     if report.exit_code:
-        return Title("NOT DECIDED", places, "bold yellow")
+        return Title("NOT DECIDED", scope_text, "bold yellow")
     if report.findings:
-        return Title("ALLOWED", f"{len(report.findings)} rewrites change only rounding; {places}", "bold green")
+        return Title("ALLOWED", f"{len(report.findings)} rewrites change only rounding; {scope_text}", "bold green")
     if not report.parts and report.after is None and not report.rules:
         return Title("CLEAN", "it has no integer codes, so there is nothing to check", "bold green")
     rules_clause = f" and the rules of {safe_text(report.rules, limit=_NAME)} are kept" if report.rules else ""
-    return Title("CLEAN", f"nothing was found{rules_clause}; {places}", "bold green")
+    return Title("CLEAN", f"nothing was found{rules_clause}; {scope_text}", "bold green")
 
 
 def _rewrites(report: LintReport) -> str:
@@ -121,10 +121,10 @@ def _facts(finding: LintFinding, *, alone: bool) -> Iterator[Fact]:
         yield Fact("detail", safe_text(finding.detail, limit=200))
     yield Fact("meant" if alone else "before", _side(finding.before, finding.span_before))
     yield Fact("actual" if alone else "after", _side(finding.after, finding.span_after))
-    places = ", ".join(map(str, witness.index))
+    index_text = ", ".join(map(str, witness.index))
     before, after = _number(witness.before), _number(witness.after)
     change = f"{after} and should be {before}" if alone else f"{before} before and {after} after"
-    sentence = f"element ({places}) is {change}"
+    sentence = f"element ({index_text}) is {change}"
     yield Fact("witness", sentence)
     for operand in witness.tensors:
         at = "" if operand.value is None else f", there {_number(operand.value)}"

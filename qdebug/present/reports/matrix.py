@@ -94,8 +94,8 @@ def _hidden(matrix: Matrix, shown: Sequence[MatrixRow]) -> str:
 
 def _letter(position: int) -> str:
     """Return the short name of a backend in the matrix: A to Z, then A1."""
-    turn, place = divmod(position, 26)
-    return chr(ord("A") + place) + (str(turn) if turn else "")
+    turn, digit = divmod(position, 26)
+    return chr(ord("A") + digit) + (str(turn) if turn else "")
 
 
 def _name(name: str | None) -> str:

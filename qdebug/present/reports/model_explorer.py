@@ -217,9 +217,9 @@ def _graph_text(
             source = _maker(graph, tensor) if tensor else None
             if source is not None:
                 producer = graph.producer(tensor)
-                place = 0 if producer is None else producer.outputs.index(tensor)
+                output_index = 0 if producer is None else producer.outputs.index(tensor)
                 edges.append(
-                    {"sourceNodeId": ids[source], "sourceNodeOutputId": str(place), "targetNodeInputId": str(at)}
+                    {"sourceNodeId": ids[source], "sourceNodeOutputId": str(output_index), "targetNodeInputId": str(at)}
                 )
         outputs = [(at, name) for at, name in enumerate(node.outputs) if name]
         nodes.append(
@@ -275,12 +275,12 @@ def _attrs(tensors: Iterable[str], rows: Mapping[str, NodeResult]) -> list[dict[
     ]
 
 
-def _output(graph: Graph, place: int, tensor: str) -> dict[str, Any]:
+def _output(graph: Graph, output_index: int, tensor: str) -> dict[str, Any]:
     info = graph.tensors[tensor]
     attrs = [_attr("tensor", tensor), _attr("tensor_shape", f"{info.dtype or '?'} {numbers.shape(info.shape)}")]
     if info.quant is not None:
         attrs.append(_attr("scale / zero point", quant_summary(info.quant)))
-    return {"id": str(place), "attrs": attrs}
+    return {"id": str(output_index), "attrs": attrs}
 
 
 def _way(result: RunComparison, graph: Graph, ids: Mapping[str, str], label: str) -> dict[str, Any]:

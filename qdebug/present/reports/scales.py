@@ -153,8 +153,8 @@ def _headline(scales: ChosenScales) -> tuple[str, str, str]:
 
 
 def _flag_line(flag: ScaleFlag) -> str:
-    place = safe_text(flag.node or flag.tensor, limit=_TENSOR)
-    return f"{flag.kind}  {place}: {safe_text(flag.sentence, limit=_REASON)}"
+    subject = safe_text(flag.node or flag.tensor, limit=_TENSOR)
+    return f"{flag.kind}  {subject}: {safe_text(flag.sentence, limit=_REASON)}"
 
 
 def _flags(flags: Sequence[ScaleFlag], *, everything: bool) -> Items:

@@ -275,8 +275,8 @@ def _rows(result: RunComparison, positions: Sequence[int]) -> Grid:
     return Grid(
         titles=[*(all_columns[_COLUMNS[at]].title for at in shown_columns), "reason"],
         rows=[[*(row[at] for at in shown_columns), row[-1]] for row in rows],
-        right=frozenset(place for place, at in enumerate(shown_columns) if all_columns[_COLUMNS[at]].numeric),
-        names=frozenset(place for place, at in enumerate(shown_columns) if _COLUMNS[at] in _NAMES),
+        right=frozenset(column for column, at in enumerate(shown_columns) if all_columns[_COLUMNS[at]].numeric),
+        names=frozenset(column for column, at in enumerate(shown_columns) if _COLUMNS[at] in _NAMES),
         below={len(shown_columns): ""},
         styles=styles,
     )

@@ -130,8 +130,8 @@ def _columns_in_row(grid: Grid) -> list[int]:
 def _stack_rows(grid: Grid, width: int) -> list[RenderableType]:
     """Lay out each row as a line of figures, followed by the texts that are too long for a column."""
     columns = _columns_in_row(grid)
-    right = {place for place, at in enumerate(columns) if at in grid.right}
-    names = [place for place, at in enumerate(columns) if at in grid.names]
+    right = {column_number for column_number, at in enumerate(columns) if at in grid.right}
+    names = [column_number for column_number, at in enumerate(columns) if at in grid.names]
     lines: list[RenderableType] = []
     rows = _fit_names([[row[column] for column in columns] for row in (grid.titles, *grid.rows)], names, width)
     styles = ["bold", *(grid.styles or [""] * len(grid.rows))]
@@ -146,12 +146,12 @@ def _stack_rows(grid: Grid, width: int) -> list[RenderableType]:
 
 def _fit_names(rows: list[list[str]], names: Sequence[int], width: int) -> list[list[str]]:
     """Shorten names until each row fits a line: the longest first, each only as far as it stays unique."""
-    for place in sorted(names, key=lambda place: -max(len(row[place]) for row in rows)):
+    for name_column in sorted(names, key=lambda column: -max(len(row[column]) for row in rows)):
         widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
         over = sum(widths) + GAP * (len(widths) - 1) - width
         if over > 0:
-            room = max(_NAME_LEAST, widths[place] - over)
-            rows = [[shorten(text, room) if at == place else text for at, text in enumerate(row)] for row in rows]
+            room = max(_NAME_LEAST, widths[name_column] - over)
+            rows = [[shorten(text, room) if at == name_column else text for at, text in enumerate(row)] for row in rows]
     return rows
 
 

@@ -96,11 +96,11 @@ def _mask(call: Call, mask: np.ndarray, length: int, total: int, rows: slice) ->
         rows: The slice of S.
     """
     batch, hidden = call.array(0).shape[0], call.real("mask_filter_value", _MASKED)
-    places = np.arange(total)
+    positions = np.arange(total)
     if mask.ndim == 1 and mask.size == batch:
-        is_visible = places < mask[:, None]
+        is_visible = positions < mask[:, None]
     elif mask.ndim == 1 and mask.size == 2 * batch:
-        is_visible = (places < mask[:batch, None]) & (places >= mask[batch:, None])
+        is_visible = (positions < mask[:batch, None]) & (positions >= mask[batch:, None])
     elif mask.ndim == 2 and mask.shape[1] == 1 != total:
         return None  # a placeholder
     elif mask.ndim in (2, 3) and mask.shape[-1] == total:
@@ -310,9 +310,9 @@ def _rotary_embedding(call: Call) -> np.ndarray:
         raise _refuse(call, "does not say how many heads it has")
     heads = call.integer("num_heads") or (x.shape[2] // (2 * cos.shape[1]) if x.ndim == 3 else 1)
     split = x if x.ndim == 4 else _heads(x, heads)
-    places = ids.reshape(1, 1) + np.arange(split.shape[2]) if ids.size == 1 else ids
-    places = np.broadcast_to(places, (split.shape[0], split.shape[2]))
-    cos, sin = (angles[indices_within(places, len(angles))] for angles in (cos, sin))
+    positions = ids.reshape(1, 1) + np.arange(split.shape[2]) if ids.size == 1 else ids
+    positions = np.broadcast_to(positions, (split.shape[0], split.shape[2]))
+    cos, sin = (angles[indices_within(positions, len(angles))] for angles in (cos, sin))
     out = _rotated(split, cos, sin, interleaved=bool(call.integer("interleaved")))
     return narrow(out if x.ndim == 4 else _merged(out), call.array(0).dtype)
 
@@ -358,9 +358,9 @@ def _group_query_attention(call: Call) -> tuple[np.ndarray, ...]:
         raise ValueError(f"{ends.size} sequence lengths do not match the inputs")
     begins = np.zeros_like(ends) if length == total else ends - length
     if call.integer("do_rotary"):
-        places = call.optional(9)
-        places = begins[:, None] + np.arange(length) if places is None else places
-        cos, sin = (widen(call.array(slot))[indices_within(places, call.shape(slot)[0])] for slot in (7, 8))
+        positions = call.optional(9)
+        positions = begins[:, None] + np.arange(length) if positions is None else positions
+        cos, sin = (widen(call.array(slot))[indices_within(positions, call.shape(slot)[0])] for slot in (7, 8))
         interleaved = bool(call.integer("rotary_interleaved"))
         q, k = (_rotated(part, cos, sin, interleaved=interleaved) for part in (q, k))
     caches = [_append_to_past(call.optional(slot), new, begins, total) for slot, new in ((3, k), (4, v))]

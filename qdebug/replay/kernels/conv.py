@@ -96,11 +96,11 @@ def conv_transpose(call: Call) -> np.ndarray:
         spread = spread.reshape(groups * per_group, -1, *x.shape[2:])
         for tap, taps in enumerate(np.ndindex(*kernel_shape)):
             checkpoint()
-            place: tuple[Any, ...] = tuple(
+            output_slices: tuple[Any, ...] = tuple(
                 slice(t * d, t * d + (size - 1) * s + 1, s)
                 for t, d, s, size in zip(taps, dilations, strides, x.shape[2:], strict=True)
             )
-            total[sample][(..., *place)] += spread[:, tap]
+            total[sample][(..., *output_slices)] += spread[:, tap]
     inside: tuple[Any, ...] = (..., *(slice(b, b + o) for b, o in zip(begin, out_shape, strict=True)))
     return narrow(add_bias(np.ascontiguousarray(total[inside]), bias), x.dtype)
 

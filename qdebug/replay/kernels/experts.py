@@ -84,8 +84,8 @@ def _choose_experts(call: Call) -> tuple[np.ndarray, np.ndarray]:
     logits, weights, count = widen(call.array(1)), call.optional(14), call.integer("k", 1)
     if not 1 <= count <= logits.shape[-1]:
         raise ValueError(f"{count} of {logits.shape[-1]} experts are requested")
-    places = np.arange(logits.shape[-1])
-    order = np.lexsort((-np.broadcast_to(places, logits.shape), -logits), axis=-1)[:, :count]
+    expert_numbers = np.arange(logits.shape[-1])
+    order = np.lexsort((-np.broadcast_to(expert_numbers, logits.shape), -logits), axis=-1)[:, :count]
     if weights is not None:
         shares = np.take_along_axis(widen(weights), order, axis=-1)
         if not call.integer("normalize_routing_weights"):
@@ -115,14 +115,14 @@ def mixed_experts(call: Call, moved: _Moved) -> np.ndarray:
     biases = [None if bias is None else widen(bias) for bias in map(call.optional, (4, 7))]
     out = np.zeros_like(x)
     for expert in range(len(first)):
-        tokens, places = np.nonzero((order == expert) & (shares > _LEAST_SHARE))
+        tokens, ranks = np.nonzero((order == expert) & (shares > _LEAST_SHARE))
         if not tokens.size:
             continue
         hidden = _round_layer_input(call, 1, x[tokens]) @ first[expert].T
         inner = _activated(call, hidden if biases[0] is None else hidden + biases[0][expert])
         expert_output = _round_layer_input(call, 2, inner) @ second[expert].T
         expert_output = expert_output if biases[1] is None else expert_output + biases[1][expert]
-        out[tokens] += shares[tokens, places][:, None] * expert_output
+        out[tokens] += shares[tokens, ranks][:, None] * expert_output
     return narrow(out.reshape(call.shape(0)), call.array(0).dtype)
 
 

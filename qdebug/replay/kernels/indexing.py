@@ -32,11 +32,11 @@ def _slice(call: Call) -> np.ndarray:
     starts, ends = starts or (), ends or ()
     axes = tuple(range(len(starts))) if axes is None else axes
     steps = (1,) * len(axes) if steps is None else steps
-    places = [slice(None)] * x.ndim
+    slices = [slice(None)] * x.ndim
     for stated_axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
         axis = axis_within(stated_axis, x.ndim)
-        places[axis] = _bounds(start, end, step, x.shape[axis])
-    return x[tuple(places)]
+        slices[axis] = _bounds(start, end, step, x.shape[axis])
+    return x[tuple(slices)]
 
 
 def _bounds(start: int, end: int, step: int, size: int) -> slice:
@@ -86,9 +86,9 @@ def look_up(call: Call, rounded: Callable[[np.ndarray], np.ndarray] = np.asarray
         if parameter is not None and (parameter.ndim != data.ndim or not data.size):
             raise ValueError(f"a table of shape {list(data.shape)} with scales of {list(parameter.shape)}")
     inside = (indices >= -count) & (indices < count)
-    used, places = np.unique(np.where(inside, indices % max(count, 1), 0), return_inverse=True)
+    used, inverse = np.unique(np.where(inside, indices % max(count, 1), 0), return_inverse=True)
     if axis == axis_within(call.integer("quantize_axis", 1), data.ndim):
-        used, places = np.arange(count), used[places]  # blocks extend over several slices, so all are needed
+        used, inverse = np.arange(count), used[inverse]  # blocks extend over several slices, so all are needed
     else:  # a table may have 100,000 rows, of which few are looked up
         if any(parameter is not None and parameter.shape[axis] != count for parameter in (scales, points)):
             raise ValueError(f"{count} rows of codes do not match scales of shape {list(scales.shape)}")
@@ -96,7 +96,7 @@ def look_up(call: Call, rounded: Callable[[np.ndarray], np.ndarray] = np.asarray
         points = None if points is None else np.take(points, used, axis=axis)
     codes, steps = unpack_weight(replace(call, inputs=(data, indices, scales, points)))
     table = np.asarray(rounded(codes) * steps)
-    out = np.take(table, places.reshape(indices.shape), axis=axis)
+    out = np.take(table, inverse.reshape(indices.shape), axis=axis)
     is_valid = inside.reshape(*indices.shape, *(1,) * (data.ndim - axis - 1))
     return narrow(np.where(is_valid, out, np.float32(0)), call.array(2).dtype)
 
@@ -118,9 +118,9 @@ def _element_indices(call: Call) -> tuple[np.ndarray, ...]:
     extents = zip(index.shape, shape, strict=True)
     if any(size > extent for at, (size, extent) in enumerate(extents) if at != axis):
         raise ValueError(f"indices of {list(index.shape)} reach beyond {list(shape)}")
-    places: list[np.ndarray] = list(np.indices(index.shape, sparse=True))
-    places[axis] = indices_within(index, shape[axis])
-    return tuple(places)
+    all_indices: list[np.ndarray] = list(np.indices(index.shape, sparse=True))
+    all_indices[axis] = indices_within(index, shape[axis])
+    return tuple(all_indices)
 
 
 def _slice_indices(index: np.ndarray, shape: tuple[int, ...]) -> list[np.ndarray]:
@@ -153,12 +153,12 @@ def _gather_nd(call: Call) -> np.ndarray:
     shape = index.shape[:-1]
     if not 0 <= batch <= len(shape) or x.shape[:batch] != shape[:batch]:
         raise ValueError(f"{batch} batch axes are not the same in {list(x.shape)} and {list(index.shape)}")
-    places: list[np.ndarray] = []
+    indices_by_axis: list[np.ndarray] = []
     for axis in range(batch):
         line = [1] * len(shape)
         line[axis] = shape[axis]
-        places.append(np.arange(shape[axis]).reshape(line))
-    return np.asarray(x[(*places, *_slice_indices(index, x.shape[batch:]))])
+        indices_by_axis.append(np.arange(shape[axis]).reshape(line))
+    return np.asarray(x[(*indices_by_axis, *_slice_indices(index, x.shape[batch:]))])
 
 
 _REDUCTIONS: dict[str, Callable[..., None]] = {
@@ -169,15 +169,15 @@ _REDUCTIONS: dict[str, Callable[..., None]] = {
 }
 
 
-def _scatter(call: Call, places: tuple[np.ndarray, ...], updates: np.ndarray) -> np.ndarray:
+def _scatter(call: Call, index_arrays: tuple[np.ndarray, ...], updates: np.ndarray) -> np.ndarray:
     out = np.array(widen(call.array(0)))
     how, added = call.choice("reduction", ("none", *_REDUCTIONS), "none"), narrow(widen(updates), out.dtype)
-    index_shape = np.broadcast_shapes(*(place.shape for place in places))
-    added = np.broadcast_to(added, (*index_shape, *out.shape[len(places) :]))
+    index_shape = np.broadcast_shapes(*(index_array.shape for index_array in index_arrays))
+    added = np.broadcast_to(added, (*index_shape, *out.shape[len(index_arrays) :]))
     if how == "none":
-        out[places] = added
+        out[index_arrays] = added
     else:
-        _REDUCTIONS[how](out, places, added)
+        _REDUCTIONS[how](out, index_arrays, added)
     return narrow(out, call.array(0).dtype)
 
 

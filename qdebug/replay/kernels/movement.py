@@ -151,7 +151,7 @@ def _unbind(call: Call) -> tuple[np.ndarray, ...]:
     """Split an array along an axis into single indices, and drop the axis. Not an ONNX operator."""
     x = call.array(0)
     axis = call.axis(x.ndim)
-    return tuple(np.take(x, place, axis=axis) for place in range(x.shape[axis]))
+    return tuple(np.take(x, index, axis=axis) for index in range(x.shape[axis]))
 
 
 @kernel("Expand", extent=lambda call: elementwise(call.shape(0), call.extents(1)))

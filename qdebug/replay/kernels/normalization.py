@@ -99,13 +99,13 @@ _Real = Callable[[int, np.ndarray], np.ndarray]
 """Dequantizes an input: called with its position and some of its elements."""
 
 
-def _embeddings(call: Call, places: np.ndarray | None, real: _Real) -> np.ndarray:
+def _embeddings(call: Call, positions: np.ndarray | None, real: _Real) -> np.ndarray:
     """Return the sum of the word, position and (if given) segment embeddings.
 
     Only selected rows are dequantized.
     """
     ids = call.array(0)
-    rows = np.arange(ids.shape[1])[None] if places is None else places
+    rows = np.arange(ids.shape[1])[None] if positions is None else positions
     x = real(2, _picked(call.array(2), ids)) + real(3, _picked(call.array(3), rows))
     segments = call.optional(1)
     return x if segments is None else x + real(4, _picked(call.array(4), segments))

@@ -45,8 +45,8 @@ def window_sums(x: np.ndarray, window: Window) -> np.ndarray:
     """Sum x (N, C, *extent) over each window, tap by tap in C order. Padding counts as 0."""
     source = padded(x, window, 0)
     total: np.ndarray | None = None
-    for place in window.taps():
-        part = source[place]
+    for tap_index in window.taps():
+        part = source[tap_index]
         total = part.copy() if total is None else np.add(total, part, out=total)
     if total is None:
         raise ValueError("the window has no taps")
@@ -64,8 +64,8 @@ def sums_of_nines(x: np.ndarray, window: Window) -> np.ndarray:
     """
     source = padded(x, window, 0)
     order = np.arange(prod(window.kernel)).reshape(window.kernel).T.reshape(-1)
-    places = list(window.taps())
-    taps = [source[places[at]] for at in order]
+    tap_indices = list(window.taps())
+    taps = [source[tap_indices[at]] for at in order]
     total: np.ndarray | None = None
     for start in range(0, len(taps), _NINE):
         nine = taps[start : start + _NINE]
@@ -140,8 +140,8 @@ def _largest(x: np.ndarray, window: Window, *, track: bool) -> tuple[np.ndarray,
     source = padded(x, window, -np.inf if is_real(x.dtype) else limits(x.dtype)[0])
     best: np.ndarray | None = None
     chosen = np.zeros((*x.shape[:2], *window.out) if track else (), dtype=np.int64)
-    for tap, place in enumerate(window.taps()):
-        part = source[place]
+    for tap, tap_index in enumerate(window.taps()):
+        part = source[tap_index]
         if best is None:
             best = part.copy()
             continue

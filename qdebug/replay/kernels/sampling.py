@@ -26,26 +26,26 @@ _CUBIC = -0.75
 _TAPS = {"nearest": 1, "linear": 2, "bilinear": 2, "cubic": 4, "bicubic": 4}
 
 
-def _reflected(places: np.ndarray, low: float, high: float) -> np.ndarray:
+def _reflected(coordinates: np.ndarray, low: float, high: float) -> np.ndarray:
     """Mirror positions outside an interval at its ends until they are inside."""
     span = high - low
     if span <= 0:
-        return np.full_like(places, low)
-    far = np.where(places < low, low - places, places - high)
+        return np.full_like(coordinates, low)
+    far = np.where(coordinates < low, low - coordinates, coordinates - high)
     times = np.floor(far / span)
     rest = far - times * span
-    from_low = (places < low) == (times % 2 == 0)
+    from_low = (coordinates < low) == (times % 2 == 0)
     inside = np.where(from_low, low + rest, high - rest)
-    return np.where((places < low) | (places > high), inside, places).astype(places.dtype)
+    return np.where((coordinates < low) | (coordinates > high), inside, coordinates).astype(coordinates.dtype)
 
 
 def _axis_taps(
-    places: np.ndarray, extent: int, mode: str, padding: str, *, aligned: bool
+    coordinates: np.ndarray, extent: int, mode: str, padding: str, *, aligned: bool
 ) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Return the elements along one axis that each position is interpolated from.
 
     Args:
-        places: Positions in elements, float.
+        coordinates: Positions in elements, float.
         extent: Extent of the axis.
         mode: Interpolation.
         padding: Padding mode, as for `_sampled`.
@@ -55,7 +55,7 @@ def _axis_taps(
         For each tap, three arrays (P,): indices inside the axis, weights, and whether the element counts.
     """
     low, high = (0.0, extent - 1.0) if aligned else (-0.5, extent - 0.5)
-    at = np.rint(places) if mode == "nearest" else places
+    at = np.rint(coordinates) if mode == "nearest" else coordinates
     outside = (at < low) | (at > high)
     if padding == "border":
         at = np.where(outside, np.clip(at, 0, extent - 1), at)
@@ -63,7 +63,7 @@ def _axis_taps(
         at = _reflected(at, low, high)
     at = np.clip(np.nan_to_num(at, nan=-_FAR), -_FAR, _FAR)
     whole = np.trunc(at) if mode == "nearest" else np.floor(at)
-    rest = np.where(np.isfinite(places), at - whole, np.nan).astype(places.dtype)
+    rest = np.where(np.isfinite(coordinates), at - whole, np.nan).astype(coordinates.dtype)
     taps = []
     for step, weight in _weights(rest, mode):
         index = whole.astype(np.int64) + step
@@ -155,9 +155,9 @@ def _grid_sample(call: Call) -> np.ndarray:
 def _deformed_cost(call: Call) -> Cost:
     """Estimate the cost of a convolution at displaced positions."""
     x, weight, offset = call.shape(0), call.shape(1), call.shape(2)
-    places = x[0] * prod(offset[2:])
-    sampled = places * x[1] * prod(weight[2:])
-    return Cost(places * weight[0], 4 * sampled + sampled * weight[0] // max(1, call.integer("group", 1)) // 64)
+    count = x[0] * prod(offset[2:])
+    sampled = count * x[1] * prod(weight[2:])
+    return Cost(count * weight[0], 4 * sampled + sampled * weight[0] // max(1, call.integer("group", 1)) // 64)
 
 
 @kernel("DeformConv", extent=_deformed_cost, ranks=(4, 4, 4))
@@ -178,13 +178,13 @@ def _deform_conv(call: Call) -> np.ndarray:
     ]
     undisplaced = np.stack(np.broadcast_arrays(grids[0][:, None, :, None], grids[1][None, :, None, :]), axis=2)
     shape = (len(x), offset_groups, *window, 2, *out)
-    places = undisplaced + offset.reshape(shape).astype(np.float64)  # (N, groups, kh, kw, 2, oh, ow)
-    places = np.moveaxis(places, 4, -1).reshape(len(x), offset_groups, -1, 2).astype(np.float32)
+    coordinates = undisplaced + offset.reshape(shape).astype(np.float64)  # (N, groups, kh, kw, 2, oh, ow)
+    coordinates = np.moveaxis(coordinates, 4, -1).reshape(len(x), offset_groups, -1, 2).astype(np.float32)
     result = np.empty((len(x), weight.shape[0], prod(out)), x.dtype)
     factors = None if mask is None else widen(mask).reshape(len(x), offset_groups, 1, -1)
     kernels = weight.reshape(group, weight.shape[0] // group, -1)
     for sample, image in enumerate(x):
-        parts = zip(np.split(image, offset_groups), places[sample], strict=True)
+        parts = zip(np.split(image, offset_groups), coordinates[sample], strict=True)
         columns = [_sampled(part, at, "linear", "zeros", aligned=True) for part, at in parts]
         if factors is not None:
             columns = [part * factor for part, factor in zip(columns, factors[sample], strict=True)]

@@ -435,7 +435,7 @@ def test_the_litert_debuggers_folder_is_read_by_the_model(tmp_path, litert_dump)
     assert recording.load("in:0").shape == recording.graph.tensors["in:0"].shape == (1, 2)
     assert recording.graph.tensors["z"].quant.scale[0] == SCALE
     assert summary.ignored == {"op_0007_tfl.relu_out_0_z.raw": "not an operand of the model's operators"}
-    assert not summary.remarks
+    assert not summary.said
 
 
 def test_operators_that_ran_by_themselves_read_tensors_of_their_own(tmp_path, litert_dump):
@@ -446,7 +446,7 @@ def test_operators_that_ran_by_themselves_read_tensors_of_their_own(tmp_path, li
     assert recording.graph.producer("z").inputs == ("mid/y into B",)
     assert recording.load("mid/y into B").tolist() == [3, 9]
     assert recording.load("mid/y").tolist() == [3, 4]
-    assert summary.remarks == ["1 operand is not equal to the previous operator's output; operators ran by themselves"]
+    assert summary.said == ["1 operand is not equal to the previous operator's output; operators ran by themselves"]
 
 
 def test_the_litert_debuggers_folder_needs_a_model_and_files_of_its_sizes(tmp_path, litert_dump):

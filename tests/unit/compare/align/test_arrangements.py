@@ -3,7 +3,13 @@
 import numpy as np
 import pytest
 
-from qdebug.compare.align.arrangements import AxisOrder, arrangements, can_merge_into, matched_places, places
+from qdebug.compare.align.arrangements import (
+    AxisOrder,
+    arrangements,
+    can_merge_into,
+    matched_positions,
+    sample_positions,
+)
 from qdebug.compare.align.layouts import in_one_order
 from qdebug.compare.align.pairs import Transform
 
@@ -33,8 +39,8 @@ def test_one_of_the_orders_brings_a_stored_tensor_back(shape, perm, kept):
     for theirs, ours in ((values, other), (other, values)):
         found = []
         for order in arrangements(theirs.shape, ours.shape):
-            at = matched_places(order, theirs.shape, ours.shape)
-            sampled = np.array_equal(theirs.reshape(-1)[at], ours.reshape(-1)[places(ours.size)])
+            at = matched_positions(order, theirs.shape, ours.shape)
+            sampled = np.array_equal(theirs.reshape(-1)[at], ours.reshape(-1)[sample_positions(ours.size)])
             views = (None if turn is None else Transform(transpose=turn) for turn in (order.reference, order.backend))
             read = in_one_order(theirs, next(views), ours, next(views))
             found.append(sampled)
@@ -62,6 +68,6 @@ def test_neighbouring_dimensions_become_one(shape, merged, does):
 
 
 def test_places_are_spread_over_the_whole_and_each_is_one_of_it():
-    at = places(10_000)
+    at = sample_positions(10_000)
     assert (len(at), at.min() < 100, at.max() > 9900, len(set(at.tolist()))) == (256, True, True, 256)
-    assert places(5).tolist() == [0, 1, 2, 3, 4]
+    assert sample_positions(5).tolist() == [0, 1, 2, 3, 4]

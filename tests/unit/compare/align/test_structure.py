@@ -17,7 +17,7 @@ from qdebug.compare.align.structure import (
     _of_a_name,
     _of_nearest_weight,
     _of_same_attributes,
-    _of_same_places,
+    _of_same_indices,
     _reference_source,
     lone_input,
     with_weights_of,
@@ -121,14 +121,14 @@ def test_places_that_are_picked_are_the_same_where_both_are_known():
     ours = node("Gather", "x k0", "y")
     theirs = {"k0": np.array([1, 2]), "k1": np.array([3, 4])}
     context = context_of(nodes, [ours], ref=theirs, be={"k0": np.array([3, 4])})
-    assert [each.outputs[0] for each in _of_same_places(context, ours, nodes)] == ["a1", "a2"]
+    assert [each.outputs[0] for each in _of_same_indices(context, ours, nodes)] == ["a1", "a2"]
     silent = context_of(nodes, [ours], ref=theirs)
-    assert [each.outputs[0] for each in _of_same_places(silent, ours, nodes)] == ["a2"]
-    assert _of_same_places(context, node("Relu", "x", "y"), nodes) == []
+    assert [each.outputs[0] for each in _of_same_indices(silent, ours, nodes)] == ["a2"]
+    assert _of_same_indices(context, node("Relu", "x", "y"), nodes) == []
     for more, agreeing in ((0, ["a2"]), (1, ["a0", "a2"])):  # larger ones are not read
         held = np.arange(WEIGHT_IDENTIFIES_NODE_MIN_ELEMENTS + more)
         many = context_of(nodes, [ours], ref={"k0": held + 1, "k1": held[:1]}, be={"k0": held[:-1]})
-        assert [each.outputs[0] for each in _of_same_places(many, ours, nodes)] == agreeing
+        assert [each.outputs[0] for each in _of_same_indices(many, ours, nodes)] == agreeing
 
 
 def nearest_by_definition(context, ours, candidates):
