@@ -6,9 +6,9 @@ element is rejected, because variants that agree on 99.99 % are common and expla
 If no known variant fits, step programs of a bounded grammar are tried. Real multipliers: scale, round and add the zero
 point in any order. Integer multipliers: an optional shift left, a product kept in part or whole, one or two roundings.
 Operators on two operands combine a program for the operands with a program for the result. How a program ends makes no
-difference well inside the code range, so `endings` is only called for programs that fit there. No program wraps around
-instead of saturating, because that is a mistake rather than an arithmetic. Multipliers of unusual widths are solved
-for, see `qdebug.arithmetic.fitted`. Begin at `search`.
+difference well inside the code range, so `other_endings` is only called for programs that fit there. No program wraps
+around instead of saturating, because that is a mistake rather than an arithmetic. Multipliers of unusual widths are
+solved for, see `qdebug.arithmetic.fitted`. Begin at `search`.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ code for the smallest and for the largest number recorded with that code, it giv
 These two elements of each code (and each channel, if parameters vary along the channels) decide for the whole tensor.
 They are also the elements closest to the limits between codes, where arithmetics differ. For functions of one or two
 codes, one element of each combination decides. If a program reads several real numbers, a random sample is used
-instead, and variants that pass it are computed in full. Begin at `decisive`.
+instead, and variants that pass it are computed in full. Begin at `choose_deciding_elements`.
 """
 
 from __future__ import annotations

@@ -144,7 +144,7 @@ class RealBlocks:
     (whose real values are float32 by definition), floats of up to 32 bits, integers of up to 16 bits, bool. Other
     tensors are read as float64. 64-bit integers, and codes of 32 and 64 bits, are read as an unevaluated sum of two
     float64 (`wide`). That sum holds integers exactly and codes as described for `wide_codes`. `integer` states that the
-    real values are the stored integers themselves. Tensors to be compared are first passed through `settled`.
+    real values are the stored integers themselves. Tensors to be compared are first passed through `make_comparable`.
 
     Args:
         array: Stored elements of any shape; may be read-only, mapped, strided, or in foreign byte order.

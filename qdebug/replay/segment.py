@@ -127,7 +127,7 @@ def draw_offsets(rng: np.random.Generator, shape: tuple[int, ...], half_steps: n
 
 
 def disturb_values(rng: np.random.Generator, values: np.ndarray, half_steps: np.ndarray | float) -> np.ndarray:
-    """Return real values moved by `offsets`; the same array if all offsets are 0."""
+    """Return real values moved by `draw_offsets`; the same array if all offsets are 0."""
     off = draw_offsets(rng, values.shape, half_steps)
     return values if off is None else np.asarray(values + off.astype(values.dtype))
 

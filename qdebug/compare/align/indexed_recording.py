@@ -67,7 +67,7 @@ class IndexedRecording:
         return cls(recording, recording.graph, _neutral_nodes(recording))
 
     def expanded(self) -> IndexedRecording:
-        """Return the index with fused activations and sums as separate nodes (see `expanded`), or itself if none."""
+        """Return the index of the graph from `expand_fused_nodes`, or itself if that has no further nodes."""
         graph = expand_fused_nodes(self.graph)
         return self if graph is self.graph else IndexedRecording(self.recording, graph, self._neutral)
 

@@ -96,7 +96,7 @@ def _have_same_elements(context: Context, reference: str, backend: str) -> bool:
 
 
 def structure_over_name(context: Context, tensor: str, node: Node) -> Pair | None:
-    """Pair a node's output as `structure` does, if its readers confirm it. This outweighs a weak name."""
+    """Pair a node's output as `by_structure` does, if its readers confirm it. This outweighs a weak name."""
     pair = context.by_structure[tensor] = _by_structure(context, tensor, node)
     if pair is None or not outweighs_name(context, tensor, pair.reference):
         return None

@@ -111,7 +111,7 @@ class ChosenScale(TensorCheck):
         return is_output_of_chooser and facts.backend.load(entry.tensor, *place).dtype.kind in "iu"
 
     def _values(self, place: tuple[int, int], *, disturbance: Moved | None = None) -> np.ndarray:
-        """Replay the backend's own nodes on real numbers, with quantized tensors perturbed as `moved` specifies."""
+        """Replay the backend's own nodes on real numbers, with quantized tensors disturbed as `disturbance` specifies."""
         pair, run = self.facts.entry.pair, partial(run_real, disturbed=disturbance)
         shape = plain_shape(self.facts.reference.load(pair.reference, *place).shape, pair.reference_view)
         return replay_own(self.facts.backend, pair, self.segment, shape, place, run=run)
