@@ -167,7 +167,7 @@ class Percentile(Calibrator):
         _refuse_coarse(histogram, self.name)
         spare = 1.0 - self.percent / 100.0
         reason = f"{self.percent:g} % of the values"
-        if scheme.one_threshold(histogram.low):
+        if scheme.has_one_threshold(histogram.low):
             counts, width = histogram.mirrored()
             half = counts.size // 2
             folded = counts[half:] + counts[:half][::-1]
@@ -204,7 +204,7 @@ class LeastSquares(Calibrator):
     def choose(self, histogram: RangeHistogram, scheme: QuantScheme) -> CalibratedRange:
         """Return the range of whole bins with the least error; the widest if several are equal."""
         _refuse_coarse(histogram, self.name)
-        if scheme.one_threshold(histogram.low):
+        if scheme.has_one_threshold(histogram.low):
             counts, width = histogram.mirrored()
             half = counts.size // 2
             folded = counts[half:] + counts[:half][::-1]
@@ -331,12 +331,12 @@ class Entropy(Calibrator):
             )
         zero = -histogram.first
         counts = histogram.counts
-        if scheme.one_threshold(histogram.low):
+        if scheme.has_one_threshold(histogram.low):
             counts, _ = histogram.mirrored()
             zero = counts.size // 2
         window = entropy_range(counts, zero, scheme.levels)
         low, high = (window.start - zero) * histogram.width, (window.stop - zero) * histogram.width
-        if scheme.one_threshold(histogram.low) and window.windows:
+        if scheme.has_one_threshold(histogram.low) and window.windows:
             end = max(-low, high)
             return _within_values(
                 histogram, -end, end, score=window.divergence, unit="nats", reason=_reason_text(window)

@@ -101,7 +101,7 @@ class QuantScheme(JsonObject):
         """The zero point of symmetric codes."""
         return 0 if self.signed else 1 << (self.bits - 1)
 
-    def one_threshold(self, low: float) -> bool:
+    def has_one_threshold(self, low: float) -> bool:
         """Return whether a range is cut at the same magnitude on both sides.
 
         Args:

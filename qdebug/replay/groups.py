@@ -104,7 +104,7 @@ def _groups(graph: Graph, constants: Mapping[str, AttrValue]) -> Iterator[Group]
             continue
         after = _nodes_to_quantization(graph, node)
         moves = row.moves and not row.keeps_values and row.data == (0,)
-        if after is None or (moves and not _same_quant(graph, inputs[0], after[-1].outputs[0])):
+        if after is None or (moves and not _has_same_quant(graph, inputs[0], after[-1].outputs[0])):
             continue
         attrs = _activation(after[0], constants) if len(after) > 1 else {}
         if attrs is None:
@@ -177,7 +177,7 @@ def _has_codes(graph: Graph, name: str, *, wide: bool = False) -> bool:
     return wide or not quant.dtype.endswith(("32", "64"))
 
 
-def _same_quant(graph: Graph, first: str, second: str) -> bool:
+def _has_same_quant(graph: Graph, first: str, second: str) -> bool:
     quant = graph.tensors[first].quant
     return quant is not None and not quant.per_channel and quant == graph.tensors[second].quant
 

@@ -104,7 +104,7 @@ class Scrambler:
         self.counted = {
             name
             for name in run.recorded
-            if not (run.folds(name) or run.of_shape(name)) and reference.load(name).dtype == np.float32
+            if not (run.folds(name) or run.depends_on_shapes(name)) and reference.load(name).dtype == np.float32
         }
         self.folded_constants = {name for name in reference.names if run.folds(name)}
         self.weights: dict[str, np.ndarray] = {}

@@ -23,7 +23,7 @@ import numpy as np
 from qdebug.compare.align.clamps import match_code_form
 from qdebug.compare.align.context import Context, make_pair
 from qdebug.compare.align.expand import says_nothing
-from qdebug.compare.align.indexed_recording import IndexedRecording, same_kind
+from qdebug.compare.align.indexed_recording import IndexedRecording, has_same_shape
 from qdebug.compare.align.names import find_namesake, is_claimed, spell_tensor_name
 from qdebug.compare.align.nearness import find_matching_stage, in_turn
 from qdebug.compare.align.pairs import Match, Pair, Transform
@@ -91,7 +91,7 @@ def _unconfirmed_name(context: Context, tensor: str) -> str | None:
     partner = find_namesake(context, tensor)
     if partner is None or is_claimed(context, partner, tensor):
         return None
-    return partner if same_kind(context.ref, partner, context.be, tensor) else None
+    return partner if has_same_shape(context.ref, partner, context.be, tensor) else None
 
 
 def _is_open(context: Context, tensor: str) -> bool:
@@ -101,7 +101,7 @@ def _is_open(context: Context, tensor: str) -> bool:
         tensor in context.pair_map
         or tensor in context.given.alone
         or be.folds(tensor)
-        or be.of_shape(tensor)
+        or be.depends_on_shapes(tensor)
         or be.graph.producer(tensor) is None
     ):
         return False
@@ -117,7 +117,7 @@ def _groups(context: Context, open_tensors: Sequence[str]) -> Iterator[tuple[lis
             sizes.setdefault(be.size(name), []).append(name)
     references: dict[int, list[str]] = {}
     for name in ref.recording.names if sizes else ():
-        if name in ref.recorded and not (ref.folds(name) or ref.of_shape(name)) and ref.has(name):
+        if name in ref.recorded and not (ref.folds(name) or ref.depends_on_shapes(name)) and ref.has(name):
             references.setdefault(ref.size(name), []).append(name)
     return ((rows, references[size]) for size, rows in sizes.items() if size in references)
 

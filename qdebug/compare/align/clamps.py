@@ -19,10 +19,10 @@ __all__ = [
     "after_codes",
     "bounds_of",
     "clamp_left_to_codes",
-    "clamped_inside",
     "code_span",
-    "codes_clamp",
     "held_to_codes",
+    "is_clamped_by_codes",
+    "is_clamped_inside",
     "is_clamped_later",
     "is_codes_without_scale",
     "lies_within",
@@ -38,7 +38,7 @@ def bounds_of(run: IndexedRecording, node: Node) -> tuple[float, float] | None:
     return clamp_bounds(node, constants)
 
 
-def codes_clamp(run: IndexedRecording, tensor: str, bounds: tuple[float, float] | None) -> bool:
+def is_clamped_by_codes(run: IndexedRecording, tensor: str, bounds: tuple[float, float] | None) -> bool:
     """Return whether the code range of a tensor has the effect of clamping to an interval.
 
     Args:
@@ -53,7 +53,7 @@ def codes_clamp(run: IndexedRecording, tensor: str, bounds: tuple[float, float] 
     return span[0] >= bounds[0] - step / 2 and span[1] <= bounds[1] + step / 2
 
 
-def clamped_inside(
+def is_clamped_inside(
     run: IndexedRecording, tensor: str, other_run: IndexedRecording, unclamped: str, bounds: tuple[float, float] | None
 ) -> bool:
     """Return whether a tensor's values show that its node includes a Relu or Clip of the other run.
@@ -128,7 +128,7 @@ def clamp_left_to_codes(context: Context, tensor: str, reference: str) -> Node |
         if not (row.goes_into_weights or row.keeps_values) or len(fed) != 1:
             return None
         before = ref.graph.producer(fed[0])
-    return reference_node if before is not None and _codes_follow(context, tensor, reference_node) else None
+    return reference_node if before is not None and _is_followed_by_codes(context, tensor, reference_node) else None
 
 
 def _node_before_moves(run: IndexedRecording, tensor: str) -> Node | None:
@@ -139,10 +139,10 @@ def _node_before_moves(run: IndexedRecording, tensor: str) -> Node | None:
     return node
 
 
-def _codes_follow(context: Context, tensor: str, clamp: Node) -> bool:
+def _is_followed_by_codes(context: Context, tensor: str, clamp: Node) -> bool:
     """Return whether all readers of a backend tensor quantize it to a code range that acts as a reference clamp."""
     bounds, quantizers = bounds_of(context.ref, clamp), _quantizers_of(context.be, tensor)
-    return bool(quantizers) and all(codes_clamp(context.be, node.outputs[0], bounds) for node in quantizers)
+    return bool(quantizers) and all(is_clamped_by_codes(context.be, node.outputs[0], bounds) for node in quantizers)
 
 
 def _quantizers_of(run: IndexedRecording, tensor: str) -> list[Node]:
@@ -168,7 +168,7 @@ def note_clamp_after(context: Context, pair: Pair) -> None:
     readers = context.ref.consumers(pair.reference)
     if len(readers) != 1 or not operators.of(readers[0].op).clamps or context.be.is_after_codes(pair.backend):
         return
-    if _codes_follow(context, pair.backend, readers[0]):
+    if _is_followed_by_codes(context, pair.backend, readers[0]):
         context.clamped_later[pair.backend] = readers[0].outputs[0]
 
 
@@ -186,7 +186,9 @@ def is_clamped_later(context: Context, tensor: str, reference: str, clamp: Node)
     if reference_node is None or same_family(reference_node, clamp):
         return False
     form, bounds = after_codes(context, tensor, reference), bounds_of(context.be, clamp)
-    return form != reference and any(codes_clamp(context.ref, name, bounds) for name in context.ref.members(form))
+    return form != reference and any(
+        is_clamped_by_codes(context.ref, name, bounds) for name in context.ref.members(form)
+    )
 
 
 def after_codes(context: Context, tensor: str, reference: str) -> str:

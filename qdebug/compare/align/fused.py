@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from qdebug.compare.align.clamps import after_codes, bounds_of, clamped_inside, codes_clamp
+from qdebug.compare.align.clamps import after_codes, bounds_of, is_clamped_by_codes, is_clamped_inside
 from qdebug.compare.align.context import Context, make_pair
 from qdebug.compare.align.expand import goes_into_weights
 from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.pairs import Match, Pair, Transform
-from qdebug.compare.align.weights import same_scalar, weight_distance
+from qdebug.compare.align.weights import has_same_scalar, weight_distance
 from qdebug.model import Node, operators
 from qdebug.model.operators import operands, same_family
 from qdebug.model.thresholds.alignment import FUSED_CHAIN_MAX_NODES, WEIGHT_MAX_REL_DISTANCE
@@ -33,7 +33,7 @@ def pair_absorbed_node(context: Context, tensor: str, node: Node) -> Pair | None
         return None
     if clamps:
         bounds = bounds_of(be, node)
-        inside = clamped_inside(ref, pair.reference, be, inputs[0], bounds)
+        inside = is_clamped_inside(ref, pair.reference, be, inputs[0], bounds)
         if not inside:
             return _left_to_codes(context, tensor, node, pair, bounds)
     alone = len(be.consumers(inputs[0])) == 1  # a tensor with other readers is not folded away
@@ -79,7 +79,7 @@ def _left_to_codes(
 ) -> Pair | None:
     """Pair a Relu or Clip output with the codes that replace it in the reference, if there are any."""
     ref = context.ref
-    if bounds is None or not any(codes_clamp(ref, form, bounds) for form in ref.members(pair.reference)):
+    if bounds is None or not any(is_clamped_by_codes(ref, form, bounds) for form in ref.members(pair.reference)):
         return None
     if ref.is_after_codes(pair.reference):
         reason = f"{pair.reason}; the backend's values are clipped like {node.op}, as the reference's code range does"
@@ -196,7 +196,7 @@ def _does_the_same(context: Context, backend_node: Node, reference_node: Node, *
     sides = context.ref, reference_node, context.be, backend_node
     distance = weight_distance(*sides)
     if distance is None:
-        return not by_constants or same_scalar(*sides)
+        return not by_constants or has_same_scalar(*sides)
     return bool(np.less(distance, WEIGHT_MAX_REL_DISTANCE))
 
 
@@ -205,7 +205,7 @@ def _is_clamped(context: Context, tensor: str, activation: Node) -> bool:
     if not operators.of(activation.op).clamps:
         return False
     bounds = bounds_of(context.ref, activation)
-    if codes_clamp(context.be, tensor, bounds):
+    if is_clamped_by_codes(context.be, tensor, bounds):
         return True
-    inside = clamped_inside(context.be, tensor, context.ref, activation.inputs[0], bounds)
+    inside = is_clamped_inside(context.be, tensor, context.ref, activation.inputs[0], bounds)
     return inside and not is_done_later(context, tensor, activation)

@@ -20,7 +20,7 @@ from qdebug.model.thresholds.rounding import FLOAT32_STORED_REL_ERROR
 from qdebug.numerics.affine import dequantize
 from qdebug.replay.real_form import real_form
 
-__all__ = ["IndexedRecording", "same_kind", "tensor_order"]
+__all__ = ["IndexedRecording", "has_same_shape", "tensor_order"]
 
 
 class IndexedRecording:
@@ -270,7 +270,7 @@ class IndexedRecording:
         """Return whether a tensor depends only on constants."""
         return tensor in self._folded
 
-    def of_shape(self, tensor: str) -> bool:
+    def depends_on_shapes(self, tensor: str) -> bool:
         """Return whether a tensor depends on the shapes of other tensors, but not on their values."""
         return tensor in self._shapes
 
@@ -377,7 +377,7 @@ def tensor_order(graph: Graph) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*graph.inputs, *free, *produced]))
 
 
-def same_kind(ref: IndexedRecording, reference: str, be: IndexedRecording, backend: str) -> bool:
+def has_same_shape(ref: IndexedRecording, reference: str, be: IndexedRecording, backend: str) -> bool:
     """Return whether two tensors were recorded with the same shape, or declared with the same shape and dtype."""
     if ref.has(reference) and be.has(backend):
         return ref.shape(reference) == be.shape(backend)

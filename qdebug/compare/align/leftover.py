@@ -127,7 +127,7 @@ def _nearest(context: Context, entry: Unmatched) -> tuple[str, float] | None:
         return None
     size = run.size(entry.tensor)
     names = [name for name in other_run.recording.names if name in other_run.recorded and other_run.has(name)]
-    names = [name for name in names if other_run.size(name) == size and not other_run.of_shape(name)]
+    names = [name for name in names if other_run.size(name) == size and not other_run.depends_on_shapes(name)]
     partners = {pair.of(entry.side.other) for pair in context.pair_map.values()}
     names = [name for name in names if name not in partners] or names
     candidates = [entry.tensor]
@@ -247,7 +247,7 @@ def _harmless_reason(tensor: str, run: IndexedRecording, compared_tensors: set[s
         return "no node reads it"
     if tensor in run.unused_tensors:
         return "no graph output depends on it"
-    if run.of_shape(tensor):
+    if run.depends_on_shapes(tensor):
         return "shape computation"
     source = _source_of_reshape(tensor, run, compared_tensors)
     if source is not None:
@@ -290,7 +290,7 @@ def _only_moves(tensor: str, run: IndexedRecording, compared_tensors: set[str]) 
         return node is not None and (operators.of(node.op).moves is not None or run.handed_on(node) is not None)
 
     return is_rearranged(tensor) and all(
-        run.of_shape(output)
+        run.depends_on_shapes(output)
         or any(form in compared_tensors for form in run.members(output))
         or (is_rearranged(output) and _only_moves(output, run, compared_tensors))
         for reader in graph.consumers(tensor)

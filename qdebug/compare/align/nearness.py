@@ -80,7 +80,7 @@ def in_turn(run: IndexedRecording, tensor: str) -> Iterator[str]:
     """Yield the tensors after a tensor through added constants, scales and activations with one reader each."""
     size = run.size(tensor)
     for _ in range(FUSED_AFTER_PRODUCT_MAX_NODES):
-        readers = [node for node in run.consumers(tensor) if not run.of_shape(node.outputs[0])]
+        readers = [node for node in run.consumers(tensor) if not run.depends_on_shapes(node.outputs[0])]
         if len(readers) != 1 or not operators.plain(readers[0]).folded_before:
             return
         tensor = readers[0].outputs[0]

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from qdebug.compare.align.context import Context, make_pair
 from qdebug.compare.align.expand import says_nothing
-from qdebug.compare.align.indexed_recording import IndexedRecording, same_kind
+from qdebug.compare.align.indexed_recording import IndexedRecording, has_same_shape
 from qdebug.compare.align.pairs import Match, Pair
 from qdebug.model import Graph, operators
 from qdebug.model.thresholds.alignment import NORMALIZATION_LOOKAHEAD_TENSORS
@@ -31,14 +31,16 @@ def by_scopes(context: Context) -> Iterator[Pair]:
             if result is None:
                 continue
             reference, backend = (result, name) if scoped is ref else (name, result)
-            if backend in pairs or reference in pairs.taken or not same_kind(ref, reference, be, backend):
+            if backend in pairs or reference in pairs.taken or not has_same_shape(ref, reference, be, backend):
                 continue
             maker = scoped.graph.producer(scoped.root(result))
             if maker is not None and operators.plain(maker).product:
                 after = names[position + 1 : position + 1 + NORMALIZATION_LOOKAHEAD_TENSORS]
                 near = {*after, *siblings[name.rpartition(".")[0]]} - {name}
                 near -= {candidate for candidate in near if candidate in (pairs if scoped is ref else pairs.taken)}
-                if any(candidate not in results and same_kind(scoped, result, hooked, candidate) for candidate in near):
+                if any(
+                    candidate not in results and has_same_shape(scoped, result, hooked, candidate) for candidate in near
+                ):
                     continue  # a module without tensors of its own may be fused into this node
             reason = f"the scope of {result!r} is that of module {name!r}"
             yield make_pair(backend, reference, Match.ORIGIN, reason)
@@ -64,7 +66,7 @@ def _results(run: IndexedRecording) -> dict[str, list[str]]:
     for node in graph.nodes:
         for tensor in filter(None, node.outputs):
             own_modules = _modules(graph, tensor)
-            if not own_modules or tensor not in run.recorded or run.of_shape(tensor):
+            if not own_modules or tensor not in run.recorded or run.depends_on_shapes(tensor):
                 continue
             readers = [_modules(graph, reader.outputs[0]) for reader in graph.consumers(tensor)]
             for module in own_modules:

@@ -12,7 +12,7 @@ from qdebug.compare.align.clamps import match_code_form
 from qdebug.compare.align.context import Context, make_pair
 from qdebug.compare.align.expand import goes_into_weights, have_same_kind, kind, says_nothing
 from qdebug.compare.align.fused import behind_turn, is_done_later, reads_only, through_folded
-from qdebug.compare.align.indexed_recording import IndexedRecording, same_kind
+from qdebug.compare.align.indexed_recording import IndexedRecording, has_same_shape
 from qdebug.compare.align.names import find_namesake, is_claimed, is_fused_with_next, outweighs_name
 from qdebug.compare.align.nearness import find_matching_stage, in_turn
 from qdebug.compare.align.pairs import Match, Pair
@@ -41,14 +41,14 @@ def lone_input(context: Context) -> Iterator[Pair]:
     reference_inputs = [name for name in context.ref.graph.inputs if name not in context.pair_map.taken]
     if len(backend_inputs) != 1 or len(reference_inputs) != 1:
         return
-    if same_kind(context.ref, reference_inputs[0], context.be, backend_inputs[0]):
+    if has_same_shape(context.ref, reference_inputs[0], context.be, backend_inputs[0]):
         yield make_pair(
             backend_inputs[0],
             reference_inputs[0],
             Match.SIGNATURE,
             "the only unpaired input of each run, with equal shape and dtype",
         )
-    elif _same_extents(context, reference_inputs[0], backend_inputs[0]):
+    elif _has_same_extents(context, reference_inputs[0], backend_inputs[0]):
         reason = "the only unpaired input of each run, with the same dimensions in another order"
         yield make_pair(backend_inputs[0], reference_inputs[0], Match.SIGNATURE, reason)
 
@@ -236,8 +236,8 @@ def _find(context: Context, tensor: str, node: Node, sources: Sequence[str], tur
     ]
     if operators.of(node.op).reshapes:
         candidates = [_in_shape_of(context, tensor, candidate) for candidate in candidates]
-    if be.of_shape(tensor):  # extents of a permuted tensor may be in another order
-        candidates = [c for c in candidates if same_kind(context.ref, c.outputs[slot], context.be, tensor)]
+    if be.depends_on_shapes(tensor):  # extents of a permuted tensor may be in another order
+        candidates = [c for c in candidates if has_same_shape(context.ref, c.outputs[slot], context.be, tensor)]
     unclaimed = [c for c in candidates if not is_claimed(context, c.outputs[slot], tensor)]
     partner = _choose(context, node, unclaimed or _of_same_attributes(context, node, candidates))
     if partner is None and not candidates:
@@ -284,7 +284,7 @@ def _find_better_rival(context: Context, node: Node, slot: int, partner: Node) -
     fitting = (
         rival for rival in rivals if be.data_inputs(rival) == input_names and any(rival.outputs[slot : slot + 1])
     )
-    return next((rival for rival in fitting if same_kind(ref, expected, be, rival.outputs[slot])), None)
+    return next((rival for rival in fitting if has_same_shape(ref, expected, be, rival.outputs[slot])), None)
 
 
 def _in_shape_of(context: Context, tensor: str, node: Node) -> Node:
@@ -294,7 +294,7 @@ def _in_shape_of(context: Context, tensor: str, node: Node) -> Node:
     """
     reshaping_node = node
     for _ in range(FUSED_CHAIN_MAX_NODES):
-        if same_kind(context.ref, reshaping_node.outputs[0], context.be, tensor):
+        if has_same_shape(context.ref, reshaping_node.outputs[0], context.be, tensor):
             return reshaping_node
         readers = [r for r in context.ref.consumers(reshaping_node.outputs[0]) if operators.of(r.op).reshapes]
         if len(readers) != 1:
@@ -493,7 +493,7 @@ def _has_word(name: str, word: str) -> bool:
 # -- shapes ----------------------------------------------------------------------------------------------------------
 
 
-def _same_extents(context: Context, reference: str, backend: str) -> bool:
+def _has_same_extents(context: Context, reference: str, backend: str) -> bool:
     """Return whether two tensors have equal extents in a different order, with the leading dimension in place."""
     if not (context.ref.has(reference) and context.be.has(backend)):
         return False

@@ -23,9 +23,9 @@ from qdebug.replay.real_form import real_form
 __all__ = [
     "WeightSketches",
     "array_distance",
+    "has_same_scalar",
     "in_plain_order",
     "near_weights",
-    "same_scalar",
     "weight_distance",
     "weight_of",
     "without_padding",
@@ -48,7 +48,7 @@ def weight_of(run: IndexedRecording, node: Node) -> np.ndarray | None:
     return None if largest is None or largest.size <= 1 else largest
 
 
-def same_scalar(ref: IndexedRecording, reference_node: Node, be: IndexedRecording, backend_node: Node) -> bool:
+def has_same_scalar(ref: IndexedRecording, reference_node: Node, be: IndexedRecording, backend_node: Node) -> bool:
     """Return whether the only constants of two nodes are the same number, up to quantization."""
     forms = ((be, backend_node), (ref, reference_node))  # their scales and zero points are scalars, too
     first, second = (_largest_constant(run, real_form(node, run.recording.graph.opset)[0]) for run, node in forms)

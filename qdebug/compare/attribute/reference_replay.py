@@ -370,7 +370,7 @@ class ReferenceReplay:
         if source:
             values = replay_pass.fed[source] if source == name else self._in_form(name, replay_pass.fed[source])
             return into_stored_order(values, self._layouts.get(name))
-        if name not in replay_pass.constants and classes.of_shape(name):
+        if name not in replay_pass.constants and classes.depends_on_shapes(name):
             replay_pass.constants[name] = self._extents(name, replay_pass)
         if name not in replay_pass.constants:
             valued = name in operators.valued_inputs(form)

@@ -22,7 +22,7 @@ from qdebug.compare.attribute.backend_replay import replay_own
 from qdebug.compare.attribute.band import minus
 from qdebug.compare.attribute.code_spans import clip_in_turn, recorded_values, span_before
 from qdebug.compare.attribute.reference_replay import exceeds
-from qdebug.compare.graph_checks.constants import coarse_constant, weight_is_other
+from qdebug.compare.graph_checks.constants import coarse_constant, has_other_weight
 from qdebug.compare.graph_checks.differences import declared_difference
 from qdebug.compare.graph_checks.one_node import bias_effect, why_replay_is_inconclusive
 from qdebug.compare.graph_checks.own_nodes import limited_sums, unaccounted_node
@@ -75,7 +75,7 @@ class ChosenScale(TensorCheck):
     def attribution(self) -> Attribution:
         """Split the tensor's error. The introduced part is what quantizing the data causes."""
         facts = self.facts
-        if self._raw_codes:
+        if self._has_raw_codes:
             attribution = attribute(facts.reference, facts.backend, facts.entry)
             parts = {sample: _by_a_code(part) for sample, part in attribution.samples.items()}
             attribution = replace(_by_a_code(attribution), samples=MappingProxyType(parts))
@@ -101,7 +101,7 @@ class ChosenScale(TensorCheck):
         return self._plain.unaccounted(sample)
 
     @cached_property
-    def _raw_codes(self) -> bool:
+    def _has_raw_codes(self) -> bool:
         """Whether the tensor holds codes without a declared scale, which are compared as integers."""
         facts, entry = self.facts, self.facts.entry
         place = next(iter(facts.places), (0, 0))
@@ -111,7 +111,7 @@ class ChosenScale(TensorCheck):
         return is_output_of_chooser and facts.backend.load(entry.tensor, *place).dtype.kind in "iu"
 
     def _values(self, place: tuple[int, int], *, disturbance: Moved | None = None) -> np.ndarray:
-        """Replay the backend's own nodes on real numbers, with quantized tensors disturbed as `disturbance` specifies."""
+        """Replay the backend's own nodes on real numbers, with quantized tensors moved by `disturbance`."""
         pair, run = self.facts.entry.pair, partial(run_real, disturbed=disturbance)
         shape = plain_shape(self.facts.reference.load(pair.reference, *place).shape, pair.reference_view)
         return replay_own(self.facts.backend, pair, self.segment, shape, place, run=run)
@@ -192,9 +192,9 @@ class ChosenScale(TensorCheck):
                 if coarse is None or exceeds(difference, noise_bound(any_scale=True)):
                     return declared_difference(facts)
                 return coarse_constant(self.node, "weight", *coarse)
-        if is_likely and weight_is_other(facts):
+        if is_likely and has_other_weight(facts):
             return declared_difference(facts)
-        if self._raw_codes:
+        if self._has_raw_codes:
             return None
         recorded_backend = recorded_values(facts.reference, facts.backend, entry, reference_values.shape, place)
         whole_error = minus(reference_values, recorded_backend.reshape(reference_values.shape))

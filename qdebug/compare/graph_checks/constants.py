@@ -29,14 +29,14 @@ from qdebug.replay.real_form import real_form
 
 __all__ = [
     "coarse_constant",
-    "constants_are_other",
     "different_beside",
     "different_constant",
     "different_folded",
     "different_weight",
+    "has_other_constant",
+    "has_other_weight",
     "other_bias",
     "unrepresentable_constant",
-    "weight_is_other",
 ]
 
 _BIAS_SLOT = 2
@@ -71,7 +71,7 @@ class _RoundedValues(NamedTuple):
         )
 
 
-def constants_are_other(facts: TensorFacts) -> bool:
+def has_other_constant(facts: TensorFacts) -> bool:
     """Return whether a constant of a node provably differs from the reference's, by more than its rounding.
 
     Return False if nodes of the reference may be folded into it, or if it is computed from others, because the
@@ -87,7 +87,7 @@ def constants_are_other(facts: TensorFacts) -> bool:
     return different_constant(facts, facts.our_form(facts.node), facts.their_form(main)) is not None
 
 
-def weight_is_other(facts: TensorFacts) -> bool:
+def has_other_weight(facts: TensorFacts) -> bool:
     """Return whether the weight of the only product of a segment provably differs from the reference's."""
     products = [node for node in facts.segment.nodes if operators.plain(node).product]
     other_nodes = [node for node in facts.segment.nodes if node not in products]

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from qdebug.compare.align.clamps import bounds_of, code_span, codes_clamp
+from qdebug.compare.align.clamps import bounds_of, code_span, is_clamped_by_codes
 from qdebug.compare.align.layouts import in_reference_order
 from qdebug.compare.align.pairs import Pair, block_of, clamp_of
 from qdebug.compare.attribute.backend_replay import inputs_of, real_values
@@ -78,7 +78,7 @@ def says_the_same(facts: TensorFacts, places: Sequence[tuple[int, int]] = ()) ->
         and node.outputs.index(pair.backend) == reference_node.outputs.index(pair.reference)
         and len(forms[0].inputs) == len(forms[1].inputs)
         and all(_is_same_operand(facts, *names) for names in zip(forms[0].inputs, forms[1].inputs, strict=True))
-        and _same_attributes(facts, reference_node, places)
+        and _has_same_attributes(facts, reference_node, places)
     )
 
 
@@ -90,7 +90,7 @@ def _repeats_clamp(facts: TensorFacts) -> bool:
     if bounds is None or before is None:
         return False
     members = facts.ref.members(facts.entry.pair.reference)
-    return clamp_of(before.backend_view) == bounds or any(codes_clamp(facts.ref, m, bounds) for m in members)
+    return clamp_of(before.backend_view) == bounds or any(is_clamped_by_codes(facts.ref, m, bounds) for m in members)
 
 
 def _is_same_operand(facts: TensorFacts, backend_name: str, reference_name: str) -> bool:
@@ -224,7 +224,7 @@ def _other_attribute_inside(facts: TensorFacts) -> Finding | None:
     return None
 
 
-def _same_attributes(facts: TensorFacts, reference_node: Node, places: Sequence[tuple[int, int]]) -> bool:
+def _has_same_attributes(facts: TensorFacts, reference_node: Node, places: Sequence[tuple[int, int]]) -> bool:
     """Return whether the backend's node has the attributes of a reference node.
 
     An attribute that only one side declares may be the default, in which case both compute the same.

@@ -17,7 +17,7 @@ from qdebug.compare.attribute.code_spans import clip_in_turn, folded_clamp, held
 from qdebug.compare.attribute.integer_tensors import rounds_nothing
 from qdebug.compare.attribute.masked import softmax_axes, which_count
 from qdebug.compare.attribute.reference_replay import exceeds
-from qdebug.compare.graph_checks.constants import constants_are_other, other_bias
+from qdebug.compare.graph_checks.constants import has_other_constant, other_bias
 from qdebug.compare.graph_checks.differences import declared_difference, has_codes
 from qdebug.compare.graph_checks.tensor_check import TensorCheck, lost_to_rounding
 from qdebug.compare.graph_checks.tensor_facts import TensorFacts, is_same_shape_but_ones
@@ -144,7 +144,7 @@ class OneNode(TensorCheck):
         if is_beyond(difference, 1.0, 1.0):
             without_weight = self._difference_beside_weight(backend_values, place)
             return without_weight is None or is_beyond(without_weight, 1.0, 1.0)
-        if excess(LIKELY_ROUNDING_BOUND_SHARE, difference) is None or not constants_are_other(facts):
+        if excess(LIKELY_ROUNDING_BOUND_SHARE, difference) is None or not has_other_constant(facts):
             return False
         without_weight = self._difference_beside_weight(backend_values, place)
         difference = difference if without_weight is None else without_weight

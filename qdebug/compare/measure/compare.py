@@ -15,7 +15,7 @@ from qdebug.compare.measure.partial import (
     PartialComparison,
     compare_elements,
     compare_partly,
-    hash_equal,
+    has_equal_hash,
     one_sided,
     some_missing,
 )
@@ -255,7 +255,9 @@ def compare_pair(
         samples=tuple(samples),
         note=places.left_out(reference, backend, tuple(partial_samples.values())) or None,
         basis="elements" if partial_samples else "full",
-        known_equal=all(hash_equal(reference, backend, pair, (sample.sample, sample.step)) for sample in places.partly),
+        known_equal=all(
+            has_equal_hash(reference, backend, pair, (sample.sample, sample.step)) for sample in places.partly
+        ),
         lacking=places.lacking(tuple(partial_samples.values())),
         nonfinite=one_sided(reference, backend, pair) if places.partly else 0,
     )

@@ -26,7 +26,7 @@ __all__ = [
     "PartialComparison",
     "compare_elements",
     "compare_partly",
-    "hash_equal",
+    "has_equal_hash",
     "one_sided",
     "some_missing",
 ]
@@ -84,7 +84,7 @@ def compare_partly(
     if comparison is None:
         comparison = _compare_statistics(reference, backend, pair, places)
     else:
-        comparison = replace(comparison, equal=all(hash_equal(reference, backend, pair, place) for place in places))
+        comparison = replace(comparison, equal=all(has_equal_hash(reference, backend, pair, place) for place in places))
     return comparison if comparison.equal else replace(comparison, nonfinite=one_sided(reference, backend, pair))
 
 
@@ -181,7 +181,7 @@ def _compare_sketches(
     views = [view for view in (pair.reference_view, pair.backend_view) if view is not None]
     if any(view != Transform() for view in views):
         return None
-    unequal = [place for place in places if not hash_equal(reference, backend, pair, place)]
+    unequal = [place for place in places if not has_equal_hash(reference, backend, pair, place)]
     count, signal, estimate, low, high = 0, 0.0, 0.0, 0.0, 0.0
     for place in places:
         sides = ((reference, pair.reference), (backend, pair.backend))
@@ -235,7 +235,7 @@ def _compare_statistics(
     reference: Recording, backend: Recording, pair: Pair, places: Sequence[tuple[int, int]]
 ) -> PartialComparison:
     bounds, clauses = [], []
-    unequal = [place for place in places if not hash_equal(reference, backend, pair, place)]
+    unequal = [place for place in places if not has_equal_hash(reference, backend, pair, place)]
     for place in unequal:
         reference_record, backend_record = (
             _record_of(reference, pair.reference, *place),
@@ -261,7 +261,7 @@ def _compare_statistics(
     return PartialComparison(basis="stats", samples=(), stats=None, note=note, sqnr_at_most=lowest_bound)
 
 
-def hash_equal(reference: Recording, backend: Recording, pair: Pair, place: tuple[int, int]) -> bool:
+def has_equal_hash(reference: Recording, backend: Recording, pair: Pair, place: tuple[int, int]) -> bool:
     """Return whether the values of both sides are equal bit for bit, by their hashes."""
     reference_record, backend_record = reference.kept(pair.reference, *place), backend.kept(pair.backend, *place)
     if (

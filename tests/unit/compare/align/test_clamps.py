@@ -8,10 +8,10 @@ from qdebug.compare.align.clamps import (
     after_codes,
     bounds_of,
     clamp_left_to_codes,
-    clamped_inside,
     code_span,
-    codes_clamp,
     held_to_codes,
+    is_clamped_by_codes,
+    is_clamped_inside,
     is_codes_without_scale,
     lies_within,
     match_code_form,
@@ -96,7 +96,7 @@ def test_codes_stand_for_numbers_from_the_least_to_the_greatest(quant, span):
     ],
 )
 def test_codes_clamp_as_an_interval_does_that_holds_all_they_stand_for(quant, bounds, clamps):
-    assert codes_clamp(run_of([node("Neg", "x", "y")], {}, quants={"x": quant}), "x", bounds) == clamps
+    assert is_clamped_by_codes(run_of([node("Neg", "x", "y")], {}, quants={"x": quant}), "x", bounds) == clamps
 
 
 @pytest.mark.parametrize(
@@ -139,11 +139,13 @@ def test_values_show_a_clamp_inside_a_node_that_does_not_say_what_it_does(op, gi
     theirs = run_of(
         [node("Conv", "x w", "a"), node("Relu", "a", "y")], {} if before is None else {"a": np.float32(before)}
     )
-    assert clamped_inside(ours, "y", theirs, "a", (0.0, np.inf)) == clamped
-    assert not clamped_inside(ours, "y", theirs, "a", None)
-    assert not clamped_inside(ours, "x", theirs, "a", (0.0, np.inf))  # nothing makes it
+    assert is_clamped_inside(ours, "y", theirs, "a", (0.0, np.inf)) == clamped
+    assert not is_clamped_inside(ours, "y", theirs, "a", None)
+    assert not is_clamped_inside(ours, "x", theirs, "a", (0.0, np.inf))  # nothing makes it
     silent = run_of([Node(name="n", op="Conv", outputs=("y",))], held)
-    assert clamped_inside(silent, "y", theirs, "a", (0.0, np.inf)) == (clamped or (given, before) == ([0, 3], [-2, 3]))
+    assert is_clamped_inside(silent, "y", theirs, "a", (0.0, np.inf)) == (
+        clamped or (given, before) == ([0, 3], [-2, 3])
+    )
 
 
 CLAMPED = [node("Conv", "x k", "c"), node("Relu", "c", "y")]

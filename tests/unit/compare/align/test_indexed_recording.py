@@ -76,7 +76,7 @@ def test_every_tensor_is_in_the_class_that_its_definition_says(graph):
     order = list(graph.tensors)
     for tensor in order:
         assert classes.folds(tensor) == free_of_input(graph, tensor)
-        assert classes.of_shape(tensor) == of_shapes(graph, tensor)
+        assert classes.depends_on_shapes(tensor) == of_shapes(graph, tensor)
         root = first_form(classes, tensor)
         assert classes.root(tensor) == root
         assert classes.members(tensor) == tuple(name for name in order if first_form(classes, name) == root)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from qdebug.compare.align.indexed_recording import IndexedRecording, same_kind, tensor_order
+from qdebug.compare.align.indexed_recording import IndexedRecording, has_same_shape, tensor_order
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
 
 CODES = QuantParams(dtype="int8", scale=np.float32(0.5), zero_point=2)
@@ -225,8 +225,8 @@ def test_tensors_are_of_one_kind_by_what_was_recorded_or_declared_of_both(first,
         values = {"x": np.zeros(facts["values"])} if "values" in facts else {}
         shapes, dtypes = {"x": facts.get("shape")}, {"x": facts.get("dtype")}
         runs.append(run_of([node("Relu", "x", "y")], values, shapes=shapes, dtypes=dtypes))
-    assert same_kind(runs[0], "x", runs[1], "x") == same
-    assert same_kind(runs[1], "x", runs[0], "x") == same
+    assert has_same_shape(runs[0], "x", runs[1], "x") == same
+    assert has_same_shape(runs[1], "x", runs[0], "x") == same
 
 
 def test_the_same_work_on_the_same_tensors_is_alike_in_any_order():

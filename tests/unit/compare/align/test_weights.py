@@ -10,8 +10,8 @@ import pytest
 
 from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.weights import (
+    has_same_scalar,
     in_plain_order,
-    same_scalar,
     weight_distance,
     weight_of,
     without_padding,
@@ -69,11 +69,11 @@ def test_a_bias_is_not_the_weight_of_a_product_whose_weight_is_unknown():
 def test_scalars_are_the_same_but_for_a_hundredth(one, other, same):
     runs = [run_of("Mul", [np.float32(value)]) for value in (one, other)]
     (ref, theirs), (be, ours) = runs
-    assert same_scalar(ref, theirs, be, ours) == same
-    assert same_scalar(be, ours, ref, theirs) == same
+    assert has_same_scalar(ref, theirs, be, ours) == same
+    assert has_same_scalar(be, ours, ref, theirs) == same
     bare, none = run_of("Mul", [])
-    assert not same_scalar(ref, theirs, bare, none)
-    assert not same_scalar(bare, none, ref, theirs)
+    assert not has_same_scalar(ref, theirs, bare, none)
+    assert not has_same_scalar(bare, none, ref, theirs)
 
 
 def test_the_distance_of_weights_is_relative_to_the_reference():
