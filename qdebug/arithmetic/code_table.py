@@ -266,18 +266,18 @@ def _fitting_scales(table: _Table, output: _Output) -> tuple[float, float] | Non
     return ends[0], ends[1]
 
 
-def _range_text(table: _Table, least: float, most: float) -> str:
+def _range_text(table: _Table, min_scale: float, max_scale: float) -> str:
     """Return the range of inputs of a table with a scale in an interval, by a round number if there is one."""
     operand = table.unit.operands[0]
     recorded_scale, zero_point = float(operand.scale.reshape(-1)[0]), int(operand.zero_point.reshape(-1)[0])
     low, high = (np.iinfo(operand.codes.dtype).min - zero_point, np.iinfo(operand.codes.dtype).max - zero_point)
     if low + high in (-1, 0):  # codes on both sides of 0
         for steps in _HALF_RANGES:
-            for end in _round_numbers(least * steps, most * steps):
+            for end in _round_numbers(min_scale * steps, max_scale * steps):
                 return (
                     f"the range [-{end:g}, {end:g}] (scale {end / steps:.6g}), not for the scale {recorded_scale:.6g}"
                 )
-    scale = (least + most) / 2
+    scale = (min_scale + max_scale) / 2
     return (
         f"the range [{low * scale:.4g}, {high * scale:.4g}] (scale {scale:.6g}), not for the scale {recorded_scale:.6g}"
     )

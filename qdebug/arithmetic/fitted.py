@@ -172,7 +172,7 @@ def _pairs(unit: Unit, columns: Columns, recorded: np.ndarray, positions: np.nda
         np.broadcast_to(key, (columns.size,))[positions], return_index=True, return_inverse=True
     )
     (low, high), offset = unit.out.limits, int(zero.reshape(-1)[0])
-    least, most = unit.out.clamp or (low, high)
+    lowest_code, highest_code = unit.out.clamp or (low, high)
     return _Pairs(
         unit=unit,
         columns=sums,
@@ -180,8 +180,8 @@ def _pairs(unit: Unit, columns: Columns, recorded: np.ndarray, positions: np.nda
         codes=recorded[positions].astype(np.float64) - offset,
         channel=channel.reshape(-1),
         first=first,
-        low=max(low, least) - offset,
-        high=min(high, most) - offset,
+        low=max(low, lowest_code) - offset,
+        high=min(high, highest_code) - offset,
     )
 
 
@@ -260,9 +260,11 @@ def limited_variants(unit: Unit, columns: Columns, recorded: np.ndarray, positio
         texts = [f"mul,shr.{shift_rounding},zp,sat" for shift_rounding in final]
         bounds = pairs.bounds(rounding)
         for shifts in limits if bounds.has_fit else ():
-            least = max(shifts[1] + int(exponent.min()) + 1, WIDTHS[0])  # with fewer bits, the shift need not be longer
+            min_width = max(
+                shifts[1] + int(exponent.min()) + 1, WIDTHS[0]
+            )  # with fewer bits, the shift need not be longer
             multiplier = Multiplier(number="q31", shifts=shifts)
-            variants += _programs_within(pairs, bounds, multiplier, texts, range(least, WIDTHS[-1] + 1))
+            variants += _programs_within(pairs, bounds, multiplier, texts, range(min_width, WIDTHS[-1] + 1))
     return variants
 
 

@@ -179,17 +179,17 @@ class _ProofInputs:
 
     @classmethod
     def _of_codes(cls, unit: Unit, sums: HeavyPart) -> _ProofInputs | None:
-        every = []
+        code_columns = []
         for operand in unit.operands:
             if operand.codes.dtype.kind not in "iu" or operand.codes.dtype.itemsize > 1:
                 return None
             ends = np.iinfo(operand.codes.dtype)
-            every.append(np.arange(ends.min, ends.max + 1).astype(operand.codes.dtype))
+            code_columns.append(np.arange(ends.min, ends.max + 1).astype(operand.codes.dtype))
         if unit.kind in PAIRS:
-            every = [array.reshape(-1) for array in np.meshgrid(*every, indexing="ij")]
-        elif len(every) != 1:
+            code_columns = [array.reshape(-1) for array in np.meshgrid(*code_columns, indexing="ij")]
+        elif len(code_columns) != 1:
             return None
-        columns = Columns(sums=sums, values=tuple(every), shape=every[0].shape)
+        columns = Columns(sums=sums, values=tuple(code_columns), shape=code_columns[0].shape)
         return cls(unit=unit, columns=columns, every=True, price=columns.size)
 
     @classmethod

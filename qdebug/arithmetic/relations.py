@@ -300,10 +300,10 @@ def _find_reordering(result: Result, right: np.ndarray, recorded: np.ndarray) ->
         if result.fits(np.flip(right, axis)):
             yield f"the result is in reverse along axis {axis}"
         for step in range(1, min(right.shape[axis], _MOST_STEPS)):
-            for way in (step, -step):
-                if result.fits(np.roll(right, way, axis)):
+            for shift in (step, -step):
+                if result.fits(np.roll(right, shift, axis)):
                     distance = "1 place" if step == 1 else f"{step} places"
-                    yield f"the result is shifted {'forward' if way > 0 else 'back'} by {distance} along axis {axis}"
+                    yield f"the result is shifted {'forward' if shift > 0 else 'back'} by {distance} along axis {axis}"
     for order in permutations(range(right.ndim)) if 1 < right.ndim <= _MOST_AXES else ():
         if order != tuple(range(right.ndim)) and result.fits(right.transpose(order).reshape(right.shape)):
             yield f"the result is stored with its axes in the order {', '.join(map(str, order))}"
@@ -473,8 +473,8 @@ def _significant_bits(values: np.ndarray) -> int:
     fractions = np.frexp(values[values != 0].astype(np.float64))[0] * 2.0**_FLOAT32_BITS
     if not fractions.size:
         return 0
-    whole = fractions.astype(np.int64)
-    return _FLOAT32_BITS + 1 - int(np.log2((whole & -whole).min()) + 1)
+    mantissas = fractions.astype(np.int64)
+    return _FLOAT32_BITS + 1 - int(np.log2((mantissas & -mantissas).min()) + 1)
 
 
 def _approximation(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:

@@ -148,8 +148,8 @@ def _ends_of_blocks(
 
 def _sorted_union(*positions: np.ndarray) -> np.ndarray:
     """Return the sorted union of positions."""
-    every = np.sort(np.concatenate(positions))
-    return np.asarray(every[_change_positions(every)])
+    all_positions = np.sort(np.concatenate(positions))
+    return np.asarray(all_positions[_change_positions(all_positions)])
 
 
 def _extreme_numbers(

@@ -92,7 +92,7 @@ def judge_error(measured: Measured) -> tuple[Status, str | None]:
 
 
 def judge_sample(
-    context: NodeContext, sample: int, stats: ErrorStats, whole: Status, findings: Sequence[Finding]
+    context: NodeContext, sample: int, stats: ErrorStats, tensor_status: Status, findings: Sequence[Finding]
 ) -> Status:
     """Return the status of one sample.
 
@@ -102,15 +102,17 @@ def judge_sample(
         context: The tensor.
         sample: The sample.
         stats: Its error.
-        whole: The status of the tensor.
+        tensor_status: The status of the tensor.
         findings: The findings of the tensor.
     """
     is_replayed = context.attribution is not None and context.attribution.arithmetic_unsaturated is not None
     is_reproduced = context.reproduced is not None and context.reproduced.firm
     error: Error = context.sample(
-        sample, stats, excused=whole is Status.WITHIN and (is_reproduced or not is_replayed or _is_harmless(findings))
+        sample,
+        stats,
+        excused=tensor_status is Status.WITHIN and (is_reproduced or not is_replayed or _is_harmless(findings)),
     )
-    if any(finding.kind is FindingKind.DISTURBED for finding in findings) and whole is Status.WITHIN:
+    if any(finding.kind is FindingKind.DISTURBED for finding in findings) and tensor_status is Status.WITHIN:
         return Status.WITHIN if stats.mismatches else Status.IDENTICAL
     status = judge_error(error)[0]
     differs = any(finding.role is FindingRole.DIFFERENCE and _is_decisive(context, finding) for finding in findings)
@@ -635,9 +637,9 @@ def _nonfinite_clause(
     if nonfinite.left_out:
         middle = len(nodes) // 2
         nodes.insert(middle, f"{nonfinite.left_out} more")
-    way = f" through {', '.join(nodes)}" if len(nodes) > 1 else ""
+    path_text = f" through {', '.join(nodes)}" if len(nodes) > 1 else ""
     if nonfinite.output is not None:
-        return f"{text} It reaches the output {nonfinite.output!r}{way}."
+        return f"{text} It reaches the output {nonfinite.output!r}{path_text}."
     ends = f"It ends after {nodes[-1]}" if len(nodes) > 1 else "It goes no further"
     stats = None if nonfinite.spoilt is None else table[table.rows[nonfinite.spoilt]].metrics
     if stats is None or stats.sqnr_db is None:
@@ -663,7 +665,7 @@ def _outcome_sentence(
     incomparable_rows = table.having(Status.INCOMPARABLE)
     incomparable = int(np.count_nonzero(incomparable_rows))
     count = len(table) - incomparable
-    every = "The one compared tensor is" if count == 1 else f"All {count} compared tensors are"
+    subject = "The one compared tensor is" if count == 1 else f"All {count} compared tensors are"
     if first is not None:
         if origin is not None and origin.tensor == first.tensor:
             first = origin
@@ -676,19 +678,19 @@ def _outcome_sentence(
         if failing or not incomparable:
             text += f" {failing} of {count} compared tensors {agreeing(failing, 'is')} beyond the limit."
         else:
-            text += f" {every} within the limit."
+            text += f" {subject} within the limit."
         if origin is not None and origin.node != first.node:
             place = f"{origin.op} {origin.node!r}{_model_name_text(origin, graph)}"
             text += f" The error of the output comes from {place}."
     elif not count:
         text = "No tensor was compared."
     elif table.having(Status.IDENTICAL).all():
-        text = f"{every} identical{_sample_count_clause(table)}."
+        text = f"{subject} identical{_sample_count_clause(table)}."
     else:
         excused = int(np.count_nonzero(table.breaking & ~incomparable_rows))
         within_count = count - excused
         passed_text = f"{within_count} of {count} compared tensors {agreeing(within_count, 'is')}"
-        text = f"{passed_text if excused else every} within the limit{_sample_count_clause(table)}."
+        text = f"{passed_text if excused else subject} within the limit{_sample_count_clause(table)}."
     if incomparable:
         text += f" {incomparable} could not be compared."
     return text

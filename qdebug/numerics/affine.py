@@ -152,17 +152,17 @@ class Affine:
         self._scale_single, same = _as_single(quant)
         self._zero_point = quant.zero_point
         self._zero_point_single: np.ndarray | None = None
-        most = max(int(quant.zero_point.max(initial=0)), -int(quant.zero_point.min(initial=0)))
-        if most:
+        max_zero_point = max(int(quant.zero_point.max(initial=0)), -int(quant.zero_point.min(initial=0)))
+        if max_zero_point:
             self._zero_point_single = quant.zero_point.astype(np.float32)
         narrow = dtype.itemsize <= 2 or dtype == np.float32
         # (narrow code) - (zero point below 2**23) is exact in float32, so the product is rounded once.
-        self._single = narrow and same and most < _EXACT_IN_SINGLE
+        self._single = narrow and same and max_zero_point < _EXACT_IN_SINGLE
         self._exact_parts = (
             is_wide_code(dtype)
             and dtype.itemsize == 4
             and same
-            and most < 2**48
+            and max_zero_point < 2**48
             and bool(np.isfinite(self._scale).all())
         )
 
@@ -415,11 +415,11 @@ def _centred_parts(codes: np.ndarray, zero_point: np.ndarray) -> tuple[np.ndarra
         codes = codes.astype(np.int64)
     mask = (1 << _LOW_BITS) - 1
     # Neither difference can overflow, and float64 holds both.
-    whole = (codes >> _LOW_BITS).astype(np.int64) - (zero_point >> _LOW_BITS)
+    high_difference = (codes >> _LOW_BITS).astype(np.int64) - (zero_point >> _LOW_BITS)
     lower = ((codes & mask).astype(np.int64) - (zero_point & mask)).astype(np.float64)
     upper = np.empty_like(lower)
     _split(lower, upper)
-    upper += whole.astype(np.float64) * 2.0**_LOW_BITS
+    upper += high_difference.astype(np.float64) * 2.0**_LOW_BITS
     return upper, lower
 
 
@@ -439,6 +439,6 @@ def _split(values: np.ndarray, upper: np.ndarray) -> None:
 
 def _split_significand(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Split float64 values into two halves of the significand with an exact sum."""
-    far = values * _SPLIT
-    head = np.asarray(far - (far - values))
+    shifted = values * _SPLIT
+    head = np.asarray(shifted - (shifted - values))
     return head, np.asarray(values - head)

@@ -178,12 +178,12 @@ class _QuotientSearch:
             words = self.buffers.singles[4][: sizes.size].view(np.uint32)
             position = int(np.subtract(sizes.view(np.uint32), _ONE, out=words).argmin())
         self._submit(position)
-        least = sizes.item(position)
+        smallest = sizes.item(position)
         # Beyond this reference, even the largest difference cannot raise the maximum of the quotients.
         bound = largest * (1.0 + _QUOTIENT_SLACK) / tally.max_rel if tally.max_rel else math.inf
-        if bound < least:
+        if bound < smallest:
             return True
-        if bound > 4 * _FEW * least:  # probably too many elements to examine one by one
+        if bound > 4 * _FEW * smallest:  # probably too many elements to examine one by one
             return False
         mask = np.less_equal(sizes, bound, out=self.buffers.masks[0][: sizes.size])
         return self._submit_if_few(mask)
@@ -270,11 +270,11 @@ def add_single(tally: Tally, block: Block, buffers: Scratch) -> bool:
     # Magnitudes cost a pass more than they save in the first block, and save several in most others.
     low = smallest_element(a) if tally.reference.low >= 0.0 else None
     sizes = a if low is not None and low >= 0.0 else np.absolute(a, out=buffers.singles[3][:n])
-    most = _largest_element(sizes)
-    if not (_is_safe(largest) and _is_safe(most) and _is_safe_with_error(b, most, largest)):
+    max_abs = _largest_element(sizes)
+    if not (_is_safe(largest) and _is_safe(max_abs) and _is_safe_with_error(b, max_abs, largest)):
         return False
     tally.finite += n
-    _add_extremes(tally, block, low, most, largest)
+    _add_extremes(tally, block, low, max_abs, largest)
     if largest == 0.0:
         _add_equal(tally, block, buffers)
         return True
@@ -286,7 +286,7 @@ def add_single(tally: Tally, block: Block, buffers: Scratch) -> bool:
     if tally.max_abs is None or largest * (1.0 + _QUOTIENT_SLACK) > tally.max_abs:
         exact, position = _largest_difference(block, np.equal(error, largest, out=buffers.masks[0][:n]))
         tally.offer_abs(exact, block.start + position)
-    slack = _VALUE_SLACK * (2.0 * most + largest)
+    slack = _VALUE_SLACK * (2.0 * max_abs + largest)
     if block.lsb.is_known:
         _add_steps(tally, block, error, largest, slack)
     if tally.tolerance is not None:
@@ -304,36 +304,36 @@ def _is_safe(size: float) -> bool:
     return size == 0.0 or _LOW <= size < _HIGH
 
 
-def _is_safe_with_error(values: np.ndarray, most: float, largest: float) -> bool:
-    """Like `_is_safe`, for values that differ by at most `largest` from values with magnitudes up to `most`."""
-    if most - largest > 2.0 * _LOW and most + largest < 0.5 * _HIGH:
+def _is_safe_with_error(values: np.ndarray, max_abs: float, largest: float) -> bool:
+    """Like `_is_safe`, for values that differ by at most `largest` from values with magnitudes up to `max_abs`."""
+    if max_abs - largest > 2.0 * _LOW and max_abs + largest < 0.5 * _HIGH:
         return True
     return _is_safe(max(_largest_element(values), -smallest_element(values)))
 
 
-def _add_extremes(tally: Tally, block: Block, low: float | None, most: float, largest: float) -> None:
+def _add_extremes(tally: Tally, block: Block, low: float | None, max_abs: float, largest: float) -> None:
     """Update a tally's extremes with a block that may exceed them.
 
     Args:
         tally: The tally.
         block: Finite values.
         low: The smallest reference; None if unknown, but not positive.
-        most: The largest absolute reference.
+        max_abs: The largest absolute reference.
         largest: The largest absolute difference.
     """
     a, b, reference_extremes, backend_extremes = block.reference, block.backend, tally.reference, tally.backend
-    if low is None and -most < reference_extremes.low:
+    if low is None and -max_abs < reference_extremes.low:
         low = smallest_element(a)
-    if most > reference_extremes.high:
+    if max_abs > reference_extremes.high:
         reference_extremes.high = max(
-            reference_extremes.high, most if low is not None and -low < most else _largest_element(a)
+            reference_extremes.high, max_abs if low is not None and -low < max_abs else _largest_element(a)
         )
     if low is None:
-        low = -most  # -most is already within the known range
+        low = -max_abs  # -most is already within the known range
     else:
         reference_extremes.low = min(reference_extremes.low, low)
-    slack = _VALUE_SLACK * (most + largest)
-    if most + largest + slack > backend_extremes.high:
+    slack = _VALUE_SLACK * (max_abs + largest)
+    if max_abs + largest + slack > backend_extremes.high:
         backend_extremes.high = max(backend_extremes.high, _largest_element(b))
     if low - largest - slack < backend_extremes.low:
         backend_extremes.low = min(backend_extremes.low, smallest_element(b))
@@ -419,9 +419,9 @@ def _add_steps(tally: Tally, block: Block, error: np.ndarray, largest: float, sl
     a64, b64 = a.astype(np.float64), b.astype(np.float64)
     if isinstance(step, np.ndarray):
         tally.add_bias(*sum_in_lsb(*np.frexp(b64 - a64), step))
-    most = float(np.fmax.reduce(np.absolute(difference_in_lsb(a64, b64, step))))
-    if not np.isnan(most):
-        tally.offer_lsb(most)
+    max_steps = float(np.fmax.reduce(np.absolute(difference_in_lsb(a64, b64, step))))
+    if not np.isnan(max_steps):
+        tally.offer_lsb(max_steps)
 
 
 def _add_beyond(tally: Tally, block: Block, errors: tuple[np.ndarray, float], slack: float, buffers: Scratch) -> None:

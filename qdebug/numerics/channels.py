@@ -76,9 +76,9 @@ def stretches(shape: tuple[int, ...], axis: int | None) -> Iterator[Stretch]:
         outer, extent, inner = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
     row = extent * inner
     if 0 < row <= BLOCK:
-        most = BLOCK // row
-        for first in range(0, outer, most):
-            yield Stretch(first * row, min(most, outer - first), 0, extent, inner)
+        max_rows = BLOCK // row
+        for first in range(0, outer, max_rows):
+            yield Stretch(first * row, min(max_rows, outer - first), 0, extent, inner)
     elif row:
         channels_at_once = max(1, BLOCK // inner)
         for start in range(0, outer * row, row):
@@ -182,10 +182,10 @@ class ChannelCounter:
             self._left_out[channel_slice] += (~finite).reshape(block).sum(axis=(0, 2))
         self._count[channel_slice] += stretch.rows * stretch.inner
         a, d = reference.reshape(block), magnitudes.reshape(block)
-        most = d.max(axis=2).max(axis=0)
-        np.maximum(self._max[channel_slice], most, out=self._max[channel_slice])
-        halves = d if np.isfinite(most).all() else (backend * 0.5 - reference * 0.5).reshape(block)
-        self._errors.add(d, most, halves, channel_slice)
+        max_abs = d.max(axis=2).max(axis=0)
+        np.maximum(self._max[channel_slice], max_abs, out=self._max[channel_slice])
+        halves = d if np.isfinite(max_abs).all() else (backend * 0.5 - reference * 0.5).reshape(block)
+        self._errors.add(d, max_abs, halves, channel_slice)
         largest = np.maximum(a.max(axis=2).max(axis=0), -(a.min(axis=2).min(axis=0)))
         self._references.add(a, largest, a, channel_slice)
 

@@ -190,8 +190,8 @@ def entropy_range(counts: np.ndarray, zero: int, groups: int, *, widest: int | N
     """
     _check(counts, groups)
     reach = max(zero, counts.size - zero) if widest is None else widest
-    far = np.arange(1, reach + 1)
-    start, stop = np.maximum(zero - far, 0), np.minimum(zero + far, counts.size)
+    half_widths = np.arange(1, reach + 1)
+    start, stop = np.maximum(zero - half_widths, 0), np.minimum(zero + half_widths, counts.size)
     is_wide_enough = stop - start >= groups
     if not is_wide_enough.any():
         return EntropyChoice(start=0, stop=counts.size, divergence=0.0, windows=0)
@@ -304,13 +304,13 @@ def _as_loop(
         exact_divergences[window] = exact(counts, int(start[window]), int(stop[window]), groups)
         if np.isfinite(exact_divergences[window]) and np.isfinite(closed_form[window]):
             worst = max(worst, abs(exact_divergences[window] - float(closed_form[window])))
-    least = min(exact_divergences.values())
+    smallest = min(exact_divergences.values())
     # argmin: the first of equal ones, and the first of all where every divergence is infinite.
     best_window = (
-        min(window for window, value in exact_divergences.items() if value == least) if np.isfinite(least) else 0
+        min(window for window, value in exact_divergences.items() if value == smallest) if np.isfinite(smallest) else 0
     )
     return EntropyChoice(
-        start=int(start[best_window]), stop=int(stop[best_window]), divergence=float(least), windows=start.size
+        start=int(start[best_window]), stop=int(stop[best_window]), divergence=float(smallest), windows=start.size
     )
 
 

@@ -126,14 +126,14 @@ def _refine_step(step: float, sizes: np.ndarray) -> float:
     sizes = np.sort(sizes[sizes > step / 2])
     if not sizes.size:
         return step
-    most = max(2 * float(sizes[0]), _SURE * step)
+    reach = max(2 * float(sizes[0]), _SURE * step)
     while True:
-        part = sizes[: np.searchsorted(sizes, most, side="right")]
+        part = sizes[: np.searchsorted(sizes, reach, side="right")]
         levels = np.rint(part / step)
         step = float(part @ levels / (levels @ levels))
         if part.size == sizes.size:
             return step
-        most *= 2
+        reach *= 2
 
 
 def _verified_grid(step: float, different: int, arrays: Iterator[np.ndarray]) -> Grid | None:
@@ -162,8 +162,8 @@ def _divisor(distances: np.ndarray, largest: float) -> float | None:
     """
     error, step = _ROUNDING * largest, float(np.min(distances))
     of_step = error
-    least = largest / GRID_MAX_WIDE_LEVELS
-    while step + of_step > least:
+    min_step = largest / GRID_MAX_WIDE_LEVELS
+    while step + of_step > min_step:
         count = np.rint(distances / step)
         off = error + of_step * count
         rest = np.abs(distances - step * count)

@@ -144,14 +144,14 @@ class ExponentCounter:
     def histogram(self) -> ExponentHistogram:
         """Return the counts so far."""
         # Biased exponents 1 to 2047 are the powers -1022 to 1024.
-        every, lowest = self._biased[1:], -_BIAS + 1
+        all_counts, lowest = self._biased[1:], -_BIAS + 1
         if self._tiny_in_all:
-            every, lowest = np.concatenate((self._tiny, every)), _LOWEST
-        filled = every.astype(np.bool_).tobytes()  # a search of bytes is faster than one for all places
+            all_counts, lowest = np.concatenate((self._tiny, all_counts)), _LOWEST
+        filled = all_counts.astype(np.bool_).tobytes()  # a search of bytes is faster than one for all places
         first, last = filled.find(1), filled.rfind(1)
         if first < 0:
             first, last = -lowest, -lowest - 1
-        counts = every[first : last + 1].copy()
+        counts = all_counts[first : last + 1].copy()
         counts.flags.writeable = False
         return ExponentHistogram(
             lowest=lowest + first,

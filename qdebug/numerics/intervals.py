@@ -63,8 +63,8 @@ class Interval:
 
     def rearranged(self, *terms: Interval) -> Interval:
         """Return the interval extended by the rounding of terms that a kernel may add in another order."""
-        most = sum(np.maximum(np.abs(term.low), np.abs(term.high)) for term in terms)
-        return Interval(self.low - FLOAT32_UNIT_ROUNDOFF * most, self.high + FLOAT32_UNIT_ROUNDOFF * most)
+        magnitude = sum(np.maximum(np.abs(term.low), np.abs(term.high)) for term in terms)
+        return Interval(self.low - FLOAT32_UNIT_ROUNDOFF * magnitude, self.high + FLOAT32_UNIT_ROUNDOFF * magnitude)
 
     def times(self, other: Interval) -> Interval:
         """Return the product, as computed."""

@@ -268,10 +268,10 @@ def _pieces(array: np.ndarray, as_read: Sequence[int]) -> Iterator[Place]:
         array: The array.
         as_read: Its dimensions, the outermost in memory first.
     """
-    most = max(1, _PIECE // array.itemsize)
-    first = next(_split_shape(array.shape, as_read, most))
+    max_elements = max(1, _PIECE // array.itemsize)
+    first = next(_split_shape(array.shape, as_read, max_elements))
     crumbs = _run_length(array.shape, first) * array.itemsize < _MIN_RUN
-    return _split_shape(array.shape, range(array.ndim) if crumbs else as_read, most)
+    return _split_shape(array.shape, range(array.ndim) if crumbs else as_read, max_elements)
 
 
 def _split_shape(shape: tuple[int, ...], along: Sequence[int], most: int) -> Iterator[Place]:

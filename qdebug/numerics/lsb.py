@@ -298,10 +298,10 @@ class UlpCounter:
             self._offer(int(across.max()))
             self._count(across.astype(np.float64).view(np.int64))
             self._counts[0] -= positions.size
-        most = int(distance.item(distance.argmax()))
-        self._offer(most)
+        max_distance = int(distance.item(distance.argmax()))
+        self._offer(max_distance)
         index = buffers.index[:n]
-        if most < _EXACT_IN_SINGLE:
+        if max_distance < _EXACT_IN_SINGLE:
             np.copyto(single, distance)
             np.copyto(index, np.right_shift(single.view(np.int32), 23, out=distance))
             np.add.at(self._exponents[_BIAS - _SINGLE_BIAS :], index, 1)
@@ -327,8 +327,8 @@ class UlpCounter:
         self._offer(int(distances.item(distances.argmax())))
         self._exponents += counts[: self._exponents.size]
 
-    def _offer(self, most: int) -> None:
-        self._max = most if self._max is None else max(self._max, most)
+    def _offer(self, max_distance: int) -> None:
+        self._max = max_distance if self._max is None else max(self._max, max_distance)
 
     def _count(self, bits: np.ndarray) -> None:
         """Count distances by the bits of their float64 form. The bits are overwritten."""

@@ -364,12 +364,12 @@ def _common_limits(stats: ErrorStats) -> tuple[float, float] | None:
     if not values:
         return None
     low, high = min(values), max(values)
-    most = sys.float_info.max
+    largest_float = sys.float_info.max
     if low == high:
         room = max(abs(low) / 2.0, sys.float_info.min) if low else 0.5
-        low, high = max(low - room, -most), min(high + room, most)
-    if high - low > most:
-        low, high = max(low, -most / 2.0), min(high, most / 2.0)
+        low, high = max(low - room, -largest_float), min(high + room, largest_float)
+    if high - low > largest_float:
+        low, high = max(low, -largest_float / 2.0), min(high, largest_float / 2.0)
     return low, high
 
 

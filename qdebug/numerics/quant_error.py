@@ -145,10 +145,10 @@ class QuantErrorCounter:
         if not real.size:
             return
         low, high = self._low - zero_point, self._high - zero_point
-        least, most = float(nearest.min()), float(nearest.max())
-        self._nearest = min(self._nearest[0], least + zero_point), max(self._nearest[1], most + zero_point)
-        self._clipped[0] += int(np.count_nonzero(nearest < low)) if least < low else 0
-        self._clipped[1] += int(np.count_nonzero(nearest > high)) if most > high else 0
+        lowest, highest = float(nearest.min()), float(nearest.max())
+        self._nearest = min(self._nearest[0], lowest + zero_point), max(self._nearest[1], highest + zero_point)
+        self._clipped[0] += int(np.count_nonzero(nearest < low)) if lowest < low else 0
+        self._clipped[1] += int(np.count_nonzero(nearest > high)) if highest > high else 0
         difference = back.astype(np.float64) - real
         self._max_abs = max(self._max_abs, float(np.abs(difference).max()))
         self._error += float(np.square(difference).sum())

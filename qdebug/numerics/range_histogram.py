@@ -225,10 +225,10 @@ def _lanes(first: int, size: int) -> tuple[int, np.ndarray]:
     Each bin has two counters if no value is negative and bin numbers fit in 16 bits. Such tensors contain many zeros,
     and a processor stalls on a counter that it has just changed, so neighbours use different counters.
     """
-    most = np.iinfo(np.int16).max
-    if not first and 2 * size <= most:
+    max_count = np.iinfo(np.int16).max
+    if not first and 2 * size <= max_count:
         return 2, _ALTERNATE * np.int16(size)
-    return 1, np.array(-first, np.int16 if size <= most else np.int32)
+    return 1, np.array(-first, np.int16 if size <= max_count else np.int32)
 
 
 class RangeCounter:
@@ -390,9 +390,9 @@ def channel_histograms(
     if not -values.ndim <= axis < values.ndim:
         raise UsageError(f"A tensor of shape {values.shape} has no axis {axis}.")
     values = dequantize(values, quant)
-    turned = np.moveaxis(values, axis, 0)
+    channels_first = np.moveaxis(values, axis, 0)
     if block_size is None:
-        parts: list[np.ndarray] = list(turned)
+        parts: list[np.ndarray] = list(channels_first)
     else:
         axis %= values.ndim
         other_extents = values.shape[:axis] + values.shape[axis + 1 :]
@@ -402,9 +402,9 @@ def channel_histograms(
             other_index = block_index[:axis] + block_index[axis + 1 :]
             start = block_index[axis] * block_size
             parts.append(
-                turned[(slice(start, start + block_size), *other_index)]
+                channels_first[(slice(start, start + block_size), *other_index)]
                 if other_extents
-                else turned[start:][:block_size]
+                else channels_first[start:][:block_size]
             )
     histograms = []
     for part in parts:

@@ -187,5 +187,5 @@ def _uses_all_digits(values: np.ndarray, short: ShortFormat) -> bool:
     significand, exponent = np.frexp(first_values[np.isfinite(first_values) & (first_values != 0)])
     last = np.mod(np.abs(significand) * 2.0**short.bits, 2) != 0
     small = exponent < np.max(exponent[last], initial=-1000)
-    least = max(SHORT_FORMAT_MIN_LAST_DIGITS, SHORT_FORMAT_MIN_LAST_DIGIT_SHARE * np.count_nonzero(small))
-    return bool(np.count_nonzero(last & small) >= least)
+    min_count = max(SHORT_FORMAT_MIN_LAST_DIGITS, SHORT_FORMAT_MIN_LAST_DIGIT_SHARE * np.count_nonzero(small))
+    return bool(np.count_nonzero(last & small) >= min_count)

@@ -75,13 +75,15 @@ def take_sketch(array: np.ndarray, quant: QuantParams | None) -> np.ndarray | No
     if not (is_float(dtype) or is_integer(dtype) or dtype == "bool"):
         return None
     flat, double = array.reshape(-1), is_wide_code(array.dtype)
-    whole = dequantize(array, quant, double=double).reshape(-1) if quant is not None and quant.scale.size > 1 else None
+    real_values = (
+        dequantize(array, quant, double=double).reshape(-1) if quant is not None and quant.scale.size > 1 else None
+    )
     element_bits, block_bits = np.random.PCG64(_SEED), np.random.PCG64(_SEED + 1)
     sums = np.zeros(SKETCH_SIZE)
     with one_thread(), np.errstate(all="ignore"):
         for start in range(0, flat.size, BLOCK * _BATCH):
             part = slice(start, start + BLOCK * _BATCH)
-            real = whole[part] if whole is not None else dequantize(flat[part], quant, double=double)
+            real = real_values[part] if real_values is not None else dequantize(flat[part], quant, double=double)
             blocks = _signed_blocks(np.asarray(real), element_bits)
             projections = blocks @ place_signs()
             projections *= _signs(block_bits, _BATCH * SKETCH_SIZE).reshape(_BATCH, SKETCH_SIZE)[: len(blocks)]
@@ -146,9 +148,9 @@ def squared_error(reference: np.ndarray, backend: np.ndarray) -> SquaredError | 
     distance = float(np.linalg.norm(sides[1] - sides[0]))
     # quantiles of chi-squared: E. B. Wilson, M. M. Hilferty, "The distribution of chi-square", PNAS 17 (1931)
     spread = 2 / (9 * SKETCH_SIZE)
-    least, most = ((1 - spread + sigmas * math.sqrt(spread)) ** 3 for sigmas in (-SKETCH_SIGMAS, SKETCH_SIGMAS))
+    lower, upper = ((1 - spread + sigmas * math.sqrt(spread)) ** 3 for sigmas in (-SKETCH_SIGMAS, SKETCH_SIGMAS))
     return SquaredError(
         estimate=distance**2 / SKETCH_SIZE,
-        low=max(distance - rounding, 0.0) ** 2 / SKETCH_SIZE / most,
-        high=(distance + rounding) ** 2 / SKETCH_SIZE / least,
+        low=max(distance - rounding, 0.0) ** 2 / SKETCH_SIZE / upper,
+        high=(distance + rounding) ** 2 / SKETCH_SIZE / lower,
     )

@@ -28,11 +28,15 @@ def take_statistics(array: np.ndarray, quant: QuantParams | None) -> Statistics:
         return _statistics(array.size, _Sums())
     flat = array.reshape(-1)
     double = is_wide_code(array.dtype)
-    whole = dequantize(array, quant, double=double).reshape(-1) if quant is not None and quant.scale.size > 1 else None
+    real_values = (
+        dequantize(array, quant, double=double).reshape(-1) if quant is not None and quant.scale.size > 1 else None
+    )
     sums = _Sums()
     for start in range(0, flat.size, _BLOCK):
         stored = flat[start : start + _BLOCK]
-        real = whole[start : start + _BLOCK] if whole is not None else dequantize(stored, quant, double=double)
+        real = (
+            real_values[start : start + _BLOCK] if real_values is not None else dequantize(stored, quant, double=double)
+        )
         sums.add(stored, np.asarray(real, dtype=np.float64), quant)
     return _statistics(array.size, sums)
 

@@ -240,11 +240,11 @@ def _largest(ranks: np.ndarray, k: int, floor: float) -> np.ndarray:
         positions = (ranks >= largest[_WIDTH - k]).nonzero()[0]
         if positions.size <= 4 * _WIDTH and largest[_WIDTH - k] > 0.0:
             return np.asarray(positions)
-    least = np.partition(ranks, ranks.size - k)[ranks.size - k]
-    if least == 0.0:
+    threshold = np.partition(ranks, ranks.size - k)[ranks.size - k]
+    if threshold == 0.0:
         return np.flatnonzero(ranks)
-    above = np.flatnonzero(ranks > least)
-    return np.sort(np.concatenate((above, np.flatnonzero(ranks == least)[: k - above.size])))
+    above = np.flatnonzero(ranks > threshold)
+    return np.sort(np.concatenate((above, np.flatnonzero(ranks == threshold)[: k - above.size])))
 
 
 def _columns(tensors: _Tensors, block: Block, ranks: np.ndarray, positions: np.ndarray) -> tuple[np.ndarray, ...]:

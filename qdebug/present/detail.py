@@ -161,8 +161,13 @@ def error_rows(result: NodeResult) -> tuple[tuple[str, ...], list[tuple[str, ...
     parts_by_name = {name: part for name in PARTS if (part := getattr(result, name)) is not None}
     parts = zip(total, *(metric_facts(part) for part in parts_by_name.values()), strict=True)
     rows: list[tuple[str, ...]] = [
-        (whole.title, whole.value, *(part_metric.value for part_metric in part_metrics), whole.definition)
-        for whole, *part_metrics in parts
+        (
+            whole_metric.title,
+            whole_metric.value,
+            *(part_metric.value for part_metric in part_metrics),
+            whole_metric.definition,
+        )
+        for whole_metric, *part_metrics in parts
     ]
     return ("error", "whole", *parts_by_name, "definition"), rows
 

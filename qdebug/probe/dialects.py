@@ -280,9 +280,9 @@ def _fully_connected(net: NetBuilder, unit: _ProbeNode) -> None:
     x, weight = unit.operands[:2]
     if not _fits_products(unit):
         return
-    turned = np.ascontiguousarray(weight.values.T)
-    names = (_feed_operand(net, x), net.stored(turned, weight.quant()), _bias(net, unit, len(turned)))
-    _add_node(net, "FULLY_CONNECTED", names, unit, (len(x.values), len(turned)))
+    transposed = np.ascontiguousarray(weight.values.T)
+    names = (_feed_operand(net, x), net.stored(transposed, weight.quant()), _bias(net, unit, len(transposed)))
+    _add_node(net, "FULLY_CONNECTED", names, unit, (len(x.values), len(transposed)))
 
 
 def _binary(op: str) -> Callable[[NetBuilder, _ProbeNode], None]:
@@ -447,8 +447,8 @@ def _aten_convolution(unit: _ProbeNode) -> _Aten:
 
 def _aten_matrix(unit: _ProbeNode) -> _Aten:
     x, weight = unit.operands[:2]
-    turned = replace(weight, values=np.ascontiguousarray(weight.values.T))
-    return _Aten(op="aten.linear.default", operands=(x, _by_filter(turned)))
+    transposed = replace(weight, values=np.ascontiguousarray(weight.values.T))
+    return _Aten(op="aten.linear.default", operands=(x, _by_filter(transposed)))
 
 
 def _aten(op: str, **attrs: AttrValue) -> Callable[[_ProbeNode], _Aten]:

@@ -139,12 +139,12 @@ def chosen_sums(multiplier: float, count: int, *, reach: int = REACH, most: floa
     """
     rng = np.random.default_rng(SEED)
     end = min(reach, int(most / multiplier))
-    every = rng.permutation(np.arange(-end, end + 1))
-    product = every * multiplier
+    all_sums = rng.permutation(np.arange(-end, end + 1))
+    product = all_sums * multiplier
     distance = np.abs(np.abs(product - np.floor(product)) - 0.5)
-    near_count = min(count - count // 4, every.size)
-    near = every[distance <= np.partition(distance, near_count - 1)[near_count - 1]][:near_count]
-    chosen = np.concatenate([near, every[: count - near.size]])
+    near_count = min(count - count // 4, all_sums.size)
+    near = all_sums[distance <= np.partition(distance, near_count - 1)[near_count - 1]][:near_count]
+    chosen = np.concatenate([near, all_sums[: count - near.size]])
     chosen.flags.writeable = False
     return chosen
 
@@ -458,8 +458,8 @@ def _all_codes(dtype: np.dtype) -> np.ndarray:
 def _pairs(kind: str, op: str) -> Iterator[ProbeModel]:
     for dtype in _types("uint8", "int8"):
         net = NetBuilder(kind, f"{kind} {dtype}")
-        every, middle = _all_codes(dtype), _middle(dtype)
-        a, b = (np.ascontiguousarray(array) for array in np.broadcast_arrays(every[:, None], every[None, :]))
+        all_codes, middle = _all_codes(dtype), _middle(dtype)
+        a, b = (np.ascontiguousarray(array) for array in np.broadcast_arrays(all_codes[:, None], all_codes[None, :]))
         left, right = net.fed(a), net.fed(b)
         for a_scale, b_scale, scale, a_zero, b_zero, zero in _SUMS if kind == "add" else _PAIR_PRODUCTS:
             net.node(
@@ -579,8 +579,8 @@ def _differences() -> Iterator[ProbeModel]:
     """Subtract in QDQ form. There is no quantized operator for it, so only a backend that fuses is distinguished."""
     for dtype in _types("uint8", "int8"):
         net = NetBuilder("sub", f"sub {dtype}")
-        every, middle = _all_codes(dtype), _middle(dtype)
-        a, b = (np.ascontiguousarray(array) for array in np.broadcast_arrays(every[:, None], every[None, :]))
+        all_codes, middle = _all_codes(dtype), _middle(dtype)
+        a, b = (np.ascontiguousarray(array) for array in np.broadcast_arrays(all_codes[:, None], all_codes[None, :]))
         for a_scale, b_scale, scale, a_zero, b_zero, zero in _SUMS:
             sides = (a, a_scale, middle + a_zero), (b, b_scale, middle + b_zero)
             grouped(net, "Sub", sides, (scale, middle + zero))

@@ -67,7 +67,7 @@ def elementwise(function: Callable[..., np.ndarray], *arrays: np.ndarray) -> np.
     order = _memory_order(shape, arrays) if prod(shape) > _LARGE else None
     if order is None:
         return function(*arrays)
-    turned = [
+    permuted = [
         array.reshape((1,) * (len(shape) - array.ndim) + array.shape).transpose(order) if array.ndim else array
         for array in arrays
     ]
@@ -75,7 +75,7 @@ def elementwise(function: Callable[..., np.ndarray], *arrays: np.ndarray) -> np.
     out: np.ndarray | None = None
     for block in cut(sizes, _BLOCK):
         checkpoint()
-        part = function(*(part_of(array, block) for array in turned))
+        part = function(*(part_of(array, block) for array in permuted))
         if out is None:
             out = np.empty(sizes, part.dtype)
         out[block] = part

@@ -595,15 +595,15 @@ def _fake_quantized(request: _Request) -> Unit | None:
     if any(end is None or end.quant is not None or end.values.size != 1 for end in ends):
         return None
     low, high, first, last = (float(end.values.reshape(())) for end in ends if end is not None)
-    least, most = out.limits
+    lowest_code, highest_code = out.limits
     offset = (np.array((first, last)) / out.scale + out.zero_point).round()
-    same = (first, last) == (least, most) or tuple(offset) == (least, most)
-    if not same or levels != most - least + 1 or not high > low:
+    same = (first, last) == (lowest_code, highest_code) or tuple(offset) == (lowest_code, highest_code)
+    if not same or levels != highest_code - lowest_code + 1 or not high > low:
         return None
     scale = np.asarray((high - low) / (levels - 1), np.float32)
-    zero_point = np.rint(least - low / scale)
+    zero_point = np.rint(lowest_code - low / scale)
     # Both ends of the range were rounded to float32; a larger distance from a code is no rounding.
-    if not np.isclose((least - zero_point) * scale, low, rtol=FLOAT32_STORED_REL_ERROR, atol=LSB_SLACK * scale):
+    if not np.isclose((lowest_code - zero_point) * scale, low, rtol=FLOAT32_STORED_REL_ERROR, atol=LSB_SLACK * scale):
         return None  # 0 is no code: a quantization has none
     operand = Operand(codes=widen(x.values), scale=np.ones((), np.float32), zero_point=np.zeros((), np.int8))
     target = replace(out, scale=scale, zero_point=zero_point.astype(np.int64))

@@ -185,7 +185,7 @@ def _gather_rows(values: list[np.ndarray], sources: list[Spot]) -> np.ndarray:
     number, row = sources[0]
     if len(sources) == 1:
         return values[number][row : row + 1]
-    whole = values[number]
-    if len(sources) == len(whole) and sources == [(number, row) for row in range(len(whole))]:
-        return whole
+    batch_values = values[number]
+    if len(sources) == len(batch_values) and sources == [(number, row) for row in range(len(batch_values))]:
+        return batch_values
     return np.stack([values[batch][row] for batch, row in sources])

@@ -144,14 +144,16 @@ def run_graph(
         KernelError: A node cannot be computed, or a constant has no values.
     """
     _check_fed(graph, feed)
-    choices, most = arithmetic or Arithmetic(), GRAPH_MIN_ELEMENTS
+    choices, element_limit = arithmetic or Arithmetic(), GRAPH_MIN_ELEMENTS
 
     def run(node: Node, results: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        nonlocal most
+        nonlocal element_limit
         names = dict.fromkeys(filter(None, node.inputs))
         needed = {name: _value(name, (results, feed, constants), node) for name in names}
-        most = max(most, max_elements([array.shape for name, array in needed.items() if name not in results]))
-        with room(most=most):
+        element_limit = max(
+            element_limit, max_elements([array.shape for name, array in needed.items() if name not in results])
+        )
+        with room(most=element_limit):
             usual = partial(run_as_recorded, graph, node, needed, choices)
             outputs = usual() if instead is None else dict(instead(node, needed, usual))
         if faults and node.name in faults:

@@ -96,15 +96,17 @@ def run_segment(
     Raises:
         KernelError: A node has no kernel, or its inputs do not match it.
     """
-    most = 0
+    element_limit = 0
 
     def computed(node: Node, results: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        nonlocal most
+        nonlocal element_limit
         form, versions = real_form(node, opset)
         inputs = {name: results[name] if name in results else read(form, name) for name in form.inputs if name}
         # Computed sizes may grow from node to node; recorded sizes do not.
-        most = max(most, max_elements([array.shape for name, array in inputs.items() if name not in results]))
-        with room(most=most):
+        element_limit = max(
+            element_limit, max_elements([array.shape for name, array in inputs.items() if name not in results])
+        )
+        with room(most=element_limit):
             return run(node, form, versions, inputs)
 
     return run_nodes(nodes, (output,), computed).get(output)

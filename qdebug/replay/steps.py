@@ -127,9 +127,9 @@ def _levels(at: _StepContext, *, fma: bool = False, half: bool = False) -> Opera
     zero, unit = at.unit.out.zero_point.astype(np.float32), sum_scale(at.start.scales) if one is None else one
     with np.errstate(all="ignore"):  # a scale of 0 leaves no range
         ends = [np.asarray((end - zero) * at.single) for end in (low, high)]
-        least, most = (np.asarray((in_half(end) if half else end) / unit) for end in ends)
-        factor = np.asarray((high - low) / (most - least))
-        rest = np.asarray(-least * factor)
+        range_start, range_end = (np.asarray((in_half(end) if half else end) / unit) for end in ends)
+        factor = np.asarray((high - low) / (range_end - range_start))
+        rest = np.asarray(-range_start * factor)
     if half and fma:
         factor, rest = in_half(factor), in_half(rest)
 
@@ -162,11 +162,11 @@ def _rounded(at: _StepContext) -> Operation:
 
 def _saturated(at: _StepContext) -> Operation:
     low, high = at.unit.out.limits
-    least, most = at.unit.out.clamp or (low, high)
+    lowest_code, highest_code = at.unit.out.clamp or (low, high)
     scales = (at.unit.out.scale, *(operand.scale for operand in at.unit.operands))
     # No number is NaN if the inputs are whole numbers and all scales are finite and above 0.
     never_nan = at.unit.kind in _WHOLE_KINDS and all(bool(np.all((s > 0) & np.isfinite(s))) for s in scales)
-    return _clipped(max(low, least), min(high, most), never_nan=never_nan, dtype=at.unit.out.dtype)
+    return _clipped(max(low, lowest_code), min(high, highest_code), never_nan=never_nan, dtype=at.unit.out.dtype)
 
 
 def _clipped(low: int, high: int, *, never_nan: bool, dtype: np.dtype | None = None) -> Operation:

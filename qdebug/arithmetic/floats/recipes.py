@@ -260,8 +260,8 @@ def _softmax(node: Node, inputs: Inputs, shapes: Shapes) -> Sequence[Step]:
     """Divide exponentials of the distances from the maximum by their sum."""
     axis = (int(_real(node, "axis", -1)) % len(shapes[0]),)
     x = inputs[0]
-    least = x.mapped(lambda values: values.max(axis=axis, keepdims=True))
-    powers = (x - least).named("the distances from the maximum").through(np.exp).named("the exponentials")
+    maximum = x.mapped(lambda values: values.max(axis=axis, keepdims=True))
+    powers = (x - maximum).named("the distances from the maximum").through(np.exp).named("the exponentials")
     return (powers / powers.total(axis).named("the sum of exponentials"),)
 
 

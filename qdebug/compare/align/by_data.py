@@ -175,11 +175,11 @@ def _candidates_of_classes(
     classes: Sequence[Sequence[str]], references: Sequence[np.ndarray], tensor_values: np.ndarray
 ) -> list[Candidate]:
     """Return candidates, nearest first, with their values in the order of the backend tensor."""
-    far = [relative_norm(tensor_values - values, values) for values in references]
-    order = sorted(range(len(classes)), key=far.__getitem__)
+    distances = [relative_norm(tensor_values - values, values) for values in references]
+    order = sorted(range(len(classes)), key=distances.__getitem__)
     ways = ways_between(np.array([references[at] for at in order]), tensor_values)
     return [
-        Candidate(names=tuple(classes[at]), distance=far[at], values=len(tensor_values), ways=tuple(ways[rank]))
+        Candidate(names=tuple(classes[at]), distance=distances[at], values=len(tensor_values), ways=tuple(ways[rank]))
         for rank, at in enumerate(order)
     ]
 

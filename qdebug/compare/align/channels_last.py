@@ -52,7 +52,7 @@ def with_channels_second(context: Context) -> Iterator[Pair]:
     permuted = {pair.backend for pair in pairs if _is_permuted(context, pair)}
     if not (last or unsaid or permuted or any(pair.match is Match.DATA for pair in pairs)):
         return
-    side, turned = last or Side.BACKEND, dict[str, tuple[int, ...]]()
+    side, order_of_tensor = last or Side.BACKEND, dict[str, tuple[int, ...]]()
     for pair in pairs:
         node = be.graph.producer(pair.backend)
         producers = node, ref.graph.producer(pair.reference)
@@ -61,10 +61,12 @@ def with_channels_second(context: Context) -> Iterator[Pair]:
             producer is not None and _is_unstated_transpose(producer) for producer in producers
         )
         order = (
-            _order_with_channels_second(context, pair, side, turned) if values_decide and _has_no_order(pair) else None
+            _order_with_channels_second(context, pair, side, order_of_tensor)
+            if values_decide and _has_no_order(pair)
+            else None
         )
         if order is not None:
-            turned[pair.backend] = order
+            order_of_tensor[pair.backend] = order
             view = replace(pair.view_of(side) or Transform(), transpose=order)
             yield pair.with_view(side, view, f"dimensions transposed by {order}")
 
@@ -86,8 +88,8 @@ def as_values_tell(context: Context) -> Iterator[Pair]:
             continue
         wrong = is_odd and not _differs_in_ones_only(context, pair)  # possibly: its extents differ from the model's
         order = context.sampler.order(pair.reference, pair.backend, as_stored=wrong)
-        least = 0.0 if by_hand else DATA_PAIR_MIN_CONFIDENCE if is_odd else PAIR_SURE_MIN_CONFIDENCE
-        if order is not None and order[1] >= least:
+        min_confidence = 0.0 if by_hand else DATA_PAIR_MIN_CONFIDENCE if is_odd else PAIR_SURE_MIN_CONFIDENCE
+        if order is not None and order[1] >= min_confidence:
             for side, turn in ((Side.REFERENCE, order[0].reference), (Side.BACKEND, order[0].backend)):
                 if turn is not None:
                     view = replace(pair.view_of(side) or Transform(), transpose=turn)
@@ -186,7 +188,7 @@ def _shape(run: IndexedRecording, tensor: str) -> tuple[int, ...] | None:
 
 
 def _order_with_channels_second(
-    context: Context, pair: Pair, last: Side, turned: Mapping[str, tuple[int, ...]]
+    context: Context, pair: Pair, last: Side, order_of_tensor: Mapping[str, tuple[int, ...]]
 ) -> tuple[int, ...] | None:
     """Return the permutation that gives one side of a pair the dimension order of the other, or None for the identity.
 
@@ -208,7 +210,7 @@ def _order_with_channels_second(
     best = _by_values(context, pair, last, likely)
     if best is None and plain in orders:
         node = be.graph.producer(pair.backend)
-        best = next((turned[n] for n in (be.data_inputs(node) if node else ()) if n in turned), plain)
+        best = next((order_of_tensor[n] for n in (be.data_inputs(node) if node else ()) if n in order_of_tensor), plain)
         best = best if best in orders else plain
     return None if best == plain else best
 

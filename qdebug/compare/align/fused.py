@@ -139,12 +139,12 @@ def through_folded(context: Context, tensor: str, output: str, *, into_weights: 
         if not reads_only(ref, reader, output):
             return output, folded
         # The backend may have removed a Transpose before a node that it folds; both are then folded together.
-        turned = None if maker is None else behind_turn(ref, output)
-        if turned is not None and maker is not None:
-            behind = ref.consumers(turned)
+        source_of_transpose = None if maker is None else behind_turn(ref, output)
+        if source_of_transpose is not None and maker is not None:
+            behind = ref.consumers(source_of_transpose)
             if len(behind) != 1 or not goes_into_weights(behind[0], maker):
                 return output, folded
-            if not reads_only(ref, behind[0], turned) or is_done_later(context, tensor, behind[0]):
+            if not reads_only(ref, behind[0], source_of_transpose) or is_done_later(context, tensor, behind[0]):
                 return ref.data_inputs(reader)[0], folded
             folded.append(reader)
             reader = behind[0]

@@ -76,8 +76,8 @@ def with_dimensions(
     model_axes = sorted(axis % rank for axis in partner_axes) if len(partner_axes) == len(added_axes) else axes
     unchanged = [axis for axis in range(rank) if axis not in axes]
     new_axes, old_axes = iter(axes), iter(before.transpose)
-    turned = tuple(next(new_axes) if axis in model_axes else unchanged[next(old_axes)] for axis in range(rank))
-    return Transform(transpose=turned) if turned != tuple(range(rank)) else None
+    new_order = tuple(next(new_axes) if axis in model_axes else unchanged[next(old_axes)] for axis in range(rank))
+    return Transform(transpose=new_order) if new_order != tuple(range(rank)) else None
 
 
 def _axes(node: Node, run: IndexedRecording) -> tuple[int, ...]:
@@ -532,8 +532,8 @@ def _with_layout(pair: Pair, backend_layout: Transform | None, reference_layout:
 
 def _layout_text(layout: Transform) -> str:
     if layout.channel_block is not None:
-        turned = "" if layout.transpose is None else f", then transposed by {layout.transpose}"
-        return f"stored in blocks of {layout.channel_block} channels{turned}"
+        transpose_text = "" if layout.transpose is None else f", then transposed by {layout.transpose}"
+        return f"stored in blocks of {layout.channel_block} channels{transpose_text}"
     return f"dimensions stored in another order, transposed by {layout.transpose}"
 
 

@@ -397,7 +397,7 @@ def is_fused_with_next(context: Context, tensor: str, reference: str) -> bool:
     """Return whether a later backend tensor matches the name better, because the reference fuses the nodes."""
     be, current = context.be, tensor
     first = be.graph.producer(tensor)
-    turned = first is not None and operators.plain(first).transposes
+    is_transpose = first is not None and operators.plain(first).transposes
     for _ in range(FUSED_CHAIN_MAX_NODES):
         readers = [
             node for node in be.consumers(current) if operators.of(node.op).counts is not operators.Count.EXTENTS
@@ -405,7 +405,7 @@ def is_fused_with_next(context: Context, tensor: str, reference: str) -> bool:
         if len(readers) != 1 or len(be.data_inputs(readers[0])) != 1:
             return False
         reader, row = readers[0], operators.plain(readers[0])
-        if not (row.transposes if turned else row.folded_before):
+        if not (row.transposes if is_transpose else row.folded_before):
             return False
         current = reader.outputs[0]
         for name in be.members(current):

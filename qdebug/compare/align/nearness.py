@@ -95,8 +95,8 @@ def distance(reference: np.ndarray, backend: np.ndarray) -> float:
 
 
 def _least_error(reference: np.ndarray, backend: np.ndarray) -> float:
-    turns = _permuted_arrays(backend, reference.shape)
-    return min((float(np.linalg.norm(turned - reference)) for turned in turns), default=math.inf)
+    permuted_arrays = _permuted_arrays(backend, reference.shape)
+    return min((float(np.linalg.norm(permuted - reference)) for permuted in permuted_arrays), default=math.inf)
 
 
 def _permuted_arrays(array: np.ndarray, shape: tuple[int, ...]) -> Iterator[np.ndarray]:
@@ -106,6 +106,6 @@ def _permuted_arrays(array: np.ndarray, shape: tuple[int, ...]) -> Iterator[np.n
     if squeezed.ndim > 4 or squeezed.ndim != len(plain):
         return
     for order in permutations(range(squeezed.ndim)):
-        turned = squeezed.transpose(order)
-        if turned.shape == plain:
-            yield turned.reshape(shape)
+        permuted = squeezed.transpose(order)
+        if permuted.shape == plain:
+            yield permuted.reshape(shape)

@@ -312,8 +312,8 @@ def _find_behind_turns(context: Context, tensor: str, node: Node, source: str) -
     row = operators.plain(node)
     if row.sums is Sums.FILTER:
         readers = context.ref.consumers(source)
-        turned = [reader.outputs[0] for reader in readers if operators.of(reader.op).transposes]
-        return _find(context, tensor, node, [source], turned) if turned else None
+        transposed_names = [reader.outputs[0] for reader in readers if operators.of(reader.op).transposes]
+        return _find(context, tensor, node, [source], transposed_names) if transposed_names else None
     behind = behind_turn(context.ref, source) if row.activation or row.neutral is not None else None
     return None if behind is None or is_claimed(context, behind, tensor) else _find(context, tensor, node, [behind])
 

@@ -250,12 +250,14 @@ def no_error(
     ):
         return None
     coded = entry.quant is not None
-    whole = int(rounds_to_integers(form)) if entry.whole else None
+    max_whole_error = int(rounds_to_integers(form)) if entry.whole else None
 
     def make_attribution(error: ErrorStats) -> Attribution:
         clips = uniform_span(entry.quant) != (None, None)
         parts: dict[str, Any] = dict.fromkeys(PARTS if clips else PARTS[:-1], error)
-        return Attribution(**parts, arithmetic_unsaturated=error, allowed=None if coded else 0.0, whole_off=whole)
+        return Attribution(
+            **parts, arithmetic_unsaturated=error, allowed=None if coded else 0.0, whole_off=max_whole_error
+        )
 
     return replace(
         make_attribution(stats),
@@ -652,10 +654,10 @@ class _Split:
     def _empty_sums(self) -> _Part:
         pair, quant = self._entry.pair, self._entry.quant
         bounds, step = clamp_of(self._view), None if quant is None or quant.per_channel else float(quant.scale[0])
-        turned = turned_quant(quant, self._view)
+        permuted_quant = turned_quant(quant, self._view)
         return _Part(
-            introduced=ErrorAccumulator(backend_quant=turned, backend_clamp=bounds),
-            arithmetic=ErrorAccumulator(backend_quant=turned, backend_clamp=bounds),
+            introduced=ErrorAccumulator(backend_quant=permuted_quant, backend_clamp=bounds),
+            arithmetic=ErrorAccumulator(backend_quant=permuted_quant, backend_clamp=bounds),
             constants=ErrorAccumulator(step=step),
             clipping=ErrorAccumulator(backend_clamp=self._span, step=step),
             arithmetic_unsaturated=ErrorAccumulator(

@@ -95,8 +95,8 @@ class ErrorEffect:
         with np.errstate(divide="ignore", invalid="ignore"):
             level = 20 * np.log10(signal / off)
         is_short = any(format_of(array) is not None for array in (backend, reference))
-        least = EQUAL_INPUTS_MIN_SQNR_OF_16_BITS if is_short else EQUAL_INPUTS_MIN_SQNR
-        return np.asarray((off != 0) & ~(level >= least))
+        min_sqnr = EQUAL_INPUTS_MIN_SQNR_OF_16_BITS if is_short else EQUAL_INPUTS_MIN_SQNR
+        return np.asarray((off != 0) & ~(level >= min_sqnr))
 
     def _changes_reader(self, tensor: str, reader: str, place: tuple[int, int], *, nonfinite: bool) -> bool:
         """Return whether the wrong elements of a tensor change the result of a compared reader."""

@@ -187,12 +187,12 @@ def beyond_steps(grid: Grid, replayed: np.ndarray, recorded: np.ndarray, noise: 
         recorded: The recorded values, in the same shape.
         noise: The result of `weight_noise`.
     """
-    most = (DERIVED_LSB + LSB_SLACK) * grid.step
+    tolerance = (DERIVED_LSB + LSB_SLACK) * grid.step
     spread = np.zeros(replayed.shape, np.float32) if noise is None else noise
     count = 0
     for recorded_part, replayed_part, spread_part in stretches(
         recorded, replayed, np.broadcast_to(spread, replayed.shape)
     ):
         off = np.nan_to_num(np.abs(recorded_part.astype(np.float64) - replayed_part), nan=0.0, posinf=0.0)
-        count += int(np.count_nonzero(off > most + ROUNDING_SUM_FACTOR * spread_part))
+        count += int(np.count_nonzero(off > tolerance + ROUNDING_SUM_FACTOR * spread_part))
     return count

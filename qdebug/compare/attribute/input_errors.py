@@ -42,8 +42,8 @@ def partner_values(replays: ReferenceReplay, tensor: str, place: tuple[int, int]
     pair = replays.pairs[tensor]
     reference_values = real_values(replays.ref.recording, pair.reference, place)
     backend_values = real_values(replays.be.recording, tensor, place)
-    turned, _ = in_one_order(reference_values, pair.reference_view, backend_values, pair.backend_view)
-    stored = into_stored_order(turned, pair.backend_view)
+    in_backend_order, _ = in_one_order(reference_values, pair.reference_view, backend_values, pair.backend_view)
+    stored = into_stored_order(in_backend_order, pair.backend_view)
     return stored.reshape(backend_values.shape) if stored.size == backend_values.size else stored
 
 

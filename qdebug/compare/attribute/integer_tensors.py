@@ -115,11 +115,13 @@ def _made_of(graph: Graph, tensor: str) -> tuple[str, ...] | None:
         return None
     if row.counts or (row.indices_beside and tensor != node.outputs[0]):
         return ()
-    whole = tuple(name for name in operands(node) if name and is_whole(graph.tensors[name].dtype or ""))
+    integer_inputs = tuple(name for name in operands(node) if name and is_whole(graph.tensors[name].dtype or ""))
     if row.moves or row.keeps_values or row.selects or row.casts:
-        return whole
+        return integer_inputs
     return (
-        None if not whole and bits <= (UNDECLARED_CODE_MAX_BITS if node.inputs else UNDECLARED_SUM_MAX_BITS) else whole
+        None
+        if not integer_inputs and bits <= (UNDECLARED_CODE_MAX_BITS if node.inputs else UNDECLARED_SUM_MAX_BITS)
+        else integer_inputs
     )
 
 

@@ -215,5 +215,5 @@ def _constants(run: IndexedRecording, nodes: Sequence[Node]) -> dict[str, np.nda
 
 
 def _is_same_constant(first: np.ndarray, second: np.ndarray) -> bool:
-    turned = first.ndim == 2 and np.array_equal(first.T, second)
-    return turned or np.array_equal(first, second)
+    is_transposed = first.ndim == 2 and np.array_equal(first.T, second)
+    return is_transposed or np.array_equal(first, second)

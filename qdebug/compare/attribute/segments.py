@@ -100,15 +100,17 @@ class SegmentFinder:
         reference_nodes = self._nodes_between(pair.reference, ends.__contains__)
         if reference_nodes is not None:
             return Segment(nodes=reference_nodes, feeds=feeds, own=nodes, scaling=self._scaling(reference_nodes, nodes))
-        start, every = self._ref.root(pair.reference), self._partners
+        start, partners = self._ref.root(pair.reference), self._partners
         reference_nodes = self._nodes_between(
-            pair.reference, lambda root: root in ends or (root in every and root != start)
+            pair.reference, lambda root: root in ends or (root in partners and root != start)
         )
         if reference_nodes is None:
             return None
         data_inputs = {self._ref.root(name): name for node in reference_nodes for name in self._ref.data_inputs(node)}
         further_feeds = {
-            name: every[root] for root, name in data_inputs.items() if root in every and root not in {start, *ends}
+            name: partners[root]
+            for root, name in data_inputs.items()
+            if root in partners and root not in {start, *ends}
         }
         scaling = self._scaling(reference_nodes, nodes)
         return Segment(

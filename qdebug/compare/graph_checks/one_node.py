@@ -116,7 +116,7 @@ class OneNode(TensorCheck):
             spread, allowed = self._in_reference_shape(_rounding_spread(facts, place), reference_values), 0.0
         elif isinstance(allowed, np.ndarray):
             allowed = self._in_reference_shape(allowed, reference_values)
-        least = FOLDING_MAX_ERROR_RATIO * _rounding_of_result(facts, attribution, place)
+        min_difference = FOLDING_MAX_ERROR_RATIO * _rounding_of_result(facts, attribution, place)
 
         def excess(share: float, magnitude: np.ndarray) -> np.ndarray | None:
             """Return the excess over a share of the bound, or None if it is negligible."""
@@ -128,7 +128,7 @@ class OneNode(TensorCheck):
                 lsb = MOVED_CODES_MAX_LSB if all(map(rounds_nothing, self.segment.own)) else DERIVED_LSB
                 is_notable = np.max(beyond, initial=0) > lsb * float(np.max(quant.scale))
             else:
-                is_notable = finite_norm(beyond) > least
+                is_notable = finite_norm(beyond) > min_difference
             return beyond if is_notable else None
 
         @cache

@@ -194,15 +194,19 @@ def _count_wrong_codes(
     if not row.chooses_scale and values[node.inputs[0]].dtype.kind not in "iu":
         return 0
     wrong_counts = []
-    for way in roundings(node):
+    for rounding in roundings(node):
         with recorded_limits(recording, place):
-            replayed_values = run_node(way, values, recording.graph.opset, arithmetic=arithmetic)[output]
+            replayed_values = run_node(rounding, values, recording.graph.opset, arithmetic=arithmetic)[output]
         if replayed_values.shape != recorded_codes.shape:
             return 0
         # An earlier check judges non-finite values.
         errors = np.nan_to_num(np.abs(minus(replayed_values, recorded_codes)), nan=0.0)
         wrong_counts.append(
-            int(np.count_nonzero(errors > (0.0 if row.sums_codes else _rounding_bound(way, values, replayed_values))))
+            int(
+                np.count_nonzero(
+                    errors > (0.0 if row.sums_codes else _rounding_bound(rounding, values, replayed_values))
+                )
+            )
         )
     return min(wrong_counts)
 

@@ -118,15 +118,15 @@ class _Search:
         row = operators.plain(node)
         if not first or (row.reduces and not row.picks_index):
             return
-        every = row.arranges or row.moves is operators.Move.GATHER
-        input_names = (first,) if every else operators.operands(node)
+        takes_all_inputs = row.arranges or row.moves is operators.Move.GATHER
+        input_names = (first,) if takes_all_inputs else operators.operands(node)
         shapes = {name: self._shape(name) for name in input_names if name and not self._graph.is_constant(name)}
         yield from (
             (name, extents)
             for name, extents in shapes.items()
-            if extents is not None and (every or len(extents) == len(shape))
+            if extents is not None and (takes_all_inputs or len(extents) == len(shape))
         )
-        if not every:
+        if not takes_all_inputs:
             yield from ((name, shape) for name, extents in shapes.items() if extents is None)
 
     def _shape(self, tensor: str) -> _Shape | None:

@@ -86,11 +86,11 @@ class Places:
 
 def find_places(reference: Recording, backend: Recording, pair: Pair) -> Places:
     """Find the samples and steps that both sides kept at least in part, and count those kept on one side only."""
-    every = [SamplePlace(*place) for place in either_places(reference, pair.reference, backend, pair.backend)]
+    all_places = [SamplePlace(*place) for place in either_places(reference, pair.reference, backend, pair.backend)]
     common: list[SamplePlace] = []
     partly: list[SamplePlace] = []
     only = {"reference": 0, "backend": 0}
-    for place in every:
+    for place in all_places:
         reference_has = reference.has(pair.reference, place.sample, place.step)
         backend_has = backend.has(pair.backend, place.sample, place.step)
         if reference_has and backend_has:
@@ -347,7 +347,9 @@ def _mismatch(reference: np.ndarray, backend: np.ndarray) -> str | None:
         why = incomparable_reason(array.dtype)
         if why is not None:
             return f"the {side}'s {why}"
-    turned = reference.ndim == backend.ndim and reference.shape != backend.shape  # the dimensions are in another order
-    if turned or not same_elements(reference.shape, backend.shape):
+    is_permuted = (
+        reference.ndim == backend.ndim and reference.shape != backend.shape
+    )  # the dimensions are in another order
+    if is_permuted or not same_elements(reference.shape, backend.shape):
         return f"the reference has shape {reference.shape} and the backend {backend.shape}"
     return None

@@ -136,8 +136,8 @@ def some_missing(reference: Recording, backend: Recording, pair: Pair) -> str:
         if len(lacking) == 1:
             only[lacking[0]] += 1
     samples, steps = (max(sizes) for sizes in ((reference.samples, backend.samples), (reference.steps, backend.steps)))
-    every = f"{samples} samples" if steps == 1 else f"{samples * steps} steps of all samples"
-    return ", ".join(f"the {side} has no values for {count} of {every}" for side, count in only.items() if count)
+    total_text = f"{samples} samples" if steps == 1 else f"{samples * steps} steps of all samples"
+    return ", ".join(f"the {side} has no values for {count} of {total_text}" for side, count in only.items() if count)
 
 
 def _compare_all_elements(

@@ -92,8 +92,8 @@ class OneSample(View):
     @property
     def event_quants(self) -> Mapping[tuple[str, int, int], QuantParams]:
         """Quantization of values that differs from their tensor's, by tensor, sample and step."""
-        every = super().event_quants
-        return {(name, 0, step): quant for (name, sample, step), quant in every.items() if sample == self._sample}
+        all_quants = super().event_quants
+        return {(name, 0, step): quant for (name, sample, step), quant in all_quants.items() if sample == self._sample}
 
 
 def renumber_sample(result: RunComparison, sample: int) -> RunComparison:

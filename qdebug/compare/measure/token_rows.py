@@ -140,8 +140,8 @@ class _Rows:
 
     def tokens(self) -> np.ndarray:
         """Return all tokens of the run, sorted, without padding."""
-        every = np.concatenate(list(self._tokens[""].values()))
-        return np.unique(every[_is_token(every)])
+        all_tokens = np.concatenate(list(self._tokens[""].values()))
+        return np.unique(all_tokens[_is_token(all_tokens)])
 
     def origins(self, pattern: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return all tokens of an index, sorted, with the number of a place that holds each and its row.

@@ -57,12 +57,12 @@ def profile_blocks(profile: TensorProfile) -> list[Block]:
 
 
 def _histograms(profile: TensorProfile) -> list[tuple[str, Sequence[Bar]]]:
-    every = [
+    histograms = [
         ("abs(difference)", error_bars(profile)),
         ("abs(difference)/abs(reference)", relative_bars(profile)),
         ("ULP apart", ulp_bars(profile)),
     ]
-    return [(title, bars) for title, bars in every if bars]
+    return [(title, bars) for title, bars in histograms if bars]
 
 
 def _bar_rows(bars: Sequence[Bar]) -> list[tuple[str, str, str]]:

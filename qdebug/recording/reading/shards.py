@@ -382,7 +382,7 @@ class ShardedRecording(Recording, Closable):
         quant = self.graph.tensors[tensor].quant if tensor in self.graph.tensors else None
         from qdebug.numerics.accumulate import ErrorAccumulator  # opening a recording does not need it
 
-        whole = ErrorAccumulator(reference_quant=quant, backend_quant=quant)
+        total_error = ErrorAccumulator(reference_quant=quant, backend_quant=quant)
         unequal_places: list[tuple[int, int]] = []
         for sample, step in places:
             files = self._ranks[reference], self._ranks[rank]
@@ -390,11 +390,11 @@ class ShardedRecording(Recording, Closable):
                 unequal_places.append((sample, step))  # partially kept values: their hashes differ
                 continue
             values = [file.load(tensor, sample, step) for file in files]
-            error = whole.apart(values[0], values[1], sample=sample)
+            error = total_error.apart(values[0], values[1], sample=sample)
             if error.stats().mismatches:
                 unequal_places.append((sample, step))
-                whole.merge(error)
-        return whole.stats(), unequal_places
+                total_error.merge(error)
+        return total_error.stats(), unequal_places
 
     def close(self) -> None:
         """Close the files. A second call does nothing."""

@@ -16,8 +16,8 @@ _PASSES = 16
 
 def _max_boxes(call: Call) -> int:
     """Return the maximum number of boxes kept per class."""
-    most = call.optional(2)
-    return 0 if most is None or not most.size else max(0, int(most.reshape(-1)[0]))
+    max_boxes_input = call.optional(2)
+    return 0 if max_boxes_input is None or not max_boxes_input.size else max(0, int(max_boxes_input.reshape(-1)[0]))
 
 
 def _setting(call: Call, slot: int) -> np.ndarray | None:

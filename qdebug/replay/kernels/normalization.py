@@ -171,10 +171,10 @@ def _coded_embed_layer_normalization(call: Call) -> tuple[np.ndarray, ...]:
 
 def _by_root_mean_square(x: np.ndarray, axes: tuple[int, ...], epsilon: float) -> tuple[np.ndarray, np.ndarray]:
     """Return x / sqrt(mean(x^2) + epsilon), and the reciprocal of the root."""
-    least = x.dtype.type(epsilon)
+    typed_epsilon = x.dtype.type(epsilon)
 
     def divided(part: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        root = np.sqrt(np.mean(part * part, axis=axes, keepdims=True) + least)
+        root = np.sqrt(np.mean(part * part, axis=axes, keepdims=True) + typed_epsilon)
         return part / root, 1 / root
 
     out, inverse = by_rows(divided, x, min(axes, default=0))

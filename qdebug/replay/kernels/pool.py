@@ -164,8 +164,8 @@ def _channels_last(call: Call) -> Cost:
 @kernel("NhwcMaxPool", domain="com.microsoft", extent=_channels_last)
 def _channels_last_max_pool(call: Call) -> np.ndarray:
     """Return the largest element of each window of x (N, *extent, C)."""
-    turned = replace(call, inputs=(np.moveaxis(call.array(0), -1, 1),), outputs=1)
-    return np.moveaxis(_max_pool(turned)[0], 1, -1)
+    channels_second_call = replace(call, inputs=(np.moveaxis(call.array(0), -1, 1),), outputs=1)
+    return np.moveaxis(_max_pool(channels_second_call)[0], 1, -1)
 
 
 def _positions(chosen: np.ndarray, window: Window, order: int) -> np.ndarray:

@@ -94,10 +94,10 @@ def _multi_threshold(call: Call) -> np.ndarray:
     axis = layout.index("C") if "C" in layout else 1
     if thresholds.ndim != 2 or thresholds.shape[0] not in (1, x.shape[axis]):
         raise ValueError(f"thresholds of shape {list(thresholds.shape)} do not fit {x.shape[axis]} channels")
-    turned = np.moveaxis(x, axis, -1)
-    counts = np.zeros(turned.shape, np.float32)
+    channels_last = np.moveaxis(x, axis, -1)
+    counts = np.zeros(channels_last.shape, np.float32)
     for threshold in np.sort(thresholds, axis=1).T:  # one at a time: all at once may be far larger than the result
-        counts += turned >= threshold
+        counts += channels_last >= threshold
     scaled = np.float32(call.real("out_scale", 1.0)) * np.moveaxis(counts, -1, axis)
     return narrow(scaled + np.float32(call.real("out_bias", 0.0)), x.dtype)
 

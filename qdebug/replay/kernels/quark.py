@@ -91,13 +91,13 @@ def _round_parts(call: Call, blocks: np.ndarray) -> np.ndarray:
     return np.where(top == _NON_FINITE, np.float32(np.nan), rounded.astype(np.float32))
 
 
-def _without_tail(x: np.ndarray, bits: np.ndarray, negative: np.ndarray, how: str, most: int) -> np.ndarray:
+def _without_tail(x: np.ndarray, bits: np.ndarray, negative: np.ndarray, how: str, max_magnitude: int) -> np.ndarray:
     """Drop low bits of magnitudes, with rounding. The largest magnitude is never rounded up."""
     shifted, half = x >> bits, np.where(bits > 0, 1 << np.maximum(bits - 1, 0), 1)
     rest = x & ((1 << bits) - 1)
     tie = {"away": np.ones_like(negative), "up": ~negative, "even": shifted % 2 == 1}[how]
     up = (rest > half) | ((rest == half) & tie)
-    return np.asarray(shifted + (up & (shifted != most)))
+    return np.asarray(shifted + (up & (shifted != max_magnitude)))
 
 
 _ELEMENTS = {
@@ -157,9 +157,9 @@ def _by_blocks(call: Call, rounded: Callable[[Call, np.ndarray], np.ndarray], de
     axis = axis_within(call.integer("axis", 1), x.ndim) if x.ndim > 1 else 0
     if block < 1:
         raise ValueError(f"block_size is {block}")
-    turned = np.swapaxes(real, axis, -1)
-    width = turned.shape[-1]
-    full = np.pad(turned, [(0, 0)] * (turned.ndim - 1) + [(0, -width % block)])
+    blocks_last = np.swapaxes(real, axis, -1)
+    width = blocks_last.shape[-1]
+    full = np.pad(blocks_last, [(0, 0)] * (blocks_last.ndim - 1) + [(0, -width % block)])
     result = rounded(call, np.ascontiguousarray(full).reshape(*full.shape[:-1], -1, block)).reshape(full.shape)
     return narrow(np.swapaxes(result[..., :width], axis, -1), x.dtype)
 

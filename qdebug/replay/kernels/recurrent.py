@@ -202,7 +202,7 @@ def _recurrent(call: Call) -> tuple[np.ndarray, ...]:
     lengths = call.optional(4)
     ends = np.full(batch, steps) if lengths is None else lengths.astype(np.int64)
     directions, hidden = call.array(2).shape[0], _hidden(call)
-    every = np.zeros((steps, directions, batch, hidden), x.dtype)
+    all_states = np.zeros((steps, directions, batch, hidden), x.dtype)
     last: list[list[np.ndarray]] = []
     for direction, data, step, backwards in _steps(call, x[: int(ends.max(initial=0))]):
         state = _initial(call, direction, (batch, hidden), x.dtype, batch_first=batch_first)
@@ -213,14 +213,14 @@ def _recurrent(call: Call) -> tuple[np.ndarray, ...]:
             ended = (time > ends)[:, None]
             new = step(data[at, np.arange(batch)], (np.where(ended, 0, state[0]), *state[1:]))
             state = tuple(np.where(running, now, old) for now, old in zip(new, state, strict=True))
-            every[at, direction, np.arange(batch)] = np.where(running, state[0], 0)
+            all_states[at, direction, np.arange(batch)] = np.where(running, state[0], 0)
         if len(state) > 1:  # ONNX Runtime's LSTM returns no state for an empty sequence
             state = tuple(np.where((ends == 0)[:, None], 0, part) for part in state)
         last.append(list(state))
     finals = [np.stack(parts) for parts in zip(*last, strict=True)]
     if batch_first:
-        every, finals = every.transpose(2, 0, 1, 3), [np.swapaxes(final, 0, 1) for final in finals]
-    return tuple(narrow(array, call.array(0).dtype) for array in (every, *finals))
+        all_states, finals = all_states.transpose(2, 0, 1, 3), [np.swapaxes(final, 0, 1) for final in finals]
+    return tuple(narrow(array, call.array(0).dtype) for array in (all_states, *finals))
 
 
 def _initial(

@@ -143,9 +143,9 @@ def _grid_sample(call: Call) -> np.ndarray:
     if mode not in _TAPS or padding not in ("zeros", "border", "reflection"):
         raise ValueError(f"mode is {mode!r} and padding_mode {padding!r}")
     aligned, extents = bool(call.integer("align_corners")), np.array(x.shape[2:])
-    turned = widen(grid)[..., ::-1]
-    last = (extents - 1).astype(turned.dtype)
-    places = (turned + 1) / 2 * last if aligned else ((turned + 1) * (last + 1) - 1) / 2
+    reversed_grid = widen(grid)[..., ::-1]
+    last = (extents - 1).astype(reversed_grid.dtype)
+    places = (reversed_grid + 1) / 2 * last if aligned else ((reversed_grid + 1) * (last + 1) - 1) / 2
     places = places.reshape(len(x), -1, len(extents)).astype(np.float32)
     sampled = [_sampled(sample, at, mode, padding, aligned=aligned) for sample, at in zip(x, places, strict=True)]
     shape = (*x.shape[:2], *grid.shape[1:-1])
