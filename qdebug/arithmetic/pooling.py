@@ -229,7 +229,7 @@ def _with_novel(findings: dict[int, SearchResult], known_findings: Sequence[Sear
         if len(known_findings) > limit and variant.multiplier.bits is None:
             continue  # of a multiplier, the width alone is one for all nodes
         if added and variant.multiplier != added[0].multiplier:
-            continue  # other names of the same program only
+            continue  # these are only other names of the same program
         doubt = _reason_for_doubt(variant, novel, known_findings, len(outsiders))
         if doubt is None and all(reproduces(f.source, variant) for f in known_findings[UNKNOWN_PROGRAM_MAX_SIBLINGS:]):
             added.append(variant)
@@ -347,7 +347,7 @@ def _may_be_chance(findings: Sequence[SearchResult], variant: Variant, outsiders
     """
     bits = None if variant.multiplier.shifts else variant.multiplier.bits
     weight = 1 if bits is None else max(bits - FREE_MULTIPLIER_BITS, 1)
-    novel = [max(finding.novel, 1) for finding in findings if finding.novel is not None]  # some element differs
+    novel = [max(finding.novel, 1) for finding in findings if finding.novel is not None]  # at least one element differs
     return len(novel) == len(findings) and (sum(novel) + outsiders) * weight < UNKNOWN_PROGRAM_MIN_ELEMENTS
 
 

@@ -620,7 +620,8 @@ class _Search:
         rivals = rejected[:RUNNER_UP_CANDIDATES]
         shares, missed = self._reproduced_shares(rivals if matching else dict.fromkeys([simplest, *rivals]))
         finding = replace(finding, elements=self._elements)  # all samples have been read by now
-        ranks = {variant: rank for rank, variant in enumerate(self._rates)}  # ties go to the first, the simplest
+        # Among ties the first variant wins, which is the simplest.
+        ranks = {variant: rank for rank, variant in enumerate(self._rates)}
         order = sorted(((shares[v], v) for v in rivals), key=lambda pair: (-pair[0], ranks[pair[1]]))
         if matching:
             shape = shape_of(self._unit, {sums: self._columns[sums] for sums in {v.sums for v in matching}})

@@ -133,7 +133,7 @@ class TapSearch:
         self._runs.append(run)
         while self._draw_conclusions():
             pass
-        # a tensor is disturbed by its own tap or a later one, unless a known disturber is close
+        # A tensor is disturbed by its own tap or by a later one, unless a tap that is known to disturb is close.
         for layer in disturbed_layers:
             suspect_taps = self._results_of([layer]).intersection(run.taps) or self._nearest_results_after(
                 layer

@@ -125,7 +125,7 @@ def limit_process(memory: int, seconds: int | None, max_file_bytes: int) -> None
         max_file_bytes: Maximum size of a written file in bytes.
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if sys.platform == "linux":  # has no effect on other systems, or breaks the loader
+    if sys.platform == "linux":  # on other systems this has no effect, or breaks the loader
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     sys.dont_write_bytecode = True  # the limit would cut off a .pyc, and later imports would fail
     resource.setrlimit(resource.RLIMIT_FSIZE, (max_file_bytes, max_file_bytes))

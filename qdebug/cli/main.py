@@ -141,7 +141,7 @@ def _reopen_closed_streams() -> None:
 def _enable_crash_tracebacks() -> None:
     """Print a Python traceback when a framework crashes, since the program would otherwise end silently."""
     if not faulthandler.is_enabled():
-        with suppress(OSError, ValueError):  # standard error was replaced by something other than a file
+        with suppress(OSError, ValueError):  # stderr was replaced by an object that is not a file
             faulthandler.enable(all_threads=False)
 
 

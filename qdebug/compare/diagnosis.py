@@ -159,7 +159,7 @@ def _failing_nodes(result: RunComparison, table: ResultTable, graph: Graph) -> l
         failing.append((node, finding))
         if node.tensor not in downstream_tensors:
             downstream_tensors |= downstream(graph, (node.tensor,))
-    if not failing:  # only a limit set by the user fails here
+    if not failing:  # here, only a limit set by the user is exceeded
         failing = [
             (node, finding) for node in table.nodes if is_beyond(node) and (finding := _main_finding(node)) is not None
         ]

@@ -242,7 +242,7 @@ def _judge_tensor(context: NodeContext) -> NodeResult:
     parts = {} if attribution is None else attribution.samples
     declared = context.difference[0] or context.unholdable
     if declared is not None and declared.role is FindingRole.COST:
-        declared = None  # a cost finding is no difference of the graphs: codes are only coarser
+        declared = None  # a cost means coarser codes, not a difference of the graphs
     return NodeResult(
         index=entry.index,
         node=entry.node,

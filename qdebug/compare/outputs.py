@@ -139,7 +139,8 @@ def _logits_breaches(node: NodeResult, ranking: OutputRanking, rule: LogitsRule)
         key = name.partition("_")[2]
         amount = getattr(ranking, key)
         is_minimum = name.startswith("min_")
-        if amount is None or (amount >= limit if is_minimum else amount <= limit):  # NaN is beyond any limit
+        # Comparisons with NaN are false, so NaN counts as beyond the limit.
+        if amount is None or (amount >= limit if is_minimum else amount <= limit):
             continue
         spec = metric(key)
         unit = f" {spec.unit}" if spec.unit else ""

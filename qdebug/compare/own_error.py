@@ -197,7 +197,7 @@ class ErrorReplay:
         self._known_work: dict[str, float] = {}
         self._forms: dict[str, tuple[Node, Mapping[str, int]]] = {}
         self._stacks: dict[tuple[str, tuple[bool, ...]], bool] = {}
-        self._small: dict[tuple[str, str], np.ndarray] = {}  # constants, by form and name
+        self._small: dict[tuple[str, str], np.ndarray] = {}  # small constants, by node form and name
         self._errors: dict[str, np.ndarray] = {}
         self._room = _KEPT_ERRORS
         self._left_domain = False
@@ -410,7 +410,7 @@ class ErrorReplay:
         form, opset = self._form(node)
         name = form.outputs[0]
         extent, *other_extents = shape_of(self._reference, name, *self._place)
-        if operators.of(form.op).reshapes:  # to a shape that is stated for one run
+        if operators.of(form.op).reshapes:  # its stated shape is that of a single run
             return {name: values[form.inputs[0]].reshape(count * extent, *other_extents)}
         outputs = run_real(node, form, opset, values)
         if any(array.shape[:1] != (count * extent,) for array in outputs.values()):

@@ -548,7 +548,7 @@ def _sqnr_text(node: NodeResult, floor: float) -> str:
 
 def _db_text(level: float, floor: float) -> str:
     """Return an SQNR with one decimal, or with as many as it takes to distinguish it from a limit."""
-    rounded = round(level, 1) + 0.0  # adding 0.0 turns -0.0 into 0.0
+    rounded = round(level, 1) + 0.0  # + 0.0 turns -0.0 into 0.0
     return f"{rounded:g}" if rounded != floor or level == floor else apart(level, floor)
 
 

@@ -153,7 +153,7 @@ def _check_comparable(table: ResultTable) -> None:
         return
     is_inner = table.test_rows(lambda node: node.op != "Input")
     if any(finding.kind is FindingKind.SCALE for node in table.nodes for finding in node.findings):
-        return  # scales may make all pairs incomparable although the network is the same
+        return  # missing scales may make all pairs incomparable although the network is the same
     if is_inner.any() and is_incomparable[is_inner].all():
         raise AlignmentError(
             f"None of the {is_inner.sum()} shared tensors can be compared (the first: "

@@ -559,7 +559,8 @@ def _fit_shape(
         return info, _as_is, []
     shapes = [_resolve_shape(entry, shape) for entry in entries]
     if all(resolved_shape is not None for resolved_shape in shapes):
-        info = replace(info, shape=None if None in shape else shape)  # the values determine the unknown extents
+        # The size of the values determines the unknown extents.
+        info = replace(info, shape=None if None in shape else shape)
         if all(entry.shape == resolved_shape for entry, resolved_shape in zip(entries, shapes, strict=True)):
             return info, _as_is, []
         change_notes = [] if first_entry.is_flat else ["axes of one element as in the model"]

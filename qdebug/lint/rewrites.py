@@ -581,7 +581,7 @@ class _Traits:
             if row.quantizes or row.dequantizes:
                 data = part.model.constant(member.inputs[0])
                 if data is not None or (row.quantizes and self._is_on_grid(part, member)):
-                    continue  # runtimes convert constants when they load the model
+                    continue  # not a rewrite: runtimes convert constants when they load a model
                 yield "quantize" if row.quantizes else "dequantize"
                 self.quants += [part.model.declared_quant(member, -1)] if row.quantizes else []
                 continue

@@ -47,7 +47,7 @@ class _Limit:
         with self._lock:
             if not self._holders:
                 self._before = [lib.num_threads or 1 for lib in _blas()]
-            _set_threads([1] * len(self._before))  # with OpenMP each thread has a number of its own
+            _set_threads([1] * len(self._before))  # OpenMP keeps the number of threads per thread
             self._holders += 1
 
     def undo(self) -> None:

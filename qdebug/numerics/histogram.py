@@ -116,7 +116,7 @@ class ExponentCounter:
         bits = values.view(np.int64)
         exponents = np.right_shift(bits, 52, out=None if index is None else index[: values.size])
         before = int(self._biased[0])
-        np.add.at(self._biased, exponents, 1)  # faster than bincount, which looks for the largest first
+        np.add.at(self._biased, exponents, 1)  # faster than bincount, which first searches for the maximum
         return int(self._biased[0]) - before
 
     def add_counts(self, counts: np.ndarray) -> int:
@@ -147,7 +147,7 @@ class ExponentCounter:
         all_counts, lowest = self._biased[1:], -_BIAS + 1
         if self._tiny_in_all:
             all_counts, lowest = np.concatenate((self._tiny, all_counts)), _LOWEST
-        filled = all_counts.astype(np.bool_).tobytes()  # a search of bytes is faster than one for all places
+        filled = all_counts.astype(np.bool_).tobytes()  # searching bytes first is faster than collecting all positions
         first, last = filled.find(1), filled.rfind(1)
         if first < 0:
             first, last = -lowest, -lowest - 1

@@ -200,7 +200,7 @@ def estimated_error(histogram: RangeHistogram, quant: QuantParams) -> QuantError
         raise UsageError(
             "The error of a scale cannot be computed from statistics.", hint="Record the values with --keep full."
         )
-    QuantErrorCounter(quant)  # checks the parameters
+    QuantErrorCounter(quant)  # raises for invalid parameters
     scale, zero_point = float(quant.real_scale.reshape(-1)[0]), int(quant.zero_point.reshape(-1)[0])
     ends = quant.qmin or 0, quant.qmax or 0
     low, high = ((end - zero_point) * scale for end in ends)

@@ -40,7 +40,7 @@ def failure_section(error: BaseException, recorder: Any, settings: Settings, *, 
 def _comparison(error: BaseException) -> Any:
     """Return the failed comparison behind an error; None if there is none."""
     if "qdebug.testing" not in sys.modules:
-        return None  # nothing was compared: do not import numpy for it
+        return None  # nothing was compared, so do not import numpy
     from qdebug.testing import ComparisonError
 
     cause: BaseException | None = getattr(error, "comparison", error)

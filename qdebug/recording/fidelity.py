@@ -33,7 +33,8 @@ class FidelityCheck:
         self._differing_places: set[tuple[int, int]] = set()
         self._worst = _Difference(-1.0, "")
         self._plain_digests: dict[tuple[str, int, int], bytes] = {}
-        self._first_plain_outputs: dict[tuple[str, int, int], np.ndarray] = {}  # values of the first place that differs
+        # Values at the first sample and step that differ.
+        self._first_plain_outputs: dict[tuple[str, int, int], np.ndarray] = {}
         self._plain_distances: dict[tuple[str, int, int], float] = {}
         self._remarks: list[str] = []
 

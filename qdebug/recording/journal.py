@@ -353,7 +353,7 @@ class Journal:
     def _write(self, data: bytes | bytearray) -> None:
         written_count, size = 0, len(data)
         try:
-            while written_count < size:  # a nearly full disk may write only a part
+            while written_count < size:  # on a nearly full disk, only a part may be written
                 written_count += os.pwrite(
                     self.fd, memoryview(data)[written_count:] if written_count else data, self._file_end + written_count
                 )

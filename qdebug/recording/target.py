@@ -195,7 +195,7 @@ def rename_new(scratch: Path, target: Path) -> None:
     else:
         scratch.unlink()
         return
-    if os.path.lexists(target):  # this file system has no way to do both at once
+    if os.path.lexists(target):  # neither an exclusive rename nor a link is possible: check first
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
     scratch.replace(target)
 

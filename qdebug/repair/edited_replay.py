@@ -253,7 +253,7 @@ class EditedReplay:
             name: np.concatenate(arrays) if name in varying_names else arrays[0] for name, arrays in values.items()
         }
         shape = (len(runs) * output_shape[0], *output_shape[1:])
-        if operators.of(node.op).reshapes:  # to a shape that is stated for one run
+        if operators.of(node.op).reshapes:  # its stated shape is that of a single run
             return {node.outputs[0]: stacked_inputs[node.inputs[0]].reshape(shape)}
         with recorded_limits(self._run, values_so_far.places[runs[0]], times=len(runs)):
             results = job.compute(stacked_inputs)
@@ -268,7 +268,7 @@ class EditedReplay:
     ) -> bool:
         real_node, opset = real_form(node, self._run.graph.opset)
         is_varying = tuple(name in varying_names for name in real_node.inputs)
-        if not varying_names.issubset(real_node.inputs):  # scales or zero points of the run
+        if not varying_names.issubset(real_node.inputs):  # inputs that hold scales or zero points of the run
             return False
         if (node.name, is_varying) not in self._is_stackable:
             inputs = [values[name][0] if name in values else None for name in real_node.inputs]

@@ -105,7 +105,7 @@ def _replay_in_worker(search: str, version: str, pickled_search: bytes, task: Re
     """
     check_version(version)
     if _worker.catalog_and_replay is None or _worker.search_id != search:
-        _worker.catalog_and_replay = None  # free the previous search first
+        _worker.catalog_and_replay = None  # frees the previous search before the next one starts
         arguments = pickle.loads(pickled_search)  # noqa: S301  above, by this program
         paths, sample, pairs, entries, places, arithmetic = arguments
         reference, backend = (as_compared(open_sample(path, sample)) for path in paths)

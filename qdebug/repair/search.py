@@ -349,7 +349,7 @@ class Search:
             if many_tried and not score > best_score:
                 done_names.update(front_names)
                 continue
-            if not score > best_score:  # none helps alone: keep the strongest one of the worst node for now
+            if not score > best_score:  # no edit helps alone: keep the strongest edit of the worst node for now
                 candidates = [
                     entry for entry in scored_edits if entry[2].unit.node.name == front_names[0]
                 ] or scored_edits

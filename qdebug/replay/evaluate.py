@@ -163,7 +163,7 @@ def move_codes(unit: Unit, sums: HeavyPart) -> Columns:
         data = np.asarray(operand.centred.astype(np.float32) * operand.scale.astype(np.float32))
     else:
         _only_sums(unit, sums)
-        # Centred codes are whole numbers below 2**24, which float32 holds; kernels pad it with -infinity.
+        # Centered codes are integers below 2**24, exact in float32. Kernels pad with -infinity.
         data = operand.centred.astype(np.float32)
     other_inputs = tuple(
         extra.centred.astype(np.float32) if unit.kind == "pad" else extra.codes for extra in unit.operands[1:]

@@ -57,7 +57,7 @@ def computes_on_codes(graph: Graph, node: Node, arithmetic: Arithmetic | None = 
         return False
     if row.rescales or row.least is not None:
         return True
-    if row.in_codes:  # where these are codes, it works on codes
+    if row.in_codes:  # if these inputs are codes, the node computes on codes
         settings = [graph.tensors[node.inputs[p]] for p in row.in_codes if p < len(node.inputs) and node.inputs[p]]
         return not any(info.dtype is not None and is_integer(info.dtype) for info in settings)
     blends = row.resizes and str(node.attrs.get("mode")) == "linear"

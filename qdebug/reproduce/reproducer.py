@@ -522,7 +522,7 @@ def _expected_arithmetic(units: Units, source: UnitSource, right_source: UnitSou
         if rate == 1.0 and is_known(variant) and _reproduces(source, variant):
             return _Expected(variant)
     counts: Counter[Variant] = Counter()
-    rates = {variant: rate for rate, variant in own_rates}  # an arithmetic of its kind may lack an option of this node
+    rates = {variant: rate for rate, variant in own_rates}  # the arithmetic may lack an option that this node needs
     # Stated for exactly this version and processor: others may compute otherwise.
     stated_variant = KnownRuntime(source.recording.info).variant(unit.kind, unit.dtypes, unit.branch)
     for any_branch in (False, True):

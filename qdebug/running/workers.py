@@ -78,7 +78,7 @@ class _ProcessPool(Executor):
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002  as its base
         """End the processes after their current jobs."""
         while cancel_futures and not self._todo.empty():
-            with suppress(Empty):  # a process may take it first
+            with suppress(Empty):  # a process may take the job first
                 if (job := self._todo.get_nowait()) is not None:
                     job.future.cancel()
         for _ in self._slots:
@@ -229,7 +229,7 @@ def _dask(address: str) -> Iterator[Executor]:
         raise MissingExtraError("distributed", extra="dask", purpose="A dask scheduler") from None
     try:
         workers = asyncio.run(_count_workers(address))
-    except Exception as error:  # anything may answer at that address
+    except Exception as error:  # the program at that address may not be a scheduler
         raise WorkerError(
             f"No dask scheduler answers at {address!r}.",
             hint="Start one with `dask scheduler`, and give the address that it prints.",

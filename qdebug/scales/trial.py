@@ -197,7 +197,7 @@ class TrialBench:
                 hint="Choose another.",
             )
         if arithmetic is not None:
-            find_arithmetic(arithmetic)  # raises for an unknown name, instead of a trial without replay
+            find_arithmetic(arithmetic)  # an unknown name raises here, instead of giving a trial without replay
         self._options = {} if arithmetic is None else {"arithmetic": arithmetic}
         self._reference, self._pairs = reference, pairs
         self._pass_now: _ReplayPass | None = None

@@ -175,7 +175,7 @@ class Session:
                 for assignment in (get_assignments() if get_assignments else ())
                 for node in assignment.get_nodes()
             }
-        except RuntimeError:  # this tensor was not recorded
+        except RuntimeError:  # this session was created without recording assignments
             return {}
 
     def run(self, feed: Mapping[str, np.ndarray], names: Sequence[str]) -> Iterator[tuple[str, np.ndarray]]:

@@ -500,7 +500,7 @@ class _Split:
             sums.outside = outside if sums.outside is None else sums.outside.with_more(outside)
         clamped = clip_in_turn(recorded_values, clamp_of(self._view))
         unexplained_count = beyond_own_terms(self._form, values, replayed, clamped, unit, normal=smallest_normal)
-        if unexplained_count:  # rarely: the reference is read once more
+        if unexplained_count:  # rare, so the reference is read again
             carried_error = self._largest_input_error(replayed, place)
             unexplained_count = beyond_own_terms(
                 self._form, values, replayed, clamped, unit, carried=carried_error, normal=smallest_normal

@@ -118,7 +118,7 @@ def _needs_scale(recording: Recording, form: Node, name: str) -> bool:
     if graph.is_constant(name) or not holds_few_bits(graph, name) or row.takes_codes or row.sums_codes or row.casts:
         return False
     output_info = graph.tensors.get(form.outputs[0])
-    if output_info is None:  # a node of the other run replaces this one
+    if output_info is None:  # a node of the other run replaces this node
         return True
     return output_info.quant is not None or (output_info.dtype is not None and is_float(output_info.dtype))
 

@@ -199,7 +199,7 @@ class _Node:
         """Return which elements of an input are not finite and differ from the reference."""
         if name in self._theirs:
             return is_one_sided_nonfinite(self._ours[name], self._theirs[name])
-        unknown = self._graph.is_constant(name)  # an unpaired constant cannot be accused
+        unknown = self._graph.is_constant(name)  # without a partner, a constant cannot be called wrong
         return np.zeros(self._ours[name].shape, bool) if unknown else ~np.isfinite(self._ours[name])
 
     def _first_constant_value(self, name: str, is_wrong: np.ndarray) -> BirthOperand:
@@ -208,7 +208,7 @@ class _Node:
     def _compute(self, values: Mapping[str, np.ndarray]) -> np.ndarray | None:
         """Compute the node in float64, or return None if that is not possible."""
         if self._row.casts:
-            return values[self._form.inputs[0]]  # a cast rounds only afterwards
+            return values[self._form.inputs[0]]  # a cast returns its input; it rounds afterwards
         try:
             outputs = run_form(self._node, self._form, self._opset, values)[self._tensor]
         except (KernelError, UsageError):

@@ -245,7 +245,7 @@ def _rounding_bound(facts: TensorFacts, place: tuple[int, int]) -> np.ndarray | 
         if facts.be.folds(name):
             values[name] = half_steps(name) if weight_error is None or slot != 1 else weight_error
             rounded = rounded or bool(np.any(values[name]))
-        elif slot > 1 or row.adds:  # an addend does not scale the rounding error
+        elif slot > 1 or row.adds:  # adding a constant does not scale the rounding error
             values[name] = np.zeros_like(real_values(facts.backend, name, place))
         else:
             values[name] = np.abs(real_values(facts.backend, name, place))

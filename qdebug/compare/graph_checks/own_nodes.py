@@ -190,7 +190,7 @@ def _count_wrong_codes(
         return _count_wrong_chosen_codes(recording, node, values[node.inputs[0]], place)
     recorded_codes = recording.load(output, *place)
     if row.sums_codes and recorded_codes.dtype.kind != "i":
-        return 0  # shown as real values
+        return 0  # the recording holds real values instead of integer sums
     if not row.chooses_scale and values[node.inputs[0]].dtype.kind not in "iu":
         return 0
     wrong_counts = []

@@ -148,7 +148,7 @@ def _is_telling(quant: QuantParams, scale: np.ndarray, zero_point: np.ndarray) -
 def _mismatch_of_handed_on_codes(recording: Recording, node: Node) -> Finding | None:
     """Find whether codes passed on by a node without scales are read with a different scale than they came with."""
     row = operators.of(node.op)
-    hands_on = (row.moves and row.data == (0,)) or row.unit == "max_pool"  # joining several scales may requantize
+    hands_on = (row.moves and row.data == (0,)) or row.unit == "max_pool"  # a Concat of several scales may requantize
     if not hands_on or not (node.inputs and node.inputs[0]):
         return None
     tensors = recording.graph.tensors

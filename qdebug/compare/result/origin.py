@@ -153,7 +153,7 @@ def costliest(
         and floor is not None
         and exact_contributors[0].sqnr_db < floor
     ):
-        return first_node  # choosing a better scale only helps quantized nodes
+        return first_node  # a better scale helps only quantized nodes
     costly_contributor = next(
         (by_tensor[contributor.tensor] for contributor in exact_contributors if contributor.tensor in by_tensor), None
     )

@@ -164,7 +164,7 @@ class Operator:
     holds_nodes: bool = False  # runs nodes of its own, which are not part of the graph
 
     elementwise: bool = False  # each element depends on one element of each input, broadcast to the result
-    domain: Domain | None = None  # interval of its first input on which its result is finite; None for all numbers
+    domain: Domain | None = None  # interval of the first input on which the result is finite; None for all numbers
     through_exp: bool = False  # usually computed by the exponential of its input, which may overflow on the way
     is_power: bool = False  # computes its first input to the power of its second
     sums: Sums | None = None  # the products or elements that each result element sums; None if none, or unknown
@@ -183,7 +183,7 @@ class Operator:
     rounds_like_one: bool = False  # its result is rounded like a number of the size of 1, however small it is
     real_inside: bool = False  # computes with real numbers even if its input and output are integers
     windowed: bool = False  # computes over windows of the dimensions after the channels
-    resizes: bool = False  # changes the extents of those dimensions by interpolation
+    resizes: bool = False  # resizes the dimensions after the channels by interpolation
     ordered: bool = False  # its inputs have the dimension order that the operator defines
     recurrent: bool = False  # runs over a sequence with a state
     gives_scores: bool = False  # classifiers end in it

@@ -45,7 +45,7 @@ def graph_plot(around: Surroundings, *, prefix: str, shown: frozenset[int]) -> E
         role="group",
         aria_label="the graph around this node, from its inputs at the top to its readers at the bottom",
     )
-    # Thick edges are drawn first, so that none hides a thin one.
+    # Thick edges are drawn first, so that they do not hide thin ones.
     for edge in sorted(around.edges, key=_width, reverse=True):
         root.append(_edge(edge, middles, tops))
     for node, middle, y in zip(around.nodes, middles, tops, strict=True):

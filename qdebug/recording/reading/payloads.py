@@ -354,7 +354,7 @@ def payload_digest(payloads: Payloads, expected: Expected) -> bytes:
     if location.offset is None or not location.nbytes:
         return array_hash(read_payload(payloads, expected))
     digest, block = xxhash.xxh3_128(), np.empty(min(_PIECE_BYTES, location.nbytes), np.uint8)
-    for start in range(0, location.nbytes, _PIECE_BYTES):  # it may be larger than the memory there is
+    for start in range(0, location.nbytes, _PIECE_BYTES):  # the payload may exceed the memory
         piece = block[: min(_PIECE_BYTES, location.nbytes - start)]
         read_bytes(payloads.fd, location.offset + start, piece)
         digest.update(piece.data)

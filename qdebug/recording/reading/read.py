@@ -116,7 +116,7 @@ class RecordedGraph:
             ValueError: A text, quantization, shape or attribute is invalid.
             GraphError: The nodes do not form a valid graph.
         """
-        if self._undecoded is not None:  # called for every tensor: the lock is only needed the first time
+        if self._undecoded is not None:  # called for every tensor, so take the lock only the first time
             with self._decoding:
                 if self._undecoded is not None:
                     self._graph = decode_graph(*self._undecoded)
@@ -488,7 +488,7 @@ class FileRecording(Recording, Closable):
         """
         container = self._open_container()
         if container.version == 1 or container.rewritten:
-            return  # it was read through its datasets
+            return  # its tensors were read through their datasets
         datasets, events = self._dataset_payloads(container), (self._index.rows["payload"] != NO_PAYLOAD).nonzero()[0]
         full_events = ((event, "", self._index.expected(event)) for event in events.tolist())
         for row, part_name, expected in (*full_events, *self._index.elements()):

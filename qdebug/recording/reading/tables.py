@@ -293,7 +293,7 @@ def _decode_tensors(tables: Tables, texts: Sequence[str]) -> list[TensorInfo]:
     quants = decode_quants(tables)
     dims = [None if extent < 0 else extent for extent in tables["dims"].tolist()]
     result = []
-    shapes: dict[tuple[int | None, ...], tuple[int | None, ...]] = {}  # most tensors have the shape of others
+    shapes: dict[tuple[int | None, ...], tuple[int | None, ...]] = {}  # most tensors share their shape with others
     for name, stands_for, layout, quant, start, ndim, dtype, role, _ in rows_of(tables["tensors"]):
         shape = None
         if ndim != UNKNOWN:

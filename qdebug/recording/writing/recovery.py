@@ -101,7 +101,7 @@ def _rebuild_in_place(
     journal: Path, target: Path, *, force: bool, progress: Callable[[int, int], None] | None
 ) -> RecoveryResult:
     """Write the recording at the path where the run would have put it, and remove its sources."""
-    lock = WriterLock(target)  # refuses while the run goes on
+    lock = WriterLock(target)  # refuses while the run is still recording
     try:
         if target.exists() and not force:
             raise _exists_error(target)
@@ -143,7 +143,7 @@ def _rename_complete_part(contents: VerifiedContents, out: Path | None, *, force
     """
     part = contents.path
     target = target_of(part)
-    lock = WriterLock(target)  # refuses while the run goes on
+    lock = WriterLock(target)  # refuses while the run is still recording
     try:
         if out is not None and out.resolve() != target.resolve():
             check_target(out, force=force)

@@ -206,7 +206,7 @@ def coded_attention(call: Call, data: np.ndarray, weight: np.ndarray) -> tuple[n
         raise _refuse(call, "rotates its heads or shares its key-value buffer")
     scale = call.array(4).astype(np.float32).reshape(-1) * call.array(3).astype(np.float32).reshape(())
     projected = np.matmul(data, weight).astype(np.float32) * scale + call.array(2).astype(np.float32)
-    without_mask = replace(call, inputs=call.inputs[:5])  # input 5 is a mask here, and a bias there
+    without_mask = replace(call, inputs=call.inputs[:5])  # input 5 is a mask in this operator, and a bias in the other
     added = partial(_score_biases, without_mask, call.optional(5))
     return _self_attended(call, projected, call.optional(8), added, np.dtype(np.float32))
 
