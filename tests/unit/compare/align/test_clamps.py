@@ -232,5 +232,5 @@ def test_a_moved_result_that_becomes_codes_is_paired_before_the_clamp():
     x, below = np.float32([1, -2]), np.float32([3, -4])
     ref = run_of(CLAMPED, {"x": x, "c": below, "y": np.maximum(below, 0)}, outputs=("y",))
     be = run_of(ours, {"x": x, "c_blocks": below, "y": below}, quants={"q": codes(0.5, -128)}, outputs=("q",))
-    pairs = {pair.backend: pair for pair in align_runs(ref, be, told=str).pairs}
+    pairs = {pair.backend: pair for pair in align_runs(ref, be, report_progress=str).pairs}
     assert pairs["y"].reference == "c"
