@@ -40,7 +40,7 @@ examples:
   qdebug bisect --remove-environments
 
 exit codes: 0 no difference, 1 a difference, 2 could not run, 3 the results vary from
-run to run, 130 Ctrl-C; the same command goes on. `qdebug help bisect` has more."""
+run to run, 130 Ctrl-C; run the same command again to continue. `qdebug help bisect` has more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +118,7 @@ def run(arguments: argparse.Namespace) -> int:
             report = _bisect(options, folder)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
-            "interrupted; finished recordings and environments are kept, and the same command goes on."
+            "interrupted; finished recordings and environments are kept. Run the same command again to continue."
         ) from None
     write_result(_text(report, options), options.output)
     if options.output is not None:

@@ -494,7 +494,7 @@ class ErrorReplay:
             try:
                 error_values = self.own_error(entry)
             except (KernelError, NotRecordedError) as error:
-                raise KernelError(f"The own error of {entry.tensor!r} is not known.") from error
+                raise KernelError(f"The error that the node of {entry.tensor!r} introduces is not known.") from error
         error_values = into_stored_order(error_values, entry.pair.reference_view).reshape(values.shape)
         with np.errstate(invalid="ignore", over="ignore"):
             changed_values = np.asarray((values + error_values).astype(values.dtype))

@@ -11,7 +11,7 @@ _URL = re.compile(r"(s3a?|gs|gcs|hf|https?|memory):/+(?=[^/])")
 
 
 def url_of(path: Path) -> str | None:
-    """Return the URL that a path was made of; None for the path of a local file."""
+    """Return the URL that a path was made from, or None for a local file."""
     text = str(path)
     scheme = _URL.match(text)
     return None if scheme is None else f"{scheme[1]}://{text[scheme.end() :]}"

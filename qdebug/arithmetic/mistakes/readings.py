@@ -218,7 +218,7 @@ def _with_ignored_inputs(node: Node, values: Mapping[str, np.ndarray]) -> Iterat
 
 
 def _plus(result: np.ndarray, *, array: np.ndarray) -> np.ndarray:
-    """Return a sum, or the result itself if the array does not broadcast to it."""
+    """Return the result plus the array, or the result unchanged if the array does not broadcast to it."""
     try:
         total = np.asarray(result + array)
     except ValueError:

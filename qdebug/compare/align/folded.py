@@ -26,7 +26,7 @@ __all__ = ["folded_distance", "with_folded"]
 
 
 def with_folded(context: Context) -> Iterator[Pair]:
-    """Add to the reasons of pairs which reference nodes are folded into the backend's weights."""
+    """Extend each pair's reason with the reference nodes that are folded into the backend's weights."""
     for pair in context.pairs:
         unfolded, folded = list[Node](), list[Node]()
         backend_node = _product(context.be, pair.backend, unfolded)

@@ -383,13 +383,13 @@ def is_claimed(context: Context, reference: str, tensor: str) -> bool:
     return any(_has_claim(context, name, forms) for name in holders)
 
 
-def _has_claim(context: Context, holder: str, forms: Sequence[str]) -> bool:
+def _has_claim(context: Context, holder: str, references: Sequence[str]) -> bool:
     """Return whether a backend tensor has the name of one of the given reference tensors, confirmed by the graphs."""
     same_name = None if holder in context.pair_map else find_namesake(context, holder)
-    if same_name is None or same_name not in forms:
+    if same_name is None or same_name not in references:
         return False
     return any(
-        _support_of(context, holder, name) is NameSupport.STRONG for name in dict.fromkeys((same_name, forms[0]))
+        _support_of(context, holder, name) is NameSupport.STRONG for name in dict.fromkeys((same_name, references[0]))
     )
 
 

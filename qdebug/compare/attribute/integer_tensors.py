@@ -99,7 +99,7 @@ def _may_be_codes(graph: Graph, tensor: str) -> bool:
 
 
 def _made_of(graph: Graph, tensor: str) -> tuple[str, ...] | None:
-    """Return the inputs that decide whether a tensor holds codes, or None if it does or nothing decides it."""
+    """Return the inputs that decide whether a tensor holds codes, or None if it does, or if no input decides."""
     info = graph.tensors[tensor]
     dtype = info.dtype or ""
     if info.quant is not None:

@@ -73,9 +73,9 @@ _SEED = 20250218
 _ACCUMULATOR = "accumulator"
 _SHORT = MappingProxyType({"tf32": "TF32", "fp16": "float16", "bf16": "bfloat16"})
 """Name of each short format in messages, finest first."""
-_NAMED = {short.name: short for short in SHORT_FORMATS}
+_FORMAT_BY_NAME = {short.name: short for short in SHORT_FORMATS}
 _INPUTS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = MappingProxyType(
-    {title: _NAMED[name].rounded for title, name in _SHORT.items()}
+    {title: _FORMAT_BY_NAME[name].rounded for title, name in _SHORT.items()}
 )
 _OUTPUT = "output"
 _MATRIX = 2
@@ -506,7 +506,7 @@ class _Case:
         if len(self._form.inputs) > 2:
             return True
         outputs = (self._recording.load(self._tensor, *place) for place in at)
-        return all(fits(_in_common_format(values), _NAMED[_SHORT[name]]) for values in outputs)
+        return all(fits(_in_common_format(values), _FORMAT_BY_NAME[_SHORT[name]]) for values in outputs)
 
     def rounding(self, place: Place) -> Iterator[str]:
         """Yield the formats to which the inputs may have been rounded, so that float32 sums account for the rest."""

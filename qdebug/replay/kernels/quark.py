@@ -82,7 +82,7 @@ def _round_parts(call: Call, blocks: np.ndarray) -> np.ndarray:
     fraction = (word & np.uint32(2**_FRACTION - 1)).astype(np.int64) | (1 << _FRACTION)
     fraction, negative = np.where(exponents == 0, 0, fraction), (word >> np.uint32(31)) == 1
     tail = top - shift - exponents + _FRACTION - bits + 1
-    whole = _without_tail(fraction, np.minimum(tail, _MOST_SHIFT), negative, how, 2 ** (bits + 1) - 1)
+    whole = _rounded_to_high_bits(fraction, np.minimum(tail, _MOST_SHIFT), negative, how, 2 ** (bits + 1) - 1)
     rounded = (
         np.where(negative, -1.0, 1.0)
         * _powers_of_two(top - _BIAS - shift + 1 - bits)
@@ -91,7 +91,9 @@ def _round_parts(call: Call, blocks: np.ndarray) -> np.ndarray:
     return np.where(top == _NON_FINITE, np.float32(np.nan), rounded.astype(np.float32))
 
 
-def _without_tail(x: np.ndarray, bits: np.ndarray, negative: np.ndarray, how: str, max_magnitude: int) -> np.ndarray:
+def _rounded_to_high_bits(
+    x: np.ndarray, bits: np.ndarray, negative: np.ndarray, how: str, max_magnitude: int
+) -> np.ndarray:
     """Drop low bits of magnitudes, with rounding. The largest magnitude is never rounded up."""
     shifted, half = x >> bits, np.where(bits > 0, 1 << np.maximum(bits - 1, 0), 1)
     rest = x & ((1 << bits) - 1)

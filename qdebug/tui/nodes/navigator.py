@@ -295,7 +295,7 @@ class Navigator:
             return self._no_failing()
         row = self.failing_from_here(direction)
         if row is None:
-            return self._provisional(f"no failing node {'after' if direction > 0 else 'before'} this one")
+            return self._mark_provisional(f"no failing node {'after' if direction > 0 else 'before'} this one")
         self.jump(row)
         return ""
 
@@ -570,7 +570,7 @@ class Navigator:
     def _so_far(self) -> str:
         return " so far" if self.table.pending or self.table.is_growing else ""
 
-    def _provisional(self, text: str, suffix: str = "") -> str:
+    def _mark_provisional(self, text: str, suffix: str = "") -> str:
         """Mark a text as preliminary if more results are still to come."""
         so_far = self._so_far()
         return Provisional(f"{text}{so_far}{suffix}", Until.RESULTS) if so_far else f"{text}{suffix}"
@@ -586,7 +586,7 @@ class Navigator:
         if len(failing):
             return f"no node is beyond its limit in sample {self.sample}; , and . choose another, 9 lists them"
         cost_hint = "; W goes up to what costs the output most" if self.table.costs else ""
-        return self._provisional("no node is beyond its limit", cost_hint)
+        return self._mark_provisional("no node is beyond its limit", cost_hint)
 
 
 _RANK = np.array([3, 5, 4, 1, 0, 2])

@@ -198,7 +198,7 @@ def _why_and_try(result: RunComparison, fault: Diagnosis | None) -> list[tuple[s
     return [*lines, ("try", advice)] if advice else lines
 
 
-_SHORT_NAMES = (32, 24, 16)
+_NAME_WIDTHS = (32, 24, 16)
 """Widths to which names in a verdict are cut, one after another, until it fits; the last only for a single line."""
 _LEAST_NAME, _MOST_NAME = 12, 56
 _WHY_NAME = 24
@@ -215,7 +215,7 @@ _SHORT_HEIGHT = 2
 def _with_short_names(text: str, room: int, height: int) -> str:
     """Cut the beginnings of names in a verdict that is too long, so that the fault stays visible."""
     shortened = text
-    for max_width in _SHORT_NAMES[: len(_SHORT_NAMES) - (height > 1)]:
+    for max_width in _NAME_WIDTHS[: len(_NAME_WIDTHS) - (height > 1)]:
         if len(wrap(shortened, room)) <= max(height, 1):
             break
         shortened = QUOTED.sub(lambda name, max_width=max_width: f"'{cut_start(name[1], max_width)}'", text)  # type: ignore[misc]

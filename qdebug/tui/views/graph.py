@@ -669,7 +669,7 @@ def _median_gain(scene: Scene) -> str:
 
 
 def go_to_worst_input(scene: Scene) -> str:
-    """Go to the input with the largest error. Return a message, also if there is none."""
+    """Go to the input with the largest error. Return a message, even if no input has an error."""
     edge = worst_input(scene.opened.backend_graph, scene.table, scene.row)
     if edge is None or edge.row is None:
         return _no_worst_input_text(scene)

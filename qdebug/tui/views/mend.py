@@ -159,7 +159,7 @@ class MendView(DrawnView):
             and edit.name in facts.gains
             and len(earlier_gains) == len(replaced_edits) <= 1
         ):
-            # measured over the one it replaces: with what that added to the same others, what it adds to them
+            # The gain is relative to the replaced edit: add what that edit gained together with the same others.
             self._gains_when_marked[self._gain_key(scene, edit)] = (
                 facts.gains[edit.name] + sum(earlier_gains),
                 other_names,
