@@ -549,16 +549,22 @@ def _fault_commands(pair: tuple[Path, Path], result: RunComparison) -> list[list
     first_fault = result.diagnosis[0]
     is_stateful = open_source(pair[1]).steps > 1
     detail_command: list[str | Path] = ["qdebug", "diff", *pair, "--node", first_fault.node]
+    has_two_forms = _is_quantized(pair[0]) == _is_quantized(pair[1])  # else it is no rewrite, which lint would refuse
+    lint_command: list[list[str | Path]] = [["qdebug", "lint", *pair]]
     explain_fault: list[list[str | Path]] = [["qdebug", "explain", pair[1], "--node", first_fault.node]]
     by_class: dict[FaultClass, list[list[str | Path]]] = {
         FaultClass.KERNEL: [*(explain_fault if has_graph else []), detail_command],
         FaultClass.QUANTIZATION: [["qdebug", "budget" if is_stateful else "repair", *pair], detail_command],
-        FaultClass.MODEL: [detail_command, ["qdebug", "lint", *pair]],
+        FaultClass.MODEL: [detail_command, *(lint_command if has_two_forms else [])],
         FaultClass.RECORDING: [["qdebug", "info", pair[1]]],
         FaultClass.REFERENCE: [["qdebug", "file", "verify", pair[0]], ["qdebug", "explain", pair[0]]],
     }
     commands = by_class.get(first_fault.fault, [detail_command])
     return [*commands, *(explain_commands if first_fault.fault is not FaultClass.KERNEL else [])]
+
+
+def _is_quantized(path: Path) -> bool:
+    return any(info.quant is not None for info in open_source(path).graph.tensors.values())
 
 
 def _incomplete_text(result: RunComparison) -> str:

@@ -200,6 +200,10 @@ def _run(arguments: argparse.Namespace) -> int:
         words = ["diff", options.reference, options.backend, *(["--node", first_node] if first_node else [])]
         if "replay" in repair.refuted:
             words = ["explain", options.backend]
+        elif repair.proof is not None and options.write_model is not None:
+            given = [] if options.inputs is None else ["--inputs", options.inputs]
+            given += [] if options.samples is None else ["--samples", str(options.samples)]
+            words = ["diff", options.reference, options.write_model, *given]
         say(f"next: {command('qdebug', *words)}")
     return repair.exit_code
 

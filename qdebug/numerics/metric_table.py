@@ -319,7 +319,7 @@ METRICS: tuple[MetricSpec, ...] = (
         name="gain",
         unit="",
         better=_LOWER,
-        definition="rms(error out) / rms(largest error in)",
+        definition="rel_l2(propagated) / rel_l2(largest error in); of the whole error if propagated is unknown",
         group=MetricGroup.ATTRIBUTION,
     ),
     MetricSpec(
