@@ -83,7 +83,7 @@ def _compensates(context: NodeContext, bias: str | None) -> bool:
     errors, changes = (np.subtract(np.ravel(mine), np.ravel(theirs)) for mine, theirs in zip(own, other, strict=True))
     is_changed = np.abs(changes) > np.abs(changes).max() / _NOTABLE_CHANGES
     is_smaller = np.abs(errors) < np.abs(errors - changes)
-    return bool(2 * np.count_nonzero(is_smaller & is_changed) > np.count_nonzero(is_changed))
+    return bool(np.count_nonzero(is_smaller & is_changed) > np.count_nonzero(~is_smaller & is_changed))
 
 
 def _channel_means(
