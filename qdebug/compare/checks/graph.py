@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +10,7 @@ from qdebug.compare.align.expand import says_nothing
 from qdebug.compare.attribute.backend_replay import real_values
 from qdebug.compare.attribute.plan import recorded_places
 from qdebug.compare.attribute.segments import main_node
+from qdebug.compare.checks.bias_correction import compensates
 from qdebug.compare.checks.context import NodeContext
 from qdebug.compare.checks.error import nonfinite
 from qdebug.compare.checks.precision import float32_overflow
@@ -22,11 +22,10 @@ from qdebug.compare.explaining.wrong_node import EVERY
 from qdebug.compare.graph_checks.casts import changed_by_cast
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
 from qdebug.errors import NotRecordedError
-from qdebug.model import Graph, Node, Recording, operators
+from qdebug.model import Graph, Node, operators
 from qdebug.model.dtypes import is_float
 from qdebug.plural import agreeing
 from qdebug.replay.real_form import real_form
-from qdebug.replay.registry import keeps_channels_last
 
 __all__ = [
     "born",
@@ -54,57 +53,10 @@ def difference(context: NodeContext) -> Finding | None:
     finding = context.difference[0]
     if finding is None:
         return None
-    if finding.kind is FindingKind.BIAS and _compensates(context, finding.evidence):
+    if finding.kind is FindingKind.BIAS and compensates(context, finding.evidence):
         sentence = f"{finding.sentence}; it compensates the mean error that the other constants cause"
         return replace(finding, role=FindingRole.NOTE, sentence=sentence)
     return _mistake_inside_layer(context, finding) or finding
-
-
-def _compensates(context: NodeContext, bias: str | None) -> bool:
-    """Return whether a bias other than the reference's makes the mean errors of most channels smaller.
-
-    Quantizers correct the bias of a layer by the mean error that its rounded weights cause.
-    """
-    node, runs, entry = context.node, context.runs, context.entry
-    main = None if node is None or context.graph is None else main_node(node, context.graph.segment)
-    reference_bias = "" if main is None else operators.titled_input(main, _BIAS_SLOT)
-    if node is None or main is None or not bias or not runs.reference.graph.is_constant(reference_bias):
-        return False
-    places = [*recorded_places(runs.reference, runs.backend, entry)]
-    try:
-        own_bias, other_bias = real_values(runs.backend, bias), real_values(runs.reference, reference_bias)
-        own = _channel_means(runs.backend, node, entry.tensor, places, own_bias.size), own_bias
-        other = _channel_means(runs.reference, main, entry.reference_tensor, places, own_bias.size), other_bias
-    except NotRecordedError:
-        return False
-    sizes = {array.size for array in (*own, *other)}
-    if len(sizes) > 1 or not places:
-        return False
-    errors, changes = (np.subtract(np.ravel(mine), np.ravel(theirs)) for mine, theirs in zip(own, other, strict=True))
-    is_changed = np.abs(changes) > np.abs(changes).max() / _NOTABLE_CHANGES
-    is_smaller = np.abs(errors) < np.abs(errors - changes)
-    return bool(np.count_nonzero(is_smaller & is_changed) > np.count_nonzero(~is_smaller & is_changed))
-
-
-def _channel_means(
-    recording: Recording, node: Node, tensor: str, places: Sequence[tuple[int, int]], count: int
-) -> np.ndarray:
-    """Return the mean of each channel of a product's result over some samples and steps, or none if it has others."""
-    is_last = operators.plain(node).sums is operators.Sums.MATRIX or keeps_channels_last(node)
-    means = []
-    for place in places:
-        values = real_values(recording, tensor, place).astype(np.float64)
-        axes = [axis for axis in ((-1, 1) if is_last else (1, -1)) if values.ndim > 1 and values.shape[axis] == count]
-        if not axes:
-            return np.zeros(0)
-        means.append(np.moveaxis(values, axes[0], 0).reshape(count, -1).mean(axis=1))
-    return np.asarray(np.mean(means, axis=0))
-
-
-_BIAS_SLOT = 2
-"""Index of the bias in the titles of a product's inputs."""
-_NOTABLE_CHANGES = 100
-"""A channel counts if its bias changes by more than this fraction of the largest change."""
 
 
 def _mistake_inside_layer(context: NodeContext, difference: Finding) -> Finding | None:

@@ -1,0 +1,70 @@
+"""Tells a bias that a quantizer corrected from a wrong one.
+
+Quantizers change the bias of a layer by the mean error that its rounded weights cause (Nagel et al., "Data-Free
+Quantization Through Weight Equalization and Bias Correction", 2019). A wrong bias makes mean errors larger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from qdebug.compare.attribute.backend_replay import real_values
+from qdebug.compare.attribute.plan import recorded_places
+from qdebug.compare.attribute.segments import main_node
+from qdebug.compare.checks.context import NodeContext
+from qdebug.errors import NotRecordedError
+from qdebug.model import Node, Recording, operators
+from qdebug.replay.registry import keeps_channels_last
+
+__all__ = ["compensates"]
+
+
+def compensates(context: NodeContext, bias: str | None) -> bool:
+    """Return whether a bias other than the reference's makes the mean errors of most channels smaller.
+
+    Args:
+        context: The node.
+        bias: Its bias, or None if there is none.
+    """
+    node, runs, entry = context.node, context.runs, context.entry
+    main = None if node is None or context.graph is None else main_node(node, context.graph.segment)
+    reference_bias = "" if main is None else operators.titled_input(main, _BIAS_SLOT)
+    if node is None or main is None or not bias or not runs.reference.graph.is_constant(reference_bias):
+        return False
+    places = [*recorded_places(runs.reference, runs.backend, entry)]
+    try:
+        own_bias, other_bias = real_values(runs.backend, bias), real_values(runs.reference, reference_bias)
+        own = _channel_means(runs.backend, node, entry.tensor, places, own_bias.size), own_bias
+        other = _channel_means(runs.reference, main, entry.reference_tensor, places, own_bias.size), other_bias
+    except NotRecordedError:
+        return False
+    sizes = {array.size for array in (*own, *other)}
+    if len(sizes) > 1 or 0 in sizes or not places:
+        return False
+    errors, changes = (np.subtract(np.ravel(mine), np.ravel(theirs)) for mine, theirs in zip(own, other, strict=True))
+    is_changed = np.abs(changes) > np.abs(changes).max() / _NOTABLE_CHANGES
+    is_smaller = np.abs(errors) < np.abs(errors - changes)
+    return bool(np.count_nonzero(is_smaller & is_changed) > np.count_nonzero(~is_smaller & is_changed))
+
+
+def _channel_means(
+    recording: Recording, node: Node, tensor: str, places: Sequence[tuple[int, int]], count: int
+) -> np.ndarray:
+    """Return the mean of each channel of a product's result over some samples and steps, or none if it has others."""
+    is_last = operators.plain(node).sums is operators.Sums.MATRIX or keeps_channels_last(node)
+    means = []
+    for place in places:
+        values = real_values(recording, tensor, place).astype(np.float64)
+        axes = [axis for axis in ((-1, 1) if is_last else (1, -1)) if values.ndim > 1 and values.shape[axis] == count]
+        if not axes:
+            return np.zeros(0)
+        means.append(np.moveaxis(values, axes[0], 0).reshape(count, -1).mean(axis=1))
+    return np.asarray(np.mean(means, axis=0))
+
+
+_BIAS_SLOT = 2
+"""Index of the bias in the titles of a product's inputs."""
+_NOTABLE_CHANGES = 100
+"""A channel counts if its bias changes by more than this fraction of the largest change."""
