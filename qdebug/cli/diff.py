@@ -564,7 +564,9 @@ def _fault_commands(pair: tuple[Path, Path], result: RunComparison) -> list[list
 
 
 def _is_quantized(path: Path) -> bool:
-    return any(info.quant is not None for info in open_source(path).graph.tensors.values())
+    from qdebug.lint.replay import is_coded
+
+    return any(is_coded(info.quant) for info in open_source(path).graph.tensors.values())
 
 
 def _incomplete_text(result: RunComparison) -> str:

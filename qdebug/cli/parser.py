@@ -170,7 +170,7 @@ class Parser(argparse.ArgumentParser):
         return "\n".join([*(["example:", *first, ""] if first else []), super().format_help()])
 
     def print_help(self, file: Any = None) -> None:
-        """Print the help if it fits a screen; otherwise what fits, and where the whole help is."""
+        """Print the help if it fits a screen, or else a short form with the command for the whole help."""
         text = self.with_arguments().format_help()
         is_verb = self.prog.count(" ") == 1  # the whole help of a verb has a topic: qdebug help VERB
         fits = not is_verb or len(text.splitlines()) <= _SCREEN_LINES

@@ -104,7 +104,7 @@ def _metrics() -> Iterator[_Entry]:
 
 
 def _keys() -> Iterator[_Entry]:
-    """Yield the keys of `qdebug tui` and what they do."""
+    """Yield the keys of `qdebug tui` with their descriptions."""
     from qdebug.tui.keys import key_label
     from qdebug.tui.screen.bindings import all_key_rows
 

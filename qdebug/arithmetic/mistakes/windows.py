@@ -1,4 +1,4 @@
-"""Known kernel mistakes of windows that move over images: what their padding holds, and which groups they sum over."""
+"""Known kernel mistakes in the padding and the groups of convolutions and pools."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ _MEMORY_ORDERS = MappingProxyType({"channels-first": (0, 1, 2, 3), "channels-las
 
 
 def _padded_with_neighbors(array: np.ndarray, widths: Sequence[tuple[int, int]]) -> np.ndarray:
-    """Return an array padded along its rows with what lies before and after them in memory, elsewhere with 0.
+    """Return an array whose rows are padded with their neighbors in memory, and all else with 0.
 
     Rows are those of the last padded axis, with all that follows it.
     """
@@ -90,7 +90,7 @@ _FILLINGS = (("edge", "its outermost values"), ("reflect", "its values mirrored"
 def _summed_groups(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
     """Yield a convolution whose channels sum over all groups: with their own weights, or with those of each group."""
     weight, groups = operators.titled_input(node, 1), node.attrs.get("group")
-    if operators.of(node.op).sums is not operators.Sums.FILTER or not isinstance(groups, int) or groups < _SEVERAL:
+    if operators.of(node.op).sums is not operators.Sums.FILTER or not isinstance(groups, int) or groups <= 1:
         return
     repeated = np.concatenate([values[weight]] * groups, axis=1)
     ungrouped = replace(node, attrs={**node.attrs, "group": 1})
@@ -108,6 +108,3 @@ def _added_up(result: np.ndarray, *, groups: int, bias: np.ndarray | None) -> np
     grouped = result.reshape(len(result), groups, -1, *result.shape[2:])
     total = np.broadcast_to(grouped.sum(axis=1, keepdims=True), grouped.shape).reshape(result.shape)
     return np.asarray(total if bias is None else total + bias.reshape(-1, *[1] * (result.ndim - 2)), result.dtype)
-
-
-_SEVERAL = 2

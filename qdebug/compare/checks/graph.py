@@ -146,7 +146,7 @@ def mistaken(context: NodeContext) -> Finding | None:
 
 
 def mistaken_as_in_reference(context: NodeContext) -> Finding | None:
-    """Find what differs from the reference's node in the wrong values of a run that states no graph.
+    """Find the mistake in the reference's node that gives the values of a run that states no graph.
 
     Such a run may compute another graph, or with other weights or fewer digits. So its values must be beyond their
     limit, or a mistake must give each of them from the inputs that the reference reads as well.

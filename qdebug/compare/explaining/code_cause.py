@@ -11,6 +11,7 @@ from qdebug.arithmetic.units import Units
 from qdebug.compare.explaining.explain import Explainer
 from qdebug.compare.explaining.float_band import wrong_place
 from qdebug.compare.explaining.further import further_cause
+from qdebug.compare.explaining.wrong_node import LIKELY
 from qdebug.compare.measure.recordings import with_understood_graph
 from qdebug.errors import KernelError, NotRecordedError, UsageError
 from qdebug.model import Node, Recording, operators
@@ -51,7 +52,7 @@ def cause_of_codes(recording: Recording, tensor: str, *, roundings: bool = True)
             places = units.places(node, tensor) or tuple(recording.places(tensor))  # it may end a layer
             cause = further_cause(recording, node, tensor, places, roundings=roundings)
             if cause is not None:
-                return CodeCause(sentence=cause.removeprefix("likely: "), explains_all=True)
+                return CodeCause(sentence=cause.removeprefix(LIKELY), explains_all=True)
             place = wrong_place(recording, node, tensor, places)
             return CodeCause(sentence=None if place is None else f"wrong elements: {place}")
         is_complete = units.missing(node, tensor) is None
@@ -94,7 +95,7 @@ def _cause_before_rounding(recording: Recording, node: Node, tensor: str) -> Cod
     places = units.places(rounding_itself, tensor)
     cause = further_cause(recording, rounding_itself, tensor, places)
     if cause is not None:
-        return CodeCause(sentence=cause.removeprefix("likely: "), explains_all=True)
+        return CodeCause(sentence=cause.removeprefix(LIKELY), explains_all=True)
     place = (
         None
         if _is_mostly_saturated(recording, tensor, places[:1])

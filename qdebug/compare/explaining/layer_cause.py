@@ -99,7 +99,7 @@ def _other_structure(layers: WithFused, nodes: Sequence[Node], tensor: str, plac
 
 
 def _structures(layers: WithFused, nodes: Sequence[Node]) -> Iterator[tuple[str, WithFused]]:
-    """Yield layers of the same nodes in another arrangement, with what differs in words."""
+    """Yield layers of the same nodes in another arrangement, each with a clause on the difference."""
     for first, second in _successive(layers, nodes):
         clause = f"{second.op} {second.name!r} is applied before {first.op} {first.name!r}"
         yield clause, _in_other_order(layers, first, second)

@@ -367,7 +367,7 @@ class WrongNode:
                 low, high = (float(extreme([extreme(each) for each in known])) for extreme in (min, max))
                 source = self._clause_of_zero_point(axis - len(extents))
                 numbers = f"{low:.2g} to {high:.2g} codes"
-                return f"each index along axis {axis} is off by one number, {numbers}{source} ({EVERY})"
+                return f"each index along axis {axis} has an offset of its own, {numbers}{source} ({EVERY})"
         return None
 
     def _clause_of_zero_point(self, axis: int) -> str:

@@ -30,7 +30,7 @@ _MAX_BYTES = 256 << 20
 _PARTS = ("input_args", "input", "input_kwargs", "parameters", "output")
 """Groups of a call's values, in the order of its computation."""
 _ROLES: Mapping[str, str] = MappingProxyType({"output": "outputs", "parameters": "parameters"})
-"""What the values of a group are to their call; inputs by default."""
+"""Role of each group of values in its call; inputs by default."""
 _TENSOR_TYPES = ("torch.Tensor", "mindspore.Tensor")
 
 
@@ -83,7 +83,7 @@ def read_msprobe(files: Files, source: Path, graph: Graph | None) -> Dump:
 def _tensors_of_call(
     files: Files, folder: Path, ignored: dict[str, str], call: str, values: Mapping[str, Any]
 ) -> dict[str, list[DumpedTensor]]:
-    """Return the tensors of a call by what they are to it."""
+    """Return the tensors of a call by their role in it."""
     groups: dict[str, list[DumpedTensor]] = {"inputs": [], "outputs": [], "parameters": []}
     for group in _PARTS:
         for entry in _entries(values.get(group)):
