@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-IGNORED = {".git", ".venv", ".hypothesis", "qdebug-demo", "dist", "build", "__pycache__"}
+IGNORED = {".git", ".site", ".venv", ".hypothesis", "qdebug-demo", "dist", "build", "__pycache__"}
 BINARY = {".pt", ".safetensors", ".npz", ".onnx", ".tflite", ".h5", ".png", ".pyc", ".zip"}
 
 
