@@ -9,9 +9,11 @@ from collections.abc import Mapping, Sequence
 from importlib import resources
 from types import MappingProxyType
 
+from qdebug.cli.guide_search import headings, passages, sections
 from qdebug.cli.output import emit, render, terminal_width
 from qdebug.cli.parser import Parser, add_common
 from qdebug.errors import UsageError
+from qdebug.model.names import near_names
 from qdebug.present.shell import command
 
 __all__ = ["GENERATED", "GROUPS", "OTHER_NAMES", "TOPICS", "fill_parser", "topic_text"]
@@ -100,8 +102,6 @@ OTHER_NAMES: Mapping[str, str] = MappingProxyType(
         "off-by-one": "explain",
         "backend": "recording",
         "dump": "import",
-        "table": "verdict-details",
-        "columns": "verdict-details",
         "budget": "repair",
         "history": "accuracy",
         "lint": "rewrites",
@@ -115,14 +115,19 @@ OTHER_NAMES: Mapping[str, str] = MappingProxyType(
 )
 """Alternative names for topics."""
 
-_DESCRIPTION = "Show a page of the guide, an entry of the reference, or the whole help of a verb."
+_DESCRIPTION = """\
+Show a page of the guide, an entry of the reference, or the whole help of a verb.
+Any other word is searched for in the guide."""
 _EPILOG = """\
 examples:
   qdebug help                     lists the topics
   qdebug help tutorial            a page of the guide
   qdebug help thresholds SQNR     an entry of the reference
+  qdebug help verdict-details columns   a section of a page
   qdebug help diff                every option of a verb
+  qdebug help saturation          the sections that have this word
   qdebug help agent --skill > SKILL.md"""
+_MAX_SECTIONS = 12
 _MIN_WIDTH, _MAX_WIDTH = 40, 100
 _DEFAULT_WIDTH = 80
 _COMMENT = re.compile(r"^<!-- .* -->\n", re.MULTILINE)
@@ -142,21 +147,26 @@ def topic_text(topic: str, entry: str | None = None) -> str:
 
     Args:
         topic: A key of `TOPICS` or of `OTHER_NAMES`.
-        entry: A name in a generated topic; None for all of it.
+        entry: A name in a generated topic, or a part of a heading of a page; None for all of it.
 
     Raises:
-        UsageError: The topic has no such entry.
+        UsageError: The topic has no such entry or section.
     """
     name = OTHER_NAMES.get(topic, topic)
     if name in GENERATED and not (name == "kernels" and entry is None):
         from qdebug.cli.reference import reference_text
 
         return reference_text(name, entry)
-    if entry is not None:
+    text = _COMMENT.sub("", resources.files("qdebug.guide").joinpath(f"{name}.md").read_text(encoding="utf-8"))
+    if entry is None:
+        return text
+    part = sections(text, entry)
+    if part is None:
         raise UsageError(
-            f"The topic {topic!r} is read as a whole.", hint=f"Give an entry of one of: {', '.join(GENERATED)}."
+            f"The topic {topic!r} has no section {entry!r}.{near_names(entry, headings(text))}",
+            hint=f"{command('qdebug', 'help', topic)} shows all of it.",
         )
-    return _COMMENT.sub("", resources.files("qdebug.guide").joinpath(f"{name}.md").read_text(encoding="utf-8"))
+    return part
 
 
 def skill_text() -> str:
@@ -171,16 +181,23 @@ def fill_parser(parser: Parser) -> None:
     parser.add_argument(
         "topic",
         nargs="?",
-        choices=[*TOPICS, *OTHER_NAMES, *_verbs()],
+        choices=_Offered([*TOPICS, *OTHER_NAMES, *_verbs()]),
         metavar="TOPIC",
-        help="a topic or a verb",
+        help="a topic, a verb, or a word to search for",
     )
-    parser.add_argument("entry", nargs="?", metavar="NAME", help=f"an entry of {', '.join(GENERATED)}")
+    parser.add_argument("entry", nargs="?", metavar="NAME", help="an entry of a reference, or a section of a page")
     parser.add_argument(
         "--skill", action="store_true", help="with agent: print a SKILL.md for coding agents (install it as they say)"
     )
     add_common(parser)
     parser.set_defaults(run=_run)
+
+
+class _Offered(list[str]):
+    """Words that completion offers. The parser accepts any other word as well."""
+
+    def __contains__(self, _: object) -> bool:
+        return True
 
 
 def _topics_text() -> str:
@@ -204,8 +221,11 @@ def _run(arguments: argparse.Namespace) -> int:
     if not arguments.topic:
         emit(_topics_text())
         return 0
-    if arguments.topic not in {*TOPICS, *OTHER_NAMES}:
+    if arguments.topic in _verbs() and arguments.topic not in {*TOPICS, *OTHER_NAMES}:
         emit(_verb_help(arguments.topic))
+        return 0
+    if arguments.topic not in {*TOPICS, *OTHER_NAMES}:
+        emit(_sections_text(" ".join(filter(None, (arguments.topic, arguments.entry)))))
         return 0
     from rich.markdown import Markdown
 
@@ -218,6 +238,28 @@ def _run(arguments: argparse.Namespace) -> int:
     if name in _verbs():
         emit(f"\n{command('qdebug', name, '--help')} lists the options of this verb.")
     return 0
+
+
+def _sections_text(word: str) -> str:
+    """Return the list of the sections of the guide that contain a word.
+
+    Raises:
+        UsageError: No section does.
+    """
+    names = [name for group, topics in GROUPS.items() if group != "develop" for name in topics]
+    hits = passages(word, ((name, topic_text(name)) for name in names if name not in GENERATED))
+    if not hits:
+        known_names = near_names(word, [*TOPICS, *OTHER_NAMES, *_verbs()])
+        raise UsageError(f"No topic, verb or page has {word!r}.{known_names}", hint="qdebug help lists the topics.")
+    omitted_count = len(hits) - _MAX_SECTIONS
+    lines = [f"{word!r} is in these sections of the guide:"]
+    for hit in hits[:_MAX_SECTIONS]:
+        lines.append(f"\n{command('qdebug', 'help', hit.topic, hit.heading)}")
+        if not hit.in_heading:
+            lines.append("  " + textwrap.shorten(hit.line, 78, placeholder=" ..."))
+    if omitted_count > 0:
+        lines.append(f"\nand in {omitted_count} more")
+    return "\n".join(lines)
 
 
 def _verbs() -> Sequence[str]:

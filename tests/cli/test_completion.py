@@ -43,7 +43,7 @@ def test_the_shell_can_read_its_script(shell, tmp_path):
         (["diff", "a.h5", ""], set()),
         (["export", "n"], {"netron", "npz"}),
         (["export", "csv", "--no"], {"--node"}),
-        (["help", "ta"], {"table"}),
+        (["help", "tu"], {"tutorial", "tui"}),
         (["help", "te"], {"terminal", "terminal-details", "tests", "tests-details"}),
         (["completion", ""], set(SHELLS)),
         (["record", "diff", "--taps", "a"], {"all"}),
@@ -79,7 +79,7 @@ def test_a_shell_that_is_not_known_is_refused(run):
         ("qdebug file re", {"recover"}),
         ("qdebug diff -f ", {"table", "json", "markdown", "html", "junit", "csv"}),
         ("qdebug record net.onnx --backend ", set(BACKENDS)),
-        ("qdebug help t", {"tolerance", "table"}),
+        ("qdebug help t", {"tolerance", "tutorial"}),
         ("qdebug explain --wri", {"--write-arithmetic"}),
     ],
 )

@@ -53,9 +53,9 @@ def test_without_a_topic_all_are_listed_and_an_unknown_one_is_refused(run):
     assert all(about in done.out for topic, about in TOPICS.items() if not topic.endswith("-details"))
     assert all(topic.removesuffix("-details") in done.out for topic in TOPICS)
     assert all(len(line) <= 80 for line in done.out.splitlines())
-    wrong = run("help", "everything")
+    wrong = run("help", "verdikt")
     assert wrong.code == 2
-    assert "verdict" in wrong.err
+    assert "'verdict'" in wrong.err
 
 
 def test_every_page_is_a_topic():
@@ -81,7 +81,7 @@ def test_a_verb_is_explained_too(run):
     assert all(option in done.out for option in ("--suggest-limits", "--allow-unfaithful", "exit codes:"))
     page = run("help", "explain").out
     assert page.rstrip().endswith("qdebug explain --help lists the options of this verb.")
-    assert "Did you mean diff?" in run("help", "dif").err
+    assert "'diff'" in run("help", "dif").err
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,26 @@ def test_an_unknown_entry_has_near_names(run):
     done = run("help", "thresholds", "OUTPUT_MIN_SQRN")
     assert done.code == 2
     assert "'OUTPUT_MIN_SQNR'" in done.err
-    assert "is read as a whole" in run("help", "faq", "sizes").err
+
+
+def test_a_part_of_a_heading_selects_a_section_with_its_subsections(run):
+    done = run("help", "verdict-details", "errors that accumulate")
+    assert done.code == 0
+    assert "Errors that accumulate" in done.out
+    assert "Roundings of 16-bit floats" in done.out
+    assert "The columns" not in done.out
+    wrong = run("help", "faq", "Why exit code 4?")
+    assert wrong.code == 2
+    assert "'Why exit code 3?'" in wrong.err
+
+
+def test_another_word_is_searched_for_in_the_pages(run):
+    done = run("help", "columns")
+    assert done.code == 0
+    first = next(line for line in done.out.splitlines() if line.startswith("qdebug help"))
+    assert first == "qdebug help verdict-details 'The columns'"
+    assert "The columns" in run("help", "verdict-details", "The columns").out
+    assert "'exit code'" in run("help", "exit", "code").out
 
 
 def test_a_reference_lists_every_row_of_its_table(run):
