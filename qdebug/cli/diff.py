@@ -149,6 +149,7 @@ class DiffOptions:
     run_on: Sequence[BackendChoice]
     budget: bool
     untrusted: bool
+    words: Sequence[str]
 
     @property
     def form(self) -> str:
@@ -293,7 +294,7 @@ def run(arguments: argparse.Namespace) -> int:
                 details.append(_collect_detail(session, result, options.node, options))
                 texts.append(_node_text(details[-1], options))
             elif options.form != "json":
-                texts.append(_report_text(result, options, backend))
+                texts.append(_report_text(result, options))
             if options.budget:
                 budgets[name] = _budget_document(session)
                 if options.form not in _EXCHANGE_FORMATS:
@@ -422,11 +423,11 @@ def _collect_detail(session: DiffSession, result: RunComparison, name: str, opti
     return detail
 
 
-def _report_text(result: RunComparison, options: DiffOptions, backend: Path) -> str:
+def _report_text(result: RunComparison, options: DiffOptions) -> str:
     width = terminal_width() or max(map(len, _next_lines(options, result, None)))
     lines = 1 + sum(-(-len(line) // width) for line in _next_lines(options, result, None))
     is_plain = options.output is not None
-    repeat_command = command("qdebug", "diff", options.reference, backend)
+    repeat_command = command("qdebug", *options.words)
     return diff_text(
         result, options.form, extent=options.extent, plain=is_plain, lines_below=lines, repeat_command=repeat_command
     )
@@ -509,7 +510,11 @@ def _say_next(
 def _next_lines(options: DiffOptions, result: RunComparison, shown_node: str | None) -> list[str]:
     """Return the next commands, one per line; `shown_node` is the node already shown in detail."""
     pair = (options.reference, options.backends[0])
-    commands = [] if shown_node is not None else _fault_commands(pair, result)
+    commands: list[list[str | Path]] = []
+    if shown_node is None:
+        commands = [*_incomplete_commands(pair, result), *_fault_commands(pair, result)]
+    if result.exit_code == 0 and options.suggest_limits is None:
+        commands.append(["qdebug", "diff", *pair, "--suggest-limits", "limits.toml"])
     commands.append(["qdebug", "tui", *pair, *(["--node", shown_node] if shown_node else [])])
     if options.verbose and commands[0][1] == "explain":
         commands.append(["qdebug", "export", "repro", *pair, "--node", commands[0][-1], "-o", "test_node.py"])
@@ -569,25 +574,42 @@ def _is_quantized(path: Path) -> bool:
     return any(is_coded(info.quant) for info in open_source(path).graph.tensors.values())
 
 
-def _incomplete_text(result: RunComparison) -> str:
-    """Return why a comparison is incomplete, and the options that accept it."""
+def _accepting_options(result: RunComparison) -> list[str]:
+    """Return the options that accept what makes a comparison incomplete."""
     from qdebug.compare.align.pairs import UnmatchedKind
-    from qdebug.compare.result.result import Status
     from qdebug.model import Fidelity
-    from qdebug.plural import plural
 
+    if not result.shortcomings:
+        return []
     sides = (result.reference, result.backend)
     is_cause_by_option = {
         "--allow-partial": any(not info.complete for info in sides) or any(node.note for node in result.nodes),
         "--allow-unfaithful": any(info.fidelity is Fidelity.DIFFERS for info in sides),
         "--allow-different-inputs": bool(result.different_inputs),
-        "--allow-uncompared GLOB": any(entry.kind is UnmatchedKind.LOST for entry in result.coverage.unmatched)
+        "--allow-uncompared": any(entry.kind is UnmatchedKind.LOST for entry in result.coverage.unmatched)
         or result.coverage.judged.failed_replays > 0,
     }
+    return [option for option, is_cause in is_cause_by_option.items() if is_cause]
+
+
+def _incomplete_commands(pair: tuple[Path, Path], result: RunComparison) -> list[list[str | Path]]:
+    """Return the commands that show what an incomplete comparison lacks."""
+    options = _accepting_options(result)
+    if "--allow-uncompared" in options:
+        return [["qdebug", "diff", *pair, "--verbose"]]
+    lacking = [path for path, info in zip(pair, (result.reference, result.backend), strict=True) if not info.complete]
+    return [["qdebug", "info", path, "--tensors"] for path in lacking or pair[1:]] if options else []
+
+
+def _incomplete_text(result: RunComparison) -> str:
+    """Return why a comparison is incomplete, and the options that accept it."""
+    from qdebug.compare.result.result import Status
+    from qdebug.plural import plural
+
     reasons = list(result.shortcomings)
     incomparable_count = sum(node.status is Status.INCOMPARABLE for node in result.nodes)
     if incomparable_count:
         reasons.append(f"{plural(incomparable_count, 'pair')} could not be compared")
-    options = [option for option, is_cause in is_cause_by_option.items() if is_cause] if result.shortcomings else []
+    options = [f"{option} GLOB" if option == "--allow-uncompared" else option for option in _accepting_options(result)]
     accept_text = f"; accept with {' '.join(options)}" if options else ""
     return safe_text("; ".join(reasons) + accept_text)

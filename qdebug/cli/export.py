@@ -247,7 +247,16 @@ def run_npz(arguments: argparse.Namespace) -> int:
             step=options.step,
             real=options.real,
         )
-    say(f"wrote {count} arrays to {safe_text(options.output)}")
+    omitted_texts = [
+        f"{noun} {index} of {total} alone (--{noun} N)"
+        for noun, index, total in (
+            ("sample", options.sample, recording.samples),
+            ("step", options.step, recording.steps),
+        )
+        if total > 1
+    ]
+    extent_text = f", {', '.join(omitted_texts)}" if omitted_texts else ""
+    say(f"wrote {count} arrays to {safe_text(options.output)}{extent_text}")
     return 0
 
 

@@ -115,6 +115,7 @@ def main(argv: Sequence[str] | None = None, *, begin: Callable[[], None] | None 
     words = sys.argv[1:] if argv is None else list(argv)
     parser = build_parser()
     arguments = parser.parse_args(words)
+    arguments.words = tuple(words)
     if arguments.run is None:
         parser.print_help(sys.stderr)
         return COULD_NOT_RUN

@@ -12,7 +12,7 @@ from qdebug.cli.failures import say
 from qdebug.cli.interrupts import Interrupts
 from qdebug.cli.output import progress
 from qdebug.cli.parser import TakesArguments, natural, positive, size
-from qdebug.cli.record import BackendChoice, add_shape, backend_choice
+from qdebug.cli.record import BackendChoice, add_shape, backend_choice, batch_clause
 from qdebug.cli.sources import command, open_source
 from qdebug.errors import UsageError
 from qdebug.present.text import safe_text
@@ -255,6 +255,9 @@ def _report_recording(recorded_model: RecordedModel, seconds: float, *, own_inpu
     outcome_text = "used again" if recorded_model.is_reused else f"recorded in {seconds:.1f} s"
     model = recorded_model.run.model
     say(f"{safe_text(model)} on {safe_text(recorded_model.run.title)}: {outcome_text}: {command(recorded_model.path)}")
+    batch_text = batch_clause(open_source(recorded_model.path))
+    if batch_text and own_inputs:
+        say(f"  inputs: {batch_text}")
     if recorded_model.changes_text:
         say(f"  inputs: {safe_text(recorded_model.changes_text, limit=2000)}")
     if recorded_model.random is not None and own_inputs:

@@ -19,7 +19,7 @@ from qdebug.regular_file import near_file
 if TYPE_CHECKING:
     from qdebug.model import Recording, RunInfo
 
-__all__ = ["BackendChoice", "RecordOptions", "add_shape", "backend_choice", "fill_parser", "run"]
+__all__ = ["BackendChoice", "RecordOptions", "add_shape", "backend_choice", "batch_clause", "fill_parser", "run"]
 
 _TAPS = ("faithful", "all", "outputs")
 
@@ -249,6 +249,9 @@ def run(arguments: argparse.Namespace) -> int:
             )
         recording = open_source(options.output)
         emit(_summary(recording, options.output))
+        batch_text = batch_clause(recording)
+        if batch_text and options.inputs is not None:
+            say(f"inputs: {batch_text}")
         for line in _unrecorded_lines(recording.info):
             say(line)
         if summary.states:
@@ -364,6 +367,22 @@ def _unrecorded_lines(info: RunInfo) -> list[str]:
     return [
         f"not recorded: {plural(count, 'tensor')}: {safe_text(reason, limit=400)}" for reason, count in reasons.items()
     ]
+
+
+def batch_clause(recording: Recording) -> str | None:
+    """Return that the rows of the inputs are one sample, as a clause, or None if the model can run no other number.
+
+    Each number in a report then covers all rows, which somebody who has an array of pictures may not expect.
+    """
+    graph = recording.graph
+    shapes = {name: graph.tensors[name].shape for name in graph.inputs if name in graph.tensors}
+    if recording.samples * recording.steps > 1 or not shapes:
+        return None
+    if not all(shape and shape[0] is None for shape in shapes.values()):
+        return None
+    counts = {recording.load(name, 0, 0).shape[0] for name in shapes if recording.has(name, 0, 0)}
+    count = counts.pop() if len(counts) == 1 else 1
+    return f"their {count} rows are one sample; --samples {count} takes each row as a sample" if count > 1 else None
 
 
 def _summary(recording: Recording, output: Path) -> str:

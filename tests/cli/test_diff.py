@@ -144,10 +144,11 @@ def test_one_sample_alone_keeps_its_number(run, recordings):
 
 
 def test_markdown(run, recordings):
-    done = run("diff", recordings.reference, recordings.diverged, "-f", "markdown")
+    words = ("diff", recordings.reference, recordings.diverged, "-f", "markdown", "--min-output-sqnr", "30")
+    done = run(*words)
     assert done.out.startswith("## :x: qdebug: FAIL\n")
     assert "| 2 | `conv2` | `Conv` |" in done.out
-    assert f"Again: `qdebug diff {recordings.reference} {recordings.diverged}`" in done.out
+    assert f"Again: `qdebug {' '.join(map(str, words))}`" in done.out
     whole = run("diff", recordings.reference, recordings.diverged, "-f", "markdown", "--all").out
     assert "| 2 | **diverged** | `conv2` | `Conv` |" in whole
     assert len(done.out) < len(whole)
@@ -176,6 +177,15 @@ def test_what_to_type_next_is_on_stderr_and_works(run, recordings):
     assert first == f"next: qdebug diff {recordings.reference} {recordings.diverged} --node conv2"
     assert second.strip() == f"qdebug tui {recordings.reference} {recordings.diverged}"
     assert run(*first.split()[2:]).code == 1
+    passed = run("diff", recordings.reference, recordings.within).err
+    assert f"next: qdebug diff {recordings.reference} {recordings.within} --suggest-limits limits.toml" in passed
+
+
+def test_what_is_missing_is_shown_next(run, recordings):
+    done = run("diff", recordings.reference, recordings.lost)
+    assert done.code == 3
+    assert f"next: qdebug diff {recordings.reference} {recordings.lost} --verbose" in done.err
+    assert "--allow-uncompared GLOB" in done.err
 
 
 @pytest.mark.parametrize(("backend", "is_offered"), [("openvino", True), ("onnxruntime", False)])

@@ -261,3 +261,14 @@ def test_an_error_about_one_of_two_models_names_it(run, images, nets, tmp_path):
     wrong = run("diff", *images, "--inputs", "x.npz")
     assert "missing 'image', unknown 'other'; found 'other'" in wrong.err
     assert str(images[0]) in wrong.err
+
+
+def test_rows_that_run_as_one_sample_are_said(run, nets, tmp_path):
+    values = np.random.default_rng(2).normal(size=(5, 6)).astype(np.float32)
+    np.savez(tmp_path / "x.npz", x=values)
+    words = ("diff", *nets, "--inputs", tmp_path / "x.npz")
+    clause = "inputs: their 5 rows are one sample; --samples 5"
+    assert run(*words).err.count(clause) == 1
+    assert clause in run("record", nets[0], "--inputs", tmp_path / "x.npz", "-o", tmp_path / "rows.h5").err
+    np.savez(tmp_path / "x.npz", x=values[:, None])
+    assert "rows are one sample" not in run(*words, "--samples", "5").err
