@@ -57,9 +57,9 @@ def other_integers(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mis
         array = values[name]
         if array.size != 1 or array.dtype.kind != "i":
             continue
-        own = int(array.reshape(-1)[0])
+        own, ends = int(array.reshape(-1)[0]), np.iinfo(array.dtype)
         for other in dict.fromkeys((*range(_MOST_INTEGER + 1), own - 1, own + 1, *range(-1, -_MOST_INTEGER - 1, -1))):
-            if other != own:
+            if other != own and ends.min <= other <= ends.max:
                 text = f"{name!r} is taken for {other}, not {own}"
                 yield Mistake(likely=text, node=node, values={name: np.full_like(array, other)}, about=name)
 
