@@ -256,6 +256,7 @@ def _codes_of_sample(unit: Unit, recorded: np.ndarray, variant: Variant) -> Code
         distance=distance_to_ties(unit, columns, variant),
         magnitude=_sum_magnitudes(unit),
         sums=None if sums is None else np.abs(sums).reshape(columns.shape),
+        kind=unit.kind,
     )
 
 

@@ -24,6 +24,7 @@ from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF
 __all__ = [
     "Line",
     "Result",
+    "beyond_thresholds",
     "coarse_relation_of",
     "functions_of",
     "line_of_codes",
@@ -280,6 +281,29 @@ def functions_of(
                 result = function(array.astype(np.float64))
             if np.isfinite(result).all():
                 yield _as_mistake(node, f"every element is {name} {source}", result)
+
+
+def beyond_thresholds(right: np.ndarray, recorded: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield results that become one number from a threshold on, far before they reach it, with a clause.
+
+    Args:
+        right: The right results of all samples.
+        recorded: The recorded results, which show the number and the threshold.
+    """
+    for title, sides in (("from {} on", (1.0,)), ("from {} down", (-1.0,)), ("of magnitude from {} on", (1.0, -1.0))):
+        result, thresholds, ends = right.copy(), [], []
+        for side in sides:
+            end = float((side * recorded).max())
+            threshold = float((side * right)[side * recorded == end].min())
+            is_beyond = side * right >= threshold
+            if 2 * np.count_nonzero(side * right[is_beyond] < end) <= np.count_nonzero(is_beyond):
+                break  # it is clipped
+            result[is_beyond] = side * end
+            thresholds.append(threshold)
+            ends.append(end)
+        if len(ends) == len(sides) and np.unique(right[result != right]).size >= CAUSE_MIN_DISTINCT_VALUES:
+            end_text = f"{'' if len(sides) == 1 else '±'}{_number_text(sides[0] * max(ends))}"
+            yield f"every result {title.format(f'{sides[0] * min(thresholds):.3g}')} becomes {end_text}", result
 
 
 def _as_mistake(node: Node, likely: str, result: np.ndarray) -> Mistake:

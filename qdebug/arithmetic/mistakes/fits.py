@@ -18,7 +18,7 @@ from qdebug.arithmetic.mistakes.mistake import Mistake
 from qdebug.model import AttrValue, Node, operators
 from qdebug.replay.registry import run_node
 
-__all__ = ["Dial", "dials", "miscounted_blocks", "solve"]
+__all__ = ["Dial", "dials", "miscounted_blocks", "miscounted_windows", "solve"]
 
 Compute = Callable[[Mistake], np.ndarray | None]
 """Returns the result of a node with a mistake, or None if it cannot be computed."""
@@ -226,6 +226,58 @@ def miscounted_blocks(
         if 0 < len(clauses) <= _MOST_CLAUSES:
             shaped = factors.astype(array.dtype).reshape([-1 if at == axis else 1 for at in range(array.ndim)])
             yield Mistake(likely=", and ".join(clauses), node=node, values={name: array * shaped}, about=name)
+
+
+def miscounted_windows(
+    node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int], recorded: np.ndarray, compute: Compute
+) -> Iterator[Mistake]:
+    """Yield the numbers by which the windows of an average pool are divided, solved for by least squares.
+
+    Args:
+        node: The node's real-valued form.
+        values: Its inputs.
+        opset: Version of each operator set of its graph.
+        recorded: The recorded result.
+        compute: Computes the node with a mistake.
+    """
+    kernel = node.attrs.get("kernel_shape")
+    result = compute(Mistake(likely="", node=node, values={}))
+    if not isinstance(kernel, tuple) or result is None or result.shape != recorded.shape:
+        return
+    rows = result.astype(np.float64).reshape(-1, *result.shape[2:])
+    power = np.square(rows).sum(0)
+    if len(rows) < _LEAST_ROWS or not power.all() or not np.isfinite(recorded).all():
+        return
+    taps = np.prod([extent for extent in kernel if isinstance(extent, int)])
+    data = values[node.inputs[0]]
+    counted = replace(node, attrs={**node.attrs, "count_include_pad": 1})
+    ones = {node.inputs[0]: np.ones_like(data)}
+    own = taps * np.ones_like(power)
+    if not node.attrs.get("count_include_pad"):
+        own = taps * run_node(counted, ones, opset)[node.outputs[0]][0, 0].astype(np.float64)
+    with np.errstate(all="ignore"):
+        divisors = np.rint(own * power / (rows * recorded.reshape(rows.shape)).sum(0))
+    is_other = divisors != np.rint(own)
+    if not is_other.any() or not (divisors > 0).all():
+        return
+    others, owns = (_listed_numbers(numbers[is_other]) for numbers in (divisors, own))
+    yield Mistake(
+        likely=f"{np.count_nonzero(is_other)} of {is_other.size} windows are divided by {others}, not {owns}",
+        node=node,
+        values={},
+        after=lambda result: np.asarray(result * (own / divisors), result.dtype),
+        about="divisor",
+    )
+
+
+_LEAST_ROWS = 4
+"""Channels and samples that a divisor has to explain."""
+
+
+def _listed_numbers(numbers: np.ndarray) -> str:
+    """Return the different whole numbers among some, in words."""
+    *most, last = (f"{number:g}" for number in np.unique(np.rint(numbers)))
+    return f"{', '.join(most)} or {last}" if most else last
 
 
 def _counts(

@@ -371,7 +371,10 @@ def _shifted_padding(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[M
         return
     sums = [begin + end for begin, end in zip(sizes[:half], sizes[half:], strict=True)]
     single = ([*sizes[:at], moved, *sizes[at + 1 : half]] for at in range(half) for moved in (0, sums[at]))
-    for begins in ([0] * half, sums, sizes[half:], *(single if half > 1 else ())):
+    one_off = ([*sizes[:at], sizes[at] + step, *sizes[at + 1 : half]] for at in range(half) for step in (1, -1))
+    for begins in ([0] * half, sums, sizes[half:], sizes[:half][::-1], *(single if half > 1 else ()), *one_off):
+        if any(begin < 0 for begin in begins):
+            continue
         shifted = (*begins, *(total - begin for total, begin in zip(sums, begins, strict=True)))
         if shifted != tuple(sizes):
             likely = f"the padding is {list(shifted)}, not {sizes}"

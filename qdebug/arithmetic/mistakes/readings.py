@@ -165,7 +165,7 @@ def _fewer_digits(array: np.ndarray) -> Iterator[Reading]:
 
 
 def _other_integers(array: np.ndarray) -> Iterator[Reading]:
-    """Yield integers that are off by one, narrowed, of the other signedness, or all the same."""
+    """Yield integers that are off by one, narrowed, of the other signedness, all the same, or the positions alone."""
     ends = np.iinfo(array.dtype)
     for step, word in ((1, "one too large"), (-1, "one too small")):
         if ends.min < array.min(initial=0) and array.max(initial=0) < ends.max:
@@ -179,6 +179,13 @@ def _other_integers(array: np.ndarray) -> Iterator[Reading]:
             yield f"{{}} is kept in {dtype.name} and wraps around", narrowed
     yield "the largest number of {} is used for all", np.full_like(array, array.max())
     yield "the smallest number of {} is used for all", np.full_like(array, array.min())
+    for axis in _wide_axes(array) if array.min(initial=0) >= 0 else ():
+        shape = [-1 if at == axis else 1 for at in range(array.ndim)]
+        positions = np.arange(array.shape[axis], dtype=array.dtype).reshape(shape)
+        yield (
+            f"{{}} is ignored, and the positions along axis {axis} are used",
+            np.array(np.broadcast_to(positions, array.shape)),
+        )
 
 
 _SHORTEST = 8

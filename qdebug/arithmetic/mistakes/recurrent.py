@@ -10,7 +10,7 @@ from types import MappingProxyType
 import numpy as np
 
 from qdebug.arithmetic.mistakes.mistake import Mistake
-from qdebug.model import Node
+from qdebug.model import Node, operators
 
 __all__ = ["recurrent_mistakes"]
 
@@ -24,6 +24,8 @@ def recurrent_mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator
     """
     yield from _gate_orders(node, values)
     yield from _gate_mistakes(node, values)
+    yield from _misplaced_biases(node, values)
+    yield from _mixed_directions(node, values)
 
 
 _GATES = MappingProxyType({"LSTM": ("input", "output", "forget", "cell"), "GRU": ("update", "reset", "hidden")})
@@ -88,6 +90,61 @@ def _gate_mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mis
             _gates_of(array, len(gates))[:, 0, at] += 1
             yield Mistake(likely=f"1 is added to the bias of the {gate} gate", node=node, values={bias: array})
     yield from _without_memory(node, values)
+
+
+def _misplaced_biases(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield a layer without one of its two biases, and a reset gate that multiplies a product without its bias."""
+    name = node.inputs[_BIAS] if len(node.inputs) > _BIAS else ""
+    if not name or not operators.of(node.op).recurrent:
+        return
+    bias = values[name]
+    half = bias.shape[1] // 2
+    for part, title in ((slice(half), "input"), (slice(half, None), "recurrent")):
+        other = bias.copy()
+        other[:, part] = 0
+        yield Mistake(likely=f"the {title} biases are ignored", node=node, values={name: other})
+    if node.op != "GRU":
+        return
+    moved = bias.copy()
+    hidden = slice(half - half // len(_GATES["GRU"]), half)
+    moved[:, hidden] += moved[:, half:][:, hidden]
+    moved[:, half:][:, hidden] = 0
+    after = replace(node, attrs={**node.attrs, "linear_before_reset": 1})
+    likely = "the reset gate multiplies the product with the recurrent weight, without its bias"
+    yield Mistake(likely=likely, node=after, values={name: moved})
+
+
+_BIAS = 3
+"""Position of the biases of a recurrent layer: those of the input, then those of the state."""
+
+
+def _mixed_directions(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield a layer of two directions whose directions are exchanged, or whose second result keeps its own order."""
+    if node.attrs.get("direction") != "bidirectional" or node.attrs.get("layout"):
+        return
+    weights = {name: np.flip(values[name], 0) for name in node.inputs[1:4] if name}
+    yield Mistake(likely="the weights of the two directions are exchanged", node=node, values=weights)
+    yield Mistake(likely="the results of the two directions are exchanged", node=node, values={}, after=_exchanged)
+    likely = "the result of the reverse direction is in the order of its steps"
+    yield Mistake(likely=likely, node=node, values={}, after=_unturned)
+
+
+def _exchanged(result: np.ndarray) -> np.ndarray:
+    """Return a result with the axis of directions flipped: the second of all, the first of a last state."""
+    return np.ascontiguousarray(np.flip(result, result.ndim - _AXES_AFTER_DIRECTIONS))
+
+
+def _unturned(result: np.ndarray) -> np.ndarray:
+    """Return a result whose second direction is flipped along the steps."""
+    if result.ndim != 1 + _AXES_AFTER_DIRECTIONS:
+        return result
+    turned = result.copy()
+    turned[:, 1] = turned[::-1, 1]
+    return turned
+
+
+_AXES_AFTER_DIRECTIONS = 3
+"""The directions, the samples and the hidden elements are the last axes of a result."""
 
 
 def _gates_of(array: np.ndarray, count: int) -> np.ndarray:

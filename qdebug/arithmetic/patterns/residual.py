@@ -49,6 +49,14 @@ PATTERNS = MappingProxyType(
     }
 )
 """The likely cause of each pattern."""
+_OF_ELEMENTS = MappingProxyType(
+    {
+        "borders": "the outermost elements, which the kernel reads or writes in a path of their own",
+        "tail": "the tail of a tile of the kernel, or other parameters for the last part",
+        "channels": "a block of channels that the kernel skips, repeats, or gives other parameters",
+    }
+)
+"""The same for operators without filters or windows."""
 
 _SHOWN = 8
 
@@ -118,7 +126,7 @@ def residual(evidence: CodesOfTensor) -> Residual | None:
     first_wrong = np.argwhere(wrong)[:_SHOWN]
     if pattern == "scattered" and count == 1 and np.abs(error).max() > 1:
         pattern = "altered"  # a rounding rule would change more than one element
-    likely = _likely_cause(pattern, found_places, found_traits)
+    likely = _likely_cause(pattern, found_places, found_traits, kind=evidence.kind)
     return Residual(
         wrong=count,
         total=wrong.size,
@@ -161,10 +169,13 @@ def _drop_partial_constants(found_traits: Sequence[Trait], found_places: Sequenc
     return tuple(trait for trait in found_traits if not (elsewhere and trait.pattern.startswith("constant")))
 
 
-def _likely_cause(pattern: str, found_places: Sequence[WrongPlace], found_traits: Sequence[Trait]) -> str:
+def _likely_cause(pattern: str, found_places: Sequence[WrongPlace], found_traits: Sequence[Trait], *, kind: str) -> str:
     """Return the cause of a pattern, narrowed by the places and values of the wrong elements."""
     cause = PATTERNS[pattern]
-    if pattern == "tail" and any(place.pattern == "tail" and place.channels for place in found_places):
+    has_filters = kind in ("conv", "linear")
+    if not has_filters and not kind.endswith("_pool"):
+        cause = _OF_ELEMENTS.get(pattern, cause)
+    if has_filters and pattern == "tail" and any(place.pattern == "tail" and place.channels for place in found_places):
         cause = "the filters that are left over from the kernel's blocks of channels"
     unwritten = pattern not in ("unwritten", "clamp") and any(trait.pattern == "unwritten" for trait in found_traits)
     return f"{cause}; elements that are never written" if unwritten else cause

@@ -29,6 +29,7 @@ class CodesOfTensor:
         distance: Each element's distance from the nearest tie before rounding, in steps, or None if unknown.
         magnitude: Sum of the magnitudes of each element's products, or None if unknown.
         sums: Magnitude of each element's sum, or None if unknown.
+        kind: Kind of the unit, such as "conv".
     """
 
     expected: np.ndarray
@@ -39,6 +40,7 @@ class CodesOfTensor:
     distance: np.ndarray | None = None
     magnitude: np.ndarray | None = None
     sums: np.ndarray | None = None
+    kind: str = "conv"
 
     @property
     def error(self) -> np.ndarray:

@@ -14,11 +14,11 @@ from qdebug.compare.checks.bias_correction import compensates
 from qdebug.compare.checks.context import NodeContext
 from qdebug.compare.checks.error import nonfinite
 from qdebug.compare.checks.precision import float32_overflow
+from qdebug.compare.explaining.claims import EVERY
 from qdebug.compare.explaining.code_cause import CodeCause, cause_of_codes
 from qdebug.compare.explaining.fused import WithFused
 from qdebug.compare.explaining.layer_cause import cause_inside, is_far_off
 from qdebug.compare.explaining.mistaken import mistake_of
-from qdebug.compare.explaining.wrong_node import EVERY
 from qdebug.compare.graph_checks.casts import changed_by_cast
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
 from qdebug.errors import NotRecordedError

@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from qdebug.arithmetic.units import Units
+from qdebug.compare.explaining.claims import LIKELY
 from qdebug.compare.explaining.explain import Explainer
 from qdebug.compare.explaining.float_band import wrong_place
 from qdebug.compare.explaining.further import further_cause
-from qdebug.compare.explaining.wrong_node import LIKELY
 from qdebug.compare.measure.recordings import with_understood_graph
 from qdebug.errors import KernelError, NotRecordedError, UsageError
 from qdebug.model import Node, Recording, operators
+from qdebug.model.dtypes import is_float
 
 __all__ = ["CodeCause", "cause_of_codes"]
 
@@ -48,7 +49,8 @@ def cause_of_codes(recording: Recording, tensor: str, *, roundings: bool = True)
         return CodeCause()
     try:
         units = Units(recording)
-        if recording.graph.tensors[tensor].quant is None:
+        quant = recording.graph.tensors[tensor].quant
+        if quant is None or is_float(quant.dtype):  # no integer arithmetic is searched for codes of 8-bit floats
             places = units.places(node, tensor) or tuple(recording.places(tensor))  # it may end a layer
             cause = further_cause(recording, node, tensor, places, roundings=roundings)
             if cause is not None:

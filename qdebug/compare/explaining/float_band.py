@@ -79,6 +79,8 @@ _INPUTS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = MappingProxyType(
 )
 _OUTPUT = "output"
 _MATRIX = 2
+_AXES_OF_SEQUENCE = 4
+"""Axes of the results of a recurrent layer at all steps: steps, directions, samples, hidden elements."""
 _MOST_BETWEEN = 32
 """Number of nodes between a tensor and the product that gives its last axis a meaning."""
 """The rounded part if a node is exact except for its output format."""
@@ -574,7 +576,7 @@ class _Case:
         vectors = recorded_values.ndim == _MATRIX or self._holds_vectors()
         last = vectors or keeps_channels_last(self._form)
         spatial = tuple(range(axes - 1) if last else range(1, axes))
-        first = "row" if vectors and axes == 1 else "sample"
+        first = "row" if vectors and axes == 1 else "step" if self._has_steps(recorded_values.ndim) else "sample"
         layout = Layout(channel=axes - 1 if last else 0, spatial=spatial, first=first, vectors=vectors)
         outlier_patterns, outlier_count = places(is_outlier, layout), int(np.count_nonzero(is_outlier))
         if outlier_count == 1:
@@ -587,6 +589,11 @@ class _Case:
             clause = clause or f", {outlier_count} of {is_outlier.size} elements"
             clause += f", all {float(recorded_values[is_outlier][0]):g} (possibly never written)"
         return clause
+
+    def _has_steps(self, axes: int) -> bool:
+        """Return whether the first axis of the result counts the steps of a sequence."""
+        is_recurrent = operators.plain(self._form).recurrent and not self._form.attrs.get("layout")
+        return is_recurrent and axes == _AXES_OF_SEQUENCE
 
     def _holds_vectors(self) -> bool:
         """Return whether the last axis counts features: the nearest product before it is one of matrices."""

@@ -11,9 +11,10 @@ from dataclasses import replace
 
 from qdebug.arithmetic.patterns.residual import Residual
 from qdebug.arithmetic.search import SearchResult
+from qdebug.compare.explaining.claims import EVERY, LIKELY
 from qdebug.compare.explaining.fused import WithFused
 from qdebug.compare.explaining.layer_cause import cause_inside
-from qdebug.compare.explaining.wrong_node import EVERY, LIKELY, WrongNode
+from qdebug.compare.explaining.wrong_node import WrongNode
 from qdebug.compare.measure.recordings import with_understood_graph
 from qdebug.errors import KernelError, NotRecordedError, UsageError
 from qdebug.model import Node, Recording

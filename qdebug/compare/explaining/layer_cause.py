@@ -14,8 +14,9 @@ from itertools import islice
 import numpy as np
 
 from qdebug.arithmetic.mistakes.readings import misreadings
+from qdebug.compare.explaining.claims import LIKELY, MOST_SAID, ONE_OFF
 from qdebug.compare.explaining.fused import WithFused
-from qdebug.compare.explaining.wrong_node import LIKELY, MOST_SAID, ONE_OFF, WrongNode
+from qdebug.compare.explaining.wrong_node import WrongNode
 from qdebug.errors import KernelError, NotRecordedError, UsageError
 from qdebug.model import Node, Recording
 from qdebug.numerics.affine import dequantize

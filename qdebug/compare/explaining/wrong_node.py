@@ -11,22 +11,24 @@ from itertools import chain, islice
 import numpy as np
 
 from qdebug.arithmetic.mistakes.attributes import other_attributes, other_integers, other_operators
-from qdebug.arithmetic.mistakes.fits import Dial, dials, miscounted_blocks, solve
+from qdebug.arithmetic.mistakes.fits import Dial, dials, miscounted_blocks, miscounted_windows, solve
 from qdebug.arithmetic.mistakes.known import mistakes
 from qdebug.arithmetic.mistakes.mistake import Mistake
 from qdebug.arithmetic.mistakes.readings import readings, rewritings
+from qdebug.arithmetic.mistakes.scales import codes_passed_on, scales_along_other_axes
 from qdebug.arithmetic.relations import (
     Result,
+    beyond_thresholds,
     coarse_relation_of,
     functions_of,
-    line_of_codes,
     relation_by_index,
     relation_of,
     share_of,
-    shifts_of_codes,
 )
 from qdebug.compare.attribute.band import difference, finite_norm, norm, sum_terms
 from qdebug.compare.attribute.graph_walk import downstream
+from qdebug.compare.explaining.claims import EVERY, LIKELY, MOST_SAID, ONE_OFF
+from qdebug.compare.explaining.code_lines import CodedSample, CodeLines
 from qdebug.compare.explaining.float_band import wrong_place
 from qdebug.compare.explaining.fused import WithFused
 from qdebug.compare.explaining.mistaken import form_of_output, is_telling, made_by, rounding_of
@@ -46,12 +48,9 @@ from qdebug.numerics.short_formats import format_of
 from qdebug.replay.extents import recorded_limits
 from qdebug.replay.registry import run_node
 
-__all__ = ["EVERY", "LIKELY", "MOST_SAID", "ONE_OFF", "WrongNode"]
+__all__ = ["WrongNode"]
 
 Place = tuple[int, int]
-LIKELY = "likely: "
-EVERY, ONE_OFF = "reproduces every element", "reproduces every code to within one"
-"""Wording for a cause. The second is for codes whose rounding is not known well enough to reproduce all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -135,9 +134,10 @@ class WrongNode:
 
     def cause_of_codes(self) -> str | None:
         """Return the cause of wrong codes, as a clause."""
-        cause = self.mistake() or self.codes_of_a_line()
+        cause = self.mistake() or self._code_lines().line()
         if cause is None and (count := self.count()) is not None:
             cause = f"{count} ({self.claim})"
+        cause = cause or self.threshold()
         if cause is None and self._is_unwritten:
             return self._cause_of_one_value() or self.function()
         return (
@@ -147,12 +147,12 @@ class WrongNode:
             or self.other_number()
             or self.miscounting()
             or self.other_tensor()
-            or self.shifts()
+            or self._code_lines().shifts()
         )
 
     def cause_of_numbers(self) -> str | None:
         """Return the cause of wrong real numbers or integers, as a clause."""
-        cause = self.relation(relation_of) or self.count()
+        cause = self.relation(relation_of) or self.count() or self.threshold()
         if cause is not None:
             return cause
         if self._is_unwritten:
@@ -258,6 +258,22 @@ class WrongNode:
             common_relation = sample_relation
         return common_relation
 
+    def threshold(self) -> str | None:
+        """Return that results become one number from a threshold on, if that gives every element of every sample."""
+        samples = [self._sample(place) for place in self._places]
+        right, recorded = (
+            np.concatenate([array.reshape(-1) for array in arrays]).astype(np.float64)
+            for arrays in ([sample.exact for sample in samples], [sample.result.recorded for sample in samples])
+        )
+        if not self._telling or not (np.isfinite(right).all() and np.isfinite(recorded).all()):
+            return None
+        cuts = np.cumsum([sample.exact.size for sample in samples])[:-1]
+        for clause, result in beyond_thresholds(right, recorded):
+            parts = zip(np.split(result, cuts), samples, strict=True)
+            if all(self._matches(sample, part.reshape(sample.exact.shape), whole=True) for part, sample in parts):
+                return f"{clause} ({self.claim})"
+        return None
+
     def count(self) -> str | None:
         """Return a clause saying that an operand counts several times, or in part, if that reproduces every element."""
         first = self._sample(self._places[0]).result
@@ -322,65 +338,14 @@ class WrongNode:
         """Return which mistake of the operator reproduces every code, allowing one step if numbers are rounded."""
         return self._clause_of_fitting(mistakes(self._form, self._sample(self._places[0]).result.operands, self._opset))
 
-    def codes_of_a_line(self) -> str | None:
-        """Return the scale and zero point that all codes have in fact, or the factor by which they are off."""
-        quant = self._quant
-        if quant is None or quant.qmin is None or quant.qmax is None or quant.scale.size > 1 or not self._telling:
-            return None
-        exact = np.concatenate([self._sample(place).exact.reshape(-1) for place in self._places]).astype(np.float64)
-        codes = np.concatenate([self._recording.load(self._tensor, *place).reshape(-1) for place in self._places])
-        line = line_of_codes(exact, codes.astype(np.float64), (quant.qmin, quant.qmax))
-        if line is None:
-            return None
-        step, zero = 1 / line.factor, line.zero
-        stated, stated_zero = float(quant.scale.reshape(-1)[0]), int(quant.zero_point.reshape(-1)[0])
-        # the recorded scale fits, so only rounding or clamping differs
-        if zero == stated_zero and round(stated / step, 2) == 1:
-            return None
-        if step < 0:
-            return f"the dequantized values are about {stated / step:.2g} times what they should be"
-        actual, stated_text = f"{step:.2g} and zero point {zero}", f"{stated:.4g} and {stated_zero}"
-        return f"{LIKELY}its codes have a scale of about {actual}, not {stated_text} as the graph says ({ONE_OFF})"
-
-    def shifts(self) -> str | None:
-        """Return that codes are off by a number for each index of an axis, if that gives every code of all samples."""
-        quant = self._quant
-        if quant is None or quant.qmin is None or quant.qmax is None or quant.scale.size > 1 or not self._telling:
-            return None
-        scale, zero_point = float(quant.scale.reshape(-1)[0]), int(quant.zero_point.reshape(-1)[0])
-        samples = [self._sample(place) for place in self._places]
-        extents = samples[0].exact.shape
-        for axis in range(len(extents) if len(extents) > 1 else 0):
-            if samples[0].exact.size < CAUSE_MIN_DISTINCT_VALUES * extents[axis]:
-                continue
-            shifts = [
-                shifts_of_codes(
-                    sample.exact.astype(np.float64) / scale + zero_point,
-                    sample.result.recorded.astype(np.float64) / scale + zero_point,
-                    (quant.qmin, quant.qmax),
-                    axis,
-                )
-                for sample in samples
-            ]
-            known = [each for each in shifts if each is not None]
-            if len(known) == len(samples):
-                low, high = (float(extreme([extreme(each) for each in known])) for extreme in (min, max))
-                source = self._clause_of_zero_point(axis - len(extents))
-                numbers = f"{low:.2g} to {high:.2g} codes"
-                return f"each index along axis {axis} has an offset of its own, {numbers}{source} ({EVERY})"
-        return None
-
-    def _clause_of_zero_point(self, axis: int) -> str:
-        """Return a clause on the operand whose sums a zero point multiplies, if a product's errors may be theirs."""
-        row, names = operators.plain(self._node), [operators.titled_input(self._form, place) for place in (0, 1)]
-        quants = [self._recording.graph.tensors[name].quant if name else None for name in names]
-        if row.sums is not operators.Sums.MATRIX or axis not in (-1, -2):
-            return ""
-        own, other = (1, 0) if axis == -1 else (0, 1)
-        quant = quants[other]
-        if quant is None or not np.any(quant.zero_point):
-            return ""
-        return f", as sums of {names[own]!r} are that the zero point of {names[other]!r} multiplies"
+    def _code_lines(self) -> CodeLines:
+        """Return the codes of all samples, with what they should be."""
+        samples = [
+            CodedSample(exact=sample.exact, codes=self._recording.load(self._tensor, *place), wrong=sample.wrong)
+            for place in self._places
+            for sample in (self._sample(place),)
+        ]
+        return CodeLines(self._recording, self._form, self._tensor, samples if self._telling else [])
 
     def function(self) -> str | None:
         """Return which function of the right numbers, or of an operand, the codes are."""
@@ -412,6 +377,9 @@ class WrongNode:
     def _other_nodes(self, place: Place) -> Iterator[Mistake]:
         """Yield the node with another attribute, another single integer or another operator."""
         operands = self._sample(place).result.operands
+        if self._quant is not None and self._later:
+            yield from codes_passed_on(self._form, operands, self._quant)
+        yield from scales_along_other_axes(self._form, self._sample(place).exact, self._constants)
         yield from other_attributes(self._form, operands, self._opset)
         yield from other_integers(self._form, operands)
         yield from other_operators(self._form)
@@ -457,6 +425,10 @@ class WrongNode:
     def miscounting(self) -> str | None:
         """Return how often the parts of an operand count in sums, if that reproduces every element of every sample."""
         row = operators.of(self._form.op)
+        if self._telling and operators.plain(self._form).unit == "average_pool":
+            windows = {self._miscounted_windows(place) for place in self._places}
+            clause = windows.pop()
+            return f"{LIKELY}{clause} ({self.claim})" if clause is not None and not windows else None
         if not self._telling or self._most < _FIT_RUNS or not (row.sums or row.reduces):
             return None
         operands = self._sample(self._places[0]).result.operands
@@ -475,6 +447,12 @@ class WrongNode:
         compute = partial(self._computed, place)
         found = miscounted_blocks(self._form, operand, result.operands, result.recorded, compute)
         return next((mistake.likely for mistake in found if self._is_reproduced_by(mistake, place, whole=True)), None)
+
+    def _miscounted_windows(self, place: Place) -> str | None:
+        result = self._sample(place).result
+        compute = partial(self._computed, place)
+        windows = miscounted_windows(self._form, result.operands, self._opset, result.recorded, compute)
+        return next((mistake.likely for mistake in windows if self._is_reproduced_by(mistake, place, whole=True)), None)
 
     def other_tensor(self) -> str | None:
         """Return which recorded tensor is read in place of an operand, if that reproduces every element."""
@@ -630,7 +608,5 @@ _FIT_RUNS = 100
 """Replays that a fit takes: of nodes that are too large for as many, no number is solved for."""
 _MOST_OF_BLOCKS = 1 << 20
 """Elements of the largest result whose parts are counted."""
-MOST_SAID = 2
-"""Number of mistakes reported together if the recorded values cannot distinguish them."""
 _MOST_TENSORS = 64
 """Number of tensors with an operand's shape that are tried in its place, last ones first."""

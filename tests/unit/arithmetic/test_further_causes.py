@@ -202,10 +202,18 @@ CODED = {
 def coded(node, values, made, *names):
     """Record a node on codes, with the scales and zero points that it reads beside them."""
     quants = [
-        TensorInfo(name=name, quant=qdebug.QuantParams(scale=values[scale], zero_point=values[zero], dtype=dtype))
+        TensorInfo(
+            name=name,
+            quant=qdebug.QuantParams(
+                scale=values[scale],
+                zero_point=values[zero],
+                dtype=dtype,
+                axis=0 if values[scale].size > 1 else None,
+            ),
+        )
         for name, scale, zero, dtype in names
     ]
-    known = [each.name for each in quants]
+    known = ["x", *(each.name for each in quants)]
     tensors = [TensorInfo(name=name, role=Role.CONSTANT) for name in values if name not in known]
     graph = Graph([node], tensors=[*tensors, *quants], inputs=["x"], outputs=["y"], opset=OPSET)
     return MemoryRecording.single(graph, {**values, "y": made})
@@ -536,9 +544,9 @@ def test_a_part_along_an_axis_may_have_an_order_of_its_own():
     values = {"x": real(8, 2, 6), "w": real(2, 20, 6), "r": real(2, 20, 5), "b": real(2, 40)}
     right = node("LSTM", "x w r b", hidden_size=5, direction="bidirectional")
     made = run_node(right, values, OPSET)["y"].copy()
-    made[:, 1] = made[::-1, 1]
+    made[:, 0] = made[::-1, 0]
     for said in said_of(right, values, made):
-        assert "at index 1 of axis 1, the result is in reverse along axis 0" in said
+        assert "at index 0 of axis 1, the result is in reverse along axis 0" in said
 
 
 @pytest.mark.parametrize("reads", ["memory in another order", "another order of memory"])
@@ -554,3 +562,96 @@ def test_a_filter_in_another_order_of_its_axes(reads):
         "another order of memory": "'w' is stored with its axes in the order 1, 0, 2, 3, which the kernel ignores",
     }
     assert words[reads] in told.reason
+
+
+SMALL = {"x": real(6, 2, 4), "w": real(1, 15, 4), "r": real(1, 15, 5), "b": real(1, 30)}
+PICTURES = {"x": real(2, 3, 9, 9)}
+
+
+def gated_product_without_bias(y, values):
+    w, r, b = (values[name][0].astype(np.float64) for name in "wrb")
+    state, steps = np.zeros((2, 5)), []
+    for x in values["x"].astype(np.float64):
+        of_input, of_state = x @ w.T + b[:15], state @ r.T
+        update, reset = (1 / (1 + np.exp(-(of_input + of_state + b[15:])[:, at : at + 5])) for at in (0, 5))
+        hidden = np.tanh(of_input[:, 10:] + reset * of_state[:, 10:] + b[25:])
+        state = (1 - update) * hidden + update * state
+        steps.append(state)
+    return np.stack(steps)[:, None]
+
+
+@pytest.mark.parametrize(
+    ("right", "values", "wrong", "said"),
+    [
+        (
+            node("ConvTranspose", "x w", pads=(1, 2, 1, 2)),
+            {"x": real(1, 2, 6, 6), "w": real(2, 3, 4, 5)},
+            lambda y, v: run_node(node("ConvTranspose", "x w", pads=(2, 1, 0, 3)), v, OPSET)["y"],
+            "the padding is [2, 1, 0, 3], not [1, 2, 1, 2]",
+        ),
+        (
+            node("Gather", "x at"),
+            {"x": real(9, 5), "at": np.array([4, 7, 8, 5, 6])},
+            lambda y, v: v["x"][:5],
+            "'at' is ignored, and the positions along axis 0 are used",
+        ),
+        (
+            DENSE,
+            {"x": real(24, 24), "w": real(24, 24)},
+            lambda y, v: np.where(y >= 4, 30, y),
+            "becomes 30",
+        ),
+        (
+            DENSE,
+            {"x": real(24, 24), "w": real(24, 24)},
+            lambda y, v: np.where(np.abs(y) >= 4, np.copysign(30, y), y),
+            "becomes ±30",
+        ),
+        (
+            node("GRU", "x w r b", hidden_size=5),
+            SMALL,
+            gated_product_without_bias,
+            "the reset gate multiplies the product with the recurrent weight, without its bias",
+        ),
+        (
+            node("GRU", "x w r b", hidden_size=5),
+            SMALL,
+            lambda y, v: run_node(
+                node("GRU", "x w r b", hidden_size=5), {**v, "b": v["b"] * (np.arange(30) < 15)}, OPSET
+            )["y"],
+            "the recurrent biases are ignored",
+        ),
+        (
+            node("AveragePool", "x", kernel_shape=(4, 4), pads=(1, 1, 3, 3), count_include_pad=1),
+            PICTURES,
+            lambda y, v: (
+                y * np.where(np.arange(10) == 9, 16 / 12, 1) * np.where(np.arange(10) == 9, 16 / 12, 1)[:, None]
+            ),
+            "19 of 100 windows are divided by 9 or 12, not 16",
+        ),
+    ],
+)
+def test_a_mistake_of_an_operator_is_named(right, values, wrong, said):
+    made = wrong(run_node(right, values, OPSET)["y"], values)
+    for told in said_of(right, values, np.ascontiguousarray(made, np.float32)):
+        assert said in told
+
+
+def test_the_scale_of_a_channel_that_is_looked_up_by_the_sample():
+    right = node("QLinearConv", "x sx zx w sw zw sy zy", pads=(1, 1, 1, 1))
+    scales = np.linspace(0.004, 0.02, CODED["w"].shape[0]).astype(np.float32)
+    x = RNG.integers(0, 256, (2, *CODED["x"].shape[1:])).astype(np.uint8)
+    values = {**CODED, "x": x, "sw": scales, "zw": np.zeros(scales.size, np.int8)}
+    by_sample = [run_node(right, {**values, "sw": np.full_like(scales, each)}, OPSET)["y"] for each in scales[:2]]
+    made = np.stack([by_sample[0][0], by_sample[1][1]])
+    assert "'sw' is indexed along axis 0, not 1" in verdict_on_codes(right, values, made, *CONVOLVED)
+
+
+def test_codes_whose_scale_holds_for_another_part():
+    right = node("QuantizeLinear", "x s z")
+    values = {"x": real(2, 8, 6, 6), "s": np.float32(0.03), "z": np.int8(-20)}
+    made = run_node(right, values, OPSET)["y"].copy()
+    made[:, 4:] = np.clip(np.rint(values["x"][:, 4:] / np.float32(0.025)) + 5, -128, 127)
+    why = verdict_on_codes(right, values, made, ("y", "s", "z", "int8"))
+    assert "at 4 to 7 of axis 1, its codes have a scale of about 0.025 and zero point 5, not 0.03 and -20" in why
+    assert "filters" not in why

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import qdebug
-from qdebug.model import Graph, MemoryRecording, Node, Role, RunInfo, TensorInfo
+from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, RunInfo, TensorInfo
 
 RNG = np.random.default_rng(3)
 
@@ -115,3 +115,38 @@ def test_a_node_that_is_left_out_or_applied_twice(wrong, text):
     right = {"tanh_out": np.tanh(values["x"]), "abs_out": np.abs(np.tanh(values["x"]))}
     cause = why(nodes, values, right, wrong(values["x"]))
     assert text in cause if text else "left out" not in cause
+
+
+def quantized(name, scale, zero_point):
+    params = QuantParams(scale=np.float32(scale), zero_point=zero_point, dtype="int8")
+    return TensorInfo(name=name, dtype="int8", quant=params)
+
+
+def test_codes_that_are_joined_without_being_rescaled():
+    """The zero point of a Relu's codes is the lowest code, beside which there is no other."""
+    constants = {"sa": np.float32(0.02), "za": np.int8(-128), "sb": np.float32(0.03), "zb": np.int8(5)}
+    constants |= {"sy": np.float32(0.035), "zy": np.int8(-20)}
+    nodes = [
+        node("da", "DequantizeLinear", "a sa za"),
+        node("db", "DequantizeLinear", "b sb zb"),
+        node("cat", "Concat", "da_out db_out", axis=1),
+        node("q", "QuantizeLinear", "cat_out sy zy"),
+    ]
+    codes = {name: RNG.integers(-128, 128, (2, 4, 5, 5)).astype(np.int8) for name in ("a", "b")}
+    infos = [TensorInfo(name=name, role=Role.CONSTANT) for name in constants]
+    infos += [quantized("a", 0.02, -128), quantized("b", 0.03, 5), quantized("q_out", 0.035, -20)]
+    graph = Graph(nodes, tensors=infos, inputs=["a", "b"], outputs=["q_out"], opset={"": 21})
+    parts = [(codes["a"] + np.float32(128)) * np.float32(0.02), (codes["b"] - np.float32(5)) * np.float32(0.03)]
+    right = np.clip(np.rint(np.concatenate(parts, 1) / np.float32(0.035)) - 20, -128, 127).astype(np.int8)
+    wrong = right.copy()
+    wrong[:, 4:] = codes["b"]
+    pair = [
+        MemoryRecording(
+            graph,
+            {(name, 0, 0): each for name, each in {**constants, **codes, "q_out": made}.items()},
+            RunInfo(backend="chip"),
+        )
+        for made in (right, wrong)
+    ]
+    text = "the codes of 'b' are passed on without another scale and zero point in 'db' (DequantizeLinear)"
+    assert text in qdebug.diff(*pair).diagnosis[0].why

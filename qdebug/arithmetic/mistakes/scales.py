@@ -1,0 +1,65 @@
+"""Known kernel mistakes with the scales and zero points of codes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+
+import numpy as np
+
+from qdebug.arithmetic.mistakes.mistake import Mistake
+from qdebug.model import Node, QuantParams, operators
+
+__all__ = ["codes_passed_on", "scales_along_other_axes"]
+
+
+def codes_passed_on(node: Node, values: Mapping[str, np.ndarray], target: QuantParams) -> Iterator[Mistake]:
+    """Yield a dequantizer whose codes are passed on as the codes of a later result, without being rescaled.
+
+    Args:
+        node: A node inside a layer.
+        values: Its inputs.
+        target: The scale and zero point of the layer's result.
+    """
+    names = [name for name in node.inputs[1:] if name]
+    if not operators.of(node.op).dequantizes or target.scale.size != 1 or len(names) != _SCALE_AND_ZERO_POINT:
+        return
+    if any(values[name].size != 1 for name in names):
+        return
+    ends, zero_point = np.iinfo(values[names[1]].dtype), int(target.zero_point.reshape(-1)[0])
+    if ends.min <= zero_point <= ends.max:
+        numbers = float(target.scale.reshape(-1)[0]), zero_point
+        taken = {name: np.full_like(values[name], number) for name, number in zip(names, numbers, strict=True)}
+        likely = f"the codes of {node.inputs[0]!r} are passed on without another scale and zero point"
+        yield Mistake(likely=likely, node=node, values=taken, about=node.inputs[0])
+
+
+_SCALE_AND_ZERO_POINT = 2
+
+
+def scales_along_other_axes(node: Node, result: np.ndarray, scales: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield results whose scale for each channel is looked up by the index of another axis, such as the sample.
+
+    Args:
+        node: The node's real-valued form.
+        result: Its right result.
+        scales: Constants of the node that its real-valued form does not read.
+    """
+    for name, scale in scales.items():
+        own_axes = [axis for axis in range(result.ndim) if result.shape[axis] == scale.size]
+        if scale.dtype.kind != "f" or np.unique(scale).size < _LEAST_SCALES or len(own_axes) != 1:
+            continue
+        flat, own_axis = scale.reshape(-1), own_axes[0]
+        for axis, extent in enumerate(result.shape):
+            if axis != own_axis and _LEAST_SCALES <= extent <= flat.size:
+                factor = _along(flat[:extent], axis, result.ndim) / _along(flat, own_axis, result.ndim)
+                likely = f"{name!r} is indexed along axis {axis}, not {own_axis}"
+                yield Mistake(likely=likely, node=node, values={}, after=partial(np.multiply, factor), about=name)
+
+
+_LEAST_SCALES = 2
+
+
+def _along(values: np.ndarray, axis: int, axes: int) -> np.ndarray:
+    """Return a row of numbers that broadcasts along one of several axes."""
+    return values.reshape([-1 if at == axis else 1 for at in range(axes)])
