@@ -296,7 +296,7 @@ def beyond_thresholds(right: np.ndarray, recorded: np.ndarray) -> Iterator[tuple
             end = float((side * recorded).max())
             threshold = float((side * right)[side * recorded == end].min())
             is_beyond = side * right >= threshold
-            if 2 * np.count_nonzero(side * right[is_beyond] < end) <= np.count_nonzero(is_beyond):
+            if np.median(side * right[is_beyond]) >= end:
                 break  # it is clipped
             result[is_beyond] = side * end
             thresholds.append(threshold)
