@@ -20,6 +20,7 @@ from qdebug.model.thresholds.explanation import (
 )
 from qdebug.model.thresholds.patterns import SCALED_ROUNDING_SLACK, SMOOTH_MAX_CHANGE
 from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF
+from qdebug.numerics.short_formats import SHORT_FORMATS
 
 __all__ = [
     "Line",
@@ -291,7 +292,7 @@ def beyond_thresholds(right: np.ndarray, recorded: np.ndarray) -> Iterator[tuple
         recorded: The recorded results, which show the number and the threshold.
     """
     for title, sides in (("from {} on", (1.0,)), ("from {} down", (-1.0,)), ("of magnitude from {} on", (1.0, -1.0))):
-        result, thresholds, ends = right.copy(), [], []
+        result, thresholds, largest_right, ends = right.copy(), [], [], []
         for side in sides:
             end = float((side * recorded).max())
             threshold = float((side * right)[side * recorded == end].min())
@@ -300,10 +301,18 @@ def beyond_thresholds(right: np.ndarray, recorded: np.ndarray) -> Iterator[tuple
                 break  # it is clipped
             result[is_beyond] = side * end
             thresholds.append(threshold)
+            largest_right.append(float((side * right)[~is_beyond].max(initial=0)))
             ends.append(end)
         if len(ends) == len(sides) and np.unique(right[result != right]).size >= CAUSE_MIN_DISTINCT_VALUES:
             end_text = f"{'' if len(sides) == 1 else '±'}{_number_text(sides[0] * max(ends))}"
-            yield f"every result {title.format(f'{sides[0] * min(thresholds):.3g}')} becomes {end_text}", result
+            threshold_text = title.format(f"{sides[0] * min(thresholds):.3g}")
+            yield f"every result {threshold_text}{_clause_of_overflow(max(largest_right), min(thresholds))} becomes {end_text}", result
+
+
+def _clause_of_overflow(largest_right: float, threshold: float) -> str:
+    """Return a clause that names the short format whose largest number lies between two, or "" if none does."""
+    overflowing = (short for short in SHORT_FORMATS if largest_right <= short.largest <= threshold)
+    return next((f", beyond the range of {short.name}," for short in overflowing), "")
 
 
 def _as_mistake(node: Node, likely: str, result: np.ndarray) -> Mistake:
