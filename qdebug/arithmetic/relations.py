@@ -306,7 +306,8 @@ def beyond_thresholds(right: np.ndarray, recorded: np.ndarray) -> Iterator[tuple
         if len(ends) == len(sides) and np.unique(right[result != right]).size >= CAUSE_MIN_DISTINCT_VALUES:
             end_text = f"{'' if len(sides) == 1 else '±'}{_number_text(sides[0] * max(ends))}"
             threshold_text = title.format(f"{sides[0] * min(thresholds):.3g}")
-            yield f"every result {threshold_text}{_clause_of_overflow(max(largest_right), min(thresholds))} becomes {end_text}", result
+            threshold_text += _clause_of_overflow(max(largest_right), min(thresholds))
+            yield f"every result {threshold_text} becomes {end_text}", result
 
 
 def _clause_of_overflow(largest_right: float, threshold: float) -> str:

@@ -6,7 +6,7 @@ several operands.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
@@ -61,23 +61,38 @@ def cause_inside(layers: WithFused, node: Node, tensor: str, places: Sequence[Pl
     rearranged = _other_structure(layers, nodes, tensor, places)
     if rearranged is not None:
         return rearranged
-    clauses: list[tuple[str, str]] = []
-    for at, each in enumerate(nodes[: None if len(nodes[-1].outputs) == 1 else -1]):
-        later = _depending(nodes[at + 1 :], each)
-        if each is not node and not later:
-            continue
-        with suppress(KernelError, NotRecordedError, UsageError):
-            case = WrongNode(layers, each, tensor, places, later)
-            cause = case.cause_inside() if case.is_far_off else None
-            if cause is not None:
-                mistake, _, claim = cause.removeprefix(LIKELY).rpartition(" (")
-                clauses.append((f"{mistake} in {each.name!r} ({each.op})", claim))
+    clauses = _clauses(layers, nodes, tensor, places, WrongNode.cause_inside)
     if not clauses:
-        return _shared_misreading(layers, node, tensor, places)
-    if len(clauses) > MOST_SAID:
+        shared = _shared_misreading(layers, node, tensor, places)
+        if shared is not None:
+            return shared
+        clauses = _clauses(layers, nodes, tensor, places, WrongNode.part)
+    if not 0 < len(clauses) <= MOST_SAID:
         return None
     claim = next((claim for _, claim in clauses if claim.startswith(ONE_OFF)), clauses[0][1])
     return f"{', or '.join(clause for clause, _ in clauses)}, inside the layer ({claim}"
+
+
+def _clauses(
+    layers: WithFused,
+    nodes: Sequence[Node],
+    tensor: str,
+    places: Sequence[Place],
+    cause_of: Callable[[WrongNode], str | None],
+) -> list[tuple[str, str]]:
+    """Return the mistake of each node that may have one, and how exactly it reproduces the layer's output."""
+    clauses: list[tuple[str, str]] = []
+    for at, node in enumerate(nodes[: None if len(nodes[-1].outputs) == 1 else -1]):
+        later = _depending(nodes[at + 1 :], node)
+        if node is not nodes[-1] and not later:
+            continue
+        with suppress(KernelError, NotRecordedError, UsageError):
+            case = WrongNode(layers, node, tensor, places, later)
+            cause = cause_of(case) if case.is_far_off else None
+            if cause is not None:
+                mistake, _, claim = cause.removeprefix(LIKELY).rpartition(" (")
+                clauses.append((f"{mistake} in {node.name!r} ({node.op})", claim))
+    return clauses
 
 
 def _other_structure(layers: WithFused, nodes: Sequence[Node], tensor: str, places: Sequence[Place]) -> str | None:

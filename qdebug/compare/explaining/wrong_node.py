@@ -507,7 +507,8 @@ class WrongNode:
         fitting_mistakes = next((fitting for fitting in fitting_by_kind if fitting), [])
         if not 0 < len(fitting_mistakes) <= MOST_SAID:
             return None
-        place_clause = wrong_place(self._recording, self._node, self._tensor, self._places)
+        last = [self._node, *self._later][-1]
+        place_clause = wrong_place(self._recording, last, self._tensor, self._places)
         place = place_clause or f"{np.count_nonzero(first.wrong)} of {first.wrong.size} elements"
         return f"{LIKELY}{place}: {', or '.join(fitting_mistakes)} (reproduces all wrong elements)"
 

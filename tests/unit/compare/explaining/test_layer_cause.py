@@ -150,3 +150,15 @@ def test_codes_that_are_joined_without_being_rescaled():
     ]
     text = "the codes of 'b' are passed on without another scale and zero point in 'db' (DequantizeLinear)"
     assert text in qdebug.diff(*pair).diagnosis[0].why
+
+
+def test_a_mistake_in_a_part_of_a_layer():
+    values = {"x": real(40, 16), "w": real(16, 24), "b": real(24)}
+    nodes = [node("fc", "MatMul", "x w"), node("add", "Add", "fc_out b"), node("act", "Sigmoid", "add_out")]
+    product = values["x"] @ values["w"]
+    right = {"fc_out": product, "add_out": product + values["b"]}
+    right["act_out"] = 1 / (1 + np.exp(-right["add_out"]))
+    wrong = right["act_out"].copy()
+    wrong[:, 16:] = 1 / (1 + np.exp(-(product + np.roll(values["b"], 1))[:, 16:]))
+    text = "only in the last 8 features of 24: 'b' is read one position before the right one along axis 0 in 'add'"
+    assert text in why(nodes, values, right, wrong)
