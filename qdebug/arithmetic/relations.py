@@ -18,7 +18,7 @@ from qdebug.model.thresholds.explanation import (
     FURTHER_CAUSE_MIN_EQUAL_CODES,
     OUTLIER_ERROR_RATIO,
 )
-from qdebug.model.thresholds.patterns import SCALED_ROUNDING_SLACK, SMOOTH_MAX_CHANGE
+from qdebug.model.thresholds.patterns import SCALED_ROUNDING_SLACK, SMOOTH_MAX_CHANGE, TABLE_MAX_ENTRY_SHARE
 from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF
 from qdebug.numerics.short_formats import SHORT_FORMATS
 
@@ -511,10 +511,22 @@ def _significant_bits(values: np.ndarray) -> int:
     return _FLOAT32_BITS + 1 - int(np.log2((mantissas & -mantissas).min()) + 1)
 
 
+def _steps_of_table(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
+    """Find a result that is the same number for each range of the only operand, as if it were read from a table."""
+    operands = [array for array in result.operands.values() if array.shape == right.shape]
+    if len(result.operands) != 1 or not operands or recorded.size < _LEAST_NUMBERS:
+        return
+    order = np.argsort(operands[0], axis=None)
+    ranges, own_ranges = (1 + np.count_nonzero(np.diff(array.reshape(-1)[order])) for array in (recorded, right))
+    if CAUSE_MIN_DISTINCT_VALUES <= ranges <= TABLE_MAX_ENTRY_SHARE * own_ranges:
+        yield f"it gives {ranges} different numbers, each for a range of its input, as a table that is not interpolated"
+
+
 def _approximation(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
     """Find an error that is a smooth function of the only operand."""
     operands = [array for array in result.operands.values() if array.shape == right.shape]
-    if len(result.operands) != 1 or not operands or recorded.size < _LEAST_NUMBERS or right.dtype.kind != "f":
+    is_real = result.recorded.dtype.kind == "f"
+    if len(result.operands) != 1 or not operands or recorded.size < _LEAST_NUMBERS or not is_real:
         return
     order = np.argsort(operands[0], axis=None)
     errors = (recorded - right).reshape(-1)[order]
@@ -547,7 +559,14 @@ _FINDERS = (
     _function_of_operand,
 )
 """Searches for a relation, in order."""
-_COARSE_FINDERS = (_common_shift, _fewer_bits, _relation_of_part, _find_shuffling, _approximation)
+_COARSE_FINDERS = (
+    _common_shift,
+    _steps_of_table,
+    _fewer_bits,
+    _relation_of_part,
+    _find_shuffling,
+    _approximation,
+)
 """Searches for a relation that several mistakes may have."""
 _LEAST_NUMBERS = 64
 """Elements from which on a property of all of them is not taken for chance."""

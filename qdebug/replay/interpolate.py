@@ -163,7 +163,8 @@ def resized_axes(call: Call, x: np.ndarray) -> tuple[list[int], list[float], lis
     scales_input = call.attrs.get("scales") if call.opset < 9 and call.op == "Upsample" else call.optional(place)
     if scales_input is not None and np.asarray(scales_input).size:
         scales = [float(scale) for scale in np.asarray(scales_input).reshape(-1)]
-        return axes, scales, [int(np.floor(x.shape[axis] * s)) for axis, s in zip(axes, scales, strict=True)]
+        extents = [np.float32(x.shape[axis]) for axis in axes]  # runtimes multiply in float32, as the scales are
+        return axes, scales, [int(extent * np.float32(scale)) for extent, scale in zip(extents, scales, strict=True)]
     sizes = [int(n) for n in call.array(3).reshape(-1)]
     scales = [n / x.shape[axis] for axis, n in zip(axes, sizes, strict=True)]
     policy = call.text("keep_aspect_ratio_policy", "stretch")

@@ -48,6 +48,8 @@ def attention_mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator
     """
     yield from _wrong_positions(node, values)
     yield from _wrong_windows(node, values)
+    yield from _other_diagonals(node, values)
+    yield from _heads_in_turn(node, values)
     heads = _HEADS.get((node.domain, node.op))
     projected = [node.inputs[at] for at in heads.projected if at < len(node.inputs)] if heads else []
     if heads is None or len(projected) != len(heads.projected) or not all(projected) or not node.inputs[0]:
@@ -113,6 +115,59 @@ def _wrong_windows(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mis
         yield with_mask(f"each query also sees {count} empty keys, as of a cache that is not full", seen, **padded)
 
 
+def _other_diagonals(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield a causal mask of fewer queries than keys whose diagonal ends in the last key, or the other way round."""
+    inputs = (*node.inputs, *[""] * 6)[:6]
+    if (node.domain, node.op) != ("", "Attention") or not all(inputs[:3]) or any(inputs[3:]):
+        return
+    queries, keys = (values[name].shape[-2] for name in inputs[:2])
+    if not node.attrs.get("is_causal") or queries == keys:
+        return
+    attrs = {name: value for name, value in node.attrs.items() if name != "is_causal"}
+    masked = replace(node, inputs=(*inputs[:3], f"{node.name} mask"), attrs=attrs)
+    seen = np.tril(np.ones((queries, keys), bool), keys - queries)
+    likely = "the last query sees the last key: the diagonal of the causal mask is aligned to the end"
+    yield Mistake(likely=likely, node=masked, values={masked.inputs[3]: seen})
+
+
+def _heads_in_turn(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield heads that are taken from the columns in turn, and written so, although each has adjacent columns."""
+    names = _HEAD_COUNTS.get(node.op)
+    data = list(dict.fromkeys(filter(None, node.inputs[:3])))
+    if names is None or any(values[name].ndim != _FLAT for name in data):
+        return
+    counts = [node.attrs.get(name) for name in names]
+    orders = {
+        name: _in_turn(values[name].shape[-1], count)
+        for name, count in zip(node.inputs[:3], (counts[0], counts[-1], counts[-1]), strict=False)
+        if name and isinstance(count, int) and count > 1 and values[name].shape[-1] % count == 0
+    }
+
+    def written(result: np.ndarray) -> np.ndarray:
+        heads = counts[0]
+        if not isinstance(heads, int) or result.ndim != _FLAT or result.shape[-1] % heads:
+            return result
+        return np.asarray(result[..., np.argsort(_in_turn(result.shape[-1], heads))])
+
+    if orders:
+        moved = {name: np.ascontiguousarray(values[name][..., order]) for name, order in orders.items()}
+        likely = "heads are interleaved: column i belongs to head i modulo the number of heads"
+        yield Mistake(likely=likely, node=node, values=moved, after=written)
+
+
+def _in_turn(width: int, count: int) -> np.ndarray:
+    """Return the columns of each head, if columns belong to the heads in turn."""
+    return np.arange(width).reshape(-1, count).T.reshape(-1)
+
+
+_HEAD_COUNTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "Attention": ("q_num_heads", "kv_num_heads"),
+        "GroupQueryAttention": ("num_heads", "kv_num_heads"),
+        "MultiHeadAttention": ("num_heads",),
+    }
+)
+"""Attributes with the number of heads of queries, and of keys and values."""
 _MAX_MORE_KEYS = 8
 """Largest number of keys that a query may see too many."""
 

@@ -40,7 +40,7 @@ def other_attributes(node: Node, values: Mapping[str, np.ndarray], opset: Mappin
     extents = {extent for array in values.values() for extent in array.shape}
     crop = partial(_cropped, shape=shape)
     for name, value in {**defaults, **node.attrs}.items():
-        for other_value in _other_values(value, extents):
+        for other_value in (*_other_values(value, extents), *(_other_axes(value) if name == "axes" else ())):
             other = replace(node, attrs={**node.attrs, name: other_value})
             text = f"it uses {name} = {_text(other_value)}, not {_text(value)}"
             yield Mistake(likely=text, node=other, values={}, after=crop, about=name)
@@ -81,6 +81,12 @@ def _other_values(value: AttrValue | None, extents: set[int]) -> Iterator[AttrVa
         count = len(numbers)
         lists = ((1,) * count, (0,) * count, tuple(numbers[::-1]), (numbers[0],) * count, (numbers[-1],) * count)
         yield from (each for each in dict.fromkeys(lists) if each != value)
+
+
+def _other_axes(value: AttrValue | None) -> Iterator[AttrValue]:
+    """Yield a list of axes without its first or its last one."""
+    if isinstance(value, tuple) and len(value) > 1:
+        yield from dict.fromkeys((value[1:], value[:-1]))
 
 
 _MOST_COUNT = 64

@@ -221,8 +221,9 @@ def miscounted_blocks(
         for part, count in _merged(parts, (np.round(counts, digits) + 0.0).tolist()):
             factors[part] = count
             if count != 1:
-                place = f"elements {part.start} to {part.stop - 1} of {name!r} along axis {axis}"
-                clauses.append(f"{place} count {count:g} times")
+                is_one = part.stop - part.start == 1
+                place = f"element {part.start}" if is_one else f"elements {part.start} to {part.stop - 1}"
+                clauses.append(f"{place} of {name!r} along axis {axis} count{'s' * is_one} {count:g} times")
         if 0 < len(clauses) <= _MOST_CLAUSES:
             shaped = factors.astype(array.dtype).reshape([-1 if at == axis else 1 for at in range(array.ndim)])
             yield Mistake(likely=", and ".join(clauses), node=node, values={name: array * shaped}, about=name)

@@ -64,10 +64,10 @@ def _overflowing_casts(node: Node, values: Mapping[str, np.ndarray]) -> Iterator
     """Yield casts of numbers beyond an integer type's range, whose undefined result differs between processors."""
     data = values.get(node.inputs[0]) if node.inputs else None
     target = node.attrs.get("to")
-    if not operators.of(node.op).casts or data is None or data.dtype.kind != "f" or not isinstance(target, int):
+    if not operators.of(node.op).casts or data is None or data.dtype.kind not in "fiu" or not isinstance(target, int):
         return
     dtype = onnx_dtype(target)
-    if dtype.kind not in "iu":
+    if dtype.kind not in "iu" or (data.dtype.kind != "f" and data.dtype.itemsize > np.dtype(np.int32).itemsize):
         return
     name, low, high = dtype.name, *map(float, (np.iinfo(dtype).min, np.iinfo(dtype).max))
     whole_numbers = np.nan_to_num(np.trunc(data.astype(np.float64)), nan=0.0)
@@ -98,6 +98,13 @@ def _ignored_zero_points(node: Node, values: Mapping[str, np.ndarray]) -> Iterat
     present = [place for place in (2, 3) if place < len(node.inputs) and node.inputs[place]]
     nonzero = [place for place in present if np.any(values[node.inputs[place]])]
     names = {2: "the first operand", 3: "the second operand"}
+    for place in nonzero:
+        codes, zero_point = values[node.inputs[place - 2]], values[node.inputs[place]]
+        for signedness in "iu" if zero_point.size == 1 and codes.dtype.itemsize == 1 else "":
+            wrapped = (codes.astype(np.int16) - zero_point.astype(np.int16)).astype(f"{signedness}1")
+            likely = f"{names[place]} minus its zero point wraps around in {wrapped.dtype.name}"
+            centred = without_inputs(node, place)
+            yield Mistake(likely=likely, node=centred, values={node.inputs[place - 2]: wrapped})
     for place in nonzero:
         likely = f"the zero point of {names[place]} is not subtracted"
         yield Mistake(likely=likely, node=without_inputs(node, place), values={})
@@ -372,7 +379,16 @@ def _shifted_padding(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[M
     sums = [begin + end for begin, end in zip(sizes[:half], sizes[half:], strict=True)]
     single = ([*sizes[:at], moved, *sizes[at + 1 : half]] for at in range(half) for moved in (0, sums[at]))
     one_off = ([*sizes[:at], sizes[at] + step, *sizes[at + 1 : half]] for at in range(half) for step in (1, -1))
-    for begins in ([0] * half, sums, sizes[half:], sizes[:half][::-1], *(single if half > 1 else ()), *one_off):
+    balanced = [total // 2 for total in sums], [total - total // 2 for total in sums]
+    for begins in (
+        [0] * half,
+        sums,
+        sizes[half:],
+        sizes[:half][::-1],
+        *balanced,
+        *(single if half > 1 else ()),
+        *one_off,
+    ):
         if any(begin < 0 for begin in begins):
             continue
         shifted = (*begins, *(total - begin for total, begin in zip(sums, begins, strict=True)))

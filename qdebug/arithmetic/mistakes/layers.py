@@ -5,18 +5,20 @@ They are based on public bug reports, like those in `qdebug.arithmetic.mistakes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from math import prod
+from itertools import combinations
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from qdebug.arithmetic.mistakes.attributes import wrong_choices
+from qdebug.arithmetic.mistakes.indices import index_mistakes
 from qdebug.arithmetic.mistakes.mistake import Mistake
 from qdebug.arithmetic.mistakes.recurrent import recurrent_mistakes
+from qdebug.arithmetic.mistakes.resizing import resizing_mistakes
 from qdebug.arithmetic.mistakes.windows import window_mistakes
 from qdebug.model import AttrValue, Node, operators
 from qdebug.model.operators import Move
@@ -41,9 +43,8 @@ def layer_mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[
     yield from recurrent_mistakes(node, values)
     yield from _padded_softmax(node, values)
     yield from _ranges_of_parts(node, values, opset)
-    yield from _wrong_indices(node, values)
-    yield from _float32_positions(node, values)
-    yield from _channels_in_blocks(node, values)
+    yield from index_mistakes(node, values)
+    yield from resizing_mistakes(node, values, opset)
     yield from _wrong_arrangements(node, values)
     yield from _reordered_lists(node, values)
     yield from _ignored_bounds(node, values)
@@ -54,8 +55,49 @@ def layer_mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[
     yield from _clipped_infinities(node, values)
     yield from _restarting_sums(node, values)
     yield from _exchanged_sides(node, values)
-    yield from window_mistakes(node, values)
+    yield from window_mistakes(node, values, opset)
     yield from _other_ties(node, values)
+    yield from _other_labels(node, values)
+    yield from _signed_shifts(node, values)
+
+
+def _signed_shifts(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield a shift to the right that repeats the highest bit, as that of a signed integer does."""
+    if node.op != "BitShift" or node.attrs.get("direction") != "RIGHT" or not all(node.inputs[:2]):
+        return
+    data, places = (values[name] for name in node.inputs[:2])
+    signed = data.view(f"i{data.dtype.itemsize}")
+    result = np.right_shift(signed, places.astype(signed.dtype)).view(data.dtype)
+    likely = "the highest bit is repeated, as in a shift of signed integers"
+    yield Mistake(likely=likely, node=node, values={}, after=partial(_replaced, result=result))
+
+
+def _other_labels(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield an Einsum with one label of its result, or two of an operand, exchanged for others of the same extent."""
+    equation = str(node.attrs.get("equation", "")).replace(" ", "")
+    operands, arrow, result = equation.partition("->")
+    if not arrow or "." in equation or not node.inputs:
+        return
+    terms = operands.split(",")
+    extents = {
+        label: extent
+        for term, name in zip(terms, node.inputs, strict=False)
+        for label, extent in zip(term, values[name].shape, strict=False)
+    }
+    others: dict[str, None] = {}
+    for at, label in enumerate(result):
+        for other in (each for each in extents if each not in result and extents[each] == extents[label]):
+            others[f"{operands}->{result[:at]}{other}{result[at + 1 :]}"] = None
+    for number, term in enumerate(terms):
+        for first, second in combinations(range(len(term)), 2):
+            if term[first] != term[second] and extents[term[first]] == extents[term[second]]:
+                labels = list(term)
+                labels[first], labels[second] = labels[second], labels[first]
+                others[f"{','.join([*terms[:number], ''.join(labels), *terms[number + 1 :]])}->{result}"] = None
+    for other in others:
+        if other != equation:
+            likely = f"it computes {other!r}, not {equation!r}, so another axis is summed or kept"
+            yield Mistake(likely=likely, node=replace(node, attrs={**node.attrs, "equation": other}), values={})
 
 
 def _other_ties(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
@@ -263,6 +305,14 @@ def _ranges_of_parts(node: Node, values: Mapping[str, np.ndarray], opset: Mappin
         return
     name, data = node.inputs[0], values[node.inputs[0]]
     scaled = replace(node, op="QuantizeLinear", inputs=(name, *node.outputs[1:3]), outputs=node.outputs[:1])
+    low, high = float(data.min()), float(data.max())
+    if low > 0 or high < 0:
+        scale = {node.outputs[1]: np.asarray(np.float32((high - low) / np.iinfo(np.uint8).max))}
+        for zero_text, shift in ((", which is sent to the lowest code", low), ("", 0.0)):
+            zero = int(np.clip(np.rint((shift - low) / float(scale[node.outputs[1]])), 0, np.iinfo(np.uint8).max))
+            numbers = {name: data - data.dtype.type(shift), node.outputs[2]: np.uint8(zero)}
+            likely = f"its range begins at the smallest number{zero_text}, not at 0"
+            yield Mistake(likely=likely, node=scaled, values={**scale, **numbers})
     for axis, extent in enumerate(data.shape):
         ends = {extent // 2, extent // 4, extent - extent // 4, *KERNEL_BLOCKS}
         for end in sorted(end for end in ends if 0 < end < extent):
@@ -273,150 +323,6 @@ def _ranges_of_parts(node: Node, values: Mapping[str, np.ndarray], opset: Mappin
                     node=scaled,
                     values={output: part_results[output] for output in node.outputs[1:3]},
                 )
-
-
-_INDEXING_OPS = ("Gather", "GatherElements", "GatherND")
-
-
-def _wrong_indices(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield negative indices not counted from the end, and off-by-one indices."""
-    if node.op not in _INDEXING_OPS or len(node.inputs) < 2:
-        return
-    data, name = values[node.inputs[0]], node.inputs[1]
-    indices, axis = values[name], node.attrs.get("axis", 0)
-    negative = indices < 0
-    if negative.any() and np.any(~negative):
-        zero_negative = partial(_zeroed, negative=_broadcast_negative(node, data, negative))
-        zeroed = np.where(negative, 0, indices)
-        yield Mistake(likely="negative indices give 0", node=node, values={name: zeroed}, after=zero_negative)
-        yield Mistake(likely="negative indices are treated as 0", node=node, values={name: zeroed})
-        if isinstance(axis, int) and node.op != "GatherND":
-            last_index = np.where(negative, data.shape[axis] - 1, indices)
-            likely = "negative indices are treated as the last index"
-            yield Mistake(likely=likely, node=node, values={name: last_index}, about="indices")
-            absolute = np.where(negative, -indices, indices)
-            if np.all(absolute < data.shape[axis]):
-                yield Mistake(likely="the sign of negative indices is dropped", node=node, values={name: absolute})
-    if isinstance(axis, int) and node.op == "Gather":
-        for other_axis in range(data.ndim):
-            if other_axis != axis % data.ndim and np.all(
-                (indices >= -data.shape[other_axis]) & (indices < data.shape[other_axis])
-            ):
-                other_axis_node = replace(node, attrs={**node.attrs, "axis": other_axis})
-                yield Mistake(likely=f"it picks along axis {other_axis}, not {axis}", node=other_axis_node, values={})
-    if isinstance(axis, int) and node.op != "GatherND":
-        extent = data.shape[axis]
-        for step, likely in ((1, "one too far"), (-1, "one too early")):
-            shifted_indices = np.mod(indices + step, extent).astype(indices.dtype)
-            yield Mistake(likely=f"indices are {likely}", node=node, values={name: shifted_indices})
-
-
-def _broadcast_negative(node: Node, data: np.ndarray, negative: np.ndarray) -> np.ndarray:
-    """Return a mask of the result's elements from negative indices, broadcastable to it."""
-    axis = node.attrs.get("axis", 0)
-    if node.op == "GatherElements" or not isinstance(axis, int):
-        return negative
-    if node.op == "GatherND":
-        return np.asarray(negative.any(axis=-1))
-    trailing_axes = data.ndim - axis % data.ndim - 1
-    return negative.reshape(*negative.shape, *(1,) * trailing_axes)
-
-
-def _zeroed(result: np.ndarray, *, negative: np.ndarray) -> np.ndarray:
-    try:
-        return np.asarray(np.where(negative, result.dtype.type(0), result))
-    except ValueError:
-        return result
-
-
-def _channels_in_blocks(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield channels cut out of memory that holds blocks of channels, without moving on to the next block."""
-    if node.op != "Slice" or len(node.inputs) != _SLICE_ALONG_AXES:
-        return
-    data, *limits = (values[name] for name in node.inputs)
-    if data.ndim <= _ROWS_AND_CHANNELS or any(limit.size != 1 for limit in limits):
-        return
-    begin, end, axis = (int(limit.reshape(-1)[0]) for limit in limits)
-    if axis % data.ndim != 1 or not 0 <= begin < end <= data.shape[1]:
-        return
-    for block in KERNEL_BLOCKS:
-        if begin % block and begin // block < (end - 1) // block:
-            yield Mistake(
-                likely=f"its channels are stored in blocks of {block}, and those after its first block are read past "
-                "the end of that block",
-                node=node,
-                values={},
-                after=partial(_read_on, data=data, begin=begin, block=block),
-            )
-
-
-_SLICE_ALONG_AXES = 4
-"""Inputs of a Slice without steps."""
-_ROWS_AND_CHANNELS = 2
-
-
-def _read_on(result: np.ndarray, *, data: np.ndarray, begin: int, block: int) -> np.ndarray:
-    """Return channels as read from memory in blocks of channels, all relative to the block of the first one."""
-    rows, channels = data.shape[:2]
-    padded = np.zeros((rows, -(-channels // block) * block, prod(data.shape[2:])), data.dtype)
-    padded[:, :channels] = data.reshape(rows, channels, -1)
-    spots = padded.shape[2]
-    memory = padded.reshape(rows, -1, block, spots).swapaxes(2, 3).reshape(rows, -1)
-    first = begin // block * block * spots + begin % block
-    places = first + np.arange(result.shape[1])[:, None] + np.arange(spots) * block
-    return memory[:, np.minimum(places, memory.shape[1] - 1)].reshape(result.shape)
-
-
-_NEAREST: Mapping[str, Callable[[np.ndarray], np.ndarray]] = MappingProxyType(
-    {
-        "round_prefer_floor": lambda at: np.ceil(at - np.float32(0.5)),
-        "round_prefer_ceil": lambda at: np.floor(at + np.float32(0.5)),
-        "floor": np.floor,
-        "ceil": np.ceil,
-    }
-)
-
-
-def _float32_positions(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield nearest elements by positions in float32, in which a tie or a whole number may be missed."""
-    data, attrs = values.get(node.inputs[0]) if node.inputs else None, node.attrs
-    choose = _NEAREST.get(str(attrs.get("nearest_mode", "round_prefer_floor")))
-    transform = str(attrs.get("coordinate_transformation_mode", "half_pixel"))
-    if node.op != "Resize" or data is None or attrs.get("mode", "nearest") != "nearest" or choose is None:
-        return
-    shift = {"half_pixel": np.float32(0.5), "asymmetric": np.float32(0)}.get(transform)
-    scales = values.get(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else None
-    if shift is None or "axes" in attrs or (scales is not None and scales.size not in (0, data.ndim)):
-        return
-    for likely, multiplies in (("divided by", False), ("multiplied by the reciprocal of", True)):
-        yield Mistake(
-            likely=f"its coordinates are {likely} the scale in float32, which misses a tie",
-            node=node,
-            values={},
-            after=partial(_nearest, data=data, scales=scales, shift=shift, choose=choose, multiplies=multiplies),
-            about="coordinates",
-        )
-
-
-def _nearest(
-    result: np.ndarray,
-    *,
-    data: np.ndarray,
-    scales: np.ndarray | None,
-    shift: np.float32,
-    choose: Callable[[np.ndarray], np.ndarray],
-    multiplies: bool,
-) -> np.ndarray:
-    """Return data resized to a result's shape, with the position of each element computed in float32."""
-    out = data
-    for axis, (size, count) in enumerate(zip(data.shape, result.shape, strict=True)):
-        scale = np.float32(scales[axis] if scales is not None and scales.size else count / size)
-        if size == count or not size:
-            continue
-        place = np.arange(count, dtype=np.float32) + shift
-        at = (place * (np.float32(1) / scale) if multiplies else place / scale) - shift
-        out = out.take(np.clip(choose(at), 0, size - 1).astype(np.int64), axis)
-    return out
 
 
 def _wrong_arrangements(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:

@@ -44,6 +44,7 @@ def normalization_mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iter
         if is_centered:
             yield from _bias_before_scale(node, values, shaped, axes, epsilon)
             yield from _statistics_of_part(node, values, shaped, axes, epsilon)
+            yield from _variances_of_blocks(node, values, shaped, axes, epsilon)
             yield from _statistics_with_next_row(node, values, shaped, axes, epsilon)
             yield from _statistics_of_memory(node, values, shaped, epsilon)
     groups = node.attrs.get("num_groups")
@@ -197,6 +198,27 @@ def _statistics_of_part(
         result = ((rows - first.mean(-1, keepdims=True)) / deviation).reshape(values[node.inputs[0]].shape)
         yield Mistake(
             likely=f"the statistics are those of the first {end} of {count} elements",
+            node=node,
+            values={},
+            after=partial(_replaced, result=_scaled_and_biased(node, values, result)),
+        )
+
+
+def _variances_of_blocks(
+    node: Node, values: Mapping[str, np.ndarray], shaped: np.ndarray, axes: tuple[int, ...], epsilon: float
+) -> Iterator[Mistake]:
+    """Yield variances that are averages of those of blocks, without the differences between the blocks' means."""
+    rows = shaped.reshape(*shaped.shape[: shaped.ndim - len(axes)], -1)
+    count = rows.shape[-1]
+    for block in sorted({count // 2, count // 4, *KERNEL_BLOCKS}):
+        if not 1 < block < count or count % block:
+            continue
+        variance = rows.reshape(*rows.shape[:-1], -1, block).var(-1).mean(-1, keepdims=True)
+        result = ((rows - rows.mean(-1, keepdims=True)) / np.sqrt(variance + epsilon)).reshape(
+            values[node.inputs[0]].shape
+        )
+        yield Mistake(
+            likely=f"the variance is the average of those of blocks of {block} elements, each around its own mean",
             node=node,
             values={},
             after=partial(_replaced, result=_scaled_and_biased(node, values, result)),

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
+import ml_dtypes
 import numpy as np
 
 from qdebug.arithmetic.mistakes.mistake import Mistake, without_inputs
@@ -115,8 +116,14 @@ def _codes_of_other_signedness(node: Node, values: Mapping[str, np.ndarray]) -> 
         turned = (array.astype(np.uint8) ^ np.uint8(1 << bits - 1)).astype(array.dtype)
         likely = f"the codes of {name!r} are read in two's complement"
         yield Mistake(likely=likely, node=node, values={name: turned}, about=name)
+    unsigned = None if array is None else _UNSIGNED_TYPES.get(array.dtype.name)
+    if array is not None and unsigned is not None:
+        codes = array.astype(np.int8).astype(np.uint8) & np.uint8(2 ** _UNSIGNED_BITS[unsigned.name] - 1)
+        likely = f"the codes of {name!r} are read without their sign, as {unsigned.name}"
+        yield Mistake(likely=likely, node=node, values={name: codes.astype(unsigned)}, about=name)
 
 
+_UNSIGNED_TYPES = MappingProxyType({"int2": np.dtype(ml_dtypes.uint2), "int4": np.dtype(ml_dtypes.uint4)})
 _UNSIGNED_BITS = MappingProxyType({"uint2": 2, "uint4": 4, "uint8": 8})
 
 

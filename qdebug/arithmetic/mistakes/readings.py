@@ -56,7 +56,7 @@ def rewritings(node: Node, result: np.ndarray) -> Iterator[Mistake]:
         node: The node's real-valued form.
         result: Its right result.
     """
-    for text, array in _other_order(result) if result.size > 1 else ():
+    for text, array in chain(_other_order(result), _accumulated_tiles(result)) if result.size > 1 else ():
         yield Mistake(
             likely=text.format("the result"),
             node=node,
@@ -64,6 +64,18 @@ def rewritings(node: Node, result: np.ndarray) -> Iterator[Mistake]:
             after=partial(_replaced, result=array),
             about="result",
         )
+
+
+def _accumulated_tiles(array: np.ndarray) -> Iterator[Reading]:
+    """Yield results to which those of the tiles before are added, as if an accumulator were not cleared."""
+    for axis in _wide_axes(array) if array.dtype.kind == "f" else ():
+        for tile in (each for each in _TILES if each < array.shape[axis]):
+            tiles = np.split(array, range(tile, array.shape[axis], tile), axis)
+            total = [np.zeros_like(tiles[0])]
+            for part in tiles:
+                total.append(total[-1].take(range(part.shape[axis]), axis) + part)
+            text = f"{{}} of each {tile} indices along axis {axis} is added to that of the ones before (not cleared)"
+            yield text, np.concatenate(total[1:], axis)
 
 
 def _replaced(_: np.ndarray, *, result: np.ndarray) -> np.ndarray:
@@ -143,9 +155,12 @@ def _other_numbers(array: np.ndarray) -> Iterator[Reading]:
     if array.dtype.kind in "iu":  # single integers are tried at other values, see `attributes.other_integers`
         yield from _other_integers(array) if array.size > 1 else ()
         return
+    if array.dtype.kind == "b":
+        yield "{} is inverted", ~array
     if array.dtype.kind != "f":
         return
     yield "the sign of {} is turned around", -array
+    yield "{} is cut to whole numbers", np.trunc(array)
     yield "{} is read without its sign", np.abs(array)
     yield "negative numbers of {} are read as 0", np.maximum(array, 0)
     yield "the square of {} is read", np.square(array)

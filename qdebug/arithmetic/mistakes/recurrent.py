@@ -26,6 +26,7 @@ def recurrent_mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator
     yield from _gate_mistakes(node, values)
     yield from _misplaced_biases(node, values)
     yield from _mixed_directions(node, values)
+    yield from _other_direction(node)
 
 
 _GATES = MappingProxyType({"LSTM": ("input", "output", "forget", "cell"), "GRU": ("update", "reset", "hidden")})
@@ -46,9 +47,12 @@ def _gate_orders(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mista
             reordered_values[name] = np.ascontiguousarray(parts[:, :, list(order)]).reshape(values[name].shape)
         likely = ", ".join(gates[at] for at in order)
         yield Mistake(likely=f"it assumes the gate order {likely}", node=node, values=reordered_values)
+
+
+def _other_direction(node: Node) -> Iterator[Mistake]:
     directions = {"forward": "reverse", "reverse": "forward"}
     direction = str(node.attrs.get("direction", "forward"))
-    if direction in directions:
+    if direction in directions and operators.of(node.op).recurrent:
         reversed_node = replace(node, attrs={**node.attrs, "direction": directions[direction]})
         yield Mistake(
             likely=f"it runs in direction {directions[direction]}, not {direction}", node=reversed_node, values={}
@@ -127,6 +131,12 @@ def _mixed_directions(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[
     yield Mistake(likely="the results of the two directions are exchanged", node=node, values={}, after=_exchanged)
     likely = "the result of the reverse direction is in the order of its steps"
     yield Mistake(likely=likely, node=node, values={}, after=_unturned)
+    states = {name: values[name] for name in node.inputs[5:7] if name}
+    for index, title in ((0, "forward"), (1, "reverse")):
+        common = {name: np.repeat(array[index : index + 1], 2, axis=0) for name, array in states.items()}
+        if common:
+            likely = f"both directions begin with the initial state of the {title} direction"
+            yield Mistake(likely=likely, node=node, values=common)
 
 
 def _exchanged(result: np.ndarray) -> np.ndarray:

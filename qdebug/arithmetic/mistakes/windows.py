@@ -12,19 +12,23 @@ import numpy as np
 
 from qdebug.arithmetic.mistakes.mistake import Mistake, without_inputs
 from qdebug.model import Node, operators
+from qdebug.replay.registry import run_node
 
 __all__ = ["window_mistakes"]
 
 
-def window_mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield the mistakes that a kernel could make in the padding and the groups of a node.
+def window_mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int]) -> Iterator[Mistake]:
+    """Yield the mistakes that a kernel could make in the padding, the steps and the groups of a node.
 
     Args:
         node: The node's real-valued form.
         values: Its inputs.
+        opset: Version of each operator set of its graph.
     """
     yield from _padding_mistakes(node, values)
     yield from _summed_groups(node, values)
+    yield from _transposed_mistakes(node, values, opset)
+    yield from _indices_of_planes(node, values)
 
 
 def _padding_mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
@@ -85,6 +89,65 @@ def _padded_with_neighbors(array: np.ndarray, widths: Sequence[tuple[int, int]])
 
 
 _FILLINGS = (("edge", "its outermost values"), ("reflect", "its values mirrored"))
+
+
+def _indices_of_planes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield indices of maxima that count within each channel or sample, not over all of the data."""
+    if len(node.outputs) < len(("values", "indices")) or not operators.of(node.op).windowed:
+        return
+    shape = values[node.inputs[0]].shape
+    for size, title in ((prod(shape[2:]), "channel"), (prod(shape[1:]), "sample")):
+        likely = f"its indices count within each {title}"
+        yield Mistake(likely=likely, node=node, values={}, after=partial(_within, size=size))
+
+
+def _within(result: np.ndarray, *, size: int) -> np.ndarray:
+    return np.asarray(result % size)
+
+
+def _transposed_mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int]) -> Iterator[Mistake]:
+    """Yield a transposed convolution that repeats its input between steps, or in which one product replaces others."""
+    strides = node.attrs.get("strides")
+    if operators.of(node.op).sums is not operators.Sums.SCATTER or len(node.inputs) < 2:
+        return
+    name, weight = node.inputs[:2]
+    steps = [int(step) for step in strides if isinstance(step, int)] if isinstance(strides, tuple) else []
+    if any(step > 1 for step in steps):
+        repeated = values[name]
+        for axis, step in enumerate(steps, 2):
+            extent = (repeated.shape[axis] - 1) * step + 1
+            repeated = repeated.repeat(step, axis).take(range(extent), axis)
+        dense = replace(node, attrs={**node.attrs, "strides": (1,) * len(steps)})
+        likely = "its input is repeated between the steps, where there should be zeros"
+        yield Mistake(likely=likely, node=dense, values={name: repeated})
+    filters = values[weight]
+    if not 1 < prod(filters.shape[2:]) <= _MOST_TAPS:
+        return
+    unbiased = without_inputs(node, *range(2, len(node.inputs)))
+    bias = values.get(node.inputs[2]) if len(node.inputs) > 2 else None
+    parts = []
+    for tap in np.ndindex(filters.shape[2:]):
+        single, mask = np.zeros_like(filters), np.zeros_like(filters)
+        index = (slice(None), slice(None), *tap)
+        single[index], mask[index] = filters[index], 1
+        ones = {name: np.ones_like(values[name]), weight: mask}
+        part, count = (run_node(unbiased, each, opset)[node.outputs[0]] for each in ({**values, weight: single}, ones))
+        parts.append((part, count != 0))
+    for ordered, which in ((parts[::-1], "last"), (parts, "first")):
+        result = np.zeros_like(parts[0][0])
+        for part, is_reached in ordered:  # a smaller tap reaches a place from a later input
+            result = np.where(is_reached, part, result)
+        total = result if bias is None else result + bias.reshape(-1, *[1] * (result.ndim - 2))
+        likely = f"where filters overlap, the {which} input alone counts instead of the sum"
+        yield Mistake(likely=likely, node=node, values={}, after=partial(_replaced, result=total.astype(result.dtype)))
+
+
+_MOST_TAPS = 64
+"""Elements of the largest filter of which each is computed alone."""
+
+
+def _replaced(_: np.ndarray, *, result: np.ndarray) -> np.ndarray:
+    return result
 
 
 def _summed_groups(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:

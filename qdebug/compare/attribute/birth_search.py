@@ -23,7 +23,8 @@ from qdebug.compare.attribute.input_errors import partner_values, replayed_with
 from qdebug.compare.attribute.reference_replay import ReferenceReplay
 from qdebug.errors import KernelError, NotRecordedError, UsageError
 from qdebug.model import Graph, Node, operators
-from qdebug.numerics.short_formats import held_format
+from qdebug.model.thresholds.explanation import CAUSE_MIN_DISTINCT_VALUES
+from qdebug.numerics.short_formats import SHORT_FORMATS, ShortFormat, held_format
 from qdebug.replay.precision import is_real
 from qdebug.replay.real_form import real_form
 from qdebug.replay.segment import run_form
@@ -237,7 +238,25 @@ class _Node:
             operand_name = next(iter(self._real))
             operand = BirthOperand(tensor=operand_name, value=float(self._ours[operand_name][birth.index]))
             return replace(birth, rule=BirthRule.INSIDE_OVERFLOW, operands=(operand,), format=name, largest=largest)
+        short = self._format_of_sums(recorded_values)
+        if short is not None:
+            return replace(birth, rule=BirthRule.SUM_OVERFLOW, format=short.name, largest=short.largest)
         return replace(birth, rule=BirthRule.ARITHMETIC)
+
+    def _format_of_sums(self, recorded_values: np.ndarray) -> ShortFormat | None:
+        """Return the short format in which the sums of the node would be non-finite exactly where its results are."""
+        terms = self._magnitudes()
+        data = self._ours[self._form.inputs[0]]
+        if terms is None or not terms.size or terms.shape != recorded_values.shape:
+            return None
+        if self._row.unit in ("reduce_mean", "global_average_pool"):
+            terms = terms * (data.size / terms.size)
+        is_bad = ~np.isfinite(recorded_values)
+        widest = np.frexp(_format_limit(recorded_values, math.inf)[0])[1]
+        narrower = (short for short in SHORT_FORMATS if np.frexp(short.largest)[1] < widest)
+        fitting = (short for short in narrower if np.array_equal(terms > short.largest, is_bad))
+        is_telling = min(np.count_nonzero(is_bad), np.count_nonzero(~is_bad)) >= CAUSE_MIN_DISTINCT_VALUES
+        return next(fitting, None) if is_telling else None
 
     def _overflows_inside(self, recorded_values: np.ndarray, largest: float) -> bool:
         """Return whether a one-operand function is non-finite exactly where its operand's exponential overflows."""

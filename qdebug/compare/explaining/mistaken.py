@@ -59,14 +59,16 @@ def mistake_of(
             if candidates is None and not is_telling(_told_apart(form, values, recorded)):
                 return None
             with recorded_limits(recording, place), np.errstate(all="ignore"):
-                right_result = run_node(form, values, opset)[form.outputs[0]]
+                right_result = run_node(form, values, opset)[tensor if tensor in form.outputs else form.outputs[0]]
                 is_wrong = is_wrong or not _is_right(form, values, opset, right_result, recorded)
                 fitting_here: dict[str, tuple[Mistake, _Fit]] = {}
                 for each in chain(mistakes(form, values, opset), _mistakes_of_scales(recording, form, values)):
                     fits_so_far = (each, _Fit.IN_FLOAT32) if candidates is None else candidates.get(each.likely)
                     if fits_so_far is None or (each.is_rounding and not roundings):
                         continue
-                    fit = _fit_of(each, values, recorded, opset, right_result if each.node is form else None)
+                    right_if_same = right_result if each.node is form else None
+                    computed = made_by(each, values, opset, right_if_same, tensor)
+                    fit = _fit_of(each, values, recorded, opset, computed)
                     if fit is not _Fit.NONE:
                         fitting_here[each.likely] = each, min(fit, fits_so_far[1])
                 candidates = fitting_here
@@ -117,7 +119,7 @@ def _told_apart(form: Node, values: Mapping[str, np.ndarray], recorded: np.ndarr
 def form_of_output(
     recording: Recording, node: Node, tensor: str, place: tuple[int, int]
 ) -> tuple[Node, Mapping[str, int], dict[str, np.ndarray]]:
-    """Return a node's real-valued form whose first output is a given tensor, its operator set versions and its inputs.
+    """Return a node's real-valued form that has a given output, its operator set versions and its inputs.
 
     A part of a Split is a Slice. A node that dequantizes is its own form, as it may misread its codes and their scales.
 
@@ -128,7 +130,7 @@ def form_of_output(
         place: Sample and step.
 
     Raises:
-        KernelError: The tensor is a later output of another operator, or an input cannot be computed.
+        KernelError: The tensor is no output of the form, or an input cannot be computed.
         NotRecordedError: An input was not recorded.
     """
     if operators.of(node.op).dequantizes:
@@ -139,8 +141,8 @@ def form_of_output(
     part = slice_of_split(form, tensor, values, opset)
     if part is not None:
         return part
-    if tensor not in form.outputs[:1]:
-        raise KernelError(f"{tensor!r} is not the first output of {node.op} {node.name!r}.")
+    if tensor not in form.outputs:
+        raise KernelError(f"{tensor!r} is not an output of {node.op} {node.name!r} as it is computed.")
     return form, opset, values
 
 
@@ -238,7 +240,7 @@ def _fit_of(
     values: Mapping[str, np.ndarray],
     recorded: np.ndarray,
     opset: Mapping[str, int],
-    right_output: np.ndarray | None,
+    computed_output: np.ndarray | None,
 ) -> _Fit:
     """Return how closely a node with a mistake reproduces the recorded output.
 
@@ -247,9 +249,8 @@ def _fit_of(
         values: The node's inputs.
         recorded: The recorded output.
         opset: Version of each operator set.
-        right_output: The correct output, if the mistake only concerns how it is used, or None.
+        computed_output: The output with the mistake, or None if it cannot be computed.
     """
-    computed_output = made_by(mistake, values, opset, right_output)
     if (
         computed_output is None
         or computed_output.shape != recorded.shape
@@ -275,21 +276,26 @@ def _fit_of(
 
 
 def made_by(
-    mistake: Mistake, values: Mapping[str, np.ndarray], opset: Mapping[str, int], right: np.ndarray | None
+    mistake: Mistake,
+    values: Mapping[str, np.ndarray],
+    opset: Mapping[str, int],
+    right: np.ndarray | None,
+    tensor: str = "",
 ) -> np.ndarray | None:
-    """Return the output of a node with a mistake, or None if it cannot be computed.
+    """Return an output of a node with a mistake, or None if it cannot be computed.
 
     Args:
         mistake: The mistake.
         values: The node's inputs.
         opset: Version of each operator set.
         right: The correct output, if the mistake only concerns how it is used, or None.
+        tensor: The output. The first one if the node has no output of that name.
     """
     right_output = None if mistake.values or mistake.opset is not None else right
     try:
         if right_output is None:
             outputs = run_node(mistake.node, {**values, **mistake.values}, mistake.opset or opset)
-            right_output = outputs[mistake.node.outputs[0]]
+            right_output = outputs[tensor if tensor in outputs else mistake.node.outputs[0]]
         result = mistake.after(right_output)
         return None if result.dtype.kind == "c" else result
     except (KernelError, UsageError):

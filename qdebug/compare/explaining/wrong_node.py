@@ -104,6 +104,7 @@ class WrongNode:
         self._later, self._output = later, node.outputs[0] if later else tensor
         self._roundings = roundings
         self._form, self._opset, _ = form_of_output(recording, node, self._output, places[0])
+        self._form_output = self._output if self._output in self._form.outputs else self._form.outputs[0]
         self._quant = recording.graph.tensors[tensor].quant
         self._samples: dict[Place, _Sample] = {}
         self._one_off = False
@@ -184,7 +185,7 @@ class WrongNode:
             _, _, values = form_of_output(self._recording, self._node, self._output, place)
             recorded_values = dequantize(self._recording.load(self._tensor, *place), self._quant)
             with recorded_limits(self._recording, place), np.errstate(all="ignore"):
-                exact = run_node(self._form, values, self._opset)[self._form.outputs[0]]
+                exact = run_node(self._form, values, self._opset)[self._form_output]
                 right_result = self._finished(exact, place)
             if right_result.shape != recorded_values.shape:
                 raise KernelError(
@@ -412,7 +413,7 @@ class WrongNode:
 
     def _computed(self, place: Place, mistake: Mistake) -> np.ndarray | None:
         with recorded_limits(self._recording, place), np.errstate(all="ignore"):
-            result = made_by(mistake, self._sample(place).result.operands, self._opset, None)
+            result = made_by(mistake, self._sample(place).result.operands, self._opset, None, self._form_output)
             return None if result is None else self._finish_or_none(result, place)
 
     def _finish_or_none(self, result: np.ndarray, place: Place) -> np.ndarray | None:
@@ -543,7 +544,7 @@ class WrongNode:
         sample = self._sample(place)
         right_result = sample.exact if mistake.node is self._form else None
         with recorded_limits(self._recording, place), np.errstate(all="ignore"):
-            result = made_by(mistake, sample.result.operands, self._opset, right_result)
+            result = made_by(mistake, sample.result.operands, self._opset, right_result, self._form_output)
             computed_values = None if result is None else self._finish_or_none(result, place)
         return computed_values is not None and self._matches(sample, computed_values, whole=whole)
 

@@ -92,13 +92,13 @@ def _mismatch_of_parameters(
     node: Node, tensor: str, quant: QuantParams, scale: np.ndarray, zero_point: np.ndarray
 ) -> Finding | None:
     """Find the parameters with which a tensor is read, if it was written with others."""
-    if not np.allclose(scale, quant.scale, rtol=SCALE_MAX_REL_DIFFERENCE, atol=0):
+    if not np.allclose(scale, quant.scale.reshape(-1), rtol=SCALE_MAX_REL_DIFFERENCE, atol=0):
         clause = (
             f"it reads {tensor!r} with scale {_numbers_text(scale)}, but {tensor!r} was written with scale "
             f"{_numbers_text(quant.scale)}"
         )
         return _cause(FindingKind.SCALE, node, clause, tensor, (scale, quant.scale))
-    if not np.array_equal(zero_point, quant.zero_point):
+    if not np.array_equal(zero_point, quant.zero_point.reshape(-1)):
         zero_point_text, written_text = _numbers_text(zero_point), _numbers_text(quant.zero_point)
         clause = (
             f"it reads {tensor!r} with zero point {zero_point_text}, but {tensor!r} was written with zero point "

@@ -12,7 +12,7 @@ import numpy as np
 from qdebug.compare.result.result import RunComparison
 from qdebug.errors import RecordingError, UsageError
 from qdebug.model import Graph, Node, QuantParams, Recording, Role, TensorInfo, operators
-from qdebug.model.dtypes import is_integer, logical_dtype, logical_name
+from qdebug.model.dtypes import bit_width, is_float, is_integer, logical_dtype, logical_name
 from qdebug.model.kept import Kept
 from qdebug.model.layouts import normalize_layouts
 from qdebug.model.operators import in_words_of_onnx
@@ -275,7 +275,13 @@ def _recorded_form(recording: Recording, output: str) -> str:
 
 
 def _may_be_code(info: TensorInfo) -> bool:
-    return info.dtype is not None and is_integer(info.dtype) and info.shape != ()
+    if info.dtype is None or info.shape == ():
+        return False
+    return is_integer(info.dtype) or (is_float(info.dtype) and bit_width(info.dtype) <= _MOST_CODE_BITS)
+
+
+_MOST_CODE_BITS = 8
+"""Bits of the widest float format whose numbers are codes with a scale."""
 
 
 def _with_tensors(

@@ -59,6 +59,13 @@ SMOOTH_MAX_CHANGE = threshold(
     why="An error changes by less than this from one input to the next larger one if it is a smooth function of it. "
     "Independent errors change by more than their own size.",
 )
+TABLE_MAX_ENTRY_SHARE = threshold(
+    "TABLE_MAX_ENTRY_SHARE",
+    0.25,
+    unit="of the right results' ranges",
+    why="A function of real numbers takes nearly as many values as it has inputs. One that takes so few more often "
+    "repeats than changes from one input to the next larger one, so it is read from a table.",
+)
 KERNEL_BLOCKS = threshold(
     "KERNEL_BLOCKS",
     (4, 8, 16, 32, 64, 128),

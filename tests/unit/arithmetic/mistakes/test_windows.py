@@ -20,7 +20,7 @@ def results(values, **attrs):
     """Return what a convolution with each mistake gives, by text."""
     conv = Node(name="n", op="Conv", inputs=tuple(values), outputs=("y",), attrs=attrs)
     made = {}
-    for mistake in window_mistakes(conv, values):
+    for mistake in window_mistakes(conv, values, {"": 21}):
         result = run_node(mistake.node, {**values, **mistake.values}, {"": 21})["y"]
         made[mistake.likely] = mistake.after(result)
     return made

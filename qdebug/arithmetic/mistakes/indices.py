@@ -1,0 +1,152 @@
+"""Known kernel mistakes in indices, updates at indices, and positions in blocked memory. Begin at `index_mistakes`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from math import prod
+from types import MappingProxyType
+
+import numpy as np
+
+from qdebug.arithmetic.mistakes.mistake import Mistake
+from qdebug.model import Node
+from qdebug.model.thresholds.patterns import KERNEL_BLOCKS
+
+__all__ = ["index_mistakes"]
+
+
+def index_mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield the mistakes that a kernel could make in the indices of a node.
+
+    Args:
+        node: The node's real-valued form.
+        values: Its inputs.
+    """
+    yield from _wrong_indices(node, values)
+    yield from _channels_in_blocks(node, values)
+    yield from _wrong_updates(node, values)
+
+
+def _wrong_updates(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield updates at negative indices that are skipped, and repeated ones of which the last one counts alone."""
+    if node.op != "ScatterElements" or not all(node.inputs[:3]):
+        return
+    data, indices, updates = (values[name] for name in node.inputs[:3])
+    axis, reduction = node.attrs.get("axis", 0), node.attrs.get("reduction", "none")
+    if not isinstance(axis, int) or data.ndim != indices.ndim:
+        return
+    positions = list(np.meshgrid(*map(np.arange, indices.shape), indexing="ij", sparse=True))
+    positions[axis] = np.where(indices < 0, indices + data.shape[axis], indices)
+    present = data[tuple(positions)]
+    name = node.inputs[2]
+    if np.any(indices < 0):
+        likely = "negative indices are skipped"
+        if reduction == "none":
+            kept = np.where(indices < 0, present, updates)
+        else:
+            kept = np.where(indices < 0, np.full_like(updates, _NEUTRAL.get(str(reduction), 0)), updates)
+        yield Mistake(likely=likely, node=node, values={name: kept.astype(updates.dtype)})
+    if reduction == "add":
+        last = replace(node, attrs={**node.attrs, "reduction": "none"})
+        likely = "of repeated indices, the last one is added alone"
+        yield Mistake(likely=likely, node=last, values={name: (present + updates).astype(updates.dtype)})
+
+
+_NEUTRAL: Mapping[str, float] = MappingProxyType({"add": 0, "mul": 1, "min": np.inf, "max": -np.inf})
+"""Numbers that change nothing, by reduction."""
+
+
+_INDEXING_OPS = ("Gather", "GatherElements", "GatherND")
+
+
+def _wrong_indices(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield negative indices not counted from the end, and off-by-one indices."""
+    if node.op not in _INDEXING_OPS or len(node.inputs) < 2:
+        return
+    data, name = values[node.inputs[0]], node.inputs[1]
+    indices, axis = values[name], node.attrs.get("axis", 0)
+    negative = indices < 0
+    if negative.any() and np.any(~negative):
+        zero_negative = partial(_zeroed, negative=_broadcast_negative(node, data, negative))
+        zeroed = np.where(negative, 0, indices)
+        yield Mistake(likely="negative indices give 0", node=node, values={name: zeroed}, after=zero_negative)
+        yield Mistake(likely="negative indices are treated as 0", node=node, values={name: zeroed})
+        if isinstance(axis, int) and node.op != "GatherND":
+            last_index = np.where(negative, data.shape[axis] - 1, indices)
+            likely = "negative indices are treated as the last index"
+            yield Mistake(likely=likely, node=node, values={name: last_index}, about="indices")
+            absolute = np.where(negative, -indices, indices)
+            if np.all(absolute < data.shape[axis]):
+                yield Mistake(likely="the sign of negative indices is dropped", node=node, values={name: absolute})
+    if isinstance(axis, int) and node.op == "Gather":
+        for other_axis in range(data.ndim):
+            if other_axis != axis % data.ndim and np.all(
+                (indices >= -data.shape[other_axis]) & (indices < data.shape[other_axis])
+            ):
+                other_axis_node = replace(node, attrs={**node.attrs, "axis": other_axis})
+                yield Mistake(likely=f"it picks along axis {other_axis}, not {axis}", node=other_axis_node, values={})
+    if isinstance(axis, int) and node.op != "GatherND":
+        extent = data.shape[axis]
+        for step, likely in ((1, "one too far"), (-1, "one too early")):
+            shifted_indices = np.mod(indices + step, extent).astype(indices.dtype)
+            yield Mistake(likely=f"indices are {likely}", node=node, values={name: shifted_indices})
+
+
+def _broadcast_negative(node: Node, data: np.ndarray, negative: np.ndarray) -> np.ndarray:
+    """Return a mask of the result's elements from negative indices, broadcastable to it."""
+    axis = node.attrs.get("axis", 0)
+    if node.op == "GatherElements" or not isinstance(axis, int):
+        return negative
+    if node.op == "GatherND":
+        return np.asarray(negative.any(axis=-1))
+    trailing_axes = data.ndim - axis % data.ndim - 1
+    return negative.reshape(*negative.shape, *(1,) * trailing_axes)
+
+
+def _zeroed(result: np.ndarray, *, negative: np.ndarray) -> np.ndarray:
+    try:
+        return np.asarray(np.where(negative, result.dtype.type(0), result))
+    except ValueError:
+        return result
+
+
+def _channels_in_blocks(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield channels cut out of memory that holds blocks of channels, without moving on to the next block."""
+    if node.op != "Slice" or len(node.inputs) != _SLICE_ALONG_AXES:
+        return
+    data, *limits = (values[name] for name in node.inputs)
+    if data.ndim <= _ROWS_AND_CHANNELS or any(limit.size != 1 for limit in limits):
+        return
+    begin, end, axis = (int(limit.reshape(-1)[0]) for limit in limits)
+    if axis % data.ndim != 1 or not 0 <= begin < end <= data.shape[1]:
+        return
+    for block in KERNEL_BLOCKS:
+        if begin % block and begin // block < (end - 1) // block:
+            yield Mistake(
+                likely=f"its channels are stored in blocks of {block}, and those after its first block are read past "
+                "the end of that block",
+                node=node,
+                values={},
+                after=partial(_read_on, data=data, begin=begin, block=block),
+            )
+
+
+_SLICE_ALONG_AXES = 4
+"""Inputs of a Slice without steps."""
+
+
+_ROWS_AND_CHANNELS = 2
+
+
+def _read_on(result: np.ndarray, *, data: np.ndarray, begin: int, block: int) -> np.ndarray:
+    """Return channels as read from memory in blocks of channels, all relative to the block of the first one."""
+    rows, channels = data.shape[:2]
+    padded = np.zeros((rows, -(-channels // block) * block, prod(data.shape[2:])), data.dtype)
+    padded[:, :channels] = data.reshape(rows, channels, -1)
+    spots = padded.shape[2]
+    memory = padded.reshape(rows, -1, block, spots).swapaxes(2, 3).reshape(rows, -1)
+    first = begin // block * block * spots + begin % block
+    places = first + np.arange(result.shape[1])[:, None] + np.arange(spots) * block
+    return memory[:, np.minimum(places, memory.shape[1] - 1)].reshape(result.shape)
