@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from qdebug.api import DiffResult
 from qdebug.compare.checks.codes import saturation
-from qdebug.compare.checks.measured import Error
+from qdebug.compare.evidence.measured import Error
 from qdebug.compare.policy import judge_error
 from qdebug.compare.result.limits import ALL_BOUNDS, Limits, checked_limits
 from qdebug.compare.result.result import Status

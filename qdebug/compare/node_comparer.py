@@ -26,10 +26,11 @@ from qdebug.compare.budget import (
     budget_of_output,
     budget_powers,
 )
-from qdebug.compare.checks import arithmetic
-from qdebug.compare.checks.context import NodeContext, Runs
 from qdebug.compare.checks.table import findings_of
 from qdebug.compare.contributions import contributions, joint_share
+from qdebug.compare.evidence import excess
+from qdebug.compare.evidence.evidence import Evidence
+from qdebug.compare.evidence.runs import Runs
 from qdebug.compare.graph_checks.graph_check import GraphCheck
 from qdebug.compare.growth import growth_of_errors
 from qdebug.compare.measure.compare import compare_pair
@@ -108,7 +109,7 @@ class NodeComparer:
                     tolerance=limit.tolerance,
                 )
                 compared = perf_counter()
-                result = _judge_tensor(NodeContext(self._runs, entry, comparison, limit))
+                result = _judge_tensor(Evidence(self._runs, entry, comparison, limit))
             spent = Timing(comparing=compared - begin, replaying=perf_counter() - compared, tensors=1)
             self.timing.add(spent)
             yield result
@@ -233,14 +234,14 @@ def _reproducibly() -> Iterator[None]:
         yield
 
 
-def _judge_tensor(context: NodeContext) -> NodeResult:
+def _judge_tensor(evidence: Evidence) -> NodeResult:
     """Return the result of a compared tensor."""
-    entry, comparison = context.entry, context.comparison
-    attribution = _without_error_parts(_by_arithmetics(context), comparison.stats)
-    findings = findings_of(context)
-    status, reason = judge(context, findings)
+    entry, comparison = evidence.entry, evidence.comparison
+    attribution = _without_error_parts(_by_arithmetics(evidence), comparison.stats)
+    findings = findings_of(evidence)
+    status, reason = judge(evidence, findings)
     parts = {} if attribution is None else attribution.samples
-    declared = context.difference[0] or context.unholdable
+    declared = evidence.difference[0] or evidence.unholdable
     if declared is not None and declared.role is FindingRole.COST:
         declared = None  # a cost means coarser codes, not a difference of the graphs
     return NodeResult(
@@ -259,26 +260,26 @@ def _judge_tensor(context: NodeContext) -> NodeResult:
         lacking=comparison.lacking,
         metrics=comparison.stats,
         **(attribution or ErrorParts()).parts(),
-        judged=arithmetic.judged(context),
+        judged=excess.judged(evidence),
         findings=findings,
-        born=context.birth,
+        born=evidence.birth,
         declared=None if declared is None else declared.sentence,
         attribution_note=None if attribution is None else attribution.reason,
-        judged_by=_evidence(context, status, findings),
-        failed_replay=context.failed and status is not Status.IDENTICAL,
-        explained=None if context.reproduced is None else context.reproduced.by,
-        unchecked=context.difference[1],
-        reproduced=None if context.reproduced is None else context.reproduced.by is not None,
-        precision=context.short_format,
+        judged_by=_judged_by(evidence, status, findings),
+        failed_replay=evidence.failed and status is not Status.IDENTICAL,
+        explained=None if evidence.reproduced is None else evidence.reproduced.by,
+        unchecked=evidence.difference[1],
+        reproduced=None if evidence.reproduced is None else evidence.reproduced.by is not None,
+        precision=evidence.short_format,
         saturation=comparison.rails,
         quant=entry.quant,
-        placement=None if context.node is None else context.node.placement or None,
+        placement=None if evidence.node is None else evidence.node.placement or None,
         samples=tuple(
             SampleResult(
                 sample=sample.sample,
                 max_abs=sample.max_abs,
                 sqnr_db=sample.sqnr_db,
-                status=judge_sample(context, sample.sample, sample.stats, status, findings),
+                status=judge_sample(evidence, sample.sample, sample.stats, status, findings),
                 introduced=None if part is None else SampleError.of(part.introduced),
                 propagated=None if part is None else SampleError.of(part.propagated),
             )
@@ -289,19 +290,19 @@ def _judge_tensor(context: NodeContext) -> NodeResult:
     )
 
 
-def _evidence(context: NodeContext, status: Status, findings: Sequence[Finding]) -> JudgedBy:
+def _judged_by(evidence: Evidence, status: Status, findings: Sequence[Finding]) -> JudgedBy:
     """Return the evidence by which a tensor was judged."""
     if status is Status.INCOMPARABLE or (status is Status.WITHIN and any(map(is_doubt, findings))):
         return JudgedBy.NONE
-    attribution = context.attribution
+    attribution = evidence.attribution
     is_replayed = attribution is not None and attribution.arithmetic_unsaturated is not None
-    has_replay = is_replayed or (context.reproduced is not None and context.reproduced.firm)
+    has_replay = is_replayed or (evidence.reproduced is not None and evidence.reproduced.firm)
     return JudgedBy.REPLAY if has_replay and status is not Status.IDENTICAL else JudgedBy.WHOLE_ERROR
 
 
-def _by_arithmetics(context: NodeContext) -> Attribution | None:
+def _by_arithmetics(evidence: Evidence) -> Attribution | None:
     """Return the attribution, using the reference's arithmetic if both runs use the same codes."""
-    attribution, pair = context.attribution, context.arithmetics
+    attribution, pair = evidence.attribution, evidence.arithmetics
     if attribution is None or attribution.introduced is None or pair is None:
         return attribution
     return replace(attribution, introduced=pair.introduced, propagated=pair.propagated, arithmetic=pair.introduced)

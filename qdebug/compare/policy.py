@@ -13,9 +13,9 @@ import numpy as np
 
 from qdebug.compare.align.pairs import Side, Unmatched, UnmatchedKind
 from qdebug.compare.attribute.graph_walk import downstream, upstream
-from qdebug.compare.checks.context import NodeContext
-from qdebug.compare.checks.error_checks import ERROR_CHECKS
-from qdebug.compare.checks.measured import Error, Measured
+from qdebug.compare.checks.table import ERROR_CHECKS
+from qdebug.compare.evidence.evidence import Evidence
+from qdebug.compare.evidence.measured import Error, Measured
 from qdebug.compare.growth import growth_sentence
 from qdebug.compare.outputs import lost_part
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole, apart
@@ -63,24 +63,24 @@ __all__ = [
 ]
 
 
-def judge(context: NodeContext, findings: Sequence[Finding]) -> tuple[Status, str | None]:
+def judge(evidence: Evidence, findings: Sequence[Finding]) -> tuple[Status, str | None]:
     """Return the status of a compared tensor, with a reason or a remark if there is one.
 
     Non-finite values take precedence, then graph differences, then an error beyond its limit. User limits for a tensor
     replace the derived limits, but its findings stay in its row.
 
     Args:
-        context: The tensor.
+        evidence: The tensor.
         findings: The findings of all checks, in the order of the checks.
     """
-    status, reason = _status_and_reason(context, findings)
-    if context.stats is None:
-        clauses = [context.comparison.reason, *(f.sentence for f in findings if f.role is FindingRole.DIFFERENCE)]
+    status, reason = _status_and_reason(evidence, findings)
+    if evidence.stats is None:
+        clauses = [evidence.comparison.reason, *(f.sentence for f in findings if f.role is FindingRole.DIFFERENCE)]
         if status is Status.NONFINITE:
             return status, reason
         is_proved = any(finding.role is FindingRole.BREACH for finding in findings)
         return (Status.DIVERGED if is_proved else Status.INCOMPARABLE), "; ".join(filter(None, clauses)) or None
-    if status is Status.IDENTICAL and not context.comparison.known_equal:
+    if status is Status.IDENTICAL and not evidence.comparison.known_equal:
         return Status.WITHIN, None
     return status, reason
 
@@ -92,22 +92,22 @@ def judge_error(measured: Measured) -> tuple[Status, str | None]:
 
 
 def judge_sample(
-    context: NodeContext, sample: int, stats: ErrorStats, tensor_status: Status, findings: Sequence[Finding]
+    evidence: Evidence, sample: int, stats: ErrorStats, tensor_status: Status, findings: Sequence[Finding]
 ) -> Status:
     """Return the status of one sample.
 
     A graph difference exists in every sample, and shows in each sample with an unequal element.
 
     Args:
-        context: The tensor.
+        evidence: The tensor.
         sample: The sample.
         stats: Its error.
         tensor_status: The status of the tensor.
         findings: The findings of the tensor.
     """
-    is_replayed = context.attribution is not None and context.attribution.arithmetic_unsaturated is not None
-    is_reproduced = context.reproduced is not None and context.reproduced.firm
-    error: Error = context.sample(
+    is_replayed = evidence.attribution is not None and evidence.attribution.arithmetic_unsaturated is not None
+    is_reproduced = evidence.reproduced is not None and evidence.reproduced.firm
+    error: Error = evidence.sample(
         sample,
         stats,
         excused=tensor_status is Status.WITHIN and (is_reproduced or not is_replayed or _is_harmless(findings)),
@@ -115,7 +115,7 @@ def judge_sample(
     if any(finding.kind is FindingKind.DISTURBED for finding in findings) and tensor_status is Status.WITHIN:
         return Status.WITHIN if stats.mismatches else Status.IDENTICAL
     status = judge_error(error)[0]
-    differs = any(finding.role is FindingRole.DIFFERENCE and _is_decisive(context, finding) for finding in findings)
+    differs = any(finding.role is FindingRole.DIFFERENCE and _is_decisive(evidence, finding) for finding in findings)
     return Status.DIVERGED if differs and status is Status.WITHIN else status
 
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from qdebug.compare.checks.context import NodeContext
-from qdebug.compare.checks.measured import breach
-from qdebug.compare.result.finding import Finding, FindingKind
+from qdebug.compare.evidence.evidence import Evidence
+from qdebug.compare.result.finding import Finding, FindingKind, breach
 from qdebug.plural import plural
 
 __all__ = ["changed_row"]
 
 
-def changed_row(context: NodeContext) -> Finding | None:
+def changed_row(evidence: Evidence) -> Finding | None:
     """Find that a later step changed a row of the backend's cache."""
-    rows = context.runs.backend.changed_rows(context.entry.tensor)
+    rows = evidence.changed_rows
     if not rows:
         return None
     first = min(rows, key=lambda row: (row.changed, row.request, row.position))
@@ -20,4 +19,4 @@ def changed_row(context: NodeContext) -> Finding | None:
         f"{plural(len(rows), 'row')} of the cache changed after being written, first that of request {first.request}, "
         f"position {first.position}: step {first.written} wrote it, and in step {first.changed} it differs"
     )
-    return breach(context, FindingKind.CACHE, clause, judged=(len(rows), 0, "rows"), given=False)
+    return breach(evidence.name, FindingKind.CACHE, clause, judged=(len(rows), 0, "rows"))

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from qdebug.compare.checks.measured import Measured, breach
-from qdebug.compare.result.finding import Finding, FindingKind, FindingRole, apart
+from qdebug.compare.evidence.measured import Measured
+from qdebug.compare.result.finding import Finding, FindingKind, FindingRole, apart, breach
 from qdebug.model.thresholds.verdict import CODES_MIN_SQNR, DEFAULT_MIN_SQNR
 from qdebug.numerics.code_loss import CodeLoss
 
@@ -62,13 +62,11 @@ def _loss_finding(
         if not own_error.rmse:  # the node only passes codes on, so an earlier node lost the precision
             handed_on = f"{level_text}, but its inputs already have as large an error"
             return replace(
-                breach(measured, kind, handed_on, judged=(error.sqnr_db, floor, "dB"), given=False),
+                breach(measured.name, kind, handed_on, judged=(error.sqnr_db, floor, "dB")),
                 role=FindingRole.EXCUSE,
             )
         sentence += "; its inputs already have as large an error"
-    return replace(
-        breach(measured, kind, sentence, judged=(error.sqnr_db, floor, "dB"), given=False), role=FindingRole.COST
-    )
+    return replace(breach(measured.name, kind, sentence, judged=(error.sqnr_db, floor, "dB")), role=FindingRole.COST)
 
 
 def saturation(measured: Measured) -> Finding | None:
@@ -80,4 +78,4 @@ def saturation(measured: Measured) -> Finding | None:
     if not share > most:
         return None
     sentence = f"its code range clips {apart(share, most)} of the reference's values, more than the limit of {most:g}"
-    return breach(measured, FindingKind.SATURATION, sentence, judged=(share, most, "of all values"), given=True)
+    return breach(measured.name, FindingKind.SATURATION, sentence, judged=(share, most, "of all values"), given=True)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from qdebug.compare.attribute.integer_tensors import lacks_scale
-from qdebug.compare.checks import error
 from qdebug.compare.checks.arithmetic import differing
-from qdebug.compare.checks.context import NodeContext
-from qdebug.compare.checks.measured import breach
-from qdebug.compare.result.finding import Finding, FindingKind, FindingRole, apart
+from qdebug.compare.evidence import excess
+from qdebug.compare.evidence.evidence import Evidence
+from qdebug.compare.result.finding import Finding, FindingKind, FindingRole, apart, breach
 from qdebug.model.thresholds.verdict import DEFAULT_MIN_SQNR
 
 __all__ = [
@@ -21,67 +19,66 @@ __all__ = [
 ]
 
 
-def nonfinite_at_least(context: NodeContext) -> Finding | None:
+def nonfinite_at_least(evidence: Evidence) -> Finding | None:
     """Find that the full statistics count more NaN or infinite values on one side than on the other."""
-    count = context.comparison.nonfinite
+    count = evidence.comparison.nonfinite
     if not count:
         return None
     noun_and_verb = "element is" if count == 1 else "elements are"
     sentence = f"according to the statistics, at least {count} {noun_and_verb} NaN or infinite in one run only"
-    return breach(context, FindingKind.NONFINITE, sentence, judged=(count, 0, "elements"), given=False)
+    return breach(evidence.name, FindingKind.NONFINITE, sentence, judged=(count, 0, "elements"))
 
 
-def sqnr_at_most(context: NodeContext) -> Finding | None:
+def sqnr_at_most(evidence: Evidence) -> Finding | None:
     """Find that the statistics or sketches alone prove an SQNR below the required minimum."""
-    stats, bound, limits = context.stats, context.comparison.sqnr_at_most, context.limits
-    floor = limits.sqnr_in_force if stats is None else error.least_level(context)
+    stats, bound, limits = evidence.stats, evidence.comparison.sqnr_at_most, evidence.limits
+    floor = limits.sqnr_in_force if stats is None else excess.least_level(evidence)
     if (stats is not None and not stats.estimated) or floor is None or bound is None or not bound < floor:
         return None
-    sentence = context.comparison.reason or ""
+    sentence = evidence.comparison.reason or ""
     if stats is not None:
-        if context.excused and not limits.given:
+        if evidence.excused and not limits.given:
             return None
-        sentence = f"{context.comparison.note}; the limit is {floor:g} dB"
-    return breach(context, FindingKind.ERROR, sentence, judged=(bound, floor, "dB"), given=limits.given)
+        sentence = f"{evidence.comparison.note}; the limit is {floor:g} dB"
+    return breach(evidence.name, FindingKind.ERROR, sentence, judged=(bound, floor, "dB"), given=limits.given)
 
 
-def sketch_undecided(context: NodeContext) -> Finding | None:
+def sketch_undecided(evidence: Evidence) -> Finding | None:
     """Excuse an error that is known from sketches only, if these cannot tell whether it is within the limits."""
-    stats, comparison, limits = context.stats, context.comparison, context.limits
+    stats, comparison, limits = evidence.stats, evidence.comparison, evidence.limits
     bounds = comparison.sqnr_at_least, comparison.sqnr_at_most
     if stats is None or not stats.estimated or bounds[0] is None or bounds[1] is None:
         return None
-    floor = error.least_level(context)
+    floor = excess.least_level(evidence)
     if limits.max_lsb is not None or limits.tolerance is not None:
         return _doubt(
-            context, stats.sqnr_db or 0.0, floor or DEFAULT_MIN_SQNR, "sketches do not show the largest error"
+            evidence, stats.sqnr_db or 0.0, floor or DEFAULT_MIN_SQNR, "sketches do not show the largest error"
         )
     if floor is None or not bounds[0] < floor <= bounds[1]:
         return None
     why = f"by its sketches, it is between {bounds[0]:.3g} and {bounds[1]:.3g} dB, the limit is {floor:g} dB"
-    return _doubt(context, stats.sqnr_db or 0.0, floor, why)
+    return _doubt(evidence, stats.sqnr_db or 0.0, floor, why)
 
 
-def bare_codes(context: NodeContext) -> Finding | None:
+def bare_codes(evidence: Evidence) -> Finding | None:
     """Report that the scale is missing for codes that could not be compared with real values."""
-    if context.stats is not None:
-        return None
-    name = lacks_scale(context.runs.reference.graph, context.runs.backend.graph, context.entry.pair)
+    name = evidence.unscaled if evidence.stats is None else None
     if name is None:
         return None
     advice = f"record {name!r} with scale= and zero_point="
-    return Finding(kind=FindingKind.SCALE, role=FindingRole.NOTE, node=context.name, sentence=advice, evidence=name)
+    return Finding(kind=FindingKind.SCALE, role=FindingRole.NOTE, node=evidence.name, sentence=advice, evidence=name)
 
 
-def worst_sample(context: NodeContext) -> Finding | None:
+def worst_sample(evidence: Evidence) -> Finding | None:
     """Find a sample whose error exceeds the limit although the error of all samples together does not."""
-    stats, attribution = context.stats, context.attribution
-    if stats is None or stats.nonfinite or context.limits.given or context.excused or context.entry.whole:
+    stats, attribution = evidence.stats, evidence.attribution
+    if stats is None or stats.nonfinite or evidence.limits.given or evidence.excused or evidence.entry.whole:
         return None
-    if context.unreplayed is None or attribution is None or error.sqnr(context) is not None:
+    if evidence.unreplayed is None or attribution is None or excess.low_sqnr(evidence) is not None:
         return None
     levels = [
-        (error.level_of_sample(each.stats, context.reference_rms), each.sample) for each in context.comparison.samples
+        (excess.level_of_sample(each.stats, evidence.reference_rms), each.sample)
+        for each in evidence.comparison.samples
     ]
     samples_beyond = [(level, sample) for level, sample in levels if level is not None and level < DEFAULT_MIN_SQNR]
     if len(levels) < 2 or not samples_beyond:
@@ -92,41 +89,41 @@ def worst_sample(context: NodeContext) -> Finding | None:
         f"the error of sample {sample}{others_text} is only {apart(level, DEFAULT_MIN_SQNR)} dB below the signal "
         "of all samples"
     )
-    sentence += f"; the limit is {DEFAULT_MIN_SQNR:g} dB; {context.unreplayed}"
-    return breach(context, FindingKind.ERROR, sentence, judged=(level, DEFAULT_MIN_SQNR, "dB"), given=False)
+    sentence += f"; the limit is {DEFAULT_MIN_SQNR:g} dB; {evidence.unreplayed}"
+    return breach(evidence.name, FindingKind.ERROR, sentence, judged=(level, DEFAULT_MIN_SQNR, "dB"))
 
 
-def unjudged(context: NodeContext) -> Finding | None:
+def unjudged(evidence: Evidence) -> Finding | None:
     """Excuse an error beyond the limit of an unreplayed node whose inputs are just as far off.
 
     The total error is not evidence against a node whose replay failed, so that available memory does not affect the
     verdict.
     """
-    floor, stats = context.limits.sqnr_in_force, context.stats
-    if context.limits.given or floor is None or stats is None or stats.sqnr_db is None or stats.nonfinite:
+    floor, stats = evidence.limits.sqnr_in_force, evidence.stats
+    if evidence.limits.given or floor is None or stats is None or stats.sqnr_db is None or stats.nonfinite:
         return None
-    if context.node is None or context.input_difference is not None:
+    if evidence.node is None or evidence.input_difference is not None:
         return None
-    if context.failed and context.excused and stats.mismatches:
-        return _doubt(context, stats.sqnr_db, floor, f"its replay failed: {context.unreplayed}")
-    if context.unreplayed is None or context.exact:
+    if evidence.failed and evidence.excused and stats.mismatches:
+        return _doubt(evidence, stats.sqnr_db, floor, f"its replay failed: {evidence.unreplayed}")
+    if evidence.unreplayed is None or evidence.exact:
         return None
-    if context.is_undefined and stats.mismatches and not stats.sqnr_db < floor:
-        return _doubt(context, stats.sqnr_db, floor, context.unreplayed)
-    if not context.excused or not stats.sqnr_db < floor:
+    if evidence.is_undefined and stats.mismatches and not stats.sqnr_db < floor:
+        return _doubt(evidence, stats.sqnr_db, floor, evidence.unreplayed)
+    if not evidence.excused or not stats.sqnr_db < floor:
         return None
-    if context.reproduced is not None and context.reproduced.firm:
+    if evidence.reproduced is not None and evidence.reproduced.firm:
         return None
-    why = "the inputs of the two runs differ" if context.runs.different_inputs else "its inputs have as large an error"
-    return _doubt(context, stats.sqnr_db, floor, f"{context.unreplayed}, and {why}")
+    why = "the inputs of the two runs differ" if evidence.have_different_inputs else "its inputs have as large an error"
+    return _doubt(evidence, stats.sqnr_db, floor, f"{evidence.unreplayed}, and {why}")
 
 
-def _doubt(context: NodeContext, level: float, floor: float, why: str) -> Finding:
+def _doubt(evidence: Evidence, level: float, floor: float, why: str) -> Finding:
     """Return the finding that nothing shows whether a node is right."""
     return Finding(
         kind=FindingKind.ERROR,
         role=FindingRole.EXCUSE,
-        node=context.name,
+        node=evidence.name,
         sentence=f"not judged, SQNR {apart(level, floor)} dB: {why}",
         amount=level,
         limit=floor,
@@ -134,18 +131,18 @@ def _doubt(context: NodeContext, level: float, floor: float, why: str) -> Findin
     )
 
 
-def undecided(context: NodeContext) -> Finding | None:
+def undecided(evidence: Evidence) -> Finding | None:
     """Excuse integers that differ if nothing shows whether the node's inputs account for that."""
-    stats, attribution = context.stats, context.attribution
+    stats, attribution = evidence.stats, evidence.attribution
     if stats is None or attribution is None or attribution.arithmetic_unsaturated is not None:
         return None
-    if not context.entry.whole or not stats.mismatches or context.limits.judge_whole(stats):
+    if not evidence.entry.whole or not stats.mismatches or evidence.limits.judge_whole(stats):
         return None
     sentence = f"{differing(stats)}, possibly because of its inputs"
     return Finding(
         kind=FindingKind.ARITHMETIC,
         role=FindingRole.EXCUSE,
-        node=context.name,
+        node=evidence.name,
         sentence=sentence,
         amount=float(stats.mismatches),
         limit=0.0,

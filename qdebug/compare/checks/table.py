@@ -5,21 +5,36 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from qdebug.compare.checks import graph, inputs, outputs, statistics
+from qdebug.compare.checks import arithmetic, codes, error, graph, inputs, outputs, statistics
 from qdebug.compare.checks.cache_rows import changed_row
-from qdebug.compare.checks.context import NodeContext
 from qdebug.compare.checks.dead_zone import dead_channels, dead_zone
-from qdebug.compare.checks.error_checks import ERROR_CHECKS
 from qdebug.compare.checks.one_sided import one_sided
 from qdebug.compare.checks.selection import selection
 from qdebug.compare.checks.stale import captured_once, with_bytes_of_another
 from qdebug.compare.checks.two_runs import apart_on_equal_inputs, other_scale, wrong_reference
+from qdebug.compare.evidence.evidence import Evidence
+from qdebug.compare.evidence.measured import Measured
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
 
-__all__ = ["CHECKS", "Check", "findings_of"]
+__all__ = ["CHECKS", "ERROR_CHECKS", "Check", "findings_of"]
 
-Check = Callable[[NodeContext], Finding | None]
+Check = Callable[[Evidence], Finding | None]
 """Looks for one kind of fault in a node."""
+
+ERROR_CHECKS: tuple[Callable[[Measured], Finding | None], ...] = (
+    error.nonfinite,
+    arithmetic.integers,
+    arithmetic.steps,
+    arithmetic.sums,
+    arithmetic.elements,
+    codes.range_fits,
+    codes.scale_fits,
+    error.sqnr,
+    error.largest_step,
+    error.tolerance,
+    codes.saturation,
+)
+"""These find an error beyond a limit. They apply to a whole tensor, and to one of its samples."""
 
 CHECKS: tuple[Check, ...] = (
     inputs.different_input,
@@ -64,13 +79,13 @@ CHECKS: tuple[Check, ...] = (
 """All checks."""
 
 
-def findings_of(context: NodeContext) -> tuple[Finding, ...]:
+def findings_of(evidence: Evidence) -> tuple[Finding, ...]:
     """Return all findings about a node: deciding and explaining ones first, each group in the order of the checks."""
-    found = [each for check in CHECKS if (each := check(context)) is not None]
-    if any(_is_arithmetic(each) for each in found) and context.graph is not None and context.stats is not None:
-        node = context.graph.unaccounted(context.stats.worst_sample or 0)
+    found = [each for check in CHECKS if (each := check(evidence)) is not None]
+    if any(_is_arithmetic(each) for each in found):
+        node = evidence.node_at_fault
         found = [replace(each, node=node.name) if node is not None and _is_arithmetic(each) else each for each in found]
-    found = _with_excuses(context, found)
+    found = _with_excuses(evidence, found)
     return tuple(sorted(found, key=lambda each: _ORDER.index(each.role)))
 
 
@@ -92,19 +107,27 @@ def _is_of_constants(found: Finding) -> bool:
     return found.role is FindingRole.DIFFERENCE and found.kind in _CONSTANTS
 
 
-def _with_excuses(context: NodeContext, found: Sequence[Finding]) -> list[Finding]:
+def _with_excuses(evidence: Evidence, found: Sequence[Finding]) -> list[Finding]:
     """Turn findings into notes if later layers undo or drop the difference."""
     excusable = [each for each in found if _is_derived(each) or _is_of_constants(each)]
-    clause = context.equalized_clause if excusable else None
+    clause = _equalized_clause(evidence) if excusable else None
     if clause is None:
         excusable = [each for each in excusable if _is_derived(each)]
-        clause = "no tensor computed from it changes" if excusable and context.is_without_effect else None
+        clause = "no tensor computed from it changes" if excusable and evidence.is_without_effect else None
     if clause is None:
         return list(found)
     return [
         replace(each, role=FindingRole.NOTE, sentence=f"{each.sentence}; {clause}") if each in excusable else each
         for each in found
     ]
+
+
+def _equalized_clause(evidence: Evidence) -> str | None:
+    """Return a clause on factors of channels that explain other constants and are undone by later nodes, or None."""
+    if evidence.channel_factors is not None:
+        least, most = evidence.channel_factors
+        return f"its channels have other factors ({least:.3g} to {most:.3g}), which are undone later"
+    return "it undoes other factors of the channels that it reads" if evidence.undoes_factors else None
 
 
 _ORDER = tuple(FindingRole)

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from qdebug.compare.checks.arithmetic import differing, judged
-from qdebug.compare.checks.context import NodeContext
-from qdebug.compare.checks.measured import Error, breach
-from qdebug.compare.result.finding import Finding, FindingKind, FindingRole, apart
+from qdebug.compare.checks.arithmetic import differing
+from qdebug.compare.evidence import excess
+from qdebug.compare.evidence.evidence import Evidence
+from qdebug.compare.evidence.measured import Error
+from qdebug.compare.result.finding import Finding, FindingKind, FindingRole, apart, breach
 from qdebug.compare.result.limits import Limits
 
 __all__ = ["apart_on_equal_inputs", "other_scale", "wrong_reference"]
 
 
-def wrong_reference(context: NodeContext) -> Finding | None:
+def wrong_reference(evidence: Evidence) -> Finding | None:
     """Find that the reference's tensor does not match a replay of its own node, while the backend's does."""
-    alone, stats = context.reference_alone, context.stats
+    alone, stats = evidence.reference_alone, evidence.stats
     if alone is not None and stats is not None and stats.nonfinite:
         nonfinite_count = 0 if alone.arithmetic_unsaturated is None else alone.arithmetic_unsaturated.nonfinite
         clause = "a replay of the reference's node gives finite values that the reference lacks and the backend has"
-        finding = breach(context, FindingKind.REFERENCE, clause, judged=(nonfinite_count, 0, "elements"), given=False)
+        finding = breach(evidence.name, FindingKind.REFERENCE, clause, judged=(nonfinite_count, 0, "elements"))
         return replace(finding, role=FindingRole.CAUSE)
-    own_difference = None if alone is None else judged(Error(stats=context.stats, attribution=alone, limits=Limits()))
+    own_difference = (
+        None if alone is None else excess.judged(Error(stats=evidence.stats, attribution=alone, limits=Limits()))
+    )
     if own_difference is None:
         return None
     own_limit = own_difference.limit
@@ -32,18 +35,16 @@ def wrong_reference(context: NodeContext) -> Finding | None:
         amount_text = f"{apart(own_difference.amount, own_limit)} times the rounding bound"
     clause = "a replay of its node does not reproduce the reference's tensor, but it reproduces the backend's"
     return breach(
-        context,
+        evidence.name,
         FindingKind.REFERENCE,
         f"{clause}. The reference is off by {amount_text}",
         judged=(own_difference.amount, own_difference.limit, own_difference.unit),
-        given=False,
     )
 
 
-def other_scale(context: NodeContext) -> Finding | None:
+def other_scale(evidence: Evidence) -> Finding | None:
     """Report that both runs quantize the tensor with different scales. Scales chosen at run time are left out."""
-    backend_quant, stats = context.entry.quant, context.stats
-    reference_quant = context.runs.reference.graph.tensors[context.entry.reference_tensor].quant
+    backend_quant, reference_quant, stats = evidence.entry.quant, evidence.reference_quant, evidence.stats
     if (
         backend_quant is None
         or reference_quant is None
@@ -57,19 +58,19 @@ def other_scale(context: NodeContext) -> Finding | None:
     return Finding(
         kind=FindingKind.SCALE,
         role=FindingRole.NOTE,
-        node=context.name,
+        node=evidence.name,
         sentence=f"scale {backend_quant.scale[0]:.3g}, the reference's is {reference_quant.scale[0]:.3g}",
         amount=float(backend_quant.scale[0]),
         limit=float(reference_quant.scale[0]),
         unit="per code",
-        evidence=context.entry.tensor,
+        evidence=evidence.entry.tensor,
     )
 
 
-def apart_on_equal_inputs(context: NodeContext) -> Finding | None:
+def apart_on_equal_inputs(evidence: Evidence) -> Finding | None:
     """Report that two quantized runs give different codes for equal inputs, and which arithmetic each uses."""
-    pair, quant, stats = context.arithmetics, context.entry.quant, context.stats
-    if pair is None or pair.same or quant is None or stats is None or not context.reads_the_same:
+    pair, quant, stats = evidence.arithmetics, evidence.entry.quant, evidence.stats
+    if pair is None or pair.same or quant is None or stats is None or not evidence.reads_the_same:
         return None
     largest_difference = stats.max_lsb or 0.0
     codes = "1 code" if largest_difference == 1 else f"{largest_difference:g} codes"
@@ -79,7 +80,7 @@ def apart_on_equal_inputs(context: NodeContext) -> Finding | None:
     return Finding(
         kind=FindingKind.ARITHMETIC,
         role=FindingRole.NOTE,
-        node=context.name,
+        node=evidence.name,
         sentence=sentence,
         amount=largest_difference,
         limit=0.0,

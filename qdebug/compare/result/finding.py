@@ -9,7 +9,17 @@ from typing import Annotated
 from qdebug.model import Node
 from qdebug.model.json_object import JsonObject, SchemaPart
 
-__all__ = ["Finding", "FindingKind", "FindingRole", "Judged", "JudgedBy", "Status", "apart", "graph_difference"]
+__all__ = [
+    "Finding",
+    "FindingKind",
+    "FindingRole",
+    "Judged",
+    "JudgedBy",
+    "Status",
+    "apart",
+    "breach",
+    "graph_difference",
+]
 
 
 class Status(StrEnum):
@@ -123,6 +133,31 @@ class Finding(JsonObject):
 def graph_difference(kind: FindingKind, node: Node, sentence: str, *, evidence: str | None = None) -> Finding:
     """Return the finding that the two graphs differ at a backend node."""
     return Finding(kind=kind, role=FindingRole.DIFFERENCE, node=node.name, sentence=sentence, evidence=evidence)
+
+
+def breach(
+    node: str, kind: FindingKind, sentence: str, *, judged: tuple[float, float, str], given: bool = False
+) -> Finding:
+    """Return the finding that an error exceeds a limit.
+
+    Args:
+        node: The backend node.
+        kind: The subject of the limit.
+        sentence: One clause.
+        judged: The amount, the limit and their unit.
+        given: Whether the user gave the limit.
+    """
+    amount, limit, unit = judged
+    return Finding(
+        kind=kind,
+        role=FindingRole.BREACH,
+        node=node,
+        sentence=sentence,
+        amount=float(amount),
+        limit=float(limit),
+        unit=unit,
+        given=given,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ import pytest
 
 from qdebug.compare.attribute.attribute import Attribution
 from qdebug.compare.checks.codes import saturation
-from qdebug.compare.checks.measured import Error
+from qdebug.compare.evidence.measured import Error
 from qdebug.compare.policy import judge_error
 from qdebug.compare.result.limits import Limits
 from qdebug.compare.result.result import Status

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from qdebug.compare.checks.measured import Error
+from qdebug.compare.evidence.measured import Error
 from qdebug.compare.policy import judge_error
 from qdebug.compare.result.limits import RuleFinder
 from qdebug.compare.result.result import Status

@@ -11,29 +11,23 @@ from collections.abc import Sequence
 import numpy as np
 
 from qdebug.compare.attribute.backend_replay import real_values
-from qdebug.compare.attribute.plan import recorded_places
-from qdebug.compare.attribute.segments import main_node
-from qdebug.compare.checks.context import NodeContext
+from qdebug.compare.evidence.measured_tensor import MeasuredTensor
+from qdebug.compare.result.finding import FindingKind
 from qdebug.errors import NotRecordedError
 from qdebug.model import Node, Recording, operators
 from qdebug.replay.registry import keeps_channels_last
 
-__all__ = ["compensates"]
+__all__ = ["has_compensating_bias"]
 
 
-def compensates(context: NodeContext, bias: str | None) -> bool:
-    """Return whether a bias other than the reference's makes the mean errors of most channels smaller.
-
-    Args:
-        context: The node.
-        bias: Its bias, or None if there is none.
-    """
-    node, runs, entry = context.node, context.runs, context.entry
-    main = None if node is None or context.graph is None else main_node(node, context.graph.segment)
+def has_compensating_bias(measured: MeasuredTensor) -> bool:
+    """Return whether the bias is not the reference's, and makes the mean errors of most channels smaller."""
+    runs, entry, places = measured._runs, measured.entry, measured._places
+    node, main, finding = measured.node, measured._main_node, measured.difference[0]
+    bias = None if finding is None or finding.kind is not FindingKind.BIAS else finding.evidence
     reference_bias = "" if main is None else operators.titled_input(main, _BIAS_SLOT)
     if node is None or main is None or not bias or not runs.reference.graph.is_constant(reference_bias):
         return False
-    places = [*recorded_places(runs.reference, runs.backend, entry)]
     try:
         own_bias, other_bias = real_values(runs.backend, bias), real_values(runs.reference, reference_bias)
         own = _channel_means(runs.backend, node, entry.tensor, places, own_bias.size), own_bias

@@ -1,40 +1,31 @@
-"""Checks the effect of number formats on values: too few digits, or too small a range."""
+"""The effect of number formats on values: too few digits, or too small a range."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 
+from qdebug.compare.evidence.measured_tensor import MeasuredTensor
 from qdebug.errors import NotRecordedError
 from qdebug.model import Node, QuantParams, Recording, operators
 from qdebug.numerics.affine import BLOCK, dequantize
 from qdebug.numerics.grid import grid_of
 from qdebug.numerics.short_formats import SHORT_FORMATS, fits, format_of
 
-__all__ = ["float32_overflow", "reduced_precision"]
+__all__ = ["float32_overflow", "overflow", "short_format"]
 
 
-def reduced_precision(
-    sides: tuple[Recording, Recording],
-    names: tuple[str, str],
-    places: Iterable[tuple[int, int]],
-    *,
-    known: str | None = None,
-) -> str | None:
+def short_format(measured: MeasuredTensor) -> str | None:
     """Return the name of a format that all values of the backend's tensor fit but not all of the reference's.
 
-    Args:
-        sides: The reference run and the backend run.
-        names: The tensor in each run. Neither holds codes.
-        places: Samples and steps recorded in both runs.
-        known: The format that the backend's values were rounded to, or None if unknown.
-
-    Returns:
-        The name, or None if there is no such format or the values may simply be whole numbers or multiples of one
-            number.
+    None if there is no such format or the values may simply be whole numbers or multiples of one number.
     """
-    among = list(places)
+    stats, attribution, entry, runs = measured.stats, measured.attribution, measured.entry, measured._runs
+    if stats is None or attribution is None or not stats.mismatches or measured.comparison.basis != "full":
+        return None
+    known, is_replayed = attribution.short, attribution.arithmetic_unsaturated is not None
+    if measured._is_coded or entry.whole or (is_replayed and known is None):
+        return None
+    sides, names, among = (runs.reference, runs.backend), (entry.reference_tensor, entry.tensor), measured._places
     try:
         if known is None:
             formats = {format_of(sides[1].load(names[1], *place)) for place in among}
@@ -50,21 +41,24 @@ def reduced_precision(
     return short.name
 
 
+def overflow(measured: MeasuredTensor) -> tuple[str, str] | None:
+    """Return a tensor of either run that holds a code whose value overflows float32, and a clause on the code."""
+    sample, runs, entry = measured._worst_sample, measured._runs, measured.entry
+    clause = float32_overflow(runs.backend, measured.node, entry.tensor, sample)
+    if clause is not None:
+        return entry.tensor, clause
+    clause = float32_overflow(runs.reference, measured.reference_node, entry.reference_tensor, sample)
+    return None if clause is None else (entry.reference_tensor, f"in the reference, {clause}")
+
+
 _LARGEST = float(np.finfo(np.float32).max)
 _DIGITS = (3, 6, 9, 17)
 
 
 def float32_overflow(recording: Recording, node: Node | None, tensor: str, sample: int) -> str | None:
-    """Return a clause about a code of a tensor whose finite value overflows float32.
+    """Return a clause about a code of a tensor whose finite value overflows float32 in a sample, or None.
 
-    Args:
-        recording: The run.
-        node: The node of the tensor. For a DequantizeLinear, the codes that it reads are checked.
-        tensor: The tensor.
-        sample: The sample to check.
-
-    Returns:
-        The clause, or None if there is no such code.
+    For the result of a DequantizeLinear, the codes that the node reads are checked as well.
     """
     real = node is not None and operators.of(node.op).dequantizes
     read = node.inputs[0] if node is not None and real and node.inputs else tensor

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from qdebug.compare.checks.precision import float32_overflow
+from qdebug.compare.evidence.number_formats import float32_overflow
 from qdebug.compare.result.result import Status
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
 from qdebug.session import DiffSession

@@ -1,4 +1,4 @@
-"""The interface to an error that checks read: for a whole tensor, or for one of its samples."""
+"""The interface to an error that limits judge: for a whole tensor, or for one of its samples."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from qdebug.compare.attribute.attribute import Attribution
-from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
 from qdebug.compare.result.limits import Limits
 from qdebug.numerics.stats import ErrorStats, Rails
 
-__all__ = ["Error", "Measured", "breach"]
+__all__ = ["Error", "Measured"]
 
 
 class Measured(Protocol):
@@ -81,26 +80,3 @@ class Error:
     usual_rms: float | None = None
     least_sqnr: float | None = None
     unreplayed: str | None = None
-
-
-def breach(of: Measured, kind: FindingKind, sentence: str, *, judged: tuple[float, float, str], given: bool) -> Finding:
-    """Return the finding that an error exceeds a limit.
-
-    Args:
-        of: The error.
-        kind: The subject of the limit.
-        sentence: One clause.
-        judged: The amount, the limit and their unit.
-        given: Whether the user gave the limit.
-    """
-    amount, limit, unit = judged
-    return Finding(
-        kind=kind,
-        role=FindingRole.BREACH,
-        node=of.name,
-        sentence=sentence,
-        amount=float(amount),
-        limit=float(limit),
-        unit=unit,
-        given=given,
-    )

@@ -1,0 +1,27 @@
+"""Factors of channels that explain other constants: undone by later nodes, or by the node itself."""
+
+from __future__ import annotations
+
+from qdebug.compare.evidence.measured_tensor import MeasuredTensor
+
+__all__ = ["channel_factors", "undoes_factors"]
+
+
+def channel_factors(measured: MeasuredTensor) -> tuple[float, float] | None:
+    """Return the least and the largest factor of channels that are undone later, or None."""
+    if not _is_compared(measured):
+        return None
+    factors = measured._runs.equalized.undone(measured.entry.tensor, measured._places)
+    return None if factors is None else (float(factors.min()), float(factors.max()))
+
+
+def undoes_factors(measured: MeasuredTensor) -> bool:
+    """Return whether the node undoes factors of the channels that it reads."""
+    if not _is_compared(measured) or measured._segment is None:
+        return False
+    return measured._runs.equalized.undoes(measured.entry.tensor, [*measured._segment.feeds.values()], measured._places)
+
+
+def _is_compared(measured: MeasuredTensor) -> bool:
+    is_finite = measured.stats is not None and not measured.stats.nonfinite
+    return is_finite and measured.comparison.basis == "full" and measured._segment is not None
