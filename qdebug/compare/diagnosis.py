@@ -387,10 +387,11 @@ def _with_causes(
     """Return failing nodes. The first few unexplained ones get the cause found by a search."""
     results, searches_left = list[tuple[NodeResult, Finding]](), CAUSES_SOUGHT
     for node, finding in faults:
-        is_unexplained = finding.role is FindingRole.BREACH and (
-            finding.kind is FindingKind.ARITHMETIC
-            or (finding.kind is FindingKind.ONE_SIDED and finding.evidence is None)
-        )
+        is_arithmetic = finding.kind is FindingKind.ARITHMETIC
+        is_one_sided = finding.kind is FindingKind.ONE_SIDED and finding.evidence is None
+        is_unexplained = finding.role is FindingRole.BREACH and (is_arithmetic or is_one_sided)
+        # elements that differ from a replay, although the whole error may be within its limit
+        is_unexplained |= finding.role is FindingRole.DIFFERENCE and is_arithmetic and finding.unit == "elements"
         cause_text = None
         if is_unexplained and node.status is Status.DIVERGED and cause is not None and searches_left:
             cause_text, searches_left = cause(node), searches_left - 1

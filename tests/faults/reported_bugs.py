@@ -1412,7 +1412,7 @@ def _(values):
     "Split",
     "x s",
     dict(x=real(15, 20), s=np.array([6, 8, 6])),
-    r"offset|starts?\b|'s'|shift|late\b",
+    r"begins at|offset|starts?\b|'s'|shift|late\b",
     outs=3,
     axis=1,
 )

@@ -27,6 +27,25 @@ def index_mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mis
     yield from _wrong_indices(node, values)
     yield from _channels_in_blocks(node, values)
     yield from _wrong_updates(node, values)
+    yield from _other_starts(node, values)
+
+
+def _other_starts(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield a part of as many elements along an axis that begins elsewhere, nearest ones first."""
+    if node.op != "Slice" or not _SLICE_ALONG_AXES <= len(node.inputs) <= _SLICE_WITH_STEPS:
+        return
+    data, starts, ends, axes, *steps = (values[name] for name in node.inputs if name)
+    if any(limit.size != 1 for limit in (starts, ends, axes, *steps)) or (steps and steps[0].reshape(-1)[0] != 1):
+        return
+    extent = data.shape[int(axes.reshape(-1)[0])]
+    start, end, _ = slice(int(starts.reshape(-1)[0]), int(ends.reshape(-1)[0])).indices(extent)
+    for other in sorted(range(extent - max(end - start, 0) + 1), key=lambda each: abs(each - start))[1:_MOST_STARTS]:
+        limits = {node.inputs[1]: np.full_like(starts, other), node.inputs[2]: np.full_like(ends, other + end - start)}
+        yield Mistake(likely=f"its part begins at {other}, not at {start}", node=node, values=limits)
+
+
+_MOST_STARTS = 257
+_SLICE_WITH_STEPS = 5
 
 
 def _wrong_updates(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
