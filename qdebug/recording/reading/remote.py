@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from qdebug.errors import MissingExtraError, NotARecordingError, RecordingError
-from qdebug.recording.remote_url import url_of
+from qdebug.recording.remote_url import written
 from qdebug.recording.target import describe_cause
 
 __all__ = ["RemoteFile"]
@@ -44,7 +44,7 @@ class RemoteFile(io.RawIOBase):
 
     def __init__(self, path: Path) -> None:
         super().__init__()
-        self._url = url_of(path) or str(path)
+        self._url = written(path)
         try:
             from fsspec.core import url_to_fs
         except ImportError:

@@ -61,6 +61,26 @@ def test_a_recording_is_opened_without_its_values(bucket, moved):
         np.testing.assert_array_equal(again.load("t3"), recording.load("t3"))
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["file", "pack", "{url}", "-o", "out.h5"],
+        ["file", "join", "{url}", "{url}", "-o", "out.json"],
+        ["import", "{url}", "-o", "out.h5"],
+        ["info", "{url}", "-o", "{url}.txt"],
+    ],
+)
+def test_what_needs_a_local_file_refuses_a_url(bucket, capsys, tmp_path, monkeypatch, words):
+    monkeypatch.chdir(tmp_path)
+    assert main([word.format(url=bucket[0]) for word in words]) == 2
+    assert f"local files only, not '{bucket[0]}" in capsys.readouterr().err
+
+
+def test_a_recorder_refuses_a_url():
+    with pytest.raises(QdebugError, match=r"local files only, not 's3://runs/a\.h5'"):
+        qdebug.Recorder("s3://runs/a.h5", backend="engine")
+
+
 def test_commands_take_urls(bucket, capsys):
     assert main(["info", bucket[0]]) == 0
     assert main(["diff", *bucket]) == 0
@@ -72,8 +92,9 @@ def test_commands_take_urls(bucket, capsys):
 @pytest.mark.parametrize("url", ["memory://runs/gone.h5", "memory://runs", "memory://runs/text.h5"])
 def test_what_is_no_recording_gets_one_sentence(bucket, url):
     fsspec.filesystem("memory").pipe("/runs/text.h5", b"text")
-    with pytest.raises(QdebugError, match=r"no file|not a file|not a qdebug recording"):
+    with pytest.raises(QdebugError, match=r"no file|not a file|not a qdebug recording") as raised:
         qdebug.open_recording(url)
+    assert repr(url) in raised.value.message
 
 
 def test_a_damaged_or_truncated_object_is_refused(bucket):
