@@ -16,6 +16,7 @@ from qdebug.cli.failures import say
 from qdebug.errors import OutputExistsError, RecordingError, UsageError
 from qdebug.present.numbers import plain_digits
 from qdebug.present.text import safe_text
+from qdebug.recording.remote_url import check_local
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -196,7 +197,7 @@ def check_target(output: Path | None, *, force: bool, sources: Sequence[Path] = 
         regular: Whether it must be a regular file rather than a device or pipe.
 
     Raises:
-        UsageError: It is an input file, or is a device or pipe although a regular file is required.
+        UsageError: It is a URL or an input file, or is a device or pipe although a regular file is required.
         OutputExistsError: It exists and may not be overwritten.
         RecordingError: Its folder does not exist.
     """
@@ -206,6 +207,7 @@ def check_target(output: Path | None, *, force: bool, sources: Sequence[Path] = 
         raise UsageError(
             "'-' is not supported as an output file.", hint="Leave out -o; the result goes to standard output."
         )
+    check_local(output, "-o", writes=True)
     if output.is_dir():
         raise UsageError(f"The output {str(output)!r} is a directory.", hint="Give the name of a file: -o FILE.")
     if not output.parent.is_dir():

@@ -8,9 +8,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qdebug.errors import NotARecordingError, UsageError
+from qdebug.errors import NotARecordingError
 from qdebug.present.shell import command, shell_word
-from qdebug.recording.remote_url import url_of
+from qdebug.recording.remote_url import check_local
 from qdebug.regular_file import open_binary
 from qdebug.running.model_files import MODEL_ENDINGS, is_model
 
@@ -71,11 +71,7 @@ def verify_sources(arguments: argparse.Namespace) -> None:
         for path in value if isinstance(value, list | tuple) else [value]:
             if path is None or is_model(path):
                 continue
-            if url_of(path) is not None:
-                raise UsageError(
-                    f"--untrusted takes local files only, not {url_of(path)!r}.",
-                    hint="Download the recording, and give its path.",
-                )
+            check_local(path, "--untrusted")
             try:
                 verify(path)
             except NotARecordingError:

@@ -31,6 +31,7 @@ from qdebug.recording.arguments import as_array
 from qdebug.recording.format.payload import payload_hash
 from qdebug.recording.reading.opening import is_manifest, opened_recording
 from qdebug.recording.recorder import Recorder
+from qdebug.recording.remote_url import check_local
 from qdebug.recording.target import check_target, describe_cause
 from qdebug.regular_file import open_binary
 
@@ -151,6 +152,7 @@ def import_dump(
     source, out = Path(source), Path(out)
     if layout is not None:
         rank_of(layout)
+    check_local(source, "import")
     check_target(out, force=force)
     _check_paths_differ(source, graph, out)
     with (

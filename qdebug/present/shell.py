@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 
 from qdebug.present.text import safe_text
-from qdebug.recording.remote_url import url_of
+from qdebug.recording.remote_url import written
 
 __all__ = ["command", "shell_word"]
 
@@ -47,8 +47,7 @@ def command(*words: object) -> str:
 
 
 def _text(word: object) -> str:
-    """Return a word as the user writes it: a path that was made of a URL is that URL."""
-    return (url_of(word) if isinstance(word, Path) else None) or str(word)
+    return written(word) if isinstance(word, Path) else str(word)
 
 
 def _is_printable(text: str) -> bool:

@@ -20,6 +20,7 @@ from pathlib import Path
 from qdebug.errors import NotARecordingError, OutputExistsError, QdebugError, RecordingError
 from qdebug.recording.format.specification import FORMAT_NAME, HDF5_MAGIC
 from qdebug.recording.journal import MAGIC, FrameKind, read_frames
+from qdebug.recording.remote_url import check_local
 from qdebug.regular_file import NotRegularFileError, near_file, open_descriptor
 
 __all__ = [
@@ -518,7 +519,9 @@ def check_target(path: Path, *, force: bool) -> None:
     Raises:
         OutputExistsError: The file exists and `force` is not set.
         RecordingError: It is a folder or a device, its folder is missing, or an unfinished run left values there.
+        UsageError: It is a URL.
     """
+    check_local(path, "An output", writes=True)
     if path.is_dir():
         raise RecordingError(f"{str(path)!r} is a folder.", hint="Name a file in it, such as run.h5.")
     if path.exists() and not path.is_file():

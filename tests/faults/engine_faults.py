@@ -1,13 +1,15 @@
 """Plant faults into the engine of `engine_runs.py`, and count how often the right node is named.
 
-    python tests/faults/engine_faults.py FOLDER [--bugs] [--faults 200]
+    python tests/faults/engine_faults.py FOLDER [--bugs] [--faults 200 [--ranks 2]]
 
 `--bugs` plants ten bugs of float engines one at a time into two ranks with pages, joins and compares them with the
 trainer by tokens, in full and with the limits that qdebug derives. It prints the node that is named and the reason.
 
 `--faults N` plants N random faults, and compares sketches of the faulty engine with those of a sound one that sums its
-products in another order. The limits are those that `qdebug diff --suggest-limits` writes for two sound engines. It
-prints how often the first divergent tensor is the one with the fault. Needs torch; about a second each.
+products in another order. With `--ranks 2`, it compares two joined ranks with the trainer by tokens instead, in full:
+sketches of slices and of packed rows cannot be paired. The limits are those that `qdebug diff --suggest-limits` writes
+for two sound runs. It prints how often the first divergent tensor is the one with the fault. Needs torch; about a
+second each, with two ranks four.
 """
 
 from __future__ import annotations
@@ -127,14 +129,21 @@ def _change(kind: str, seed: int) -> Change:
     return change
 
 
-def first_divergences(folder: Path, count: int) -> Iterator[tuple[str, str, str]]:
-    """Yield the site, the kind and the first divergent tensor of random faults, from sketches."""
-    weights = make_weights()
+def first_divergences(folder: Path, count: int, ranks: int = 1) -> Iterator[tuple[str, str, str]]:
+    """Yield the site, the kind and the first divergent tensor of random faults.
+
+    Args:
+        folder: Where the recordings go.
+        count: Number of faults.
+        ranks: Ranks of the engine: one is compared by sketches with a sound one, more by tokens with the trainer.
+    """
+    weights, keep = make_weights(), "sketch" if ranks == 1 else None
 
     def record(name: str, blocks: int, fault: Fault = SOUND) -> Path:
-        return record_engine(folder / name, REQUESTS, weights, ranks=1, blocks=blocks, fault=fault, keep="sketch")
+        return record_engine(folder / name, REQUESTS, weights, ranks=ranks, blocks=blocks, fault=fault, keep=keep)
 
-    sound, other = record("sound", 1), record("other", 2)
+    sound = record("sound", 1) if ranks == 1 else record_trainer(folder / "trainer.h5", REQUESTS, weights)
+    other = record("other", 2)
     limits_file = folder / "limits.toml"
     limits_file.write_text(suggest_limits({"other": qdebug.diff(sound, other, quick=True)}))
     limits = load_limits(limits_file)
@@ -148,6 +157,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--bugs", action="store_true")
     parser.add_argument("--faults", type=int, default=0)
+    parser.add_argument("--ranks", type=int, choices=(1, 2), default=1, help="ranks of the engine with random faults")
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
     if arguments.bugs:
@@ -161,7 +171,7 @@ def main() -> None:
             print(f"{name:22}  {node:20}  {'right' if node == fault.site else 'WRONG'}  {reason}")
         print(f"node right in {right} of {len(BUGS)}")
     if arguments.faults:
-        results = list(first_divergences(arguments.folder, arguments.faults))
+        results = list(first_divergences(arguments.folder, arguments.faults, arguments.ranks))
         for site, kind, node in results:
             if node != site:
                 print(f"{kind:22}  {site:20}  named {node or 'nothing'}")

@@ -2,7 +2,7 @@
 
     python tests/faults/fitted_widths.py                              the digits net, widths 6 to 31, 50 bugs
     python tests/faults/fitted_widths.py --onnx cls.onnx --cache DIR  an ONNX net as well, quantized per channel
-    python tests/faults/fitted_widths.py --widths 8 12 16 --bugs 10
+    python tests/faults/fitted_widths.py --widths 8 12 16 --structures pre-shift --bugs 10
 
 The interpreter plays a chip with a multiplier of that width in one of three structures. A case is
 
@@ -130,6 +130,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--onnx", type=Path, nargs="*", default=[])
     parser.add_argument("--cache", type=Path, default=Path("nets"))
     parser.add_argument("--widths", type=int, nargs="+", default=[*range(6, 32)])
+    parser.add_argument("--structures", nargs="+", choices=STRUCTURES, default=[*STRUCTURES])
     parser.add_argument("--samples", type=int, default=60, help="of the digits net")
     parser.add_argument("--bugs", type=int, default=50)
     options = parser.parse_args(words)
@@ -142,10 +143,11 @@ def main(words: Sequence[str] | None = None) -> int:
     with TemporaryDirectory() as folder:
         scratch = Path(folder)
         for title, (model, feeds, samples) in nets.items():
-            for structure, text in STRUCTURES.items():
+            for structure in options.structures:
+                variants = {width: STRUCTURES[structure].format(width) for width in options.widths}
                 cases = [
-                    (width, *judged(recorded(model, feeds, samples, text.format(width), scratch), width))
-                    for width in options.widths
+                    (width, *judged(recorded(model, feeds, samples, variant, scratch), width))
+                    for width, variant in variants.items()
                 ]
                 counts = Counter(word for _, word, _ in cases)
                 total.update(counts)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from qdebug.errors import RecordingError
+from qdebug.recording.remote_url import written
 
 __all__ = ["BAD_FILE_ERRORS", "damaged_file_error"]
 
@@ -35,16 +36,17 @@ def damaged_file_error(path: Path, fault: Exception | str, *, prefix: str = "") 
         next((entry for entry in _SHORTAGES if entry.causes(fault)), None) if isinstance(fault, Exception) else None
     )
     if shortage is not None:
-        return RecordingError(f"{str(path)!r} cannot be read: {shortage.description}.", hint=shortage.hint)
+        return RecordingError(f"{written(path)!r} cannot be read: {shortage.description}.", hint=shortage.hint)
     truncation = _TRUNCATED_PATTERN.search(str(fault))
     if truncation is not None:
         return RecordingError(
-            f"{str(path)!r} is truncated: only {int(truncation[1]):,} of its {int(truncation[2]):,} bytes are there.",
+            f"{written(path)!r} is truncated: only {int(truncation[1]):,} of its {int(truncation[2]):,} bytes "
+            "are there.",
             hint="Copy the file again, or record the run again.",
         )
     lines = str(fault).splitlines()
     return RecordingError(
-        f"{str(path)!r} is damaged: {prefix}{lines[0].rstrip('.') if lines else type(fault).__name__}.",
+        f"{written(path)!r} is damaged: {prefix}{lines[0].rstrip('.') if lines else type(fault).__name__}.",
         hint="Record the run again, or restore the file.",
     )
 

@@ -42,7 +42,7 @@ from qdebug.recording.reading.hdf5_checks import (
     read_text_attribute,
 )
 from qdebug.recording.reading.payloads import NumberedPayloads, Payloads, PlacedPayloads
-from qdebug.recording.remote_url import url_of
+from qdebug.recording.remote_url import url_of, written
 from qdebug.recording.target import (
     HOW_TO_RECORD,
     has_unfinished_run,
@@ -109,7 +109,7 @@ class Container:
             _check_finished(path)
             if path.name.endswith(".part") and not journal_of(path.with_suffix("")).exists():
                 raise RecordingError(
-                    f"{str(path)!r} belongs to an unfinished run, and its journal is missing.",
+                    f"{written(path)!r} belongs to an unfinished run, and its journal is missing.",
                     hint="Put the journal back into the same folder, or record the run again.",
                 ) from None
             raise damaged_file_error(path, exc) from None
@@ -178,13 +178,13 @@ class Container:
         """Check format and version before anything else. Return whether the run finished."""
         if read_text_attribute(self.library, b"format") != FORMAT_NAME:
             raise NotARecordingError(
-                f"{str(self.path)!r} is an HDF5 file but not a qdebug recording.", hint=HOW_TO_RECORD
+                f"{written(self.path)!r} is an HDF5 file but not a qdebug recording.", hint=HOW_TO_RECORD
             )
         version = read_integer_attribute(self.library, b"format_version")
         if version > FORMAT_VERSION:
             writer = read_text_attribute(self.library, b"created_by")
             raise FormatVersionError(
-                f"{str(self.path)!r} has recording format {version}{f', written by {writer}' if writer else ''}; "
+                f"{written(self.path)!r} has recording format {version}{f', written by {writer}' if writer else ''}; "
                 f"this qdebug reads up to {FORMAT_VERSION}.",
                 hint="Upgrade qdebug: pip install --upgrade qdebug.",
             )
@@ -271,7 +271,7 @@ class Container:
 
 def _changed_error(path: Path) -> RecordingError:
     return RecordingError(
-        f"{str(path)!r} was changed while it was in use.",
+        f"{written(path)!r} was changed while it was in use.",
         hint="Run the command again when no program writes to the file. Replace a recording by renaming the new file.",
     )
 
@@ -322,12 +322,12 @@ def _open_recording(path: Path) -> int | RemoteFile:
         _check_finished(path)
         if start.lstrip()[:1] == b"{":
             raise NotARecordingError(
-                f"{str(path)!r} is a JSON file, such as a manifest, not a recording.",
+                f"{written(path)!r} is a JSON file, such as a manifest, not a recording.",
                 hint="Give the recordings that it names.",
             )
         if start.startswith(JOURNAL_MAGIC):
             raise _journal_error(path)
-        raise NotARecordingError(f"{str(path)!r} is not a qdebug recording.", hint=HOW_TO_RECORD)
+        raise NotARecordingError(f"{written(path)!r} is not a qdebug recording.", hint=HOW_TO_RECORD)
     return fd
 
 
@@ -343,13 +343,13 @@ def _journal_error(path: Path) -> RecordingError:
     part_path = part_of(target_of(path))
     if has_suffix and not part_path.exists():
         return RecordingError(
-            f"{str(path)!r} is the journal of an unfinished run; {str(part_path)!r}, which holds the values, "
+            f"{written(path)!r} is the journal of an unfinished run; {str(part_path)!r}, which holds the values, "
             "is missing.",
             hint=f"Put that file back into the same folder, then run {recover_command(path)}.",
         )
     output_option = "" if has_suffix else " -o OUT.h5"
     return RecordingError(
-        f"{str(path)!r} is the journal of a recording, not the recording itself.",
+        f"{written(path)!r} is the journal of a recording, not the recording itself.",
         hint=f"Rebuild the recording: {recover_command(path)}{output_option}.",
     )
 

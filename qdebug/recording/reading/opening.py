@@ -34,6 +34,7 @@ from qdebug.model.recording import Outline, no_values, not_in_full
 from qdebug.recording.format.facts import join_infos
 from qdebug.recording.reading.read import Closable, FileRecording, KnownGraphs
 from qdebug.recording.reading.shards import Axes, ShardedRecording, open_part, parse_axes
+from qdebug.recording.remote_url import check_local
 from qdebug.recording.target import cannot_write_error, check_target, describe_cause, replacing_file
 from qdebug.regular_file import open_binary, read_regular
 
@@ -205,6 +206,7 @@ def join(
 
 
 def _check_part(path: Path, prefix: str, parts_before: Sequence[Part], out: Path) -> None:
+    check_local(path, "join")
     real_path = os.path.realpath(path)
     if real_path == os.path.realpath(out):
         raise UsageError(

@@ -38,7 +38,7 @@ from qdebug.recording.reading.tables import (
     decode_run,
     decode_texts,
 )
-from qdebug.recording.remote_url import absolute
+from qdebug.recording.remote_url import absolute, written
 
 __all__ = ["Closable", "Event", "FileRecording", "mismatch_error"]
 
@@ -532,7 +532,7 @@ class FileRecording(Recording, Closable):
 
     def _open_container(self) -> Container:
         if not self._container.is_open:
-            raise RecordingError(f"The recording {str(self.path)!r} is closed.", hint="Open it again.")
+            raise RecordingError(f"The recording {written(self.path)!r} is closed.", hint="Open it again.")
         return self._container
 
     # -- life
@@ -575,7 +575,7 @@ def mismatch_error(path: Path, tensors: Sequence[str]) -> PayloadMismatchError:
     names = ", ".join(map(repr, tensors[:_MAX_NAMES]))
     more_text = f" and {len(tensors) - _MAX_NAMES} more" if len(tensors) > _MAX_NAMES else ""
     return PayloadMismatchError(
-        f"The bytes of tensor{'s' if len(tensors) > 1 else ''} {names}{more_text} in {str(path)!r} differ from "
+        f"The bytes of tensor{'s' if len(tensors) > 1 else ''} {names}{more_text} in {written(path)!r} differ from "
         "what was recorded.",
         hint="Copy the file again, or record the run again.",
     )

@@ -8,6 +8,7 @@ There is no read-ahead: fsspec's own would fetch megabytes around each table.
 from __future__ import annotations
 
 import io
+import logging
 import os
 import tempfile
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from qdebug.errors import MissingExtraError, NotARecordingError, RecordingError
-from qdebug.recording.remote_url import url_of
+from qdebug.recording.remote_url import written
 from qdebug.recording.target import describe_cause
 
 __all__ = ["RemoteFile"]
@@ -26,8 +27,14 @@ _BLOCK = 1 << 16
 """Bytes that a small read fetches: more would be fetched in vain where tensors are small."""
 _MOST_BLOCKS = 512
 """Maximum number of blocks per request: 32 MB, which are held in memory."""
-_IDENTITY = ("size", "ETag", "etag", "mtime", "created", "LastModified")
+_IDENTITY = (
+    *("size", "ETag", "etag", "generation", "blob_id", "xet_hash"),
+    *("mtime", "created", "LastModified", "Last-Modified"),
+)
 """Facts that change when a file is written again, as the stores name them."""
+_NOT_FOUND = 404
+_LOGGERS = ("fsspec", "gcsfs", "s3fs")
+"""Loggers of packages whose errors are reported here, but which would also print them with tracebacks."""
 _INSTALL = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "hf": "huggingface_hub", "http": "aiohttp"}
 
 
@@ -44,29 +51,31 @@ class RemoteFile(io.RawIOBase):
 
     def __init__(self, path: Path) -> None:
         super().__init__()
-        self._url = url_of(path) or str(path)
+        self._url = written(path)
         try:
             from fsspec.core import url_to_fs
         except ImportError:
             raise MissingExtraError("fsspec", extra="remote", purpose=f"Reading {self._url!r}") from None
+        for logger in map(logging.getLogger, _LOGGERS):
+            if not logger.hasHandlers():  # otherwise the user decides where its messages go
+                logger.addHandler(logging.NullHandler())
         try:
             self._store, self._name = url_to_fs(self._url)
+            self._store.invalidate_cache()  # the file may have been written again since this process listed its folder
             facts = self._store.info(self._name)
         except ImportError as error:
             package = _INSTALL.get(self._url.partition("://")[0], "fsspec")
             raise NotARecordingError(
                 f"{self._url!r} cannot be opened: {error}.", hint=f"Install the package: pip install {package}."
             ) from None
-        except FileNotFoundError:
-            raise NotARecordingError(f"There is no file {self._url!r}.", hint="Check the URL.") from None
+        except FileNotFoundError as error:
+            raise _missing(self._url, self._name, error) from None
         except Exception as error:  # noqa: BLE001  each store has errors of its own
             raise _unreadable(self._url, error) from None
         if facts.get("type") != "file" or not isinstance(facts.get("size"), int):
             raise NotARecordingError(f"{self._url!r} is not a file of known size.", hint="Give the URL of a recording.")
         self.size: int = facts["size"]
-        self.identity = tuple(
-            str(facts.get(key)) for key in ("size", "ETag", "etag", "mtime", "created", "LastModified")
-        )
+        self.identity = tuple(str(facts.get(key)) for key in _IDENTITY)
         self._at = 0
         self._lock = RLock()
         self._local = tempfile.TemporaryFile(prefix="qdebug-")  # noqa: SIM115  closed with this object
@@ -114,10 +123,17 @@ class RemoteFile(io.RawIOBase):
         self._is_local[first:end] = True
 
     def _fetch(self, offset: int, count: int) -> bytes:
+        # A store without coroutines opens the file for each range, and would read 5 MB ahead.
+        options = {} if self._store.async_impl else {"cache_type": "none"}
         try:
-            content: bytes = self._store.cat_file(self._name, start=offset, end=offset + count)
+            content: bytes = self._store.cat_file(self._name, start=offset, end=offset + count, **options)
         except Exception as error:  # noqa: BLE001  each store has errors of its own
             raise _unreadable(self._url, error) from None
+        if len(content) > count:
+            raise NotARecordingError(
+                f"The server of {self._url!r} cannot send parts of a file.",
+                hint="Download the file, and give its path.",
+            )
         if len(content) != count:
             raise RecordingError(f"{self._url!r} was changed while it was in use.", hint="Run the command again.")
         return content
@@ -154,6 +170,15 @@ class RemoteFile(io.RawIOBase):
     def seekable(self) -> bool:
         """Return True."""
         return True
+
+
+def _missing(url: str, name: str, error: FileNotFoundError) -> NotARecordingError:
+    """Return the error for a file that a store does not find, or that it does not reach."""
+    cause = error.__cause__
+    if not isinstance(cause, Exception) or getattr(cause, "status", None) == _NOT_FOUND:
+        return NotARecordingError(f"There is no file {url!r}.", hint="Check the URL.")
+    # For HTTP, fsspec raises this whatever failed, with the URL as its text.
+    return _unreadable(url, cause if str(error) in (url, name) else error)
 
 
 def _unreadable(url: str, error: Exception) -> NotARecordingError:

@@ -21,6 +21,7 @@ from qdebug.recording.reading.bad_file import BAD_FILE_ERRORS, damaged_file_erro
 from qdebug.recording.reading.container import Container
 from qdebug.recording.reading.payloads import Expected, read_payload
 from qdebug.recording.reading.read import FileRecording
+from qdebug.recording.remote_url import check_local
 from qdebug.recording.target import (
     WriterLock,
     cannot_write_error,
@@ -94,6 +95,7 @@ def pack(
         )
     if codec == "zstd":
         zstd_module()
+    check_local(path, "pack")
     target = Path(os.path.realpath(out or path))
     check_target(target, force=force or out is None)
     FileRecording(path).close()  # validates the index, which is trusted from here on

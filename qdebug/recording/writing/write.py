@@ -26,6 +26,7 @@ from qdebug.recording.format.facts import json_facts
 from qdebug.recording.format.payload import PartialArray, StoredArray, storable_dtype
 from qdebug.recording.journal import FrameKind, Journal, encode_event, encode_json, encode_tables_body
 from qdebug.recording.reading.read import FileRecording
+from qdebug.recording.remote_url import check_local
 from qdebug.recording.target import (
     WriterLock,
     cannot_write_error,
@@ -164,6 +165,7 @@ class RecordingWriter:
         RecordingError: The folder is missing or not writable, another process is writing this file, an unfinished run
             left values there and `force` is not set, a name next to it belongs to an unrelated file, or the graph
             cannot be stored.
+        UsageError: The path is a URL.
     """
 
     counts = False
@@ -181,6 +183,7 @@ class RecordingWriter:
         self._pid = os.getpid()
         self._is_open = False  # nothing to release yet
         try:
+            check_local(Path(path), "A recorder", writes=True)
             self.path = Path(os.path.realpath(path))
             check_target(self.path, force=force)
         except (OSError, ValueError) as exc:

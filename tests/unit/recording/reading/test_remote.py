@@ -1,5 +1,6 @@
 """Recordings in an object store are read by ranges; fsspec's store in memory stands for one."""
 
+import logging
 import pickle
 from pathlib import Path
 
@@ -13,7 +14,38 @@ from qdebug.recording.reading.remote import RemoteFile
 from qdebug.recording.remote_url import absolute, url_of
 
 fsspec = pytest.importorskip("fsspec", reason="the extra remote is not installed")
+registry = pytest.importorskip("fsspec.registry")
 COUNT, SIZE = 6, 1 << 16
+
+
+class Hub(fsspec.AbstractFileSystem):
+    """A store that opens a file for each range, as that of the Hugging Face Hub does. Its files are in `folder`."""
+
+    cachable = False
+    folder = Path()
+    moved = 0
+
+    def info(self, path, **kwargs):
+        if not (self.folder / path).is_file():
+            raise FileNotFoundError(path)
+        return {"name": path, "type": "file", "size": (self.folder / path).stat().st_size}
+
+    def _open(self, path, mode="rb", block_size=None, **kwargs):
+        return HubFile(self, path, mode, **kwargs)
+
+
+class HubFile(fsspec.spec.AbstractBufferedFile):
+    def _fetch_range(self, start, end):
+        Hub.moved += end - start
+        return (Hub.folder / self.path).read_bytes()[start:end]
+
+
+@pytest.fixture
+def hub(bucket, tmp_path, monkeypatch):
+    monkeypatch.setitem(registry._registry, "hf", Hub)
+    monkeypatch.setattr(Hub, "folder", tmp_path)
+    monkeypatch.setattr(Hub, "moved", 0)
+    return Hub
 
 
 @pytest.fixture
@@ -61,6 +93,65 @@ def test_a_recording_is_opened_without_its_values(bucket, moved):
         np.testing.assert_array_equal(again.load("t3"), recording.load("t3"))
 
 
+def test_no_store_reads_ahead(hub):
+    with qdebug.open_recording("hf://0.h5") as recording:
+        assert hub.moved <= 2 << 16
+        recording.load("t0")
+    assert hub.moved <= (2 << 16) + SIZE * 4 + (2 << 16)
+
+
+@pytest.mark.parametrize(
+    ("text", "cause", "sentence"),
+    [
+        ("me (revision not found)", ValueError("404 Client Error"), "cannot be read: me (revision not found)"),
+        ("0.h5", OSError("Cannot connect to host"), "cannot be read: Cannot connect to host"),
+        ("0.h5", None, "There is no file 'hf://0.h5'"),
+    ],
+)
+def test_a_missing_file_is_told_from_a_host_that_does_not_answer(hub, monkeypatch, text, cause, sentence):
+    def info(self, path, **kwargs):
+        raise FileNotFoundError(text) from cause
+
+    monkeypatch.setattr(hub, "info", info)
+    with pytest.raises(QdebugError) as raised:
+        qdebug.open_recording("hf://0.h5")
+    assert sentence in raised.value.message
+
+
+def test_a_server_that_ignores_ranges_is_named(hub, monkeypatch):
+    monkeypatch.setattr(hub, "cat_file", lambda self, path, **kwargs: (self.folder / path).read_bytes())
+    with pytest.raises(QdebugError, match="cannot send parts of a file"):
+        qdebug.open_recording("hf://0.h5")
+
+
+def test_packages_of_stores_do_not_print_their_own_errors(bucket, monkeypatch, capsys):
+    monkeypatch.setattr(logging.root, "handlers", [])
+    monkeypatch.setattr(logging.getLogger("gcsfs"), "handlers", [])
+    qdebug.open_recording(bucket[0]).close()
+    logging.getLogger("gcsfs").error("out of retries")
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["file", "pack", "{url}", "-o", "out.h5"],
+        ["file", "join", "{url}", "{url}", "-o", "out.json"],
+        ["import", "{url}", "-o", "out.h5"],
+        ["info", "{url}", "-o", "{url}.txt"],
+    ],
+)
+def test_what_needs_a_local_file_refuses_a_url(bucket, capsys, tmp_path, monkeypatch, words):
+    monkeypatch.chdir(tmp_path)
+    assert main([word.format(url=bucket[0]) for word in words]) == 2
+    assert f"local files only, not '{bucket[0]}" in capsys.readouterr().err
+
+
+def test_a_recorder_refuses_a_url():
+    with pytest.raises(QdebugError, match=r"local files only, not 's3://runs/a\.h5'"):
+        qdebug.Recorder("s3://runs/a.h5", backend="engine")
+
+
 def test_commands_take_urls(bucket, capsys):
     assert main(["info", bucket[0]]) == 0
     assert main(["diff", *bucket]) == 0
@@ -72,8 +163,9 @@ def test_commands_take_urls(bucket, capsys):
 @pytest.mark.parametrize("url", ["memory://runs/gone.h5", "memory://runs", "memory://runs/text.h5"])
 def test_what_is_no_recording_gets_one_sentence(bucket, url):
     fsspec.filesystem("memory").pipe("/runs/text.h5", b"text")
-    with pytest.raises(QdebugError, match=r"no file|not a file|not a qdebug recording"):
+    with pytest.raises(QdebugError, match=r"no file|not a file|not a qdebug recording") as raised:
         qdebug.open_recording(url)
+    assert repr(url) in raised.value.message
 
 
 def test_a_damaged_or_truncated_object_is_refused(bucket):
