@@ -5,10 +5,10 @@
     python tests/faults/operator_bugs.py --fused            the chip shows the result of the next node alone
 
 The cases, in `product_bugs.py`, `window_bugs.py`, `function_bugs.py` and `reported_bugs.py`, are of kinds that public
-reports repeat, and were written down before any was tried. Each is recorded twice: the right result comes from ONNX Runtime, or from ONNX's
-reference implementation where that has no kernel. Printed are the cases whose cause is not named. It ends with 1 if
-fewer than 92 % are named, or if fewer nodes are found; with --codes or --fused, where other causes may have the same
-effect, below 80 %.
+reports repeat, and were written down before any was tried. Each is recorded twice: the right result comes from ONNX
+Runtime, or from ONNX's reference implementation where that has no kernel. Printed are the cases whose cause is not
+named. It ends with 1 if fewer than 92 % are named, or if fewer nodes are found; with --codes or --fused, where other
+causes may have the same effect, below 80 %.
 """
 
 from __future__ import annotations
