@@ -11,6 +11,7 @@ from textual.app import ComposeResult
 from textual.binding import ActiveBinding
 from textual.events import Key, Paste, Resize
 from textual.reactive import reactive
+from textual.widget import Widget
 from textual.widgets import Input
 
 from qdebug.errors import UsageError
@@ -165,8 +166,15 @@ class MainScreen(Stage):
     def on_mount(self) -> None:
         """Arrange the panels."""
         self.set_focus(self.page)
+        self.watch(self, "focused", self._keep_focus, init=False)
         self.lay_out()
         self.loader.compare()
+
+    def _keep_focus(self, focused: Widget | None) -> None:
+        """Give the page the focus again that Textual takes from a widget while the terminal leaves no room for it."""
+        if focused is None and not self.is_asking:
+            self.set_focus(self.page)
+        self.frame.show_footer()
 
     def on_resize(self, event: Resize) -> None:
         """Arrange the panels for the new size."""
