@@ -15,10 +15,12 @@ from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.attribute.backend_replay import real_values
 from qdebug.compare.attribute.band import held_unit
 from qdebug.compare.attribute.segments import Segment
+from qdebug.errors import KernelError, UsageError
 from qdebug.model import Node, QuantParams, operators
 from qdebug.model.dtypes import is_float, logical_name
 from qdebug.model.thresholds.attribution import (
     COARSE_SCALE_RATIO,
+    COMPUTED_CONSTANT_MAX_NODES,
     CONSTANT_EVIDENCE_MIN_ELEMENTS,
     FLOAT16_FLOOR,
     FORMAT_VOTE_CONSTANTS,
@@ -26,6 +28,8 @@ from qdebug.model.thresholds.attribution import (
 )
 from qdebug.model.thresholds.rounding import FLOAT32_STORED_REL_ERROR, FLOAT32_UNIT_ROUNDOFF
 from qdebug.numerics.short_formats import ShortFormat, format_of, held_format
+from qdebug.replay.real_form import real_form
+from qdebug.replay.segment import run_form
 
 __all__ = [
     "ConstantRounding",
@@ -210,8 +214,26 @@ def shared_constants(sides: tuple[IndexedRecording, IndexedRecording], segment: 
 
 def _constants(run: IndexedRecording, nodes: Sequence[Node]) -> dict[str, np.ndarray]:
     names = {name for node in nodes for name in node.inputs if name and run.folds(name)}
-    arrays = {name: real_values(run.recording, name) for name in names if run.recording.has(name)}
-    return {name: array for name, array in arrays.items() if array.dtype.kind == "f"}
+    arrays = {name: _constant_values(run, name) for name in names}
+    return {name: array for name, array in arrays.items() if array is not None and array.dtype.kind == "f"}
+
+
+def _constant_values(run: IndexedRecording, name: str, depth: int = 0) -> np.ndarray | None:
+    """Return the values of a constant, computed from others if it was not recorded, or None if that is not possible."""
+    if run.recording.has(name):
+        return real_values(run.recording, name)
+    node = run.graph.producer(name)
+    if node is None or depth >= COMPUTED_CONSTANT_MAX_NODES:
+        return None
+    form, opset = real_form(node, run.graph.opset)
+    values = {each: _constant_values(run, each, depth + 1) for each in form.inputs if each}
+    known_values = {each: array for each, array in values.items() if array is not None}
+    if len(known_values) != len(values):
+        return None
+    try:
+        return run_form(node, form, opset, known_values)[name]
+    except (KernelError, UsageError):
+        return None
 
 
 def _is_same_constant(first: np.ndarray, second: np.ndarray) -> bool:
