@@ -341,6 +341,7 @@ def _wrapped_to_8_bits(operand: Operand) -> Operand | None:
 
 
 def _scale_mistakes(unit: Unit) -> Iterator[Suspect]:
+    yield from _codes_passed_on(unit)
     yield from _confused_operand_scales(unit)
     yield from _requantization_mistakes(unit)
     for position, operand in enumerate(unit.operands):
@@ -395,6 +396,24 @@ def _requantization_mistakes(unit: Unit) -> Iterator[Suspect]:
         if not any(np.array_equal(getattr(out, key), value) for key, value in mistaken_fields.items()):
             likely = f"the result has the {name} of the operand, not of the output"
             yield Suspect(name=f"own {name}", pattern="factor", likely=likely, unit=replace(unit, out=mistaken))
+
+
+def _codes_passed_on(unit: Unit) -> Iterator[Suspect]:
+    """Yield joined operands of which one keeps its codes, or all do, although the result has another scale."""
+    out = unit.out
+    if unit.kind != "concat" or out.scale.size != 1:
+        return
+    for position in (*range(len(unit.operands)), None):
+        chosen = range(len(unit.operands)) if position is None else (position,)
+        operands = tuple(
+            replace(operand, scale=out.scale.reshape(1), zero_point=out.zero_point.astype(operand.zero_point.dtype))
+            if at in chosen
+            else operand
+            for at, operand in enumerate(unit.operands)
+        )
+        title = "all operands" if position is None else f"operand {position}"
+        likely = f"the codes of {title} are passed on without another scale and zero point"
+        yield Suspect(name=f"codes of {title}", pattern="factor", likely=likely, unit=replace(unit, operands=operands))
 
 
 def _confused_operand_scales(unit: Unit) -> Iterator[Suspect]:

@@ -29,6 +29,7 @@ def packed_mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mi
     yield from _misread_packed_codes(node, values)
     yield from _packed_pitches(node, values)
     yield from _codes_of_other_signedness(node, values)
+    yield from _codes_of_other_floats(node, values)
     for name in names[:1]:
         for shift, side in ((1, "before"), (-1, "after")):
             moved = np.roll(values[name], shift, -1)
@@ -125,6 +126,35 @@ def _codes_of_other_signedness(node: Node, values: Mapping[str, np.ndarray]) -> 
 
 _UNSIGNED_TYPES = MappingProxyType({"int2": np.dtype(ml_dtypes.uint2), "int4": np.dtype(ml_dtypes.uint4)})
 _UNSIGNED_BITS = MappingProxyType({"uint2": 2, "uint4": 4, "uint8": 8})
+
+
+def _codes_of_other_floats(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield 8-bit floats that are read as those of another format, or whose subnormal numbers are."""
+    name = node.inputs[0] if operators.of(node.op).dequantizes and node.inputs else ""
+    array = values.get(name)
+    own = "" if array is None else array.dtype.name
+    if array is None or own not in _FLOATS_OF_8_BITS:
+        return
+    codes, real_values = array.view(np.uint8), array.astype(np.float32)
+    for other in (each for each in _FLOATS_OF_8_BITS if each != own):
+        likely = f"the codes of {name!r} are read as {other}, not {own}"
+        yield Mistake(likely=likely, node=node, values={name: codes.view(getattr(ml_dtypes, other))}, about=name)
+    fraction_bits = _FLOATS_OF_8_BITS[own]
+    fraction, exponent = codes & (2**fraction_bits - 1), (codes & 127) >> fraction_bits
+    smallest = np.array([2**fraction_bits], np.uint8).view(array.dtype).astype(np.float32)
+    implicit = np.copysign(smallest / 2 * (1 + fraction / 2**fraction_bits), real_values)
+    for words, subnormal in (
+        ("with an implicit leading 1", np.where(fraction == 0, real_values, implicit)),
+        ("with an implicit leading 1, and so is 0", implicit),
+        ("as 0", np.zeros_like(real_values)),
+    ):
+        likely = f"subnormal numbers of {name!r} are read {words}"
+        other_values = np.where(exponent == 0, subnormal, real_values).astype(np.float32)
+        yield Mistake(likely=likely, node=node, values={name: other_values}, about=name)
+
+
+_FLOATS_OF_8_BITS = MappingProxyType({"float8_e4m3fn": 3, "float8_e4m3fnuz": 3, "float8_e5m2": 2, "float8_e5m2fnuz": 2})
+"""Formats of ONNX with the bits of their fractions."""
 
 
 def _packed_pitches(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:

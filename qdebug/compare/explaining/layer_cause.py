@@ -18,7 +18,7 @@ from qdebug.compare.explaining.claims import LIKELY, MOST_SAID, ONE_OFF
 from qdebug.compare.explaining.fused import WithFused
 from qdebug.compare.explaining.wrong_node import WrongNode
 from qdebug.errors import KernelError, NotRecordedError, UsageError
-from qdebug.model import Node, Recording
+from qdebug.model import Node, Recording, operators
 from qdebug.numerics.affine import dequantize
 
 __all__ = ["cause_inside", "is_far_off"]
@@ -119,6 +119,7 @@ def _structures(layers: WithFused, nodes: Sequence[Node]) -> Iterator[tuple[str,
     for first, second in _successive(layers, nodes):
         clause = f"{second.op} {second.name!r} is applied before {first.op} {first.name!r}"
         yield clause, _in_other_order(layers, first, second)
+        yield from _folded_otherwise(layers, first, second)
     for node in nodes:
         data = _data_of(layers, node)
         if data is not None and len(node.outputs) == 1:
@@ -130,6 +131,40 @@ def _structures(layers: WithFused, nodes: Sequence[Node]) -> Iterator[tuple[str,
                 replace(node, inputs=tuple(once if name == data else name for name in node.inputs)),
             ]
             yield f"{node.op} {node.name!r} is applied twice", layers.with_nodes({node.name: twice})
+
+
+def _folded_otherwise(layers: WithFused, first: Node, second: Node) -> Iterator[tuple[str, WithFused]]:
+    """Yield a layer whose normalization is folded into a weight along another axis than that of the channels."""
+    row, weight_name = operators.plain(first), operators.titled_input(first, 1)
+    if second.op != "BatchNormalization" or not row.product or not layers.graph.is_constant(weight_name):
+        return
+    names, epsilon = second.inputs[1:], second.attrs.get("epsilon", 1e-5)
+    if len(names) != len(_NORMALIZED_BY) or not all(map(layers.graph.is_constant, names)):
+        return
+    numbers = dict(zip(_NORMALIZED_BY, (layers.load(name).astype(np.float64) for name in names), strict=True))
+    deviation = np.sqrt(numbers["variance"] + (epsilon if isinstance(epsilon, float) else 1e-5))
+    factors, weight = numbers["scale"] / deviation, layers.load(weight_name).astype(np.float64)
+    bias_name = first.inputs[row.bias] if row.bias is not None and row.bias < len(first.inputs) else ""
+    bias = layers.load(bias_name).astype(np.float64) if bias_name else 0.0
+    shift = numbers["bias"] + (bias - numbers["mean"]) * factors - bias
+    without_scale = {"scale": deviation, "bias": shift, "mean": np.zeros_like(shift), "variance": numbers["variance"]}
+    rest = {name: without_scale[title].astype(np.float32) for title, name in zip(_NORMALIZED_BY, names, strict=True)}
+    scaled = {
+        f"along axis {axis} of {weight_name!r}": weight
+        * factors.reshape([-1 if at == axis else 1 for at in range(weight.ndim)])
+        for axis, extent in enumerate(weight.shape)
+        if extent == factors.size
+    }
+    if weight.size % factors.size == 0:
+        rows = weight.reshape(factors.size, -1) * factors[:, None]
+        scaled[f"into {factors.size} rows of the memory of {weight_name!r}"] = rows.reshape(weight.shape)
+    for place, other_weight in scaled.items():
+        clause = f"the scale of {second.op} {second.name!r} is folded {place}, which are not its channels"
+        yield clause, layers.with_values({weight_name: other_weight.astype(np.float32), **rest})
+
+
+_NORMALIZED_BY = ("scale", "bias", "mean", "variance")
+"""Inputs of a normalization by constants, after its data."""
 
 
 def _successive(layers: WithFused, nodes: Sequence[Node]) -> Iterator[tuple[Node, Node]]:

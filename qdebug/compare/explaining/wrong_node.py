@@ -25,7 +25,7 @@ from qdebug.arithmetic.relations import (
     relation_of,
     share_of,
 )
-from qdebug.compare.attribute.band import difference, finite_norm, norm, sum_terms
+from qdebug.compare.attribute.band import allowed_error, difference, finite_norm, norm, sum_terms
 from qdebug.compare.attribute.graph_walk import downstream
 from qdebug.compare.explaining.claims import EVERY, LIKELY, MOST_SAID, ONE_OFF
 from qdebug.compare.explaining.code_lines import CodedSample, CodeLines
@@ -240,7 +240,11 @@ class WrongNode:
             return 0.0
         short_format = format_of(recorded_values, read=())
         unit = FLOAT32_UNIT_ROUNDOFF if short_format is None else short_format.unit
-        return self._recording.rounding([self._node, *self._later][-1], *place) * unit / FLOAT32_UNIT_ROUNDOFF
+        last = [self._node, *self._later][-1]
+        inside = self._recording.rounding(last, *place) * unit / FLOAT32_UNIT_ROUNDOFF
+        form, opset, values = form_of_output(self._recording, last, self._tensor, place)
+        result = run_node(form, values, opset)[form.outputs[0]]
+        return max(inside, allowed_error(form, values, result, opset, unit))
 
     def cause_inside(self) -> str | None:
         """Return the mistake of this node that reproduces the recorded tensor, as a clause."""

@@ -629,6 +629,12 @@ def gated_product_without_bias(y, values):
             ),
             "19 of 100 windows are divided by 9 or 12, not 16",
         ),
+        (
+            node("InstanceNormalization", "x g b"),
+            {"x": real(2, 4, 40) * np.float32([1, 400, 2, 900]).reshape(4, 1), "g": real(4) + 2, "b": real(4)},
+            lambda y, v: np.where(v["x"].var(2, keepdims=True) > 65504, v["b"].reshape(4, 1), y),
+            "the variance overflows in float16",
+        ),
     ],
 )
 def test_a_mistake_of_an_operator_is_named(right, values, wrong, said):
@@ -645,6 +651,20 @@ def test_the_scale_of_a_channel_that_is_looked_up_by_the_sample():
     by_sample = [run_node(right, {**values, "sw": np.full_like(scales, each)}, OPSET)["y"] for each in scales[:2]]
     made = np.stack([by_sample[0][0], by_sample[1][1]])
     assert "'sw' is indexed along axis 0, not 1" in verdict_on_codes(right, values, made, *CONVOLVED)
+
+
+def test_roundings_that_differ_by_one_code_are_told_apart_though_a_default_is_stated_once():
+    values = {"x": real(6, 40), "s": np.float32(0.02), "z": np.int8(7)}
+    right = node("QuantizeLinear", "x s z", axis=1)
+    codes = run_node(right, values, OPSET)["y"]
+    cut = np.clip(np.trunc(values["x"] / np.float32(0.02) + 7), -128, 127).astype(np.int8)
+    runs = [
+        coded(each, values, made, ("y", "s", "z", "int8"))
+        for each, made in ((right, codes), (node("QuantizeLinear", "x s z"), cut))
+    ]
+    result = qdebug.diff(*runs)
+    assert result.verdict.status == "within"
+    assert "zero point before rounding, cut off" in result.verdict.sentence
 
 
 def test_codes_whose_scale_holds_for_another_part():

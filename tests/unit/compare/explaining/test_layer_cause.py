@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -17,7 +18,11 @@ def real(*shape):
 
 def recorded(nodes, values, **made):
     """Return a run that recorded its inputs, its constants and some results."""
-    infos = [TensorInfo(name=name, role=Role.CONSTANT) for name in values if name != "x"]
+    infos = [
+        TensorInfo(name=name, role=Role.CONSTANT, dtype=np.asarray(array).dtype.name)
+        for name, array in values.items()
+        if name != "x"
+    ]
     outputs = nodes[-1].outputs
     graph = Graph(nodes, tensors=infos, inputs=["x"], outputs=outputs, opset={"": 21})
     return MemoryRecording(
@@ -162,3 +167,32 @@ def test_a_mistake_in_a_part_of_a_layer():
     wrong[:, 16:] = 1 / (1 + np.exp(-(product + np.roll(values["b"], 1))[:, 16:]))
     text = "only in the last 8 features of 24: 'b' is read one position before the right one along axis 0 in 'add'"
     assert text in why(nodes, values, right, wrong)
+
+
+def test_a_normalization_that_is_folded_along_another_axis():
+    values = {"x": real(2, 5, 40), "w": real(5, 5, 3), "g": real(5) + 2, "b": real(5), "m": real(5)}
+    values["v"] = np.abs(real(5)) + 1
+    nodes = [node("conv", "Conv", "x w"), node("bn", "BatchNormalization", "conv_out g b m v")]
+    steps = np.lib.stride_tricks.sliding_window_view(values["x"], 3, axis=2)
+    right = {"conv_out": np.einsum("ncpk,ock->nop", steps, values["w"]).astype(np.float32)}
+    right["bn_out"] = normalized(right["conv_out"], values).astype(np.float32)
+    factors = values["g"] / np.sqrt(values["v"] + np.float32(1e-5))
+    weight = values["w"] * factors.reshape(1, 5, 1)
+    wrong = np.einsum("ncpk,ock->nop", steps, weight) + (values["b"] - values["m"] * factors).reshape(1, -1, 1)
+    cause = why(nodes, values, right, wrong.astype(np.float32))
+    assert "the scale of BatchNormalization 'bn' is folded along axis 1 of 'w', which are not its channels" in cause
+
+
+def test_codes_of_8_bit_floats_that_are_decoded_inside_a_layer():
+    """Only the product was recorded. Its constant has few digits, but both runs have the same one."""
+    exact = real(40, 32) * np.float32(0.04)
+    codes = exact.astype(ml_dtypes.float8_e4m3fn)
+    values = {"x": np.abs(real(4, 40)), "q": codes, "s": np.float32(0.5)}
+    nodes = [node("dq", "DequantizeLinear", "q s"), node("fc", "MatMul", "x dq_out")]
+    decoded, bits = codes.astype(np.float32), codes.view(np.uint8)
+    implicit = np.copysign(2.0**-7 * (1 + (bits & 7) / 8), decoded)
+    is_subnormal = ((bits & 0x78) == 0) & ((bits & 7) != 0)
+    wrong = values["x"] @ (np.where(is_subnormal, implicit, decoded) * 0.5).astype(np.float32)
+    right = {"dq_out": decoded * np.float32(0.5), "fc_out": values["x"] @ (decoded * np.float32(0.5))}
+    cause = why(nodes, values, right, wrong)
+    assert "subnormal numbers of 'q' are read with an implicit leading 1 in 'dq' (DequantizeLinear)" in cause
