@@ -3,7 +3,7 @@
     python tests/contracts/tutorial.py
 
 A block of commands stands before the block of text that it prints. Commands run in a folder of their own, in the order
-of the page, with a terminal of 76 columns.
+of the page, with a terminal of 76 columns and 32 lines.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def steps(text: str) -> list[tuple[str, str | None]]:
 def printed(words: list[str]) -> str:
     """Run a qdebug command in this process; return its standard output."""
     out = Terminal()
-    size = {"COLUMNS": str(WIDTH), "LINES": "60", "TERM": "dumb", "NO_COLOR": "1"}
+    size = {"COLUMNS": str(WIDTH), "LINES": "32", "TERM": "dumb", "NO_COLOR": "1"}
     errors = io.StringIO()
     with mock.patch.dict(os.environ, size), contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
         try:
