@@ -3,6 +3,7 @@
     profile   count the values of every tensor over many inputs, in 2000 bins; a few kB for each tensor
     choose    scales by entropy, and scales that are powers of two, with the error that each leaves
     try       another scale for one node, through the whole net
+    record    the same int8 net on qdebug's interpreter, and the processor's codes compared with it
 
 Run it from a clone with the extra `onnx` installed: python samples/06_scales.py
 """
@@ -23,6 +24,8 @@ STEPS = (
     "scales choose calib.h5 --calibrator entropy",
     "scales choose calib.h5 --scheme power_of_two --calibrator minmax",
     "scales try float.h5 int8.h5 --node relu2 --scale 0.1",
+    "record int8.h5 --backend interpreter --inputs x.npz --samples 8 -o interpreter.h5",
+    "diff interpreter.h5 int8.h5",
 )
 
 
