@@ -36,7 +36,7 @@ qdebug file ACTION --help explains an action."""
 _VERIFY = """\
 Check a recording: its structure, its graph, and the hash of every tensor and table.
 A separate process with limits on memory and time does this, so that a malicious file
-does no harm. The exit code is 2 if anything is wrong.
+does no harm. The exit code is 3 if a hash differs, and 2 if anything else is wrong.
 
 With --untrusted, the other verbs run this check first."""
 

@@ -192,7 +192,8 @@ class Parser(argparse.ArgumentParser):
             (group.title or "options", [action for action in group._group_actions if _is_shown(action)])  # noqa: SLF001
             for group in self._action_groups
         ]
-        tail = ["", f"The whole help, with every option explained: {self.prog.replace('qdebug ', 'qdebug help ', 1)}"]
+        command_text = self.prog.replace("qdebug ", "qdebug help ", 1)
+        tail = ["", f"The whole help, with every option explained: {command_text} options"]
         rows = [
             (title, [_row(_invocation(each), each.help) for each in actions]) for title, actions in groups if actions
         ]

@@ -124,7 +124,7 @@ examples:
   qdebug help tutorial            a page of the guide
   qdebug help thresholds SQNR     an entry of the reference
   qdebug help verdict-details columns   a section of a page
-  qdebug help diff                every option of a verb
+  qdebug help diff options        every option of a verb
   qdebug help saturation          the sections that have this word
   qdebug help agent --skill > SKILL.md"""
 _MAX_SECTIONS = 12
@@ -221,10 +221,11 @@ def _run(arguments: argparse.Namespace) -> int:
     if not arguments.topic:
         emit(_topics_text())
         return 0
-    if arguments.topic in _verbs() and arguments.topic not in {*TOPICS, *OTHER_NAMES}:
+    is_page = arguments.topic in {*TOPICS, *OTHER_NAMES}
+    if arguments.topic in _verbs() and (not is_page or arguments.entry == "options"):
         emit(_verb_help(arguments.topic))
         return 0
-    if arguments.topic not in {*TOPICS, *OTHER_NAMES}:
+    if not is_page:
         emit(_sections_text(" ".join(filter(None, (arguments.topic, arguments.entry)))))
         return 0
     from rich.markdown import Markdown
@@ -236,7 +237,7 @@ def _run(arguments: argparse.Namespace) -> int:
     if f"{name}-details" in TOPICS:
         emit(f"\n{command('qdebug', 'help', f'{name}-details')} has the rest.")
     if name in _verbs():
-        emit(f"\n{command('qdebug', name, '--help')} lists the options of this verb.")
+        emit(f"\n{command('qdebug', 'help', name, 'options')} explains the options of this verb.")
     return 0
 
 

@@ -80,7 +80,10 @@ def test_a_verb_is_explained_too(run):
     assert done.code == 0
     assert all(option in done.out for option in ("--suggest-limits", "--allow-unfaithful", "exit codes:"))
     page = run("help", "explain").out
-    assert page.rstrip().endswith("qdebug explain --help lists the options of this verb.")
+    assert page.rstrip().endswith("qdebug help explain options explains the options of this verb.")
+    options = run("help", "explain", "options").out
+    assert "--write-arithmetic" in options
+    assert "usage: qdebug explain" in options
     assert "'diff'" in run("help", "dif").err
 
 
