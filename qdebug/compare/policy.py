@@ -260,8 +260,9 @@ def _unjudged_clause(table: ResultTable) -> str:
     unjudged = _unjudged_nodes(table, include_failed=True)
     if not unjudged:
         return ""
-    count = len(unjudged)
-    return f" {plural(count, 'tensor')} {agreeing(count, 'was')} not judged (the first: {unjudged[0].tensor!r})."
+    count, first = len(unjudged), unjudged[0]
+    why = f"; {first.attribution_note}" if first.attribution_note else ""
+    return f" {plural(count, 'tensor')} {agreeing(count, 'was')} not judged (the first: {first.tensor!r}{why})."
 
 
 def _partial_clause(table: ResultTable) -> str:

@@ -142,6 +142,7 @@ def _transposed_mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Ma
         yield Mistake(likely=likely, node=node, values={}, after=partial(_replaced, result=total.astype(result.dtype)))
 
 
+_CHANNELS_AND_MORE = 3
 _MOST_TAPS = 64
 """Elements of the largest filter of which each is computed alone."""
 
@@ -168,6 +169,8 @@ def _summed_groups(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mis
 
 def _added_up(result: np.ndarray, *, groups: int, bias: np.ndarray | None) -> np.ndarray:
     """Return in each group of channels the sum of all groups, and the bias of the channel."""
+    if result.ndim < _CHANNELS_AND_MORE or result.shape[1] % groups:  # a result with channels last
+        return result
     grouped = result.reshape(len(result), groups, -1, *result.shape[2:])
     total = np.broadcast_to(grouped.sum(axis=1, keepdims=True), grouped.shape).reshape(result.shape)
     return np.asarray(total if bias is None else total + bias.reshape(-1, *[1] * (result.ndim - 2)), result.dtype)

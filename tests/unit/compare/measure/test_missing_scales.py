@@ -148,7 +148,7 @@ def test_what_was_not_judged_is_said_and_is_no_success_beyond_a_tenth():
     clean, _ = run([base] * 6, {1, 2, 3, 4, 5})
     noisy, _ = run([base + noise] * 6, {1, 2, 3, 4, 5})
     result = DiffSession(clean, noisy, limits=Limits(allow_different_inputs=True)).result()
-    assert "5 tensors were not judged (the first: 't1')" in result.verdict.sentence
+    assert "5 tensors were not judged (the first: 't1'" in result.verdict.sentence
     assert result.exit_code == 3
 
 
