@@ -16,7 +16,7 @@ import numpy as np
 from qdebug.arithmetic.mistakes.accumulation import short_sums
 from qdebug.arithmetic.mistakes.attention import attention_mistakes
 from qdebug.arithmetic.mistakes.layers import layer_mistakes
-from qdebug.arithmetic.mistakes.mistake import Mistake, without_inputs
+from qdebug.arithmetic.mistakes.mistake import Mistake, applicable, without_inputs
 from qdebug.arithmetic.mistakes.normalization import normalization_mistakes, other_windows
 from qdebug.arithmetic.mistakes.packed import packed_mistakes
 from qdebug.model import AttrValue, Node, operators
@@ -35,29 +35,33 @@ def mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, i
         values: Its inputs.
         opset: Version of each operator set of its graph.
     """
-    yield from _ignored_zero_points(node, values)
-    yield from _exchanged_operands(node, values)
-    yield from _misapplied_factors(node, values)
-    yield from _wrong_broadcasts(node, values)
-    yield from _repeated_matrices(node, values)
-    yield from _wrong_attributes(node, values)
-    yield from _other_operator_sets(node)
-    yield from _shifted_padding(node, values)
-    yield from _missing_activations(node, values)
-    yield from packed_mistakes(node, values)
-    yield from _incomplete_sums(node, values)
-    yield from _usual_gate_parameters(node, values)
-    yield from _wrong_dilations(node, values)
-    yield from _column_major_operands(node, values)
-    yield from _rounded_inputs(node, values)
-    yield from _factors_in_blocks(node, values)
-    yield from _overflowing_casts(node, values)
-    yield from _late_writes(node, values)
-    yield from attention_mistakes(node, values)
-    yield from normalization_mistakes(node, values)
-    yield from other_windows(node, values)
-    yield from layer_mistakes(node, values, opset)
-    yield from short_sums(node, values)
+    families = (
+        _ignored_zero_points(node, values),
+        _exchanged_operands(node, values),
+        _misapplied_factors(node, values),
+        _wrong_broadcasts(node, values),
+        _repeated_matrices(node, values),
+        _wrong_attributes(node, values),
+        _other_operator_sets(node),
+        _shifted_padding(node, values),
+        _missing_activations(node, values),
+        packed_mistakes(node, values),
+        _incomplete_sums(node, values),
+        _usual_gate_parameters(node, values),
+        _wrong_dilations(node, values),
+        _column_major_operands(node, values),
+        _rounded_inputs(node, values),
+        _factors_in_blocks(node, values),
+        _overflowing_casts(node, values),
+        _late_writes(node, values),
+        attention_mistakes(node, values),
+        normalization_mistakes(node, values),
+        other_windows(node, values),
+        layer_mistakes(node, values, opset),
+        short_sums(node, values),
+    )
+    for family in families:
+        yield from applicable(family)
 
 
 def _overflowing_casts(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from qdebug.arithmetic.mistakes.attributes import wrong_choices
 from qdebug.arithmetic.mistakes.indices import index_mistakes
-from qdebug.arithmetic.mistakes.mistake import Mistake
+from qdebug.arithmetic.mistakes.mistake import Mistake, applicable
 from qdebug.arithmetic.mistakes.recurrent import recurrent_mistakes
 from qdebug.arithmetic.mistakes.resizing import resizing_mistakes
 from qdebug.arithmetic.mistakes.windows import window_mistakes
@@ -38,27 +38,31 @@ def layer_mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[
         values: Its inputs.
         opset: Version of each operator set of its graph.
     """
-    yield from wrong_choices(node, values, opset)
-    yield from _ignored_inputs(node, values)
-    yield from recurrent_mistakes(node, values)
-    yield from _padded_softmax(node, values)
-    yield from _ranges_of_parts(node, values, opset)
-    yield from index_mistakes(node, values)
-    yield from resizing_mistakes(node, values, opset)
-    yield from _wrong_arrangements(node, values)
-    yield from _reordered_lists(node, values)
-    yield from _ignored_bounds(node, values)
-    yield from _wrong_casts(node, values)
-    yield from _wrong_powers_of_two(node, values)
-    yield from _other_functions(node)
-    yield from _saturating_integers(node, values)
-    yield from _clipped_infinities(node, values)
-    yield from _restarting_sums(node, values)
-    yield from _exchanged_sides(node, values)
-    yield from window_mistakes(node, values, opset)
-    yield from _other_ties(node, values)
-    yield from _other_labels(node, values)
-    yield from _signed_shifts(node, values)
+    families = (
+        wrong_choices(node, values, opset),
+        _ignored_inputs(node, values),
+        recurrent_mistakes(node, values),
+        _padded_softmax(node, values),
+        _ranges_of_parts(node, values, opset),
+        index_mistakes(node, values),
+        resizing_mistakes(node, values, opset),
+        _wrong_arrangements(node, values),
+        _reordered_lists(node, values),
+        _ignored_bounds(node, values),
+        _wrong_casts(node, values),
+        _wrong_powers_of_two(node, values),
+        _other_functions(node),
+        _saturating_integers(node, values),
+        _clipped_infinities(node, values),
+        _restarting_sums(node, values),
+        _exchanged_sides(node, values),
+        window_mistakes(node, values, opset),
+        _other_ties(node, values),
+        _other_labels(node, values),
+        _signed_shifts(node, values),
+    )
+    for family in families:
+        yield from applicable(family)
 
 
 def _signed_shifts(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from qdebug.model import Node
 
-__all__ = ["Mistake", "without_inputs"]
+__all__ = ["MISFITS", "Mistake", "applicable", "without_inputs"]
 
 
 def _identity(values: np.ndarray) -> np.ndarray:
@@ -40,6 +41,16 @@ class Mistake:
     opset: Mapping[str, int] | None = None
     about: str = ""
     is_rounding: bool = False
+
+
+MISFITS = (ValueError, IndexError)
+"""Errors of numpy where a mistake does not fit the shapes of a node, which a list of all cases would miss."""
+
+
+def applicable(candidates: Iterator[Mistake]) -> Iterator[Mistake]:
+    """Yield mistakes until one does not fit the node. A cause is then missing, but nothing else depends on it."""
+    with suppress(*MISFITS):
+        yield from candidates
 
 
 def without_inputs(node: Node, *places: int) -> Node:

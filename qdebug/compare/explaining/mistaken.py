@@ -9,7 +9,7 @@ from itertools import chain
 import numpy as np
 
 from qdebug.arithmetic.mistakes.known import mistakes
-from qdebug.arithmetic.mistakes.mistake import Mistake
+from qdebug.arithmetic.mistakes.mistake import MISFITS, Mistake
 from qdebug.compare.attribute.backend_replay import read
 from qdebug.compare.attribute.band import allowed_error, difference, finite_norm, norm
 from qdebug.errors import KernelError, NotRecordedError, UsageError
@@ -298,7 +298,7 @@ def made_by(
             right_output = outputs[tensor if tensor in outputs else mistake.node.outputs[0]]
         result = mistake.after(right_output)
         return None if result.dtype.kind == "c" else result
-    except (KernelError, UsageError):
+    except (KernelError, UsageError, *MISFITS):
         return None
 
 

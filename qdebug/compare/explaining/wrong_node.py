@@ -13,7 +13,7 @@ import numpy as np
 from qdebug.arithmetic.mistakes.attributes import other_attributes, other_integers, other_operators
 from qdebug.arithmetic.mistakes.fits import Dial, dials, miscounted_blocks, miscounted_windows, solve
 from qdebug.arithmetic.mistakes.known import mistakes
-from qdebug.arithmetic.mistakes.mistake import Mistake
+from qdebug.arithmetic.mistakes.mistake import Mistake, applicable
 from qdebug.arithmetic.mistakes.readings import readings, rewritings
 from qdebug.arithmetic.mistakes.scales import codes_passed_on, scales_along_other_axes
 from qdebug.arithmetic.relations import (
@@ -371,7 +371,7 @@ class WrongNode:
         """Return the mistakes that are possible for any operator, by kind."""
         sample = self._sample(place)
         written, read = rewritings(self._form, sample.exact), readings(self._form, sample.result.operands)
-        return written, self._other_nodes(place), read
+        return applicable(written), applicable(self._other_nodes(place)), applicable(read)
 
     def _integer_readings(self, place: Place) -> Iterator[Mistake]:
         """Yield the node with misread integers, such as positions."""
