@@ -284,27 +284,32 @@ def functions_of(
                 yield _as_mistake(node, f"every element is {name} {source}", result)
 
 
-def beyond_thresholds(right: np.ndarray, recorded: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield results that become one number from a threshold on, far before they reach it, with a clause.
+def beyond_thresholds(right: np.ndarray, recorded: np.ndarray, wrong: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield results that become one number from a threshold on, other than by being clipped, with a clause.
 
     Args:
         right: The right results of all samples.
         recorded: The recorded results, which show the number and the threshold.
+        wrong: Mask of the wrong ones.
     """
     for title, sides in (("from {} on", (1.0,)), ("from {} down", (-1.0,)), ("of magnitude from {} on", (1.0, -1.0))):
-        result, thresholds, largest_right, ends = right.copy(), [], [], []
+        result, thresholds, largest_right, ends = right.copy(), list[float](), list[float](), list[float]()
         for side in sides:
-            end = float((side * recorded).max())
-            threshold = float((side * right)[side * recorded == end].min())
+            is_wrong = wrong if len(sides) == 1 else wrong & (side * right > 0)
+            numbers = np.unique(recorded[is_wrong])
+            if numbers.size != 1:
+                break
+            threshold, end = float((side * right)[is_wrong].min()), side * float(numbers[0])
             is_beyond = side * right >= threshold
-            if np.median(side * right[is_beyond]) >= end:
+            below = float((side * right)[~is_beyond].max(initial=-np.inf))
+            if below <= end <= threshold:
                 break  # it is clipped
             result[is_beyond] = side * end
             thresholds.append(threshold)
-            largest_right.append(float((side * right)[~is_beyond].max(initial=0)))
+            largest_right.append(below)
             ends.append(end)
         if len(ends) == len(sides) and np.unique(right[result != right]).size >= CAUSE_MIN_DISTINCT_VALUES:
-            end_text = f"{'' if len(sides) == 1 else '±'}{_number_text(sides[0] * max(ends))}"
+            end_text = f"{'' if len(sides) == 1 or not any(ends) else '±'}{_number_text(sides[0] * max(ends))}"
             threshold_text = title.format(f"{sides[0] * min(thresholds):.3g}")
             threshold_text += _clause_of_overflow(max(largest_right), min(thresholds))
             yield f"every result {threshold_text} becomes {end_text}", result

@@ -423,6 +423,23 @@ def _confused_operand_scales(unit: Unit) -> Iterator[Suspect]:
         return
     if len({float(scale.reshape(-1)[0]) for scale in scales}) == 1:
         return
+    zeros = [operand.zero_point for operand in unit.operands]
+    dtypes = {zero.dtype for zero in zeros}
+    for name, numbers, likely in (
+        ("first numbers", list(zip(scales, zeros, strict=True))[:1] * len(scales), "the first operand's"),
+        ("last numbers", list(zip(scales, zeros, strict=True))[-1:] * len(scales), "the last operand's"),
+        ("swapped numbers", list(zip(scales, zeros, strict=True))[::-1], "swapped"),
+    ):
+        if len({int(np.reshape(zero, -1)[0]) for zero in zeros}) == 1 or len(dtypes) > 1:
+            break  # the scales alone make the difference
+        operands = tuple(
+            replace(operand, scale=scale, zero_point=zero)
+            for operand, (scale, zero) in zip(unit.operands, numbers, strict=True)
+        )
+        words = f"{likely} scale and zero point are used for all operands"
+        if likely == "swapped":
+            words = "the operands' scales and zero points are swapped"
+        yield Suspect(name=name, pattern="factor", likely=words, unit=replace(unit, operands=operands))
     for name, mistaken, likely in (
         ("first scale", scales[:1] * len(scales), "the first operand's scale is used for all operands"),
         ("last scale", scales[-1:] * len(scales), "the last operand's scale is used for all operands"),

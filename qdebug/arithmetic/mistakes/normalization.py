@@ -236,6 +236,8 @@ def _variances_of_blocks(
         )
 
 
+_LARGE_BLOCKS = (256, 512, 1024)
+"""Threads of a group on a graphics processor, each with one element at a time."""
 _UINT16_NUMBERS = 1 << 16
 
 
@@ -254,8 +256,9 @@ def _statistics_with_next_row(
     sample_ends = (begins // (memory.size // len(data)) + 1) * (memory.size // len(data))
     totals = [np.concatenate([[0.0], np.cumsum(powers)]) for powers in (memory, memory**2)]
     tried: list[np.ndarray] = []
-    for lanes in empty_lanes(channels):
-        more = lanes * length // channels
+    steps = {lanes * length // channels for lanes in empty_lanes(channels)}
+    steps |= {-length % block for block in (*KERNEL_BLOCKS, *_LARGE_BLOCKS)} - {0}
+    for more in sorted(step for step in steps if step < length):
         for last_ends in (sample_ends, np.full_like(begins, memory.size)):
             ends = np.minimum(begins + length + more, last_ends)
             sums, squares = (total[ends] - total[begins] for total in totals)

@@ -45,7 +45,7 @@ def _gate_orders(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mista
         for name in names:
             parts = values[name].reshape(values[name].shape[0], -1, len(gates), *_gate_shape(values[name], len(gates)))
             reordered_values[name] = np.ascontiguousarray(parts[:, :, list(order)]).reshape(values[name].shape)
-        likely = ", ".join(gates[at] for at in order)
+        likely = ", ".join(gates[at] for at in np.argsort(order))  # of the blocks, as the kernel takes them
         yield Mistake(likely=f"it assumes the gate order {likely}", node=node, values=reordered_values)
 
 

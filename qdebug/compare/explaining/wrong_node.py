@@ -148,6 +148,7 @@ class WrongNode:
             or self.other_number()
             or self.miscounting()
             or self.other_tensor()
+            or self.copied_part()
             or self._code_lines().shifts()
         )
 
@@ -165,6 +166,7 @@ class WrongNode:
             or self.other_tensor()
             or self.relation(coarse_relation_of)
             or self.part()
+            or self.copied_part()
             or self.relation(relation_by_index)
         )
 
@@ -273,7 +275,8 @@ class WrongNode:
         if not self._telling or not (np.isfinite(right).all() and np.isfinite(recorded).all()):
             return None
         cuts = np.cumsum([sample.exact.size for sample in samples])[:-1]
-        for clause, result in beyond_thresholds(right, recorded):
+        wrong = np.concatenate([sample.wrong.reshape(-1) for sample in samples])
+        for clause, result in beyond_thresholds(right, recorded, wrong) if wrong.any() else ():
             parts = zip(np.split(result, cuts), samples, strict=True)
             if all(self._matches(sample, part.reshape(sample.exact.shape), whole=True) for part, sample in parts):
                 return f"{clause} ({self.claim})"
@@ -483,6 +486,32 @@ class WrongNode:
                 if values.dtype == array.dtype and not np.array_equal(values, array):
                     clause = f"{candidate!r} is read instead of {name!r}"
                     yield Mistake(likely=clause, node=self._form, values={name: values})
+
+    def copied_part(self) -> str | None:
+        """Return which recorded tensor the wrong elements equal at the same places, all others being right."""
+        samples = [self._sample(place) for place in self._places]
+        wrong_values = np.concatenate([sample.result.recorded[sample.wrong] for sample in samples])
+        if np.unique(wrong_values).size < CAUSE_MIN_DISTINCT_VALUES or all(sample.wrong.all() for sample in samples):
+            return None
+        recording = self._recording
+        excluded_tensors = {self._tensor, *downstream(recording.graph, [self._tensor])}
+        for name in (name for name in recording.names if name not in excluded_tensors):
+            if all(
+                recording.has(name, *place) and self._equals_where_wrong(name, place, sample)
+                for place, sample in zip(self._places, samples, strict=True)
+            ):
+                last = [self._node, *self._later][-1]
+                place_clause = wrong_place(recording, last, self._tensor, self._places)
+                where = f"{place_clause}: " if place_clause else ""
+                return f"{where}the wrong elements are those of {name!r} at the same places"
+        return None
+
+    def _equals_where_wrong(self, name: str, place: Place, sample: _Sample) -> bool:
+        if shape_of(self._recording, name, *place) != sample.wrong.shape:
+            return False
+        values = dequantize(self._recording.load(name, *place), self._recording.graph.tensors[name].quant)
+        errors = np.abs(difference(sample.result.recorded[sample.wrong], values[sample.wrong]))
+        return bool((errors <= sample.slack).all())
 
     def _clause_of_fitting(self, candidates: Iterable[Mistake]) -> str | None:
         fitting_mistakes = self._fitting_mistakes(candidates, whole=True) if self._telling else []

@@ -212,7 +212,8 @@ def test_products_and_sums_of_two_have_fewer_mistakes_to_make():
     assert set(made_of(LINEAR)) == product
     assert made_of(LINEAR)["no zero point 0"].pattern == "constant_per_channel"
     assert made_of(LINEAR)["sums saturate hwc"].likely == "the sums saturate at 16 bits after each product"
-    scales = {"first scale", "last scale", "swapped scales"}
+    scales = {f"{which} {what}" for which in ("first", "last", "swapped") for what in ("scale", "numbers")}
+    scales = {name if name != "swapped scale" else "swapped scales" for name in scales}
     assert (
         set(made_of(ADD))
         == zero_points | signs | scales | {"no zero point 1", "zero point 1 added", "wrapped codes"} | EARLY

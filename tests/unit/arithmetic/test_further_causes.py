@@ -564,6 +564,12 @@ def test_a_filter_in_another_order_of_its_axes(reads):
     assert words[reads] in told.reason
 
 
+def of_blocks(array, order):
+    """Return weights or biases whose gates come from other blocks, in the order of ONNX's gates."""
+    parts = array.reshape(1, -1, 4, 5, *array.shape[2:])
+    return np.ascontiguousarray(parts[:, :, list(order)]).reshape(array.shape)
+
+
 SMALL = {"x": real(6, 2, 4), "w": real(1, 15, 4), "r": real(1, 15, 5), "b": real(1, 30)}
 PICTURES = {"x": real(2, 3, 9, 9)}
 
@@ -630,6 +636,22 @@ def gated_product_without_bias(y, values):
             "19 of 100 windows are divided by 9 or 12, not 16",
         ),
         (
+            node("Softplus", "x"),
+            {"x": real(40, 20) * np.float32(8)},
+            lambda y, v: np.where(v["x"] > 11.09, 0, y),
+            "on becomes 0",
+        ),
+        (
+            node("LSTM", "x w r b", hidden_size=5),
+            {"x": real(6, 2, 4), "w": real(1, 20, 4), "r": real(1, 20, 5), "b": real(1, 40)},
+            lambda y, v: run_node(
+                node("LSTM", "x w r b", hidden_size=5),
+                {name: v[name] if name == "x" else of_blocks(v[name], (0, 3, 1, 2)) for name in v},
+                OPSET,
+            )["y"],
+            "it assumes the gate order input, forget, cell, output",
+        ),
+        (
             node("InstanceNormalization", "x g b"),
             {"x": real(2, 4, 40) * np.float32([1, 400, 2, 900]).reshape(4, 1), "g": real(4) + 2, "b": real(4)},
             lambda y, v: np.where(v["x"].var(2, keepdims=True) > 65504, v["b"].reshape(4, 1), y),
@@ -665,6 +687,19 @@ def test_roundings_that_differ_by_one_code_are_told_apart_though_a_default_is_st
     result = qdebug.diff(*runs)
     assert result.verdict.status == "within"
     assert "zero point before rounding, cut off" in result.verdict.sentence
+
+
+def test_a_part_that_holds_another_tensor():
+    values = {"x": real(12, 10), "w": real(10, 8), "r": real(10, 8)}
+    nodes = [
+        Node(name=name, op="MatMul", inputs=("x", weight), outputs=(name,)) for name, weight in (("p", "w"), ("q", "r"))
+    ]
+    tensors = [TensorInfo(name=name, role=Role.CONSTANT) for name in "wr"]
+    graph = Graph(nodes, tensors=tensors, inputs=("x",), outputs=("p", "q"), opset=OPSET)
+    right = {"p": values["x"] @ values["w"], "q": values["x"] @ values["r"]}
+    wrong = {**right, "q": np.where(np.arange(8) < 5, right["q"], right["p"])}
+    result = qdebug.diff(*(MemoryRecording.single(graph, {**values, **made}) for made in (right, wrong)))
+    assert "the wrong elements are those of 'p' at the same places" in result.diagnosis[0].why
 
 
 def test_codes_whose_scale_holds_for_another_part():
