@@ -11,6 +11,7 @@ from enum import StrEnum
 import numpy as np
 
 from qdebug.compare.attribute.graph_walk import downstream
+from qdebug.compare.explaining.claims import EVERY
 from qdebug.compare.growth import fails_by_growth, growth_sentence
 from qdebug.compare.result.diagnosis import Diagnosis, FaultClass, RuledOut, class_of
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole, JudgedBy, Status
@@ -398,9 +399,9 @@ def _with_causes(
         if cause_text is None:
             results.append((node, finding))
         else:
-            results.append(
-                (node, replace(finding, role=FindingRole.CAUSE, sentence=f"{cause_text}; {finding.sentence}"))
-            )
+            repeated_text = f"every bit is reproduced by {cause_text.removesuffix(f' ({EVERY})')}; "
+            sentence = f"{cause_text}; {finding.sentence.removeprefix(repeated_text)}"
+            results.append((node, replace(finding, role=FindingRole.CAUSE, sentence=sentence)))
     return results
 
 

@@ -166,7 +166,7 @@ def group_rows(explanation: ExplainedRun) -> list[tuple[str, ...]]:
                 numbers.MISSING if runner is None else share(runner),
                 f"{safe_text(group.op)} {safe_text(group.dtypes)}".strip(),
                 safe_text("; ".join(filter(None, (first.words or ", ".join(first.variants[:1]), first.reason)))),
-                known_as(first.presets),
+                known_as(first.presets) or ("no known backend does" if first.variants else ""),
             )
         )
     return rows
