@@ -32,9 +32,9 @@ from qdebug.compare.explaining.code_lines import CodedSample, CodeLines
 from qdebug.compare.explaining.float_band import wrong_place
 from qdebug.compare.explaining.fused import WithFused
 from qdebug.compare.explaining.mistaken import form_of_output, is_telling, made_by, rounding_of
+from qdebug.compare.explaining.other_tensors import substituted_operands, tensors_of_shape
 from qdebug.errors import KernelError, UsageError
 from qdebug.model import AttrValue, Node, Recording, operators
-from qdebug.model.recording import shape_of
 from qdebug.model.thresholds.explanation import (
     CAUSE_MIN_DISTINCT_REALS,
     CAUSE_MIN_DISTINCT_VALUES,
@@ -467,25 +467,8 @@ class WrongNode:
         return self._clause_of_fitting(self._substituted_operands(self._places[0]))
 
     def _substituted_operands(self, place: Place) -> Iterator[Mistake]:
-        recording, operands = self._recording, self._sample(place).result.operands
-        excluded_tensors = {*self._node.inputs, *downstream(recording.graph, [self._tensor])}
-        for name, array in operands.items():
-            if array.size < CAUSE_MIN_DISTINCT_VALUES or recording.graph.is_constant(name):
-                continue
-            candidates = (
-                candidate
-                for node in reversed(recording.graph.nodes)
-                for candidate in node.outputs
-                if candidate and candidate not in excluded_tensors and recording.has(candidate, *place)
-            )
-            fitting_candidates = (
-                candidate for candidate in candidates if shape_of(recording, candidate, *place) == array.shape
-            )
-            for candidate in islice(fitting_candidates, _MOST_TENSORS):
-                values = dequantize(recording.load(candidate, *place), recording.graph.tensors[candidate].quant)
-                if values.dtype == array.dtype and not np.array_equal(values, array):
-                    clause = f"{candidate!r} is read instead of {name!r}"
-                    yield Mistake(likely=clause, node=self._form, values={name: values})
+        operands = self._sample(place).result.operands
+        return substituted_operands(self._recording, self._node, self._form, operands, place=place, tensor=self._tensor)
 
     def copied_part(self) -> str | None:
         """Return which recorded tensor the wrong elements equal at the same places, all others being right."""
@@ -493,25 +476,18 @@ class WrongNode:
         wrong_values = np.concatenate([sample.result.recorded[sample.wrong] for sample in samples])
         if np.unique(wrong_values).size < CAUSE_MIN_DISTINCT_VALUES or all(sample.wrong.all() for sample in samples):
             return None
-        recording = self._recording
-        excluded_tensors = {self._tensor, *downstream(recording.graph, [self._tensor])}
-        for name in (name for name in recording.names if name not in excluded_tensors):
-            if all(
-                recording.has(name, *place) and self._equals_where_wrong(name, place, sample)
-                for place, sample in zip(self._places, samples, strict=True)
-            ):
-                last = [self._node, *self._later][-1]
-                place_clause = wrong_place(recording, last, self._tensor, self._places)
-                where = f"{place_clause}: " if place_clause else ""
-                return f"{where}the wrong elements are those of {name!r} at the same places"
-        return None
-
-    def _equals_where_wrong(self, name: str, place: Place, sample: _Sample) -> bool:
-        if shape_of(self._recording, name, *place) != sample.wrong.shape:
-            return False
-        values = dequantize(self._recording.load(name, *place), self._recording.graph.tensors[name].quant)
-        errors = np.abs(difference(sample.result.recorded[sample.wrong], values[sample.wrong]))
-        return bool((errors <= sample.slack).all())
+        excluded_tensors = {self._tensor, *downstream(self._recording.graph, [self._tensor])}
+        common_names: list[str] | None = None
+        for place, sample in zip(self._places, samples, strict=True):
+            tensors = tensors_of_shape(self._recording, sample.wrong.shape, place, excluded=excluded_tensors)
+            names = [name for name, values in tensors if _equals_where_wrong(sample, values)]
+            common_names = names if common_names is None else [name for name in common_names if name in names]
+        if not common_names:
+            return None
+        last = [self._node, *self._later][-1]
+        place_clause = wrong_place(self._recording, last, self._tensor, self._places)
+        where = f"{place_clause}: " if place_clause else ""
+        return f"{where}the wrong elements are those of {common_names[0]!r} at the same places"
 
     def _clause_of_fitting(self, candidates: Iterable[Mistake]) -> str | None:
         fitting_mistakes = self._fitting_mistakes(candidates, whole=True) if self._telling else []
@@ -618,6 +594,11 @@ def _round_numbers(value: float | None) -> list[float]:
     return list(dict.fromkeys([*(float(f"{value:.{digits}g}") for digits in (1, 2, 3, 4)), value]))
 
 
+def _equals_where_wrong(sample: _Sample, values: np.ndarray) -> bool:
+    errors = np.abs(difference(sample.result.recorded[sample.wrong], values[sample.wrong]))
+    return bool((errors <= sample.slack).all())
+
+
 def _is_same(mistake: Mistake, candidate: Mistake) -> bool:
     """Return whether two mistakes compute the same result from the same values, although their wording differs."""
     return (
@@ -643,5 +624,3 @@ _FIT_RUNS = 100
 """Replays that a fit takes: of nodes that are too large for as many, no number is solved for."""
 _MOST_OF_BLOCKS = 1 << 20
 """Elements of the largest result whose parts are counted."""
-_MOST_TENSORS = 64
-"""Number of tensors with an operand's shape that are tried in its place, last ones first."""

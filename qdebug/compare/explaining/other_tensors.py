@@ -1,0 +1,69 @@
+"""Recorded tensors that a kernel may have read or written in place of the right one. Begin at `tensors_of_shape`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import islice
+
+import numpy as np
+
+from qdebug.arithmetic.mistakes.mistake import Mistake
+from qdebug.compare.attribute.graph_walk import downstream
+from qdebug.model import Node, Recording
+from qdebug.model.recording import shape_of
+from qdebug.model.thresholds.explanation import CAUSE_MIN_DISTINCT_VALUES
+from qdebug.numerics.affine import dequantize
+
+__all__ = ["substituted_operands", "tensors_of_shape"]
+
+Place = tuple[int, int]
+
+
+def tensors_of_shape(
+    recording: Recording, shape: Sequence[int], place: Place, *, excluded: Collection[str]
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield recorded results of nodes that have a shape, as real values, those of the last nodes first.
+
+    Args:
+        recording: The run.
+        shape: The shape.
+        place: Sample and step.
+        excluded: Names to leave out.
+    """
+    graph = recording.graph
+    names = (
+        name
+        for node in reversed(graph.nodes)
+        for name in node.outputs
+        if name and name not in excluded and recording.has(name, *place)
+    )
+    fitting_names = (name for name in names if shape_of(recording, name, *place) == tuple(shape))
+    for name in islice(fitting_names, _MOST_TENSORS):
+        yield name, dequantize(recording.load(name, *place), graph.tensors[name].quant)
+
+
+def substituted_operands(
+    recording: Recording, node: Node, form: Node, operands: Mapping[str, np.ndarray], *, place: Place, tensor: str
+) -> Iterator[Mistake]:
+    """Yield a node that reads another recorded tensor in place of an operand.
+
+    Args:
+        recording: The run.
+        node: The node.
+        form: Its real-valued form.
+        operands: The inputs of that form.
+        place: Sample and step.
+        tensor: The recorded tensor, on which later ones depend.
+    """
+    excluded_tensors = {*node.inputs, *downstream(recording.graph, [tensor])}
+    for name, array in operands.items():
+        if array.size < CAUSE_MIN_DISTINCT_VALUES or recording.graph.is_constant(name):
+            continue
+        for candidate, values in tensors_of_shape(recording, array.shape, place, excluded=excluded_tensors):
+            if values.dtype == array.dtype and not np.array_equal(values, array):
+                clause = f"{candidate!r} is read instead of {name!r}"
+                yield Mistake(likely=clause, node=form, values={name: values})
+
+
+_MOST_TENSORS = 64
+"""Number of tensors of a shape that are tried, last ones first."""
